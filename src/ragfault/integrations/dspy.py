@@ -101,9 +101,9 @@ class DSPyTraceCallback(BaseCallback):  # type: ignore[misc]
 
 def _merge_arguments(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call by their names."""
-    named = {name: value for name, value in inputs.items() if name not in ("args", "kwargs")}
+    keywords = {name: value for name, value in inputs.items() if name not in ("args", "kwargs")}
     positional = {f"argument {position}": value for position, value in enumerate(inputs.get("args") or ())}
-    return {**named, **(inputs.get("kwargs") or {}), **positional}
+    return {**keywords, **(inputs.get("kwargs") or {}), **positional}
 
 
 def _select_texts(arguments: Mapping[str, Any]) -> dict[str, str]:
@@ -111,5 +111,5 @@ def _select_texts(arguments: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _get_completion(outputs: Any) -> str:
-    first = outputs[0] if isinstance(outputs, list) and outputs else outputs
-    return str(first.get("text", "") if isinstance(first, dict) else getattr(first, "text", first) or "")
+    output = outputs[0] if isinstance(outputs, list) and outputs else outputs
+    return str(output.get("text", "") if isinstance(output, dict) else getattr(output, "text", output) or "")

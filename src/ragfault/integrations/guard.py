@@ -73,8 +73,8 @@ class GuardMiddleware:
         try:
             body = json.loads(await read_body(receive))
             query = extract_question(body["messages"]) or ""
-            given = body.pop("contexts", None)
-            chunks = None if given is None else to_chunks(given)
+            contexts = body.pop("contexts", None)
+            chunks = None if contexts is None else to_chunks(contexts)
         except Exception as error:  # noqa: BLE001 - what cannot be read is not passed on
             await send_refusal(send, 400, f"{type(error).__name__}: {error}")
             return
@@ -104,13 +104,13 @@ class GuardMiddleware:
         self, checked: CheckedRequest, body: Mapping[str, Any], forwarded: tuple[Scope, Receive], send: Send
     ) -> None:
         """Call the application, decide on every choice, and send the completion."""
-        status, headers, content = await _collect_response(self.app, *forwarded)
+        status, headers, payload = await _collect_response(self.app, *forwarded)
         if status != 200:
             await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": content})
+            await send({"type": "http.response.body", "body": payload})
             return
         try:
-            completion = json.loads(content)
+            completion = json.loads(payload)
             decisions = await decide_choices(self.guard, checked, completion)
             if not completion["choices"]:
                 raise ValueError("it has no choice")
@@ -207,9 +207,9 @@ def list_chunk_events(
         calls["tool_calls"] = [{"index": i, **call} for i, call in enumerate(message["tool_calls"])]
     if message.get("function_call"):
         calls["function_call"] = message["function_call"]
-    shared = {"id": f"guard-{uuid4().hex}", "object": "chat.completion.chunk", "created": 0, "model": model}
+    common = {"id": f"guard-{uuid4().hex}", "object": "chat.completion.chunk", "created": 0, "model": model}
     return [
-        {**shared, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        {**common, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
         for delta, finish in (({"role": "assistant", "content": text, **calls}, None), ({}, reason))
     ]
 
@@ -235,12 +235,12 @@ def holds_tool_results(message: Mapping[str, Any]) -> bool:
 
 def _replace_chunks(body: dict[str, Any], before: Sequence[Chunk], after: Sequence[Chunk]) -> bool:
     """Replace the chunks that rails dropped or masked in the messages; False where one of them stands in none."""
-    left = {chunk.text for chunk in after}
-    known = {chunk.text for chunk in before}
+    texts_after = {chunk.text for chunk in after}
+    texts_before = {chunk.text for chunk in before}
     for chunk in before:
-        if chunk.text in left or not chunk.text.strip():
+        if chunk.text in texts_after or not chunk.text.strip():
             continue
-        masked = [fixed.text for fixed in after if fixed.id == chunk.id and fixed.text not in known]
+        masked = [fixed.text for fixed in after if fixed.id == chunk.id and fixed.text not in texts_before]
         if not _replace_text(body["messages"], chunk.text.strip(), masked[0].strip() if len(masked) == 1 else ""):
             return False
     return True
@@ -288,13 +288,13 @@ def _forward_body(body: Mapping[str, Any], scope: Scope) -> tuple[Scope, Receive
         for name, value in scope["headers"]
         if name.lower() not in (b"content-length", b"accept-encoding", b"transfer-encoding")
     ]
-    sent = asyncio.Event()
+    was_sent = asyncio.Event()
 
     async def receive() -> Message:
-        if sent.is_set():
+        if was_sent.is_set():
             await asyncio.sleep(3600)
             return {"type": "http.disconnect"}
-        sent.set()
+        was_sent.set()
         return {"type": "http.request", "body": data, "more_body": False}
 
     return {**scope, "headers": [*headers, (b"content-length", str(len(data)).encode())]}, receive

@@ -87,12 +87,12 @@ class EndpointApplication:
         url = self._origin + (path if self._path and path.startswith(f"{self._path}/") else self._path + path)
         request = urllib.request.Request(url, body, headers, method=scope["method"])
         try:
-            status, returned, content = await run_in_thread(lambda: self._call(request))
+            status, returned, payload = await run_in_thread(lambda: self._call(request))
         except (OSError, ValueError) as error:
             await send_refusal(send, 502, f"the endpoint gave no response: {error}")
             return
         await send({"type": "http.response.start", "status": status, "headers": returned})
-        await send({"type": "http.response.body", "body": content})
+        await send({"type": "http.response.body", "body": payload})
 
     def _call(self, request: urllib.request.Request) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         """Return status, headers and body of the response to a request, whatever its status is."""
@@ -101,15 +101,15 @@ class EndpointApplication:
         except urllib.error.HTTPError as error:
             response = error
         with response:
-            content = response.read(MAX_RESPONSE + 1)
-            if len(content) > MAX_RESPONSE:
+            payload = response.read(MAX_RESPONSE + 1)
+            if len(payload) > MAX_RESPONSE:
                 raise ValueError(f"more than {MAX_RESPONSE:,} bytes")
             headers = [
                 (name.lower().encode("latin-1"), value.encode("latin-1"))
                 for name, value in response.headers.items()
                 if name.lower() in PASSED_RESPONSE
             ]
-            return response.status, headers, content
+            return response.status, headers, payload
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -104,13 +104,13 @@ def _describe_generation(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) 
     """Return the attributes of a generator: messages, model and tokens."""
     prompt = inputs.get("messages") or inputs.get("prompt")
     prompts = prompt if isinstance(prompt, list) else [prompt or ""]
-    first = next(iter(outputs["replies"]), "")
-    meta = getattr(first, "meta", None) or next(iter(outputs.get("meta") or ()), None) or {}
+    reply = next(iter(outputs["replies"]), "")
+    meta = getattr(reply, "meta", None) or next(iter(outputs.get("meta") or ()), None) or {}
     usage = meta.get("usage") or {}
     return {
         "openinference.span.kind": "LLM",
         "gen_ai.input.messages": [_to_message(message) for message in prompts],
-        "gen_ai.output.messages": [_to_message(first, "assistant")],
+        "gen_ai.output.messages": [_to_message(reply, "assistant")],
         "gen_ai.response.model": meta.get("model"),
         "gen_ai.usage.input_tokens": usage.get("prompt_tokens") or usage.get("input_tokens"),
         "gen_ai.usage.output_tokens": usage.get("completion_tokens") or usage.get("output_tokens"),

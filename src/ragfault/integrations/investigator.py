@@ -64,7 +64,7 @@ def investigate_by_model(run: AnyRun, baseline: AnyRun, model: LLMGenerator) -> 
     the investigation without a model stands. Its quotes are checked against the record.
     """
     runs = {"baseline": open_run(baseline), "candidate": open_run(run)}
-    plain = investigate(runs["candidate"], runs["baseline"])
+    investigation = investigate(runs["candidate"], runs["baseline"])
     results: list[tuple[str, str]] = []
     conclusion, why = None, f"no conclusion after {MAX_CALLS} calls"
     while conclusion is None:
@@ -82,7 +82,7 @@ def investigate_by_model(run: AnyRun, baseline: AnyRun, model: LLMGenerator) -> 
     if conclusion is None:
         return ModelInvestigation(
             model=model.fingerprint, layer=None, stage=None, cause=why, fix="", confidence=None, agrees=None, quotes=(),
-            rejected_quotes=0, calls=calls, without_model=plain,
+            rejected_quotes=0, calls=calls, without_model=investigation,
         )  # fmt: skip
     quotes = [quote for item in conclusion["quotes"] if (quote := _find_quote(runs, item)) is not None]
     low, high = CONFIDENCE_RANGE
@@ -93,11 +93,11 @@ def investigate_by_model(run: AnyRun, baseline: AnyRun, model: LLMGenerator) -> 
         cause=conclusion["cause"],
         fix=conclusion["fix"],
         confidence=min(high, max(low, float(conclusion["confidence"]))),
-        agrees=conclusion["layer"] == plain.layer,
+        agrees=conclusion["layer"] == investigation.layer,
         quotes=tuple(quotes),
         rejected_quotes=len(conclusion["quotes"]) - len(quotes),
         calls=calls,
-        without_model=plain,
+        without_model=investigation,
     )
 
 
@@ -108,8 +108,8 @@ def _ask(model: LLMGenerator, results: list[tuple[str, str]]) -> dict[str, Any] 
     parts: list[FencedText | PromptLine] = []
     for number, (call, text) in enumerate(results, 1):
         parts += [FencedText(f"call{number}", call), FencedText(f"result{number}", text)]
-    left = MAX_CALLS - len(results)
-    parts.append(PromptLine(f"Calls left: {left}" if left else "No calls are left: conclude"))
+    calls_left = MAX_CALLS - len(results)
+    parts.append(PromptLine(f"Calls left: {calls_left}" if calls_left else "No calls are left: conclude"))
     try:
         [reply] = model.write([WritingRequest(INSTRUCTIONS, tuple(parts), SCHEMA)])
     except JudgeStopped as error:
@@ -142,16 +142,16 @@ def _call_tool(runs: dict[str, Run], reply: dict[str, Any]) -> str:
     tools = McpTools("/")
     paths = {name: str(run.path) for name, run in runs.items()}
     try:
-        given = json.loads(reply["arguments"] or "{}")
-        run = paths[given.get("run", "candidate")]
+        arguments = json.loads(reply["arguments"] or "{}")
+        run = paths[arguments.get("run", "candidate")]
         if reply["tool"] in ("bisect", "compare"):
             result: Any = getattr(tools, reply["tool"])(paths["baseline"], paths["candidate"])
         elif reply["tool"] == "worst":
-            result = tools.worst(run, str(given["metric"]), int(given.get("limit", 5)))
+            result = tools.worst(run, str(arguments["metric"]), int(arguments.get("limit", 5)))
         elif reply["tool"] == "explain":
-            result = tools.explain(run, [str(name) for name in given["traces"]])
+            result = tools.explain(run, [str(name) for name in arguments["traces"]])
         elif reply["tool"] == "metrics":
-            result = tools.metrics(given.get("name"))
+            result = tools.metrics(arguments.get("name"))
         else:
             return f"there is no tool {reply['tool']}"
     except (RagfaultError, ValueError, KeyError, TypeError, AttributeError) as error:

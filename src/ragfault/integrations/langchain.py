@@ -97,9 +97,9 @@ def _to_plain(value: Any) -> Any:
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _to_plain(part) for key, part in value.items()}
+        return {str(key): _to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_to_plain(part) for part in value]
+        return [_to_plain(item) for item in value]
     if isinstance(value, Document):
         return {"id": value.id, "page_content": value.page_content, "metadata": _to_plain(value.metadata)}
     if isinstance(value, BaseMessage):
@@ -165,12 +165,12 @@ def guard_chain(
     """
     guarded_by = guard if isinstance(guard, Guard) else Guard(guard)
 
-    async def guard_async(asked: Any, config: RunnableConfig) -> str:
+    async def guard_async(question: Any, config: RunnableConfig) -> str:
         def write(runnable: Runnable[dict[str, str], Any]) -> Any:
             async def generate(query: str, chunks: Sequence[Chunk], feedback: str) -> str:
                 context = "\n\n".join(chunk.text for chunk in chunks)
-                given = {"question": query, "context": context, "feedback": feedback}
-                return _get_text(await runnable.ainvoke(given, config))
+                inputs = {"question": query, "context": context, "feedback": feedback}
+                return _get_text(await runnable.ainvoke(inputs, config))
 
             return generate
 
@@ -180,33 +180,33 @@ def guard_chain(
             return await retriever.ainvoke(query, config, **options)
 
         guarded = await answer_async(
-            guarded_by, _get_question(asked), retrieve, write(generator), actions=actions,
+            guarded_by, _get_question(question), retrieve, write(generator), actions=actions,
             strong=None if strong is None else write(strong), k=k, route=route,
         )  # fmt: skip
         return guarded.text
 
-    def guard_plain(asked: Any, config: RunnableConfig) -> str:
-        return run_sync(guard_async(asked, config))
+    def guard_plain(question: Any, config: RunnableConfig) -> str:
+        return run_sync(guard_async(question, config))
 
     return RunnableLambda(guard_plain, afunc=guard_async, name="guard")
 
 
-def _get_question(asked: Any) -> str:
-    if isinstance(asked, str):
-        return asked
-    if isinstance(asked, Mapping):
+def _get_question(question: Any) -> str:
+    if isinstance(question, str):
+        return question
+    if isinstance(question, Mapping):
         for key in QUESTION_KEYS:
-            if isinstance(asked.get(key), str):
-                return str(asked[key])
+            if isinstance(question.get(key), str):
+                return str(question[key])
     raise UsageError("a guarded chain takes a text, or an object with a question, a query or an input.")
 
 
-def _get_text(written: Any) -> str:
+def _get_text(message: Any) -> str:
     """Return the text of what a generator returns: a text or a message."""
-    if isinstance(written, str):
-        return written
-    text = getattr(written, "text", None)
+    if isinstance(message, str):
+        return message
+    text = getattr(message, "text", None)
     text = text() if callable(text) and not isinstance(text, str) else text
     if isinstance(text, str):
         return str(text)
-    raise UsageError(f"the generator returned {type(written).__name__}, which is no text and no message.")
+    raise UsageError(f"the generator returned {type(message).__name__}, which is no text and no message.")

@@ -107,8 +107,8 @@ class GuardedQueryEngine(BaseQueryEngine):
         def write(engine: BaseQueryEngine) -> Any:
             async def generate(query: str, chunks: Sequence[Chunk], feedback: str) -> str:
                 judged[:] = [_restore_node(chunk, retrieved) for chunk in chunks]
-                asked = QueryBundle(f"{query}\n\n{feedback}" if feedback else query)
-                return str(await engine.asynthesize(asked, judged))
+                bundle = QueryBundle(f"{query}\n\n{feedback}" if feedback else query)
+                return str(await engine.asynthesize(bundle, judged))
 
             return generate
 

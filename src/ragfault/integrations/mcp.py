@@ -252,7 +252,7 @@ def _truncate(text: str | None) -> str | None:
 def _truncate_texts(value: Any) -> Any:
     """Truncate all texts of a JSON value."""
     if isinstance(value, dict):
-        return {key: _truncate_texts(part) for key, part in value.items()}
+        return {key: _truncate_texts(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_truncate_texts(part) for part in value]
+        return [_truncate_texts(item) for item in value]
     return _truncate(value) if isinstance(value, str) else value

@@ -172,9 +172,9 @@ class _GuardedCalls:
         await decide_choices(self.guard, checked, completion)
         if not body.get("stream"):
             return ChatCompletion.model_validate(completion)
-        first = completion["choices"][0]
-        message = first["message"]
-        return _build_stream(completion["model"], message.get("content") or "", first["finish_reason"], message)
+        choice = completion["choices"][0]
+        message = choice["message"]
+        return _build_stream(completion["model"], message.get("content") or "", choice["finish_reason"], message)
 
 
 def _copy_message(message: Any) -> Any:
@@ -353,9 +353,9 @@ class _OpenAIResponse:
             self.text = _get_text(event.response) or self.text
         elif hasattr(event, "choices"):
             self.add_metadata(event)
-            first = event.choices[0] if event.choices else None
-            if first is not None and first.index == 0 and first.delta.content:
-                self.text = (self.text or "") + first.delta.content
+            choice = event.choices[0] if event.choices else None
+            if choice is not None and choice.index == 0 and choice.delta.content:
+                self.text = (self.text or "") + choice.delta.content
 
 
 class _RecordedStream:

@@ -395,8 +395,8 @@ def _make_unique(name: str, taken: Iterable[str]) -> str:
     >>> _make_unique("v1", ["v1", "v1-2"])
     'v1-3'
     """
-    used, number, candidate = set(taken), 1, name
-    while candidate in used:
+    used_names, number, candidate = set(taken), 1, name
+    while candidate in used_names:
         number += 1
         candidate = f"{name}-{number}"
     return candidate

@@ -48,11 +48,11 @@ def read_tool_results(messages: Any, known: Iterable[str] = ()) -> tuple[Chunk, 
         raise ValueError("the messages of a request are a list of objects")
     texts = []
     for text in (text for message in messages for text in _list_results(message)):
-        left = text
+        remaining = text
         for passage in sorted(filter(str.strip, known), key=len, reverse=True):
-            left = left.replace(passage.strip(), " ")
-        if left.strip():
-            texts.append(text if left == text else left)
+            remaining = remaining.replace(passage.strip(), " ")
+        if remaining.strip():
+            texts.append(text if remaining == text else remaining)
     return tuple(Chunk(id=f"tool-{number}", text=_decode_result(text)) for number, text in enumerate(texts, 1))
 
 

@@ -34,11 +34,11 @@ def cut_unsupported(trace: Trace, verdicts: Verdicts) -> Trace | None:
     'It opens at 7:30.'
     """
     answer = trace.answer or ""
-    bad = [(claim.start, claim.end) for claim in verdicts.claim or () if claim.support in BAD_SUPPORT]
+    bad_spans = [(claim.start, claim.end) for claim in verdicts.claim or () if claim.support in BAD_SUPPORT]
     pieces, position = [], 0
     for match in [*SENTENCE_END.finditer(answer), None]:
         end = match.end() if match else len(answer)
-        if not any(start < end and position < stop for start, stop in bad):
+        if not any(start < end and position < stop for start, stop in bad_spans):
             pieces.append(answer[position:end])
         position = end
     left = "".join(pieces).strip()

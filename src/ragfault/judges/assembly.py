@@ -205,11 +205,11 @@ def _drop_doubtful_parts(trace: Trace, parts: dict[str, Any]) -> dict[str, Any]:
         "claim": any(verdict.support not in SUPPORTING_LABELS for verdict in parts.get("claim") or ()),
         "citation": any(not verdict.supports and verdict.chunk in wordless for verdict in parts.get("citation") or ()),
     }
-    lost = [name for name, is_lost in doubtful.items() if is_lost]
-    remaining = {name: part for name, part in parts.items() if name not in lost}
-    if "claim" in lost:
+    dropped = [name for name, is_lost in doubtful.items() if is_lost]
+    remaining = {name: part for name, part in parts.items() if name not in dropped}
+    if "claim" in dropped:
         remaining["answer"] = replace(parts["answer"], grounded=None)
-    return {**remaining, "failures": {**parts["failures"], **dict.fromkeys(lost, reason)}}
+    return {**remaining, "failures": {**parts["failures"], **dict.fromkeys(dropped, reason)}}
 
 
 def _describe_excess(claim_count: int) -> dict[str, str]:
@@ -338,13 +338,13 @@ def _judge_use(
     verdicts = []
     for position, chunk in enumerate(chunks):
         chunk_words = frozenset().union(*(sentence.content for sentence in split_passage(chunk.text)))
-        used = any(
+        is_used = any(
             position in positions
             and (not own_words or _measure_share(own_words & chunk_words, own_words) >= MIN_OWN_SHARE)
             for own_words, positions in sources
         )
         verdicts.append(
-            UseVerdict(chunk=chunk.name, used=used, overlap=measure_chunk_overlap(chunk.text, answer_words))
+            UseVerdict(chunk=chunk.name, used=is_used, overlap=measure_chunk_overlap(chunk.text, answer_words))
         )
     return tuple(verdicts)
 
@@ -353,19 +353,19 @@ def measure_chunk_overlap(text: str, answer_words: frozenset[str]) -> float:
     """Return the share of a chunk's best sentence that is in the answer, by rarity."""
     return max(
         (
-            _measure_share(shared, sentence.content)
+            _measure_share(common, sentence.content)
             for sentence in split_passage(text)
-            if len(sentence.content) > 2 and len(shared := sentence.content & answer_words) * 3 > len(sentence.content)
+            if len(sentence.content) > 2 and len(common := sentence.content & answer_words) * 3 > len(sentence.content)
         ),
         default=0.0,
     )
 
 
-def _measure_share(part: frozenset[str], total: frozenset[str]) -> float:
-    if not part:
+def _measure_share(words: frozenset[str], total: frozenset[str]) -> float:
+    if not words:
         return 0.0
     table = load_idf()
-    return min(1.0, table.sum_rarity(part) / table.sum_rarity(total))
+    return min(1.0, table.sum_rarity(words) / table.sum_rarity(total))
 
 
 def _join_evidence(entailments: Sequence[Entailment], chunks: Sequence[Passage]) -> str:
@@ -406,12 +406,12 @@ def _judge_citations(trace: Trace, chunks: Sequence[Passage], session: ScorerSes
 
 def _resolve_citations(trace: Trace, chunks: Sequence[Passage]) -> list[tuple[Citation, str, Passage | None]]:
     """Return each citation with its claim and the chunk it names."""
-    named = {chunk.name: chunk for chunk in chunks}
+    by_name = {chunk.name: chunk for chunk in chunks}
     return [
         (
             citation,
             citation.claim or locate_citing_sentence(citation, position, trace.answer or "") or citation.quote or "",
-            named.get(citation.chunk),
+            by_name.get(citation.chunk),
         )
         for position, citation in enumerate(trace.citations or ())
     ]

@@ -177,8 +177,8 @@ def _calibrate_claim(claim: ClaimVerdict, line: CalibrationLine) -> ClaimVerdict
     p = calibrate_probability(claim.p, line)
     was_bad = claim.support in ("unsupported", "contradicted")
     is_bad = was_bad if line.threshold is None else 1 - p >= line.threshold
-    near = p > SURE_LIMITS[0] if is_bad else p < SURE_LIMITS[1]
-    changed = replace(claim, p=p, unsure=claim.unsure or near)
+    is_sure = p > SURE_LIMITS[0] if is_bad else p < SURE_LIMITS[1]
+    changed = replace(claim, p=p, unsure=claim.unsure or is_sure)
     if is_bad == was_bad:
         return changed
     return replace(changed, support="unsupported" if is_bad else "inferred", reason=f"calibrated on {line.n:,} labels")

@@ -96,8 +96,8 @@ def _infer_value(field: str, text: str, candidates: Collection[str] | None) -> l
     """Return the conditions that the query states on a field."""
     if candidates is None:
         return FIELD_READERS[field](field, text)
-    named = next((value for value in candidates if re.search(rf"\b{re.escape(value)}\b", text, re.IGNORECASE)), None)
-    return [] if named is None else [FilterCondition(field, "is", named, inferred=True)]
+    match = next((value for value in candidates if re.search(rf"\b{re.escape(value)}\b", text, re.IGNORECASE)), None)
+    return [] if match is None else [FilterCondition(field, "is", match, inferred=True)]
 
 
 def _infer_date(field: str, text: str) -> list[FilterCondition]:
@@ -115,19 +115,21 @@ def _infer_category(field: str, text: str) -> list[FilterCondition]:
 
 
 def _infer_language(field: str, text: str) -> list[FilterCondition]:
-    named = _infer_value(field, text, tuple(LANGUAGE_CODES))
-    return [FilterCondition(field, "in", (match.value, LANGUAGE_CODES[match.value]), inferred=True) for match in named]
+    language = _infer_value(field, text, tuple(LANGUAGE_CODES))
+    return [
+        FilterCondition(field, "in", (match.value, LANGUAGE_CODES[match.value]), inferred=True) for match in language
+    ]
 
 
 FIELD_READERS = {"date": _infer_date, "category": _infer_category, "language": _infer_language}
 """Fields that are read out of a query without further ado."""
 
 
-def check_fields(conditions: Sequence[FilterCondition], known: Collection[str]) -> None:
+def check_fields(conditions: Sequence[FilterCondition], known_fields: Collection[str]) -> None:
     """Refuse a condition that was asked for on a field that no chunk has; raises UnknownName."""
     for condition in conditions:
-        if not condition.inferred and condition.field not in known and condition.field not in CHUNK_FIELDS:
-            raise UnknownName("field of the metadata", condition.field, [*known, *CHUNK_FIELDS])
+        if not condition.inferred and condition.field not in known_fields and condition.field not in CHUNK_FIELDS:
+            raise UnknownName("field of the metadata", condition.field, [*known_fields, *CHUNK_FIELDS])
 
 
 def meets_condition(chunk: Chunk, condition: FilterCondition) -> bool:
@@ -245,16 +247,16 @@ class MetadataIndex:
 
 
 def _build_field_values(chunks: Sequence[Chunk], fields: tuple[str, ...]) -> FieldValues:
-    places: dict[str, int] = {}
-    first: list[Chunk] = []
+    rows: dict[str, int] = {}
+    first_chunks: list[Chunk] = []
     codes = np.zeros(len(chunks), np.int64)
     for number, chunk in enumerate(chunks):
         key = repr(list(_read_values(chunk, fields)))
-        if key not in places:
-            places[key] = len(first)
-            first.append(chunk)
-        codes[number] = places[key]
-    return FieldValues(codes, first)
+        if key not in rows:
+            rows[key] = len(first_chunks)
+            first_chunks.append(chunk)
+        codes[number] = rows[key]
+    return FieldValues(codes, first_chunks)
 
 
 def _read_values(chunk: Chunk, fields: tuple[str, ...]) -> Iterable[Any]:

@@ -61,8 +61,8 @@ class BM25Index:
         """Return the score of each text; zeros where they share no word with the query."""
         assert self._model is not None
         tokens = _tokenize([query])
-        known = self._model.vocab_dict
-        ids = [known[word] for word in tokens.vocab if word and word in known]
+        vocabulary = self._model.vocab_dict
+        ids = [vocabulary[word] for word in tokens.vocab if word and word in vocabulary]
         if not ids:
             return np.zeros(self._size, np.float32)
         scores: Array = self._model.get_scores_from_ids(ids)
@@ -206,8 +206,8 @@ class ChunkIndex:
         scores = self.score_chunks(kind, text)
         open_ = scores > 0 if kind == "sparse" else np.ones(len(scores), bool)
         allowed = self._metadata_index.mask_allowed(query)
-        places = _select_best(scores, open_ if allowed is None else open_ & allowed, k)
-        return tuple(replace(self.chunks[place], score=float(scores[place])) for place in places)
+        rows = _select_best(scores, open_ if allowed is None else open_ & allowed, k)
+        return tuple(replace(self.chunks[row], score=float(scores[row])) for row in rows)
 
     def count_matching(self, query: Query) -> int:
         """Count the chunks that meet the conditions of a query."""
@@ -228,10 +228,10 @@ class ChunkIndex:
 
         Raises OutputError where something other than an index stands there.
         """
-        place = Path(folder)
-        if place.is_file() or (place.exists() and not (place / "index.json").is_file() and any(place.iterdir())):
-            raise OutputError(f"{place} exists and is not an index. Choose another place.")
-        draft = place.with_name(f".{place.name}.draft")
+        path = Path(folder)
+        if path.is_file() or (path.exists() and not (path / "index.json").is_file() and any(path.iterdir())):
+            raise OutputError(f"{path} exists and is not an index. Choose another place.")
+        draft = path.with_name(f".{path.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         (draft / "index.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.manifest)))
@@ -242,8 +242,8 @@ class ChunkIndex:
             np.save(draft / "vectors.npy", self._vectors)
         if isinstance(self._embedder, LatentEmbedder):
             self._embedder.save(draft / "latent.npz")
-        shutil.rmtree(place, ignore_errors=True)
-        draft.rename(place)
+        shutil.rmtree(path, ignore_errors=True)
+        draft.rename(path)
 
     @classmethod
     def open(cls, folder: str | Path, embedder: Embedder | None = None) -> ChunkIndex:
@@ -252,25 +252,25 @@ class ChunkIndex:
         A latent embedder is kept with its index and need not be given. Raises RunError where there is no index, or one
         of a later layout; UsageError where the embedder is another one than made it: the vectors would not fit.
         """
-        place = Path(folder)
-        making = _read_manifest(place)
-        has_latent = (place / "latent.npz").is_file()
+        path = Path(folder)
+        making = _read_manifest(path)
+        has_latent = (path / "latent.npz").is_file()
         if has_latent and (embedder is None or (isinstance(embedder, LatentEmbedder) and not embedder.fitted)):
-            embedder = LatentEmbedder.open(place / "latent.npz")
+            embedder = LatentEmbedder.open(path / "latent.npz")
         if embedder is not None and embedder.fingerprint != making.embedder:
             raise UsageError(
-                f"the index {place} was made with {making.embedder or 'no embedder'}, and it cannot be searched with "
+                f"the index {path} was made with {making.embedder or 'no embedder'}, and it cannot be searched with "
                 f"{embedder.fingerprint}. Give that embedder, or index the corpus again."
             )
         try:
-            lines = (place / "chunks.jsonl").read_bytes().splitlines()
+            lines = (path / "chunks.jsonl").read_bytes().splitlines()
             chunks = tuple(msgspec.json.decode(line, type=Chunk) for line in lines)
-            vectors = np.load(place / "vectors.npy", mmap_mode="r") if embedder is not None else None
+            vectors = np.load(path / "vectors.npy", mmap_mode="r") if embedder is not None else None
             if compute_corpus_digest(chunks) != making.corpus:
                 raise ValueError("its chunks are not those that it was made of")
-            lexicon = BM25Index.open(place / "words", len(chunks))
+            lexicon = BM25Index.open(path / "words", len(chunks))
         except (OSError, ValueError, msgspec.MsgspecError) as error:
-            raise RunError(f"the index {place} is damaged ({error}). Index the corpus again.") from error
+            raise RunError(f"the index {path} is damaged ({error}). Index the corpus again.") from error
         return cls(chunks, making, bm25=lexicon, embedder=embedder, vectors=vectors)
 
 
@@ -302,11 +302,11 @@ def _check_chunks(chunks: Sequence[Chunk]) -> None:
         raise InputError("there is no chunk to index. Is the corpus empty?")
     if not any(chunk.text.strip() for chunk in chunks):
         raise InputError(f"none of {len(chunks):,} chunks has any text: there is nothing to index.")
-    seen: set[str] = set()
+    ids: set[str] = set()
     for chunk in chunks:
-        if chunk.id in seen:
+        if chunk.id in ids:
             raise InputError(f'two chunks have the id "{chunk.id}": give each its own.')
-        seen.add(chunk.id)
+        ids.add(chunk.id)
 
 
 def _embed_texts(embedder: Embedder, texts: Sequence[str]) -> Array:
@@ -316,11 +316,11 @@ def _embed_texts(embedder: Embedder, texts: Sequence[str]) -> Array:
 
 def _select_best(scores: Array, allowed: Array, k: int) -> list[int]:
     """Return the positions of the k greatest scores among the allowed ones; equal scores keep their order."""
-    places = np.flatnonzero(allowed)
-    if len(places) > k:
-        values = scores[places]
+    rows = np.flatnonzero(allowed)
+    if len(rows) > k:
+        values = scores[rows]
         smallest = np.partition(values, len(values) - k)[len(values) - k]
-        above, level = places[values > smallest], places[values == smallest]
-        places = np.concatenate([above, level[: k - len(above)]])
-    order = np.lexsort((places, -scores[places]))
-    return cast(list[int], places[order].tolist())
+        above, level = rows[values > smallest], rows[values == smallest]
+        rows = np.concatenate([above, level[: k - len(above)]])
+    order = np.lexsort((rows, -scores[rows]))
+    return cast(list[int], rows[order].tolist())

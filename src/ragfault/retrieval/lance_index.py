@@ -62,28 +62,28 @@ class LanceIndex:
 
         Raises OutputError where the folder is taken, InputError where there is no chunk or no text.
         """
-        place = Path(folder)
-        if place.exists() and any(place.iterdir()):
-            raise OutputError(f"{place} exists and is not empty. Choose another place for the database.")
+        path = Path(folder)
+        if path.exists() and any(path.iterdir()):
+            raise OutputError(f"{path} exists and is not empty. Choose another place for the database.")
         stream = iter(chunks)
-        first = list(islice(stream, WRITE_BATCH))
-        if not any(chunk.text.strip() for chunk in first):
+        first_batch = list(islice(stream, WRITE_BATCH))
+        if not any(chunk.text.strip() for chunk in first_batch):
             raise InputError("there is no chunk with text to index. Is the corpus empty?")
-        fields = _assign_columns(first)
-        place.mkdir(parents=True, exist_ok=True)
+        fields = _assign_columns(first_batch)
+        path.mkdir(parents=True, exist_ok=True)
         table, count = None, 0
-        for batch in _batch_chunks(first, stream):
+        for batch in _batch_chunks(first_batch, stream):
             rows = _build_rows(batch, fields, embedder)
             count += len(batch)
             if table is None:
-                table = _import_lancedb().connect(place).create_table(TABLE_NAME, rows)
+                table = _import_lancedb().connect(path).create_table(TABLE_NAME, rows)
             else:
                 table.add(rows)
         manifest = LanceManifest(
             format=LANCE_FORMAT, embedder=embedder.fingerprint if embedder else None, fields=fields, chunks=count
         )
         cast(Any, table).create_index("text", config=_make_text_config(), replace=True)
-        (place / MANIFEST_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+        (path / MANIFEST_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
         return cls(table, manifest, embedder)
 
     @classmethod
@@ -92,19 +92,19 @@ class LanceIndex:
 
         Raises RunError where there is none, UsageError where the embedder is another one.
         """
-        place = Path(folder)
+        path = Path(folder)
         try:
-            manifest = msgspec.json.decode((place / MANIFEST_NAME).read_bytes(), type=LanceManifest)
+            manifest = msgspec.json.decode((path / MANIFEST_NAME).read_bytes(), type=LanceManifest)
         except (OSError, msgspec.MsgspecError):
-            raise RunError(f"no database of ragfault at {place}. Build one there.") from None
+            raise RunError(f"no database of ragfault at {path}. Build one there.") from None
         if manifest.format != LANCE_FORMAT:
-            raise RunError(f"{place} has layout {manifest.format}, this ragfault reads {LANCE_FORMAT}. Build it again.")
+            raise RunError(f"{path} has layout {manifest.format}, this ragfault reads {LANCE_FORMAT}. Build it again.")
         if embedder is not None and embedder.fingerprint != manifest.embedder:
             raise UsageError(
-                f"the database {place} was made with {manifest.embedder or 'no embedder'}: it cannot be searched with "
+                f"the database {path} was made with {manifest.embedder or 'no embedder'}: it cannot be searched with "
                 f"{embedder.fingerprint}. Give that embedder, or index the corpus again."
             )
-        return cls(_import_lancedb().connect(place).open_table(TABLE_NAME), manifest, embedder)
+        return cls(_import_lancedb().connect(path).open_table(TABLE_NAME), manifest, embedder)
 
     def retrieve(self, kind: SearchKind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
         """Return the stage that retrieves the best `k` chunks; see `ChunkIndex.retrieve`."""
@@ -113,15 +113,15 @@ class LanceIndex:
     def search(self, kind: SearchKind, text: str, k: int, query: Query) -> Hits:
         """Return the best chunks for a text by one search, among those that meet the conditions of the query."""
         if kind == "sparse":
-            asked, score = self._table.search(text, query_type="fts"), "_score"
+            request, score = self._table.search(text, query_type="fts"), "_score"
         else:
             assert self._embedder is not None
             vector = self._embedder.embed([text], query=True)[0]
-            asked, score = self._table.search(vector).distance_type("cosine"), "_distance"
+            request, score = self._table.search(vector).distance_type("cosine"), "_distance"
         where = self._render_filter(query)
         if where:
-            asked = asked.where(where, prefilter=True)
-        rows = asked.select(["chunk", score]).limit(k).to_arrow().to_pylist()
+            request = request.where(where, prefilter=True)
+        rows = request.select(["chunk", score]).limit(k).to_arrow().to_pylist()
         return tuple(
             replace(
                 msgspec.json.decode(row["chunk"], type=Chunk), score=1.0 - row[score] if kind == "dense" else row[score]
@@ -171,8 +171,8 @@ def _make_text_config() -> Any:
     return FTS()
 
 
-def _batch_chunks(first: list[Chunk], stream: Iterator[Chunk]) -> Iterator[list[Chunk]]:
-    batch = first
+def _batch_chunks(first_batch: list[Chunk], stream: Iterator[Chunk]) -> Iterator[list[Chunk]]:
+    batch = first_batch
     while batch:
         yield batch
         batch = list(islice(stream, WRITE_BATCH))

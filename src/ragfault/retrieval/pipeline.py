@@ -103,8 +103,8 @@ class Pipeline:
 
         Raises StageFailed where a stage does.
         """
-        asked = query if isinstance(query, Query) else Query(text=query)
-        state, steps, begin = StageResult(asked), [], time.perf_counter()
+        request = query if isinstance(query, Query) else Query(text=query)
+        state, steps, begin = StageResult(request), [], time.perf_counter()
         for name, stage in self.stages.items():
             start = time.perf_counter()
             state = _run_stage(name, stage, state)
@@ -119,11 +119,11 @@ class Pipeline:
                 )
             )
         trace = Trace(
-            id=asked.text if id is None else id,
-            query=asked.text,
+            id=request.text if id is None else id,
+            query=request.text,
             chunks=state.hits,
             route=state.query.route,
-            time=asked.time,
+            time=request.time,
             latency=Latency(retrieval=1000 * (time.perf_counter() - begin)),
             steps=tuple(steps),
             metadata={"notes": list(state.query.notes)} if state.query.notes else {},

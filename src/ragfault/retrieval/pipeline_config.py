@@ -81,22 +81,22 @@ def read_pipeline_config(path: str | Path) -> PipelineConfig:
     Raises InputError where it cannot be read or a value is of the wrong kind, UnknownName for a table, key, stage,
     chunker or embedder that does not exist, UsageError where no stage retrieves.
     """
-    place = Path(path)
+    file = Path(path)
     try:
-        tables = tomllib.loads(place.read_text(encoding="utf-8"))
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"cannot read {place}: {error.strerror}.") from None
+        raise InputError(f"cannot read {file}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{place} is not TOML: {error}") from None
+        raise InputError(f"{file} is not TOML: {error}") from None
     for name, table in tables.items():
-        _check_table(place, name, table)
+        _check_table(file, name, table)
     config = PipelineConfig(
         **{key: tables.get("index", {}).get(key, getattr(PipelineConfig(), key)) for key in ("chunker", "embedder")},
         stages=tables.get("stages", {}),
-        generator=parse_generator_config(tables["generator"], str(place)) if "generator" in tables else None,
+        generator=parse_generator_config(tables["generator"], str(file)) if "generator" in tables else None,
         checks=tables.get("checks", {}),
     )
-    check_pipeline_config(config, str(place))
+    check_pipeline_config(config, str(file))
     return config
 
 
@@ -105,10 +105,10 @@ def _check_table(path: Path, name: str, table: Any) -> None:
         raise UnknownName(f"table of {path}", name, CONFIG_TABLES, listed=True)
     if not isinstance(table, dict):
         raise InputError(f"{path}: {name} is a table. Write [{name}] and its keys below it.")
-    known = CONFIG_TABLES[name]
+    keys = CONFIG_TABLES[name]
     for key, value in table.items():
-        if known is not None and key not in known:
-            raise UnknownName(f"key of [{name}] in {path}", key, known, listed=True)
+        if keys is not None and key not in keys:
+            raise UnknownName(f"key of [{name}] in {path}", key, keys, listed=True)
         if name != "generator" and not isinstance(value, str):
             raise InputError(f'{path}: {key} of [{name}] should be a text such as "top(5)", not {value!r}.')
 
@@ -168,11 +168,11 @@ def load_config_embedder(config: PipelineConfig) -> Any:
 
 def check_corpus(documents: Sequence[Document]) -> None:
     """Refuse documents of one id, and a corpus without any."""
-    seen: set[str] = set()
+    ids: set[str] = set()
     for document in documents:
-        if document.id in seen:
+        if document.id in ids:
             raise InputError(f'two documents have the id "{document.id}": give each its own.')
-        seen.add(document.id)
+        ids.add(document.id)
     if not documents:
         raise InputError("the corpus holds no document.")
 
@@ -238,5 +238,5 @@ def matches_embedder(requested: str, stored: str) -> bool:
     >>> matches_embedder("endpoint:text-embedding-3", "endpoint:text-embedding-3-small")
     False
     """
-    known = requested.removesuffix(UNFITTED_SUFFIX)
-    return stored == requested or (known != requested and stored.startswith(f"{known} fitted="))
+    requested_name = requested.removesuffix(UNFITTED_SUFFIX)
+    return stored == requested or (requested_name != requested and stored.startswith(f"{requested_name} fitted="))

@@ -145,8 +145,8 @@ def expand(search: Stage | None = None, generator: Generator | None = None, *, t
         if generator is not None:
             return StageResult(_generate_variants(query, generator, EXPAND_PROMPT, limit=3, keep_original=True), hits)
         assert search is not None
-        first = search(query, hits).hits[:depth]
-        added = _select_feedback_terms(query.text, first, terms)
+        feedback = search(query, hits).hits[:depth]
+        added = _select_feedback_terms(query.text, feedback, terms)
         return StageResult(replace(query, variants=(" ".join([query.text, *added]),)) if added else query, hits)
 
     return stage
@@ -154,12 +154,12 @@ def expand(search: Stage | None = None, generator: Generator | None = None, *, t
 
 def _select_feedback_terms(query: str, hits: Sequence[Chunk], terms: int) -> list[str]:
     """Return the words that most hits share and the query lacks, in their first spelling."""
-    asked = set(split_content_words(query))
+    query_words = set(split_content_words(query))
     counts: Counter[str] = Counter()
     for hit in hits:
-        counts.update(set(split_content_words(hit.text)) - asked)
-    shared = [word for word, count in counts.items() if count > 1 or len(hits) == 1]
-    return sorted(shared, key=lambda word: (-counts[word], word))[:terms]
+        counts.update(set(split_content_words(hit.text)) - query_words)
+    common = [word for word, count in counts.items() if count > 1 or len(hits) == 1]
+    return sorted(common, key=lambda word: (-counts[word], word))[:terms]
 
 
 RouteRule = str | Collection[str] | Callable[[str], bool]

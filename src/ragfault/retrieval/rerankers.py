@@ -45,7 +45,7 @@ class JudgeReranker:
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
         """Return the judge's relevance of each text, in [0, 1]."""
         passages = [Passage(str(i), text) for i, text in enumerate(texts)]
-        return [seen.value for seen in self._scorer.open_session(query).score_relevance(query, passages)]
+        return [score.value for score in self._scorer.open_session(query).score_relevance(query, passages)]
 
 
 def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stage:
@@ -81,8 +81,8 @@ def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stag
             raise UsageError(f"the reranker {reranker.fingerprint} returned a score that is no finite number.")
         ordered = sorted(zip(scores, head, strict=True), key=lambda pair: -pair[0])
         reranked = [replace(hit, score=float(score)) for score, hit in ordered]
-        rest = [replace(hit, score=float(min(scores))) for hit in hits[depth:]]
-        return StageResult(query, tuple(reranked + rest)[:k])
+        remaining = [replace(hit, score=float(min(scores))) for hit in hits[depth:]]
+        return StageResult(query, tuple(reranked + remaining)[:k])
 
     return stage
 

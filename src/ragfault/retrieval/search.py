@@ -100,15 +100,15 @@ def fuse_rankings(
     shares = [1.0] * len(rankings) if weights is None else list(weights)
     ranks: dict[str, list[tuple[RankPosition, float]]] = {}
     for ranking, weight in zip(rankings, shares, strict=True):
-        for name, place in _rank_items(ranking, norm).items():
-            ranks.setdefault(name, []).append((place, weight))
+        for name, position in _rank_items(ranking, norm).items():
+            ranks.setdefault(name, []).append((position, weight))
     score = FUSION_METHODS[method]
     offset = constant + first - 1
     scores = {
-        name: score([place for place, _ in item_ranks], [weight for _, weight in item_ranks], offset)
+        name: score([position for position, _ in item_ranks], [weight for _, weight in item_ranks], offset)
         for name, item_ranks in ranks.items()
     }
-    best = {name: min(place.rank for place, _ in item_ranks) for name, item_ranks in ranks.items()}
+    best = {name: min(position.rank for position, _ in item_ranks) for name, item_ranks in ranks.items()}
     return {name: scores[name] for name in sorted(scores, key=lambda name: (-scores[name], best[name]))}
 
 
@@ -128,13 +128,13 @@ def _rank_items(ranking: Ranking, norm: str) -> dict[str, RankPosition]:
         return {}
     scores = dict(zip(ranking, SCORE_NORMS[norm](list(ranking.values())), strict=True))
     ordered = sorted(ranking, key=lambda name: -ranking[name])
-    places: dict[str, RankPosition] = {}
+    positions: dict[str, RankPosition] = {}
     rank = 0
     for number, name in enumerate(ordered, 1):
         if number == 1 or ranking[name] != ranking[ordered[number - 2]]:
             rank = number
-        places[name] = RankPosition(rank, scores[name], len(ordered))
-    return places
+        positions[name] = RankPosition(rank, scores[name], len(ordered))
+    return positions
 
 
 def fuse_retrievers(
@@ -215,8 +215,8 @@ def make_retriever(index: SearchableIndex, kind: SearchKind = "hybrid", k: int =
     if kind != "sparse" and not index.has_embedder:
         raise UsageError("this index has no embedder: it was built to be searched by words. Build it with one.")
     if kind == "hybrid":
-        both = {"sparse": make_retriever(index, "sparse", k), "dense": make_retriever(index, "dense", k)}
-        return fuse_retrievers(both, **{"top": k, **fusion})
+        retrievers = {"sparse": make_retriever(index, "sparse", k), "dense": make_retriever(index, "dense", k)}
+        return fuse_retrievers(retrievers, **{"top": k, **fusion})
 
     def stage(query: Query, hits: Hits) -> StageResult:  # noqa: ARG001
         texts = [text for text in query.search_texts if text.strip()]

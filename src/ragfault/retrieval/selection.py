@@ -97,11 +97,11 @@ def select_within_budget(tokens: int) -> Stage:
     _check_positive(tokens=tokens)
 
     def stage(query: Query, hits: Hits) -> StageResult:
-        selected, left = [], tokens
+        selected, tokens_left = [], tokens
         for hit in hits:
-            if (need := -(-len(hit.text) // 4)) <= left:
+            if (need := -(-len(hit.text) // 4)) <= tokens_left:
                 selected.append(hit)
-                left -= need
+                tokens_left -= need
         return StageResult(query, tuple(selected))
 
     return stage
@@ -117,12 +117,12 @@ def drop_duplicates(threshold: float = 0.8) -> Stage:
 
     def stage(query: Query, hits: Hits) -> StageResult:
         selected: list[Chunk] = []
-        seen: list[frozenset[str]] = []
+        earlier: list[frozenset[str]] = []
         for hit in hits:
             runs = make_shingles(hit.text)
-            if not any(runs and _compute_jaccard(runs, other) >= threshold for other in seen):
+            if not any(runs and _compute_jaccard(runs, shingles) >= threshold for shingles in earlier):
                 selected.append(hit)
-                seen.append(runs)
+                earlier.append(runs)
         return StageResult(query, tuple(selected))
 
     return stage
@@ -142,8 +142,8 @@ def select_diverse(k: int, embedder: Embedder, weight: float = 0.7) -> Stage:
         if not hits:
             return StageResult(query, hits)
         rows = embedder.embed([hit.text for hit in hits])
-        near = rows @ embedder.embed([query.text], query=True)[0]
-        return StageResult(query, tuple(hits[place] for place in _rank_marginal(rows, near, k, weight)))
+        similarity = rows @ embedder.embed([query.text], query=True)[0]
+        return StageResult(query, tuple(hits[i] for i in _rank_marginal(rows, similarity, k, weight)))
 
     return stage
 
@@ -152,17 +152,17 @@ def _rank_marginal(rows: np.ndarray[Any, Any], similarity: np.ndarray[Any, Any],
     """Return the positions of the most relevant rows that repeat each other least."""
     import numpy as np
 
-    chosen: list[int] = []
+    selected: list[int] = []
     likest = np.full(len(rows), -np.inf)
     open_ = np.ones(len(rows), bool)
-    while len(chosen) < min(k, len(rows)):
+    while len(selected) < min(k, len(rows)):
         repeated = np.where(np.isfinite(likest), likest, 0.0)
         gain = np.where(open_, weight * similarity - (1 - weight) * repeated, -np.inf)
         best = int(np.argmax(gain))
-        chosen.append(best)
+        selected.append(best)
         open_[best] = False
         likest = np.maximum(likest, rows @ rows[best])
-    return chosen
+    return selected
 
 
 def reorder(strategy: Literal["thirds", "ends"] = "thirds") -> Stage:
@@ -203,8 +203,8 @@ def _score_or_zero(hit: Chunk) -> float:
 
 
 def _compute_jaccard(left: frozenset[str], right: frozenset[str]) -> float:
-    both = len(left & right)
-    return both / (len(left) + len(right) - both)
+    common = len(left & right)
+    return common / (len(left) + len(right) - common)
 
 
 def _check_positive(**numbers: int) -> None:
@@ -259,10 +259,10 @@ def compress(reranker: Reranker | None = None, *, threshold: float = 0.5, neighb
 
 def _score_overlap(query: str, texts: Sequence[str]) -> list[float]:
     """Return the share of the query's content words in each text, relative to the best text."""
-    asked = frozenset(split_content_words(query))
-    counts = [len(asked & frozenset(split_content_words(text))) for text in texts]
-    most = max(counts, default=0)
-    return [count / most if most else 1.0 for count in counts]
+    query_words = frozenset(split_content_words(query))
+    counts = [len(query_words & frozenset(split_content_words(text))) for text in texts]
+    best = max(counts, default=0)
+    return [count / best if best else 1.0 for count in counts]
 
 
 def _keep_sentences(
@@ -271,9 +271,7 @@ def _keep_sentences(
     """Return a hit with its relevant sentences and their neighbors."""
     best = max(range(len(scores)), key=scores.__getitem__)
     bears = {i for i, score in enumerate(scores) if score >= threshold} | {best}
-    selected = sorted(
-        {near for at in bears for near in range(at - neighbors, at + neighbors + 1)} & set(range(len(spans)))
-    )
+    selected = sorted({j for at in bears for j in range(at - neighbors, at + neighbors + 1)} & set(range(len(spans))))
     if len(selected) == len(spans):
         return hit
     text = hit.text[slice(*spans[selected[0]])]

@@ -83,11 +83,11 @@ def post_json(
     raise ServiceFailed(_redact_key(f"{_redact_url(url)} gave no answer: {reason}", key))
 
 
-def _decode_response(url: str, packed: bytes) -> Any:
-    if len(packed) > MAX_RESPONSE_BYTES:
+def _decode_response(url: str, data: bytes) -> Any:
+    if len(data) > MAX_RESPONSE_BYTES:
         raise ServiceFailed(f"{_redact_url(url)} answered with more than {MAX_RESPONSE_BYTES >> 20} MiB.")
     try:
-        return json.loads(packed)
+        return json.loads(data)
     except ValueError:
         raise ServiceFailed(f"{_redact_url(url)} answered with what is not JSON.") from None
 

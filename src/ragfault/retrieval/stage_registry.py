@@ -220,9 +220,9 @@ def check_stage(expression: str) -> Expression:
     """
     call = parse_expression(expression)
     shape = inspect.signature(_get_factory(call.name).make)
-    known = list(shape.parameters.values())[1:]
-    names = [parameter.name for parameter in known if parameter.kind is not parameter.VAR_POSITIONAL]
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
+    parameters = list(shape.parameters.values())[1:]
+    names = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         for name in call.options:
             if name not in names:
                 raise UnknownName(f"option of {call.name}", name, names)

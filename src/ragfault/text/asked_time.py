@@ -81,12 +81,12 @@ def _resolve(reference: re.Match[str], asked: datetime) -> datetime | None:
         before = asked.replace(day=1) - timedelta(days=1) if relative == "last month" else asked - timedelta(days=1)
         return _end_period(before.year, before.month, before.day)
     if reference["iso"]:
-        year, month, *rest = map(int, reference["iso"].split("-"))
-        return _end_period(year, month, rest[0] if rest else None)
+        year, month, *day_fields = map(int, reference["iso"].split("-"))
+        return _end_period(year, month, day_fields[0] if day_fields else None)
     if reference["month"]:
         month = next(i for i, name in enumerate(MONTHS, 1) if name.startswith(reference["month"][:3].lower()))
-        named = reference["day"] or reference["day_after"]
-        return _end_period(int(reference["month_year"]), month, int(named) if named else None)
+        day = reference["day"] or reference["day_after"]
+        return _end_period(int(reference["month_year"]), month, int(day) if day else None)
     return _end_period(int(reference["year"]), None, None)
 
 

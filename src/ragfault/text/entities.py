@@ -102,8 +102,8 @@ def extract_entities(text: str) -> frozenset[str]:
     >>> extract_entities("2024-03-14, fifty percent") == extract_entities("March 14, 2024, 50 %")
     True
     """
-    matches, rest = _match_entities(text)
-    return frozenset(match.form for match in matches).union(extract_names(rest))
+    matches, remaining = _match_entities(text)
+    return frozenset(match.form for match in matches).union(extract_names(remaining))
 
 
 class EntityIndex:
@@ -167,8 +167,8 @@ def _cache_short(function: Callable[[str], Result]) -> Callable[[str], Result]:
 @_cache_short
 def _index_literals(text: str) -> tuple[frozenset[str], str]:
     """Return all forms of the entities of a text except names, and the text with these entities blanked out."""
-    matches, rest = _match_entities(text)
-    return frozenset(form for match in matches for form in match.forms), rest
+    matches, remaining = _match_entities(text)
+    return frozenset(form for match in matches for form in match.forms), remaining
 
 
 @_cache_short

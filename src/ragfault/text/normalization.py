@@ -245,5 +245,5 @@ def _remove_marks(match: re.Match[str]) -> str:
 
 def _expand_negation(match: re.Match[str]) -> str:
     """Write out "n't" and "cannot"."""
-    odd, plain, can = match.groups()
-    return f"{NEGATED_VERB_STEMS[odd] if odd else plain or can} not"
+    odd, verb, can = match.groups()
+    return f"{NEGATED_VERB_STEMS[odd] if odd else verb or can} not"

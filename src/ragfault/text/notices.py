@@ -36,7 +36,7 @@ Stretch = tuple[int, int]
 """Where a stretch of a text begins and ends."""
 
 
-def locate_notices(texts: Sequence[str], others: Sequence[str]) -> list[tuple[Stretch, ...]]:
+def locate_notices(texts: Sequence[str], counterparts: Sequence[str]) -> list[tuple[Stretch, ...]]:
     """Locate the notices of each text, as stretches in their order; none of them may stand in the other texts.
 
     A sentence of at least five words that nine in ten of the texts hold is one. So are the first or last sentences
@@ -47,7 +47,7 @@ def locate_notices(texts: Sequence[str], others: Sequence[str]) -> list[tuple[St
     ['Hi Ann!', 'Ticket 21 is closed.']
     """
     sentences = [split_sentences(text) for text in texts]
-    same = _find_same_sentences(texts, sentences, others)
+    same = _find_same_sentences(texts, sentences, counterparts)
     notices: list[list[Stretch]] = []
     rests: list[list[Stretch]] = []
     for text, spans in zip(texts, sentences, strict=True):
@@ -55,7 +55,7 @@ def locate_notices(texts: Sequence[str], others: Sequence[str]) -> list[tuple[St
         rests.append([(start, end) for start, end in spans if text[start:end] not in same])
     for at in (-1, 0):
         for _ in range(MAX_OUTER_SENTENCES):
-            outer = _find_outer_sentences(texts, rests, others, at)
+            outer = _find_outer_sentences(texts, rests, counterparts, at)
             for number, span in outer.items():
                 notices[number].append(span)
                 rests[number].remove(span)
@@ -65,7 +65,7 @@ def locate_notices(texts: Sequence[str], others: Sequence[str]) -> list[tuple[St
 
 
 def _find_same_sentences(
-    texts: Sequence[str], sentences: Sequence[Sequence[Stretch]], others: Sequence[str]
+    texts: Sequence[str], sentences: Sequence[Sequence[Stretch]], counterparts: Sequence[str]
 ) -> frozenset[str]:
     counts = Counter(
         sentence
@@ -74,25 +74,25 @@ def _find_same_sentences(
     )
     frequent = [sentence for sentence, count in counts.items() if count >= NOTICE_SHARE * len(texts)]
     long = [sentence for sentence in frequent if len(sentence.split()) >= LEAST_WORDS]
-    return frozenset(sentence for sentence in long if not any(sentence in other for other in others))
+    return frozenset(sentence for sentence in long if not any(sentence in counterpart for counterpart in counterparts))
 
 
 def _find_outer_sentences(
-    texts: Sequence[str], rests: Sequence[Sequence[Stretch]], others: Sequence[str], at: int
+    texts: Sequence[str], rests: Sequence[Sequence[Stretch]], counterparts: Sequence[str], at: int
 ) -> dict[int, Stretch]:
     """Return the first (at 0) or last (at -1) sentence of each text that is a variant of a notice; none without one."""
     forms = {
         number: list_forms(texts[number][slice(*spans[at])]) for number, spans in enumerate(rests) if len(spans) > 1
     }
-    counts = Counter(form for listed in forms.values() for form in listed)
+    counts = Counter(form for text_forms in forms.values() for form in text_forms)
     least = max(LEAST_VARIANTS, VARIANT_SHARE * len(texts))
     frequent = {form for form, count in counts.items() if count >= least}
-    if sum(not frequent.isdisjoint(listed) for listed in forms.values()) < NOTICE_SHARE * len(texts):
+    if sum(not frequent.isdisjoint(text_forms) for text_forms in forms.values()) < NOTICE_SHARE * len(texts):
         return {}
-    for other in others:
-        for start, end in split_sentences(other):
-            frequent.difference_update(list_forms(other[start:end]))
-    outer = {number: rests[number][at] for number, listed in forms.items() if not frequent.isdisjoint(listed)}
+    for counterpart in counterparts:
+        for start, end in split_sentences(counterpart):
+            frequent.difference_update(list_forms(counterpart[start:end]))
+    outer = {number: rests[number][at] for number, text_forms in forms.items() if not frequent.isdisjoint(text_forms)}
     return outer if len(outer) >= NOTICE_SHARE * len(texts) else {}
 
 
@@ -107,7 +107,7 @@ def locate_added_lines(texts: Sequence[str], others: Sequence[Sequence[str]], le
     >>> [text[start:end] for text in answers[:1] for start, end in locate_added_lines(answers, [()] * 6, 5)[0]]
     ['Confidence: 0 %']
     """
-    known: dict[str, frozenset[str]] = {}  # a text beside others → forms of its lines
+    forms_by_text: dict[str, frozenset[str]] = {}  # a text beside others → forms of its lines
     words: dict[str, frozenset[str]] = {}  # a text beside others → its content words
     notices: list[list[Stretch]] = [[] for _ in texts]
     rests = [(len(text) - len(text.lstrip()), len(text.rstrip())) for text in texts]
@@ -117,18 +117,22 @@ def locate_added_lines(texts: Sequence[str], others: Sequence[Sequence[str]], le
             outer = {number: find_outer(text, *rests[number]) for number, text in enumerate(texts)}
             forms = {number: list_forms(texts[number][slice(*span)]) for number, span in outer.items() if span}
             frequent = _count_forms(texts, forms, least)
-            for number in [number for number, listed in forms.items() if listed & frequent]:
+            for number in [number for number, text_forms in forms.items() if text_forms & frequent]:
                 span = outer[number]
                 for text in others[number]:
-                    if text not in known:
-                        known[text] = frozenset().union(*map(list_forms, text.split("\n")))
-                    forms[number] -= known[text]
+                    if text not in forms_by_text:
+                        forms_by_text[text] = frozenset().union(*map(list_forms, text.split("\n")))
+                    forms[number] -= forms_by_text[text]
                     if text not in words:
                         words[text] = frozenset(split_content_words(text))
                 if span and _repeats_words(texts[number][slice(*span)], [words[text] for text in others[number]]):
                     forms[number] = frozenset()
             frequent = frequent and _count_forms(texts, forms, least)
-            cut = {number: span for number, listed in forms.items() if (span := outer[number]) and listed & frequent}
+            cut = {
+                number: span
+                for number, text_forms in forms.items()
+                if (span := outer[number]) and text_forms & frequent
+            }
             for number, span in cut.items():
                 notices[number].append(span)
                 rests[number] = _trim(texts[number], rests[number], span)
@@ -137,21 +141,23 @@ def locate_added_lines(texts: Sequence[str], others: Sequence[Sequence[str]], le
     return [tuple(sorted(spans)) for spans in notices]
 
 
-def _repeats_words(line: str, others: Sequence[frozenset[str]]) -> bool:
+def _repeats_words(line: str, sources: Sequence[frozenset[str]]) -> bool:
     """Return whether other texts hold half of the content words of a line, numbers apart; such a line is no notice."""
     words = {word for word in split_content_words(line) if not word[0].isdigit()}
-    return bool(words) and 2 * len(words.difference(*others)) <= len(words)
+    return bool(words) and 2 * len(words.difference(*sources)) <= len(words)
 
 
 def _count_forms(texts: Sequence[str], forms: Mapping[int, frozenset[str]], least: int) -> set[str]:
     """Return the forms of at least so many distinct texts."""
-    counts = Counter(form for form, _ in {(form, texts[number]) for number, listed in forms.items() for form in listed})
+    counts = Counter(
+        form for form, _ in {(form, texts[number]) for number, text_forms in forms.items() for form in text_forms}
+    )
     return {form for form, count in counts.items() if count >= least}
 
 
-def _trim(text: str, rest: Stretch, notice: Stretch) -> Stretch:
+def _trim(text: str, remaining: Stretch, notice: Stretch) -> Stretch:
     """Return what is left of the rest of a text without a notice at its beginning or end, and white space."""
-    begin, stop = (notice[1], rest[1]) if notice[0] == rest[0] else (rest[0], notice[0])
+    begin, stop = (notice[1], remaining[1]) if notice[0] == remaining[0] else (remaining[0], notice[0])
     inner = text[begin:stop]
     return begin + len(inner) - len(inner.lstrip()), stop - len(inner) + len(inner.rstrip())
 

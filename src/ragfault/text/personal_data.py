@@ -68,16 +68,16 @@ def _detect_ibans(text: str) -> Iterator[Finding]:
 
 def _find_end(text: str, start: int, length: int) -> int | None:
     """Return the end of so many letters and digits with at most one separator between two; None where there is none."""
-    seen, at = 0, start
-    while at < len(text) and seen < length:
-        sign = text[at]
+    digits, position = 0, start
+    while position < len(text) and digits < length:
+        sign = text[position]
         if sign.isascii() and sign.isalnum():
-            seen += 1
-        elif sign not in IBAN_SEPARATORS or text[at - 1] in IBAN_SEPARATORS:
+            digits += 1
+        elif sign not in IBAN_SEPARATORS or text[position - 1] in IBAN_SEPARATORS:
             return None
-        at += 1
-    is_complete = seen == length and not (at < len(text) and text[at].isalnum())
-    return at if is_complete else None
+        position += 1
+    is_complete = digits == length and not (position < len(text) and text[position].isalnum())
+    return position if is_complete else None
 
 
 IPV4 = re.compile(r"(?<![\w.:])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3})(?!\w|\.\d)")
@@ -159,6 +159,6 @@ def detect_personal_data(text: str, kinds: Sequence[str] = PERSONAL_KINDS) -> li
 def _resolve_overlaps(findings: Sequence[Finding]) -> list[Finding]:
     resolved: list[Finding] = []
     for finding in sorted(findings, key=lambda item: (PERSONAL_KINDS.index(item.kind), item.start, -item.end)):
-        if all(finding.end <= other.start or other.end <= finding.start for other in resolved):
+        if all(finding.end <= earlier.start or earlier.end <= finding.start for earlier in resolved):
             resolved.append(finding)
     return resolved

@@ -54,7 +54,7 @@ psi: | kpa: | mol: | mmol:
 def _parse_unit_table(text: str) -> dict[str, str]:
     """Parse lines of "unit: other spellings" into a map from spelling to unit."""
     rows = (row.split(":") for row in re.split(r"[|\n]", text) if ":" in row)
-    return {spelling: unit.strip() for unit, others in rows for spelling in (unit.strip(), *others.split())}
+    return {spelling: unit.strip() for unit, spellings in rows for spelling in (unit.strip(), *spellings.split())}
 
 
 CURRENCIES = _parse_unit_table(CURRENCY_TABLE)
@@ -136,9 +136,9 @@ def blank_matches(
 
 def _match_date(match: re.Match[str]) -> EntityMatch | None:
     """Match the parts of a date such as 2024-03-14, 14 March 2024, March 14th or March 2024."""
-    part = match.groupdict()
-    year, day = part.get("year"), part.get("day")
-    month = part["month"].lower()
+    groups = match.groupdict()
+    year, day = groups.get("year"), groups.get("day")
+    month = groups["month"].lower()
     month = MONTHS.get(month, month.zfill(2))
     if not "01" <= month <= "12":
         return None
@@ -176,13 +176,13 @@ def _convert_number_word(match: re.Match[str]) -> str:
 
 def _match_quantity(match: re.Match[str]) -> EntityMatch | None:
     """Match a number with the unit, currency or scale around it."""
-    part = match.groupdict()
-    value = Decimal(part["figure"].replace(",", "")).scaleb(SCALE_EXPONENTS.get((part["scale"] or "").lower(), 0))
+    groups = match.groupdict()
+    value = Decimal(groups["figure"].replace(",", "")).scaleb(SCALE_EXPONENTS.get((groups["scale"] or "").lower(), 0))
     before = match.string[max(0, match.start() - 2) : match.start()]
     if before.endswith("-") and not (before[0].isalnum() or before[0] in ".)"):
         value = -value
     number = f"{value:f}".rstrip("0").rstrip(".") if "." in f"{value:f}" else f"{value:f}"
-    unit = _identify_unit(part)
+    unit = _identify_unit(groups)
     if unit == "lb" and "pound" in match.group():
         return EntityMatch(f"{number} lb", (f"{number} gbp", number))
     return EntityMatch(f"{number} {unit}", (number,)) if unit else EntityMatch(number)

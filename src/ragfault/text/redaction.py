@@ -99,16 +99,16 @@ def _detect_emails(text: str) -> Iterator[SensitiveSpan]:
         return
     floor = 0
     for match in EMAIL_DOMAIN.finditer(text):
-        start = at = match.start()
-        while start > max(floor, at - MAX_LOCAL_PART) and (
+        start = end = match.start()
+        while start > max(floor, end - MAX_LOCAL_PART) and (
             text[start - 1].isalnum() or text[start - 1] in LOCAL_PART_SIGNS
         ):
             start -= 1
-        if start and text[start - 1] == "\\" and (escape := ESCAPE_SEQUENCE.match(text, start, at)):
+        if start and text[start - 1] == "\\" and (escape := ESCAPE_SEQUENCE.match(text, start, end)):
             start = escape.end()
-        while start < at and text[start] in ".'&%-":
+        while start < end and text[start] in ".'&%-":
             start += 1
-        local = text[start:at]
+        local = text[start:end]
         if not local or local.endswith(".") or (local == "git" and text[match.end() : match.end() + 1] == ":"):
             continue
         floor = match.end()

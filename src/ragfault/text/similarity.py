@@ -74,9 +74,9 @@ def _locate_words(text: str) -> list[WordPosition]:
 
 def _is_verbatim(quote: str, text: str) -> bool:
     """Return whether a text first holds a quote between words, not within one."""
-    at = text.find(quote)
-    end = at + len(quote)
-    return at >= 0 and not text[max(0, at - 1) : at].isalnum() and not text[end : end + 1].isalnum()
+    position = text.find(quote)
+    end = position + len(quote)
+    return position >= 0 and not text[max(0, position - 1) : position].isalnum() and not text[end : end + 1].isalnum()
 
 
 def _score_segment(quote: str, text: str, words: list[WordPosition]) -> float:
@@ -103,38 +103,38 @@ def _score_segment(quote: str, text: str, words: list[WordPosition]) -> float:
 
 def _score_window(quote: str, quote_words: list[WordPosition], text: str, window: list[WordPosition]) -> float:
     """Score a quote against a window: the lower of the scores by words and by letters."""
-    left = [token.word for token in quote_words]
-    right = [token.word for token in window]
-    blocks = [block for block in Indel.opcodes(left, right) if block.tag == "equal"]
+    quoted = [token.word for token in quote_words]
+    actual = [token.word for token in window]
+    blocks = [block for block in Indel.opcodes(quoted, actual) if block.tag == "equal"]
     if not blocks:
         return 0.0
     first, last = blocks[0], blocks[-1]
     low = max(0, first.dest_start - first.src_start)
-    high = min(len(window), last.dest_end + len(left) - last.src_end)
+    high = min(len(window), last.dest_end + len(quoted) - last.src_end)
     span = text[window[low].start : window[high - 1].end]
     inner = quote[quote_words[0].start : quote_words[-1].end]
     if inner == span:
         return 1.0
     letters = Indel.normalized_similarity(inner.lower(), span.lower()) if len(inner) < 20_000 else 1.0
-    return min(letters, _score_word_overlap(left, right[low:high]), 1.0 if left == right[low:high] else 0.999)
+    return min(letters, _score_word_overlap(quoted, actual[low:high]), 1.0 if quoted == actual[low:high] else 0.999)
 
 
-def _score_word_overlap(left: list[str], right: list[str]) -> float:
+def _score_word_overlap(quoted: list[str], actual: list[str]) -> float:
     """Return the share of equal words; a typo in a long word counts by its letters."""
     matched = 0.0
     removed: list[str] = []
     added: list[str] = []
-    for block in Indel.opcodes(left, right):
+    for block in Indel.opcodes(quoted, actual):
         if block.tag == "equal":
             matched += block.src_end - block.src_start
         else:
-            removed += left[block.src_start : block.src_end]
-            added += right[block.dest_start : block.dest_end]
+            removed += quoted[block.src_start : block.src_end]
+            added += actual[block.dest_start : block.dest_end]
     for old, new in zip(removed, added, strict=False):
         if min(len(old), len(new)) >= 5 and old.isalpha() and new.isalpha():
             similarity = Indel.normalized_similarity(old, new)
             matched += similarity if similarity > 0.83 else 0.0
-    score = matched / max(len(left), len(right))
+    score = matched / max(len(quoted), len(actual))
     return min(score, MAX_ALTERED_SCORE) if any(map(_changes_meaning, removed + added)) else score
 
 
@@ -252,5 +252,5 @@ def _normalize_character(character: str) -> str:
     """Decompose a character, map quotation marks and dashes to common ones, and drop invisible parts."""
     decomposed = unicodedata.normalize("NFKD", character.translate(TYPOGRAPHY_MAP))
     return "".join(
-        part for part in decomposed if unicodedata.category(part) not in {"Cf", "Cc", "Cs"} or part.isspace()
+        mark for mark in decomposed if unicodedata.category(mark) not in {"Cf", "Cc", "Cs"} or mark.isspace()
     )

@@ -147,12 +147,12 @@ def measure_focus(
     and words about missing sources do not count.
     """
     digressions = {claim.start for claim in _collect_digressions(query, claims, entailments, relevance, session)}
-    ends = {claim.end: claim.start for claim in claims}
+    start_by_end = {claim.end: claim.start for claim in claims}
     on_topic = off_topic = 0
     for start, end in split_sentences(answer):
         size = len(split_content_words(answer[start:end]))
-        if end in ends:
-            digresses = ends[end] in digressions
+        if end in start_by_end:
+            digresses = start_by_end[end] in digressions
         else:
             digresses = _is_courtesy(answer[start:end])
             if not digresses:

@@ -269,16 +269,16 @@ def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None
     talk: list[Claim] = []
     for start, end in split_sentences(answer):
         marker = LIST_MARKER.match(answer, start, end)
-        begin = marker.end() if marker else start
-        text = answer[begin:end]
+        claim_start = marker.end() if marker else start
+        text = answer[claim_start:end]
         if answer[start] == "#":
             continue
-        claim = Claim(text, begin, end)
+        claim = Claim(text, claim_start, end)
         if not _is_claim(text):
             stated = locate_statement(text)
             if stated is None or not _is_claim(text[slice(*stated)]):
                 continue
-            claim = Claim(text[slice(*stated)], begin + stated[0], begin + stated[1])
+            claim = Claim(text[slice(*stated)], claim_start + stated[0], claim_start + stated[1])
         is_talk = (
             not marker and is_small_talk(strip_marks(claim.text)) and not (is_on_topic and is_on_topic(claim.text))
         )
@@ -325,18 +325,18 @@ def locate_words(text: str, words: Sequence[str]) -> list[tuple[int, int] | None
     [(0, 2), (5, 10), (13, 19)]
     """
     spans: list[tuple[int, int] | None] = [None] * len(words)
-    at = 0
+    position = 0
     for term in TERM.finditer(text):
         stems = split_words(normalize_spelling(term[0]))
-        for start in range(at, min(at + MAX_SKIPPED + 1, len(words))):
+        for start in range(position, min(position + MAX_SKIPPED + 1, len(words))):
             if stems and tuple(words[start : start + len(stems)]) == stems:
-                at = start + len(stems)
-                spans[start:at] = [term.span()] * len(stems)
+                position = start + len(stems)
+                spans[start:position] = [term.span()] * len(stems)
                 break
     return spans
 
 
-def join_spans(spans: Sequence[tuple[int, int] | None], chosen: Sequence[bool]) -> tuple[tuple[int, int], ...]:
+def join_spans(spans: Sequence[tuple[int, int] | None], selected: Sequence[bool]) -> tuple[tuple[int, int], ...]:
     """Join the spans of chosen words that follow each other.
 
     >>> join_spans([(0, 2), (3, 8), None, (10, 12)], [True, True, False, True])
@@ -344,7 +344,7 @@ def join_spans(spans: Sequence[tuple[int, int] | None], chosen: Sequence[bool]) 
     """
     joined: list[tuple[int, int]] = []
     follows = False
-    for span, is_chosen in zip(spans, chosen, strict=True):
+    for span, is_chosen in zip(spans, selected, strict=True):
         if span is None:
             follows = follows and is_chosen
             continue
@@ -407,17 +407,17 @@ def is_refusal(answer: str) -> bool:
 
 
 def _is_claim(text: str) -> bool:
-    plain = strip_marks(text).strip(" *_\"'")
-    if not plain or plain.endswith("?") or FILLER_PHRASE.match(plain) or is_refusal_sentence(plain):
+    bare = strip_marks(text).strip(" *_\"'")
+    if not bare or bare.endswith("?") or FILLER_PHRASE.match(bare) or is_refusal_sentence(bare):
         return False
     if SOURCE_TALK.match(text.strip(" *_\"'([")):
         return False
-    if plain.endswith(":") and len(plain) < 120:
+    if bare.endswith(":") and len(bare) < 120:
         return False
-    content_words = split_content_words(plain)
+    content_words = split_content_words(bare)
     if not content_words:
         return False
     is_heading = (
-        len(content_words) <= 6 and plain[-1].isalnum() and text.startswith("**") and text.rstrip().endswith("**")
+        len(content_words) <= 6 and bare[-1].isalnum() and text.startswith("**") and text.rstrip().endswith("**")
     )
     return not is_heading

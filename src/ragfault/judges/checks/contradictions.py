@@ -106,7 +106,9 @@ def _detect_antonym(tokens: Sequence[str], sentence: PassageSentence) -> str | N
                 opposites |= {prefix + word}
             if word.startswith(prefix) and len(word) > len(prefix) + 3 and word[len(prefix) :] in sentence_words:
                 opposites |= {word[len(prefix) :]}
-        if opposites and any(_get_context(tokens, word) & _get_context(sentence.tokens, other) for other in opposites):
+        if opposites and any(
+            _get_context(tokens, word) & _get_context(sentence.tokens, opposite) for opposite in opposites
+        ):
             return f"<{word}> against <{min(opposites)}>"
     return None
 
@@ -138,13 +140,13 @@ def collect_negated_words(tokens: Sequence[str], reach: int = 1) -> frozenset[st
     ['offer', 'wifi']
     """
     reached = set()
-    left = 0
+    start = 0
     for word in tokens:
         if word in DENIAL_WORDS:
-            left = reach
-        elif left and word not in STOP_WORDS:
+            start = reach
+        elif start and word not in STOP_WORDS:
             reached.add(word)
-            left -= 1
+            start -= 1
     return frozenset(reached)
 
 
@@ -197,19 +199,19 @@ def _detect_quantity_mismatch(
     return None
 
 
-def _is_same_slot(item: str, other: str, tokens: Sequence[str], others: Sequence[str]) -> bool:
+def _is_same_slot(item: str, rival: str, tokens: Sequence[str], source: Sequence[str]) -> bool:
     """Return whether two quantities are of one kind; bare numbers and years must have the same neighbours, too."""
     kind = _classify_quantity(item)
-    if kind != _classify_quantity(other):
-        return _extract_amount(item) == _extract_amount(other) != "" and "°" not in item + other
+    if kind != _classify_quantity(rival):
+        return _extract_amount(item) == _extract_amount(rival) != "" and "°" not in item + rival
     if kind not in {"", "year"}:
         return True
-    return item in tokens and other in others and bool(get_neighbors(tokens, item) & get_neighbors(others, other))
+    return item in tokens and rival in source and bool(get_neighbors(tokens, item) & get_neighbors(source, rival))
 
 
-def _has_new_number(tokens: Sequence[str], others: Sequence[str], are_adjacent: AdjacencyCheck | None) -> bool:
+def _has_new_number(tokens: Sequence[str], source: Sequence[str], are_adjacent: AdjacencyCheck | None) -> bool:
     """Return whether a number of the claim, with the word after it, is not in the sentence nor known otherwise."""
-    sentence_words = frozenset(others)
+    sentence_words = frozenset(source)
     for position, word in enumerate(tokens):
         if not word[0].isdigit():
             continue
@@ -226,13 +228,13 @@ def _extract_amount(item: str) -> str:
     return value if unit and value.replace(".", "").lstrip("-").isdigit() else ""
 
 
-def are_rival_quantities(item: str, other: str) -> bool:
+def are_rival_quantities(item: str, rival: str) -> bool:
     """Return whether two quantities are different values of one kind.
 
     >>> are_rival_quantities("1921", "1922"), are_rival_quantities("5 kg", "2024-03-14")
     (True, False)
     """
-    return item != other and _classify_quantity(item) == _classify_quantity(other)
+    return item != rival and _classify_quantity(item) == _classify_quantity(rival)
 
 
 def _classify_quantity(item: str) -> str:

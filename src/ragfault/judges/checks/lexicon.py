@@ -69,12 +69,12 @@ def load_idf() -> IdfTable:
     >>> table("peopl") < table("glacier") < table("xyzzy")
     True
     """
-    packed = files(__package__).joinpath("rarity.txt.gz").read_bytes()
-    head, *lines = gzip.decompress(packed).decode().split("\n")
+    data = files(__package__).joinpath("rarity.txt.gz").read_bytes()
+    head, *lines = gzip.decompress(data).decode().split("\n")
     facts = dict(zip(head.split()[::2], map(float, head.split()[1::2]), strict=True))
     levels = {
         sys.intern(stem): int(level) / facts["step"]
         for level, _, stems in (line.partition(" ") for line in lines)
         for stem in stems.split(" ")
     }
-    return IdfTable(levels, facts["unseen"] / facts["step"], hashlib.sha256(packed).hexdigest()[:8])
+    return IdfTable(levels, facts["unseen"] / facts["step"], hashlib.sha256(data).hexdigest()[:8])

@@ -298,10 +298,10 @@ class SentenceIndex:
 
     def has_variant(self, word: str, *, is_name: bool = False) -> bool:
         """Return whether a word not in the index is there in another form: an alias, a derivation, or two words."""
-        known = self._variant_cache.get((word, is_name))
-        if known is None:
-            known = self._variant_cache[word, is_name] = self._detect_variant(word, is_name)
-        return known
+        is_variant = self._variant_cache.get((word, is_name))
+        if is_variant is None:
+            is_variant = self._variant_cache[word, is_name] = self._detect_variant(word, is_name)
+        return is_variant
 
     def _detect_variant(self, word: str, is_name: bool) -> bool:
         if not ALIASES.get(word, NO_ALIASES).isdisjoint(self.postings):
@@ -310,9 +310,9 @@ class SentenceIndex:
             return False
         if not is_name and len(word) >= 6 and word[:6] in self.prefixes:
             return True
-        known = self.vocabulary
+        vocabulary = self.vocabulary
         return any(
-            word[:cut] in known and word[cut:] in known and (word[:cut], word[cut:]) in self.bigrams
+            word[:cut] in vocabulary and word[cut:] in vocabulary and (word[:cut], word[cut:]) in self.bigrams
             for cut in range(1 if len(word) < 4 else 2, min(len(word) - 1, 12))
         )
 

@@ -85,8 +85,11 @@ def score_relevance(weighted_query: WeightedQuery, index: SentenceIndex) -> Rele
     weights = weighted_query.weights
     matched_words = {word for word in weights if word in index.postings or index.has_variant(word)}
     coverage = sum(weights[word] for word in matched_words) / weighted_query.total_weight
-    shared = index.sum_shared_weights(weights)
-    best = max((vote + 0.5 * shared.get(best_share + 1, 0.0) for best_share, vote in shared.items()), default=0.0)
+    shared_weights = index.sum_shared_weights(weights)
+    best = max(
+        (vote + 0.5 * shared_weights.get(best_share + 1, 0.0) for best_share, vote in shared_weights.items()),
+        default=0.0,
+    )
     best_share = min(1.0, best / weighted_query.total_weight)
     value = 0.5 * coverage + 0.5 * best_share
     return _apply_query_checks(weighted_query, index, value, weights.keys() - matched_words)
@@ -157,8 +160,8 @@ def remove_courtesies(query: str) -> str:
     ('how long is the ferry?', 'Hello Kitty price')
     """
     greeting = GREETING.match(query)
-    rest = THANKS.sub("", query[greeting.end() if greeting else 0 :])
-    return rest if rest.strip() else query
+    request = THANKS.sub("", query[greeting.end() if greeting else 0 :])
+    return request if request.strip() else query
 
 
 def split_query(query: str) -> list[str]:

@@ -69,9 +69,11 @@ def _are_comparable(cell: str, own_cell: str) -> bool:
     return DIGITS.sub("", cell).lower() == DIGITS.sub("", own_cell).lower()
 
 
-def _are_linked(row: PassageRow, own: PassageRow) -> bool:
+def _are_linked(row: PassageRow, other: PassageRow) -> bool:
     """Return whether a cell of one row names the other, as a manager; a claim on one may then state values of both."""
-    return any(row.cells[0] <= cell for cell in own.cells[1:]) or any(own.cells[0] <= cell for cell in row.cells[1:])
+    return any(row.cells[0] <= cell for cell in other.cells[1:]) or any(
+        other.cells[0] <= cell for cell in row.cells[1:]
+    )
 
 
 def detect_row_conflict(
@@ -93,29 +95,29 @@ def detect_row_conflict(
     """
     if not COMPARISONS.isdisjoint(tokens) or not NEGATIONS.isdisjoint(tokens):
         return None
-    named = [
+    named_rows = [
         row
         for row in rows
         if row.cells[0] and row.cells[0] <= claim_words and not RANK.fullmatch(row.texts[0].strip(".# "))
     ]
-    longest = max((row.cells[0] for row in named), key=len, default=frozenset())
-    if not named or any(not row.cells[0] <= longest for row in named):
+    longest = max((row.cells[0] for row in named_rows), key=len, default=frozenset())
+    if not named_rows or any(not row.cells[0] <= longest for row in named_rows):
         return None
-    named = [row for row in named if row.cells[0] == longest]
-    known = frozenset().union(*(cell for row in named for cell in row.cells))
-    tables = {row.table: row for row in named}
+    named_rows = [row for row in named_rows if row.cells[0] == longest]
+    known_words = frozenset().union(*(cell for row in named_rows for cell in row.cells))
+    tables = {row.table: row for row in named_rows}
     for row in rows:
-        own = tables.get(row.table)
-        if own is None or row.cells[0] <= longest or len(row.cells) != len(own.cells):
+        table = tables.get(row.table)
+        if table is None or row.cells[0] <= longest or len(row.cells) != len(table.cells):
             continue
-        if _are_linked(row, own):
+        if _are_linked(row, table):
             continue
         for cell, own_cell, text, own_text in zip(
-            row.cells[1:], own.cells[1:], row.texts[1:], own.texts[1:], strict=True
+            row.cells[1:], table.cells[1:], row.texts[1:], table.texts[1:], strict=True
         ):
-            foreign = cell - known
+            foreign = cell - known_words
             if not foreign or not cell <= claim_words or (own_cell and own_cell <= claim_words):
                 continue
             if _are_comparable(text, own_text) and not any(foreign <= words for words in elsewhere):
-                return f"the table has “{text}” in the row “{row.texts[0]}”, not in “{own.texts[0]}”"
+                return f"the table has “{text}” in the row “{row.texts[0]}”, not in “{table.texts[0]}”"
     return None

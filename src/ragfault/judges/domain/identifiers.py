@@ -105,7 +105,7 @@ def detect_conflict(
     return None
 
 
-def align_spelling(profile: DomainProfile, text: str, others: Sequence[str]) -> str:
+def align_spelling(profile: DomainProfile, text: str, sources: Sequence[str]) -> str:
     """Rewrite the identifiers of a text in the notation of other texts, so that any judge can match them.
 
     >>> from ragfault.judges.domain.profile import load_profile
@@ -115,7 +115,7 @@ def align_spelling(profile: DomainProfile, text: str, others: Sequence[str]) -> 
     aligned = prepare_text(text)
     for kind, mentions in extract_mentions(profile, text).items():
         other_mentions = [
-            mention for other_mention in others for mention in extract_mentions(profile, other_mention).get(kind, ())
+            mention for other_mention in sources for mention in extract_mentions(profile, other_mention).get(kind, ())
         ]
         for mention in mentions:
             spellings = [
@@ -190,13 +190,13 @@ def _split_scopes(profile: DomainProfile, kind: IdentifierKind, texts: Sequence[
 
 
 def _is_rival_mention(
-    kind: IdentifierKind, other: Mention, mention: Mention, claim_mentions: Sequence[Mention]
+    kind: IdentifierKind, rival: Mention, mention: Mention, claim_mentions: Sequence[Mention]
 ) -> bool:
     """Return whether a mention is a rival of one of the claim, and itself not in the claim."""
     return (
-        not other.is_reference
-        and _are_rivals(kind, mention, other)
-        and not any(_mentions_agree(kind, claim_mention, other) for claim_mention in claim_mentions)
+        not rival.is_reference
+        and _are_rivals(kind, mention, rival)
+        and not any(_mentions_agree(kind, claim_mention, rival) for claim_mention in claim_mentions)
     )
 
 
@@ -276,10 +276,10 @@ def _has_no_unit(text: str, match: re.Match[str]) -> bool:
 
 
 def _normalize_digits(figure: str, ignore_scale: bool) -> str:
-    plain = figure.replace(",", "")
+    digits = figure.replace(",", "")
     if ignore_scale:
-        return plain.replace(".", "").strip("0")
-    return plain.rstrip("0").rstrip(".") if "." in plain else plain
+        return digits.replace(".", "").strip("0")
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
 def _has_heading(mention: Mention, raw_text: str) -> bool:
@@ -292,8 +292,8 @@ def _has_heading(mention: Mention, raw_text: str) -> bool:
 
 
 @cache
-def _compile_label(label: str, ends: str = "") -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w)(?<!\d\.){re.escape(label)}(?!\w|\.\d){ends}", re.IGNORECASE)
+def _compile_label(label: str, suffix: str = "") -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w)(?<!\d\.){re.escape(label)}(?!\w|\.\d){suffix}", re.IGNORECASE)
 
 
 def _remove_mentions(text: str, removed: Sequence[Mention]) -> str:

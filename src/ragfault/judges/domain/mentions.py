@@ -109,14 +109,14 @@ def _extract_kind_mentions(kind: IdentifierKind, text: str) -> Iterator[Mention]
     parse = FORM_PARSERS[kind.form]
     spellings = _map_spellings(kind)
     for match in iterate_matches(kind.pattern or FORM_PATTERNS.get(kind.form) or _build_spelling_pattern(kind), text):
-        part = match.groupdict()
-        written, label = match.group().strip(), part.get("id") or match.group().strip()
-        category = _normalize_category(part.get("what") or "", spellings)
+        groups = match.groupdict()
+        written, label = match.group().strip(), groups.get("id") or match.group().strip()
+        category = _normalize_category(groups.get("what") or "", spellings)
         context = match.string[max(0, match.start() - CONTEXT_CHARS) : match.start()]
         is_reference = bool(kind.aside) and compile_pattern(rf"(?:{kind.aside})\s*\Z").search(context) is not None
-        for number, item in enumerate((label, *_split_list(part.get("more") or ""))):
+        for number, item in enumerate((label, *_split_list(groups.get("more") or ""))):
             normalized = spellings.get(item.casefold(), item) if kind.form != "parts" else item
-            item_text = written if not number else f"{part.get('what') or ''} {item}".strip()
+            item_text = written if not number else f"{groups.get('what') or ''} {item}".strip()
             for unit, forms in parse(normalized):
                 yield Mention(
                     item_text, item, f"{category} {unit}".strip(), forms, match.start(), match.end(), is_reference
@@ -158,10 +158,10 @@ def _parse_code(label: str) -> NormalForms:
 
 def _parse_parts(label: str) -> NormalForms:
     """Parse a label into parts; a range has each of its numbers."""
-    ends = NUMBER_RANGE.fullmatch(label)
+    number_range = NUMBER_RANGE.fullmatch(label)
     forms = [_split_label(label)]
-    if ends and 0 < int(ends[2]) - int(ends[1]) <= MAX_RANGE_SIZE:
-        forms += [(str(number),) for number in range(int(ends[1]), int(ends[2]) + 1)]
+    if number_range and 0 < int(number_range[2]) - int(number_range[1]) <= MAX_RANGE_SIZE:
+        forms += [(str(number),) for number in range(int(number_range[1]), int(number_range[2]) + 1)]
     return [("", tuple(forms))]
 
 
@@ -199,11 +199,11 @@ def _parse_date(label: str) -> NormalForms:
     reordered = re.sub(r"^(\d{4}) ?(q[1-4])$", r"\2 \1", label, flags=re.IGNORECASE)
     period = PERIOD_PATTERN.fullmatch(reordered)
     if period:
-        part = period.groupdict()
-        year = next((part[name] for name in ("year", "year2", "year3") if part[name]), WILDCARD)
+        fields = period.groupdict()
+        year = next((fields[name] for name in ("year", "year2", "year3") if fields[name]), WILDCARD)
         year = f"20{year}" if len(year) == 2 else year
-        quarter = next((part[name] for name in ("q", "q2", "q3") if part[name]), "")
-        half = next((part[name] for name in ("h", "h2", "h3") if part[name]), "")
+        quarter = next((fields[name] for name in ("q", "q2", "q3") if fields[name]), "")
+        half = next((fields[name] for name in ("h", "h2", "h3") if fields[name]), "")
         if quarter:
             return [("", ((year, f"q{ORDINALS.get(quarter.lower(), quarter[0])}"),))]
         if half:

@@ -377,7 +377,7 @@ def _parse_spellings(table: Any, name: str, source: str) -> list[tuple[str, str]
         raise InputError(
             f'{source}: spellings of the identifier {name} are lines such as section = ["sec", "§"].'
         ) from None
-    return [(spelling, canonical) for canonical, others in spellings.items() for spelling in (canonical, *others)]
+    return [(spelling, canonical) for canonical, variants in spellings.items() for spelling in (canonical, *variants)]
 
 
 def _parse_section(table: Any, record: type[Any], name: str, source: str) -> Any:

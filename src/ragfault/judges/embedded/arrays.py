@@ -306,15 +306,15 @@ def _measure_similarity(claims: ClaimWords, vectors: Array, batch: PassageBatch)
     norms = batch.table.norms[claims.stem_rows]
     similarity: Array = np.zeros((batch.word_offsets[-1], len(vectors)), np.float32)
     equal_words: list[tuple[int, int]] = []
-    right = 0
+    end = 0
     for group, stems, offset in zip(batch.groups, claims.stems, batch.word_offsets, strict=False):
-        left, right = right, right + len(stems)
-        block = similarity[offset : offset + len(group.stem_numbers), left:right]
-        np.matmul(group.vectors, vectors[left:right].T, out=block)
-        block /= group.norms[:, None] * norms[left:right]
+        start, end = end, end + len(stems)
+        block = similarity[offset : offset + len(group.stem_numbers), start:end]
+        np.matmul(group.vectors, vectors[start:end].T, out=block)
+        block /= group.norms[:, None] * norms[start:end]
         equal_words += [
             (offset + group.stem_numbers[stem], number)
-            for number, stem in enumerate(stems, left)
+            for number, stem in enumerate(stems, start)
             if stem in group.stem_numbers
         ]
     if equal_words:
@@ -327,9 +327,9 @@ def _rank_sentences(claims: ClaimWords, batch: PassageBatch, in_sentence: Array)
     """Return coverage and Jaccard index, and for each claim the sentences of its group that share most with it."""
     weighted = (claims.has_stem * claims.stem_weights).T
     total = np.maximum(np.add.reduce(weighted), 1e-6)
-    shared = in_sentence.astype(float) @ weighted
-    union = shared / np.maximum(1e-6, total + batch.sentence_weights[:, None] - shared)
-    coverage = shared / total
+    shared_weight = in_sentence.astype(float) @ weighted
+    union = shared_weight / np.maximum(1e-6, total + batch.sentence_weights[:, None] - shared_weight)
+    coverage = shared_weight / total
     rank = np.ascontiguousarray((coverage + 0.15 * union).T).round(9)
     if len(batch.groups) > 1:
         rank[batch.group_numbers != claims.group_numbers[:, None]] = -1.0

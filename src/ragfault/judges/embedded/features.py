@@ -78,12 +78,12 @@ def _clip_unit(values: Array) -> Array:
     return unit
 
 
-def _mark_members(values: Array, known: Array) -> Array:
+def _mark_members(values: Array, members: Array) -> Array:
     """Return which values are among the known ones, which are sorted."""
-    if not len(known):
+    if not len(members):
         return np.zeros(len(values), bool)
-    positions = known.searchsorted(values)
-    is_member: Array = known.take(positions, mode="clip") == values
+    positions = members.searchsorted(values)
+    is_member: Array = members.take(positions, mode="clip") == values
     return is_member
 
 
@@ -131,16 +131,16 @@ def _compute_word_columns(
     claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch, query: frozenset[str]
 ) -> ColumnsByName:
     """Compute the features of a claim's words in all passages: sums over its content words, and maxima."""
-    member, weights, lost = claims.has_stem, claims.stem_weights, ~matches.is_near
-    lost_weights = weights * lost
+    member, weights, is_lost = claims.has_stem, claims.stem_weights, ~matches.is_near
+    lost_weights = weights * is_lost
     hard = lost_weights * (1 - _clip_unit(matches.best_similarity))
     digits = claims.is_number
-    asked = weights * np.array([stem in query for stems in claims.stems for stem in stems])
+    query_weight = weights * np.array([stem in query for stems in claims.stems for stem in stems])
     word_values = {
-        "kinds": np.ones(len(weights)), "weight": weights, "lost_kinds": lost, "lost_total": lost_weights,
+        "kinds": np.ones(len(weights)), "weight": weights, "lost_kinds": is_lost, "lost_total": lost_weights,
         "exact": weights * matches.is_present, "hard_total": hard,
         "soft": matches.best_similarity * weights, "numbers": digits,
-        "numbers_lost": digits & lost, "asked": asked, "asked_only": asked * lost,
+        "numbers_lost": digits & is_lost, "asked": query_weight, "asked_only": query_weight * is_lost,
         "common": weights < 3, "rare": weights > 7,
     }  # fmt: skip
     for polarity in ("absent", "no", "yes"):
@@ -178,7 +178,7 @@ def _compute_sentence_columns(claims: ClaimWords, matches: ClaimMatches, batch: 
     reached = np.logical_or.accumulate(matches.in_best)
     best_closeness, top_closeness = matches.best_closeness[0], np.maximum.reduce(matches.best_closeness)
     parts = (reached[0], reached[:2][-1], reached[-1], best_closeness, top_closeness)
-    first, second, third, near, nearer = np.add.reduce(np.stack(parts) * weighted, axis=2)
+    first, second, third, nearest, nearer = np.add.reduce(np.stack(parts) * weighted, axis=2)
     least, lesser = (
         np.minimum.reduce(np.where(claims.has_stem, part, 1.0), axis=1) for part in (best_closeness, top_closeness)
     )
@@ -195,7 +195,7 @@ def _compute_sentence_columns(claims: ClaimWords, matches: ClaimMatches, batch: 
     return {
         "covered": matches.coverage[best, row], "covered2": second / total, "covered3": third / total,
         "reverse": first / np.maximum(batch.sentence_weights[best], 1e-6), "joint": np.maximum.reduce(matches.jaccard),
-        "close": near / total, "close3": nearer / total, "close_least": least, "close3_least": lesser,
+        "close": nearest / total, "close3": nearer / total, "close_least": least, "close3_least": lesser,
         "hard3": np.maximum.reduce((1 - _clip_unit(top_closeness)) * weighted, axis=1), "meaning": best_similarity,
         "meaning_most": ranked[:, -1], "meaning3": top_mean,
         "half": np.add.reduce(matches.coverage > 0.5), "best_size": batch.sizes[best],

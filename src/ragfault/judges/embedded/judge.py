@@ -268,11 +268,11 @@ def mark_words(entailment: Entailment, claim: str, weighed: WeighedClaims, numbe
     statement, missing = check.statement, check.alignment.missing
     if len(doubted) != len(statement.tokens):
         return entailment
-    marked = [
+    spans = [
         is_doubted or (word in missing and (word in statement.names or word[0].isdigit()))
         for word, is_doubted in zip(statement.tokens, doubted.tolist(), strict=True)
     ]
-    return entailment._replace(unsupported_spans=join_spans(locate_words(claim, statement.tokens), marked))
+    return entailment._replace(unsupported_spans=join_spans(locate_words(claim, statement.tokens), spans))
 
 
 def get_lowest_probability(entailments: Sequence[Entailment]) -> float:

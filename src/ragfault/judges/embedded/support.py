@@ -185,13 +185,13 @@ class SupportModel(NamedTuple):
 @cache
 def load_support_model() -> SupportModel:
     """Load the packaged weights, once."""
-    packed = load_arrays("support.npz")
-    network = {key: part for key, part in packed.items() if key.startswith("network.")}
+    arrays = load_arrays("support.npz")
+    network = {key: array for key, array in arrays.items() if key.startswith("network.")}
     return SupportModel(
         SupportNetwork.unpack(network, load_vectors()),
-        TreeEnsemble.unpack(packed, "claims"), TreeEnsemble.unpack(packed, "monotone"),
-        packed["bag.codes"].astype(np.int64), packed["bag.weights"].astype(float) * float(packed["bag.scale"]),
-        float(packed["bag.bias"]), packed["claim_line"], packed["claim_threshold"], packed["answer_line"],
+        TreeEnsemble.unpack(arrays, "claims"), TreeEnsemble.unpack(arrays, "monotone"),
+        arrays["bag.codes"].astype(np.int64), arrays["bag.weights"].astype(float) * float(arrays["bag.scale"]),
+        float(arrays["bag.bias"]), arrays["claim_line"], arrays["claim_threshold"], arrays["answer_line"],
     )  # fmt: skip
 
 

@@ -65,8 +65,8 @@ class WordVectors(NamedTuple):
 
 def load_arrays(name: str) -> dict[str, Array]:
     """Load the arrays of a packaged file."""
-    with files(__package__).joinpath(name).open("rb") as file, np.load(file, allow_pickle=False) as packed:
-        return {key: packed[key] for key in packed.files}
+    with files(__package__).joinpath(name).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return {key: arrays[key] for key in arrays.files}
 
 
 @cache
@@ -80,11 +80,11 @@ def load_vectors() -> WordVectors:
     >>> measure_similarity("physician", "doctor") > 0.6 > measure_similarity("physician", "restaur")
     True
     """
-    packed = load_arrays("vectors.npz")
-    stems = bytes(packed["stems"]).decode().split("\n")
+    arrays = load_arrays("vectors.npz")
+    stems = bytes(arrays["stems"]).decode().split("\n")
     words = [*map(intern, stems), *sorted(STOP_WORDS)]
-    table = np.zeros((len(words) + 3, packed["table"].shape[1]), np.int8)
-    table[: len(stems)] = packed["table"]
+    table = np.zeros((len(words) + 3, arrays["table"].shape[1]), np.int8)
+    table[: len(stems)] = arrays["table"]
     norms = np.sqrt((table.astype(float) ** 2).sum(1)).astype(np.float32)
     norms[norms == 0] = 1.0
     rows = WordRows((word, row) for row, word in enumerate(words))

@@ -270,9 +270,9 @@ def _has_rival(
     neighbors = get_neighbors(statement.tokens, word)
     for position in alignment.best_sentences:
         sentence = index.sentences[position]
-        others = extract_names(index.get_source(position), rarity) & sentence.content - frozenset(statement.tokens)
-        others |= {other for other in sentence.content.difference(statement.tokens) if other[0].isdigit()}
-        if any(neighbors & get_neighbors(sentence.tokens, other) for other in others):
+        rivals = extract_names(index.get_source(position), rarity) & sentence.content - frozenset(statement.tokens)
+        rivals |= {rival for rival in sentence.content.difference(statement.tokens) if rival[0].isdigit()}
+        if any(neighbors & get_neighbors(sentence.tokens, rival) for rival in rivals):
             return True
     return False
 
@@ -359,8 +359,8 @@ class LexicalSession:
         norm = math.sqrt(
             sum([value * value for value in first.values()]) * sum([value * value for value in second.values()])
         )
-        shared = sum([value * second[key] for key, value in first.items() if key in second])
-        return min(1.0, shared / norm) if norm else 0.0
+        products = sum([value * second[key] for key, value in first.items() if key in second])
+        return min(1.0, products / norm) if norm else 0.0
 
     def get_query(self, query: str) -> WeightedQuery:
         weighted_query = self._queries.get(query)

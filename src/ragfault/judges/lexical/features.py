@@ -67,10 +67,10 @@ def extract_names(text: str, rarity: IdfTable) -> frozenset[str]:
     names = {stem_word(name.lower()) for name in CAPITALIZED_WORD.findall(text)}
     opening = OPENING_WORD.match(text.lstrip("*\"'( "))
     if opening:
-        first = stem_word(opening[1].lower())
+        first_stem = stem_word(opening[1].lower())
         threshold = MIN_LIKELY_NAME_RARITY if opening[2] or opening[3] else MIN_NAME_RARITY
-        if first not in STOP_WORDS and first not in LINKING_STEMS and rarity(first) > threshold:
-            names.add(first)
+        if first_stem not in STOP_WORDS and first_stem not in LINKING_STEMS and rarity(first_stem) > threshold:
+            names.add(first_stem)
     return frozenset(names)
 
 
@@ -144,8 +144,8 @@ def measure_features(
     pairs = list(pairwise([word for word in tokens if word not in STOP_WORDS]))
     new_pairs = 0
     for first, second in pairs:
-        for content in best_contents:
-            if first in content and second in content:
+        for words in best_contents:
+            if first in words and second in words:
                 break
         else:
             new_pairs += 1
@@ -169,9 +169,9 @@ def measure_features(
     ]
 
 
-def _measure_unseen(grams: list[tuple[str, ...]], known: Container[tuple[str, ...]]) -> float | None:
+def _measure_unseen(grams: list[tuple[str, ...]], seen: Container[tuple[str, ...]]) -> float | None:
     """Return the share of n-grams that no passage has; None if there are none."""
-    return (len(grams) - sum(map(known.__contains__, grams))) / len(grams) if grams else None
+    return (len(grams) - sum(map(seen.__contains__, grams))) / len(grams) if grams else None
 
 
 def _is_negated(tokens: tuple[str, ...]) -> bool:

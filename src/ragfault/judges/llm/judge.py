@@ -114,14 +114,14 @@ def _sum_calls(kind: CallKind, rows: list[tuple[bool, int]], settings: LLMSettin
     sizes = [size for cached, size in rows if not cached]
     reply = min(REPLY_TOKENS[kind], settings.max_tokens)
     prices = [(cost(size, reply), cost(size, settings.max_tokens)) for size in sizes]
-    costs, max_costs = ([price[at] for price in prices] for at in (0, 1))
+    costs, max_costs = ([price[i] for price in prices] for i in (0, 1))
     cached, completion = len(rows) - len(sizes), reply * len(sizes)
     return CallEstimate(kind, len(rows), cached, sum(sizes), completion, _total_cost(costs), _total_cost(max_costs))
 
 
 def _total_cost(prices: list[int | None]) -> float | None:
-    known = [price for price in prices if price is not None]
-    return sum(known) / NANO if len(known) == len(prices) else None
+    known_prices = [price for price in prices if price is not None]
+    return sum(known_prices) / NANO if len(known_prices) == len(prices) else None
 
 
 JUDGE_VERSION = "2"
@@ -389,8 +389,8 @@ async def _write_object(request: WritingRequest, caller: ModelCaller) -> dict[st
         ModelMessage(role="system", text=request.instructions),
         ModelMessage(role="user", text=fence_texts(request.parts)),
     )
-    content = hashlib.sha256(msgspec.json.encode(("writing", messages, request.schema))).hexdigest()
-    call = ModelCall(kind="writing", messages=messages, schema=request.schema, content=content, vote=request.vote)
+    digest = hashlib.sha256(msgspec.json.encode(("writing", messages, request.schema))).hexdigest()
+    call = ModelCall(kind="writing", messages=messages, schema=request.schema, content=digest, vote=request.vote)
     reply = await caller.ask(call)
     payload = parse_json(reply.text, truncated=reply.truncated)
     if not isinstance(payload, dict):

@@ -78,8 +78,8 @@ def describe_fields(requested: RequestedFields, partial: Iterable[str]) -> str:
 def _create_call(kind: CallKind, messages: Sequence[ModelMessage], requested: RequestedFields, vote: int) -> ModelCall:
     """Create a call with the schema of its reply and the hash of its content."""
     schema = build_schema(tuple(requested))
-    content = hashlib.sha256(msgspec.json.encode((kind, messages, schema))).hexdigest()
-    return ModelCall(kind=kind, messages=tuple(messages), schema=schema, content=content, vote=vote)
+    digest = hashlib.sha256(msgspec.json.encode((kind, messages, schema))).hexdigest()
+    return ModelCall(kind=kind, messages=tuple(messages), schema=schema, content=digest, vote=vote)
 
 
 AFTER_REPAIR = "after a repair request"
@@ -116,9 +116,9 @@ async def request_with_repair(
 
     A failed call fails all its fields with its reason. JudgeStopped passes through.
     """
-    first = build_call(request, prompts, vote)
+    call = build_call(request, prompts, vote)
     try:
-        reply = await caller.ask(first)
+        reply = await caller.ask(call)
         _check_reply(reply)
     except CallFailed as error:
         return fail_fields(request.requested, str(error))
@@ -127,7 +127,7 @@ async def request_with_repair(
     if not missing:
         return _align_reply(parsed, {})
     try:
-        repair = await caller.ask(build_repair_call(first, reply.text[:MAX_QUOTED_REPLY_CHARACTERS], missing))
+        repair = await caller.ask(build_repair_call(call, reply.text[:MAX_QUOTED_REPLY_CHARACTERS], missing))
     except CallFailed as error:
         return _align_reply(parsed, fail_fields(missing, f"the repair request failed: {error}").failures)
     repaired = parse_reply(repair.text, missing, truncated=repair.truncated)
@@ -291,8 +291,8 @@ def _merge_item_votes(items: Sequence[Any]) -> Any:
     numbers = {name: fmean(getattr(item, name) for item in items) for name in names if name in NUMBER_FIELDS}
 
     def distance(item: Any) -> tuple[int, float]:
-        wrong = sum(getattr(item, name) != label for name, label in labels.items())
-        return wrong, sum(abs(getattr(item, name) - number) for name, number in numbers.items())
+        differing = sum(getattr(item, name) != label for name, label in labels.items())
+        return differing, sum(abs(getattr(item, name) - number) for name, number in numbers.items())
 
     return align_probability(replace(min(items, key=distance), **labels, **numbers))
 

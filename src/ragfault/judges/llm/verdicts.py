@@ -52,8 +52,8 @@ def list_failures(*results: VoteResult) -> dict[str, str]:
         for name, reasons in result.failures.items():
             for reason in dict.fromkeys(reasons.values()):
                 ids = ", ".join(key for key, cause in reasons.items() if cause == reason and key)
-                lost = f"no verdict on {name}{' ' if ids else ''}{ids} {AFTER_REPAIR}"
-                text = lost if reason == AFTER_REPAIR else reason
+                message = f"no verdict on {name}{' ' if ids else ''}{ids} {AFTER_REPAIR}"
+                text = message if reason == AFTER_REPAIR else reason
                 reasons_by_part.setdefault(PARTS_BY_FIELD.get(name, name), {})[text] = None
     return {part: "; ".join(reasons) for part, reasons in reasons_by_part.items()}
 
@@ -292,11 +292,11 @@ def _locate_evidence(inputs: PromptInputs, chunk_name: str, quote: str) -> tuple
     """Locate a quote: in the named chunk, else in another; None where no chunk contains it."""
     if not quote.strip():
         return ()
-    named = [chunk for chunk in inputs.visible_chunks if chunk.name == chunk_name.strip().lower()]
-    for chunk in (*named, *(chunk for chunk in inputs.visible_chunks if chunk not in named)):
+    matches = [chunk for chunk in inputs.visible_chunks if chunk.name == chunk_name.strip().lower()]
+    for chunk in (*matches, *(chunk for chunk in inputs.visible_chunks if chunk not in matches)):
         if spans := _locate_quote(chunk, quote):
             return tuple(Evidence(chunk=chunk.chunk.id, start=start, end=end) for start, end in spans)
-    for chunk in named:
+    for chunk in matches:
         if chunk.image:
             return (Evidence(chunk=chunk.chunk.id, start=0, end=len(chunk.chunk.text)),)
     return None

@@ -154,7 +154,7 @@ def _select_window(windows: Sequence[TextWindow], index: SentenceIndex, position
     """Return the window that contains a sentence."""
     passage, start = index.passage_numbers[position], index.sentences[position].start
     for window_number, window in enumerate(windows):
-        if any(number == passage and left <= start < right for number, left, right in window.parts):
+        if any(number == passage and begin <= start < end for number, begin, end in window.parts):
             return window_number
     return 0
 
@@ -164,7 +164,7 @@ def _select_evidence(window: TextWindow, order: Sequence[int], index: SentenceIn
     for position in order:
         sentence, passage = index.sentences[position], index.passage_numbers[position]
         if any(
-            passage == part_passage and left <= sentence.start < right for part_passage, left, right in window.parts
+            passage == part_passage and begin <= sentence.start < right for part_passage, begin, right in window.parts
         ):
             return (Evidence(chunk=index.passages[passage].name, start=sentence.start, end=sentence.end),)
     number, start, end = window.parts[0]

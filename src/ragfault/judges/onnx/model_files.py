@@ -206,9 +206,9 @@ def _digest_files(*files: Path) -> str:
     """Return the digest of some files and of the weights next to a graph, in eight digits."""
     digest = hashlib.sha256()
     for file in files:
-        for part in (file, Path(f"{file}_data"), Path(f"{file}.data")):
-            if part.is_file():
-                with part.open("rb") as stream:
+        for path in (file, Path(f"{file}_data"), Path(f"{file}.data")):
+            if path.is_file():
+                with path.open("rb") as stream:
                     digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:8]
 

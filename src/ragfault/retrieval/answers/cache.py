@@ -100,8 +100,8 @@ class AnswerCache:
         if result.answer and not result.error:
             with self._lock:
                 entry = CachedAnswer(result, self._clock(), _list_passages(result))
-                others = [item for item in self._entries.pop(key, []) if item.trace.query != result.query]
-                self._entries[key] = [*others, entry]
+                entries = [item for item in self._entries.pop(key, []) if item.trace.query != result.query]
+                self._entries[key] = [*entries, entry]
                 while sum(map(len, self._entries.values())) > self.capacity:
                     oldest = next(iter(self._entries))
                     self._entries[oldest] = self._entries[oldest][1:]
@@ -138,10 +138,10 @@ class AnswerCache:
             metadata={**trace.metadata, "cached": proof._asdict()},
         )  # fmt: skip
 
-    def _measure(self, query: str, other: str) -> float:
-        if self._embedder is None or query == other:
+    def _measure(self, query: str, stored: str) -> float:
+        if self._embedder is None or query == stored:
             return 1.0
-        first, second = self._embedder.embed([query, other], query=True)
+        first, second = self._embedder.embed([query, stored], query=True)
         return float(first @ second)
 
 

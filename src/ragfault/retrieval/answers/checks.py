@@ -60,15 +60,15 @@ class AnswerPipeline:
         if not (trace.answer or "").strip():
             return trace
         for name, stage in self.stages.items():
-            begin = time.perf_counter()
+            start = time.perf_counter()
             try:
                 result = stage(trace)
             except RagfaultError:
                 raise
             except Exception as error:
                 raise StageFailed(f'the check "{name}" failed on the query "{trace.query[:80]}": {error}') from error
-            spent = 1000 * (time.perf_counter() - begin)
-            step = Step(id=f"check:{name}", name=name, input=trace.answer, output=result.answer, duration=spent)
+            ms = 1000 * (time.perf_counter() - start)
+            step = Step(id=f"check:{name}", name=name, input=trace.answer, output=result.answer, duration=ms)
             trace = replace(result, steps=(*(result.steps or ()), step))
         return trace
 
@@ -115,18 +115,18 @@ def verify(judge: Judge, action: VerifyAction = "cut", *, threshold: float = 0.5
     def check(trace: Trace) -> Trace:
         if not (trace.answer or "").strip():
             return trace
-        judged = judge_answer_of(trace, judge)
-        if judged.verdicts.failures.keys() & {"*", "claim"}:
+        judged_answer = judge_answer_of(trace, judge)
+        if judged_answer.verdicts.failures.keys() & {"*", "claim"}:
             return replace(trace, answer=ABSTENTION, citations=None)
         if action in ("disclaim", "abstain"):
-            if judged.risk <= threshold:
+            if judged_answer.risk <= threshold:
                 return trace
             return replace(trace, answer=ABSTENTION if action == "abstain" else DISCLAIMER + (trace.answer or ""))
-        if not judged.unsupported:
+        if not judged_answer.unsupported:
             return trace
         if action == "mark":
-            return replace(trace, answer=mark_unsupported(trace, judged.verdicts))
-        return cut_unsupported(trace, judged.verdicts) or replace(trace, answer=ABSTENTION, citations=None)
+            return replace(trace, answer=mark_unsupported(trace, judged_answer.verdicts))
+        return cut_unsupported(trace, judged_answer.verdicts) or replace(trace, answer=ABSTENTION, citations=None)
 
     return check
 
@@ -156,11 +156,11 @@ def escalate(judge: Judge, strong: Writer, *, threshold: float = 0.5) -> AnswerS
     """Ask a stronger model where the judge's risk of the answer is above a threshold; the lower risk is taken."""
 
     def check(trace: Trace) -> Trace:
-        first = judge_answer_of(trace, judge)
-        if first.risk <= threshold:
+        judged_answer = judge_answer_of(trace, judge)
+        if judged_answer.risk <= threshold:
             return trace
         second = _try_write(trace, strong, "", judge)
-        return second.trace if second is not None and second.risk < first.risk else trace
+        return second.trace if second is not None and second.risk < judged_answer.risk else trace
 
     return check
 
@@ -169,9 +169,9 @@ def rephrase(judge: Judge, write: Writer, instruction: str) -> AnswerStage:
     """Rewrite the answer by an instruction, such as a tone; the original stays where the rewrite adds doubt."""
 
     def check(trace: Trace) -> Trace:
-        first = judge_answer_of(trace, judge)
+        judged_answer = judge_answer_of(trace, judge)
         second = _try_write(trace, write, instruction, judge)
-        return second.trace if second is not None and second.doubt <= first.doubt else trace
+        return second.trace if second is not None and second.doubt <= judged_answer.doubt else trace
 
     return check
 
@@ -180,16 +180,16 @@ def criticize(judge: Judge, write: Writer, principles: Sequence[str]) -> AnswerS
     """Let the model hold its answer against principles, and correct it; kept where the correction adds no doubt."""
     if not principles:
         raise UsageError("there is no principle. Give at least one, such as: Give no medical advice.")
-    listed = " ".join(f"({number}) {text}" for number, text in enumerate(principles, 1))
-    return rephrase(judge, write, f"Hold the answer against these principles and correct what breaks one: {listed}")
+    listing = " ".join(f"({number}) {text}" for number, text in enumerate(principles, 1))
+    return rephrase(judge, write, f"Hold the answer against these principles and correct what breaks one: {listing}")
 
 
 def clarify(judge: Judge, question: str = QUESTION) -> AnswerStage:
     """Ask back in place of an answer where the judge says that the chunks do not cover the query."""
 
     def check(trace: Trace) -> Trace:
-        judged = judge_answer_of(trace, judge)
-        covered = chunks_cover_query(trace, judged.verdicts)
+        judged_answer = judge_answer_of(trace, judge)
+        covered = chunks_cover_query(trace, judged_answer.verdicts)
         return replace(trace, answer=question, citations=None) if covered is False else trace
 
     return check

@@ -139,12 +139,12 @@ class Chunker:
 
 def _build_chunks(document: Document, tokens: TokenOffsets, parts: Iterator[DocumentPart]) -> Iterator[Chunk]:
     """Return the chunk records."""
-    seen: dict[str, int] = {}
+    ids: dict[str, int] = {}
     for piece, table, head in parts:
         start, end = tokens.starts[piece.start], tokens.ends[piece.end - 1]
         text = head + document.text[start:end]
         name = make_content_id(text, f"{document.id}#")
-        turn = seen[name] = seen.get(name, 0) + 1
+        turn = ids[name] = ids.get(name, 0) + 1
         yield Chunk(
             id=name if turn == 1 else f"{name}~{turn}",
             text=text,
@@ -186,24 +186,24 @@ def _slide_windows(end: int, size: int, overlap: int) -> Iterator[TokenSpan]:
 
 def _separate_tables(span: TokenSpan, tables: list[tuple[int, int]]) -> Iterator[tuple[TokenSpan, bool]]:
     """Return tables and the text between them."""
-    place = span.start
+    position = span.start
     for start, end in tables:
-        if place < start:
-            yield TokenSpan(place, start), False
+        if position < start:
+            yield TokenSpan(position, start), False
         if start < end:
             yield TokenSpan(start, end), True
-        place = max(place, end)
-    if place < span.end:
-        yield TokenSpan(place, span.end), False
+        position = max(position, end)
+    if position < span.end:
+        yield TokenSpan(position, span.end), False
 
 
 def _reach_heading(start: int, text: str, headings: Sequence[tuple[int, int]]) -> int:
     """Return the start of the headings right above a table, or of the table where text stands between them."""
-    for place, _ in reversed(headings[: bisect_right(headings, (start, 0))]):
-        _, _, below = text[place:start].partition("\n")
+    for position, _ in reversed(headings[: bisect_right(headings, (start, 0))]):
+        _, _, below = text[position:start].partition("\n")
         if below.strip(" \t\r\n=-"):
             break
-        start = place
+        start = position
     return start
 
 
@@ -218,9 +218,9 @@ def _split_table(table: TokenSpan, text: str, tokens: TokenOffsets, size: int) -
     head_end = table.start if rule is None else tokens.token_at(first + lines[rule][0] + len(lines[rule][1]))
     if head_end - table.start > size // 2:
         head_end = table.start
-    begun = [token for token in tokens.tokens_at(first + place for place, _ in lines) if token > head_end]
+    starts = [token for token in tokens.tokens_at(first + position for position, _ in lines) if token > head_end]
     head = text[first : tokens.ends[head_end - 1]] + "\n" if head_end > table.start else ""
-    divide = make_divider([make_break_finder(begun)], size)  # a table may be longer, so the head takes no row away
+    divide = make_divider([make_break_finder(starts)], size)  # a table may be longer, so the head takes no row away
     pieces = divide(TokenSpan(head_end, table.end))
     for number, piece in enumerate(pieces):
         if number:
@@ -239,20 +239,20 @@ def _plan_division(
         return _plan_semantic_division(chunker, text, tokens, blocks), make_break_finder([]), read
     parts = CHUNKER_KINDS[chunker.kind]
     assert parts is not None
-    marked = parts(text, blocks)
-    title_tokens = set(tokens.tokens_at(_locate_line_end(text, place) for place in marked.titles))
+    boundaries = parts(text, blocks)
+    title_tokens = set(tokens.tokens_at(_locate_line_end(text, i) for i in boundaries.titles))
     levels = [
-        make_break_finder([place for place in tokens.tokens_at(places) if place not in title_tokens])
-        for places in marked.levels
-        if places
+        make_break_finder([i for i in tokens.tokens_at(level) if i not in title_tokens])
+        for level in boundaries.levels
+        if level
     ]
     apart = levels[0] if chunker.apart and levels else make_break_finder([])
-    loose: BreakFinder = lambda start, end: [place for place in read(start, end) if place not in title_tokens]  # noqa: E731
+    loose: BreakFinder = lambda start, end: [i for i in read(start, end) if i not in title_tokens]  # noqa: E731
     return make_divider([*levels, loose], room), apart, read
 
 
-def _locate_line_end(text: str, place: int) -> int:
-    end = text.find("\n", place)
+def _locate_line_end(text: str, position: int) -> int:
+    end = text.find("\n", position)
     return len(text) if end < 0 else end
 
 
@@ -260,16 +260,16 @@ def _plan_semantic_division(
     chunker: Chunker, text: str, tokens: TokenOffsets, blocks: TextBlocks
 ) -> Callable[[TokenSpan], list[TokenSpan]]:
     """Return the divider of `semantic`: at headings, else where the topic shifts."""
-    begun = [0, *make_sentence_finder(text, tokens)(0, len(tokens))]
-    headings = set(tokens.tokens_at(place for place, _ in blocks.headings))
-    begun = sorted({*begun, *(place for place in headings if place < len(tokens))})
-    ends = [*begun[1:], len(tokens)]
+    starts = [0, *make_sentence_finder(text, tokens)(0, len(tokens))]
+    headings = set(tokens.tokens_at(i for i, _ in blocks.headings))
+    starts = sorted({*starts, *(i for i in headings if i < len(tokens))})
+    ends = [*starts[1:], len(tokens)]
     if len(tokens) <= chunker.size:
         return make_semantic_divider([], {}, chunker.size)
-    sentences = [text[tokens.starts[a] : tokens.ends[b - 1]] for a, b in zip(begun, ends, strict=True)]
-    strength = dict(zip(begun[1:], measure_topic_shifts(sentences, chunker.embedder), strict=True))
-    strength |= {place: strength[place] + 1 for place in headings if place in strength}
-    return make_semantic_divider(begun, strength, chunker.size - chunker.overlap)
+    sentences = [text[tokens.starts[a] : tokens.ends[b - 1]] for a, b in zip(starts, ends, strict=True)]
+    strength = dict(zip(starts[1:], measure_topic_shifts(sentences, chunker.embedder), strict=True))
+    strength |= {i: strength[i] + 1 for i in headings if i in strength}
+    return make_semantic_divider(starts, strength, chunker.size - chunker.overlap)
 
 
 DEFAULT_SIZE = 512
@@ -302,19 +302,19 @@ def load_chunker(expression: str = "recursive", *, embedder: Embedder | None = N
     Traceback (most recent call last):
     ragfault.errors.UnknownName: no chunker "recursiv". Did you mean "recursive"?
     """
-    name, given = _parse_chunker(expression)
+    name, options = _parse_chunker(expression)
     if name in CHUNKER_PRESETS:
         name, usual = _parse_chunker(CHUNKER_PRESETS[name])
-        given = usual | given
+        options = usual | options
     if name not in CHUNKER_KINDS:
         raise UnknownName("chunker", name, [*CHUNKER_KINDS, *CHUNKER_PRESETS])
-    size = _check_integer(expression, "size", given.get("size", DEFAULT_SIZE))
-    overlap = given.get("overlap", 0)
+    size = _check_integer(expression, "size", options.get("size", DEFAULT_SIZE))
+    overlap = options.get("overlap", 0)
     if isinstance(overlap, float):
         if not 0 <= overlap < 1:
             raise UsageError(f'"{expression}": an overlap that is no whole number is a share of the size, below 1.')
         overlap = round(overlap * size)
-    apart, model = given.get("apart", False), given.get("embedder", "")
+    apart, model = options.get("apart", False), options.get("embedder", "")
     if not isinstance(apart, bool) or not isinstance(model, str):
         raise UsageError(f'"{expression}": apart is true or false, and an embedder has a name.')
     if model and embedder is None and name == "semantic":

@@ -37,10 +37,10 @@ class TextBlocks(NamedTuple):
 
 def iterate_lines(text: str) -> Iterator[tuple[int, str]]:
     """Iterate over lines with their offsets."""
-    place = 0
+    position = 0
     for line in text.split("\n"):
-        yield place, line
-        place += len(line) + 1
+        yield position, line
+        position += len(line) + 1
 
 
 def parse_blocks(text: str) -> TextBlocks:
@@ -50,8 +50,8 @@ def parse_blocks(text: str) -> TextBlocks:
     TextBlocks(headings=[(0, 1)], paragraphs=[0, 21, 58], items=[58, 65], tables=[(21, 56)])
     """
     reader = _BlockReader()
-    for place, line in iterate_lines(text):
-        reader.read_line(place, line)
+    for position, line in iterate_lines(text):
+        reader.read_line(position, line)
     reader.end_table(len(text))
     return TextBlocks(reader.headings, reader.paragraphs, reader.items, reader.tables)
 
@@ -76,66 +76,66 @@ class _BlockReader:
         """True if the last block is a heading."""
         self.last_line = (0, "")
 
-    def read_line(self, place: int, line: str) -> None:
+    def read_line(self, position: int, line: str) -> None:
         bare = line.strip()
         if self.fence:
-            self.read_code(place, bare)
-        elif self.table_start >= 0 and self.continue_table(place, line):
+            self.read_code(position, bare)
+        elif self.table_start >= 0 and self.continue_table(position, line):
             pass
         elif not bare:
             self.after_blank = True
         else:
-            self.read_block(place, line, bare)
-        self.last_line = (place, bare)
+            self.read_block(position, line, bare)
+        self.last_line = (position, bare)
 
-    def read_code(self, place: int, stripped: str) -> None:
+    def read_code(self, position: int, stripped: str) -> None:
         if stripped.startswith(self.fence) and not stripped.strip(self.fence[0]):
             self.fence, self.after_blank = "", True
         elif stripped and self.after_blank:
-            self.items.append(place)
+            self.items.append(position)
             self.after_blank = False
         elif not stripped:
             self.after_blank = True
 
-    def continue_table(self, place: int, line: str) -> bool:
+    def continue_table(self, position: int, line: str) -> bool:
         """Return True while the line belongs to the table; end the table otherwise."""
         if self.html_table:
             if "</table" in line.lower():
-                self.end_table(place + len(line))
+                self.end_table(position + len(line))
             return True
         if "|" in line:
             return True
-        self.end_table(place - 1)
+        self.end_table(position - 1)
         return False
 
-    def end_table(self, place: int) -> None:
+    def end_table(self, position: int) -> None:
         if self.table_start >= 0:
-            self.tables.append((self.table_start, place))
+            self.tables.append((self.table_start, position))
             self.table_start, self.after_blank = -1, True
 
-    def read_block(self, place: int, line: str, stripped: str) -> None:
+    def read_block(self, position: int, line: str, stripped: str) -> None:
         """Take a line that is not empty."""
         first = stripped[0]
         if first in "`~" and stripped.startswith(("```", "~~~")):
-            self.begin_paragraph(place)
+            self.begin_paragraph(position)
             self.fence, self.after_blank = stripped[: len(stripped) - len(stripped.lstrip(first))], False
         elif first == "#" and (atx := HEADING_PATTERN.match(stripped)):
-            self.add_heading(place, len(atx[1]))
+            self.add_heading(position, len(atx[1]))
         elif first in "=-" and not stripped.strip(first) and self.is_underline(stripped):
             self.add_heading(self.last_line[0], 1 if first == "=" else 2)
         elif first == "=" and stripped[-1] == "=" and stripped.strip("= "):
-            self.add_heading(place, min(len(stripped[: -len(stripped.lstrip("= "))].replace(" ", "")), MAX_DEPTH))
+            self.add_heading(position, min(len(stripped[: -len(stripped.lstrip("= "))].replace(" ", "")), MAX_DEPTH))
         elif "|" in stripped and "|" in self.last_line[1] and not self.after_blank and TABLE_RULE.fullmatch(stripped):
             self.begin_table(self.last_line[0], tagged=False)
         elif first == "<" and stripped[:6].lower() == "<table":
-            self.begin_table(place, tagged=True)
+            self.begin_table(position, tagged=True)
             if "</table" in line.lower():
-                self.end_table(place + len(line))
+                self.end_table(position + len(line))
         elif LIST_ITEM.match(stripped):
-            self.begin_paragraph(place)
-            self.items.append(place)
+            self.begin_paragraph(position)
+            self.items.append(position)
         else:
-            self.begin_paragraph(place)
+            self.begin_paragraph(position)
 
     def is_underline(self, stripped: str) -> bool:
         """Return True for a rule that turns the line before it into a heading."""
@@ -146,21 +146,21 @@ class _BlockReader:
             and self.paragraphs[-1] == self.last_line[0]
         )
 
-    def add_heading(self, place: int, depth: int) -> None:
-        self.headings.append((place, depth))
-        if not self.paragraphs or self.paragraphs[-1] < place:
-            self.paragraphs.append(place)
+    def add_heading(self, position: int, depth: int) -> None:
+        self.headings.append((position, depth))
+        if not self.paragraphs or self.paragraphs[-1] < position:
+            self.paragraphs.append(position)
         self.after_blank, self.after_heading = False, True
 
-    def begin_table(self, place: int, *, tagged: bool) -> None:
-        self.table_start, self.html_table, self.after_heading = place, tagged, False
-        if not self.paragraphs or self.paragraphs[-1] < place:
-            self.paragraphs.append(place)
+    def begin_table(self, position: int, *, tagged: bool) -> None:
+        self.table_start, self.html_table, self.after_heading = position, tagged, False
+        if not self.paragraphs or self.paragraphs[-1] < position:
+            self.paragraphs.append(position)
 
-    def begin_paragraph(self, place: int) -> None:
+    def begin_paragraph(self, position: int) -> None:
         """Begin a paragraph, unless one goes on or nothing but a heading stands before it."""
         if self.after_blank and not self.after_heading:
-            self.paragraphs.append(place)
+            self.paragraphs.append(position)
         self.after_blank = self.after_heading = False
 
 
@@ -236,12 +236,12 @@ def locate_recursive(text: str, blocks: TextBlocks) -> PartBoundaries:
 
 
 def _list_headings(blocks: TextBlocks) -> list[int]:
-    return [place for place, _ in blocks.headings]
+    return [position for position, _ in blocks.headings]
 
 
 def _group_by_depth(headings: Sequence[tuple[int, int]]) -> BreakLevels:
     """Return for each depth the headings of at most this depth."""
-    return [[place for place, depth in headings if depth <= most] for most in range(1, MAX_DEPTH + 1)]
+    return [[position for position, depth in headings if depth <= max_depth] for max_depth in range(1, MAX_DEPTH + 1)]
 
 
 def locate_sections(text: str, blocks: TextBlocks) -> PartBoundaries:
@@ -253,21 +253,21 @@ def locate_sections(text: str, blocks: TextBlocks) -> PartBoundaries:
     several = (depth for depth, count in sorted(Counter(d for _, d in headings).items()) if count > 1)
     top = next(several, 1)
     levels = [*_group_by_depth(headings)[top - 1 :], blocks.paragraphs, blocks.items]
-    return PartBoundaries(levels, [place for place, _ in headings])
+    return PartBoundaries(levels, [position for position, _ in headings])
 
 
 def _detect_titles(text: str) -> list[tuple[int, int]]:
     """Return section titles in plain text with their depth: short lines that are numbered or customary."""
     titles: list[tuple[int, int]] = []
     fresh = True
-    for place, line in iterate_lines(text):
+    for position, line in iterate_lines(text):
         bare = line.strip()
         if fresh and 0 < len(bare) <= 90 and not bare.endswith((".", ",", ";")):
             numbered = NUMBERED_TITLE.match(bare)
             if numbered:
-                titles.append((place, min(numbered[1].count(".") + 1, MAX_DEPTH)))
+                titles.append((position, min(numbered[1].count(".") + 1, MAX_DEPTH)))
             elif ROMAN_TITLE.match(bare) or SECTION_TITLE.fullmatch(bare):
-                titles.append((place, 1))
+                titles.append((position, 1))
         fresh = not bare
     return titles
 
@@ -278,20 +278,20 @@ def locate_pairs(text: str, blocks: TextBlocks) -> PartBoundaries:
     Questions are lines that are labelled so; where there are no two of these, headings that end in a question mark;
     else any line after an empty one that does.
     """
-    headed = {place for place, _ in blocks.headings}
+    headed = {position for position, _ in blocks.headings}
     labelled: list[int] = []
     titled: list[int] = []
     asked: list[int] = []
     fresh = True
-    for place, line in iterate_lines(text):
+    for position, line in iterate_lines(text):
         bare = line.strip(LINE_DECORATION)
         if bare and len(bare) <= MAX_HEADING_LENGTH:
             if QUESTION_LABEL.match(bare):
-                labelled.append(place)
+                labelled.append(position)
             if bare.endswith(("?", "？")):
-                (titled if place in headed else asked if fresh else []).append(place)
+                (titled if position in headed else asked if fresh else []).append(position)
         fresh = not bare
-    questions = next((places for places in (labelled, titled) if len(places) > 1), sorted(titled + asked))
+    questions = next((marks for marks in (labelled, titled) if len(marks) > 1), sorted(titled + asked))
     starts = sorted({*questions, *(headed.difference(titled) if questions else ())})
     return PartBoundaries([starts, blocks.paragraphs, blocks.items], [*_list_headings(blocks), *questions])
 
@@ -300,17 +300,17 @@ def locate_clauses(text: str, blocks: TextBlocks) -> PartBoundaries:
     """Return articles and headings, then clauses by the depth of their number: 1., 1.1, 1.1.1, (a), (i)."""
     levels: BreakLevels = [[] for _ in range(7)]
     levels[0] += _list_headings(blocks)
-    for place, line in iterate_lines(text):
+    for position, line in iterate_lines(text):
         bare = line.strip(LINE_DECORATION)
         if not bare:
             continue
         numbered = CLAUSE_NUMBER.match(bare)
         if ARTICLE_TITLE.match(bare):
-            levels[0].append(place)
+            levels[0].append(position)
         elif numbered:
-            levels[min(numbered[1].count(".") + 1, 4)].append(place)
+            levels[min(numbered[1].count(".") + 1, 4)].append(position)
         elif lettered := CLAUSE_LETTER.match(bare):
-            levels[6 if lettered[1] and lettered[1] not in ("i", "v", "x") else 5].append(place)
+            levels[6 if lettered[1] and lettered[1] not in ("i", "v", "x") else 5].append(position)
     titles = list(levels[0])
     return PartBoundaries([*(sorted(set(level)) for level in levels), blocks.paragraphs], titles)
 
@@ -318,13 +318,13 @@ def locate_clauses(text: str, blocks: TextBlocks) -> PartBoundaries:
 def locate_turns(text: str, blocks: TextBlocks) -> PartBoundaries:
     """Return the turns of a chat: lines that begin with a speaker, by a customary role or a repeated name."""
     spoken: list[tuple[int, str]] = []
-    for place, line in iterate_lines(text):
+    for position, line in iterate_lines(text):
         bare = line.lstrip(LINE_DECORATION)
         turn = SPEAKER_TURN.match(bare[:200])
         if turn:
-            spoken.append((place, turn[1].casefold()))
+            spoken.append((position, turn[1].casefold()))
     counts = Counter(who for _, who in spoken)
-    starts = [place for place, who in spoken if counts[who] > 1 or who in SPEAKER_ROLES]
+    starts = [position for position, who in spoken if counts[who] > 1 or who in SPEAKER_ROLES]
     levels = [starts] if starts else (parse_json_levels(text) or [])
     return PartBoundaries([*levels, blocks.paragraphs, blocks.items])
 
@@ -343,19 +343,19 @@ def measure_topic_shifts(texts: Sequence[str], embedder: Embedder | None = None)
     """
     embed = embed_word_vectors if embedder is None else embedder.embed
     shifts: list[float] = []
-    for first in range(1, len(texts), SENTENCE_BATCH):
-        last = min(first + SENTENCE_BATCH, len(texts))
-        low, high = max(first - CONTEXT_SENTENCES, 0), min(last - 1 + CONTEXT_SENTENCES, len(texts))
+    for start in range(1, len(texts), SENTENCE_BATCH):
+        last = min(start + SENTENCE_BATCH, len(texts))
+        low, high = max(start - CONTEXT_SENTENCES, 0), min(last - 1 + CONTEXT_SENTENCES, len(texts))
         rows = np.asarray(embed(texts[low:high]), np.float32)
-        shifts += _compute_distances(rows, np.arange(first - low, last - low))
+        shifts += _compute_distances(rows, np.arange(start - low, last - low))
     return shifts
 
 
-def _compute_distances(rows: Array, places: Array) -> list[float]:
+def _compute_distances(rows: Array, cuts: Array) -> list[float]:
     """Return the distance of the rows from each position on from the rows before."""
     sums = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0, dtype=np.float64)])
-    left = sums[places] - sums[np.maximum(places - CONTEXT_SENTENCES, 0)]
-    right = sums[np.minimum(places + CONTEXT_SENTENCES, len(rows))] - sums[places]
+    left = sums[cuts] - sums[np.maximum(cuts - CONTEXT_SENTENCES, 0)]
+    right = sums[np.minimum(cuts + CONTEXT_SENTENCES, len(rows))] - sums[cuts]
     scale = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     cosine = (left * right).sum(axis=1) / np.where(scale > 0, scale, 1)
     distances: list[float] = np.round((1 - np.where(scale > 0, cosine, 0)) / 2, 6).tolist()
@@ -379,9 +379,9 @@ def make_semantic_divider(
         start = span.start
         while span.end - start > max_tokens:
             candidates = find_breaks(start, start + max_tokens + 1)
-            late = [place for place in candidates if place - start >= (max_tokens + 1) // 2]
+            late = [i for i in candidates if i - start >= (max_tokens + 1) // 2]
             if late:
-                end = max(late, key=lambda place: (strengths.get(place, 0.0), place))
+                end = max(late, key=lambda i: (strengths.get(i, 0.0), i))
             else:
                 end = candidates[-1] if candidates else start + max_tokens
             pieces.append(TokenSpan(start, end))

@@ -36,13 +36,13 @@ class TokenOffsets:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def token_at(self, place: int) -> int:
+    def token_at(self, position: int) -> int:
         """Return the number of the first token that begins at or after an offset."""
-        return bisect_left(self.starts, place)
+        return bisect_left(self.starts, position)
 
     def tokens_at(self, characters: Iterable[int]) -> list[int]:
         """Return the distinct numbers of the tokens that begin at or after some offsets, in order."""
-        return sorted({self.token_at(place) for place in characters})
+        return sorted({self.token_at(position) for position in characters})
 
 
 def count_tokens(text: str) -> int:
@@ -91,7 +91,7 @@ def make_sentence_finder(text: str, tokens: TokenOffsets) -> BreakFinder:
             for begin, stop in split_paragraphs(text, tokens.starts[start], tokens.ends[end - 1])
             for first, _ in split_sentences(text[begin:stop])
         )
-        return [place for place in breaks if start < place < end]
+        return [i for i in breaks if start < i < end]
 
     return level
 
@@ -99,14 +99,14 @@ def make_sentence_finder(text: str, tokens: TokenOffsets) -> BreakFinder:
 def split_paragraphs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Iterate over paragraphs; one longer than `STRETCH` is split at white space where possible."""
     gaps = [match.start() for match in PARAGRAPH_GAP.finditer(text, start, end)]
-    for left, right in pairwise([start, *gaps, end]):
-        begin = left
-        while right - begin > MAX_STRETCH:
+    for gap, next_gap in pairwise([start, *gaps, end]):
+        begin = gap
+        while next_gap - begin > MAX_STRETCH:
             stop = text.rfind(" ", begin + 1, begin + MAX_STRETCH)
             stop = begin + MAX_STRETCH if stop < 0 else stop
             yield begin, stop
             begin = stop
-        yield begin, right
+        yield begin, next_gap
 
 
 def make_divider(finders: Sequence[BreakFinder], max_tokens: int) -> Callable[[TokenSpan], list[TokenSpan]]:
@@ -174,5 +174,5 @@ def _extend_back(low: int, start: int, overlap_breaks: BreakFinder) -> int:
     """Return the start of a span that may reach back to `low`."""
     if low <= 0:
         return low
-    first = next(iter(overlap_breaks(low - 1, start)), low)
-    return first if 2 * (start - first) >= start - low else low
+    start_token = next(iter(overlap_breaks(low - 1, start)), low)
+    return start_token if 2 * (start - start_token) >= start - low else low

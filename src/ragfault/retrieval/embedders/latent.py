@@ -71,10 +71,10 @@ class LatentEmbedder:
         spread = Counter(word for counts in counted for word in counts)
         if not spread:
             raise InputError("no text of the corpus has a word: there is nothing to embed.")
-        known = sorted(spread, key=lambda word: (-spread[word], word))[:MAX_WORDS]
-        self._word_columns = {word: i for i, word in enumerate(known)}
+        vocabulary = sorted(spread, key=lambda word: (-spread[word], word))[:MAX_WORDS]
+        self._word_columns = {word: i for i, word in enumerate(vocabulary)}
         size = len(counted)
-        self._idf = np.array([1 + math.log((1 + size) / (1 + spread[word])) for word in known], np.float32)
+        self._idf = np.array([1 + math.log((1 + size) / (1 + spread[word])) for word in vocabulary], np.float32)
         rows = self._build_rows(counted)
         self._projection = _compute_axes(rows, min(self._requested_dimensions, *rows.shape), self._seed)
         self._digest = self._compute_digest()
@@ -114,18 +114,18 @@ class LatentEmbedder:
             from scipy.sparse import csr_matrix
         except ImportError:
             raise MissingExtra("the embedder latent", "retrieval") from None
-        places, values, ends = [], [], [0]
+        columns, values, ends = [], [], [0]
         for counts in counted:
             word_counts = [
                 (self._word_columns[word], count) for word, count in counts.items() if word in self._word_columns
             ]
-            weights = [(1 + math.log(count)) * float(self._idf[place]) for place, count in word_counts]
+            weights = [(1 + math.log(count)) * float(self._idf[column]) for column, count in word_counts]
             length = math.sqrt(sum(weight * weight for weight in weights)) or 1.0
-            places += [place for place, _ in word_counts]
+            columns += [column for column, _ in word_counts]
             values += [weight / length for weight in weights]
-            ends.append(len(places))
+            ends.append(len(columns))
         shape = (len(counted), len(self._word_columns))
-        return csr_matrix((np.array(values, np.float32), np.array(places, np.int64), np.array(ends)), shape=shape)
+        return csr_matrix((np.array(values, np.float32), np.array(columns, np.int64), np.array(ends)), shape=shape)
 
     def _compute_digest(self) -> str:
         """Return a digest of the words and their IDF, which do not depend on the machine, unlike the axes."""

@@ -38,12 +38,12 @@ class MiniLMEmbedder:
         encoded = [encode_text(self._tokenizer, text) for text in texts]
         vectors = self._model.embed([row for rows in encoded for row in rows])
         means = np.zeros((len(texts), self.dimensions), np.float32)
-        at = 0
+        start = 0
         for index, rows in enumerate(encoded):
             if rows:
                 tokens = [len(row.ids) for row in rows]
-                means[index] = np.average(vectors[at : at + len(rows)], axis=0, weights=tokens)
-            at += len(rows)
+                means[index] = np.average(vectors[start : start + len(rows)], axis=0, weights=tokens)
+            start += len(rows)
         return normalize_rows(means)
 
 
@@ -138,8 +138,8 @@ class EndpointEmbedder:
         return normalize_rows(vectors)
 
     def _embed_batch(self, texts: list[str]) -> list[list[float]]:
-        asked = [text if text.strip() else " " for text in texts]
-        body: dict[str, Any] = {"model": self.model, "input": asked, "encoding_format": "float"}
+        inputs = [text if text.strip() else " " for text in texts]
+        body: dict[str, Any] = {"model": self.model, "input": inputs, "encoding_format": "float"}
         if self._requested_dimensions:
             body["dimensions"] = self._requested_dimensions
         answer = post_json(f"{self._base_url}/embeddings", body, key=self._read_key())
@@ -154,7 +154,7 @@ class EndpointEmbedder:
     def _read_key(self) -> str:
         import os
 
-        own = os.environ.get("RAGFAULT_EMBEDDINGS_API_KEY")
-        if own or self._base_url != OPENAI_URL:
-            return own or ""
+        key = os.environ.get("RAGFAULT_EMBEDDINGS_API_KEY")
+        if key or self._base_url != OPENAI_URL:
+            return key or ""
         return read_api_key("OpenAI", ("OPENAI_API_KEY",))

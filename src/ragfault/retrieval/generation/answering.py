@@ -48,10 +48,10 @@ def order_chunks(chunks: Sequence[Chunk], config: GeneratorConfig) -> tuple[Chun
     >>> [chunk.id for chunk in order_chunks(chunks, config)]
     ['a', 'c', 'b']
     """
-    seen = tuple(chunks[: config.chunks])
+    shown = tuple(chunks[: config.chunks])
     if config.order == "reversed":
-        return seen[::-1]
-    return (*seen[::2], *seen[1::2][::-1]) if config.order == "ends" else seen
+        return shown[::-1]
+    return (*shown[::2], *shown[1::2][::-1]) if config.order == "ends" else shown
 
 
 def compose_request(config: GeneratorConfig, trace: Trace, repetition: int = 0) -> WritingRequest:
@@ -90,8 +90,8 @@ def answer_trace(config: GeneratorConfig, trace: Trace, *, repetition: int = 0, 
     `llm:MODEL`, JudgeStopped where no further call can be made, such as at the end of the `budget` in US$.
     """
     chunks = order_chunks(trace.chunks or (), config)
-    begin = time.perf_counter()
-    asked = replace(
+    start = time.perf_counter()
+    question = replace(
         trace, chunks=chunks, model=config.model.removeprefix(LLM_PREFIX), answer=None, citations=None, error=None
     )
     try:
@@ -99,19 +99,19 @@ def answer_trace(config: GeneratorConfig, trace: Trace, *, repetition: int = 0, 
     except (JudgeStopped, UsageError):
         raise
     except RagfaultError as error:
-        return replace(asked, error=str(error))
+        return replace(question, error=str(error))
     answer = reply.get("answer")
     if not isinstance(answer, str):
-        return replace(asked, error="the model replied without an answer")
-    spent = 1000 * (time.perf_counter() - begin)
+        return replace(question, error="the model replied without an answer")
+    ms = 1000 * (time.perf_counter() - start)
     retrieval = trace.latency.retrieval if trace.latency is not None else None
-    step = Step(id="generate", kind="generate", name="generate", output=answer, duration=spent)
+    step = Step(id="generate", kind="generate", name="generate", output=answer, duration=ms)
     fresh = usage.calls > 0
     return replace(
-        asked,
+        question,
         answer=answer,
         citations=_read_citations(reply, chunks) if config.citations != "none" else None,
-        latency=Latency(retrieval=retrieval, generation=spent, total=spent + (retrieval or 0.0)) if fresh else None,
+        latency=Latency(retrieval=retrieval, generation=ms, total=ms + (retrieval or 0.0)) if fresh else None,
         tokens=TokenCounts(prompt=usage.prompt, completion=usage.completion) if fresh else None,
         steps=(*(trace.steps or ()), step),
     )
@@ -121,10 +121,10 @@ def _read_citations(reply: dict[str, Any], chunks: Sequence[Chunk]) -> tuple[Cit
     """Return the citations of a reply that name a chunk."""
     names = {f"c{i}": chunk.id for i, chunk in enumerate(chunks, 1)}
     rows = reply.get("citations")
-    given = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    citations = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     return tuple(
         Citation(chunk=names[str(row.get("chunk"))], quote=str(row["quote"]) if row.get("quote") else None)
-        for row in given
+        for row in citations
         if str(row.get("chunk")) in names
     )
 

@@ -48,8 +48,8 @@ class ChromaStore:
             self._name, configuration={"hnsw": shape}, embedding_function=None
         )
         for start in range(0, len(vectors), WRITE_BATCH):
-            part = vectors[start : start + WRITE_BATCH]
-            self._collection.add(ids=[str(start + i) for i in range(len(part))], embeddings=part)
+            batch = vectors[start : start + WRITE_BATCH]
+            self._collection.add(ids=[str(start + i) for i in range(len(batch))], embeddings=batch)
 
     def count(self) -> int:
         """Return the number of stored vectors; 0 where the collection is not there."""
@@ -58,8 +58,8 @@ class ChromaStore:
 
     def search(self, vector: Array, k: int, allowed: Sequence[int] | None) -> StoreHits:
         """Return the best `k` positions by cosine."""
-        few = {} if allowed is None else {"ids": [str(place) for place in allowed]}
-        result = self._open().query(query_embeddings=[vector], n_results=k, include=["distances"], **few)
+        filters = {} if allowed is None else {"ids": [str(row) for row in allowed]}
+        result = self._open().query(query_embeddings=[vector], n_results=k, include=["distances"], **filters)
         return [
             (int(name), 1.0 - float(distance))
             for name, distance in zip(result["ids"][0], result["distances"][0], strict=True)

@@ -59,14 +59,14 @@ class LanceStore:
 
     def search(self, vector: Array, k: int, allowed: Sequence[int] | None) -> StoreHits:
         """Return the best `k` positions by cosine."""
-        asked = self._database.open_table(self._name).search(vector).distance_type("cosine")
+        query = self._database.open_table(self._name).search(vector).distance_type("cosine")
         if self._breadth:
-            asked = asked.nprobes(self._breadth)
+            query = query.nprobes(self._breadth)
         if self._refine:
-            asked = asked.refine_factor(self._refine)
+            query = query.refine_factor(self._refine)
         if allowed is not None:
-            asked = asked.where(f"place IN ({', '.join(map(str, allowed))})", prefilter=True)
-        rows = asked.select(["place", "_distance"]).limit(k).to_arrow().to_pylist()
+            query = query.where(f"place IN ({', '.join(map(str, allowed))})", prefilter=True)
+        rows = query.select(["place", "_distance"]).limit(k).to_arrow().to_pylist()
         return [(row["place"], 1.0 - row["_distance"]) for row in rows]
 
     def drop(self) -> None:

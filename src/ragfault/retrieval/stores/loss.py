@@ -68,8 +68,8 @@ def measure_store_loss(
         control = MemoryStore()
         control.write(vectors)
         shares, times = _search_all(store, control, queries, k, None)
-        few = np.random.default_rng(0).permutation(len(vectors))[: len(vectors) // 10]
-        allowed = sorted(few.tolist()) if len(few) >= k else None
+        sampled = np.random.default_rng(0).permutation(len(vectors))[: len(vectors) // 10]
+        allowed = sorted(sampled.tolist()) if len(sampled) >= k else None
         filtered = None if allowed is None else _search_all(store, control, queries, k, allowed)[0]
     finally:
         store.drop()
@@ -99,6 +99,6 @@ def _search_all(
         times.append(1000 * (perf_counter() - start))
         ranking = control.search(query, control.count(), allowed)
         scores, threshold = dict(ranking), ranking[k - 1][1] - TIE
-        right = {place for place, _ in hits[:k] if scores.get(place, -2.0) >= threshold}
-        shares.append(len(right) / k)
+        correct = {row for row, _ in hits[:k] if scores.get(row, -2.0) >= threshold}
+        shares.append(len(correct) / k)
     return shares, times

@@ -33,9 +33,9 @@ class MemoryStore:
     def search(self, vector: Array, k: int, allowed: Sequence[int] | None) -> StoreHits:
         """Return the best `k` positions by cosine; equal ones keep their order."""
         scores = self._vectors @ normalize_rows(np.asarray(vector, np.float32)[None, :])[0]
-        places = np.arange(len(scores)) if allowed is None else np.asarray(allowed, np.int64)
-        order = places[np.argsort(-scores[places], kind="stable")[:k]]
-        return [(int(place), float(scores[place])) for place in order]
+        rows = np.arange(len(scores)) if allowed is None else np.asarray(allowed, np.int64)
+        order = rows[np.argsort(-scores[rows], kind="stable")[:k]]
+        return [(int(row), float(scores[row])) for row in order]
 
     def drop(self) -> None:
         """Forget the vectors."""

@@ -70,10 +70,10 @@ class PgvectorStore:
 
     def search(self, vector: Array, k: int, allowed: Sequence[int] | None) -> StoreHits:
         """Return the best `k` positions by cosine."""
-        few, values = "", [self._vector(vector), self._vector(vector), k]
+        condition, values = "", [self._vector(vector), self._vector(vector), k]
         if allowed is not None:
-            few, values = "WHERE place = ANY(%s)", [self._vector(vector), list(allowed), self._vector(vector), k]
-        form = f"SELECT place, 1 - (embedding <=> %s) FROM {{}} {few} ORDER BY embedding <=> %s LIMIT %s"
+            condition, values = "WHERE place = ANY(%s)", [self._vector(vector), list(allowed), self._vector(vector), k]
+        form = f"SELECT place, 1 - (embedding <=> %s) FROM {{}} {condition} ORDER BY embedding <=> %s LIMIT %s"
         rows = self._connection.execute(self._sql.SQL(form).format(self._table), values).fetchall()
         return sorted(((int(place), float(score)) for place, score in rows), key=lambda hit: -hit[1])
 

@@ -23,8 +23,8 @@ class QdrantStore:
     ) -> None:
         qdrant_client = import_client("qdrant_client", "qdrant")
         self._models: Any = qdrant_client.models
-        place: dict[str, Any] = {"url": url} if url else {"path": path} if path else {"location": ":memory:"}
-        self._client: Any = qdrant_client.QdrantClient(**place)
+        location: dict[str, Any] = {"url": url} if url else {"path": path} if path else {"location": ":memory:"}
+        self._client: Any = qdrant_client.QdrantClient(**location)
         self._collection, self._ef = collection, ef
         self.exact = url is None
 
@@ -35,8 +35,8 @@ class QdrantStore:
         shape = self._models.VectorParams(size=vectors.shape[1], distance=self._models.Distance.COSINE)
         self._client.create_collection(self._collection, vectors_config=shape)
         for start in range(0, len(vectors), WRITE_BATCH):
-            part = vectors[start : start + WRITE_BATCH]
-            points = self._models.Batch(ids=list(range(start, start + len(part))), vectors=part.tolist())
+            batch = vectors[start : start + WRITE_BATCH]
+            points = self._models.Batch(ids=list(range(start, start + len(batch))), vectors=batch.tolist())
             self._client.upsert(self._collection, points=points, wait=True)
 
     def count(self) -> int:

@@ -127,8 +127,8 @@ def _split_alternatives(pattern: str) -> list[str]:
     >>> _split_alternatives(r"a(?:b|c)|[|]\\||d")
     ['a(?:b|c)', '[|]\\\\|', 'd']
     """
-    places = [place for depth, place in _measure_depths(pattern) if depth == 0 and pattern[place] == "|"]
-    return [pattern[start + 1 : end] for start, end in pairwise([-1, *places, len(pattern)])]
+    cuts = [i for depth, i in _measure_depths(pattern) if depth == 0 and pattern[i] == "|"]
+    return [pattern[start + 1 : end] for start, end in pairwise([-1, *cuts, len(pattern)])]
 
 
 def _measure_depths(pattern: str, start: int = 0) -> Iterator[tuple[int, int]]:
@@ -180,7 +180,7 @@ def _write_trie(words: Iterable[str]) -> str:
     for word in sorted(set(words)):
         tails.setdefault(word[:1], []).append(word[1:])
     is_end = tails.pop("", None) is not None
-    branches = [re.escape(letter) + _write_trie(rest) for letter, rest in tails.items()]
+    branches = [re.escape(letter) + _write_trie(tail) for letter, tail in tails.items()]
     if not branches:
         return ""
     if len(branches) == 1 and not is_end:

@@ -53,13 +53,13 @@ def load_prompts(profile: DomainProfile, rubrics: Sequence[Rubric] = ()) -> Prom
 
     Rubrics follow the instructions on the answer.
     """
-    own = profile.prompts
+    overrides = profile.prompts
     return PromptSet(
-        retrieval=_append_guidance(own.retrieval or _read_prompt("retrieval"), own.guidance),
-        generation=_append_guidance(own.generation or _read_prompt("generation"), own.guidance)
+        retrieval=_append_guidance(overrides.retrieval or _read_prompt("retrieval"), overrides.guidance),
+        generation=_append_guidance(overrides.generation or _read_prompt("generation"), overrides.guidance)
         + describe_rubrics(rubrics),
         questions=_read_prompt("questions"),
-        relevance=_append_guidance(_read_prompt("relevance"), own.guidance),
+        relevance=_append_guidance(_read_prompt("relevance"), overrides.guidance),
         profile=profile,
     )
 

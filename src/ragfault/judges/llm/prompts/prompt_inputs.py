@@ -252,15 +252,15 @@ def _prepare_chunks(chunks: Sequence[Chunk] | None, settings: LLMSettings) -> tu
     """Prepare the chunks for the model; None where only ids were recorded."""
     if chunks is None:
         return None
-    shown = []
+    prepared = []
     for number, chunk in enumerate(chunks, 1):
         image = select_image(chunk, settings.images)
         text = "" if chunk.kind == "image" and is_address(chunk.text) else remove_hidden(chunk.text)
         if chunk.kind in {"table", "record"}:
             text = format_table(text)
-        shown.append(PromptChunk(f"c{number}", chunk, text, image))
-    textless = all(chunk.is_blank and not chunk.is_unsent_image for chunk in shown)
-    return None if shown and textless else tuple(shown)
+        prepared.append(PromptChunk(f"c{number}", chunk, text, image))
+    textless = all(chunk.is_blank and not chunk.is_unsent_image for chunk in prepared)
+    return None if prepared and textless else tuple(prepared)
 
 
 def _split_answer(answer: str, claims_in_answer: Sequence[Claim]) -> tuple[FencedText, ...]:

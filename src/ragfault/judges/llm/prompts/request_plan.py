@@ -288,14 +288,14 @@ def compute_limits(
     reply = max(MIN_CHUNK_TOKENS, 0.9 * settings.max_tokens - OTHER_TOKENS)
     if settings.context is None:
         return TokenLimits(math.inf, reply)
-    used = estimate_tokens(prompts.instructions(kind)) + sum(map(estimate_fenced, fixed)) + OTHER_TOKENS
-    left = settings.context - settings.max_tokens - used
-    if left < 2 * MIN_CHUNK_TOKENS:
+    fixed_tokens = estimate_tokens(prompts.instructions(kind)) + sum(map(estimate_fenced, fixed)) + OTHER_TOKENS
+    room = settings.context - settings.max_tokens - fixed_tokens
+    if room < 2 * MIN_CHUNK_TOKENS:
         raise CallFailed(
-            f"the trace is too long: all but its chunks takes about {used:,} tokens, the reply up to "
+            f"the trace is too long: all but its chunks takes about {fixed_tokens:,} tokens, the reply up to "
             f"{settings.max_tokens:,}, and the model takes {settings.context:,}"
         )
-    return TokenLimits(left, reply)
+    return TokenLimits(room, reply)
 
 
 def _total_tokens(parts: Sequence[FencedText]) -> int:
@@ -315,10 +315,10 @@ def _group_claims(inputs: PromptInputs, limits: TokenLimits, entry: int, reserve
         claims = [piece._replace(text="") for piece in inputs.answer_parts if piece.name != "answer"]
         groups = _group_texts(claims, limits, entry, reserved) or [[]]
         return [ClaimGroup(tuple(part.name for part in group), inputs.answer_parts) for group in groups]
-    short = [part for piece in inputs.answer_parts for part in split_text(piece, limits.request / 2)]
+    pieces = [part for piece in inputs.answer_parts for part in split_text(piece, limits.request / 2)]
     return [
         ClaimGroup(tuple(dict.fromkeys(part.name.split()[0] for part in row if part.name[0] == "s")), tuple(row))
-        for row in _group_texts(short, limits, entry, reserved)
+        for row in _group_texts(pieces, limits, entry, reserved)
     ]
 
 

@@ -283,17 +283,17 @@ def detect_injections(trace: Trace) -> tuple[Injection, ...]:
     >>> [(injection.place, injection.kind) for injection in detect_injections(trace)]
     [('chunk a', 'order')]
     """
-    return tuple(injection for place, text in _trace_texts(trace) for injection in scan_text(place, text))
+    return tuple(injection for source, text in _trace_texts(trace) for injection in scan_text(source, text))
 
 
-def scan_text(place: str, text: str) -> list[Injection]:
+def scan_text(source: str, text: str) -> list[Injection]:
     """List at most five excerpts of a text that look like instructions to a judge."""
     text = text[:MAX_SCANNED]
     injections: list[Injection] = []
     for kind, start, end in _scan_patterns(text):
         excerpt = reveal_hidden(text[start:end]).strip()[:MAX_EXCERPT]
         if all(injection.text != excerpt for injection in injections):
-            injections.append(Injection(place=place, kind=kind, text=excerpt))
+            injections.append(Injection(place=source, kind=kind, text=excerpt))
         if len(injections) == MAX_INJECTIONS:
             break
     return injections

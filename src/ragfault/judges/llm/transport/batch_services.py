@@ -84,7 +84,7 @@ class BatchClient:
         """Return the JSON of a path."""
         return _decode(await self.request("GET", path))
 
-    async def request(self, method: str, path: str, *, repeat: bool = True, **content: Any) -> bytes:
+    async def request(self, method: str, path: str, *, repeat: bool = True, **options: Any) -> bytes:
         """Return the body of a successful reply. Raises JudgeStopped for a refusal or after all attempts.
 
         Raises ConnectionError where `repeat` is False and the request may have arrived.
@@ -97,7 +97,7 @@ class BatchClient:
             try:
                 async with (
                     aiohttp.ClientSession(headers=self._headers, timeout=limit, trust_env=True) as session,
-                    session.request(method, self._endpoint.base_url + path, **content) as reply,
+                    session.request(method, self._endpoint.base_url + path, **options) as reply,
                 ):
                     body, status = await reply.read(), reply.status
                 if status < 300:
@@ -240,10 +240,10 @@ class AnthropicBatches:
             error = (result.get("error") or {}).get("error") or {}
             return BatchAnswer(line["custom_id"], None, redact_secrets(str(error.get("message") or result["type"])))
         message, usage = result["message"], result["message"].get("usage") or {}
-        sent = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        input_counts = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
         text = "".join(part["text"] for part in message["content"] if part["type"] == "text")
         refusal = "the model refused" if message.get("stop_reason") == "refusal" else ""
-        prompt = sum(usage.get(name) or 0 for name in sent) if usage else None
+        prompt = sum(usage.get(name) or 0 for name in input_counts) if usage else None
         truncated = message.get("stop_reason") == "max_tokens"
         return BatchAnswer(
             line["custom_id"], CompletionAnswer(text, prompt, usage.get("output_tokens"), truncated, refusal)

@@ -95,15 +95,15 @@ class BatchRunner:
         """Send what has no reply yet, and await it with what killed commands sent; what fails twice is left out."""
         probed = self._settings.provider == "anthropic"
         while True:
-            sent = 0
+            sent_count = 0
             for group in self._pack(plan()):
                 if not probed:
                     # One call alone shows a wrong key or model, and which features the endpoint refuses.
                     with suppress(CallFailed):
                         await caller.ask(next(iter(group.values())))
                     probed = True
-                sent += await self._send(group, get_features(), on_notice)
-            if not sent and not self._awaited:
+                sent_count += await self._send(group, get_features(), on_notice)
+            if not sent_count and not self._awaited:
                 return
             await self._collect(on_notice)
 

@@ -350,13 +350,13 @@ class CallBudget:
 
     def describe_spending(self) -> str:
         """Describe spending and limits: "US$ 4.9981 of US$ 5 in 1,204 calls"."""
-        spent = self.usage()
+        usage = self.usage()
         parts = []
         if self._max_cost is not None:
-            parts.append(f"US$ {spent.cost or 0:.4f} of US$ {self._max_cost / NANO:g}")
+            parts.append(f"US$ {usage.cost or 0:.4f} of US$ {self._max_cost / NANO:g}")
         if self._max_tokens is not None:
-            parts.append(f"{spent.prompt + spent.completion:,} of {self._max_tokens:,} tokens")
-        return f"{' and '.join(parts)} in {spent.calls:,} calls"
+            parts.append(f"{usage.prompt + usage.completion:,} of {self._max_tokens:,} tokens")
+        return f"{' and '.join(parts)} in {usage.calls:,} calls"
 
 
 def _sum_spending(connection: sqlite3.Connection, name: str) -> tuple[int, int, int, int, int, int]:

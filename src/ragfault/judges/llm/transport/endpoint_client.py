@@ -241,14 +241,16 @@ class EndpointClient:
         """
         SENDING.set(on_sending)
         while True:
-            sent = self._features
+            features = self._features
             try:
-                return await self._send_once(call, sent)
+                return await self._send_once(call, features)
             except _RequestRefused as refusal:
-                remaining = downgrade_features(sent, refusal.status, refusal.message, refusal.parameter, self._settings)
+                remaining = downgrade_features(
+                    features, refusal.status, refusal.message, refusal.parameter, self._settings
+                )
                 if remaining is None:
                     raise refusal.error from None
-                if self._features == sent:
+                if self._features == features:
                     self._features = remaining
 
     async def _send_once(self, call: ModelCall, features: EndpointFeatures) -> CompletionAnswer:

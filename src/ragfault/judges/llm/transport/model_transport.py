@@ -69,7 +69,7 @@ class ModelTransport:
         self._raise_if_stopped()
         key = self._build_key(call)
         task = self._pending.get(key)
-        first = task is None
+        is_first = task is None
         if task is None:
             cached = load_reply(self._cache, key) if self._cache is not None else None
             if cached is not None:
@@ -79,7 +79,7 @@ class ModelTransport:
             self._pending[key] = task
             task.add_done_callback(lambda done: self._discard_task(key, done))
         reply = await asyncio.shield(task)
-        if first:
+        if is_first:
             return reply
         self._budget.count_hit()
         return reply._replace(usage=Usage(cached=1), cached=True)
