@@ -39,10 +39,8 @@ class MetricChoice(Struct, frozen=True, kw_only=True):
 
     def list_values(self, trace: Trace) -> list[str]:
         """List what a trace has in the field."""
-        content = getattr(trace, self.field) if self.field in TRACE_FIELDS else trace.metadata.get(self.field)
-        return [
-            str(value) for value in (content if isinstance(content, list | tuple) else [content]) if value is not None
-        ]
+        raw = getattr(trace, self.field) if self.field in TRACE_FIELDS else trace.metadata.get(self.field)
+        return [str(value) for value in (raw if isinstance(raw, list | tuple) else [raw]) if value is not None]
 
 
 def parse_choices(texts: Sequence[str]) -> tuple[MetricChoice, ...]:

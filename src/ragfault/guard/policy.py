@@ -112,17 +112,15 @@ def parse_policy(text: str, source: str = "policy") -> GuardPolicy:
         raise InputError(f"{source} is not TOML: {error}") from None
     keys = ("certificate", "threshold", "rails", "routes", *RoutePolicy.__struct_fields__)
     _check_keys(source, "key", table, keys)
-    defaults = {key: value for key, value in table.items() if key in RoutePolicy.__struct_fields__ and key != "rails"}
+    base = {key: value for key, value in table.items() if key in RoutePolicy.__struct_fields__ and key != "rails"}
     rails = {name: _read_rail(name, row, source) for name, row in _get_table(table, "rails", source).items()}
     if not rails:
         raise UsageError(f"{source} names no rail. Add one, such as [rails.injection].")
     routes = {
-        name: _convert(
-            {**defaults, **_get_row(row, f"[routes.{name}]", source)}, RoutePolicy, f"[routes.{name}]", source
-        )
+        name: _convert({**base, **_get_row(row, f"[routes.{name}]", source)}, RoutePolicy, f"[routes.{name}]", source)
         for name, row in _get_table(table, "routes", source).items()
     }
-    default = _convert(defaults, RoutePolicy, "the policy", source)
+    default = _convert(base, RoutePolicy, "the policy", source)
     for route in (default, *routes.values()):
         for rail in route.rails or ():
             if rail not in rails:

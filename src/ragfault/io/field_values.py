@@ -184,17 +184,13 @@ def _find_document_name(value: dict[str, Any], metadata: dict[str, Any], used_ke
     return None
 
 
-def _collect_chunk_metadata(value: dict[str, Any], used_keys: set[str]) -> dict[str, Any]:
+def _collect_chunk_metadata(value: dict[str, Any], used: set[str]) -> dict[str, Any]:
     """Merge the metadata of a chunk with every key that is no field."""
     spare = {
-        key: item
-        for key, item in value.items()
-        if key not in CHUNK_FIELDS and key not in used_keys and item is not None
+        key: item for key, item in value.items() if key not in CHUNK_FIELDS and key not in used and item is not None
     }
-    own_metadata = value.get("metadata")
-    spare |= (
-        own_metadata if isinstance(own_metadata, dict) else {} if own_metadata is None else {"metadata": own_metadata}
-    )
+    inner = value.get("metadata")
+    spare |= inner if isinstance(inner, dict) else {} if inner is None else {"metadata": inner}
     metadata: dict[str, Any] = make_json_safe(spare)
     return metadata
 

@@ -407,7 +407,7 @@ def summarize_input(
     digest = TraceDigest()
     notices: list[str] = []
     collector = ErrorCollector("skip")
-    has_generated_ids = False
+    generated = False
     fields: Counter[str] = Counter()
     for trace in read_traces(
         where,
@@ -420,12 +420,12 @@ def summarize_input(
         **reading,
     ):
         digest.add(trace)
-        has_generated_ids = has_generated_ids or trace.id.startswith("q-")
+        generated = generated or trace.id.startswith("q-")
         fields.update(name for name in SURVEYED_FIELDS if getattr(trace, name) is not None)
     shape = "; ".join(dict.fromkeys(notices))
     kinds, lines = collector.kinds, tuple(collector.bad_lines)
     return InputSummary(
-        digest.count, digest.fingerprint, shape, collector.bad_count, lines, kinds, has_generated_ids, dict(fields)
+        digest.count, digest.fingerprint, shape, collector.bad_count, lines, kinds, generated, dict(fields)
     )
 
 

@@ -298,10 +298,8 @@ def _hash_strings(strings: pa.Array) -> KeyArray:
         ends = np.frombuffer(strings.buffers()[1], wide, len(strings) + 1, strings.offset * wide.itemsize)
         text = np.frombuffer(strings.buffers()[2] or b"", np.uint8)
         for start in range(0, len(strings), BLOCK_ROWS):
-            block_ends = ends[start : start + BLOCK_ROWS + 1].astype(np.int64)
-            _mix_words(
-                digest[start : start + BLOCK_ROWS], block_ends - block_ends[0], text[block_ends[0] : block_ends[-1]]
-            )
+            block = ends[start : start + BLOCK_ROWS + 1].astype(np.int64)
+            _mix_words(digest[start : start + BLOCK_ROWS], block - block[0], text[block[0] : block[-1]])
     return digest
 
 

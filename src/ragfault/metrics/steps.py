@@ -166,15 +166,13 @@ def tool_correctness(trace: Trace, verdicts: Verdicts, *, strict: bool = False) 
     if not trace.steps:
         return Undefined("no steps")
     calls = [step.name for step in trace.steps if step.kind in CALL_KINDS and step.name]
-    expected, catalogue = (_read_names(trace.metadata.get(key)) for key in ("expected_tools", "tools"))
+    expected, tools = (_read_names(trace.metadata.get(key)) for key in ("expected_tools", "tools"))
     if expected:
         union = expected | set(calls) if strict else expected
         return len(expected & set(calls)) / len(union)
-    if catalogue and calls:
-        return AnnotatedValue(sum(name in catalogue for name in calls) / len(calls), "by the catalogue of tools")
-    return Undefined(
-        "no call of a tool" if catalogue else "no expected tools and no catalogue of tools in the metadata"
-    )
+    if tools and calls:
+        return AnnotatedValue(sum(name in tools for name in calls) / len(calls), "by the catalogue of tools")
+    return Undefined("no call of a tool" if tools else "no expected tools and no catalogue of tools in the metadata")
 
 
 def _read_names(value: object) -> set[str]:
@@ -201,21 +199,17 @@ def rewrite_fidelity(trace: Trace, verdicts: Verdicts) -> MetricResult:
     0.67
     """
     steps = trace.steps or ()
-    rewrite_index = next(
-        (i for i in reversed(range(len(steps))) if steps[i].kind == "rewrite" and steps[i].output), None
-    )
-    if rewrite_index is None:
+    last = next((i for i in reversed(range(len(steps))) if steps[i].kind == "rewrite" and steps[i].output), None)
+    if last is None:
         return Undefined("no rewrite records its output" if steps else "no steps")
-    query_constraints = _list_constraints(trace.query)
-    rewrite_constraints = _list_constraints(steps[rewrite_index].output or "")
-    if not query_constraints | rewrite_constraints:
+    asked = _list_constraints(trace.query)
+    rewritten = _list_constraints(steps[last].output or "")
+    if not asked | rewritten:
         return Undefined("neither query nor rewrite has a name, number, negation or date")
-    before = [*(turn.text for turn in trace.history or ()), *(step.output or "" for step in steps[:rewrite_index])]
-    earlier_constraints = {constraint for text in before for constraint in _list_constraints(text)}
-    right_constraints = (query_constraints & rewrite_constraints) | (
-        (rewrite_constraints - query_constraints) & earlier_constraints
-    )
-    return len(right_constraints) / len(query_constraints | rewrite_constraints)
+    before = [*(turn.text for turn in trace.history or ()), *(step.output or "" for step in steps[:last])]
+    earlier = {constraint for text in before for constraint in _list_constraints(text)}
+    right = (asked & rewritten) | ((rewritten - asked) & earlier)
+    return len(right) / len(asked | rewritten)
 
 
 def _list_constraints(text: str) -> set[str]:

@@ -115,10 +115,8 @@ def _infer_category(field: str, text: str) -> list[FilterCondition]:
 
 
 def _infer_language(field: str, text: str) -> list[FilterCondition]:
-    language = _infer_value(field, text, tuple(LANGUAGE_CODES))
-    return [
-        FilterCondition(field, "in", (match.value, LANGUAGE_CODES[match.value]), inferred=True) for match in language
-    ]
+    names = _infer_value(field, text, tuple(LANGUAGE_CODES))
+    return [FilterCondition(field, "in", (match.value, LANGUAGE_CODES[match.value]), inferred=True) for match in names]
 
 
 FIELD_READERS = {"date": _infer_date, "category": _infer_category, "language": _infer_language}

@@ -219,10 +219,8 @@ def calibration_bins(scores: ArrayLike, labels: ArrayLike, bins: int = DEFAULT_B
     score, label = np.asarray(scores, np.float64), np.asarray(labels, np.float64)
     index = assign_bins(score, bins)
     return tuple(
-        CalibrationBin(
-            float(score[index == number].mean()), float(label[index == number].mean()), int((index == number).sum())
-        )
-        for number in np.unique(index)
+        CalibrationBin(float(score[index == n].mean()), float(label[index == n].mean()), int((index == n).sum()))
+        for n in np.unique(index)
     )
 
 

@@ -116,10 +116,10 @@ def quantile_interval(
         groups, size = n, float(n)
     else:
         groups = encode_clusters(clusters, n)[1]
-        ordered_values = np.asarray(values, dtype=np.float64)
+        sample_values = np.asarray(values, dtype=np.float64)
         middle = sample[(n - 1) // 2]
         size = min(
-            _count_effective(ordered_values <= end, clusters, groups, confidence) for end in {value, float(middle)}
+            _count_effective(sample_values <= end, clusters, groups, confidence) for end in {value, float(middle)}
         )
     if groups < 2:
         reason = "one cluster says nothing about the spread"

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
 from ragfault.stats.bootstrap import (
@@ -119,7 +120,8 @@ def sign_flip_tests(
         for flipped in flip_signs(table.sums[:, pending], draws, np.random.default_rng(seed)):
             as_large += (np.abs(flipped) >= thresholds).sum(axis=0)
         for metric, count in zip(pending, as_large.tolist(), strict=True):
-            tests[metric] = _set_p_value(tests[metric], (count + 1) / (draws + 1))
+            if (test := tests[metric]) is not None:
+                tests[metric] = replace(test, p=(count + 1) / (draws + 1), method="permutation")
     return tuple(tests)
 
 
@@ -133,10 +135,6 @@ def count_flips(tests: int, clusters: int, alpha: float) -> int | None:
     """
     least = math.ceil(2 * tests / alpha)
     return None if least <= RESAMPLES or clusters > MAX_PERMUTATION_CLUSTERS else least
-
-
-def _set_p_value(test: SignificanceTest | None, p: float) -> SignificanceTest | None:
-    return test and SignificanceTest(p, test.statistic, test.n, test.clusters, "permutation")
 
 
 def _test_signs(table: ClusterTable, metric: int, resamples: int, allow_normal: bool) -> SignificanceTest | None:

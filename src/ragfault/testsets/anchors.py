@@ -350,7 +350,5 @@ def _refresh_item(index: AnchorIndex, before: dict[str, str], item: Trace) -> It
                 prefix=text[max(0, span.start - CONTEXT_CHARACTERS) : span.start],
                 suffix=text[span.end : span.end + CONTEXT_CHARACTERS],
             )
-        state, location, reason = index.locate(span)
-        yield SpanChange(
-            item=item.id, document=span.document, state=state, quote=span.quote, reason=reason, span=location
-        )
+        state, new, reason = index.locate(span)
+        yield SpanChange(item=item.id, document=span.document, state=state, quote=span.quote, reason=reason, span=new)

@@ -107,14 +107,12 @@ class PassageWords:
         unit = table.get_vectors(query) / table.norms[query][:, None]
         unit[query >= table.stem_count] = 0
         nearness = np.zeros((len(self.words), len(stems)))
-        for index, words in enumerate(self.words):
+        for i, words in enumerate(self.words):
             rows = table.get_rows(words)
             known = rows[rows < table.stem_count]
             if len(known):
-                nearness[index] = (unit @ (table.get_vectors(known) / table.norms[known][:, None]).T).max(1)
-            nearness[index] = np.maximum(
-                0, np.where([stem in self.content[index] for stem in stems], 1.0, nearness[index])
-            )
+                nearness[i] = (unit @ (table.get_vectors(known) / table.norms[known][:, None]).T).max(1)
+            nearness[i] = np.maximum(0, np.where([stem in self.content[i] for stem in stems], 1.0, nearness[i]))
         return nearness
 
 

@@ -66,13 +66,9 @@ def normalize_typography(text: str) -> str:
     'She said: "It\'s done"'
     """
     if not text.isascii():
-        text = NON_ASCII.sub(_translate_typography, text.replace("`", "'"))
+        text = NON_ASCII.sub(lambda match: match.group().translate(TYPOGRAPHY_MAP), text.replace("`", "'"))
         text = unicodedata.normalize("NFKC", text)
     return " ".join(text.replace("''", '"').replace("``", '"').split())
-
-
-def _translate_typography(match: re.Match[str]) -> str:
-    return match.group().translate(TYPOGRAPHY_MAP)
 
 
 NEGATIONS = frozenset(("no", "not", "never", "none", "nobody", "nothing", "neither", "nor", "without"))
@@ -230,12 +226,8 @@ def fold_case(text: str) -> str:
     >>> fold_case("Röntgen"), fold_case("ŁÓDŹ"), fold_case("Straße")
     ('rontgen', 'łodz', 'strasse')
     """
-    text = NON_ASCII.sub(_straighten_quotes, text.replace("`", "'")).casefold()
+    text = NON_ASCII.sub(lambda match: match.group().translate(STRAIGHT_QUOTES), text.replace("`", "'")).casefold()
     return text if text.isascii() else NON_ASCII.sub(_remove_marks, text)
-
-
-def _straighten_quotes(match: re.Match[str]) -> str:
-    return match.group().translate(STRAIGHT_QUOTES)
 
 
 def _remove_marks(match: re.Match[str]) -> str:

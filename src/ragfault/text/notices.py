@@ -84,15 +84,15 @@ def _find_outer_sentences(
     forms = {
         number: list_forms(texts[number][slice(*spans[at])]) for number, spans in enumerate(rests) if len(spans) > 1
     }
-    counts = Counter(form for text_forms in forms.values() for form in text_forms)
+    counts = Counter(form for lines in forms.values() for form in lines)
     least = max(LEAST_VARIANTS, VARIANT_SHARE * len(texts))
     frequent = {form for form, count in counts.items() if count >= least}
-    if sum(not frequent.isdisjoint(text_forms) for text_forms in forms.values()) < NOTICE_SHARE * len(texts):
+    if sum(not frequent.isdisjoint(lines) for lines in forms.values()) < NOTICE_SHARE * len(texts):
         return {}
     for counterpart in counterparts:
         for start, end in split_sentences(counterpart):
             frequent.difference_update(list_forms(counterpart[start:end]))
-    outer = {number: rests[number][at] for number, text_forms in forms.items() if not frequent.isdisjoint(text_forms)}
+    outer = {number: rests[number][at] for number, lines in forms.items() if not frequent.isdisjoint(lines)}
     return outer if len(outer) >= NOTICE_SHARE * len(texts) else {}
 
 
@@ -117,7 +117,7 @@ def locate_added_lines(texts: Sequence[str], others: Sequence[Sequence[str]], le
             outer = {number: find_outer(text, *rests[number]) for number, text in enumerate(texts)}
             forms = {number: list_forms(texts[number][slice(*span)]) for number, span in outer.items() if span}
             frequent = _count_forms(texts, forms, least)
-            for number in [number for number, text_forms in forms.items() if text_forms & frequent]:
+            for number in [number for number, lines in forms.items() if lines & frequent]:
                 span = outer[number]
                 for text in others[number]:
                     if text not in forms_by_text:
@@ -128,11 +128,7 @@ def locate_added_lines(texts: Sequence[str], others: Sequence[Sequence[str]], le
                 if span and _repeats_words(texts[number][slice(*span)], [words[text] for text in others[number]]):
                     forms[number] = frozenset()
             frequent = frequent and _count_forms(texts, forms, least)
-            cut = {
-                number: span
-                for number, text_forms in forms.items()
-                if (span := outer[number]) and text_forms & frequent
-            }
+            cut = {number: span for number, lines in forms.items() if (span := outer[number]) and lines & frequent}
             for number, span in cut.items():
                 notices[number].append(span)
                 rests[number] = _trim(texts[number], rests[number], span)
@@ -149,9 +145,7 @@ def _repeats_words(line: str, sources: Sequence[frozenset[str]]) -> bool:
 
 def _count_forms(texts: Sequence[str], forms: Mapping[int, frozenset[str]], least: int) -> set[str]:
     """Return the forms of at least so many distinct texts."""
-    counts = Counter(
-        form for form, _ in {(form, texts[number]) for number, text_forms in forms.items() for form in text_forms}
-    )
+    counts = Counter(form for form, _ in {(form, texts[number]) for number, lines in forms.items() for form in lines})
     return {form for form, count in counts.items() if count >= least}
 
 

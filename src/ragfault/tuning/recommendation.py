@@ -45,11 +45,7 @@ def order_candidates(
     for name, config in candidates_by_name:
         if config.name not in {known_config.name for known_config in candidates.values()}:
             candidates[name] = config
-    return dict(sorted(candidates.items(), key=lambda item: _count_parts(item[1])))
-
-
-def _count_parts(config: PipelineConfig) -> int:
-    return len(config.stages) + (config.embedder != NO_EMBEDDER)
+    return dict(sorted(candidates.items(), key=lambda item: len(item[1].stages) + (item[1].embedder != NO_EMBEDDER)))
 
 
 def recommend_pipeline(

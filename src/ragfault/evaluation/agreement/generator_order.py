@@ -85,7 +85,7 @@ def _compare_order(
         column=column,
         value=value,
         generators=tuple(
-            GeneratorRate(name=name, n=counts[name], human=human_rate, judge=score) for human_rate, name, score in rows
+            GeneratorRate(name=name, n=counts[name], human=rate, judge=score) for rate, name, score in rows
         ),
         kendall_tau=AgreementFigure(
             name="kendall_tau", value=tau.value, low=tau.low, high=tau.high, n=len(generators), reason=reason

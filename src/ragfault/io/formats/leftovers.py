@@ -161,12 +161,8 @@ def _is_explained(column: Column, filled: set[str], used: Sequence[str]) -> bool
     the question and more, such as a `message` that is an object, explains nothing.
     """
     parts = column.path.split(".")
-    shared_depths = [
-        i for i in range(1, len(parts)) if any(path.startswith(".".join(parts[:i]) + ".") for path in used)
-    ]
-    parts = (
-        parts[-1:] if column.kind == "passages" and "chunks" not in filled else parts[max(shared_depths, default=0) :]
-    )
+    shared = [i for i in range(1, len(parts)) if any(path.startswith(".".join(parts[:i]) + ".") for path in used)]
+    parts = parts[-1:] if column.kind == "passages" and "chunks" not in filled else parts[max(shared, default=0) :]
     return any(field in filled for part in parts for field, _ in rank_fields(part)[:1])
 
 
@@ -237,10 +233,10 @@ def _score_guess(field: str, column: Column) -> tuple[float, ...]:
     order = ("word", "text", "texts", "passages", "conversation")
     if field == "chunks":
         items = [item for value in column.values if isinstance(value, list) for item in value[:3]]
-        are_passages = [
+        passages = [
             isinstance(part, dict) and join_words(find_text_key(part) or "") in TEXT_KEY_RANKS for part in items
         ]
-        return (float(all(are_passages)) if items else 0.0, -column.depth, -column.place)
+        return (float(all(passages)) if items else 0.0, -column.depth, -column.place)
     return (order.index(column.kind) if column.kind in order else -1, -column.depth, -column.place)
 
 

@@ -106,9 +106,7 @@ def _detect_antonym(tokens: Sequence[str], sentence: PassageSentence) -> str | N
                 opposites |= {prefix + word}
             if word.startswith(prefix) and len(word) > len(prefix) + 3 and word[len(prefix) :] in sentence_words:
                 opposites |= {word[len(prefix) :]}
-        if opposites and any(
-            _get_context(tokens, word) & _get_context(sentence.tokens, opposite) for opposite in opposites
-        ):
+        if opposites and any(_get_context(tokens, word) & _get_context(sentence.tokens, rival) for rival in opposites):
             return f"<{word}> against <{min(opposites)}>"
     return None
 

@@ -85,11 +85,8 @@ def score_relevance(weighted_query: WeightedQuery, index: SentenceIndex) -> Rele
     weights = weighted_query.weights
     matched_words = {word for word in weights if word in index.postings or index.has_variant(word)}
     coverage = sum(weights[word] for word in matched_words) / weighted_query.total_weight
-    shared_weights = index.sum_shared_weights(weights)
-    best = max(
-        (vote + 0.5 * shared_weights.get(best_share + 1, 0.0) for best_share, vote in shared_weights.items()),
-        default=0.0,
-    )
+    votes = index.sum_shared_weights(weights)
+    best = max((vote + 0.5 * votes.get(best_share + 1, 0.0) for best_share, vote in votes.items()), default=0.0)
     best_share = min(1.0, best / weighted_query.total_weight)
     value = 0.5 * coverage + 0.5 * best_share
     return _apply_query_checks(weighted_query, index, value, weights.keys() - matched_words)

@@ -69,11 +69,9 @@ def _are_comparable(cell: str, own_cell: str) -> bool:
     return DIGITS.sub("", cell).lower() == DIGITS.sub("", own_cell).lower()
 
 
-def _are_linked(row: PassageRow, other: PassageRow) -> bool:
+def _are_linked(row: PassageRow, own: PassageRow) -> bool:
     """Return whether a cell of one row names the other, as a manager; a claim on one may then state values of both."""
-    return any(row.cells[0] <= cell for cell in other.cells[1:]) or any(
-        other.cells[0] <= cell for cell in row.cells[1:]
-    )
+    return any(row.cells[0] <= cell for cell in own.cells[1:]) or any(own.cells[0] <= cell for cell in row.cells[1:])
 
 
 def detect_row_conflict(

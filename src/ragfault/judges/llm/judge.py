@@ -10,6 +10,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,7 +162,7 @@ class LLMJudge:
         return f"<LLM {self._fingerprint}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_judge, (self.settings, self.profile)
+        return partial(LLMJudge, settings=self.settings, profile=self.profile), ()
 
     @property
     def offers(self) -> frozenset[VerdictKind]:
@@ -272,10 +273,6 @@ class LLMJudge:
             return self._session
 
 
-def _rebuild_judge(settings: LLMSettings, profile: DomainProfile) -> LLMJudge:
-    return LLMJudge(settings=settings, profile=profile)
-
-
 def _build_fingerprint(settings: LLMSettings, prompts: str, profile: DomainProfile) -> str:
     parts = [
         f"llm/{JUDGE_VERSION}", f"{settings.provider}/{settings.model}".replace(" ", "_"),
@@ -331,7 +328,7 @@ class LLMGenerator(LLMJudge):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_generator, (self.settings, self.profile)
+        return partial(LLMGenerator, settings=self.settings, profile=self.profile), ()
 
     def generate(self, instructions: str, text: str) -> str:
         """Return what the model writes about a fenced text; raises CallFailed, or JudgeStopped at the end."""
@@ -396,7 +393,3 @@ async def _write_object(request: WritingRequest, caller: ModelCaller) -> dict[st
     if not isinstance(payload, dict):
         raise CallFailed("the model replied with something that is no JSON object")
     return payload
-
-
-def _rebuild_generator(settings: LLMSettings, profile: DomainProfile) -> LLMGenerator:
-    return LLMGenerator(settings=settings, profile=profile)

@@ -224,13 +224,9 @@ def _split_url(settings: LLMSettings) -> SplitResult:
 
 def _is_trusted(settings: LLMSettings, url: SplitResult) -> bool:
     """Check that the URL is the provider's own and encrypted."""
-    provider_url = urlsplit(PROVIDERS[settings.provider].base_url)
+    own = urlsplit(PROVIDERS[settings.provider].base_url)
     name = url.hostname or ""
-    if provider_url.hostname and (url.scheme, name, url.port) == (
-        provider_url.scheme,
-        provider_url.hostname,
-        provider_url.port,
-    ):
+    if own.hostname and (url.scheme, name, url.port) == (own.scheme, own.hostname, own.port):
         return True
     return url.scheme == "https" and name.endswith(PROVIDER_HOSTS.get(settings.provider, ()))
 

@@ -190,7 +190,9 @@ def _build_clues(bisection: Bisection) -> list[RenderableType]:
 def render_bisection_markdown(bisection: Bisection | SegmentBisections, *, by: str = "") -> str:
     """Render the same as GitHub-flavoured Markdown; the first line is the verdict."""
     if isinstance(bisection, Bisection):
-        return "\n".join([*_build_markdown_heading(bisection), *_build_markdown_section(bisection)]) + "\n"
+        heading = f"### {VERDICT_SIGNS[bisection.verdict]} {bisection.verdict}: "
+        heading += md.escape_markdown(summarize_verdict(bisection))
+        return "\n".join([heading, "", *_build_markdown_section(bisection)]) + "\n"
     verdict = combine_verdicts(part for _, part in bisection)
     lines = [f"### {VERDICT_SIGNS[verdict]} {verdict}: {md.escape_markdown(summarize_segments(bisection, by))}", ""]
     cells = [
@@ -210,14 +212,6 @@ def render_bisection_markdown(bisection: Bisection | SegmentBisections, *, by: s
                 *_build_markdown_section(part),
             ]
     return "\n".join(lines) + "\n"
-
-
-def _build_markdown_heading(bisection: Bisection) -> list[str]:
-    return [
-        f"### {VERDICT_SIGNS[bisection.verdict]} {bisection.verdict}: "
-        + md.escape_markdown(summarize_verdict(bisection)),
-        "",
-    ]
 
 
 def _build_markdown_section(bisection: Bisection) -> list[str]:

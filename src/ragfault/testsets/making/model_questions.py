@@ -255,17 +255,13 @@ class ModelWriter:
         for quote in quotes:
             words = [re.escape(word) for word in WORD.findall(quote)]
             pattern = re.compile(r"[\W_]+".join(words), re.IGNORECASE) if words else None
-            hits = (
-                ((number, pattern.search(self.index.passages[number].text)) for number in site.passages)
-                if pattern
-                else ()
-            )
-            number, match = next(((number, hit) for number, hit in hits if hit), (-1, None))
+            hits = ((p, pattern.search(self.index.passages[p].text)) for p in site.passages) if pattern else ()
+            p, match = next(((p, hit) for p, hit in hits if hit), (-1, None))
             if match is None:
                 return {}
-            for start, end in split_sentences(self.index.passages[number].text):
-                if start < match.end() and match.start() < end and (start, end) not in ranges.get(number, ()):
-                    ranges.setdefault(number, []).append((start, end))
+            for start, end in split_sentences(self.index.passages[p].text):
+                if start < match.end() and match.start() < end and (start, end) not in ranges.get(p, ()):
+                    ranges.setdefault(p, []).append((start, end))
         return ranges
 
     def _make_span(self, at: int, start: int, end: int) -> Span:

@@ -283,21 +283,19 @@ def _draft_bridge(
     answer = choose_answer(second.text, writer.rng)
     if answer is None or hidden & {stem_word(word.lower()) for word in WORD.findall(answer.text)}:
         return None
-    first_words = [
-        word for word in WORD.findall(first.text) if is_content(word) and stem_word(word.lower()) not in hidden
-    ]
-    second_words = [
+    known = [word for word in WORD.findall(first.text) if is_content(word) and stem_word(word.lower()) not in hidden]
+    asked = [
         word
         for i, word in enumerate(WORD.findall(second.text))
         if i not in answer.words and is_content(word) and stem_word(word.lower()) not in hidden
     ]
-    if len(first_words) < 2 or len(second_words) < 2:
+    if len(known) < 2 or len(asked) < 2:
         return None
-    second_sample = sorted(writer.rng.sample(range(len(second_words)), 2))
-    first_sample = sorted(writer.rng.sample(range(len(first_words)), min(3, len(first_words))))
+    left = sorted(writer.rng.sample(range(len(asked)), 2))
+    right = sorted(writer.rng.sample(range(len(known)), min(3, len(known))))
     opening = {"number": "how many", "year": "when", "name": "who or what"}.get(answer.kind, "what")
-    subject = " ".join(second_words[at] for at in second_sample)
-    query = f"{opening} {subject} of the {' '.join(first_words[at] for at in first_sample)}"
+    subject = " ".join(asked[at] for at in left)
+    query = f"{opening} {subject} of the {' '.join(known[at] for at in right)}"
     return _join_sentences(index, "two-passage", query, (second, first), answer.text, f"joined by {name}")
 
 

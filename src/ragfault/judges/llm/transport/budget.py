@@ -52,7 +52,7 @@ def load_cost_function(settings: LLMSettings, *, batch: bool = False) -> CostFun
             f"kept. {_install_hint()}Give --price IN,OUT (US$ for a million tokens sent and received), or a budget in "
             'tokens: --budget "200000 tokens".'
         )
-    return (_halve(cost) if batch and cost else cost) or _unknown_cost
+    return (_halve(cost) if batch and cost else cost) or (lambda *_: None)
 
 
 def _halve(cost: CostFunction) -> CostFunction:
@@ -84,10 +84,6 @@ def _linear_cost(sent: float, received: float) -> CostFunction:
         return math.ceil(round(prompt * into + completion * out, 3))
 
     return cost
-
-
-def _unknown_cost(prompt: int, completion: int) -> None:  # noqa: ARG001 - the shape of a cost
-    return None
 
 
 def _catalog_cost(settings: LLMSettings) -> CostFunction | None:

@@ -241,16 +241,14 @@ class EndpointClient:
         """
         SENDING.set(on_sending)
         while True:
-            features = self._features
+            sent = self._features
             try:
-                return await self._send_once(call, features)
+                return await self._send_once(call, sent)
             except _RequestRefused as refusal:
-                remaining = downgrade_features(
-                    features, refusal.status, refusal.message, refusal.parameter, self._settings
-                )
+                remaining = downgrade_features(sent, refusal.status, refusal.message, refusal.parameter, self._settings)
                 if remaining is None:
                     raise refusal.error from None
-                if self._features == features:
+                if self._features == sent:
                     self._features = remaining
 
     async def _send_once(self, call: ModelCall, features: EndpointFeatures) -> CompletionAnswer:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ragfault.errors import BudgetExceeded, JudgeStopped, UsageError
@@ -219,7 +218,8 @@ class LLMSession:
         if settings.batch_api and cache is None:
             raise UsageError("--batch-api stores its replies in the cache: give --cache FILE, not none.")
         bounded = settings.budget is not None or settings.budget_tokens is not None
-        self._file = CacheFile(cache or (_budget_path() if bounded else None))
+        # A budget without a reply cache is kept in the usual cache file, so that it survives a kill.
+        self._file = CacheFile(cache or ((resolve_cache_path(None) or default_cache_path()) if bounded else None))
         self._last_usage = Usage()
         self._closed, self._ended = False, False
         self._lock = threading.Lock()
@@ -312,11 +312,6 @@ class LLMSession:
             self._loop.close()
         self._budget.close()
         self._file.close()
-
-
-def _budget_path() -> Path:
-    """Return the file of a budget without a reply cache: the usual cache file, so that the budget survives a kill."""
-    return resolve_cache_path(None) or default_cache_path()
 
 
 def _await_result(future: Future[T]) -> T:
