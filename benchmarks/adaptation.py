@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--periods", type=int, default=20)
     parser.add_argument("--margin", type=float, default=0.05)
     arguments = parser.parse_args()
-    begin = time.monotonic()
+    start = time.monotonic()
     runs = [
         run_adaptation(seed, arguments.queries, arguments.periods, arguments.margin)
         for seed in range(arguments.replays)
@@ -126,7 +126,7 @@ def main() -> None:
         f"doubly robust interval holds the value of another policy: {inside / estimated:.1%} of {estimated}, "
         f"mean error {error:+.4f}"
     )
-    print(f"{time.monotonic() - begin:.0f} s")
+    print(f"{time.monotonic() - start:.0f} s")
 
 
 if __name__ == "__main__":

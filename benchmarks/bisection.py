@@ -32,18 +32,18 @@ def main() -> None:
     parser.add_argument("--traces", type=int, default=1_000_000)
     parser.add_argument("--metrics", type=int, default=20)
     parser.add_argument("--resamples", type=int, default=2000)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rng = np.random.default_rng(0)
-    old = rng.uniform(size=(asked.traces, asked.metrics))
+    old = rng.uniform(size=(options.traces, options.metrics))
     new = np.clip(old + rng.normal(0, 0.1, size=old.shape), 0, 1)
     inputs = peak()
-    bounds = [(0.0, 1.0)] * asked.metrics
+    bounds = [(0.0, 1.0)] * options.metrics
 
     start = time.perf_counter()
-    result = paired_differences(old, new, bounds=bounds, resamples=asked.resamples)
+    result = paired_differences(old, new, bounds=bounds, resamples=options.resamples)
     boot = time.perf_counter() - start
     start = time.perf_counter()
-    sign_flip_tests(old, new, resamples=asked.resamples)
+    sign_flip_tests(old, new, resamples=options.resamples)
     flips = time.perf_counter() - start
     start = time.perf_counter()
     paired_differences(old, new, bounds=bounds)
@@ -56,10 +56,10 @@ def main() -> None:
     scipy_stats.bootstrap(
         (change,), np.mean, n_resamples=SCIPY_RESAMPLES, batch=1, method="percentile", vectorized=True
     )
-    loop = (time.perf_counter() - start) / SCIPY_RESAMPLES * asked.resamples * asked.metrics
+    loop = (time.perf_counter() - start) / SCIPY_RESAMPLES * options.resamples * options.metrics
 
     assert result[0] is not None
-    print(f"{asked.traces:,} pairs × {asked.metrics} metrics, {asked.resamples:,} resamples\n")
+    print(f"{options.traces:,} pairs × {options.metrics} metrics, {options.resamples:,} resamples\n")
     print("| | seconds |\n|---|---|")
     print(f"| ragfault, bootstrap intervals | {boot:.1f} |")
     print(f"| ragfault, sign-flip tests | {flips:.1f} |")

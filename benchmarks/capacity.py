@@ -128,11 +128,11 @@ def price(model: str) -> float:
     return float(calc_price(Usage(input_tokens=PROMPT, output_tokens=COMPLETION), model).total_price)
 
 
-def list_judges(figures: Measured, asked: argparse.Namespace) -> Iterator[tuple[str, float, float, float]]:
+def list_judges(figures: Measured, options: argparse.Namespace) -> Iterator[tuple[str, float, float, float]]:
     """Yield the name of every judge, the driver's and the workers' milliseconds, and a model's US$ for a trace."""
     for judge, cost in figures.costs.items():
         yield f"`{judge}`", same(cost, figures), cost.worker, 0.0
-    for model in asked.models:
+    for model in options.models:
         yield f"`llm:{model}`", same(figures.costs["lexical"], figures) + ASKING, 0.0, price(model)
 
 
@@ -148,40 +148,40 @@ def money(amount: float) -> str:
     return f"{amount:,.0f}" if amount >= 100 else f"{amount:,.2f}"
 
 
-def tables(figures: Measured, asked: argparse.Namespace) -> None:
+def tables(figures: Measured, options: argparse.Namespace) -> None:
     """Print the cost of a trace and of a day."""
-    rows = list(list_judges(figures, asked))
+    rows = list(list_judges(figures, options))
     print("| judge | worker, CPU ms | driver, CPU ms | a model, US$ | US$ for a million |\n|---|---|---|---|---|")
     for name, driver, worker, model in rows:
-        compute = 1e6 * (driver + worker) / 1000 / asked.utilisation / 3600 * asked.cpu_hour
+        compute = 1e6 * (driver + worker) / 1000 / options.utilisation / 3600 * options.cpu_hour
         print(f"| {name} | {worker:.2f} | {driver:.2f} | {model:.5f} | {money(compute + 1e6 * model)} |")
     print(
         "\n| judge | traces a day | processors busy | machines | drivers | machines, US$ a day | model, US$ a day |"
         "\n|---|---|---|---|---|---|---|"
     )
     for (name, driver, worker, model), (volume, count) in itertools.product(rows, VOLUMES.items()):
-        busy = count * (driver + worker) / 1000 / DAY / asked.utilisation
-        drivers = max(1, -(-count * driver / 1000 / DAY / asked.utilisation // 1))
+        busy = count * (driver + worker) / 1000 / DAY / options.utilisation
+        drivers = max(1, -(-count * driver / 1000 / DAY / options.utilisation // 1))
         print(
-            f"| {name} | {volume} | {busy:,.2f} | {max(1, -(-busy // asked.cores)):,.0f} | {drivers:,.0f} | "
-            f"{money(busy * 24 * asked.cpu_hour)} | {money(count * model)} |"
+            f"| {name} | {volume} | {busy:,.2f} | {max(1, -(-busy // options.cores)):,.0f} | {drivers:,.0f} | "
+            f"{money(busy * 24 * options.cpu_hour)} | {money(count * model)} |"
         )
-    stored(figures, asked)
+    stored(figures, options)
 
 
-def stored(figures: Measured, asked: argparse.Namespace) -> None:
+def stored(figures: Measured, options: argparse.Namespace) -> None:
     """Print the storage of a day."""
     cost = figures.costs["embedded"]
-    size = figures.text / asked.packing + cost.verdicts + cost.scores
+    size = figures.text / options.packing + cost.verdicts + cost.scores
     print(
-        f"\nA trace is {figures.text:,.0f} bytes of JSON; in a run {figures.text / asked.packing:,.0f} of it, "
+        f"\nA trace is {figures.text:,.0f} bytes of JSON; in a run {figures.text / options.packing:,.0f} of it, "
         f"{cost.verdicts:,.0f} of verdicts and {cost.scores:,.0f} of scores: {size:,.0f} together."
     )
-    print(f"\n| traces a day | GB a day | GB kept {asked.days} days | US$ a month |\n|---|---|---|---|")
+    print(f"\n| traces a day | GB a day | GB kept {options.days} days | US$ a month |\n|---|---|---|---|")
     for volume, count in VOLUMES.items():
         day = count * size / 1e9
-        retained = day * asked.days
-        print(f"| {volume} | {day:,.1f} | {retained:,.0f} | {money(retained * asked.gb_month)} |")
+        retained = day * options.days
+        print(f"| {volume} | {day:,.1f} | {retained:,.0f} | {money(retained * options.gb_month)} |")
 
 
 def main() -> None:
@@ -195,10 +195,10 @@ def main() -> None:
     parser.add_argument("--utilisation", type=float, default=0.7, help="share of the time that a processor works")
     parser.add_argument("--packing", type=float, default=3.0, help="how many times smaller texts are in Parquet")
     parser.add_argument("--days", type=int, default=30, help="how long runs are kept")
-    asked = parser.parse_args()
-    if asked.measure:
-        measure(asked.figures)
-    tables(msgspec.json.decode(asked.figures.read_bytes(), type=Measured), asked)
+    options = parser.parse_args()
+    if options.measure:
+        measure(options.figures)
+    tables(msgspec.json.decode(options.figures.read_bytes(), type=Measured), options)
 
 
 if __name__ == "__main__":

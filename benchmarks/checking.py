@@ -142,17 +142,17 @@ def _inside(estimate: PpiEstimate, truth: float) -> bool:
 
 def main() -> None:
     """Print the table."""
-    asked = argparse.ArgumentParser()
-    asked.add_argument("--traces", type=int, default=4000)
-    asked.add_argument("--days", type=int, default=500)
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--traces", type=int, default=4000)
+    parser.add_argument("--days", type=int, default=500)
+    options = parser.parse_args()
     print("| money | judge is right | checks | covered | inside | bias | chances ignored | days cut as whole | width |")
     print("|---|---|---|---|---|---|---|---|---|")
     with ProcessPoolExecutor(2) as pool:
         for short in (False, True):
             for right in RIGHT:
-                simulate = partial(seen, given.traces, right, short)
-                days = list(pool.map(simulate, range(given.days), chunksize=10))
+                simulate = partial(seen, options.traces, right, short)
+                days = list(pool.map(simulate, range(options.days), chunksize=10))
                 checks, covered, inside, alike, full_day, error, gain = (
                     float(np.mean([outcome[i] for outcome in days])) for i in range(7)
                 )

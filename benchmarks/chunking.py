@@ -44,9 +44,9 @@ def arguments() -> argparse.Namespace:
 def timed(name: str, document: Document) -> tuple[float, int]:
     """Return seconds of the processor, and chunks."""
     cut = load_chunker(name)
-    begun = time.process_time()
+    start = time.process_time()
     chunks = cut(document)
-    return time.process_time() - begun, len(chunks)
+    return time.process_time() - start, len(chunks)
 
 
 def main() -> None:

@@ -79,13 +79,13 @@ def topic(question: Trace) -> str:
 def broken(corpus: Corpus, questions: Sequence[Trace], confined: bool) -> Iterator[Trace]:
     """Yield the answers of seven systems, each with a fault, in its share of the questions, labelled by the fault."""
     names = sorted({topic(item) for item in questions})
-    place = {name: i for i, name in enumerate(names)}
+    rows = {name: i for i, name in enumerate(names)}
     plain = {item.id: item for item in answers(corpus, Config(), questions)}
     for index, fault in enumerate(FAULTS):
         mine = [
             item
             for number, item in enumerate(questions)
-            if (place[topic(item)] if confined else number) % len(FAULTS) == index
+            if (rows[topic(item)] if confined else number) % len(FAULTS) == index
         ]
         for item in answers(corpus, inject(Config(), fault, "strong"), mine):
             was = plain[item.id]
@@ -107,8 +107,8 @@ def agreement(labels: Sequence[int], truth: Sequence[str]) -> tuple[float, float
 
 def labelled(report: ClusterReport, failures: Sequence[FailingTrace]) -> list[int]:
     """Return the place of the cluster that each failure is in; -1 for single ones."""
-    place = {name: i for i, item in enumerate(report.clusters) for name in item.members}
-    return [place.get(item.trace, -1) for item in failures]
+    rows = {name: i for i, item in enumerate(report.clusters) for name in item.members}
+    return [rows.get(item.trace, -1) for item in failures]
 
 
 def row(name: str, labels: Sequence[int], failures: Sequence[FailingTrace], truth: Truth) -> str:
@@ -215,23 +215,23 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=600)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--failures", type=int, default=10_000)
-    asked = parser.parse_args()
-    corpus = squad_corpus(asked.data) if asked.data else handbook_corpus()
-    questions = sample(corpus, min(asked.questions, len(corpus.questions)), 0)
-    print(f"{corpus.name}, {len(questions):,} questions, judge {asked.judge}\n")
+    options = parser.parse_args()
+    corpus = squad_corpus(options.data) if options.data else handbook_corpus()
+    questions = sample(corpus, min(options.questions, len(corpus.questions)), 0)
+    print(f"{corpus.name}, {len(questions):,} questions, judge {options.judge}\n")
     head = "| | failures | clusters | ARI | ARI, all | purity | purity by topic | ARI, fault × topic | single |"
     for confined in (False, True):
         with tempfile.TemporaryDirectory() as folder:
             traces = list(broken(corpus, questions, confined))
-            run = evaluate(traces, Path(folder, "run"), judge=asked.judge)
+            run = evaluate(traces, Path(folder, "run"), judge=options.judge)
             failures, populations = gathered(run)
         truth = {item.id: (item.metadata["fault"], item.metadata["topic"]) for item in traces}
         print(f"{'confined' if confined else 'spread'}\n\n{head}\n|---|" + "---:|" * 8)
         for name, labels in ways(failures, [populations]):
             print(row(name, labels, failures, truth), flush=True)
         print("\n| other orders: ARI, least | halves: ARI, mean | recognised | rightly |\n|" + "---:|" * 4)
-        print(stability(failures, [populations], asked.seeds, truth) + "\n", flush=True)
-    print(timed(failures, asked.failures))
+        print(stability(failures, [populations], options.seeds, truth) + "\n", flush=True)
+    print(timed(failures, options.failures))
 
 
 def gathered(run: Run) -> tuple[list[FailingTrace], TracePopulation]:

@@ -35,7 +35,7 @@ def main() -> None:
         profile = load_profile(name)
         start = time.process_time()
         seen = load_judge("lexical", profile=name).observe(traces)
-        spent = time.process_time() - start
+        seconds = time.process_time() - start
         changed = [
             (now.p > claim.p, any(claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]))
             for row, item, other in zip(retained, plain, seen, strict=True)
@@ -49,7 +49,7 @@ def main() -> None:
         ]
         print(
             f"{name:10} lowers {len(lowered)} claims, {sum(lowered)} marked; raises {len(raised)}, {sum(raised)} marked"
-            f"; refuses {len(refused)} sentences, {sum(refused)} answers; {spent / once:.2f} times the time"
+            f"; refuses {len(refused)} sentences, {sum(refused)} answers; {seconds / once:.2f} times the time"
         )
 
 

@@ -433,9 +433,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("what", choices=tuple(TABLES))
     parser.add_argument("--trials", type=int, default=400)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     start = time.perf_counter()
-    for line in TABLES[asked.what](asked.trials):
+    for line in TABLES[options.what](options.trials):
         print(line, flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
 

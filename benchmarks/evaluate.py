@@ -51,14 +51,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", type=Path, metavar="CHECKOUT")
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         files = {"varied": varied(6000), "different": different(3000)}
         for name, traces in files.items():
             write_traces(traces, Path(folder, f"{name}.jsonl"))
-        for _, name, metrics in product(range(asked.rounds), files, METRICS):
+        for _, name, metrics in product(range(options.rounds), files, METRICS):
             tables = set()
-            for place in (asked.against, ROOT) if asked.against else (ROOT,):
+            for place in (options.against, ROOT) if options.against else (ROOT,):
                 command = [sys.executable, "-c", MEASURE, f"{folder}/{name}.jsonl", f"{folder}/run", METRICS[metrics]]
                 environment = {"PYTHONPATH": str(place / "src"), "OPENBLAS_NUM_THREADS": "1"}
                 done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)

@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=400)
     parser.add_argument("--row", type=int, help="Only this row of the table, from 1.")
     arguments = parser.parse_args()
-    begin = time.monotonic()
+    start = time.monotonic()
     if arguments.on == "simulated":
         report_simulated(arguments.replays, arguments.row)
     elif arguments.on == "null":
@@ -259,7 +259,7 @@ def main() -> None:
         parser.error("ragtruth needs the path of the file")
     else:
         report_ragtruth(arguments.path, arguments.replays, arguments.questions, arguments.row)
-    print(f"{time.monotonic() - begin:.0f} s")
+    print(f"{time.monotonic() - start:.0f} s")
 
 
 if __name__ == "__main__":

@@ -54,11 +54,11 @@ def load_answers(data: Path, retained: Path, task: str, ranking: Ranking = "risk
     """Load the labelled answers of a task of RAGTruth, with the risk that the judge sees without their source."""
     with np.load(retained) as packed:
         start, odds = packed["start"], packed["answers"]
-        place = {name: number for number, name in enumerate(packed["ids"].tolist())}
+        rows = {name: number for number, name in enumerate(packed["ids"].tolist())}
     answers = []
     with gzip.open(data / "ragtruth_train.jsonl.gz", "rt", encoding="utf-8") as lines:
         for row in map(json.loads, lines):
-            number = place.get(f"ragtruth {row['id']}")
+            number = rows.get(f"ragtruth {row['id']}")
             if row["task"] != task or number is None:
                 continue
             chunks = tuple(Chunk(id=str(n), text=text) for n, text in enumerate(row["contexts"]))
@@ -197,23 +197,23 @@ async def time_decisions(name: str, guard: Guard, rounds: Sequence[Sequence[Trac
 
 def main() -> None:
     """Measure what is asked."""
-    asked = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m benchmarks.guard", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    asked.add_argument("part", choices=("certificate", "notice", "latency"))
-    asked.add_argument("data", type=Path, nargs="?")
-    asked.add_argument("retained", type=Path, nargs="?")
-    asked.add_argument("--draws", type=int)
-    asked.add_argument("--answers", type=int, default=10_000)
-    chosen = asked.parse_args()
-    if chosen.part == "latency":
+    parser.add_argument("part", choices=("certificate", "notice", "latency"))
+    parser.add_argument("data", type=Path, nargs="?")
+    parser.add_argument("retained", type=Path, nargs="?")
+    parser.add_argument("--draws", type=int)
+    parser.add_argument("--answers", type=int, default=10_000)
+    options = parser.parse_args()
+    if options.part == "latency":
         measure_latency()
-    elif chosen.data is None or chosen.retained is None:
-        asked.error("DATA and kept.npz are needed")
-    elif chosen.part == "certificate":
-        measure_certificates(chosen.data, chosen.retained, chosen.draws or 1000)
+    elif options.data is None or options.retained is None:
+        parser.error("DATA and kept.npz are needed")
+    elif options.part == "certificate":
+        measure_certificates(options.data, options.retained, options.draws or 1000)
     else:
-        measure_notices(chosen.data, chosen.retained, chosen.draws or 40, chosen.answers)
+        measure_notices(options.data, options.retained, options.draws or 40, options.answers)
 
 
 if __name__ == "__main__":

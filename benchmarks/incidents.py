@@ -257,7 +257,7 @@ def describe_time(minute: float) -> str:
 
 def check(name: str, case: Case, seed: int, rate: float) -> bool:
     """Run one kind of traffic; print its notices, and return whether they are those expected."""
-    begin = time.process_time()
+    start = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         simulated = SimulatedServer(Path(folder) / "store", seed, case.first_day)
         simulated.run(case, name, rate)
@@ -275,7 +275,7 @@ def check(name: str, case: Case, seed: int, rate: float) -> bool:
             and set(incident.routes) == set(case.routes) and kinds.count("opened") == 1
         )  # fmt: skip
     delays = [minute - case.fault[0] for minute, notice, _ in simulated.notices if notice.kind == "opened"]
-    result, took = "right" if is_right else "WRONG", time.process_time() - begin
+    result, took = "right" if is_right else "WRONG", time.process_time() - start
     delay = f", {delays[0]} min after the fault began" if case.expected not in ("", "?") and delays else ""
     print(f"{result}: {name}: {len(opened)} incidents{delay}, {simulated.count:,} traces, {took:.0f} s", flush=True)
     for minute, notice, view in simulated.notices:
@@ -293,8 +293,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="kinds of traffic; all if none is named")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rate", type=float, default=0.3, help="traces a minute of each of the three routes")
-    given = parser.parse_args()
-    results = [check(name, CASES[name], given.seed, given.rate) for name in given.names or CASES]
+    options = parser.parse_args()
+    results = [check(name, CASES[name], options.seed, options.rate) for name in options.names or CASES]
     print(f"{sum(results)} of {len(results)} right")
     raise SystemExit(0 if all(results) else 1)
 

@@ -93,13 +93,13 @@ def flood(place: str, seconds: float, clients: int, bodies: Bodies, start: int =
                 time.sleep(0.2)
             at += clients
 
-    begin = time.monotonic()
+    start_time = time.monotonic()
     threads = [threading.Thread(target=client, args=(name,)) for name in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return Flood(len(took) * bodies.batch / (time.monotonic() - begin), took, refused[0])
+    return Flood(len(took) * bodies.batch / (time.monotonic() - start_time), took, refused[0])
 
 
 def ingest(seconds: float, clients: int, batch: int, judge: str, different: bool) -> None:
@@ -118,7 +118,7 @@ def ingest(seconds: float, clients: int, batch: int, judge: str, different: bool
 def _row(form: str, name: str, server: Serving, bodies: Bodies, seconds: float, clients: int) -> None:
     """Print one line: during the load, and for as long again after it."""
     before, spent = server.overview()["scoring"]["scored"], server.spent()
-    begin = time.monotonic()
+    start = time.monotonic()
     outcome = flood(server.place, seconds, clients, bodies)
     scored, between = server.overview()["scoring"]["scored"], time.monotonic()
     own, work = server.spent()
@@ -131,7 +131,7 @@ def _row(form: str, name: str, server: Serving, bodies: Bodies, seconds: float, 
     p50, p95, p99 = np.percentile(outcome.took, [50, 95, 99])
     print(
         f"{form:7} {name:9} {outcome.rate:8,.0f} {p50:7.1f} {p95:7.1f} {p99:7.1f} {outcome.refused:8,} "
-        f"{(scored - before) / (between - begin):9,.0f} {after:8,.0f} "
+        f"{(scored - before) / (between - start):9,.0f} {after:8,.0f} "
         f"{cost:11.2f} {judging:10.2f} {server.memory:4,.0f}",
         flush=True,
     )
@@ -146,12 +146,12 @@ def against(tree: Path, rounds: int, flooding: tuple[float, int, int], judge: st
             bodies, results = Bodies(form, batch, "m", different), {"there": [], "here": []}  # type: ignore[var-annotated]
             for turn in range(2 * rounds):
                 side = ("there", "here", "here", "there")[turn % 4]
-                place = Path(tempfile.mkdtemp())
+                folder = Path(tempfile.mkdtemp())
                 options = ("--workers", workers, "--judge", judge)
-                with serving(place, *options, tree=tree if side == "there" else None) as server:
+                with serving(folder, *options, tree=tree if side == "there" else None) as server:
                     flood(server.place, 2.0, 1, bodies, 900_000)
                     results[side].append(_measure(server, bodies, seconds, clients))
-                shutil.rmtree(place)
+                shutil.rmtree(folder)
             medians = {side: np.median(rows, axis=0) for side, rows in results.items()}
             for side, (rate, cost, scored) in medians.items():
                 name = judge if workers == "1" else "off"
@@ -190,18 +190,18 @@ def _spent_by_children() -> float:
 def stored(count: int, light: bool, looks: int, days: float | None = None) -> None:
     """Print how long each page takes with so many traces, bytes a trace, and memory."""
     folder = Path(tempfile.mkdtemp())
-    begin = time.monotonic()
+    start = time.monotonic()
     fill(folder, count, light, days)
-    print(f"\n{count:,} traces, written in {time.monotonic() - begin:,.0f} s", flush=True)
+    print(f"\n{count:,} traces, written in {time.monotonic() - start:,.0f} s", flush=True)
     pages(folder, looks)
     shutil.rmtree(folder)
 
 
 def pages(folder: Path, looks: int) -> None:
     """Print how long each page of an existing store takes, and how much processor of the server."""
-    begin = time.monotonic()
+    start = time.monotonic()
     with serving(folder, "--workers", "0") as server:
-        print(f"opened in {time.monotonic() - begin:.1f} s, {server.memory:,.0f} MB", flush=True)
+        print(f"opened in {time.monotonic() - start:.1f} s, {server.memory:,.0f} MB", flush=True)
         totals = server.overview()["totals"]
         print(f"{totals['traces']:,} traces, {totals['bytes'] / totals['traces']:,.0f} bytes a trace")
         connection = server.connection()
@@ -252,18 +252,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each of the two is flooded")
     parser.add_argument("--pages", type=Path, help="time the pages over this store, and do nothing else")
     parser.add_argument("--anew", type=Path, help="the processor of the pages over this store without caches")
-    given = parser.parse_args()
-    if given.anew:
-        return anew(given.anew, given.looks)
-    if given.pages:
-        return pages(given.pages, given.looks)
-    if given.against:
-        flooding = (given.seconds, given.clients, given.batch)
-        return against(given.against, given.rounds, flooding, given.judge, given.different)
-    if given.seconds:
-        ingest(given.seconds, given.clients, given.batch, given.judge, given.different)
-    for count in given.stored:
-        stored(count, given.light, given.looks, given.days)
+    options = parser.parse_args()
+    if options.anew:
+        return anew(options.anew, options.looks)
+    if options.pages:
+        return pages(options.pages, options.looks)
+    if options.against:
+        flooding = (options.seconds, options.clients, options.batch)
+        return against(options.against, options.rounds, flooding, options.judge, options.different)
+    if options.seconds:
+        ingest(options.seconds, options.clients, options.batch, options.judge, options.different)
+    for count in options.stored:
+        stored(count, options.light, options.looks, options.days)
     return None
 
 

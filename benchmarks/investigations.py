@@ -39,19 +39,19 @@ def main() -> None:
     parser.add_argument("--group", action="append", choices=list(GROUPS))
     parser.add_argument("--size", type=int, default=200)
     parser.add_argument("--no-key", dest="key", action="store_false")
-    given = parser.parse_args()
-    groups = given.group or ["fresh-2", "fresh-3"]
-    names = given.kinds or sorted({name for group in groups for name in GROUPS[group]})
+    options = parser.parse_args()
+    groups = options.group or ["fresh-2", "fresh-3"]
+    names = options.kinds or sorted({name for group in groups for name in GROUPS[group]})
     right = layers = faults = quotes = false_quotes = harmless = blamed = 0
     confidences: list[tuple[float, bool]] = []
     print("| system | fault | named | confidence | right | quotes |\n|---|---|---|---|---|---|")
     for parts, questions in systems(None):
         base = replace(parts, seed=0)
-        selected = sampled(questions, given.size, 0)
+        selected = sampled(questions, options.size, 0)
         with tempfile.TemporaryDirectory() as folder:
-            baseline = judged(base, selected, Path(folder) / "baseline", given.key)
+            baseline = judged(base, selected, Path(folder) / "baseline", options.key)
             for name, kind in chosen(list(names), parts.name).items():
-                candidate = judged(kind.change(replace(base, seed=1)), selected, Path(folder) / name, given.key)
+                candidate = judged(kind.change(replace(base, seed=1)), selected, Path(folder) / name, options.key)
                 result = investigate(candidate, baseline)
                 broken = bool(kind.layers) and "logging" not in kind.layers
                 is_right = result.layer in kind.layers and result.stage in kind.stages

@@ -204,8 +204,8 @@ def others(row: Passed, clean: Passed) -> int:
 def measure(folder: Path, tools: Sequence[str], count: int, rounds: int) -> None:
     """Run all and print the tables."""
     sample = traces(count + 1)
-    with tempfile.TemporaryDirectory() as place:
-        file = Path(place, "traces.json")
+    with tempfile.TemporaryDirectory() as path:
+        file = Path(path, "traces.json")
         file.write_text(json.dumps([plain(trace) for trace in sample]), encoding="utf-8")
         file.with_suffix(".whole.json").write_bytes(msgspec.json.encode(sample))
         turns: dict[str, list[Passed]] = {tool: [] for tool in tools}
@@ -225,22 +225,22 @@ def measure(folder: Path, tools: Sequence[str], count: int, rounds: int) -> None
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m benchmarks.judge_cost",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    what = asked.add_mutually_exclusive_group(required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--install", type=Path, metavar="DIR")
     what.add_argument("--run", type=Path, metavar="DIR")
-    asked.add_argument("--count", type=int, default=20)
-    asked.add_argument("--rounds", type=int, default=3)
-    asked.add_argument("--tools", nargs="+", choices=TOOLS, default=TOOLS)
-    chosen = asked.parse_args()
-    if chosen.install:
-        install(chosen.install, chosen.tools)
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tools", nargs="+", choices=TOOLS, default=TOOLS)
+    options = parser.parse_args()
+    if options.install:
+        install(options.install, options.tools)
     else:
-        measure(chosen.run, chosen.tools, chosen.count, chosen.rounds)
+        measure(options.run, options.tools, options.count, options.rounds)
 
 
 if __name__ == "__main__":

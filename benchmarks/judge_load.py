@@ -93,19 +93,19 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=64, help="calls at once (64)")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds that the endpoint thinks (0)")
     parser.add_argument("--faults", action="store_true", help="a fifth of the tries meets a fault")
-    asked = parser.parse_args()
-    process, url = served(FAULTS if asked.faults else {}, asked.delay)
+    arguments = parser.parse_args()
+    process, url = served(FAULTS if arguments.faults else {}, arguments.delay)
     try:
         with tempfile.TemporaryDirectory() as folder:
             options = {
                 "base_url": url,
-                "concurrency": asked.concurrency,
+                "concurrency": arguments.concurrency,
                 "timeout": 5.0,
                 "tries": 8,
                 "cache": f"{folder}/cache.sqlite",
             }
             wall, cpu = time.perf_counter(), time.process_time()
-            run = evaluate(make_traces(asked.count), Path(folder, "run"), judge="llm:m", options=options)
+            run = evaluate(make_traces(arguments.count), Path(folder, "run"), judge="llm:m", options=options)
             print_figures(run, counted(url), time.perf_counter() - wall, time.process_time() - cpu)
     finally:
         process.kill()

@@ -166,10 +166,10 @@ def child(name: str, path: Path) -> None:
     traces = msgspec.json.decode(path.read_bytes(), type=list[Trace])
     run = model() if name == MODEL else judged(name)
     run(traces[0])
-    begin = time.process_time()
+    start = time.process_time()
     for trace in traces[1:]:
         run(trace)
-    rate = (len(traces) - 1) / (time.process_time() - begin)
+    rate = (len(traces) - 1) / (time.process_time() - start)
     print(msgspec.json.encode(Spent(rate, memory())).decode())
 
 
@@ -238,21 +238,21 @@ def figure(value: float) -> str:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m benchmarks.judge_speed",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    asked.add_argument("data", nargs="?", type=Path)
-    asked.add_argument("--count", type=int, default=200)
-    asked.add_argument("--slow", type=int, default=20)
-    asked.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    chosen = asked.parse_args()
-    if chosen.child:
-        child(chosen.child[0], Path(chosen.child[1]))
+    parser.add_argument("data", nargs="?", type=Path)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--slow", type=int, default=20)
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.child[0], Path(options.child[1]))
         return
-    full = ragtruth(chosen.data, chosen.count) if chosen.data else demo(chosen.count)
-    traces = {False: full, True: spread(full, chosen.slow)}
+    full = ragtruth(options.data, options.count) if options.data else demo(options.count)
+    traces = {False: full, True: spread(full, options.slow)}
     print(f"all: {described(traces[False])}\nfew: {described(traces[True])}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         files = {few: Path(folder, f"{few}.json") for few in traces}

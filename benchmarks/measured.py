@@ -63,20 +63,20 @@ def times(retriever: Callable, calls: int, pause: float) -> list[float]:
     """Return the milliseconds of each call; calls come `pause` seconds apart, as those of users do."""
     taken = []
     for number in range(calls):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         retriever(f"When does the last ferry leave from pier {number}?")
-        taken.append(1000 * (time.perf_counter() - begin))
+        taken.append(1000 * (time.perf_counter() - start))
         time.sleep(pause)
     return taken
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--calls", type=int, default=200, help="calls to a round (default: 200)")
-    options.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
-    options.add_argument("--pause", type=float, default=0.01, help="seconds between calls (default: 0.01)")
-    options.add_argument("--judge", default="embedded", help="who scores (default: embedded)")
-    given = options.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=200, help="calls to a round (default: 200)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
+    parser.add_argument("--pause", type=float, default=0.01, help="seconds between calls (default: 0.01)")
+    parser.add_argument("--judge", default="embedded", help="who scores (default: embedded)")
+    arguments = parser.parse_args()
     print(f"{'retriever':12}{'alone ms':>10}{'measured ms':>13}{'added ms':>10}{'p99 added':>11}{'scored':>14}")
     for make in (plain, langchain, llamaindex):
         count = 0
@@ -85,13 +85,13 @@ def main() -> None:
             nonlocal count
             count += 1
 
-        with BackgroundScorer(sink, judge=given.judge, metrics="retrieval") as background:
+        with BackgroundScorer(sink, judge=arguments.judge, metrics="retrieval") as background:
             alone, measured = make(background)
             measured("warm up")
             background.flush()
             rounds = [
-                (times(alone, given.calls, given.pause), times(measured, given.calls, given.pause))
-                for _ in range(given.rounds)
+                (times(alone, arguments.calls, arguments.pause), times(measured, arguments.calls, arguments.pause))
+                for _ in range(arguments.rounds)
             ]
         first, two = ([item for pair in rounds for item in pair[side]] for side in (0, 1))
         tail = sorted(two)[int(0.99 * len(two))] - sorted(first)[int(0.99 * len(first))]

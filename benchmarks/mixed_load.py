@@ -260,11 +260,11 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=40.0, help="traces a second of each of the two clients")
     parser.add_argument("--kill-every", type=float, default=20.0, help="seconds between two kills, on average")
     parser.add_argument("--judge", default="lexical")
-    given = parser.parse_args()
+    options = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
-    load = MixedLoad(folder, given.judge, given.rate)
+    load = MixedLoad(folder, options.judge, options.rate)
     try:
-        load.run(60 * given.minutes, given.kill_every)
+        load.run(60 * options.minutes, options.kill_every)
         is_intact = report(load)
     finally:
         load.server.process.terminate()

@@ -57,12 +57,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--count", type=int, default=400)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print("| task | baseline → candidate | n | marked by people | groundedness | verdict | branch |")
     print("|---|---|---|---|---|---|---|")
     totals: Counter[str] = Counter()
-    for task, answers in sorted(load(asked.data).items()):
-        shared = sorted(set.intersection(*(set(texts) for texts in answers.values())))[: asked.count]
+    for task, answers in sorted(load(options.data).items()):
+        shared = sorted(set.intersection(*(set(texts) for texts in answers.values())))[: options.count]
         with tempfile.TemporaryDirectory() as folder:
             runs = {
                 model: evaluate([answers[model][source] for source in shared], Path(folder, str(i)), metrics=METRICS)

@@ -216,14 +216,14 @@ def table(months: int, drops: int, seed: int, rates: list[int], turns: int) -> N
 
 def main() -> None:
     """Print the table: false alarms, and the delay as median and 90 % quantile."""
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--months", type=int, default=100, help="metric-months without a change, per traffic [100]")
-    asked.add_argument("--drops", type=int, default=60, help="drops of each size, per traffic [60]")
-    asked.add_argument("--seed", type=int, default=0, help="of the simulation [0]")
-    asked.add_argument("--rates", type=int, nargs="+", choices=RATES, default=RATES, help="traces a minute")
-    asked.add_argument("--turns", type=int, default=1, help="of a conversation, which move together [1]")
-    given = asked.parse_args()
-    table(given.months, given.drops, given.seed, list(given.rates), given.turns)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--months", type=int, default=100, help="metric-months without a change, per traffic [100]")
+    parser.add_argument("--drops", type=int, default=60, help="drops of each size, per traffic [60]")
+    parser.add_argument("--seed", type=int, default=0, help="of the simulation [0]")
+    parser.add_argument("--rates", type=int, nargs="+", choices=RATES, default=RATES, help="traces a minute")
+    parser.add_argument("--turns", type=int, default=1, help="of a conversation, which move together [1]")
+    options = parser.parse_args()
+    table(options.months, options.drops, options.seed, list(options.rates), options.turns)
 
 
 if __name__ == "__main__":

@@ -178,29 +178,33 @@ def choose_minutes(
 
 def main() -> None:
     """Print the table: false months, and the median delay of drops."""
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--months", type=int, default=20, help="months without a change, per row [20]")
-    asked.add_argument("--drops", type=int, default=6, help="drops of each size, per row [6]")
-    asked.add_argument("--days", type=int, default=7, help="of the reference [7]")
-    asked.add_argument("--rates", type=int, nargs="+", default=[10], help="traces a minute [10]")
-    asked.add_argument("--seed", type=int, default=0, help="of the first month [0]")
-    asked.add_argument("--traffic", nargs="+", choices=TRAFFIC, default=list(TRAFFIC), help="kinds of traffic [all]")
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--months", type=int, default=20, help="months without a change, per row [20]")
+    parser.add_argument("--drops", type=int, default=6, help="drops of each size, per row [6]")
+    parser.add_argument("--days", type=int, default=7, help="of the reference [7]")
+    parser.add_argument("--rates", type=int, nargs="+", default=[10], help="traces a minute [10]")
+    parser.add_argument("--seed", type=int, default=0, help="of the first month [0]")
+    parser.add_argument("--traffic", nargs="+", choices=TRAFFIC, default=list(TRAFFIC), help="kinds of traffic [all]")
+    options = parser.parse_args()
     print("| traffic | traces a minute | false months | 2 points | 5 points | 10 points |")
     print("|---|---|---|---|---|---|")
     with ProcessPoolExecutor(2) as workers:
-        for kind in given.traffic:
-            for rate in given.rates:
-                jobs = [Job(kind, rate, given.days, 0.0, given.seed + i) for i in range(given.months)]
+        for kind in options.traffic:
+            for rate in options.rates:
+                jobs = [Job(kind, rate, options.days, 0.0, options.seed + i) for i in range(options.months)]
                 false = [rule for rule, _ in workers.map(replicate, jobs) if rule]
                 cells = []
                 for drop in (0.02, 0.05, 0.1):
-                    jobs = [Job(kind, rate, given.days, drop, 10_000 + given.seed + i) for i in range(given.drops)]
+                    jobs = [
+                        Job(kind, rate, options.days, drop, 10_000 + options.seed + i) for i in range(options.drops)
+                    ]
                     delays = [delay for _, delay in workers.map(replicate, jobs)]
                     half = np.quantile(delays, 0.5, method="higher") if delays else math.inf
                     cells.append("> 14 d" if delays and not np.isfinite(half) else length(half))
                 rules = f" ({', '.join(sorted(set(false)))})" if false else ""
-                print(f"| {kind} | {rate} | {len(false)} of {given.months}{rules} | {' | '.join(cells)} |", flush=True)
+                print(
+                    f"| {kind} | {rate} | {len(false)} of {options.months}{rules} | {' | '.join(cells)} |", flush=True
+                )
 
 
 if __name__ == "__main__":

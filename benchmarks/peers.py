@@ -105,11 +105,11 @@ CASES = (
 )
 
 
-def install(place: Path) -> None:
+def install(folder: Path) -> None:
     """Make a virtual environment for each tool, and one for ragfault's core."""
-    judge_cost.install(place, tuple(PEERS))
-    venv.create(place / "ragfault", with_pip=True)
-    command = [place / "ragfault" / "bin/python", "-m", "pip", "install", "-q", judge_cost.ROOT]
+    judge_cost.install(folder, tuple(PEERS))
+    venv.create(folder / "ragfault", with_pip=True)
+    command = [folder / "ragfault" / "bin/python", "-m", "pip", "install", "-q", judge_cost.ROOT]
     subprocess.run([str(part) for part in command], check=True)
 
 
@@ -136,11 +136,11 @@ def start(python: Path | str, module: str) -> float:
     """Return the seconds to import a module (median of five, warm), or NaN where it cannot be imported."""
     seconds = []
     for _ in range(6):
-        begin = time.perf_counter()
+        start_time = time.perf_counter()
         done = subprocess.run([str(python), "-W", "ignore", "-c", f"import {module}"], check=False, capture_output=True)
         if done.returncode:
             return float("nan")
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.perf_counter() - start_time)
     return sorted(seconds[1:])[2]
 
 
@@ -149,21 +149,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--install", type=Path)
     parser.add_argument("--run", type=Path)
-    given = parser.parse_args()
-    if given.install:
-        install(given.install)
-    if not given.run:
+    options = parser.parse_args()
+    if options.install:
+        install(options.install)
+    if not options.run:
         return
     print("| case | tool | it says | ragfault says |\n|---|---|---|---|")
     for title, tool, code, ours in CASES:
-        theirs = last_line(given.run / tool / "bin/python", code)
+        theirs = last_line(options.run / tool / "bin/python", code)
         print(f"| {title} | {tool} | {theirs} | {last_line(sys.executable, ours)} |")
     print("\n| tool | packages | MB installed | seconds to import |\n|---|---|---|---|")
     for tool in PEERS:
-        python = given.run / tool / "bin/python"
+        python = options.run / tool / "bin/python"
         count, size = weight(python)
         print(f"| {PEERS[tool][0]} | {count} | {size:,.0f} | {start(python, IMPORTS[tool]):.2f} |")
-    core = given.run / "ragfault" / "bin/python"
+    core = options.run / "ragfault" / "bin/python"
     if core.exists():
         count, size = weight(core)
         print(f"| ragfault, the core | {count} | {size:,.0f} | {start(core, IMPORTS['ragfault']):.2f} |")

@@ -413,17 +413,17 @@ def count_matches(texts: Sequence[LabelledText], scan: Scanner) -> tuple[Counter
 
 def main() -> None:
     """Print the table, and with --misses the texts behind it."""
-    asked = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m benchmarks.personal_data",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    asked.add_argument("--texts", type=int, default=1200)
-    asked.add_argument("--seed", type=int, default=0)
-    asked.add_argument("--misses", action="store_true", help="print every text with a miss or a wrong span")
-    asked.add_argument("--others", action="store_true", help="formats that the patterns were not changed for")
-    asked.add_argument("--labelled", type=Path, help="JSONL of texts with labelled spans")
-    options = asked.parse_args()
+    parser.add_argument("--texts", type=int, default=1200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--misses", action="store_true", help="print every text with a miss or a wrong span")
+    parser.add_argument("--others", action="store_true", help="formats that the patterns were not changed for")
+    parser.add_argument("--labelled", type=Path, help="JSONL of texts with labelled spans")
+    options = parser.parse_args()
     texts = (
         read_labelled(options.labelled)
         if options.labelled

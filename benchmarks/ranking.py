@@ -296,17 +296,17 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--peers", nargs="*", default=["pytrec_eval", "ir_measures", "ranx"])
-    asked = parser.parse_args()
-    peers = [peer for peer in asked.peers if find_spec(peer)]
+    options = parser.parse_args()
+    peers = [peer for peer in options.peers if find_spec(peer)]
     race = Race()
     with tempfile.TemporaryDirectory() as folder:
-        data = load(*write(asked.queries, Path(folder)))
+        data = load(*write(options.queries, Path(folder)))
         compete(data, race, peers)
-        rows = race.run(asked.repeats)
-    print(f"\n{asked.queries:,} queries × {DEPTH} results, {len(METRICS)} metrics, all equal to 1e-6;")
+        rows = race.run(options.repeats)
+    print(f"\n{options.queries:,} queries × {DEPTH} results, {len(METRICS)} metrics, all equal to 1e-6;")
     print(f"Python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}.\n")
     print(table(rows))
-    for peer in asked.peers:
+    for peer in options.peers:
         if peer not in peers:
             print(f"\n{peer} is not installed and was left out.")
 

@@ -60,9 +60,9 @@ class Hashed:
 
 
 def timed(work: Callable[[], object]) -> tuple[float, object]:
-    begin = time.perf_counter()
+    start = time.perf_counter()
     result = work()
-    return time.perf_counter() - begin, result
+    return time.perf_counter() - start, result
 
 
 def rate(search: Callable[[str], object], asked: list[str]) -> float:
@@ -78,21 +78,22 @@ def against(ours: Callable[[str], object], bare: Callable[[str], object], asked:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--count", type=int, default=100_000, help="chunks (default: 100,000)")
-    options.add_argument("--queries", type=int, default=50, help="queries to a round (default: 50)")
-    options.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
-    given = options.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=100_000, help="chunks (default: 100,000)")
+    parser.add_argument("--queries", type=int, default=50, help="queries to a round (default: 50)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
+    arguments = parser.parse_args()
     rng = np.random.default_rng(0)
-    corpus = texts(given.count, rng)
+    corpus = texts(arguments.count, rng)
     asked = [
-        " ".join(rng.permutation(corpus[place].split())[:6]) for place in rng.integers(0, given.count, given.queries)
+        " ".join(rng.permutation(corpus[place].split())[:6])
+        for place in rng.integers(0, arguments.count, arguments.queries)
     ]
     chunks = [Chunk(id=str(i), text=text) for i, text in enumerate(corpus)]
     embedder = Hashed()
     vectors = embedder.embed(corpus)
 
-    print(f"{given.count:,} chunks of {LENGTH} words, {DIMENSIONS} dimensions, top {TOP}")
+    print(f"{arguments.count:,} chunks of {LENGTH} words, {DIMENSIONS} dimensions, top {TOP}")
     print(f"{'':24}{'build s':>9}{'stage q/s':>11}{'bare q/s':>10}{'stage/bare':>12}{'recall':>8}")
 
     def show(name: str, build: float, figures: tuple, recall: float) -> None:
@@ -124,7 +125,7 @@ def main() -> None:
         lambda text: stage["sparse"](Query(text=text), ()),
         lambda text: model.retrieve(tokens([text]), k=TOP, show_progress=False),
         asked,
-        given.rounds,
+        arguments.rounds,
     )
     show("BM25, bare: bm25s", build, sparse, float("nan"))
 
@@ -137,7 +138,7 @@ def main() -> None:
         lambda text: stage["dense"](Query(text=text), ()),
         lambda text: flat.search(embedder.embed([text]), TOP),
         asked,
-        given.rounds,
+        arguments.rounds,
     )
     show("exact, bare: faiss flat", build, dense, recall(ids(stage["dense"])))
 
@@ -145,7 +146,7 @@ def main() -> None:
         lambda text: stage["dense"](Query(text=text), ()),
         lambda text: np.argpartition(-(vectors @ embedder.embed([text])[0]), TOP)[:TOP],
         asked,
-        given.rounds,
+        arguments.rounds,
     )
     show("exact, bare: numpy", build, product, recall(ids(stage["dense"])))
 
@@ -158,7 +159,7 @@ def main() -> None:
             return asked_.select(["chunk", "_distance"]).limit(TOP).to_arrow().to_pylist()
 
         result = lance.retrieve("dense", TOP)
-        figures = against(lambda text: result(Query(text=text), ()), bare, asked, given.rounds)
+        figures = against(lambda text: result(Query(text=text), ()), bare, asked, arguments.rounds)
         show("LanceDB, bare: lancedb", lance_build, figures, recall(ids(result)))
     print(
         f"bm25s alone builds in {bare_build:.1f} s, faiss flat in {flat_build:.2f} s; Index.build does both and embeds"

@@ -180,14 +180,14 @@ HEAD = (
 # --- the three tasks -------------------------------------------------------------------------------
 
 
-def linear(asked: argparse.Namespace, folder: Path) -> None:
+def linear(options: argparse.Namespace, folder: Path) -> None:
     """Measure the cost of a trace at each count."""
-    print(f"judge {asked.judge}, load {os.getloadavg()[0]:.1f}\n\n{HEAD}", flush=True)
-    for count in asked.counts:
+    print(f"judge {options.judge}, load {os.getloadavg()[0]:.1f}\n\n{HEAD}", flush=True)
+    for count in options.counts:
         path = folder / "traces.jsonl"
         write_traces(varied(count), path, force=True)
-        for workers in asked.workers:
-            seen = evaluated(path, folder / "run", asked.judge, workers)
+        for workers in options.workers:
+            seen = evaluated(path, folder / "run", options.judge, workers)
             print(row(f"{workers} worker{'s' * (workers > 1)}", count, seen), flush=True)
     print(f"\nload at the end {os.getloadavg()[0]:.1f}")
 
@@ -229,19 +229,19 @@ def alike(first: Path, second: Path) -> bool:
     return all((first / f"{n}.parquet").read_bytes() == (second / f"{n}.parquet").read_bytes() for n in TABLES)
 
 
-def cluster(asked: argparse.Namespace, folder: Path) -> None:
+def cluster(options: argparse.Namespace, folder: Path) -> None:
     """Compare a Ray cluster with plain worker processes."""
     path = folder / "traces.jsonl"
-    write_traces(varied(asked.count), path)
-    begin = time.perf_counter()
+    write_traces(varied(options.count), path)
+    start = time.perf_counter()
     ray_cluster, _ = two_nodes()
-    print(f"two nodes are there after {time.perf_counter() - begin:.1f} s; judge {asked.judge}\n\n{HEAD}", flush=True)
+    print(f"two nodes are there after {time.perf_counter() - start:.1f} s; judge {options.judge}\n\n{HEAD}", flush=True)
     ratios: list[tuple[float, float]] = []
-    for _ in range(asked.rounds):
-        pool = evaluated(path, folder / "pool", asked.judge, 2)
-        print(row("2 processes", asked.count, pool), flush=True)
-        far = on_ray(ray_cluster.address, path, folder / "ray", asked.judge)
-        print(row("2 Ray nodes", asked.count, far), flush=True)
+    for _ in range(options.rounds):
+        pool = evaluated(path, folder / "pool", options.judge, 2)
+        print(row("2 processes", options.count, pool), flush=True)
+        far = on_ray(ray_cluster.address, path, folder / "ray", options.judge)
+        print(row("2 Ray nodes", options.count, far), flush=True)
         ratios.append((far.seconds / pool.seconds, far.cpu / pool.cpu))
     ray_cluster.shutdown()
     wall, cpu = (statistics.median(pair[at] for pair in ratios) for at in (0, 1))
@@ -249,11 +249,11 @@ def cluster(asked: argparse.Namespace, folder: Path) -> None:
     print(f"The tables are {'the same' if alike(folder / 'pool', folder / 'ray') else 'DIFFERENT'}.")
 
 
-def lost(asked: argparse.Namespace, folder: Path) -> None:
+def lost(options: argparse.Namespace, folder: Path) -> None:
     """Kill a worker and remove a node during an evaluation."""
     path = folder / "traces.jsonl"
-    write_traces(varied(asked.count), path)
-    evaluated(path, folder / "one", asked.judge, 1)
+    write_traces(varied(options.count), path)
+    evaluated(path, folder / "one", options.judge, 1)
     ray_cluster, second = two_nodes()
     done: list[str] = []
 
@@ -265,9 +265,9 @@ def lost(asked: argparse.Namespace, folder: Path) -> None:
             done.append(f"a node removed after {count:,}")
             ray_cluster.remove_node(second, allow_graceful=False)
 
-    seen = on_ray(ray_cluster.address, path, folder / "ray", asked.judge, progress)
+    seen = on_ray(ray_cluster.address, path, folder / "ray", options.judge, progress)
     ray_cluster.shutdown()
-    print(f"{HEAD}\n{row('2 Ray nodes, then 1', asked.count, seen)}\n\n{'; '.join(done)}.")
+    print(f"{HEAD}\n{row('2 Ray nodes, then 1', options.count, seen)}\n\n{'; '.join(done)}.")
     print(f"The tables are {'the same' if alike(folder / 'one', folder / 'ray') else 'DIFFERENT'}.")
 
 
@@ -285,10 +285,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--judge")
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
-    asked.judge = asked.judge or ("none" if asked.task == "linear" else "embedded")
+    options = parser.parse_args()
+    options.judge = options.judge or ("none" if options.task == "linear" else "embedded")
     with tempfile.TemporaryDirectory() as folder:
-        {"linear": linear, "cluster": cluster, "lost": lost}[asked.task](asked, Path(folder))
+        {"linear": linear, "cluster": cluster, "lost": lost}[options.task](options, Path(folder))
 
 
 if __name__ == "__main__":

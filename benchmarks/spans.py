@@ -136,7 +136,7 @@ def timed(bodies: list[bytes], content: str) -> dict[str, float]:
     spent = dict.fromkeys(("decoded", "joined", "mapped"), 0.0)
     window, count = SpanBuffer(settle_time=1), 0
     for number, body in enumerate(bodies):
-        begun = time.process_time()
+        start = time.process_time()
         decoded_spans = decode_request(body, content_type=content, encoding="gzip").spans
         decoded = time.process_time()
         window.add(decoded_spans, now=number)
@@ -144,13 +144,13 @@ def timed(bodies: list[bytes], content: str) -> dict[str, float]:
         between = time.process_time()
         count += sum(build_trace(collected.spans) is not None for collected in joined)
         ended = time.process_time()
-        spent["decoded"] += decoded - begun
+        spent["decoded"] += decoded - start
         spent["joined"] += between - decoded
         spent["mapped"] += ended - between
-    begun = time.process_time()
+    start = time.process_time()
     left: list[tuple[OtelSpan, ...]] = [collected.spans for collected in window.flush()]
     count += sum(build_trace(collected) is not None for collected in left)
-    spent["mapped"] += time.process_time() - begun
+    spent["mapped"] += time.process_time() - start
     spent["traces"] = count
     return spent
 

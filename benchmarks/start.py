@@ -41,11 +41,11 @@ def size(folder: Path) -> float:
 
 def core() -> dict[str, float]:
     """Return the MiB that installing the core adds, by package folder."""
-    with tempfile.TemporaryDirectory() as place:
-        venv.create(place, with_pip=True)
-        [site] = Path(place).glob("lib/python*/site-packages")
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        [site] = Path(folder).glob("lib/python*/site-packages")
         before = {path.name for path in site.iterdir()}
-        subprocess.run([f"{place}/bin/python", "-m", "pip", "install", "-q", str(ROOT)], check=True)
+        subprocess.run([f"{folder}/bin/python", "-m", "pip", "install", "-q", str(ROOT)], check=True)
         new = [path for path in site.iterdir() if path.name not in before]
         return {path.name: size(path) if path.is_dir() else path.stat().st_size / 2**20 for path in new}
 
@@ -53,7 +53,7 @@ def core() -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", action="store_true", help="also install the core and measure it")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print("| command | CPU seconds, median of 9 | less the bare interpreter |\n|---|---|---|")
     bare = 0.0
     for name, arguments in COMMANDS.items():
@@ -61,7 +61,7 @@ def main() -> None:
         spent = statistics.median(seconds(arguments) for _ in range(RUNS))
         bare = bare or spent
         print(f"| `{name}` | {spent:.3f} | {spent - bare:.3f} |")
-    if asked.size:
+    if options.size:
         sizes = core()
         print(f"\nThe core adds {sum(sizes.values()):,.0f} MiB; the largest parts:")
         for name, mebibytes in sorted(sizes.items(), key=lambda item: -item[1])[:6]:

@@ -210,12 +210,12 @@ def measure_transfer(search: Sequence[LabelledRun], team: Sequence[LabelledRun])
 
 def _leave_agents_out(runs: Sequence[LabelledRun]) -> str:
     """Train without an agent and without the questions it is tested on; agents are the fifth part of each question."""
-    places = {id(run): n % 5 for n, run in enumerate(runs)}
+    rows = {id(run): n % 5 for n, run in enumerate(runs)}
     hits = []
     for fold in split_folds(runs, 0, 3):
         for agent in range(5):
-            rest = [run for n, run in enumerate(runs) if n not in set(fold) and places[id(run)] != agent]
-            tested = [runs[n] for n in fold if places[id(runs[n])] == agent]
+            rest = [run for n, run in enumerate(runs) if n not in set(fold) and rows[id(run)] != agent]
+            tested = [runs[n] for n in fold if rows[id(runs[n])] == agent]
             model = fit(rest, "search")
             hits += list(score_first(tested, [chain_hazards(model.predict_hazards(run.features)) for run in tested]))
     return f"| other agents, other questions | agents that search | {np.mean(hits):.3f} | | |"

@@ -107,9 +107,9 @@ def _median(ask: Callable[[], Any]) -> float:
     """Return seconds that it takes, the median of several."""
     times = []
     for _ in range(TIMES):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         ask()
-        times.append(time.perf_counter() - begin)
+        times.append(time.perf_counter() - start)
     return median(times)
 
 
@@ -118,9 +118,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stored", type=int, default=100_000)
     parser.add_argument("--place", nargs="*", default=["duckdb", "clickhouse"])
-    given = parser.parse_args(argv)
-    for place in given.place:
-        run(place, given.stored)
+    options = parser.parse_args(argv)
+    for place in options.place:
+        run(place, options.stored)
 
 
 if __name__ == "__main__":

@@ -111,8 +111,8 @@ def main() -> None:
         return
     head = ("tool", "items", "repeated", "calls", "calls an item", "tokens sent an item", "received an item",
             "calls for embeddings", "refused", "broken off", "seconds", "ended by")  # fmt: skip
-    with tempfile.TemporaryDirectory() as place:
-        documents = Path(place, "docs")
+    with tempfile.TemporaryDirectory() as folder:
+        documents = Path(folder, "docs")
         documents.mkdir()
         for name, text in load_handbook().documents.items():
             (documents / name).write_text(text, "utf-8")

@@ -401,9 +401,9 @@ def measure_refresh(folder: Path, seed: int) -> None:
             sentences = random.Random(seed).sample(index.sentences, min(400, len(index.sentences)))
             spans = [index.make_span(index.passages[s.passage].document, s.start, s.end) for s in sentences]
             items = [Trace(id=f"{i}", query="?", gold=Gold(spans=(span,))) for i, span in enumerate(spans)]
-            begun = time.process_time()
+            start = time.process_time()
             changes = refresh_testset(newer, items).changes
-            seconds = time.process_time() - begun
+            seconds = time.process_time() - start
             texts = {document.id: plain(document.text) for document in newer}
             counts: Counter[tuple[str, bool]] = Counter()
             for change in changes:
@@ -446,9 +446,9 @@ def measure_audit(folder: Path, seed: int) -> None:
     for name, years in HISTORIES.items():
         documents = read_snapshot(folder, name, years[-1])
         day = date(int(years[-1]), 12, 31)
-        begun = time.process_time()
+        start = time.process_time()
         result = audit_corpus(documents, today=day)
-        seconds = time.process_time() - begun
+        seconds = time.process_time() - start
         sentences = random.Random(seed).sample((index := CorpusIndex(documents)).sentences, len(index.sentences))
         cells = [str(result.counts.get("contradiction", 0))]
         for kind in ("number", "denied"):

@@ -160,7 +160,7 @@ def _attribute(attributes: Any, name: str, value: str) -> None:
 # --- a full store ----------------------------------------------------------------------------------
 
 
-def fill(place: Path, count: int, light: bool = False, days: float | None = None) -> None:
+def fill(folder: Path, count: int, light: bool = False, days: float | None = None) -> None:
     """Put so many judged traces into a store; the demo's own outcomes stand for theirs.
 
     They are spread over so many days up to now, or come ten a second. `light`: copies lack the long texts that only
@@ -172,7 +172,7 @@ def fill(place: Path, count: int, light: bool = False, days: float | None = None
     step = STEP if days is None else max(1, round(1440 * days * size / count))
     begin = datetime.now(UTC) - timedelta(minutes=step * count / size)
     known = [scoring(trace) for trace in traces("k", 200, begin)]
-    store = open_store(place)
+    store = open_store(folder)
     sent = traces("s-", size, begin, 0.1 if days is None else 60 * step / size)
     for first in range(0, size, 1000):
         part = sent[first : first + 1000]
@@ -183,7 +183,7 @@ def fill(place: Path, count: int, light: bool = False, days: float | None = None
     store.compact().result()
     store.close()
     if count > size:
-        copy(place, count // size, light, step)
+        copy(folder, count // size, light, step)
 
 
 def _like(trace: Trace, known: ScoredTrace) -> ScoredTrace:
@@ -192,11 +192,11 @@ def _like(trace: Trace, known: ScoredTrace) -> ScoredTrace:
     return ScoredTrace(trace, verdicts, tuple(msgspec.structs.replace(item, trace=trace.id) for item in known.scores))
 
 
-def copy(place: Path, times: int, light: bool, step: int = STEP) -> None:
+def copy(folder: Path, times: int, light: bool, step: int = STEP) -> None:
     """Copy what a store holds in SQL, so many times less one: later by whole minutes, under other ids."""
     import duckdb
 
-    con = duckdb.connect(str(place / "ragfault.duckdb"), config={"memory_limit": "2GB", "threads": "2"})
+    con = duckdb.connect(str(folder / "ragfault.duckdb"), config={"memory_limit": "2GB", "threads": "2"})
     row = con.execute("SELECT max(number) FROM traces").fetchone()
     assert row is not None
     rollup = [name for (name, *_) in con.execute("DESCRIBE rollups").fetchall() if name != "minute"]
@@ -234,7 +234,7 @@ def copy(place: Path, times: int, light: bool, step: int = STEP) -> None:
     con.execute("COMMIT")
     con.execute("CHECKPOINT")
     con.close()
-    store = open_store(place)
+    store = open_store(folder)
     assert isinstance(store, DuckDBStore)
     while store.unsorted_scores >= SORTED_ROWS:
         store.compact().result()
@@ -304,8 +304,8 @@ def ask(
     connection: http.client.HTTPConnection, path: str, body: bytes | None = None, content: str = JSON
 ) -> tuple[int, float]:
     """Return the status of an answer, and the milliseconds it took."""
-    begin = time.perf_counter()
+    start = time.perf_counter()
     connection.request("GET" if body is None else "POST", path, body, {"Content-Type": content})
     answer = connection.getresponse()
     answer.read()
-    return answer.status, 1000 * (time.perf_counter() - begin)
+    return answer.status, 1000 * (time.perf_counter() - start)

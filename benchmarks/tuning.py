@@ -181,15 +181,15 @@ def main() -> None:
     parser.add_argument("--documents", nargs="+", help="only these documents, and the questions about them")
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--cache", type=Path)
-    given = parser.parse_args()
-    documents, traces = (chunking if given.set == "chunking" else squad)(given.data)
-    documents = [item for item in documents if not given.documents or item.id in given.documents]
+    options = parser.parse_args()
+    documents, traces = (chunking if options.set == "chunking" else squad)(options.data)
+    documents = [item for item in documents if not options.documents or item.id in options.documents]
     gathered = gather_questions(traces, documents)
-    tokens = TOKENS[given.set]
-    chunkers = tuple(given.chunkers or CHUNKERS[given.set])
+    tokens = TOKENS[options.set]
+    chunkers = tuple(options.chunkers or CHUNKERS[options.set])
     space = SearchSpace(
         chunkers=chunkers,
-        embedders=tuple(given.embedders.split(",")),
+        embedders=tuple(options.embedders.split(",")),
         retrievals=RETRIEVALS,
         queries=(),
         rerankers=RERANKERS,
@@ -199,7 +199,7 @@ def main() -> None:
     default = replace(
         PipelineConfig(chunker=chunkers[0]), stages={"retrieve": "sparse(k=50)", "select": f"budget({tokens})"}
     )
-    bench = TrialRunner(TuningCache(given.cache, documents), parse_tuning_metric("ndcg@10"))
+    bench = TrialRunner(TuningCache(options.cache, documents), parse_tuning_metric("ndcg@10"))
     recipes, begin = enumerate_configs(space, default), time.perf_counter()
     result = {}
     for recipe in recipes:
@@ -211,7 +211,7 @@ def main() -> None:
     print(f"{len(recipes)} rows in {bench.uncached_seconds:.0f} s ({elapsed:.0f} s with what was kept)\n")
     table(result, recipes, default, groups)
     print()
-    splits(bench, gathered.questions, space, default, tokens, given.splits)
+    splits(bench, gathered.questions, space, default, tokens, options.splits)
 
 
 if __name__ == "__main__":

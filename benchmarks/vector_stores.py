@@ -63,18 +63,18 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--embedder", default="latent")
     parser.add_argument("-k", type=int, default=10)
-    given = parser.parse_args()
-    vectors, queries, texts = embed(given.data, given.size, given.queries, given.embedder)
+    options = parser.parse_args()
+    vectors, queries, texts = embed(options.data, options.size, options.queries, options.embedder)
     print(
         f"{len(vectors):,} vectors ({texts:,} of sentences) of {vectors.shape[1]} dimensions, {len(queries)} queries\n"
     )
-    print(f"| store | recall@{given.k} [95 %] | on a tenth | complete | p50 / p95 ms | write s |")
+    print(f"| store | recall@{options.k} [95 %] | on a tenth | complete | p50 / p95 ms | write s |")
     print("|---|---|---|---|---|---|")
-    for name in given.stores:
+    for name in options.stores:
         with tempfile.TemporaryDirectory() as folder:
             place = {} if name.startswith(("memory", "pgvector", "qdrant")) else {"path": f"{folder}/store.db"}
             try:
-                loss = measure_store_loss(load_store(name, **place), vectors, queries, given.k, name=name)
+                loss = measure_store_loss(load_store(name, **place), vectors, queries, options.k, name=name)
             except MissingExtra as error:
                 print(f"| {name} | {error} | | | | |")
                 continue

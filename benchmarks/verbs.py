@@ -127,21 +127,21 @@ def main() -> None:
     parser.add_argument("--verbs", nargs="+", choices=VERBS, default=list(VERBS))
     parser.add_argument("--limit", type=float, default=900, help="seconds that a verb may take (default: 900)")
     parser.add_argument("--keep", type=Path, help="a folder in which the runs stay for the next time")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = asked.keep or Path(temporary)
+        folder = options.keep or Path(temporary)
         sources = load_sources(Path(temporary))
         print("| verb | traces | exit | seconds | MiB, largest process |\n|---|---|---|---|---|", flush=True)
-        for count in asked.traces:
+        for count in options.traces:
             places = {"folder": temporary}
             for side, traces in sources.items():
                 small, large = folder / f"{side}-small", folder / f"{side}-{count}"
                 places[side] = str(large)
-                if not large.exists() and any(f"{{{side}}}" in VERBS[verb] for verb in asked.verbs):
+                if not large.exists() and any(f"{{{side}}}" in VERBS[verb] for verb in options.verbs):
                     repeat_run(Run(small) if small.exists() else evaluate(traces, out=small), large, count)
-            for verb in asked.verbs:
+            for verb in options.verbs:
                 arguments = [argument.format(**places) for argument in VERBS[verb]]
-                print(f"| {verb} | {count:,} | {measure_verb(arguments, asked.limit)} |", flush=True)
+                print(f"| {verb} | {count:,} | {measure_verb(arguments, options.limit)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def measured(metric: str, score: Callable[[dict[str, Any]], Any], traces: list[d
     values: list[list[float | None]] = []
     for index, trace in enumerate(traces):
         mark(url, index, metric)
-        begin = time.process_time()
+        start = time.process_time()
         try:
             value = score(trace)
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is what is being looked at
@@ -76,7 +76,7 @@ def measured(metric: str, score: Callable[[dict[str, Any]], Any], traces: list[d
         else:
             values.append(value if isinstance(value, list) else [value])
             ends.update(map(ended, values[-1]))
-        spent += time.process_time() - begin
+        spent += time.process_time() - start
     return {"cpu": spent, **ends, "errors": dict(raised), "values": values}
 
 

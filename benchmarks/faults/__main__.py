@@ -128,19 +128,24 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--judge", default=JUDGE)
-    asked = parser.parse_args()
-    corpus = squad_corpus(asked.data) if asked.data else handbook_corpus()
+    options = parser.parse_args()
+    corpus = squad_corpus(options.data) if options.data else handbook_corpus()
     start = time.perf_counter()
     print(
-        f"{asked.strength} faults, {asked.seeds} seeds × {asked.draws} samples; "
+        f"{options.strength} faults, {options.seeds} seeds × {options.draws} samples; "
         "layer / branch / wrong layer, the rest: cannot tell\n"
     )
-    print(f"| fault | branch | {' | '.join(f'n = {n}' for n in asked.sizes)} | named instead |")
-    print("|---|---|" + "---|" * (len(asked.sizes) + 1), flush=True)
-    for name in asked.faults:
+    print(f"| fault | branch | {' | '.join(f'n = {n}' for n in options.sizes)} | named instead |")
+    print("|---|---|" + "---|" * (len(options.sizes) + 1), flush=True)
+    for name in options.faults:
         many = 4 if FAULTS[name].layer == "none" else 1
         print(
-            row(name, trials(corpus, name, asked.strength, asked.sizes, many * asked.seeds, asked.draws, asked.judge)),
+            row(
+                name,
+                trials(
+                    corpus, name, options.strength, options.sizes, many * options.seeds, options.draws, options.judge
+                ),
+            ),
             flush=True,
         )
     print(f"\n{time.perf_counter() - start:.0f} s", file=sys.stderr)

@@ -76,14 +76,14 @@ def line(name: str, place: str, cells: Mapping[str, str]) -> str:
     return f"| {name} | {place} | " + " | ".join(cells[metric] for metric in METRICS) + " |"
 
 
-def table(corpus: Corpus, names: Sequence[str], asked: argparse.Namespace) -> None:
+def table(corpus: Corpus, names: Sequence[str], options: argparse.Namespace) -> None:
     """Print the baseline's means and every fault's changes."""
     print("| fault | branch | " + " | ".join(METRICS.values()) + " |")
     print("|---" * (len(METRICS) + 2) + "|")
     with tempfile.TemporaryDirectory() as folder:
         before: Table | None = None
         for name in names:
-            baseline, candidate = pair(corpus, name, asked.strength, n=asked.size, seed=asked.seed)
+            baseline, candidate = pair(corpus, name, options.strength, n=options.size, seed=options.seed)
             if before is None:
                 before = scores(baseline, Path(folder, "baseline"))
                 print(line("baseline", "", {m: f"{_mean(before[m]):.3f}" for m in METRICS}))
@@ -105,14 +105,14 @@ def main() -> None:
     parser.add_argument("--strength", choices=STRENGTHS, default="medium")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path)
-    asked = parser.parse_args()
-    unknown = [name for name in asked.faults if name not in FAULTS]
+    options = parser.parse_args()
+    unknown = [name for name in options.faults if name not in FAULTS]
     if unknown:
         parser.error(f"no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}")
-    corpus = squad_corpus(asked.data) if asked.data else handbook_corpus()
+    corpus = squad_corpus(options.data) if options.data else handbook_corpus()
     start = time.perf_counter()
-    table(corpus, asked.faults or list(FAULTS), asked)
-    print(f"\n{corpus.name}, {asked.strength}, n = {asked.size}: {time.perf_counter() - start:.0f} s")
+    table(corpus, options.faults or list(FAULTS), options)
+    print(f"\n{corpus.name}, {options.strength}, n = {options.size}: {time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":

@@ -31,13 +31,18 @@ def blocks(text: str) -> Iterator[tuple[int, int, str]]:
         yield head.start(), len(text[:end].rstrip()), head[2]
 
 
-def cut(documents: Mapping[str, str], how: Indexing) -> list[Chunk]:
+def cut(documents: Mapping[str, str], settings: Indexing) -> list[Chunk]:
     """Return the chunks of all documents; each is the text of its document from its start to its end."""
-    documents = copied(aged(documents, how.stale, how.seed, how.redated), how.copied, how.copies, how.seed)
+    documents = copied(
+        aged(documents, settings.stale, settings.seed, settings.redated),
+        settings.copied,
+        settings.copies,
+        settings.seed,
+    )
     return [
         _chunk(name, text, start, end, title)
         for name, text in documents.items()
-        for start, end, title in (blocks(text) if how.chunker == "section" else _windows(text, how.size))
+        for start, end, title in (blocks(text) if settings.chunker == "section" else _windows(text, settings.size))
     ]
 
 

@@ -62,15 +62,15 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--strength", choices=STRENGTHS, default="medium")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     corpus = handbook_corpus()
     print("| faults | both | one | another layer | named |\n|---|---|---|---|---|")
     for names in PAIRS:
         true = {LAYERS[FAULTS[name].layer] for name in names}
         with tempfile.TemporaryDirectory() as folder:
             trials = [
-                name_layers(corpus, names, Path(folder), n=asked.size, seed=seed, strength=asked.strength)
-                for seed in range(asked.seeds)
+                name_layers(corpus, names, Path(folder), n=options.size, seed=seed, strength=options.strength)
+                for seed in range(options.seeds)
             ]
         complete, partial = (
             sum(true <= set(named) for named in trials),

@@ -66,9 +66,9 @@ def rotation(seed: int = 7) -> Vector:
 class Index:
     """The chunks of a corpus, ready to be searched."""
 
-    def __init__(self, documents: Mapping[str, str], how: Indexing) -> None:
-        self.how = how
-        self.chunks = cut(documents, how)
+    def __init__(self, documents: Mapping[str, str], settings: Indexing) -> None:
+        self.how = settings
+        self.chunks = cut(documents, settings)
         self.place = {chunk.id: i for i, chunk in enumerate(self.chunks)}
         self.documents = sorted({chunk.document or "" for chunk in self.chunks})
         self.inside = {name: np.array([chunk.document == name for chunk in self.chunks]) for name in self.documents}
@@ -153,43 +153,43 @@ def verbalised(line: str, rows: Sequence[str]) -> str:
 # --- the search ------------------------------------------------------------------------------------
 
 
-def search(query: str, index: Index, how: Search, seed: object) -> tuple[Chunk, ...]:
+def search(query: str, index: Index, settings: Search, seed: object) -> tuple[Chunk, ...]:
     """Return the chunks for a query: found by words and vectors, filtered, reranked, cut to k and the prompt."""
-    terms = sorted(set(words(rewritten(query, how, seed))))
-    scores = _fused(terms, index, how)
-    if how.uncovered:
-        scores = np.where(_covered(index, how), scores, -1.0)
-    if how.misfiltered and chance(how.seed, "filter", seed) < how.misfiltered:
+    terms = sorted(set(words(rewritten(query, settings, seed))))
+    scores = _fused(terms, index, settings)
+    if settings.uncovered:
+        scores = np.where(_covered(index, settings), scores, -1.0)
+    if settings.misfiltered and chance(settings.seed, "filter", seed) < settings.misfiltered:
         best = ORIGINAL.sub("", index.chunks[int(np.argmax(scores))].document or "")
         others = [name for name in index.documents if ORIGINAL.sub("", name) != best]
-        wrong = others[int(chance(how.seed, "wrong", seed) * len(others))]
+        wrong = others[int(chance(settings.seed, "wrong", seed) * len(others))]
         scores = np.where(index.inside[wrong], scores, -1.0)
     selected = [
         (float(scores[i]), int(i))
-        for i in np.argsort(-scores, kind="stable")[: max(how.pool, how.top_k)]
-        if scores[i] > 0 and chance(how.seed, "missed", seed, index.chunks[i].id) >= how.missed
+        for i in np.argsort(-scores, kind="stable")[: max(settings.pool, settings.top_k)]
+        if scores[i] > 0 and chance(settings.seed, "missed", seed, index.chunks[i].id) >= settings.missed
     ]
-    if chance(how.seed, "unranked", seed) >= how.unranked:
-        seen = [(_rerank(terms, i, index) + 0.3 * s, i) for s, i in selected[: how.pool]]
-        selected = [*sorted(seen, key=lambda item: -item[0]), *selected[how.pool :]]
-    selected = [item for item in selected if item[0] >= how.least_score]
-    return _room([replace(index.chunks[i], score=round(s, 4)) for s, i in selected[: how.top_k]], how.budget)
+    if chance(settings.seed, "unranked", seed) >= settings.unranked:
+        seen = [(_rerank(terms, i, index) + 0.3 * s, i) for s, i in selected[: settings.pool]]
+        selected = [*sorted(seen, key=lambda item: -item[0]), *selected[settings.pool :]]
+    selected = [item for item in selected if item[0] >= settings.least_score]
+    return _room([replace(index.chunks[i], score=round(s, 4)) for s, i in selected[: settings.top_k]], settings.budget)
 
 
-def rewritten(query: str, how: Search, seed: object) -> str:
+def rewritten(query: str, settings: Search, seed: object) -> str:
     """Return what the rewriter makes of a query: the query itself, or only its last words."""
-    if how.misread and chance(how.seed, "misread", seed) < how.misread:
+    if settings.misread and chance(settings.seed, "misread", seed) < settings.misread:
         return " ".join(query.split()[-3:])
     return query
 
 
 @lru_cache(maxsize=8)
-def _covered(index: Index, how: Search) -> NDArray[np.bool_]:
+def _covered(index: Index, settings: Search) -> NDArray[np.bool_]:
     """Return which chunks reached the index."""
-    return np.array([chance(how.seed, "covered", chunk.id) >= how.uncovered for chunk in index.chunks])
+    return np.array([chance(settings.seed, "covered", chunk.id) >= settings.uncovered for chunk in index.chunks])
 
 
-def _fused(terms: Sequence[str], index: Index, how: Search) -> NDArray[np.float64]:
+def _fused(terms: Sequence[str], index: Index, settings: Search) -> NDArray[np.float64]:
     """Return the weighted sum of BM25, as a share of the best, and the cosine."""
     sparse = np.zeros(len(index.chunks))
     for term in terms:
@@ -197,11 +197,11 @@ def _fused(terms: Sequence[str], index: Index, how: Search) -> NDArray[np.float6
             places, weights = index.postings[term]
             sparse[places] += weights
     asked = embed(terms, index.idf, index.how.model)
-    if how.angle:
-        turn = math.radians(how.angle)
+    if settings.angle:
+        turn = math.radians(settings.angle)
         asked = np.float32(math.cos(turn)) * asked + np.float32(math.sin(turn)) * (rotation() @ asked)
     cosine = (index.vectors @ asked).astype(np.float64)
-    return how.dense * cosine + (1 - how.dense) * sparse / max(1e-9, float(sparse.max()))
+    return settings.dense * cosine + (1 - settings.dense) * sparse / max(1e-9, float(sparse.max()))
 
 
 def _rerank(terms: Sequence[str], place: int, index: Index) -> float:

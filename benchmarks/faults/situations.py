@@ -326,17 +326,17 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[104, 624])
     parser.add_argument("--keys", nargs="+", choices=("key", "none"), default=["key", "none"])
     parser.add_argument("--margin", type=float, default=0.05)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     traces = demo_traces()
     print("| situation | key | n | verdict | exit | right | gate | sentence |\n|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for name in asked.situations or names:
-            for key in asked.keys:
-                for n in asked.sizes if name not in SEGMENTS else [SEGMENT_PAIRS]:
+        for name in options.situations or names:
+            for key in options.keys:
+                for n in options.sizes if name not in SEGMENTS else [SEGMENT_PAIRS]:
                     if name in CHAINS:
                         good, bad = build_pair(traces, CHAINS[name], key=key == "key", n=n)
                         runs = judge_sides([good, good, bad, good, good], folder)
-                        chain = history(runs, margin=asked.margin)
+                        chain = history(runs, margin=options.margin)
                         cells = (name, key, n, chain.verdict, "–")
                         print_row(cells, CHAINS[name], HISTORY_CODES[chain.verdict], summarize_history(chain))
                         continue
@@ -347,8 +347,8 @@ def main() -> None:
                         else build_pair(traces, situation, key=key == "key", n=n),
                         folder,
                     )
-                    result = bisect(*runs, margin=asked.margin)
-                    passed = gate(runs[1], baseline=runs[0], max_drop=asked.margin).exit_code
+                    result = bisect(*runs, margin=options.margin)
+                    passed = gate(runs[1], baseline=runs[0], max_drop=options.margin).exit_code
                     cells = (name, key, n, result.verdict, passed)
                     print_row(cells, situation, EXIT_CODES[result.verdict], result.sentence)
 

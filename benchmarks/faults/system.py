@@ -22,9 +22,9 @@ __all__ = ["System", "answers"]
 
 
 @lru_cache(maxsize=48)
-def _index(corpus: Corpus, how: Indexing) -> Index:
+def _index(corpus: Corpus, settings: Indexing) -> Index:
     """Return an index, built once for each way of indexing."""
-    return Index(corpus.documents, how)
+    return Index(corpus.documents, settings)
 
 
 class System:

@@ -40,24 +40,28 @@ class WrittenSentence(NamedTuple):
     quote: str | None = None
 
 
-def write(query: str, chunks: Sequence[Chunk], index: Index, how: Generation, name: str) -> list[WrittenSentence]:
+def write(query: str, chunks: Sequence[Chunk], index: Index, settings: Generation, name: str) -> list[WrittenSentence]:
     """Return the sentences of an answer to a query from its chunks, with the slips and faults of the writer."""
-    sentences = _sober(query, chunks, index, how, name)
-    if not sentences or _hit(how, how.refusing, "refuse", name) or _hit(how, 0.02 * how.slips, "shy", name):
-        return [WrittenSentence(pick(REFUSALS, how.seed, "refusal", name))]
-    sentences = _altered(sentences, how, name)
-    if _hit(how, how.converting, "convert", name):
+    sentences = _sober(query, chunks, index, settings, name)
+    if (
+        not sentences
+        or _hit(settings, settings.refusing, "refuse", name)
+        or _hit(settings, 0.02 * settings.slips, "shy", name)
+    ):
+        return [WrittenSentence(pick(REFUSALS, settings.seed, "refusal", name))]
+    sentences = _altered(sentences, settings, name)
+    if _hit(settings, settings.converting, "convert", name):
         sentences = [sentence._replace(text=_converted(sentence.text)) for sentence in sentences]
-    if _hit(how, max(how.inventing, 0.04 * how.slips), "invent", name):
-        sentences = _embroidered(sentences, query, how, name)
-    sentences = [_misquoted(sentence, chunks, how, name, i) for i, sentence in enumerate(sentences)]
-    if _hit(how, how.shifting, "shift", name):
+    if _hit(settings, max(settings.inventing, 0.04 * settings.slips), "invent", name):
+        sentences = _embroidered(sentences, query, settings, name)
+    sentences = [_misquoted(sentence, chunks, settings, name, i) for i, sentence in enumerate(sentences)]
+    if _hit(settings, settings.shifting, "shift", name):
         sentences = [_shifted(sentence, chunks) for sentence in sentences]
-    if _hit(how, how.wandering, "wander", name):
-        sentences = [*_wandering(how, name), *sentences]
-    if _hit(how, how.digressing, "digress", name):
+    if _hit(settings, settings.wandering, "wander", name):
+        sentences = [*_wandering(settings, name), *sentences]
+    if _hit(settings, settings.digressing, "digress", name):
         sentences = [*_digression(sentences, chunks, index), *sentences]
-    return _truncated(sentences, how.max_words)
+    return _truncated(sentences, settings.max_words)
 
 
 def cited(sentences: Sequence[WrittenSentence]) -> tuple[Citation, ...]:
@@ -65,21 +69,21 @@ def cited(sentences: Sequence[WrittenSentence]) -> tuple[Citation, ...]:
     return tuple(Citation(chunk=s.chunk, quote=s.quote, claim=s.text) for s in sentences if s.chunk is not None)
 
 
-def _hit(how: Generation, share: float, what: str, name: str, *more: object) -> bool:
-    return share > 0 and chance(how.seed, what, name, *more) < share
+def _hit(settings: Generation, share: float, what: str, name: str, *more: object) -> bool:
+    return share > 0 and chance(settings.seed, what, name, *more) < share
 
 
 # --- what a good day yields --------------------------------------------------------------------------
 
 
-def _sober(query: str, chunks: Sequence[Chunk], index: Index, how: Generation, name: str) -> list[WrittenSentence]:
+def _sober(query: str, chunks: Sequence[Chunk], index: Index, settings: Generation, name: str) -> list[WrittenSentence]:
     """Return the sentences that cover the query best, part by part, phrased and cited; none where nothing does."""
     taken: list[tuple[int, Chunk, Sentence]] = []
     for part in PARTS.split(query):
         ranked = _ranked(part, chunks, index)
-        if not ranked or ranked[0][0] < how.refuses_below:
+        if not ranked or ranked[0][0] < settings.refuses_below:
             continue
-        first = int(len(ranked) > 1 and _hit(how, 0.07 * how.slips, "second", name))
+        first = int(len(ranked) > 1 and _hit(settings, 0.07 * settings.slips, "second", name))
         best = ranked[first][0]
         near = [item for item in ranked[first : first + 3] if item[0] >= 0.8 * best]
         taken += [(place, chunk, sentence) for place, (_, chunk, sentence) in enumerate(near)]
@@ -87,10 +91,10 @@ def _sober(query: str, chunks: Sequence[Chunk], index: Index, how: Generation, n
     for _, chunk, sentence in sorted(taken, key=lambda item: item[0]):
         if all(sentence.text != other.text for _, other in remaining):
             remaining.append((chunk, sentence))
-    remaining = remaining[: how.sentences]
-    if len(remaining) > 1 and _hit(how, 0.04 * how.slips, "short", name):
+    remaining = remaining[: settings.sentences]
+    if len(remaining) > 1 and _hit(settings, 0.04 * settings.slips, "short", name):
         remaining = remaining[:-1]
-    return [WrittenSentence(_phrased(s.tokens, how, name, i), c.id, s.text) for i, (c, s) in enumerate(remaining)]
+    return [WrittenSentence(_phrased(s.tokens, settings, name, i), c.id, s.text) for i, (c, s) in enumerate(remaining)]
 
 
 def _ranked(part: str, chunks: Sequence[Chunk], index: Index) -> list[tuple[float, Chunk, Sentence]]:
@@ -110,27 +114,27 @@ def _ranked(part: str, chunks: Sequence[Chunk], index: Index) -> list[tuple[floa
     return sorted(match, key=lambda item: -item[0])
 
 
-def _phrased(text: str, how: Generation, name: str, place: int) -> str:
+def _phrased(text: str, settings: Generation, name: str, place: int) -> str:
     """Return a sentence of a chunk in nearly its own words."""
     for old, new in SWAPS:
-        if old in text and chance(how.seed, "swap", name, old) < 0.5:
+        if old in text and chance(settings.seed, "swap", name, old) < 0.5:
             text = text.replace(old, new)
     text = text if text[-1] in ".!?" else f"{text.rstrip(',;: ')}."
     first, _, rest = text.partition(" ")
     if place or first.lower() not in LOWERED:
         return text
-    return pick(OPENERS, how.seed, "opener", name).format(text, f"{first.lower()} {rest}")
+    return pick(OPENERS, settings.seed, "opener", name).format(text, f"{first.lower()} {rest}")
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------
 
 
-def _altered(sentences: list[WrittenSentence], how: Generation, name: str) -> list[WrittenSentence]:
+def _altered(sentences: list[WrittenSentence], settings: Generation, name: str) -> list[WrittenSentence]:
     """Return the answer with one of its figures changed, if it was its turn."""
-    places = [i for i, sentence in enumerate(sentences) if NUMBER.search(sentence.text)]
-    if not places or not _hit(how, max(how.altering, 0.03 * how.slips), "alter", name):
+    rows = [i for i, sentence in enumerate(sentences) if NUMBER.search(sentence.text)]
+    if not rows or not _hit(settings, max(settings.altering, 0.03 * settings.slips), "alter", name):
         return sentences
-    at = places[0]
+    at = rows[0]
     match = list(NUMBER.finditer(sentences[at].text))[-1]
     text = sentences[at].text
     changed = text[: match.start()] + _another(match[0]) + text[match.end() :]
@@ -162,25 +166,27 @@ def _another(figure: str) -> str:
     return str(changed).zfill(len(digits)) + figure[len(digits) :]
 
 
-def _embroidered(sentences: list[WrittenSentence], query: str, how: Generation, name: str) -> list[WrittenSentence]:
+def _embroidered(
+    sentences: list[WrittenSentence], query: str, settings: Generation, name: str
+) -> list[WrittenSentence]:
     """Return the answer with one or two statements that no source makes."""
     topic = max(words(query), key=len, default="matter")
-    count = 1 + (chance(how.seed, "invented", name) < 0.4)
-    first = int(chance(how.seed, "which", name) * len(INVENTIONS))
+    count = 1 + (chance(settings.seed, "invented", name) < 0.4)
+    first = int(chance(settings.seed, "which", name) * len(INVENTIONS))
     added = [WrittenSentence(INVENTIONS[(first + i) % len(INVENTIONS)].format(topic)) for i in range(count)]
     return [*sentences, *added]
 
 
 def _misquoted(
-    sentence: WrittenSentence, chunks: Sequence[Chunk], how: Generation, name: str, place: int
+    sentence: WrittenSentence, chunks: Sequence[Chunk], settings: Generation, name: str, place: int
 ) -> WrittenSentence:
     """Return a sentence whose quote is made up, or whose citation points elsewhere, if it was its turn."""
     if sentence.chunk is None:
         return sentence
-    if _hit(how, max(how.fabricating, 0.03 * how.slips), "misquote", name, place):
+    if _hit(settings, max(settings.fabricating, 0.03 * settings.slips), "misquote", name, place):
         half = (sentence.quote or "").split(" ")[: max(2, len((sentence.quote or "").split(" ")) // 3)]
-        return sentence._replace(quote=f"{' '.join(half)} {pick(QUOTES, how.seed, 'quote', name, place)}")
-    return _shifted(sentence, chunks) if _hit(how, 0.02 * how.slips, "slip", name, place) else sentence
+        return sentence._replace(quote=f"{' '.join(half)} {pick(QUOTES, settings.seed, 'quote', name, place)}")
+    return _shifted(sentence, chunks) if _hit(settings, 0.02 * settings.slips, "slip", name, place) else sentence
 
 
 def _shifted(sentence: WrittenSentence, chunks: Sequence[Chunk]) -> WrittenSentence:
@@ -191,10 +197,10 @@ def _shifted(sentence: WrittenSentence, chunks: Sequence[Chunk]) -> WrittenSente
     )
 
 
-def _wandering(how: Generation, name: str) -> list[WrittenSentence]:
+def _wandering(settings: Generation, name: str) -> list[WrittenSentence]:
     """Return the sentences with which a wandering answer begins."""
-    order = sorted(WANDERINGS, key=lambda sentence: chance(how.seed, "preamble", name, sentence))
-    return [WrittenSentence(sentence) for sentence in order[: how.preamble]]
+    order = sorted(WANDERINGS, key=lambda sentence: chance(settings.seed, "preamble", name, sentence))
+    return [WrittenSentence(sentence) for sentence in order[: settings.preamble]]
 
 
 def _digression(sentences: Sequence[WrittenSentence], chunks: Sequence[Chunk], index: Index) -> list[WrittenSentence]:

@@ -120,12 +120,12 @@ def build_pairs(
                 shutil.rmtree(folder / name)
 
 
-def trials(parts: Parts, questions: Sequence[Trace], asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def trials(parts: Parts, questions: Sequence[Trace], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Run every kind of fault on a system; yield the outcome of each trial."""
-    for seed in range(asked.seeds):
-        size = max(asked.sizes)
-        for name, pairs in build_pairs(parts, questions, asked.kinds, seed, size, asked.key, asked.cache):
-            for n in asked.sizes:
+    for seed in range(options.seeds):
+        size = max(options.sizes)
+        for name, pairs in build_pairs(parts, questions, options.kinds, seed, size, options.key, options.cache):
+            for n in options.sizes:
                 keep = np.zeros(len(pairs.pairing), dtype=bool)
                 keep[random.Random(f"{seed}-{n}").sample(range(len(keep)), min(n, len(keep)))] = True
                 result = outcome(KINDS[name], bisect(pairs, pair_mask=keep, seed=seed))
@@ -167,24 +167,24 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write every outcome as a line of JSON")
     parser.add_argument("--group", choices=GROUPS, nargs="+", help="groups of kinds, where none is named")
     parser.add_argument("--cache", type=Path, help="keep the runs in this folder, and take those that are there")
-    asked = parser.parse_args()
-    asked.kinds = asked.kinds or sorted(set().union(*(GROUPS[name] for name in asked.group or GROUPS)))
-    unknown = [name for name in asked.kinds if name not in KINDS]
+    options = parser.parse_args()
+    options.kinds = options.kinds or sorted(set().union(*(GROUPS[name] for name in options.group or GROUPS)))
+    unknown = [name for name in options.kinds if name not in KINDS]
     if unknown:
         parser.error(f"no kind {', '.join(unknown)}; there are {', '.join(KINDS)}")
     start = time.perf_counter()
     print("| system | kind | n | right layer | right stage | named |\n|---|---|---|---|---|---|", flush=True)
     results = []
-    for parts, questions in systems(asked.data):
-        if asked.system not in (None, parts.name):
+    for parts, questions in systems(options.data):
+        if options.system not in (None, parts.name):
             continue
-        for result in trials(parts, questions, asked):
+        for result in trials(parts, questions, options):
             results.append(result)
             print(row(result), flush=True)
-            if asked.out:
+            if options.out:
                 lines = "".join(f"{json.dumps(trial, ensure_ascii=False)}\n" for trial in results)
-                asked.out.write_text(lines, encoding="utf-8")
-    print("\n" + "\n".join(summary(results, asked.sizes)))
+                options.out.write_text(lines, encoding="utf-8")
+    print("\n" + "\n".join(summary(results, options.sizes)))
     print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr)
 
 

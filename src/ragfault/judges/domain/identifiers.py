@@ -287,7 +287,7 @@ def _has_heading(mention: Mention, raw_text: str) -> bool:
     number, *marks = re.split(r"(?=\()", mention.label)
     if not marks:
         return re.search(rf"(?m)^\W{{0,4}}{re.escape(number)}(?:[.):]|\W*\|)", raw_text) is not None
-    has_number = _compile_label(number, ends=r"(?!\()").search(raw_text) is not None
+    has_number = _compile_label(number, suffix=r"(?!\()").search(raw_text) is not None
     return has_number and all(re.search(rf"(?:^|[\s;:.,]){re.escape(mark)}", raw_text) for mark in marks)
 
 
