@@ -13,7 +13,7 @@ from ragfault.reports.format import clean_text
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
 from ragfault.reports.wording import describe_sample_size, format_step_suspect
 from ragfault.stats import Difference
-from ragfault.text.number_format import format_p_value, format_percent
+from ragfault.text.number_format import format_count, format_p_value, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,8 @@ def render_steps_terminal(findings: StepFindings, *, worst: int, color: bool = F
     if findings.population:
         size = len(findings.traces) + findings.without_steps
         parts.append(build_line((describe_sample_size(size, findings.population), "dim")))
+    reasons = Counter(finding.reason for finding in findings.traces if finding.reason is not None)
+    parts += [build_line(f"{format_count(count, 'trace')}: {clean_text(why)}") for why, count in reasons.most_common(3)]
     if findings.faults:
         kinds = ", ".join(f"{fault.replace('_', ' ')} {count}" for fault, count in findings.faults.items())
         parts.append(build_line("most probable faults: ", kinds))
@@ -94,11 +96,12 @@ def summarize_steps(findings: StepFindings) -> str:
 
 def _describe_trace(finding: FaultyStep) -> list[RenderableType]:
     """Describe the suspected steps of one trace, the most probable first."""
-    known = OUTCOME_WORDS[finding.outcome]
+    known = f"{format_count(finding.step_count, 'step')} that could be faulty{OUTCOME_WORDS[finding.outcome]}"
+    none = "" if finding.none_probability is None else f"; no faulty step: {format_percent(finding.none_probability)}"
     lines: list[RenderableType] = [
         build_line(
             (clean_text(finding.trace), "bold"), "  ", (finding.status, STATUS_STYLES[finding.status]),
-            f"  {finding.step_count} steps{known}; no faulty step: {format_percent(finding.none_probability or 0.0)}",
+            f"  {known}{none if finding.reason is None else ''}",
         )
     ]  # fmt: skip
     return [*lines, *(indent_line(2, format_step_suspect(suspect)) for suspect in finding.suspects)]

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ragfault.analysis.steps import localize_faulty_steps, localize_recorded_step
 from ragfault.analysis.steps.localization import detect_outcome
 from ragfault.analysis.steps.model import chain_hazards, load_step_model, select_members, weigh_outcome
 from ragfault.io.datasets.agent import SimulatedAgent, ToolFailure
 from ragfault.records import Chunk, Step, Trace
+from ragfault.reports.faulty_steps import render_steps_terminal
 
 FERRY = Chunk(
     id="f", document="Ferry", text="The Marsdiep ferry is run by the company Teso, which was founded in 1907."
@@ -147,6 +149,24 @@ def test_a_well_rewriting_is_not_called_faulty():
         assert (finding.status, finding.best) == ("cannot tell", None)
         assert finding.reason == "of rewrite steps, which no labelled run has, it is not known whether they are faulty"
         assert "rewrite" not in {suspect.kind for suspect in finding.suspects}
+
+
+def test_a_reason_is_printed_in_place_of_a_probability():
+    """Where nothing can be told, the first lines say why, and no share is given for a trace without a faulty step."""
+    findings = localize_faulty_steps(SimulatedAgent(5).answer_all()[:3])
+    lines = render_steps_terminal(findings, worst=5).splitlines()
+    assert lines[1].startswith("3 traces: of rewrite steps, which no labelled run has")
+    assert not [line for line in lines if "no faulty step:" in line]
+
+
+def test_amounts_and_dates_that_were_read_are_not_called_unmentioned():
+    """What an answer takes from a step before it is mentioned there, in whatever form: £140.00, 1 April."""
+    text = "A lift costs £85.00 for boats up to 8 metres and £140.00 above, from 1 April."
+    read = (*search("1", "what does a lift cost", "l"), Step(id="8", kind="read", output=text))
+    trace = build_trace(*read, answer=text, reference="£2.00")
+    chunks = (*(trace.chunks or ()), Chunk(id="l", text=text))
+    finding = localize(replace(trace, chunks=chunks), failed=True)
+    assert not [text for suspect in finding.suspects for text in suspect.evidence if "mentions" in text]
 
 
 @pytest.mark.parametrize("name", ["rewrite", "search"])

@@ -10,7 +10,7 @@ from ragfault.analysis.steps.moves import Move, Moves
 from ragfault.analysis.steps.operations import CALL_ERROR
 from ragfault.analysis.steps.records import FaultyStepKind
 from ragfault.records import Layer
-from ragfault.text import extract_entities
+from ragfault.text import EntityIndex, extract_entities
 from ragfault.text.number_format import format_percent
 
 LOW_COVERAGE, FAR_QUERY, MANY_NOVEL = 0.5, 0.2, 0.3
@@ -109,9 +109,12 @@ def _check_answer(moves: Moves, number: int, move: Move, values: Values) -> Move
 def _check_statements(moves: Moves, number: int, move: Move, values: Values) -> MoveEvidence | None:
     if not values["novel"] or values["novel_share"] < MANY_NOVEL or not (number or values["is_last"]):
         return None
-    known = " ".join([moves.trace.query, *(part.returned + " " + part.text for part in moves.moves[:number])]).lower()
+    before = [moves.trace.query, *(part.returned + "\n" + part.text for part in moves.moves[:number])]
+    known, words = EntityIndex(*before), "\n".join(before).lower()
     novel = sorted(
-        name for name in extract_entities(move.text[:4000]) if name.lower() not in known and not name.isdigit()
+        name
+        for name in extract_entities(move.text[:4000])
+        if name not in known and name not in words and not name.isdigit()
     )[:3]
     if not novel:
         return None
