@@ -345,6 +345,9 @@ def _evaluate_rule(
     part = series.between(until - rule.window, until)
     if _is_stale(series, until, rule.window):
         return RuleReading(rule=rule, metric=key[0], route=key[1], value=None)
+    if rule.drop is not None and rule.certain and reference is not None and part.value_count < rule.min_values:
+        rule = replace(rule, window=WIDER * rule.window)  # of sparse traffic
+        part = series.between(until - rule.window, until)
     traces = tuple(worst.trace for worst in part.worst_traces(5))
     if rule.drop_detected:
         there = (key[0], key[1]) in dropped

@@ -28,7 +28,14 @@ from numpy.typing import NDArray
 from ragfault.analysis.comparison.compare import ALPHA, MARGIN, classify_difference
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH, TreeWalk, select_tree_metrics
 from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange
-from ragfault.analysis.monitoring.noise import NOISE_LEVEL, NoiseModel, fit_noise, hour_of_week
+from ragfault.analysis.monitoring.noise import (
+    NOISE_LEVEL,
+    NoiseModel,
+    find_rise,
+    fit_noise,
+    hour_of_week,
+    measure_rises,
+)
 from ragfault.analysis.monitoring.rollups import FAILURES, LOG_LATENCY
 from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey, window_difference, window_mean
 from ragfault.analysis.score_matrix import metric_name
@@ -39,6 +46,7 @@ from ragfault.stats.distributions import normal_quantile, t_cdf
 
 MONTH_MINUTES = 30 * 24 * 60  # minutes
 FALSE_ALARM_RATE = 0.05  # false alarms per metric and route in a month, at most
+FAILURE_RATE = 0.2  # as much of it besides, for a second test of shares of failing traces
 MIN_DROP = 0.005  # a drop smaller than this, as a share of the metric's range, is not looked for
 MIN_SLOWDOWN = 0.03  # the same of LOG_LATENCY: half as long again
 BET_DROPS = (0.01, 0.02, 0.05, 0.1, 0.2)  # the drops, as shares of the range, that bets are placed for
@@ -95,6 +103,7 @@ class SequentialTest(Struct, frozen=True, kw_only=True):
     minute: int  # the last minute taken in
     log_evidence: float = -math.inf
     """The logarithm of the e-detector: the mean of the sums. A drop is detected where it reaches `log_threshold`."""
+    first: int = 0  # the minute from which on it tests
 
     @property
     def likely_onset(self) -> int:
@@ -109,7 +118,7 @@ class DropDetection(Struct, frozen=True, kw_only=True):
     onset: int  # when it began, by the change point of the values around it
     earliest: int
     latest: int  # between which minutes that was, at 95 %
-    log_evidence: float  # the logarithm of the e-detector when it was called
+    log_evidence: float  # the logarithm of the e-detector when it was called, by it or as a rise of failing traces
     recovered_at: int | None = None  # the minute at which the mean was back at the floor; None where it has not been
 
 
@@ -145,20 +154,10 @@ def measure_reference(
     variance = max(series.variance / width**2, 1e-4)
     bets, effects = _choose_bets(noise, float(floors.mean()), variance, log_threshold(rate))
     return ReferencePeriod(
-        metric=key[0],
-        route=key[1],
-        first=int(series.minutes[0]),
-        last=int(series.minutes[-1]) + 1,
-        n=series.value_count,
-        mean=interval.mean,
-        floors=tuple(floors.tolist()),
-        bets=bets,
-        low=measure.low,
-        high=measure.high,
-        higher_is_better=rising,
-        design_effects=effects,
-        noise=noise,
-    )
+        metric=key[0], route=key[1], first=int(series.minutes[0]), last=int(series.minutes[-1]) + 1,
+        n=series.value_count, mean=interval.mean, floors=tuple(floors.tolist()), bets=bets, low=measure.low,
+        high=measure.high, higher_is_better=rising, design_effects=effects, noise=noise,
+    )  # fmt: skip
 
 
 SUDDEN_DROP = 0.5
@@ -207,7 +206,10 @@ def log_threshold(rate: float = FALSE_ALARM_RATE) -> float:
 def start_test(period: ReferencePeriod, minute: int) -> SequentialTest:
     """Start a test after a minute."""
     none = (-math.inf,) * len(period.bets)
-    return SequentialTest(period=period, log_sums=none, log_peaks=none, starts=(minute,) * len(none), minute=minute - 1)
+    starts = (minute,) * len(none)
+    return SequentialTest(
+        period=period, log_sums=none, log_peaks=none, starts=starts, minute=minute - 1, first=minute
+    )  # fmt: skip
 
 
 def compute_gains(
@@ -277,6 +279,7 @@ def advance_test(test: SequentialTest, series: MetricSeries, limit: float = math
         starts=tuple(np.where(earlier < lowest_capital, test.starts, minutes[lowest]).tolist()),
         minute=int(minutes[at]),
         log_evidence=float(evidence[at]),
+        first=test.first,
     )
 
 
@@ -304,10 +307,14 @@ def advance_watch(
     later = series.between(period.last, until)
     while True:
         if detection is None:
-            test = advance_test(test, later, limit)
-            if test.log_evidence < limit:
+            rise = _find_rise(test, series.between(0, until), rate)
+            test = advance_test(test, later if rise is None else later.between(0, rise[0] + 1), limit)
+            if test.log_evidence >= limit:
+                onset, earliest, latest = estimate_onset(period.remove_season(series), test, seed)
+            elif rise is None:
                 break
-            onset, earliest, latest = estimate_onset(period.remove_season(series), test, seed)
+            else:
+                _, onset, earliest, latest = rise
             detection = DropDetection(
                 detected_at=test.minute, onset=onset, earliest=earliest, latest=latest, log_evidence=test.log_evidence
             )
@@ -320,6 +327,15 @@ def advance_watch(
             events.append(replace(detection, recovered_at=recovered_at))
             test, detection = start_test(period, recovered_at + 1), None
     return replace(watch, test=test, detection=detection), tuple(events)
+
+
+def _find_rise(test: SequentialTest, series: MetricSeries, rate: float) -> tuple[int, int, int, int] | None:
+    """Return when an exact test finds more failing traces, and the onset of that; None where it does not."""
+    period = test.period
+    if period.metric not in FAILURES:
+        return None
+    ceiling, tail = 1 - min(period.floors), rate * FAILURE_RATE / MONTH_MINUTES
+    return find_rise(series, max(test.first, period.last), test.minute, tail, ceiling)
 
 
 def detect_drops(
@@ -440,7 +456,7 @@ def locate_fault(
     located = FaultLocation(
         fault=walk.faults[0] if walk.faults else None, decisions=tuple(walk.decisions), changes=tuple(changes)
     )
-    rises = _failure_rises(series_by_key, measures, route, before, after)
+    rises = measure_rises(series_by_key, measures, route, before, after)
     if located.fault is None or not rises or sum(rises) < located.evidence_size:
         return located
     decisions = (
@@ -450,20 +466,6 @@ def locate_fault(
         for decision in located.decisions
     )
     return replace(located, fault=None, decisions=tuple(decisions), explanation=FAILURES_EXPLAIN)
-
-
-def _failure_rises(
-    series_by_key: Mapping[SeriesKey, MetricSeries],
-    measures: Mapping[str, MetricInfo],
-    route: str | None,
-    before: tuple[int, int],
-    after: tuple[int, int],
-) -> list[float]:
-    """Return by how much each share of failing traces may have risen, at most, of those that are shown to have."""
-    watched = [name for name in FAILURES if name in measures and (name, route, None) in series_by_key]
-    sides = ((series_by_key[name, route, None], measures[name]) for name in watched)
-    gaps = [window_difference(own.between(*before), own.between(*after), measure) for own, measure in sides]
-    return [gap.high for gap in gaps if gap is not None and gap.low > 0 and math.isfinite(gap.high)]
 
 
 def _welch_p(gap: Difference) -> float:
@@ -476,18 +478,8 @@ def _build_change(
     width = (measure.high or 1.0) - (measure.low or 0.0)
     equivalence_p = equivalence_test(gap, MARGIN * width, ALPHA).p
     return MetricChange(
-        metric=measure.name,
-        layer=measure.layer,
-        better=measure.better,
-        state=classify_difference(gap, p[1], equivalence_p, ALPHA),
-        baseline=parts[0].mean,
-        candidate=parts[1].mean,
-        difference=gap,
-        p=p[0],
-        adjusted=p[1],
-        equivalence_p=equivalence_p,
-        margin=MARGIN * width,
-        detectable=None,
-        needed=None,
-        n=min(part.value_count for part in parts),
-    )
+        metric=measure.name, layer=measure.layer, better=measure.better,
+        state=classify_difference(gap, p[1], equivalence_p, ALPHA), baseline=parts[0].mean, candidate=parts[1].mean,
+        difference=gap, p=p[0], adjusted=p[1], equivalence_p=equivalence_p, margin=MARGIN * width, detectable=None,
+        needed=None, n=min(part.value_count for part in parts),
+    )  # fmt: skip

@@ -393,14 +393,11 @@ def _rolling_line(
     ends = np.unique(np.linspace(times[0], times[1], LINE_POINTS + 1).round().astype(int)[1:]).tolist()
     intervals = [window_mean(metric_series.between(end - window, end), measures[key[0]]) for end in ends]
     return RollingLine(
-        metric=key[0],
-        route=key[1],
-        window=window,
-        minutes=tuple(ends),
+        metric=key[0], route=key[1], window=window, minutes=tuple(ends),
         means=tuple(None if interval is None else interval.mean for interval in intervals),
         lows=tuple(None if interval is None else interval.low for interval in intervals),
         highs=tuple(None if interval is None else interval.high for interval in intervals),
-    )
+    )  # fmt: skip
 
 
 def _describe_distributions(

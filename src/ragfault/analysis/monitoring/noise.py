@@ -6,18 +6,28 @@ processes, so the blocks have one normal distribution for each choice of the var
 Williams 2006, chapters 2 and 5). Every choice of a fixed grid is weighted by its likelihood: nothing is tested first,
 and what a short period cannot tell (noise with a memory of a day from a change of the day) stays possible and widens
 the limits.
+
+Of sparse traffic hardly any trace of a few hundred fails, which leaves the limit of their share wide. There a window is
+compared with the two days before it: given how many failed in both, their number in the window is binomial where
+nothing changed (Przyborowski & Wilenski 1940). Failures come in bursts, too: those within five minutes count once in
+the window and each in the history, and the window must have four times as many as the worst stretch of the history with
+as many traces.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries
+from ragfault.analysis.monitoring.rollups import FAILURES
+from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference
+from ragfault.io.runs import MetricInfo
+from ragfault.stats.distributions import incomplete_beta
 
 FloatArray = NDArray[np.float64]
 
@@ -35,6 +45,23 @@ KNOWN_DAY, KNOWN_WEEK = DAY_MINUTES - 60, 7 * DAY_MINUTES - 60  # how long a ref
 PATTERN_HOURS = 6.0  # hours over which the pattern of a day is alike
 NOISE_LEVEL = 0.95  # the quantile over the choices that limits are set by
 CHOICE_COUNT = 40  # how many choices are chosen, spread evenly over their weights
+
+RISE_WINDOWS = (60, 240, 360)
+"""Minutes of the windows that are compared with the history before them."""
+HISTORY_MINUTES = 2 * DAY_MINUTES
+"""Minutes before the end of a window from which on there is history: what the server reads each round."""
+BURST_MINUTES = 5
+"""Minutes within which failures of a window count once."""
+WORST_FACTOR = 4
+"""Times as many failures as in the worst stretch of the history."""
+MIN_HISTORY = 30
+"""Fewer traces than this, or than the window has, are no history."""
+MIN_RISE = 0.05
+"""The least rise of the share that is told."""
+MIN_USUAL = 0.001
+"""The least share that is taken as usual where an onset is estimated."""
+LIKELY_GAP = 4.0
+"""Log likelihood by which the onset may be less likely than the likeliest and still be within its interval."""
 
 
 class NoiseModel(Struct, frozen=True, kw_only=True):
@@ -296,3 +323,63 @@ def _marginal(choices: list[Choice]) -> tuple[tuple[float, float, float], ...]:
     for weight, _, _, scale, memory in choices:
         weights[scale, memory] = weights.get((scale, memory), 0.0) + weight
     return tuple((weight, *key) for key, weight in sorted(weights.items()))
+
+
+def find_rise(
+    series: MetricSeries, first: int, after: int, tail: float, ceiling: float
+) -> tuple[int, int, int, int] | None:
+    """Return the first minute later than `after` by which clearly more traces failed than before; None without one.
+
+    `series` has ones for traces that failed. Windows begin at `first` or later; their share is above `ceiling`, and for
+    each of their minutes the probability of so many failures by chance is at most `tail`. With the minute comes the
+    likeliest onset, and between which minutes it lies: those that are not much less likely.
+    """
+    failing = series.minutes[series.sum > 0]
+    later = failing[failing > after].tolist()
+    if not later:
+        return None
+    bursts = failing[np.diff(failing // BURST_MINUTES, prepend=-1) > 0]
+    n, total = (np.append(0.0, np.cumsum(column)) for column in (series.n, series.sum))
+    for minute in later:
+        for length in RISE_WINDOWS:
+            window = minute + 1 - length, minute + 1
+            a, b, c = np.searchsorted(series.minutes, [minute + 1 - HISTORY_MINUTES, *window]).tolist()
+            size, before = n[c] - n[b], n[b] - n[a]
+            if window[0] < first or before < max(MIN_HISTORY, size):
+                continue
+            count, past = int(np.diff(np.searchsorted(bursts, window))[0]), int(total[b] - total[a])
+            if count / size <= max(ceiling, MIN_RISE + past / before):
+                continue
+            if incomplete_beta(count, past + 1, size / (size + before), before / (size + before)) > tail * length:
+                continue
+            ends = np.minimum(np.searchsorted(n, n[a:b] + size), b)  # of the stretch with as many traces
+            if count >= WORST_FACTOR * (total[ends] - total[a:b]).max():
+                return minute, *_estimate_onset(
+                    series.between(window[0] - max(RISE_WINDOWS), minute + 1), past / before
+                )
+    return None
+
+
+def _estimate_onset(series: MetricSeries, usual: float) -> tuple[int, int, int]:
+    """Return the likeliest minute from which on a share is no longer the usual one, the first and the last likely."""
+    failing = np.flatnonzero(series.sum > 0)
+    n, k = (np.cumsum(column[::-1])[::-1][failing] for column in (series.n, series.sum))
+    share, low = np.minimum(k / n, 1 - 1e-9), max(usual, MIN_USUAL)
+    gains = np.where(share > low, k * np.log(share / low) + (n - k) * np.log((1 - share) / (1 - low)), 0.0)
+    likely = failing[gains >= gains.max() - LIKELY_GAP]
+    onset, earliest, latest = series.minutes[[failing[gains.argmax()], likely[0], likely[-1]]].tolist()
+    return onset, earliest, latest
+
+
+def measure_rises(
+    series_by_key: Mapping[SeriesKey, MetricSeries],
+    measures: Mapping[str, MetricInfo],
+    route: str | None,
+    before: tuple[int, int],
+    after: tuple[int, int],
+) -> list[float]:
+    """Return by how much each share of failing traces may have risen, at most, of those that are shown to have."""
+    watched = [name for name in FAILURES if name in measures and (name, route, None) in series_by_key]
+    sides = ((series_by_key[name, route, None], measures[name]) for name in watched)
+    gaps = [window_difference(own.between(*before), own.between(*after), measure) for own, measure in sides]
+    return [gap.high for gap in gaps if gap is not None and gap.low > 0 and math.isfinite(gap.high)]

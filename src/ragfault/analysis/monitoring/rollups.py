@@ -102,18 +102,12 @@ def merge_rollups(first: Rollup, second: Rollup) -> Rollup:
     if (first.metric, first.route, first.cohort) != (second.metric, second.route, second.cohort):
         raise ValueError(f"{first.metric} of {first.route} and {second.metric} of {second.route} are not of one kind")
     return Rollup(
-        metric=first.metric,
-        route=first.route,
-        cohort=first.cohort,
-        minute=min(first.minute, second.minute),
-        n=first.n + second.n,
-        sum=first.sum + second.sum,
-        squares=first.squares + second.squares,
+        metric=first.metric, route=first.route, cohort=first.cohort, minute=min(first.minute, second.minute),
+        n=first.n + second.n, sum=first.sum + second.sum, squares=first.squares + second.squares,
         bins=tuple(a + b for a, b in zip(first.bins, second.bins, strict=True)),
-        undefined=first.undefined + second.undefined,
-        failed=first.failed + second.failed,
+        undefined=first.undefined + second.undefined, failed=first.failed + second.failed,
         worst=tuple(sorted(first.worst + second.worst)[:MAX_WORST]),
-    )
+    )  # fmt: skip
 
 
 def merge_product_sums(first: ProductSums, second: ProductSums) -> ProductSums:
@@ -224,18 +218,10 @@ class _RollupBuilder:
     ) -> Rollup:
         bins = tuple(self.bins)
         return Rollup(
-            metric=metric,
-            route=route,
-            cohort=cohort,
-            minute=minute,
-            n=self.n,
-            sum=self.sum,
-            squares=self.squares,
-            bins=histograms.setdefault(bins, bins),
-            undefined=self.status_counts["undefined"],
-            failed=self.status_counts["failed"],
-            worst=tuple(sorted(self.worst)[:MAX_WORST]),
-        )
+            metric=metric, route=route, cohort=cohort, minute=minute, n=self.n, sum=self.sum, squares=self.squares,
+            bins=histograms.setdefault(bins, bins), undefined=self.status_counts["undefined"],
+            failed=self.status_counts["failed"], worst=tuple(sorted(self.worst)[:MAX_WORST]),
+        )  # fmt: skip
 
 
 def _bin_index(value: float, low: float | None, high: float | None) -> int:
@@ -355,26 +341,16 @@ def observe_trace(
     for score in scores:
         scored.add(score.metric)
         yield Observation(
-            metric=score.metric,
-            trace=trace.id,
-            time=seconds,
-            status=score.status,
-            value=score.value,
-            route=trace.route,
-            cohorts=groups,
-        )
+            metric=score.metric, trace=trace.id, time=seconds, status=score.status, value=score.value,
+            route=trace.route, cohorts=groups,
+        )  # fmt: skip
     for metric, value, own in _derive_values(trace, verdicts):
         if metric in scored:
             continue
         yield Observation(
-            metric=metric,
-            trace=trace.id,
-            time=seconds,
-            value=value,
-            route=trace.route,
-            cohorts=own if own else groups,
-            counts_for_route=not own,
-        )
+            metric=metric, trace=trace.id, time=seconds, value=value, route=trace.route,
+            cohorts=own if own else groups, counts_for_route=not own,
+        )  # fmt: skip
 
 
 def trace_cohorts(trace: Trace, by: Sequence[str]) -> tuple[str, ...]:
