@@ -189,6 +189,23 @@ def test_more_errors_everywhere_are_one_incident(traffic: LiveTraffic):
     assert traffic.kinds.count("opened") == 1
 
 
+def test_the_only_open_incident_says_at_once_why_and_what_to_do(traffic: LiveTraffic):
+    """Its page is unfolded; with a second one both are folded. The traces are those of its route, and not all."""
+    from fastapi.testclient import TestClient
+
+    def read_page() -> str:
+        return TestClient(traffic.app).get("/incidents", headers={"host": "localhost"}).text
+
+    traffic.run(60, {"b": {"error": 0.4}})
+    page = read_page()
+    assert "<details open><summary>Why, and what to do" in page
+    assert "Read the errors of these traces" in page
+    assert "traces on this route, 25 % of those scored since" in page
+    traffic.run(60, {"b": {"error": 0.4}, "c": RETRIEVAL})
+    assert len(traffic.open) == 2
+    assert "<details open>" not in read_page()
+
+
 def test_errors_and_what_they_do_to_answers_are_one_incident(traffic: LiveTraffic):
     """Failing queries whose answers are excuses: groundedness falls by no more than they explain, and is not blamed."""
     traffic.run(90, {"b": {"error": 0.4, "groundedness": 0.6}})

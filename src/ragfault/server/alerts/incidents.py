@@ -47,6 +47,13 @@ CAUSE_LAYERS = {"chunk_utilization": "crosscut", "empty_retrieval": "retrieval"}
 """Layer in which a fault moves a metric that is called of another: chunks are used less where answers leave them."""
 STEP_LAYERS = {"retrieve": "retrieval", "generate": "generation"}
 """Layers of kinds of steps, which are to blame where queries fail since these alone do."""
+OPERATION_REMEDIES = {
+    "error": "Read the errors of these traces: look at the stage, the message or the model that they share.",
+    "blank_answer": "Read these traces: look at token limits, stop sequences and content filters of the model.",
+    "empty_retrieval": "Send one of these queries to the index itself: look at its filters, size and last update.",
+    LOG_LATENCY: "Compare the steps of a slow trace with those of one before the onset: the step that grew is slow.",
+}
+"""What to do where a metric of operation got worse."""
 MAX_COHORTS = 6
 """Cohorts that an incident lists."""
 MAX_TRACES = 5
@@ -135,12 +142,9 @@ class IncidentBuilder:
         series = self._series.get((alert.metric, alert.route, None))
         onset, detected = find_onset(alert, self._watches.get((alert.metric, alert.route)), series)
         return AlertCause(
-            alert=alert,
-            layer=self._find_layer(alert.metric),
-            onset=onset,
-            detected=detected,
+            alert=alert, layer=self._find_layer(alert.metric), onset=onset, detected=detected,
             location=self._locate(alert.route, onset.minute),
-        )
+        )  # fmt: skip
 
     def _open(self, cause: AlertCause, alerts: Mapping[AlertKey, Alert]) -> Incident:
         alert = cause.alert
@@ -279,6 +283,7 @@ class IncidentBuilder:
             sentence=" ".join(_describe_rise(own, len(incident.routes)) for own in risen),
             layer=self._find_layer(risen[0].metric),
             size=size,
+            remedies=tuple(OPERATION_REMEDIES[own.metric] for own in risen),
         )
 
     def _measure_size(self, metric: str, route: str | None, onset: int) -> IncidentSize | None:

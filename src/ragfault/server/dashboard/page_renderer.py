@@ -24,7 +24,7 @@ from ragfault.server.json_routes import get_server
 from ragfault.server.request_limits import error_status
 from ragfault.server.security import SESSION_COOKIE
 from ragfault.server.storage import TraceSelection
-from ragfault.text.number_format import format_number
+from ragfault.text.number_format import format_number, format_percent
 from ragfault.version import __version__
 
 NAVIGATION = (
@@ -152,6 +152,7 @@ def _build_environment() -> Environment:
     )
     environment.filters |= {
         "number": format_number,
+        "percent": format_percent,
         "signed": _format_signed,
         "moment": _format_time,
         "span": _format_minutes,
