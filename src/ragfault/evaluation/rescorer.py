@@ -147,13 +147,6 @@ class RescoreJob(NamedTuple):
     modules: tuple[str, ...]
 
 
-class RowGroupScores(NamedTuple):
-    """The scores of one row group, as the bytes of a Parquet file; None if the worker cannot see the run."""
-
-    number: int
-    scores: bytes | None
-
-
 def _distribute_groups(
     run: Run, metrics: Sequence[Metric], gold: GoldMode, executor: Executor, folder: Path
 ) -> Iterator[pa.Table]:
@@ -192,13 +185,13 @@ def _count_row_groups(run: Run) -> int | None:
     return len(sizes[0]) if sizes[0] == sizes[1] else None
 
 
-def _rescore_group(job: RescoreJob, number: int) -> RowGroupScores:
-    """Score one row group on a worker that can see the run."""
+def _rescore_group(job: RescoreJob, number: int) -> tuple[int, bytes | None]:
+    """Return a number, and the scores of that row group as a Parquet file; None if the worker cannot see the run."""
     import_modules(job.modules)
     with contextlib.suppress(RunError):
         if Run.open(job.run.path).manifest == job.run.manifest:
-            return RowGroupScores(number, _score_row_group(job, number))
-    return RowGroupScores(number, None)
+            return number, _score_row_group(job, number)
+    return number, None
 
 
 def _score_row_group(job: RescoreJob, number: int) -> bytes:

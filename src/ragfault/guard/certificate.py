@@ -168,14 +168,14 @@ def certify_answers(
     labels = np.array([answer.bad for answer in answers], dtype=np.float64)
     groups = [answer.group for answer in answers]
     effect = measure_design_effect(labels, groups)
-    certificate = RouteCertificate(
+    entry = RouteCertificate(
         route=route, delta=delta, n=n, groups=len(set(groups)), bad=int(labels.sum()), design_effect=effect,
         threshold=None,
     )  # fmt: skip
     needed = math.ceil(count_needed(alpha, delta) * effect)
     if n < needed:
         return msgspec.structs.replace(
-            certificate, reason=f"{n:,} labelled answers; {needed:,} good ones are needed at the least"
+            entry, reason=f"{n:,} labelled answers; {needed:,} good ones are needed at the least"
         )
     risks = np.array([answer.risk for answer in answers])
     order = np.argsort(risks, kind="stable")
@@ -190,14 +190,12 @@ def certify_answers(
     last = _test_sequence(bads[tested], allowed[tested])
     if last is None:
         note = f"{bads[tested[0]]:.0f} of the {counts[tested[0]]:,} answers of least risk are bad"
-        return msgspec.structs.replace(
-            certificate, reason=f"{note}: more than {format_percent(alpha)} cannot be excluded"
-        )
+        return msgspec.structs.replace(entry, reason=f"{note}: more than {format_percent(alpha)} cannot be excluded")
     released, released_bad = int(counts[tested[last]]), int(bads[tested[last]])
     threshold = float(risks[order][released - 1])
     let_through = [answer for answer in answers if answer.risk <= threshold]
     return msgspec.structs.replace(
-        certificate,
+        entry,
         threshold=threshold,
         released=released,
         released_bad=released_bad,

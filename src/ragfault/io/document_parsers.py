@@ -291,11 +291,11 @@ def build_document(record: Mapping[str, Any], default_id: str, column: str | Non
     rest = dict(record)
     name = next((str(rest.pop(key)) for key in ID_COLUMNS if _is_id(rest.get(key))), default_id)
     title = rest.pop("title", None)
-    metadata = rest.pop("metadata", None) or {}
-    if not isinstance(metadata, dict):
-        rest["metadata"], metadata = metadata, {}
+    row = rest.pop("metadata", None) or {}
+    if not isinstance(row, dict):
+        rest["metadata"], row = row, {}
     text = _pop_text(rest, column)
-    fields = {key: value for key, value in {**metadata, **rest}.items() if value is not None}
+    fields = {key: value for key, value in {**row, **rest}.items() if value is not None}
     return Document(
         id=name, text=text, title=str(title) if title else None, metadata=make_json_safe(fields) if fields else {}
     )

@@ -225,11 +225,9 @@ def _claim_name(function: MetricFunction) -> str:
     """Return the function's name; raise UsageError if another function has it in the catalog."""
     registered = _catalog.get(function.__name__)
     if registered is not None:
-        registered_name, name = (f"{f.__module__}.{f.__qualname__}" for f in (registered.function, function))
-        if registered_name != name:
-            raise UsageError(
-                f'the name "{registered.name}" is taken by {registered_name}. Give the new metric another one.'
-            )
+        taken, name = (f"{f.__module__}.{f.__qualname__}" for f in (registered.function, function))
+        if taken != name:
+            raise UsageError(f'the name "{registered.name}" is taken by {taken}. Give the new metric another one.')
     return function.__name__
 
 

@@ -116,11 +116,9 @@ def quantile_interval(
         groups, size = n, float(n)
     else:
         groups = encode_clusters(clusters, n)[1]
-        sample_values = np.asarray(values, dtype=np.float64)
+        data = np.asarray(values, dtype=np.float64)
         middle = sample[(n - 1) // 2]
-        size = min(
-            _count_effective(sample_values <= end, clusters, groups, confidence) for end in {value, float(middle)}
-        )
+        size = min(_count_effective(data <= end, clusters, groups, confidence) for end in {value, float(middle)})
     if groups < 2:
         reason = "one cluster says nothing about the spread"
         return QuantileInterval(quantile, value, None, None, n, groups, reason)
@@ -235,20 +233,19 @@ def quantile_changes(
     """
     old, new = _check_pairs(baseline, candidate)
     sides = [
-        [quantile_interval(values, quantile, clusters, confidence=confidence) for quantile in quantiles]
-        for values in (old, new)
+        [quantile_interval(values, q, clusters, confidence=confidence) for q in quantiles] for values in (old, new)
     ]
     replicates = _resample_changes(old, new, quantiles, clusters, seed)
     both = np.sort(np.concatenate([old, new]))
     changes = []
-    for quantile, before, after, column in zip(quantiles, *sides, replicates.T, strict=True):
-        pooled = both[_find_rank(both.size, quantile) - 1]
+    for q, before, after, column in zip(quantiles, *sides, replicates.T, strict=True):
+        pooled = both[_find_rank(both.size, q) - 1]
         p = sign_flip_test(old > pooled, new > pooled, clusters, seed=seed).p
         value, reason = after.value - before.value, before.reason or after.reason
         if reason is None and before.clusters < MIN_CHANGE_CLUSTERS:
             reason = f"an interval of the change needs {MIN_CHANGE_CLUSTERS} pairs or clusters, not {before.clusters}"
         low, high = (None, None) if reason else _bootstrap_ends(column, value, before.clusters, confidence)
-        changes.append(QuantileChange(quantile, before, after, value, low, high, p, reason=reason))
+        changes.append(QuantileChange(q, before, after, value, low, high, p, reason=reason))
     return tuple(changes)
 
 

@@ -438,7 +438,4 @@ def _compare_fields(reviewed_twice: Sequence[tuple[Trace, Mapping[str, ItemRevie
     ]
     if not rows:
         return {}
-    return {
-        name: sum(all(row[name] == edits[0][name] for row in edits) for edits in rows) / len(rows)
-        for name in rows[0][0]
-    }
+    return {name: sum(all(row[name] == own[0][name] for row in own) for own in rows) / len(rows) for name in rows[0][0]}

@@ -73,7 +73,9 @@ def accept_cases(path: str | Path, ids: Sequence[str], by: str, time: str) -> in
         for name in ids:
             if name not in known:
                 raise UnknownName(f"case in {path}", name, known)
-        changed = [record.get("id") in ids and _is_pending(record) for record in records]
+        changed = [
+            record.get("id") in ids and (record.get("metadata") or {}).get("review") != "accepted" for record in records
+        ]
         if any(changed):
             review = {"review": "accepted", "reviewed": {"by": by, "time": time}}
             for index, record in enumerate(records):
@@ -85,10 +87,6 @@ def accept_cases(path: str | Path, ids: Sequence[str], by: str, time: str) -> in
             ]
             write_atomically(path, b"\n".join(new_lines) + b"\n")
     return sum(changed)
-
-
-def _is_pending(record: Mapping[str, Any]) -> bool:
-    return (record.get("metadata") or {}).get("review") != "accepted"
 
 
 def build_cases(run: Run, ids: Sequence[str], time: str, cluster: Mapping[str, str] | None = None) -> Iterator[Trace]:

@@ -87,9 +87,7 @@ def permutation_design(k: int, permutations: Sequence[Sequence[int]]) -> Experim
     >>> design.masks, design.shares.tolist()
     ((0, 2, 3), [[0.0, -1.0, 1.0], [-1.0, 1.0, 0.0]])
     """
-    steps = [
-        (part, sum(1 << earlier for earlier in order[:i])) for order in permutations for i, part in enumerate(order)
-    ]
+    steps = [(part, sum(1 << j for j in order[:i])) for order in permutations for i, part in enumerate(order)]
     masks = _sort_masks({0, (1 << k) - 1} | {mask for _, mask in steps})
     rows = {mask: i for i, mask in enumerate(masks)}
     shares = np.zeros((k, len(masks)))

@@ -233,10 +233,8 @@ def _score_guess(field: str, column: Column) -> tuple[float, ...]:
     order = ("word", "text", "texts", "passages", "conversation")
     if field == "chunks":
         items = [item for value in column.values if isinstance(value, list) for item in value[:3]]
-        passages = [
-            isinstance(part, dict) and join_words(find_text_key(part) or "") in TEXT_KEY_RANKS for part in items
-        ]
-        return (float(all(passages)) if items else 0.0, -column.depth, -column.place)
+        hits = [isinstance(part, dict) and join_words(find_text_key(part) or "") in TEXT_KEY_RANKS for part in items]
+        return (float(all(hits)) if items else 0.0, -column.depth, -column.place)
     return (order.index(column.kind) if column.kind in order else -1, -column.depth, -column.place)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,12 +121,9 @@ def race_generators(
         )
     winner = next((name for name in field if name != stay), field[0])
     others = [name for name in field if name != winner]
-    undecided = [name for name in others if name != stay or _compare_with(outcomes, winner, name) > level]
+    means = {name: average_repetitions(outcomes[name]) for name in field}
+    undecided = [name for name in others if name != stay or compute_lead_p_value(means[winner] - means[name]) > level]
     return GeneratorRace(winner, tuple(undecided), tuple(rounds), spent, outcomes, early)
-
-
-def _compare_with(outcomes: Mapping[str, Sequence[Sequence[AnswerOutcome]]], leader: str, name: str) -> float:
-    return compute_lead_p_value(average_repetitions(outcomes[leader]) - average_repetitions(outcomes[name]))
 
 
 def average_repetitions(outcomes: Sequence[Sequence[AnswerOutcome]]) -> np.ndarray[Any, Any]:
