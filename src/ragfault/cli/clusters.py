@@ -78,10 +78,10 @@ def clusters(runs: tuple[str, ...], against: str | None, registry: str | None, *
     plan = plan_output(given, "html")
     if given["out"] is not None:
         check_output_path(given["out"], force=given["force"])
-    place = Path(registry or Path(runs[-1]).resolve().parent / REGISTRY_NAME)
+    registry_path = Path(registry or Path(runs[-1]).resolve().parent / REGISTRY_NAME)
     options = {"embedder": _load_embedder(given["embedder"]), "min_size": given["smallest"], "seed": given["seed"]}
-    with lock_folder(place):
-        report = _follow_clusters(runs, against, place, options, given)
+    with lock_folder(registry_path):
+        report = _follow_clusters(runs, against, registry_path, options, given)
     write_output(plan, lambda kind, screen: _render_clusters(report, kind, screen), given)
 
 
@@ -115,18 +115,18 @@ def _follow_clusters(
     return apply_registry(report, changed)
 
 
-def _apply_actions(registry: ClusterRegistry, given: dict[str, Any], now: str) -> ClusterRegistry:
+def _apply_actions(registry: ClusterRegistry, options: dict[str, Any], now: str) -> ClusterRegistry:
     """Return the registry with the owners, mutes and resolutions that the options name."""
     from ragfault.analysis.clusters import assign_cluster, mute_cluster, resolve_cluster
 
-    for text in given["assign"]:
+    for text in options["assign"]:
         name, equals, to = text.partition("=")
         if not equals:
             raise UsageError(f"--assign {text}: name the owner (--assign {text}=NAME) or none (--assign {text}=)")
         registry = assign_cluster(registry, name.strip(), to.strip(), now)
-    for name in given["mute"]:
+    for name in options["mute"]:
         registry = mute_cluster(registry, name, now)
-    for name in given["resolve"]:
+    for name in options["resolve"]:
         registry = resolve_cluster(registry, name, now)
     return registry
 
@@ -216,6 +216,6 @@ def _collect_cases(run: str, cluster: str | None, traces: tuple[str, ...], regis
     from ragfault.analysis.clusters import load_registry
     from ragfault.analysis.clusters.registry import cluster_members
 
-    place = Path(registry or Path(run).resolve().parent / REGISTRY_NAME)
-    name, ids = cluster_members(load_registry(place), cluster, opened, now)
+    path = Path(registry or Path(run).resolve().parent / REGISTRY_NAME)
+    name, ids = cluster_members(load_registry(path), cluster, opened, now)
     return build_cases(opened, ids, now, {"id": cluster, "name": name})

@@ -199,10 +199,10 @@ def _expand_folder(runs: tuple[str, ...]) -> tuple[str, ...]:
     folder = Path(runs[0])
     if not folder.is_dir() or (folder / "manifest.json").exists():
         raise UsageError(f"bisect takes two runs, BASELINE and CANDIDATE, or a folder of runs; not {runs[0]} alone.")
-    places = [place.parent for place in sorted(folder.glob("*/manifest.json"))]
-    if len(places) < 2:
-        raise UsageError(f"{folder} holds {len(places)} runs: bisect takes two or more.")
-    return tuple(str(folder_path) for folder_path in sorted(places, key=lambda place: Run.open(place).manifest.created))
+    folders = [place.parent for place in sorted(folder.glob("*/manifest.json"))]
+    if len(folders) < 2:
+        raise UsageError(f"{folder} holds {len(folders)} runs: bisect takes two or more.")
+    return tuple(str(run) for run in sorted(folders, key=lambda place: Run.open(place).manifest.created))
 
 
 def _locate_breaking_run(

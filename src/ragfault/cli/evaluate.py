@@ -146,14 +146,14 @@ def evaluate(
 
     table = load_settings(config)
     reading = pick_trace_options(options, table.get("map"))
-    asked = _merge_options(metrics, options, table)
-    asked |= build_executor(asked.pop("ray", None), asked)
-    reading = {**({"shape": asked.pop("shape")} if "shape" in asked else {}), **reading}
+    merged = _merge_options(metrics, options, table)
+    merged |= build_executor(merged.pop("ray", None), merged)
+    reading = {**({"shape": merged.pop("shape")} if "shape" in merged else {}), **reading}
     where = list(traces) if len(traces) > 1 else traces[0]
     if dry_run:
-        if asked.pop("trusted", None):
+        if merged.pop("trusted", None):
             raise UsageError("--dry-run does not know what --trusted adds: up to as many calls again. Leave it out.")
-        _print_estimate(where, asked, reading, kind)
+        _print_estimate(where, merged, reading, kind)
         return 0
     with show_progress(quiet) as progress:
         run = work(
@@ -165,7 +165,7 @@ def evaluate(
             on_usage=progress.show_usage,
             on_notice=_make_notice(quiet),
             **reading,
-            **asked,
+            **merged,
         )
     return _report_run(run, table, human_labels, full=full, kind=kind, quiet=quiet)
 
@@ -178,25 +178,25 @@ def _name_run(source: str) -> str:
 
 def _merge_options(metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     """Merge what `evaluate` is given: flags before settings, and what is for a judge that asks a model apart."""
-    given = {
+    flags = {
         name: value for name, value in options.items() if value not in (None, ()) and name not in EVALUATE_LLM_FLAGS
     }
-    asked = {**table.get("evaluate", {}), **given, **({"metrics": metrics} if metrics else {})}
-    return {**asked, "options": resolve_judge_options(asked.get("judge"), options, table.get("llm", {}))}
+    merged = {**table.get("evaluate", {}), **flags, **({"metrics": metrics} if metrics else {})}
+    return {**merged, "options": resolve_judge_options(merged.get("judge"), options, table.get("llm", {}))}
 
 
-def _print_estimate(where: Any, asked: dict[str, Any], reading: dict[str, Any], kind: str | None) -> None:
+def _print_estimate(where: Any, options: dict[str, Any], reading: dict[str, Any], kind: str | None) -> None:
     """Print what evaluating would ask of a model."""
     from ragfault.evaluation.metric_choices import select_judged
     from ragfault.io import read_traces
     from ragfault.metrics import select_metrics
 
     traces = read_traces(where, **reading)
-    if choices := asked.get("metrics_by"):
-        requested = asked.get("metrics", "default")
+    if choices := options.get("metrics_by"):
+        requested = options.get("metrics", "default")
         metrics = select_metrics([requested] if isinstance(requested, str) else requested)
         traces = select_judged(traces, metrics, choices)
-    estimate, judge = estimate_cost(traces, asked.get("judge"), asked["options"], asked.get("profile", "general"))
+    estimate, judge = estimate_cost(traces, options.get("judge"), options["options"], options.get("profile", "general"))
     if kind == "json":
         print_json(estimate)
     else:
@@ -242,8 +242,8 @@ def rescore(
     spread: dict[str, Any] = {} if workers is None else {"workers": workers}
     spread |= build_executor(ray, spread)
     table = load_settings(config)
-    if chosen := gold or table.get("evaluate", {}).get("gold"):
-        spread["gold"] = chosen
+    if mode := gold or table.get("evaluate", {}).get("gold"):
+        spread["gold"] = mode
     for line in explain_aliases(metrics):
         click.echo(line, err=True)
     rescored = work(run, out, metrics=metrics or None, force=force, **spread)
@@ -304,9 +304,9 @@ def rank(run: str, qrels: str, metrics: tuple[str, ...], per_query: bool, kind: 
     from ragfault.io.formats.trec import read_qrels, read_run
     from ragfault.metrics.qrels import ranking_from_columns
 
-    asked = _parse_metrics(metrics or DEFAULT_METRICS)
+    chosen_metrics = _parse_metrics(metrics or DEFAULT_METRICS)
     ranking = ranking_from_columns(read_run(Path(run)), read_qrels(Path(qrels)))
-    measured = {text: measure(ranking) for text, measure in asked.items()}
+    measured = {text: measure(ranking) for text, measure in chosen_metrics.items()}
     if per_query:
         rows: list[Any] = _list_values(ranking, measured)
     else:
@@ -327,14 +327,14 @@ def _parse_metrics(texts: tuple[str, ...]) -> dict[str, Any]:
     from ragfault.metrics.aliases import resolve_alias
     from ragfault.metrics.ranking import RANK_METRICS, compute_rank_metric
 
-    asked = {}
+    parsed = {}
     for text in texts:
         metric = parse_metric(resolve_alias(text))
         if metric.name not in RANK_METRICS:
             raise UsageError(f"{text} is not a ranked metric. Ranked metrics: {', '.join(RANK_METRICS)}.")
         parameters: dict[str, Any] = dict(metric.parameters)
-        asked[str(metric)] = partial(compute_rank_metric, metric.name, k=metric.k, **parameters)
-    return asked
+        parsed[str(metric)] = partial(compute_rank_metric, metric.name, k=metric.k, **parameters)
+    return parsed
 
 
 def _list_values(ranking: Ranking, measured: dict[str, QueryValues]) -> list[RankedValue]:
@@ -342,9 +342,9 @@ def _list_values(ranking: Ranking, measured: dict[str, QueryValues]) -> list[Ran
     from ragfault.reports.json_documents import RankedValue
 
     return [
-        RankedValue(metric=text, query=query, value=value if known else None)
+        RankedValue(metric=text, query=query, value=value if is_defined else None)
         for text, (values, defined) in measured.items()
-        for query, value, known in zip(ranking.queries, values.tolist(), defined.tolist(), strict=True)
+        for query, value, is_defined in zip(ranking.queries, values.tolist(), defined.tolist(), strict=True)
     ]
 
 
@@ -363,8 +363,8 @@ def _summarize_metrics(measured: dict[str, QueryValues]) -> list[RankedMetric]:
     for text, (values, defined) in measured.items():
         scored = int(defined.sum())
         interval = mean_interval(values[defined], bounds=parse_metric(text).range) if scored else None
-        ends = (interval.mean, interval.low, interval.high) if interval else (None, None, None)
-        mean, low, high = ends
+        figures = (interval.mean, interval.low, interval.high) if interval else (None, None, None)
+        mean, low, high = figures
         row = RankedMetric(metric=text, mean=mean, low=low, high=high, scored=scored, undefined=len(values) - scored)
         rows.append(row)
     return rows

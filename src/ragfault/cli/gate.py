@@ -149,14 +149,14 @@ def gate(
     terms = _read_baseline_terms(options, table, baseline)
     opened = Run.open(run)
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        workspace = Path(folder)
         old = (
             None
             if baseline is None
-            else _open_baseline(baseline, opened, place / "judged" if options["rejudge"] else None, calibration)
+            else _open_baseline(baseline, opened, workspace / "judged" if options["rejudge"] else None, calibration)
         )
-        candidate = calibrate_run(opened, calibration, place / "candidate")
-        old = None if old is None else calibrate_run(old, calibration, place / "baseline")
+        candidate = calibrate_run(opened, calibration, workspace / "candidate")
+        old = None if old is None else calibrate_run(old, calibration, workspace / "baseline")
         result = decide(
             candidate,
             thresholds or table.get("thresholds", ()),
@@ -189,22 +189,22 @@ def _open_baseline(baseline: str, run: Run, folder: Path | None, calibration: st
 
 def _read_baseline_terms(options: Mapping[str, Any], table: Mapping[str, Any], baseline: str | None) -> dict[str, Any]:
     """Return the options of the comparison with the baseline: those of the flags, else of the settings."""
-    given = {
+    flags = {
         key: options[key] for key in BASELINE_OPTIONS if options[key] not in (None, ()) and options[key] is not False
     }
     if baseline is None:
-        if given:
-            named = ", ".join(f"--{key.replace('_', '-')}" for key in given)
-            raise UsageError(f"{named}: this needs a baseline. Give one with --baseline.")
+        if flags:
+            listing = ", ".join(f"--{key.replace('_', '-')}" for key in flags)
+            raise UsageError(f"{listing}: this needs a baseline. Give one with --baseline.")
         return {}
     from ragfault.analysis.comparison.paired_runs import load_flakiness
 
     shared = {key: table[key] for key in ("max_drop", "alpha", "power") if key in table}
-    single = {**table.get("margins", {}), **parse_margins(given.pop("margins", ()))}
-    given.pop("rejudge", None)
-    if "flakiness" in given:
-        given["flakiness"] = load_flakiness(given["flakiness"])
-    return {**shared, **given, "margins": single}
+    single = {**table.get("margins", {}), **parse_margins(flags.pop("margins", ()))}
+    flags.pop("rejudge", None)
+    if "flakiness" in flags:
+        flags["flakiness"] = load_flakiness(flags["flakiness"])
+    return {**shared, **flags, "margins": single}
 
 
 SettingsTable = dict[str, dict[str, Any]]
@@ -270,15 +270,15 @@ def ci(
     from ragfault.analysis import parse_threshold
 
     table = load_settings(config)
-    asked = (*table.get("gate", {}).get("thresholds", ()), *thresholds)
-    for threshold in asked:
+    all_thresholds = (*table.get("gate", {}).get("thresholds", ()), *thresholds)
+    for threshold in all_thresholds:
         parse_threshold(threshold)
-    old, notes = _locate_baseline(options["baseline"], out, bool(asked))
+    old, notes = _locate_baseline(options["baseline"], out, bool(all_thresholds))
     run = _evaluate_traces(traces, out, options, table)
     with tempfile.TemporaryDirectory() as folder:
         if old is not None and options["rejudge"]:
             old = rejudge_baseline(old, run, Path(folder), table.get("evaluate", {}).get("calibration"))
-        decided, bisected = _gate_run(run, old, asked, table), _bisect_runs(old, run, table)
+        decided, bisected = _gate_run(run, old, all_thresholds, table), _bisect_runs(old, run, table)
     _write_reports(run, decided, bisected, notes, options)
     _print_results(run, decided, bisected, notes, options["kind"])
     return _choose_exit_code(decided, bisected, unsure)
@@ -289,9 +289,9 @@ def _evaluate_traces(traces: tuple[str, ...], out: str, options: dict[str, Any],
     from ragfault.cli.options.llm_judge import resolve_judge_options
     from ragfault.evaluation import evaluate
 
-    given = {"workers": options["workers"]} if options["workers"] is not None else {}
-    asked = {**table.get("evaluate", {}), **given, **pick_trace_options(options, table.get("map"))}
-    asked["options"] = resolve_judge_options(asked.get("judge"), {}, table.get("llm", {}))
+    workers = {"workers": options["workers"]} if options["workers"] is not None else {}
+    merged = {**table.get("evaluate", {}), **workers, **pick_trace_options(options, table.get("map"))}
+    merged["options"] = resolve_judge_options(merged.get("judge"), {}, table.get("llm", {}))
     with show_progress(False) as progress:
         return evaluate(
             list(traces) if len(traces) > 1 else traces[0],
@@ -301,7 +301,7 @@ def _evaluate_traces(traces: tuple[str, ...], out: str, options: dict[str, Any],
             on_progress=progress,
             on_usage=progress.show_usage,
             on_notice=lambda line: click.echo(line, err=True),
-            **asked,
+            **merged,
         )
 
 
@@ -309,13 +309,13 @@ def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[
     """Return the baseline run; where there is none, why."""
     from ragfault.io.runs import Run
 
-    rest = (
+    hint = (
         ": only the thresholds are checked" if has_thresholds else ", and there are no thresholds: nothing is checked"
     )
     if path is None:
-        return None, (f"no baseline was given{rest}",)
+        return None, (f"no baseline was given{hint}",)
     if not Path(path).exists():
-        return None, (f"there is no run at the baseline {path}{rest}",)
+        return None, (f"there is no run at the baseline {path}{hint}",)
     if Path(path).resolve() == Path(out).resolve():
         raise UsageError(f"{out} is both the baseline and the output, which would replace it. Give another --out.")
     return Run.open(path), ()

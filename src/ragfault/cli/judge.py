@@ -60,13 +60,13 @@ def derive_from_labels(
     """Derive a result from labels and print it; write it where they show that it holds. Return the exit code."""
     from ragfault.reports.output import check_output_path
 
-    shown = {name: options.pop(name) for name in ("out", "force", "quiet", "kind")}
-    out = shown["out"]
+    output = {name: options.pop(name) for name in ("out", "force", "quiet", "kind")}
+    out = output["out"]
     if out is not None:
-        check_output_path(out, force=shown["force"])
-    result = run_with_labels(work, labels, out, options, quiet=shown["quiet"])
+        check_output_path(out, force=output["force"])
+    result = run_with_labels(work, labels, out, options, quiet=output["quiet"])
     holds = is_shown(result)
-    show_result(result, (render, None), {**shown, "out": out if holds else None, "html": None})
+    show_result(result, (render, None), {**output, "out": out if holds else None, "html": None})
     if not holds and out is not None:
         print_notice(f"not written: {out}")
     return 0 if holds else EXIT_NOT_SHOWN
@@ -125,9 +125,9 @@ def measure(
     from ragfault.evaluation.agreement import measure_judge as work
     from ragfault.reports.output import check_output_path
 
-    for place in (out, html):
-        if place is not None:
-            check_output_path(place, force=force)
+    for path in (out, html):
+        if path is not None:
+            check_output_path(path, force=force)
     measurement = run_with_labels(work, labels, out, options, quiet=quiet)
     from ragfault.reports.terminal.agreement import render_agreement_terminal
 
@@ -142,13 +142,13 @@ def run_with_labels(
 ) -> Any:
     """Measure or calibrate a judge on labels, as the options of `add_label_options` ask for it."""
     name, skip_bad = options.pop("name"), options.pop("skip_bad")
-    asked = {flag: options.pop(flag) for flag in LLM_FLAGS}
+    llm_flags = {flag: options.pop(flag) for flag in LLM_FLAGS}
     reading = pick_trace_options(options)
     with show_progress(quiet) as progress, _handle_bad_lines(skip_bad, out) as on_bad:
         return work(
             list(labels) if len(labels) > 1 else labels[0],
             judge=name,
-            options=resolve_judge_options(name, asked, load_settings(None).get("llm", {})),
+            options=resolve_judge_options(name, llm_flags, load_settings(None).get("llm", {})),
             **reading,
             on_bad=on_bad,
             progress=progress,
@@ -303,7 +303,7 @@ def _compare_judges(first: str, second: str, traces: tuple[str, ...], **options:
     from ragfault.evaluation.agreement import compare_judges, compare_run_judges
     from ragfault.io.runs import Run
 
-    seed, asked = options["seed"], {flag: options[flag] for flag in LLM_FLAGS}
+    seed, flags = options["seed"], {flag: options[flag] for flag in LLM_FLAGS}
     if not traces:
         if not all(Path(path).is_dir() for path in (first, second)):
             raise UsageError(
@@ -314,14 +314,14 @@ def _compare_judges(first: str, second: str, traces: tuple[str, ...], **options:
     table = load_settings(None).get("llm", {})
     paid = [name for name in (first, second) if name.partition(":")[0] == "llm"]
     if not paid:
-        resolve_judge_options(first, asked, table)
-    given = [resolve_judge_options(name, asked, table) if name in paid else {} for name in (first, second)]
+        resolve_judge_options(first, flags, table)
+    judge_options = [resolve_judge_options(name, flags, table) if name in paid else {} for name in (first, second)]
     with show_progress(options["quiet"]) as progress:
         return compare_judges(
             first,
             second,
             list(traces) if len(traces) > 1 else traces[0],
-            options=(given[0], given[1]),
+            options=(judge_options[0], judge_options[1]),
             limit=options["limit"],
             workers=options["workers"],
             seed=seed,
@@ -359,29 +359,31 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
 
     if options["out"] is not None:
         check_output_path(options["out"], force=options["force"])
-    given = resolve_judge_options(name, {flag: options[flag] for flag in LLM_FLAGS}, load_settings(None).get("llm", {}))
+    settings = resolve_judge_options(
+        name, {flag: options[flag] for flag in LLM_FLAGS}, load_settings(None).get("llm", {})
+    )
     if name.partition(":")[0] == "llm":
         if options["cache"] not in (None, "none"):
             raise UsageError("judge repeat needs fresh replies and cannot use a cache. Leave out --cache.")
-        given["cache"] = "none"
+        settings["cache"] = "none"
     with show_progress(options["quiet"]) as progress:
         flakiness = work(
             name,
             _sample_traces(traces, options),
             k=repeats,
-            options=given,
+            options=settings,
             workers=options["workers"],
             progress=progress,
         )
     show_result(flakiness, (render_flakiness_terminal, None), options)
 
 
-def _sample_traces(places: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
+def _sample_traces(paths: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
     """Sample the traces of files, or so many of them in an order drawn at random."""
     from ragfault.evaluation.agreement.annotation import shuffle_ids
     from ragfault.io import read_traces
 
-    where = list(places) if len(places) > 1 else places[0]
+    where = list(paths) if len(paths) > 1 else paths[0]
     by_id = {trace.id: trace for trace in read_traces(where, **pick_trace_options(options))}
     ids = list(by_id)
     return [
@@ -430,13 +432,13 @@ def rubric(run: str, labels: str, flakiness: str | None, seed: int, before: str 
         raise UsageError(
             "--examples writes rubrics and measures nothing. Leave out --before, --flakiness, -o and --json."
         )
-    given = read_rubric_labels(labels)
+    rows = read_rubric_labels(labels)
     if options["examples"] is not None:
-        return _write_examples(run, given, options)
+        return _write_examples(run, rows, options)
     if before is not None:
-        given, lines = prove_rubrics(before, run, given)
+        rows, lines = prove_rubrics(before, run, rows)
         print_notice("\n".join(lines))
-    measured = measure_rubrics(run, given, flakiness=load_flakiness(flakiness) if flakiness else None, seed=seed)
+    measured = measure_rubrics(run, rows, flakiness=load_flakiness(flakiness) if flakiness else None, seed=seed)
     show_result(measured, (render_rubrics_terminal, None), options)
     return 0 if measured.usable else EXIT_NOT_SHOWN
 

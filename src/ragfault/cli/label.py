@@ -177,17 +177,17 @@ def _read_run(path: str, options: dict[str, Any]) -> Iterator[tuple[Trace, Verdi
     ids = _order_ids(run.to_arrow("traces", ["id"])["id"].to_pylist(), options)
     for part in _split_batches(ids):
         by_id = {trace.id: trace for trace in run.traces(part)}
-        seen = {verdicts.trace: verdicts for verdicts in run.verdicts(part)}
-        yield from ((by_id[name], seen[name]) for name in part)
+        verdicts_by_trace = {verdicts.trace: verdicts for verdicts in run.verdicts(part)}
+        yield from ((by_id[name], verdicts_by_trace[name]) for name in part)
 
 
-def _read_files(places: tuple[str, ...], options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
+def _read_files(paths: tuple[str, ...], options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
     """Read the traces of files, with what a judge finds in them: the claims that are asked about."""
     from ragfault.io import read_traces
     from ragfault.judges import load_judge
     from ragfault.judges.assembly import observe_traces
 
-    where = list(places) if len(places) > 1 else places[0]
+    where = list(paths) if len(paths) > 1 else paths[0]
     by_id = {trace.id: trace for trace in read_traces(where, **pick_trace_options(options))}
     judge = load_judge(options["name"])
     ids = _order_ids(list(by_id), options)
@@ -205,8 +205,8 @@ def _order_ids(ids: list[str], options: dict[str, Any]) -> list[str]:
     from ragfault.evaluation.agreement.annotation import shuffle_ids
 
     if options["picks"] is not None:
-        there = set(ids)
-        ids = [pick.trace for pick in options["picks"] if pick.trace in there]
+        present = set(ids)
+        ids = [pick.trace for pick in options["picks"] if pick.trace in present]
         if not ids:
             raise InputError("the picks name no trace of these. Make them with: ragfault label suggest")
     elif options["order"] == "random":
@@ -291,7 +291,7 @@ def agreement(labels: tuple[str, ...], kind: str | None) -> None:
     from ragfault.evaluation.agreement.human_labels import read_labels
     from ragfault.reports.terminal.annotation import render_raters_terminal
 
-    agreements = measure_annotators([row for place in labels for row in read_labels(place)])
+    agreements = measure_annotators([row for path in labels for row in read_labels(path)])
     if kind == "json":
         print_json(agreements)
     else:

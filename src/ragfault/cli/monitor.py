@@ -139,16 +139,16 @@ def _parse_monitor_options(options: dict[str, Any]) -> MonitorOptions:
     from ragfault.analysis.monitoring.alert_rules import load_rules, parse_minutes
     from ragfault.analysis.monitoring.monitor import MonitorOptions
 
-    given: dict[str, Any] = {key: options[key] for key in ("rate", "margin") if options[key] is not None}
+    parsed: dict[str, Any] = {key: options[key] for key in ("rate", "margin") if options[key] is not None}
     if options["windows"]:
-        given["windows"] = tuple(dict.fromkeys(parse_minutes(text) for text in options["windows"]))
-        if min(given["windows"]) < 1:
+        parsed["windows"] = tuple(dict.fromkeys(parse_minutes(text) for text in options["windows"]))
+        if min(parsed["windows"]) < 1:
             raise UsageError("a window is at least one minute: --window 30m.")
     if options["reference"]:
-        given["reference"] = parse_minutes(options["reference"])
+        parsed["reference"] = parse_minutes(options["reference"])
     if options["rules"]:
-        given["rules"] = load_rules(options["rules"])
-    return MonitorOptions(seed=options["seed"], **given)
+        parsed["rules"] = load_rules(options["rules"])
+    return MonitorOptions(seed=options["seed"], **parsed)
 
 
 def _measure_drift(against: Run | None, runs: Sequence[Run], rollups: Any, measures: Any, seed: int) -> Any:

@@ -143,7 +143,7 @@ def read_targets(table: dict[str, Any], run: Run) -> dict[str, Any]:
     from ragfault.metrics import get_definitions
     from ragfault.metrics.aliases import resolve_alias
 
-    given = table.get("targets", {})
+    targets = table.get("targets", {})
     names = [*(info.name for info in run.manifest.metrics), *get_definitions()]
 
     def parse(texts: Sequence[str]) -> tuple[Threshold, ...]:
@@ -153,11 +153,11 @@ def read_targets(table: dict[str, Any], run: Run) -> dict[str, Any]:
         return thresholds
 
     options: dict[str, Any] = {}
-    if "thresholds" in given:
-        stated = (*TARGETS, *parse(given["thresholds"]))
+    if "thresholds" in targets:
+        stated = (*TARGETS, *parse(targets["thresholds"]))
         options["targets"] = tuple({resolve_alias(threshold.metric): threshold for threshold in stated}.values())
-    if "routes" in given:
-        options["routes"] = {route: parse(thresholds) for route, thresholds in given["routes"].items()}
+    if "routes" in targets:
+        options["routes"] = {route: parse(thresholds) for route, thresholds in targets["routes"].items()}
     return options
 
 
@@ -193,17 +193,17 @@ def diagnose(run: str, ids: tuple[str, ...], worst: int, conversations: bool, sa
     opened = sample_run(Run.open(run), 0 if ids else sample)
     if opened.manifest.population:
         print_notice(f"{describe_trace_count(opened.manifest)}; --sample 0 takes all")
-    chosen = dict.fromkeys(ids or (diagnosis.trace for diagnosis in pick(opened, worst)))
-    by_id = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(opened, tuple(chosen))}
-    shown = [by_id[name] for name in chosen]
+    trace_ids = dict.fromkeys(ids or (diagnosis.trace for diagnosis in pick(opened, worst)))
+    by_id = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(opened, tuple(trace_ids))}
+    diagnoses = [by_id[name] for name in trace_ids]
     if kind == "json":
-        print_json(shown)
+        print_json(diagnoses)
         return
     if not ids:
         count = f"of {format_count(opened.manifest.traces, 'trace')}"
         none = "with a problem that is not excused by the answer key"
-        click.echo(f"Worst {len(shown):,} {count}" if shown else f"None {count} {none}.")
-    click.echo(scorecard.render_diagnoses_terminal(shown, color=supports_color()), nl=False)
+        click.echo(f"Worst {len(diagnoses):,} {count}" if diagnoses else f"None {count} {none}.")
+    click.echo(scorecard.render_diagnoses_terminal(diagnoses, color=supports_color()), nl=False)
 
 
 @click.command(
@@ -300,15 +300,15 @@ def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> 
     from ragfault.reports.faulty_steps import render_conversations_terminal
 
     outcomes = trace_conversations(run)
-    known = [outcome.conversation for outcome in outcomes]
+    conversations = [outcome.conversation for outcome in outcomes]
     for name in names:
-        if name not in known:
-            raise UnknownName(f"conversation in {run}", name, known)
-    shown = [outcome for outcome in outcomes if not names or outcome.conversation in names]
+        if name not in conversations:
+            raise UnknownName(f"conversation in {run}", name, conversations)
+    selected = [outcome for outcome in outcomes if not names or outcome.conversation in names]
     if kind == "json":
-        print_json(shown)
+        print_json(selected)
     else:
-        click.echo(render_conversations_terminal(shown, color=supports_color()), nl=False)
+        click.echo(render_conversations_terminal(selected, color=supports_color()), nl=False)
 
 
 def _open_run_or_file(run: str, reading: dict[str, Any], sample: int) -> Run | Iterator[Trace]:

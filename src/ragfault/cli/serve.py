@@ -177,7 +177,7 @@ def start(
     """
     from ragfault.server import RequestLimits, ServerSettings, run_server
 
-    asked = _read_check_options(options["check"], {name: options.pop(name) for name in LLM_FLAGS})
+    checks = _read_check_options(options["check"], {name: options.pop(name) for name in LLM_FLAGS})
     run_server(
         ServerSettings(
             metrics=_parse_metrics(metrics),
@@ -190,7 +190,7 @@ def start(
             otlp_headers=_parse_headers(otlp_headers),
             smtp_password=os.environ.get("RAGFAULT_SMTP_PASSWORD"),
             secret=os.environ.get("RAGFAULT_WEBHOOK_SECRET"),
-            check_options=asked,
+            check_options=checks,
             limits=RequestLimits(rate=rate),
             session_hours=_parse_minutes(session) / 60,
             **options,
@@ -203,9 +203,9 @@ def _read_check_options(check: str | None, flags: dict[str, Any]) -> dict[str, A
     """Read the options of the judge of the sample; none where there is no such judge."""
     if check is not None:
         return resolve_judge_options(check, flags, load_settings(None).get("llm", {}))
-    if given := [f"--{name.replace('_', '-')}" for name, value in flags.items() if value not in (None, (), False)]:
+    if flags_set := [f"--{name.replace('_', '-')}" for name, value in flags.items() if value not in (None, (), False)]:
         raise UsageError(
-            f"{', '.join(given)}: only with a judge that checks a sample. Name one with --check llm:MODEL."
+            f"{', '.join(flags_set)}: only with a judge that checks a sample. Name one with --check llm:MODEL."
         )
     return {}
 
@@ -416,8 +416,8 @@ def export(
     ages = {
         name: now - _parse_days(text) * 86400 for name, text in (("since", since), ("until", until)) if text is not None
     }
-    asked = {name: value for name, value in picked.items() if value is not None} | ages
-    run = fetch_run(url, asked, out, token=token, force=force, notice=print_notice)
+    limits = {name: value for name, value in picked.items() if value is not None} | ages
+    run = fetch_run(url, limits, out, token=token, force=force, notice=print_notice)
     if kind == "json":
         from ragfault.reports.json_documents import WrittenTraces
 

@@ -77,13 +77,13 @@ def write_history(runs: Sequence[str | Path | Run], folder: str | Path, *, force
     stands there already (unless `force`), RunError where there is no run.
     """
     opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
-    place = Path(folder)
+    path = Path(folder)
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"cannot make the folder {place}: {error.strerror or error}.") from None
+        raise OutputError(f"cannot make the folder {path}: {error.strerror or error}.") from None
     for name in ("history.csv", "table.csv"):
-        check_output_path(place / name, force=force)
+        check_output_path(path / name, force=force)
     history = [
         {
             "_step": step,
@@ -95,7 +95,7 @@ def write_history(runs: Sequence[str | Path | Run], folder: str | Path, *, force
     ]
     table = [{"run": Path(str(run.path)).name, **row} for run in opened for row in list_trace_rows(run)]
     return [
-        write_report_file(place / name, _encode_rows_csv(lines), force=force)
+        write_report_file(path / name, _encode_rows_csv(lines), force=force)
         for name, lines in (("history.csv", history), ("table.csv", table))
     ]
 
@@ -131,9 +131,9 @@ def to_mlflow(
     findings = analyze(opened, sample=0)
     try:
         client = mlflow.MlflowClient(tracking_uri=uri)
-        known = client.get_experiment_by_name(experiment)
-        place = client.create_experiment(experiment) if known is None else known.experiment_id
-        tracked = client.create_run(place, run_name=name or Path(str(opened.path)).name)
+        existing = client.get_experiment_by_name(experiment)
+        experiment_id = client.create_experiment(experiment) if existing is None else existing.experiment_id
+        tracked = client.create_run(experiment_id, run_name=name or Path(str(opened.path)).name)
         try:
             _log_run(client, tracked.info.run_id, opened, findings)
         except BaseException:
@@ -149,11 +149,11 @@ def _log_run(client: Any, key: str, run: Run, findings: Findings) -> None:
     from mlflow.entities import Metric, Param
 
     now = int(time.time() * 1000)
-    given = [Param(name, value[:6000]) for name, value in collect_parameters(run).items()]
+    parameters = [Param(name, value[:6000]) for name, value in collect_parameters(run).items()]
     figures = [
         Metric(MLFLOW_INVALID.sub("_", name), value, now, 0) for name, value in collect_metrics(findings).items()
     ]
-    client.log_batch(key, params=given)
+    client.log_batch(key, params=parameters)
     for start in range(0, len(figures), 1000):
         client.log_batch(key, metrics=figures[start : start + 1000])
     lines = list(list_trace_rows(run))

@@ -69,8 +69,8 @@ def clean_text(text: str) -> str:
     'red and tricky'
     """
     text = " ".join(_ESCAPE_SEQUENCE.sub("", text).split())
-    shown = [sign for sign in text if sign in _JOINERS or unicodedata.category(sign) not in _HIDDEN_CATEGORIES]
-    return " ".join("".join(shown).split())
+    visible = [sign for sign in text if sign in _JOINERS or unicodedata.category(sign) not in _HIDDEN_CATEGORIES]
+    return " ".join("".join(visible).split())
 
 
 def clean_label(text: str, limit: int = 200) -> str:
@@ -214,8 +214,8 @@ def get_problem_title(kind: str) -> str:
     >>> get_problem_title("irrelevant_chunk"), get_problem_title("of_another_version")
     ('irrelevant chunks', 'of_another_version')
     """
-    known = PROBLEM_KINDS.get(cast("ProblemKind", kind))
-    return known.title if known else clean_label(kind)
+    problem = PROBLEM_KINDS.get(cast("ProblemKind", kind))
+    return problem.title if problem else clean_label(kind)
 
 
 def summarize_problems(diagnosis: Diagnosis) -> list[tuple[str, int, str]]:

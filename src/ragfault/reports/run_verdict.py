@@ -70,9 +70,9 @@ def describe_targets(findings: Findings) -> list[str]:
     """Describe which targets are missed and which the data cannot tell, each with its figure; else that all are met."""
     items = [item for item in findings.scorecard.aggregates if item.result is not None]
     lines = [
-        f"{title}: {_list_targets(chosen)}."
+        f"{title}: {_list_targets(matching)}."
         for title, result in (("Missed targets", "fail"), ("Cannot tell", "cannot tell"))
-        if (chosen := [item for item in items if item.result == result])
+        if (matching := [item for item in items if item.result == result])
     ]
     if lines or not items:
         return lines
@@ -108,8 +108,8 @@ def describe_example(remedy: Remedy) -> str:
     reason = f" ({clip_text(example.reason, 80)})" if example.reason else ""
     query = clip_text(example.query, 70)
     text = clip_text(example.text, 90)
-    shown = "" if text == query else f": {text}"
-    return f"{clip_text(example.trace, 40)} “{query}”{shown}{reason}"
+    quote = "" if text == query else f": {text}"
+    return f"{clip_text(example.trace, 40)} “{query}”{quote}{reason}"
 
 
 def describe_no_problem(findings: Findings) -> str:

@@ -70,28 +70,28 @@ def resolve_judge_options(judge: str | None, flags: Mapping[str, Any], table: Ma
 
     Raises UsageError where flags are given to a judge that asks no model, or cannot be read.
     """
-    given = {name: flags[name] for name in EVALUATE_LLM_FLAGS if flags.get(name) not in (None, (), False)}
+    set_flags = {name: flags[name] for name in EVALUATE_LLM_FLAGS if flags.get(name) not in (None, (), False)}
     if judge is None or judge.partition(":")[0] != "llm":
-        if given:
-            amounts = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        if set_flags:
+            amounts = ", ".join(f"--{name.replace('_', '-')}" for name in set_flags)
             raise UsageError(f"{amounts}: only for a judge that calls a model. Name one with --judge llm:MODEL.")
         return {}
-    resolved = {**table, **{name: given[name] for name in DIRECT_FLAGS if name in given}}
+    resolved = {**table, **{name: set_flags[name] for name in DIRECT_FLAGS if name in set_flags}}
     if "temperature" in resolved:
         resolved["temperature"] = _parse_temperature(resolved["temperature"])
-    if "budget" in given or "budget" in table:
+    if "budget" in set_flags or "budget" in table:
         resolved.pop("budget", None)
-        amounts = given.get("budget") or table["budget"]
+        amounts = set_flags.get("budget") or table["budget"]
         resolved |= parse_budgets([amounts] if isinstance(amounts, str | int | float) else amounts)
-    if "price" in given:
-        resolved["price"] = _parse_price(given["price"])
-    if "param" in given:
-        resolved["parameters"] = {**table.get("parameters", {}), **dict(map(_parse_parameter, given["param"]))}
-    if "rubrics" in resolved or "rubrics" in given:
+    if "price" in set_flags:
+        resolved["price"] = _parse_price(set_flags["price"])
+    if "param" in set_flags:
+        resolved["parameters"] = {**table.get("parameters", {}), **dict(map(_parse_parameter, set_flags["param"]))}
+    if "rubrics" in resolved or "rubrics" in set_flags:
         from ragfault.rubrics import load_rubrics
 
-        resolved["rubrics"] = load_rubrics(given.get("rubrics") or resolved["rubrics"])
-    return {**resolved, **{name: given[name] for name in ("cache", "reverse", "batch_api") if name in given}}
+        resolved["rubrics"] = load_rubrics(set_flags.get("rubrics") or resolved["rubrics"])
+    return {**resolved, **{name: set_flags[name] for name in ("cache", "reverse", "batch_api") if name in set_flags}}
 
 
 def parse_budgets(amounts: Sequence[str | float]) -> dict[str, float]:

@@ -43,8 +43,8 @@ def add_output_options(*formats: str) -> Callable[[F], F]:
 
 
 def _list_suffixes(formats: tuple[str, ...]) -> str:
-    shown = (*formats, "json", "terminal")
-    return ", ".join(suffix for suffix, name in SUFFIX_FORMATS.items() if name in shown and suffix != ".htm")
+    kinds = (*formats, "json", "terminal")
+    return ", ".join(suffix for suffix, name in SUFFIX_FORMATS.items() if name in kinds and suffix != ".htm")
 
 
 class OutputPlan(NamedTuple):
@@ -82,10 +82,10 @@ def write_output(
     if options["out"] is not None:
         from ragfault.reports.output import write_report_file
 
-        place = write_report_file(options["out"], render(plan.written or "json", False), force=options["force"])
+        path = write_report_file(options["out"], render(plan.written or "json", False), force=options["force"])
         if summary:
             click.echo(summary, err=True)
-        click.echo(f"{place}", err=True)
+        click.echo(f"{path}", err=True)
     if plan.printed is not None:
         click.echo(render(plan.printed, True), nl=False)
 

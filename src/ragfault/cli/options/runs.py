@@ -142,24 +142,24 @@ def rejudge_baseline(old: Run, new: Run, folder: Path, calibration: str | None =
 
     fingerprint = new.manifest.judge
     metrics = [measure.name for measure in new.manifest.metrics]
-    place = folder / (old.path.name or "baseline")
+    path = folder / (old.path.name or "baseline")
     if old.manifest.judge == fingerprint:
         if metrics == [measure.name for measure in old.manifest.metrics]:
             return old
-        return rescore(old, place, metrics=metrics)
+        return rescore(old, path, metrics=metrics)
     name = fingerprint.partition("/")[0]
     lens = PROFILE_PATTERN.search(fingerprint)
-    known = name in JUDGES and (lens is None or lens[1] in PROFILES)
+    is_loadable = name in JUDGES and (lens is None or lens[1] in PROFILES)
     applied = calibration if " calibration=" in fingerprint else None
-    there = load_judge(name, profile=lens[1] if lens else "general", calibration=applied) if known else None
-    if there is None or there.fingerprint != fingerprint:
-        here = f"the judge here is {there.fingerprint}" if there else _explain_missing_judge(name, lens)
+    judge = load_judge(name, profile=lens[1] if lens else "general", calibration=applied) if is_loadable else None
+    if judge is None or judge.fingerprint != fingerprint:
+        here = f"the judge here is {judge.fingerprint}" if judge else _explain_missing_judge(name, lens)
         raise UsageError(
             f"{old.path} cannot be judged again as {new.path} was, by {fingerprint}: {here}. "
             "Evaluate both with one judge, or compare them anyway with --anyway."
         )
     click.echo(f"judging {old.manifest.traces:,} traces of {old.path} again, by {fingerprint}", err=True)
-    return evaluate(old.traces(), place, judge=there, metrics=metrics)
+    return evaluate(old.traces(), path, judge=judge, metrics=metrics)
 
 
 def _explain_missing_judge(name: str, profile: re.Match[str] | None) -> str:

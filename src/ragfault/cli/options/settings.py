@@ -124,8 +124,8 @@ def pick_trace_options(options: dict[str, Any], table: Mapping[str, Any] | None 
     The column map is that of the flags, else that of the settings.
     """
     picked = {name: options.pop(name, None) for name in READ_OPTIONS}
-    given = {name: value for name, value in picked.items() if value is not None}
-    return {"map": parse_column_map(options.pop("maps"), table or {}), **given}
+    options_set = {name: value for name, value in picked.items() if value is not None}
+    return {"map": parse_column_map(options.pop("maps"), table or {}), **options_set}
 
 
 def add_executor_options(function: F) -> F:
@@ -203,17 +203,17 @@ def load_settings(path: str | None) -> dict[str, dict[str, Any]]:
     """
     import tomllib
 
-    place = Path(path or SETTINGS_FILE)
-    if path is None and not place.is_file():
+    file = Path(path or SETTINGS_FILE)
+    if path is None and not file.is_file():
         return {}
     try:
-        tables = tomllib.loads(place.read_text(encoding="utf-8"))
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"cannot read {place}: {error.strerror}.") from None
+        raise InputError(f"cannot read {file}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        other = "" if place.suffix.lower() == ".toml" else f". It is read as {SETTINGS_FILE}, the settings of ragfault"
-        raise InputError(f"{place} is not TOML: {error}{other}") from None
-    return {name: _check_table(place, name, table) for name, table in tables.items()}
+        other = "" if file.suffix.lower() == ".toml" else f". It is read as {SETTINGS_FILE}, the settings of ragfault"
+        raise InputError(f"{file} is not TOML: {error}{other}") from None
+    return {name: _check_table(file, name, table) for name, table in tables.items()}
 
 
 def _check_table(path: Path, name: str, table: Any) -> dict[str, Any]:

@@ -97,8 +97,8 @@ def _investigate_by_model(run: str, baseline: str | None, by: str | None, budget
 def _format_investigation(result: Investigation) -> list[str]:
     lines = [f"{result.verdict.upper()}: {result.sentence}"]
     if result.confidence is not None:
-        place = f"root cause: {result.stage}" if result.stage else f"layer: {result.layer}"
-        lines.append(f"{place}, confidence {format_number(result.confidence, 2)}")
+        subject = f"root cause: {result.stage}" if result.stage else f"layer: {result.layer}"
+        lines.append(f"{subject}, confidence {format_number(result.confidence, 2)}")
     live = [hypothesis for hypothesis in result.hypotheses if hypothesis.confidence is not None]
     others = [hypothesis for hypothesis in result.hypotheses if hypothesis.confidence is None]
     lines += ["", "hypotheses:", *(line for hypothesis in live for line in _format_hypothesis(hypothesis))]
@@ -108,8 +108,8 @@ def _format_investigation(result: Investigation) -> list[str]:
     if result.quotes:
         lines += ["", "quotes (white space folded here; character by character with --json):"]
         for quote in result.quotes:
-            place = f"chunk {quote.chunk}" if quote.chunk else "answer"
-            lines.append(f"  {quote.run} {quote.trace}, {place} [{quote.start}:{quote.end}] ({quote.reason}):")
+            subject = f"chunk {quote.chunk}" if quote.chunk else "answer"
+            lines.append(f"  {quote.run} {quote.trace}, {subject} [{quote.start}:{quote.end}] ({quote.reason}):")
             lines.append(f"    “{' '.join(quote.text.split())}”")
     if result.origins is not None:
         lines += ["", _format_origins(result.origins)]

@@ -55,10 +55,10 @@ def describe(
 
     if metric is not None and not runs:
         raise UsageError("--metric is that of the difficulty: name runs with --runs RUN.")
-    listed = list(read_traces(items, notice=print_notice))
+    testset = list(read_traces(items, notice=print_notice))
     documents = None if corpus is None else read_corpus(corpus, skip_bad)
-    result = describe_testset(listed, documents)
-    difficulty = measure_difficulty(listed, [Run.open(path) for path in runs], metric) if runs else None
+    result = describe_testset(testset, documents)
+    difficulty = measure_difficulty(testset, [Run.open(path) for path in runs], metric) if runs else None
     if html is not None:
         write_atomically(Path(html), render_testset_html(Path(items).name, result, difficulty).encode())
     if kind == "json":

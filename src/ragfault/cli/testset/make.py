@@ -78,7 +78,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @skip_bad_option
 @json_option
-def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: bool, **given: Any) -> int:
+def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: bool, **options: Any) -> int:
     """Make an evaluation set of questions with gold spans, facts and references from the documents of CORPUS.
 
     Nothing but CORPUS is needed: no key, no labels, no model. The queries are in the style of search logs. With --judge
@@ -91,37 +91,38 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
     from ragfault.testsets import fit_style, make_testset
     from ragfault.text.number_format import format_cost, format_count
 
-    if (given["withhold"] is None) != (given["reduced"] is None):
+    if (options["withhold"] is None) != (options["reduced"] is None):
         raise UsageError(
             "--withhold SHARE and --reduced FILE go together: the set is only valid for the reduced corpus."
         )
-    for path in (out, given["rejected"], given["reduced"]):
+    for path in (out, options["rejected"], options["reduced"]):
         check_target(path, force)
     check_distinct(
-        [out, given["rejected"], given["reduced"]], [corpus, given["questions"], given["mined"], given["traces"]]
+        [out, options["rejected"], options["reduced"]],
+        [corpus, options["questions"], options["mined"], options["traces"]],
     )
-    model = _load_model(given["judge"], {name: given[name] for name in LLM_FLAGS})
-    own = [] if given["questions"] is None else list(read_traces(given["questions"], notice=print_notice))
-    style = _fit_style(given["traces"])
-    if given["mined"]:
-        logged = read_logged(given["mined"], MINED_TRACES)
-        own += _mine(logged, count // 2, seed)
+    model = _load_model(options["judge"], {name: options[name] for name in LLM_FLAGS})
+    own_questions = [] if options["questions"] is None else list(read_traces(options["questions"], notice=print_notice))
+    style = _fit_style(options["traces"])
+    if options["mined"]:
+        logged = read_logged(options["mined"], MINED_TRACES)
+        own_questions += _mine(logged, count // 2, seed)
         style = style or fit_style(logged)
-    mix = _parse_mix(given["mix"])
-    documents: Iterable[Document] = read_corpus(corpus, given["skip_bad"])
-    if given["withhold"] is not None:
-        withheld = _withhold(list(documents), count, mix, given["withhold"], seed, style)
-        documents, own = withheld.documents, [*own, *withheld.items]
+    mix = _parse_mix(options["mix"])
+    documents: Iterable[Document] = read_corpus(corpus, options["skip_bad"])
+    if options["withhold"] is not None:
+        withheld = _withhold(list(documents), count, mix, options["withhold"], seed, style)
+        documents, own_questions = withheld.documents, [*own_questions, *withheld.items]
         mix = {name: share for name, share in (mix or _get_mix(model)).items() if name != "unanswerable"}
-        write_atomically(Path(given["reduced"]), encode_lines(withheld.documents))
+        write_atomically(Path(options["reduced"]), encode_lines(withheld.documents))
     try:
-        result = make_testset(documents, count, seed=seed, mix=mix, style=style, own=own, model=model)
+        result = make_testset(documents, count, seed=seed, mix=mix, style=style, own=own_questions, model=model)
     finally:
         if model is not None:
             model.end()
     write_atomically(Path(out), encode_lines(result.items))
-    if given["rejected"]:
-        write_atomically(Path(given["rejected"]), encode_lines(result.rejected))
+    if options["rejected"]:
+        write_atomically(Path(options["rejected"]), encode_lines(result.rejected))
     if kind == "json":
         print_json(_summarize(result, out))
     else:
@@ -183,13 +184,13 @@ def check_target(path: str | None, force: bool) -> None:
 
 def check_distinct(written: Iterable[str | None], read: Iterable[str | None] = ()) -> None:
     """Refuse a file to write that is also one to read, or another one to write."""
-    taken = {Path(path).resolve() for path in read if path is not None}
+    inputs = {Path(path).resolve() for path in read if path is not None}
     for path in written:
         if path is None:
             continue
-        if Path(path).resolve() in taken:
+        if Path(path).resolve() in inputs:
             raise UsageError(f"{path} is named twice: the one would replace the other. Write to another file.")
-        taken.add(Path(path).resolve())
+        inputs.add(Path(path).resolve())
 
 
 def encode_lines(records: Any) -> bytes:
@@ -291,14 +292,14 @@ def convert(items: str, out: str, to: str, corpus: str | None, force: bool, skip
 
     if Path(out).exists() and not force:
         raise UsageError(f"{out} exists. Choose another place, or replace it with --force.")
-    listed = read_beir(items) if Path(items).is_dir() else list(read_traces(items, notice=print_notice))
+    testset = read_beir(items) if Path(items).is_dir() else list(read_traces(items, notice=print_notice))
     if to == "ragfault":
-        write_atomically(Path(out), encode_lines(listed))
-        count = len(listed)
+        write_atomically(Path(out), encode_lines(testset))
+        count = len(testset)
     else:
         documents = None if corpus is None else read_corpus(corpus, skip_bad)
-        count = write_testset(listed, out, to, documents)
+        count = write_testset(testset, out, to, documents)
     if kind == "json":
         print_json(WrittenItems(path=out, format=to, items=count))
         return
-    click.echo(f"{count:,} of {len(listed):,} items written to {out} ({to})")
+    click.echo(f"{count:,} of {len(testset):,} items written to {out} ({to})")

@@ -40,7 +40,7 @@ Examples:
 @add_llm_options
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @json_option
-def nuggets(items: str, out: str, answers: tuple[str, ...], replace: bool, kind: str | None, **given: Any) -> int:
+def nuggets(items: str, out: str, answers: tuple[str, ...], replace: bool, kind: str | None, **options: Any) -> int:
     """Add nuggets to the items of SET: facts that a good answer states, vital and okay ones.
 
     They are the statements of the references, and the claims of pooled answers that the chunks of their traces
@@ -55,15 +55,15 @@ def nuggets(items: str, out: str, answers: tuple[str, ...], replace: bool, kind:
     from ragfault.reports.testset_documents import WrittenNuggets
     from ragfault.testsets.nuggets import add_nuggets
 
-    check_target(out, given["force"])
+    check_target(out, options["force"])
     check_distinct([out], [items, *answers])
-    flags = {name: given[name] for name in LLM_FLAGS}
+    flags = {name: options[name] for name in LLM_FLAGS}
     judge = load_judge(
-        given["judge"], **resolve_judge_options(given["judge"], flags, load_settings(None).get("llm", {}))
+        options["judge"], **resolve_judge_options(options["judge"], flags, load_settings(None).get("llm", {}))
     )
     pooled = (trace for path in answers for trace in read_logged(path))
-    listed = read_traces(items, notice=print_notice)
-    result = add_nuggets(listed, judge, pooled, replace_facts=replace)
+    testset = read_traces(items, notice=print_notice)
+    result = add_nuggets(testset, judge, pooled, replace_facts=replace)
     write_atomically(Path(out), encode_lines(result.items))
     if kind == "json":
         print_json(
@@ -116,14 +116,14 @@ def key(items: str, traces: str, out: str, force: bool, kind: str | None) -> int
 
     check_target(out, force)
     check_distinct([out], [items, traces])
-    listed: list[Trace] = read_logged(traces)
-    result = apply_key(read_traces(items, notice=print_notice), listed)
+    logged: list[Trace] = read_logged(traces)
+    result = apply_key(read_traces(items, notice=print_notice), logged)
     keyed = result.traces
     write_atomically(Path(out), encode_lines(keyed))
     if kind == "json":
-        print_json(KeyedTraces(path=out, traces=len(listed), matched=len(keyed), unmatched=result.unmatched))
+        print_json(KeyedTraces(path=out, traces=len(logged), matched=len(keyed), unmatched=result.unmatched))
     else:
-        click.echo(f"{len(keyed):,} of {len(listed):,} traces in {out} have the answer key of an item")
+        click.echo(f"{len(keyed):,} of {len(logged):,} traces in {out} have the answer key of an item")
         for reason, number in sorted(result.unmatched.items()):
             click.echo(f"{number:,} traces left out: {reason}")
     return 0 if keyed else 1

@@ -38,7 +38,7 @@ Examples:
 @skip_bad_option
 @json_option
 def pool(
-    corpus: str, items: str, out: str, labels: str | None, force: bool, skip_bad: bool, kind: str | None, **given: int
+    corpus: str, items: str, out: str, labels: str | None, force: bool, skip_bad: bool, kind: str | None, **options: int
 ) -> None:
     """Pool the passages of CORPUS that several retrievers return for the items of SET, to be labelled by people.
 
@@ -54,9 +54,9 @@ def pool(
     check_target(out, force)
     check_distinct([out], [corpus, items, labels])
     documents = list(read_corpus(corpus, skip_bad))
-    listed = list(read_traces(items, notice=print_notice))
+    testset = list(read_traces(items, notice=print_notice))
     if labels is None:
-        pooled = pool_passages(documents, listed, **given)
+        pooled = pool_passages(documents, testset, **options)
         write_atomically(Path(out), encode_lines(pooled))
         passages = sum(len(item.chunks or ()) for item in pooled)
         names = pooled[0].metadata["pool"]["retrievers"]
@@ -66,7 +66,7 @@ def pool(
         click.echo(f"{passages:,} passages for {len(pooled):,} items in {out}, by {', '.join(names)}")
         click.echo(f"Next: ragfault evaluate {out} -o runs/pool, then ragfault label runs/pool")
         return
-    result, estimate = apply_pool_labels(documents, listed, read_labels(labels), seed=given["seed"])
+    result, estimate = apply_pool_labels(documents, testset, read_labels(labels), seed=options["seed"])
     write_atomically(Path(out), encode_lines(result))
     if kind == "json":
         print_json(estimate)

@@ -33,7 +33,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @skip_bad_option
 @json_option
-def refresh(corpus: str, items: str, out: str | None, broken: str | None, old: str | None, **given: Any) -> int:
+def refresh(corpus: str, items: str, out: str | None, broken: str | None, old: str | None, **options: Any) -> int:
     """Find every gold span of SET again in the present documents of CORPUS: kept, moved, changed meaning or gone.
 
     Spans are found by their quotes, so that renamed files, moved sections and edits elsewhere do not matter. Exit
@@ -45,9 +45,9 @@ def refresh(corpus: str, items: str, out: str | None, broken: str | None, old: s
     from ragfault.testsets import refresh_testset
 
     for path in (out, broken):
-        check_target(path, given["force"])
+        check_target(path, options["force"])
     check_distinct([out, broken], [corpus, old])
-    skip_bad = given["skip_bad"]
+    skip_bad = options["skip_bad"]
     result = refresh_testset(
         read_corpus(corpus, skip_bad),
         read_traces(items, notice=print_notice),
@@ -56,7 +56,7 @@ def refresh(corpus: str, items: str, out: str | None, broken: str | None, old: s
     for path, records in ((out, result.items), (broken, result.broken)):
         if path is not None:
             write_atomically(Path(path), encode_lines(records))
-    if given["kind"] == "json":
+    if options["kind"] == "json":
         print_json(result)
     else:
         _print_changes(result)
@@ -72,9 +72,9 @@ def _print_changes(result: RefreshResult) -> None:
     click.echo(f"{len(result.items):,} of {total:,} items hold; gold spans: {states or 'none'}")
     changed = [change for change in result.changes if change.state != "kept"]
     for change in changed[:MAX_SHOWN]:
-        place = f" → {change.span.document}" if change.span and change.span.document != change.document else ""
+        moved_to = f" → {change.span.document}" if change.span and change.span.document != change.document else ""
         reason = f": {change.reason}" if change.reason else ""
-        click.echo(f"  {change.item}  {change.state}  {change.document}{place}{reason}")
+        click.echo(f"  {change.item}  {change.state}  {change.document}{moved_to}{reason}")
     if len(changed) > MAX_SHOWN:
         rest = Counter(change.state for change in changed[MAX_SHOWN:])
         click.echo(f"  … and {', '.join(f'{number:,} {state}' for state, number in sorted(rest.items()))}; all: --json")

@@ -136,7 +136,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @json_option
 def adjudicate(
-    items: str, reviews: tuple[str, ...], out: str | None, needed: int, adjudicator: str | None, **given: Any
+    items: str, reviews: tuple[str, ...], out: str | None, needed: int, adjudicator: str | None, **options: Any
 ) -> int:
     """Merge the REVIEWS of SET: agreement of the reviewers, what they dispute, and the items that are accepted.
 
@@ -147,7 +147,7 @@ def adjudicate(
     from ragfault.io.atomic_files import write_atomically
     from ragfault.testsets.reviews import merge_reviews, read_reviews
 
-    check_target(out, given["force"])
+    check_target(out, options["force"])
     check_distinct([out], reviews)
     result = merge_reviews(
         read_traces(items, notice=print_notice),
@@ -157,7 +157,7 @@ def adjudicate(
     )
     if out is not None:
         write_atomically(Path(out), encode_lines(result.items))
-    if given["kind"] == "json":
+    if options["kind"] == "json":
         print_json(result)
     else:
         for line in _format_lines(result):

@@ -46,7 +46,7 @@ propensity or reward, or no decision in LOG."""
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @json_option
 @add_trace_options
-def adapt(log: str, kind: str | None, **given: Any) -> None:
+def adapt(log: str, kind: str | None, **options: Any) -> None:
     """Plan which arm each route uses, from the decisions in LOG, without any route falling below its floor.
 
     LOG is traces whose metadata record `arm` (the parameters that were used), `propensity` (with which probability) and
@@ -54,25 +54,25 @@ def adapt(log: str, kind: str | None, **given: Any) -> None:
     """
     from ragfault.tuning.adaptation import load_policy, plan_policy, read_decisions, revert_policy
 
-    if given["revert"] is not None:
-        policy = revert_policy(load_policy(given["revert"]))
-        _write_policy(policy, given)
+    if options["revert"] is not None:
+        policy = revert_policy(load_policy(options["revert"]))
+        _write_policy(policy, options)
         print_json(policy)
         return
-    if not given["arms"]:
+    if not options["arms"]:
         raise UsageError("no arm is named. Give the present one and those to try: --arm NAME --arm NAME.")
-    floors = dict(map(_parse_floor, given["floors"]))
-    traces, reward = _read_log(log, given), None
-    if given["metric"] is not None:
+    floors = dict(map(_parse_floor, options["floors"]))
+    traces, reward = _read_log(log, options), None
+    if options["metric"] is not None:
         traces = scored = list(traces)
-        reward = _make_reward(scored, given)
+        reward = _make_reward(scored, options)
     decisions, skipped = read_decisions(traces, reward)
-    _check_names(decisions, skipped, given["arms"], floors)
-    before = None if given["before"] is None else load_policy(given["before"])
+    _check_names(decisions, skipped, options["arms"], floors)
+    before = None if options["before"] is None else load_policy(options["before"])
     plan = plan_policy(
-        decisions, (*given["arms"], *given["new_arms"]), given["arms"][0], floors, before=before, skipped=skipped
+        decisions, (*options["arms"], *options["new_arms"]), options["arms"][0], floors, before=before, skipped=skipped
     )  # fmt: skip
-    _write_policy(plan.policy, given)
+    _write_policy(plan.policy, options)
     if kind == "json":
         print_json(plan)
     else:
@@ -106,21 +106,21 @@ def _check_names(decisions: Sequence[LoggedDecision], skipped: int, arms: Iterab
             raise UnknownName("route in the log", route, present)
 
 
-def _read_log(log: str, given: dict[str, Any]) -> Iterable[Trace]:
+def _read_log(log: str, options: dict[str, Any]) -> Iterable[Trace]:
     from ragfault.io import read_traces
     from ragfault.io.runs import Run
 
     if (Path(log) / "manifest.json").is_file():
         return Run.open(log).traces()
-    return read_traces(log, notice=print_notice, **pick_trace_options(dict(given)))
+    return read_traces(log, notice=print_notice, **pick_trace_options(dict(options)))
 
 
-def _make_reward(traces: Sequence[Trace], given: dict[str, Any]) -> Callable[[Trace], float | None]:
+def _make_reward(traces: Sequence[Trace], options: dict[str, Any]) -> Callable[[Trace], float | None]:
     """Return the function that gives the reward of a trace by a metric."""
     from ragfault.judges import load_judge
     from ragfault.tuning.generators.recorded import AnswerScorer, parse_generation_metric
 
-    scorer = AnswerScorer(parse_generation_metric(given["metric"]), load_judge(given["judge"]))
+    scorer = AnswerScorer(parse_generation_metric(options["metric"]), load_judge(options["judge"]))
     low, high = scorer.limits
     values = {
         trace.id: (row.value - low) / (high - low) for trace, row in zip(traces, scorer.score(traces), strict=True)
@@ -128,12 +128,12 @@ def _make_reward(traces: Sequence[Trace], given: dict[str, Any]) -> Callable[[Tr
     return lambda trace: values[trace.id]
 
 
-def _write_policy(policy: Any, given: dict[str, Any]) -> None:
+def _write_policy(policy: Any, options: dict[str, Any]) -> None:
     from ragfault.reports.json_documents import encode_document
     from ragfault.reports.output import write_report_file
 
-    if given["out"] is not None:
-        print_notice(str(write_report_file(given["out"], encode_document(policy), force=given["force"])))
+    if options["out"] is not None:
+        print_notice(str(write_report_file(options["out"], encode_document(policy), force=options["force"])))
 
 
 def _format_plan(plan: AdaptationPlan) -> list[str]:

@@ -102,7 +102,7 @@ Exit code 3: no gain is shown."""
 @add_choice_options
 @json_option
 @add_trace_options
-def choose(recorded: tuple[str, ...], out: str | None, kind: str | None, **given: Any) -> int:
+def choose(recorded: tuple[str, ...], out: str | None, kind: str | None, **options: Any) -> int:
     """Choose among the generators whose answers are in RECORDED: files of traces or runs, one for each generator.
 
     The answers are to the same questions from the same sources, joined by id, else by query and chunks; several answers
@@ -112,14 +112,14 @@ def choose(recorded: tuple[str, ...], out: str | None, kind: str | None, **given
     from ragfault.tuning.generators import choose_recorded
     from ragfault.tuning.generators.recorded import read_human_table
 
-    folder = _check_folder(out, given["force"])
-    traces, verdicts = _read_recorded(recorded, given)
-    judge = _load_judge(given["judge"])
-    labels = given["human_labels"]
-    people = None if labels is None else read_human_table(labels, given["metric"], list(traces))
+    folder = _check_folder(out, options["force"])
+    traces, verdicts = _read_recorded(recorded, options)
+    judge = _load_judge(options["judge"])
+    labels = options["human_labels"]
+    people = None if labels is None else read_human_table(labels, options["metric"], list(traces))
     choice = choose_recorded(
-        traces, given["present"], _make_terms(given), judge=judge, verdicts=verdicts, people=people,
-        null_replays=given["null_replays"],
+        traces, options["present"], _make_terms(options), judge=judge, verdicts=verdicts, people=people,
+        null_replays=options["null_replays"],
     )  # fmt: skip
     return _show_choice(choice, None, folder, kind)
 
@@ -143,7 +143,7 @@ Exit code 3: no gain is shown."""
 @add_choice_options
 @json_option
 @add_trace_options
-def search(questions: str, space: str, out: str, kind: str | None, **given: Any) -> int:
+def search(questions: str, space: str, out: str, kind: str | None, **options: Any) -> int:
     """Search the settings of a generator over QUESTIONS, traces with chunks, by calling its endpoints.
 
     SPACE is TOML: [generator] the present settings, [search] the values of each setting to try. The models are raced
@@ -152,14 +152,14 @@ def search(questions: str, space: str, out: str, kind: str | None, **given: Any)
     """
     from ragfault.tuning.generators import search_generators
 
-    folder = _check_folder(out, given["force"])
+    folder = _check_folder(out, options["force"])
     present, values = _read_space(space)
 
     choice, config = search_generators(
-        _read_traces(questions, given), present, values, _make_terms(given), judge=_load_judge(given["judge"]),
-        answer=_make_answer(given["budget"]), control=not given["skip_control"],
+        _read_traces(questions, options), present, values, _make_terms(options), judge=_load_judge(options["judge"]),
+        answer=_make_answer(options["budget"]), control=not options["skip_control"],
     )  # fmt: skip
-    return _show_choice(choice, _join_pipeline(given["pipeline"], config), folder, kind)
+    return _show_choice(choice, _join_pipeline(options["pipeline"], config), folder, kind)
 
 
 @generator.command(
@@ -180,7 +180,7 @@ Exit code 3: no gain is shown."""
 @add_choice_options
 @json_option
 @add_trace_options
-def improve(questions: str, pipeline: str, out: str, kind: str | None, **given: Any) -> int:
+def improve(questions: str, pipeline: str, out: str, kind: str | None, **options: Any) -> int:
     """Rewrite the prompt of the generator of PIPELINE from the claims that fail on QUESTIONS, and prove the gain.
 
     QUESTIONS are traces with chunks. One half of them shows the writer failed answers and chooses among its prompts,
@@ -190,14 +190,15 @@ def improve(questions: str, pipeline: str, out: str, kind: str | None, **given: 
     from ragfault.retrieval.pipeline_config import read_pipeline_config
     from ragfault.tuning.generators.reflection import improve_prompt, make_prompt_writer
 
-    folder = _check_folder(out, given["force"])
+    folder = _check_folder(out, options["force"])
     present = read_pipeline_config(pipeline).generator
     if present is None:
         raise InputError(f"{pipeline} has no table [generator]. Name its model and prompt there.")
-    writer = make_prompt_writer(load_writer(GeneratorConfig(model=given["writer"]), given["budget"]))
+    writer = make_prompt_writer(load_writer(GeneratorConfig(model=options["writer"]), options["budget"]))
     choice, config = improve_prompt(
-        _read_traces(questions, given), present, writer, _make_terms(given), rounds=given["rounds"],
-        judge=_load_judge(given["judge"]), answer=_make_answer(given["budget"]), control=not given["skip_control"],
+        _read_traces(questions, options), present, writer, _make_terms(options), rounds=options["rounds"],
+        judge=_load_judge(options["judge"]), answer=_make_answer(options["budget"]),
+        control=not options["skip_control"],
     )  # fmt: skip
     return _show_choice(choice, _join_pipeline(pipeline, config), folder, kind)
 
@@ -218,14 +219,13 @@ def _join_pipeline(path: str | None, config: GeneratorConfig) -> PipelineConfig:
     return replace(PipelineConfig() if path is None else read_pipeline_config(path), generator=config)
 
 
-def _make_terms(given: dict[str, Any]) -> GeneratorTerms:
+def _make_terms(options: dict[str, Any]) -> GeneratorTerms:
     from ragfault.tuning.generators import GeneratorTerms
     from ragfault.tuning.generators.recorded import parse_answer_bound
 
-    bounds = tuple(map(parse_answer_bound, given["subject_to"]))
-    return GeneratorTerms(
-        given["metric"], given.get("share"), given["holdout"], given.get("repetitions") or 1, bounds, given["seed"]
-    )
+    bounds = tuple(map(parse_answer_bound, options["subject_to"]))
+    share, repetitions = options.get("share"), options.get("repetitions") or 1
+    return GeneratorTerms(options["metric"], share, options["holdout"], repetitions, bounds, options["seed"])
 
 
 def _load_judge(name: str) -> Judge:
@@ -252,7 +252,9 @@ def _read_traces(path: str, given: dict[str, Any], *, repeated_ids: bool = False
     return list(read_traces(path, notice=print_notice, repeated_ids=repeated_ids, **options))
 
 
-def _read_recorded(paths: tuple[str, ...], given: dict[str, Any]) -> tuple[dict[str, list[Trace]], dict[int, Verdicts]]:
+def _read_recorded(
+    paths: tuple[str, ...], options: dict[str, Any]
+) -> tuple[dict[str, list[Trace]], dict[int, Verdicts]]:
     """Return the traces of each generator, and the verdicts that runs have stored, by the identity of the trace."""
     from ragfault.io.runs import Run
     from ragfault.tuning.generators.recorded import group_by_model
@@ -268,8 +270,8 @@ def _read_recorded(paths: tuple[str, ...], given: dict[str, Any]) -> tuple[dict[
             traces[name] = [trace for trace, _ in pairs]
             verdicts |= {id(trace): verdict for trace, verdict in pairs}
         else:
-            traces[name] = _read_traces(path, given, repeated_ids=True)
-    if not given["by_model"]:
+            traces[name] = _read_traces(path, options, repeated_ids=True)
+    if not options["by_model"]:
         return traces, verdicts
     grouped = group_by_model([trace for rows in traces.values() for trace in rows])
     if not grouped:

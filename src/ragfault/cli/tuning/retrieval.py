@@ -64,7 +64,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace the result of an earlier tuning in OUT.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @add_trace_options
-def tune(corpus: str, questions: str, out: str, kind: str | None, force: bool, quiet: bool, **given: Any) -> None:
+def tune(corpus: str, questions: str, out: str, kind: str | None, force: bool, quiet: bool, **options: Any) -> None:
     """Search for the pipeline that retrieves best for QUESTIONS from CORPUS, and test its gain.
 
     QUESTIONS are traces with gold: spans of documents, or ids of documents. One half of them chooses, the other
@@ -73,20 +73,20 @@ def tune(corpus: str, questions: str, out: str, kind: str | None, force: bool, q
     """
     from ragfault.reports.terminal.tuning.pipelines import render_tuning_terminal
 
-    place = Path(out)
-    _check_folder(place, force)
+    folder = Path(out)
+    _check_folder(folder, force)
     with _show_progress(quiet) as progress:
-        result = _search_pipeline(corpus, questions, place, progress, given)
-    _write_outputs(result, place)
+        result = _search_pipeline(corpus, questions, folder, progress, options)
+    _write_outputs(result, folder)
     if kind == "json":
         print_json(result)
         return
     click.echo(render_tuning_terminal(result, color=supports_color()), nl=False)
-    click.echo(f"\nwritten: {', '.join(str(place / name) for name in OUTPUT_FILES)}")
+    click.echo(f"\nwritten: {', '.join(str(folder / name) for name in OUTPUT_FILES)}")
 
 
 def _search_pipeline(
-    corpus: str, questions: str, folder: Path, progress: Callable[[str, int, int], Any], given: dict[str, Any]
+    corpus: str, questions: str, folder: Path, progress: Callable[[str, int, int], Any], options: dict[str, Any]
 ) -> TuningResult:
     """Search what the search finds, by the options as they were given."""
     from msgspec.structs import replace
@@ -95,18 +95,18 @@ def _search_pipeline(
     from ragfault.io.documents import read_documents
     from ragfault.tuning import default_space, tune
 
-    space = default_space(name.strip() for name in given["embedders"].split(",") if name.strip())
-    on_bad: OnBad = print_left_out if given["skip_bad"] else "raise"
+    space = default_space(name.strip() for name in options["embedders"].split(",") if name.strip())
+    on_bad: OnBad = print_left_out if options["skip_bad"] else "raise"
     same = ("metric", "subject_to", "budget", "baseline", "holdout", "seed", "workers")
     return tune(
         read_documents(corpus, notice=print_notice, on_bad=on_bad),
-        read_traces(questions, notice=print_notice, on_bad=on_bad, **pick_trace_options(given)),
-        space=replace(space, chunkers=given["chunkers"]) if given["chunkers"] else space,
-        run=given["run_"],
+        read_traces(questions, notice=print_notice, on_bad=on_bad, **pick_trace_options(options)),
+        space=replace(space, chunkers=options["chunkers"]) if options["chunkers"] else space,
+        run=options["run_"],
         cache=folder / "cache",
         progress=progress,
         notice=print_notice,
-        **{name: given[name] for name in same},
+        **{name: options[name] for name in same},
     )
 
 
@@ -192,19 +192,19 @@ def lint(target: str, index: str | None, sample: int, kind: str | None, **option
 
     opened = _open_target(Path(target), sample)
     pitfalls = look(opened, index)
-    bad = [pitfall for pitfall in pitfalls if pitfall.detected]
+    detected = [pitfall for pitfall in pitfalls if pitfall.detected]
     if kind == "json":
         print_json(pitfalls)
-        return 1 if bad else 0
-    names = f": {', '.join(pitfall.name for pitfall in bad)}" if bad else ""
-    click.echo(f"{len(bad)} of {len(pitfalls)} pitfalls detected{names}\n")
+        return 1 if detected else 0
+    names = f": {', '.join(pitfall.name for pitfall in detected)}" if detected else ""
+    click.echo(f"{len(detected)} of {len(pitfalls)} pitfalls detected{names}\n")
     for pitfall in pitfalls:
         click.echo(f"{'✗' if pitfall.detected else '·'} {pitfall.name}: {clean_text(pitfall.evidence)}")
         if pitfall.detected:
             click.echo(f"    {pitfall.remedy}")
     if not isinstance(opened, Path) and (line := _describe_lengths([trace.query for trace in opened.traces()])):
         click.echo(f"\n{line}")
-    return 1 if bad else 0
+    return 1 if detected else 0
 
 
 def _describe_lengths(queries: list[str]) -> str:
@@ -244,8 +244,8 @@ def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int
     if kind == "json":
         print_json(summary)
         return 1 if summary.bad_count else 0
-    bad = f", {format_count(summary.bad_count, 'line')} that cannot be read" if summary.bad_count else ""
-    click.echo(f"{format_count(summary.count, 'trace')}{bad}: {clean_text(summary.shape)}")
+    unreadable = f", {format_count(summary.bad_count, 'line')} that cannot be read" if summary.bad_count else ""
+    click.echo(f"{format_count(summary.count, 'trace')}{unreadable}: {clean_text(summary.shape)}")
     for name, count in summary.fields.items():
         click.echo(f"  {name:<10} in {count:,} of {summary.count:,} traces")
     first = next(read_traces(target, on_bad="skip", **reading), None) if target != "-" else None
@@ -462,13 +462,13 @@ def _render_scores(relevance: RelevanceComparison, limit: int, worst: bool, widt
     ):
         table.add_column(clean_text(head), overflow="fold")
     first, gaps = relevance.scored[0].values, relevance.gaps
-    order = sorted(range(len(first)), key=lambda at: -(gaps if worst else first)[at])[:limit]
-    for at in order:
-        values = [format_number(scores.values[at], 3) for scores in relevance.scored]
-        chunk = relevance.chunks[at]
+    order = sorted(range(len(first)), key=lambda row: -(gaps if worst else first)[row])[:limit]
+    for row in order:
+        values = [format_number(scores.values[row], 3) for scores in relevance.scored]
+        chunk = relevance.chunks[row]
         shown = clip_text(" ".join(chunk.text.split()), PREVIEW_LENGTH)
         table.add_row(
-            *values, *([format_number(gaps[at], 3)] if several else []), clean_text(chunk.document or ""), shown
+            *values, *([format_number(gaps[row], 3)] if several else []), clean_text(chunk.document or ""), shown
         )
     lines = [
         f"{clean_text(scores.judge)}: {clean_text(scores.fingerprint)}, "

@@ -156,13 +156,13 @@ def draw_distribution(curves: AgreementCurves, names: tuple[str, str], score: st
         if count
     ]
     axis = draw_vertical_axis(area, (), " and below ".join(names) + ", counts")
-    counts = [_draw_count_line(area, place, tick) for tick in ticks for place in sorted({tick, -tick})]
+    counts = [_draw_count_line(area, position, tick) for tick in ticks for position in sorted({tick, -tick})]
     return draw_plot(area, "scores by label", counts, axis, draw_horizontal_axis(area, UNIT_TICKS, score), columns)
 
 
-def _draw_count_line(area: PlotArea, place: float, count: float) -> Markup:
+def _draw_count_line(area: PlotArea, position: float, count: float) -> Markup:
     """Draw a gridline; counts below zero are counts, too, and have no sign."""
-    y = place_up(area, place)
+    y = place_up(area, position)
     line = tag("line", class_="grid", x1=area.left, x2=area.width - area.right, y1=y, y2=y)
     return tag("g", line, tag("text", _format_tick(count), class_="tick end", x=area.left - 6, y=y + 4))
 

@@ -165,12 +165,12 @@ def draw_forest_plot(changes: Sequence[MetricChange], title: str) -> Markup | No
 
     Each row says in words what its drawing shows, so that nothing hangs on seeing it.
     """
-    known = [
+    drawable = [
         change_item for _, part in group_changes(changes) for change_item in part if change_item.difference is not None
     ]
-    if not known:
+    if not drawable:
         return None
-    reach = _compute_scale_limit(known)
+    reach = _compute_scale_limit(drawable)
     items = [
         tag(
             "li",
@@ -181,7 +181,7 @@ def draw_forest_plot(changes: Sequence[MetricChange], title: str) -> Markup | No
                 VERDICT_GLYPHS[change.verdict], clean_label(describe_verdict(change)), CHANGE_TINTS[change.verdict]
             ),
         )
-        for change in known
+        for change in drawable
     ]
     axis = tag(
         "li", tag("span", class_="forest-name"), _draw_forest_axis(reach), class_="forest-axis", aria_hidden="true"
@@ -262,7 +262,7 @@ def _draw_forest_row(change: MetricChange, reach: float) -> Markup:
         tag("rect", class_="margin", x=f"{start}%", y=0, width=f"{round(end - start, 3)}%", height=ROW_HEIGHT),
         tag("line", class_="zero", x1=zero, x2=zero, y1=0, y2=ROW_HEIGHT),
         tag("line", class_=f"reach {kind}", x1=f"{left}%", x2=f"{right}%", y1=middle, y2=middle),
-        [_draw_interval_end(value, place, kind) for value, place in ((difference.low, left), (difference.high, right))],
+        [_draw_interval_end(value, x, kind) for value, x in ((difference.low, left), (difference.high, right))],
         tag("circle", class_=f"mean {kind}", cx=f"{_scale_position(difference.mean, reach)}%", cy=middle, r=4),
         height=ROW_HEIGHT,
         role="img",

@@ -69,7 +69,7 @@ from ragfault.tuning import TuningResult
 
 def render_agreement_html(measurement: JudgeMeasurement) -> str:
     """Render a measurement as one HTML page; texts of files and traces are escaped."""
-    bad, curves = get_positive_name(measurement), measurement.curves
+    positive, curves = get_positive_name(measurement), measurement.curves
     slice_figures = [name for name in SLICE_FIGURES if measurement.overall.figure(name) is not None]
     optional = (
         ("metrics", "Metric by metric", measurement.metrics),
@@ -93,7 +93,7 @@ def render_agreement_html(measurement: JudgeMeasurement) -> str:
         metric_heads=METRIC_HEADINGS,
         metric_rows=[build_metric_cells(metric) for metric in measurement.metrics],
         by=measurement.by or "",
-        slice_heads=[measurement.by or "", "n", *(SLICE_HEADINGS[name].format(bad=bad) for name in slice_figures)],
+        slice_heads=[measurement.by or "", "n", *(SLICE_HEADINGS[name].format(bad=positive) for name in slice_figures)],
         slice_rows=[
             [row.value or "", f"{row.n:,}", *(format_interval(row.figure(name), 3) for name in slice_figures)]
             for row in measurement.slices
@@ -104,7 +104,7 @@ def render_agreement_html(measurement: JudgeMeasurement) -> str:
             for order in measurement.generator_rankings
         ],
         charts=[] if curves is None else _build_charts(measurement, curves),
-        calibration_heads=("mean score", f"share {bad}", "n"),
+        calibration_heads=("mean score", f"share {positive}", "n"),
         calibration_rows=[
             [format_number(point.mean, 3), format_number(point.share, 3), f"{point.n:,}"]
             for point in (curves.calibration if curves else ())

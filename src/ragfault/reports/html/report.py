@@ -176,9 +176,9 @@ def _select_segment_metrics(findings: Findings) -> list[str]:
     """Select the metrics that are shown by segment: those with a target, and the triad; none for one segment."""
     if len(findings.segments) < 2:
         return []
-    known = [item for item in findings.scorecard.aggregates if item.interval]
-    names = [item.metric for item in known if item.target]
-    more = [item.metric for item in known if item.metric in ("answer_relevance", "triad")]
+    measured = [item for item in findings.scorecard.aggregates if item.interval]
+    names = [item.metric for item in measured if item.target]
+    more = [item.metric for item in measured if item.metric in ("answer_relevance", "triad")]
     return list(dict.fromkeys([*names, *sorted(more)]))
 
 

@@ -176,10 +176,10 @@ def describe_measurement(measurement: JudgeMeasurement) -> list[str]:
 
 def _describe_f1_threshold(measurement: JudgeMeasurement) -> str:
     """Describe where F1, precision and recall are taken."""
-    at = "undefined" if measurement.cut is None else f"{measurement.cut:.2f}"
+    cut = "undefined" if measurement.cut is None else f"{measurement.cut:.2f}"
     if measurement.threshold == "cv":
-        return f"F1 at the best threshold of the other folds ({at} on average)"
-    return f"F1 at its own decision ({at})" if measurement.threshold == "own" else f"F1 at {at}"
+        return f"F1 at the best threshold of the other folds ({cut} on average)"
+    return f"F1 at its own decision ({cut})" if measurement.threshold == "own" else f"F1 at {cut}"
 
 
 def list_closing_notes(measurement: JudgeMeasurement) -> list[str]:

@@ -58,8 +58,8 @@ def summarize_clusters(clusters: ClusterReport) -> str:
     """Summarize how many traces fail, and in how many ways."""
     if not clusters.failures:
         return f"None of {format_count(clusters.traces, 'trace')} fails."
-    shown = [cluster for cluster in clusters.clusters if cluster.state == "open"]
-    many = f"{len(shown):,} cluster{'' if len(shown) == 1 else 's'}"
+    open_clusters = [cluster for cluster in clusters.clusters if cluster.state == "open"]
+    many = f"{len(open_clusters):,} cluster{'' if len(open_clusters) == 1 else 's'}"
     alone = f", {clusters.ungrouped.size:,} of them single failures" if clusters.ungrouped else ""
     return f"{clusters.failures:,} of {format_count(clusters.traces, 'trace')} fail{alone}: {many}."
 
@@ -81,9 +81,9 @@ def describe_cluster_state(cluster: Cluster) -> str:
     if cluster.id == "single":
         return ""
     since = f"since {clip_text(cluster.since, 60)}" if cluster.since else ""
-    what = "came back" if cluster.reopened else "new" if cluster.new else since
+    state = "came back" if cluster.reopened else "new" if cluster.new else since
     return ", ".join(
-        part for part in (what, f"assigned to {clip_text(cluster.assigned, 40)}" if cluster.assigned else "") if part
+        part for part in (state, f"assigned to {clip_text(cluster.assigned, 40)}" if cluster.assigned else "") if part
     )
 
 
@@ -94,9 +94,9 @@ def format_trend(cluster: Cluster) -> str:
     means = [point.share.mean for point in cluster.shares]
     top = max(means) or 1.0
     sparkline = "".join(SPARK_LEVELS[round(mean / top * (len(SPARK_LEVELS) - 1))] for mean in means)
-    ends = f"{format_percent(means[0])} → {format_percent(means[-1])}"
-    labels = " → ".join(clip_text(cluster.shares[at].label, 40) for at in (0, -1))
-    return f"{sparkline} {ends} ({labels}), {cluster.trend}"
+    change = f"{format_percent(means[0])} → {format_percent(means[-1])}"
+    labels = " → ".join(clip_text(cluster.shares[i].label, 40) for i in (0, -1))
+    return f"{sparkline} {change} ({labels}), {cluster.trend}"
 
 
 def list_problem_kinds(cluster: Cluster) -> str:

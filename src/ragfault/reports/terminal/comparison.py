@@ -75,8 +75,8 @@ def build_change_table(changes: Sequence[MetricChange], width: int) -> Table:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    shown = [head for head, least in CHANGE_COLUMNS if width >= least]
-    for head in shown:
+    heads = [head for head, least in CHANGE_COLUMNS if width >= least]
+    for head in heads:
         side: Any = "right" if head in ("needed", "p", "n") else "left"
         table.add_column(head, justify=side, overflow="fold", no_wrap=head not in ("metric", "one side only"))
     for change in changes:
@@ -91,7 +91,7 @@ def build_change_table(changes: Sequence[MetricChange], width: int) -> Table:
             build_line(f"{change.n:,}"),
             build_line((describe_unpaired(change), "dim")),
         )
-        table.add_row(*cells[: len(shown)])
+        table.add_row(*cells[: len(heads)])
     return table
 
 

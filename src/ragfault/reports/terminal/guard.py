@@ -110,7 +110,7 @@ def _describe_tuning(tuning: CostTuning) -> list[RenderableType]:
         )
         for item in tuning.thresholds
     ]
-    known = "labels" if tuning.by_labels else "the judge's own risk, which says little of the threshold for that risk"
+    source = "labels" if tuning.by_labels else "the judge's own risk, which says little of the threshold for that risk"
     release, block = format_number(tuning.false_release), format_number(tuning.false_block)
     costs = f"{release} a bad answer released, {block} a good one held back"
     verdict = (
@@ -121,7 +121,7 @@ def _describe_tuning(tuning: CostTuning) -> list[RenderableType]:
         else "no difference from the policy can be told"
     )
     lines = (
-        f"chosen on {tuning.chosen_on:,} answers, cost stated on {tuning.cost.n:,} others, bad ones by {known}",
+        f"chosen on {tuning.chosen_on:,} answers, cost stated on {tuning.cost.n:,} others, bad ones by {source}",
         f"cost of an answer {_format_interval(tuning.cost)}: {verdict} with {_format_interval(tuning.policy_cost)}",
         f"released {format_share(tuning.released)}. A threshold by cost promises nothing",
     )

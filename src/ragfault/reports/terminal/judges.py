@@ -230,12 +230,12 @@ def summarize_judges(comparison: JudgeComparison) -> str:
 def describe_judges(comparison: JudgeComparison) -> list[str]:
     """Describe who the judges are, what they cost, and what they lost."""
     lines = []
-    for place, judge, speed, lost in zip(
+    for position, judge, speed, lost in zip(
         ("first", "second"), comparison.judges, comparison.speeds, comparison.failed, strict=True
     ):
         cost = f"; {format_speed(speed)}" if speed is not None else ""
         failed = f"; failed in part on {format_count(lost, 'trace')}" if lost else ""
-        lines.append(f"{place}: {clean_text(judge)}{cost}{failed}")
+        lines.append(f"{position}: {clean_text(judge)}{cost}{failed}")
     return lines
 
 
@@ -274,8 +274,8 @@ def format_verdict_pair(split: JudgeDisagreement) -> str:
 
 def format_reasons(split: JudgeDisagreement) -> list[str]:
     """Format the reasons that the judges give."""
-    places = zip(("first", "second"), split.reasons, strict=True)
-    return [f"{place}: {clip_text(reason, 300)}" for place, reason in places if reason]
+    pairs = zip(("first", "second"), split.reasons, strict=True)
+    return [f"{position}: {clip_text(reason, 300)}" for position, reason in pairs if reason]
 
 
 def render_rubrics_terminal(measurement: RubricMeasurement, *, width: int | None = None, color: bool = False) -> str:

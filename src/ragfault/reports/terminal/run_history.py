@@ -32,9 +32,9 @@ def summarize_history(history: RunHistory) -> str:
     if history.breaks:
         sentence = "; ".join(describe_break(part, history) for part in history.breaks)
         sentence = f"{sentence[0].upper()}{sentence[1:]}"
-        rest = f" The last run is worse than the first: {clean_text(overall.sentence)}"
+        overall_note = f" The last run is worse than the first: {clean_text(overall.sentence)}"
         lasting = any(part.recovered_at is None for part in history.breaks)
-        return f"{sentence}; {over}.{rest if overall.verdict == 'fault' and not lasting else ''}"
+        return f"{sentence}; {over}.{overall_note if overall.verdict == 'fault' and not lasting else ''}"
     if overall.verdict == "fault":
         return (
             f"No single run is shown to have broken, but {clip_text(overall.candidate, 60)} is worse than "
@@ -72,15 +72,15 @@ def explain_unplaced(history: RunHistory) -> list[str]:
 
 def describe_break(part: RunBreak, history: RunHistory) -> str:
     """Describe one break: the run, the layer, the metrics, and the run at which they were back."""
-    listed = f"{', '.join(map(clean_text, part.metrics[:4]))}{', …' if len(part.metrics) > 4 else ''}"
+    names = f"{', '.join(map(clean_text, part.metrics[:4]))}{', …' if len(part.metrics) > 4 else ''}"
     if part.gradual:
-        ends = f"{clip_text(history.runs[0], 60)} to {clip_text(history.runs[-1], 60)}"
-        return f"worse little by little from {ends}, no single run explains it: {listed}"
+        span = f"{clip_text(history.runs[0], 60)} to {clip_text(history.runs[-1], 60)}"
+        return f"worse little by little from {span}, no single run explains it: {names}"
     layer = f" ({part.layer}: {clean_text(part.title or '')})" if part.layer else ""
     back = ", not shown to have recovered" if part.recovered_at is None else ""
     if part.recovered_at is not None:
         back = f", recovered at {clip_text(part.recovered_at, 60)}"
-    return f"worse at {clip_text(part.run, 60)}{layer}{back}: {listed}"
+    return f"worse at {clip_text(part.run, 60)}{layer}{back}: {names}"
 
 
 def format_means(entry: MetricHistory) -> str:
@@ -150,8 +150,8 @@ def render_history_terminal(history: RunHistory, *, width: int | None = None, co
             parts += [build_line((f"\n{title}", "bold cyan")), table]
     parts += [indent_line(0, ("\n" + text, "dim")) for text in explain_unplaced(history)]
     if history.broken_at is not None:
-        at = history.runs.index(history.broken_at)
-        names = f"{clip_text(history.runs[at - 1], 60)} and {clip_text(history.broken_at, 60)}"
+        index = history.runs.index(history.broken_at)
+        names = f"{clip_text(history.runs[index - 1], 60)} and {clip_text(history.broken_at, 60)}"
         parts.append(indent_line(0, f"\nThe whole tree, with example traces: bisect {names}."))
     return render_rich(parts, width=width, color=color)
 

@@ -100,8 +100,8 @@ def render_summary_terminal(
     first = [*_build_verdict(findings, clip), *_build_gaps(findings, clip)]
     last = [] if place is None else _build_next_commands(place, width)
     text = ""
-    for shown in range(PROBLEMS_SHOWN, 0, -1):
-        parts = [*first, *_build_problems(findings, shown, clip), *last]
+    for count in range(PROBLEMS_SHOWN, 0, -1):
+        parts = [*first, *_build_problems(findings, count, clip), *last]
         text = render_rich(parts, width=width, color=color)
         if text.count("\n") <= MAX_SUMMARY_LINES:
             break
@@ -235,12 +235,12 @@ def _list_some(names: Sequence[str]) -> str:
     return join_names(names[:MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _build_problems(findings: Findings, shown: int, clip: int) -> list[RenderableType]:
+def _build_problems(findings: Findings, count: int, clip: int) -> list[RenderableType]:
     """Build the largest problems: how many traces, an example, and the cheapest fix."""
     if not findings.remedies:
         return [build_line("\n" + describe_no_problem(findings))]
     parts: list[RenderableType] = [build_line(("\nLargest problems", "bold cyan"))]
-    for remedy in findings.remedies[:shown]:
+    for remedy in findings.remedies[:count]:
         parts += [
             indent_line(2, (describe_problem(remedy), "bold")),
             indent_line(4, ("example: ", "dim"), clip_text(describe_example(remedy), clip - 30)),

@@ -49,13 +49,13 @@ def condense_figures(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tup
     >>> condense_figures(HEADINGS, [("a", "40", "0.7", "0", "–", "–", "30", "90", "–", "yes")])
     (['generator', 'questions', 'value', 'p50/p95 ms'], [['a *', '40', '0.7', '30/90']])
     """
-    at = heads.index("p50 ms")
-    named = [[f"{row[0]} *" if row[-1] == "yes" else row[0], *row[1:]] for row in rows]
+    p50 = heads.index("p50 ms")
+    marked_rows = [[f"{row[0]} *" if row[-1] == "yes" else row[0], *row[1:]] for row in rows]
     joined = [
-        [*row[:at], "–" if row[at] == row[at + 1] == "–" else f"{row[at]}/{row[at + 1]}", *row[at + 2 :]]
-        for row in named
+        [*row[:p50], "–" if row[p50] == row[p50 + 1] == "–" else f"{row[p50]}/{row[p50 + 1]}", *row[p50 + 2 :]]
+        for row in marked_rows
     ]
-    titles = [*heads[:at], "p50/p95 ms", *heads[at + 2 :]]
+    titles = [*heads[:p50], "p50/p95 ms", *heads[p50 + 2 :]]
     used = [
         i
         for i, title in enumerate(titles)
