@@ -80,7 +80,8 @@ def post_json(
             reason, wait = str(getattr(error, "reason", error)) or type(error).__name__, None
         if turn < attempts:
             time.sleep(_compute_pause(turn, wait))
-    raise ServiceFailed(_redact_key(f"{_redact_url(url)} gave no answer: {reason}", key))
+    message = f"{_redact_url(url)} gave no answer: {reason}"
+    raise ServiceFailed(message.replace(key, "***") if key else message)
 
 
 def _decode_response(url: str, data: bytes) -> Any:
@@ -101,7 +102,3 @@ def _redact_url(url: str) -> str:
     """Return the address without possible secrets."""
     parts = urllib.parse.urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
-
-
-def _redact_key(text: str, key: str) -> str:
-    return text.replace(key, "***") if key else text

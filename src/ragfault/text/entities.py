@@ -245,10 +245,6 @@ def _format_section(match: re.Match[str]) -> str | None:
     return f"{word} {label.lower()}"
 
 
-def _format_version(match: re.Match[str]) -> str:
-    return f"v{(match[1] or match[2]).lower()}"
-
-
 def _format_code(match: re.Match[str]) -> str | None:
     code = match.group()
     return None if ORDINARY_CODE.fullmatch(code) or DIGITS_WITH_UNIT.fullmatch(code) else code.lower()
@@ -260,7 +256,7 @@ _IDENTIFIER_PATTERNS: tuple[tuple[re.Pattern[str], re.Pattern[str], Callable[[re
     (re.compile("://|@"), URL_OR_EMAIL, lambda match: match.group().rstrip(".,;").lower()),
     (re.compile(r"\d{3}"), PHONE_NUMBER, lambda match: "tel " + "".join(filter(str.isdigit, match.group()))),
     (re.compile(SECTION_PATTERN), SECTION_REFERENCE, _format_section),
-    (re.compile(r"\d"), VERSION_NUMBER, _format_version),
+    (re.compile(r"\d"), VERSION_NUMBER, lambda match: f"v{(match[1] or match[2]).lower()}"),
     (re.compile(r"\d"), IDENTIFIER_CODE, _format_code),
 )
 """A quick test on the lower-case text, the pattern of the identifier, and the function that formats a match."""

@@ -263,11 +263,8 @@ def ask_about(tokens: Sequence[str], answer: FactoidAnswer, size: int) -> tuple[
     elif before and not is_content(before[-1]):
         return (*tokens[:start], *before, *question_words, *tokens[stop:end])
     remaining = (*tokens[subject_start:start], *before, *tokens[stop:end])
-    return (*question_words, _get_verb(tokens[auxiliary]), *tokens[:auxiliary], *remaining)
-
-
-def _get_verb(auxiliary: str) -> str:
-    return "can" if auxiliary == "cannot" else auxiliary
+    verb = "can" if tokens[auxiliary] == "cannot" else tokens[auxiliary]
+    return (*question_words, verb, *tokens[:auxiliary], *remaining)
 
 
 def _cut_parts(tokens: Sequence[str], first_index: int) -> list[tuple[int, int]]:
