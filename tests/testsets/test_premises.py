@@ -24,6 +24,14 @@ def test_a_number_that_the_chunks_state_otherwise_is_a_false_premise():
     assert right.outcome != "false premise"
 
 
+def test_a_rule_with_a_bound_contradicts_no_number():
+    """What holds up to, above or after a number holds for many: a question with another number has no false premise."""
+    question, bound = "What does a mooring cost in Ostrey for a boat of 10 metres?", "A mooring in Ostrey costs {}."
+    texts = [bound.format("£385 for a boat up to 9 metres"), bound.format("£385 for a boat of 9 metres")]
+    checks = [check_premise(ask(question, text)) for text in texts]
+    assert [check is not None and check.outcome == "false premise" for check in checks] == [False, True]
+
+
 def test_a_number_on_another_subject_is_no_false_premise():
     """A sentence must have half of the other words of the question."""
     check = check_premise(ask("How many museums opened in Bellmouth in 1911?"))

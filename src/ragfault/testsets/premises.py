@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -17,6 +18,10 @@ PremiseOutcome = Literal["answered", "not answered", "false premise", "cannot te
 MIN_SHARE = 0.5
 """Share of the other words of a question, by rarity, that a sentence has which states another number."""
 MIN_WORDS = 3
+BOUNDS = re.compile(
+    r"\b(up to|(?:more|less|fewer|later|longer|higher|lower) than|at (?:least|most)|above|below|after)\b", re.I
+)
+"""Words of a rule that holds for many numbers: that a question has another one than the rule contradicts nothing."""
 
 
 class PremiseCheck(Struct, frozen=True, kw_only=True):
@@ -48,9 +53,9 @@ def check_premise(trace: Trace) -> PremiseCheck | None:
     """Check whether the chunks of a trace answer its question; None without a chunk with text.
 
     A premise is false where the question has a number that no chunk has, and a sentence has at least half of its
-    other words, by rarity, and another number. Else the probability decides: it is answered, or not answered, beyond
-    bounds on whose wrong side 2 % of the labelled pairs are, and in between it cannot be told. A question that only
-    several chunks together answer may count as not answered.
+    other words, by rarity, and another number, and states no bound ("up to 9 metres"). Else the probability decides: it
+    is answered, or not answered, beyond bounds on whose wrong side 2 % of the labelled pairs are, and in between it
+    cannot be told. A question that only several chunks together answer may count as not answered.
 
     >>> from ragfault.records import Chunk
     >>> chunk = Chunk(id="a", text="The quay of Ostrey was built in 1907 by Ann Lee. Soup is served at noon.")
@@ -127,7 +132,8 @@ def _find_rival(
         key=lambda item: item[0],
     )
     has_number = any(token[0].isdigit() and token not in query_stems for token in best[2])
-    return best[1] if total and best[0] >= MIN_SHARE * total and has_number else None
+    rivals = total and best[0] >= MIN_SHARE * total and has_number and not BOUNDS.search(best[1])
+    return best[1] if rivals else None
 
 
 def _join(words: Sequence[QueryWord], *, numbers: bool = False) -> str:
