@@ -128,10 +128,11 @@ def test_a_run_says_from_which_length_its_queries_are_over_long(tmp_path: Path, 
         "Where is the quay?",
         "Why " * 30 + "?",
     ]
-    for name, count in (("several", 5), ("single", 1)):
+    for name, count in (("several", 5), ("short", 4), ("single", 1)):
         traces = [Trace(id=str(at), query=text) for at, text in enumerate(texts[:count])]
         evaluate(traces, tmp_path / name, metrics=["error"])
         run_command(["lint", str(tmp_path / name)])
-    several, single = capsys.readouterr().out.split("of 6 pitfalls detected")[1:]
-    assert "are over-long here (1 of 5): the stage shorten(" in several
+    several, short, single = capsys.readouterr().out.split("of 6 pitfalls detected")[1:]
+    assert "are over-long here: 1 of 5: the stage shorten(" in several
+    assert "are over-long here: 0 of 4." in short
     assert "over-long" not in single

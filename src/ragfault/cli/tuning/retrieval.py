@@ -216,10 +216,8 @@ def _describe_lengths(queries: list[str]) -> str:
         return ""
     limit = estimate_length_limit(queries)
     longer = sum(len(split_words(query)) > limit for query in queries)
-    return (
-        f"Queries of more than {format_count(limit, 'word')} are over-long here ({longer:,} of {len(queries):,}): "
-        f"the stage shorten({limit}) simplifies them."
-    )
+    share = f"{longer:,} of {len(queries):,}" + (f": the stage shorten({limit}) simplifies them" if longer else "")
+    return f"Queries of more than {format_count(limit, 'word')} are over-long here: {share}."
 
 
 def _open_target(path: Path, sample: int) -> Run | Path:
