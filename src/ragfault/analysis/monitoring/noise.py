@@ -10,8 +10,8 @@ the limits.
 Of sparse traffic hardly any trace of a few hundred fails, which leaves the limit of their share wide. There a window is
 compared with the two days before it: given how many failed in both, their number in the window is binomial where
 nothing changed (Przyborowski & Wilenski 1940). Failures come in bursts, too: those within five minutes count once in
-the window and each in the history, and the window must have four times as many as the worst stretch of the history with
-as many traces.
+the window and each in the history, and the window must have eight, and four times as many as the worst stretch of the
+history with as many traces.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ HISTORY_MINUTES = 2 * DAY_MINUTES
 """Minutes before the end of a window from which on there is history: what the server reads each round."""
 BURST_MINUTES = 5
 """Minutes within which failures of a window count once."""
+MIN_FAILURES = 8
+"""Fewer in a window are no rise: two nights in a row may by chance hide that two or three traces fail each night."""
 WORST_FACTOR = 4
 """Times as many failures as in the worst stretch of the history."""
 MIN_HISTORY = 30
@@ -348,7 +350,7 @@ def find_rise(
             if window[0] < first or before < max(MIN_HISTORY, size):
                 continue
             count, past = int(np.diff(np.searchsorted(bursts, window))[0]), int(total[b] - total[a])
-            if count / size <= max(ceiling, MIN_RISE + past / before):
+            if count < MIN_FAILURES or count / size <= max(ceiling, MIN_RISE + past / before):
                 continue
             if incomplete_beta(count, past + 1, size / (size + before), before / (size + before)) > tail * length:
                 continue
