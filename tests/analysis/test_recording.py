@@ -384,6 +384,16 @@ def test_symbols_of_currencies_are_lost_with_the_punctuation(run):
     assert "other words" not in result.sentence
 
 
+def test_other_figures_of_structured_answers_are_no_markup(run):
+    """Where both releases answer in JSON, a price that changed is another answer, whatever the text beside it says."""
+
+    def priced(price: int) -> Callable[[Trace], Trace]:
+        return lambda t: replace(t, answer=json.dumps([{"note": t.answer, "price": price + int(t.id)}]))
+
+    same, other = (bisect(run("old", change(priced(9))), run("new", change(priced(price)))) for price in (9, 12))
+    assert "markup" not in same.sentence + other.sentence
+
+
 def cited_by_quotes(trace: Trace) -> Trace:
     return replace(trace, citations=(Citation(chunk=trace.chunks[0].id, quote=trace.answer),))
 

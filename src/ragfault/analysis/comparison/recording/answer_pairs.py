@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import operator
 import re
 from collections.abc import Collection, Sequence
 from functools import lru_cache
@@ -51,6 +52,7 @@ SEPARATOR = re.compile(r"(?<=\d)[.,](?=\d)")
 SOURCE_MARK = re.compile(r"^\s*(?:[-*•]\s+)?(?:[^\W\d_]+:\s+)?(?:[\[(]?\d{1,3}[\]).:]\s*)?")
 SOURCE_HEADING = re.compile(r"^\W*[^\W\d_]+(?: [^\W\d_]+)?\W*:?\W*$")
 ESCAPE_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}")
+FIGURE_PATTERN = re.compile(r"\d+")
 PUNCTUATION_PATTERN = re.compile(r"[.,;:!?]")
 
 
@@ -64,15 +66,18 @@ class AnswerPair(NamedTuple):
     words: tuple[str, str]
     """Of the answers without markup and the list of their sources."""
     wrapped: tuple[bool, bool]
-    """Whether the answers hold tags, are JSON objects or URL-encoded, or end with a list of sources."""
+    """Whether the answers hold tags, are JSON or URL-encoded, or end with a list of sources."""
 
     @property
     def is_same(self) -> bool:
         """Return whether the answers say the same words; punctuation counts unless one side has none at all.
 
-        With the punctuation that side may have lost the symbols of currencies.
+        With the punctuation that side may have lost the symbols of currencies. Two answers in JSON state all figures
+        alike, too: their values are answers, and not the wrapping of a text.
         """
         old, new = self.words
+        if all(map(is_json, self.answers)) and operator.ne(*map(FIGURE_PATTERN.findall, self.answers)):
+            return False
         if old == new or self.unpunctuated[0] == self.unpunctuated[1]:
             return old == new
         if bool(CURRENCY_NAME.search(old)) != bool(CURRENCY_NAME.search(new)):
@@ -151,13 +156,18 @@ def is_url_encoded(answer: str) -> bool:
     return bool(text) and not re.search(r"\s", text) and (bool(ESCAPE_PATTERN.search(text)) or text.count("+") > 1)
 
 
+def is_json(answer: str) -> bool:
+    """Return whether an answer begins as a JSON object or a list of values that are no numbers, fenced or not."""
+    return JSON_START.match(FENCE_PATTERN.sub(r"\1", answer)) is not None
+
+
 def is_wrapped(answer: str) -> bool:
     """Return whether an answer has tags or reasoning, is a table of one column, JSON (fenced or not), or encoded."""
     return (
         ("<" in answer and TAG_PATTERN.search(answer) is not None)
         or (_may_reason(answer) and REASONING_PATTERN.search(answer) is not None)
         or TABLE_PATTERN.search(answer) is not None
-        or JSON_START.match(FENCE_PATTERN.sub(r"\1", answer)) is not None
+        or is_json(answer)
         or is_url_encoded(answer)
     )
 
@@ -221,11 +231,10 @@ def _unwrap_json(text: str) -> str:
     >>> _unwrap_json('[1] It costs £10.')
     '[1] It costs £10.'
     """
-    plain = FENCE_PATTERN.sub(r"\1", text)
-    if not JSON_START.match(plain):
+    if not is_json(text):
         return text
     try:
-        values = [json.loads(plain)]
+        values = [json.loads(FENCE_PATTERN.sub(r"\1", text))]
     except (ValueError, RecursionError):  # no JSON, or nested deeper than any answer is
         return text
     longest = None
