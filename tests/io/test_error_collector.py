@@ -193,10 +193,16 @@ def test_many_bad_lines(tmp_path):
     assert "(500 lines like this" in str(caught.value)
 
 
-def test_metadata_nan(tmp_path):
-    """NaN in metadata, which many tools write, is read as nothing; it never goes further."""
-    path = mixed(tmp_path / "t.jsonl", OPEN + b'"metadata": {"a": NaN, "b": [Infinity, 1]}}')
-    assert next(t for t in read_traces(path) if t.id == "bad").metadata == {"a": None, "b": [None, 1]}
+def test_numbers_that_are_no_json(tmp_path):
+    """NaN, which many tools write for what is missing, is read as null and said to be; infinity is kept as text."""
+    line = OPEN + b'"answer": NaN, "metadata": {"a": NaN, "b": [Infinity, -Infinity, 1]}}'
+    notices = []
+    traces = read_traces(mixed(tmp_path / "t.jsonl", line), notice=notices.append)
+    trace = next(trace for trace in traces if trace.id == "bad")
+    assert (trace.answer, trace.metadata) == (None, {"a": None, "b": ["Infinity", "-Infinity", 1]})
+    assert notices[-1] == "NaN, which is no JSON, is read as null"
+    list(read_traces(mixed(tmp_path / "t.jsonl", OPEN + b'"answer": "NaN"}'), notice=notices.append))
+    assert notices[-1] != "NaN, which is no JSON, is read as null"
 
 
 def test_long_lines(tmp_path):

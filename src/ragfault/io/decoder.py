@@ -182,7 +182,8 @@ class TraceDecoder:
             raise payload
         if isinstance(payload, Trace):
             return normalize_trace(payload, check=True, empty_query=self.options.labeled)
-        record = parse_record(payload) if isinstance(payload, bytes) else payload
+        constants: list[str] = []
+        record = parse_record(payload, constants.append) if isinstance(payload, bytes) else payload
         if self.columns is None:
             self._detect_shape([record])
             return self.decode_record(payload)
@@ -193,9 +194,12 @@ class TraceDecoder:
         if self.options.missing_columns:
             self.options.observe_columns(record)
         keep_rest, labeled = self.options.keep_rest, self.options.labeled
-        return normalize_record(
+        trace = normalize_record(
             record, self.columns or {}, keep_rest, self.is_table, labeled, self.split_marks or "headings"
         )
+        if "NaN" in constants:
+            self.options.notify("NaN, which is no JSON, is read as null")
+        return trace
 
     def decode_native_record(self, line: bytes) -> Trace:
         """Decode a record whose shape is expected to be ragfault's own: then it is taken as it is, without inference.
@@ -311,17 +315,17 @@ class TraceDecoder:
             raise InputError(f"{self.name}: {collector.bad_lines[-1].problem if collector.bad_lines else 'no traces'}")
 
 
-def parse_record(line: bytes) -> dict[str, Any]:
+def parse_record(line: bytes, note_constant: Callable[[str], object] = str) -> dict[str, Any]:
     """Parse a line as a JSON object. Raises `InvalidRecord` with the reason.
 
-    NaN and Infinity, which are no JSON but are written by many, come through for the checks to name.
+    NaN and Infinity, which are no JSON but are written by many, are noted, and come through for the checks to name.
     """
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidRecord(f"invalid UTF-8 at byte {error.start + 1}") from None
     try:
-        record = json.loads(text)
+        record = json.loads(text, parse_constant=lambda name: (note_constant(name), float(name))[1])
     except json.JSONDecodeError as error:
         raise InvalidRecord(f"malformed JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
     except RecursionError:

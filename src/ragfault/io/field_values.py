@@ -408,7 +408,7 @@ def _parse_number(text: str) -> int | float | None:
 
 
 def make_json_safe(value: Any, depth: int = 0) -> Any:
-    """Convert to objects that JSON can hold: no NaN, text keys, bounded nesting."""
+    """Convert to objects that JSON can hold: null for NaN, text for infinity, text keys, bounded nesting."""
     if depth > MAX_METADATA_DEPTH:
         raise InvalidRecord(f"nested more than {MAX_METADATA_DEPTH} levels deep - at `$.metadata`")
     if isinstance(value, dict):
@@ -416,7 +416,7 @@ def make_json_safe(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple)):
         return [make_json_safe(item, depth + 1) for item in value]
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value)
     if value is None or isinstance(value, (str, int)):
         return value
     try:

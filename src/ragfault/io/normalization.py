@@ -164,7 +164,8 @@ def _extract_values(record: RawRecord, columns: ColumnMap) -> tuple[dict[str, An
             if value is ABSENT:
                 continue
             taken.append(path)
-            if value is not None and not (name == "reference" and value == [] and path != name):
+            is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+            if not is_missing and not (name == "reference" and value == [] and path != name):
                 values[name] = value
                 if name == "answerable" and is_negated_name(path) and (flag := normalize_flag(value)) in (True, False):
                     values[name] = not flag
