@@ -11,7 +11,16 @@ import click
 import pytest
 
 from ragfault.cli import cli
-from ragfault.errors import FLAGS_SHOWN, SWITCHES, UsageError, name_parameters
+from ragfault.errors import (
+    FLAGS_SHOWN,
+    SWITCHES,
+    BadDocuments,
+    BadLine,
+    BadTraces,
+    BadTrecLines,
+    UsageError,
+    name_parameters,
+)
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "ragfault"
 FLAG = re.compile(r"(?<![\w-])(?:--[a-z][a-z-]*[a-z]|-[om])(?![\w-])")
@@ -103,8 +112,24 @@ def test_a_flag_that_messages_name_as_a_switch_takes_no_value():
 def test_a_message_names_what_its_reader_can_type(message: str, in_python: str):
     """In Python it names parameters, on the command line flags; commands for a shell stay whole."""
     assert str(UsageError(message)) == in_python
-    shown = FLAGS_SHOWN.set(True)
+    shown = FLAGS_SHOWN.set([])
     try:
         assert str(UsageError(message)) == message
     finally:
         FLAGS_SHOWN.reset(shown)
+
+
+def test_errors_of_reading_name_the_way_out_that_their_reader_has():
+    """Lines are left out by the command's own flag, by `convert` where it has none, and in Python by a parameter."""
+    traces, documents, lines = (kind([BadLine("f", 1, "p")], 3) for kind in (BadTraces, BadDocuments, BadTrecLines))
+    expected = {
+        traces: (' with skip_bad=True or on_bad="skip".', " with --skip-bad.", ": ragfault convert IN OUT --skip-bad."),
+        documents: (' with skip_bad=True or on_bad="skip".', " with --skip-bad.", "\nFix them."),
+        lines: ("\nFix them.", "\nFix them.", "\nFix them."),
+    }
+    for flags, ends in zip((None, ["--skip-bad"], ["--json"]), zip(*expected.values(), strict=True), strict=True):
+        shown = FLAGS_SHOWN.set(flags)
+        try:
+            assert all(str(error).endswith(end) for error, end in zip(expected, ends, strict=True))
+        finally:
+            FLAGS_SHOWN.reset(shown)

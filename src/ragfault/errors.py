@@ -6,7 +6,8 @@
     │   └── MissingExtra          an optional package is not installed
     ├── InputError                the input cannot be read in the expected format              (exit 2)
     │   └── BadTraces             some lines of an input are not traces; carries every bad line
-    │       └── BadDocuments      some documents of a corpus cannot be read
+    │       ├── BadDocuments      some documents of a corpus cannot be read
+    │       └── BadTrecLines      some lines of a TREC run or of qrels cannot be read
     ├── OutputError               the output exists, cannot be written, or the disk is full    (exit 2)
     ├── RunError                  a run on disk is missing, partial, or of other settings      (exit 2)
     ├── StageFailed               a stage of a retrieval pipeline raised, or returned no hits  (exit 2)
@@ -23,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from difflib import get_close_matches
 from typing import ClassVar, NamedTuple
@@ -32,8 +33,8 @@ MAX_BAD_LINES_SHOWN = 20
 """Number of bad lines of one input that a message shows; the rest are counted."""
 
 
-FLAGS_SHOWN: ContextVar[bool] = ContextVar("FLAGS_SHOWN", default=False)
-"""Whether messages name the flags of the command line; else the parameters of Python. The command line sets it."""
+FLAGS_SHOWN: ContextVar[Collection[str] | None] = ContextVar("FLAGS_SHOWN", default=None)
+"""Flags of the command that runs, which messages name; None: they name the parameters of Python."""
 
 SWITCHES = ("anyway", "batch-api", "force", "skip-bad")
 """Flags without a value that messages name."""
@@ -136,7 +137,7 @@ class RagfaultError(Exception):
 
     def __str__(self) -> str:
         message = super().__str__()
-        return message if FLAGS_SHOWN.get() else name_parameters(message)
+        return name_parameters(message) if FLAGS_SHOWN.get() is None else message
 
 
 class UsageError(RagfaultError):
@@ -233,11 +234,16 @@ class BadTraces(InputError):
     3 of 44 traces cannot be read:
       t.jsonl:3: malformed JSON at character 1 (2 lines like this: 3, 9)
       t.jsonl:7: no `query`
-    Fix them, or leave them out with skip_bad=True (they are then written to a side file).
+    Fix them, or leave them out with skip_bad=True or on_bad="skip".
     """
 
     noun: ClassVar[str] = "traces"
-    remedy: ClassVar[str] = "Fix them, or leave them out with --skip-bad (they are then written to a side file)."
+    ways_out: ClassVar[tuple[str, str, str]] = (
+        ' with skip_bad=True or on_bad="skip"',
+        " with --skip-bad",
+        ": ragfault convert IN OUT --skip-bad",
+    )
+    """How bad lines are left out in Python, by a command with this flag, and beside one without; empty: not at all."""
 
     def __init__(
         self,
@@ -252,6 +258,7 @@ class BadTraces(InputError):
         if shown and all(bad_line.problem.endswith(REPEATED_FROM_FILE) for bad_line in shown):
             files = files if len(files) > 1 else list(dict.fromkeys(bad_line.where for bad_line in shown))
             lines = _explain_repeated_files(files, good, count)
+            self.advice = ('If they are one set, make ids unique with --id-from "line"', "leave the others out")
         else:
             grouped = _group_bad_lines(shown, kinds or {})
             lines = [
@@ -260,10 +267,17 @@ class BadTraces(InputError):
             ]
             rest = count - sum(size for _, size in grouped)
             lines += [f"  … and {rest:,} more"] if rest > 0 else []
-            lines.append(self.remedy)
+            self.advice = ("Fix them", "leave them out")
         super().__init__("\n".join(lines))
         self.bad_lines, self.good, self.count, self.kinds = tuple(bad_lines), good, count, dict(kinds or {})
         self.files = tuple(files)
+
+    def __str__(self) -> str:
+        flags = FLAGS_SHOWN.get()
+        way_out = self.ways_out[0 if flags is None else 1 if "--skip-bad" in flags else 2]
+        advice, leave_out = self.advice
+        advice = advice if flags is not None else name_parameters(advice)
+        return f"{super().__str__()}\n{advice}{f', or {leave_out}{way_out}' if way_out else ''}."
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.bad_lines, self.good, self.count, self.kinds, self.files))
@@ -300,7 +314,6 @@ def _explain_repeated_files(files: Sequence[str], good: int, count: int) -> list
         f"{count:,} of {good + count:,} traces have an id that a file before theirs has.",
         "If the files are versions of the same traces, choose one, or evaluate each apart and bisect the runs:",
         *(f"  ragfault evaluate {shlex.quote(file)} -o runs/{_name_run(file)}" for file in files[:MAX_BAD_LINES_SHOWN]),
-        'If they are one set, make ids unique with --id-from "line", or leave the others out with --skip-bad.',
     ]
 
 
@@ -310,11 +323,18 @@ class BadDocuments(BadTraces):
     >>> print(BadDocuments([BadLine("notes/a.txt", 1, "the document is empty")], good=12))
     1 of 13 documents cannot be read:
       notes/a.txt:1: the document is empty
-    Fix them, or leave them out with skip_bad=True.
+    Fix them, or leave them out with skip_bad=True or on_bad="skip".
     """
 
     noun = "documents"
-    remedy = "Fix them, or leave them out with --skip-bad."
+    ways_out = (*BadTraces.ways_out[:2], "")
+
+
+class BadTrecLines(BadTraces):
+    """Some lines of a TREC run or of qrels cannot be read."""
+
+    noun = "lines"
+    ways_out = ("", "", "")
 
 
 class OutputError(RagfaultError):

@@ -7,7 +7,6 @@ error, 1 where a threshold is missed, 3 where the data cannot tell or some score
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -105,8 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 GIT_OPTION = "--git"
-SKIPPING = re.compile(r"(, or leave (?:them|the others) out) with --skip-bad(?: \([^)]*\))?")
-"""Way out that messages name, and that not every command has."""
 GIT_SKIP = 125  # the exit code by which `git bisect run` skips a commit; 128 and above would end it
 
 
@@ -126,24 +123,20 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_command(arguments: Sequence[str]) -> int:
-    from ragfault.errors import FLAGS_SHOWN, BadDocuments, BudgetExceeded, RagfaultError
+    from ragfault.errors import FLAGS_SHOWN, BudgetExceeded, RagfaultError
 
     color = True if os.environ.get("FORCE_COLOR") and not os.environ.get("NO_COLOR") else None
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
-    shown = FLAGS_SHOWN.set(True)
+    shown = FLAGS_SHOWN.set(())
     try:
+        FLAGS_SHOWN.set(_list_flags(arguments))
         code = cli.main(args=list(arguments), prog_name="ragfault", standalone_mode=False, color=color)
     except click.ClickException as error:
         error.show()
         return 2
     except RagfaultError as error:
-        text = clean_output(str(error))
-        if "--skip-bad" in text and not _has_option(arguments, "--skip-bad"):
-            text = SKIPPING.sub(
-                "" if isinstance(error, BadDocuments) else r"\1: ragfault convert IN OUT --skip-bad", text
-            )
-        click.echo(f"{type(error).__name__}: {text}", err=True)
+        click.echo(f"{type(error).__name__}: {clean_output(str(error))}", err=True)
         return 3 if isinstance(error, BudgetExceeded) else 2
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted. Finished work is kept: run the same command again to resume.", err=True)
@@ -156,14 +149,14 @@ def _run_command(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _has_option(arguments: Sequence[str], flag: str) -> bool:
-    """Return whether the command that arguments call has an option."""
+def _list_flags(arguments: Sequence[str]) -> list[str]:
+    """List the flags of the command that arguments call."""
     command: click.Command | None = cli
     for argument in arguments:
         if not isinstance(command, click.Group):
             break
         command = command.get_command(click.Context(command), argument)
-    return command is not None and any(flag in parameter.opts for parameter in command.params)
+    return [] if command is None else [flag for parameter in command.params for flag in parameter.opts]
 
 
 def clean_output(text: str) -> str:

@@ -235,6 +235,7 @@ def _open_target(path: Path, sample: int) -> Run | Path:
 
 def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int:
     """Show which columns of a file are which fields, how many traces have them, and the first trace."""
+    from ragfault.cli import clean_output
     from ragfault.io import explain_missing_fields, read_traces, summarize_input
     from ragfault.reports.format import clean_text
 
@@ -253,7 +254,7 @@ def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int
         click.echo(f"  first chunk {index}: {clean_text(chunk.text)[:PREVIEW_LENGTH]}")
     if summary.bad_count:
         bad_traces = BadTraces(summary.bad_lines, summary.count, summary.bad_count, summary.bad_kinds)
-        click.echo(clean_text(str(bad_traces)), err=True)
+        click.echo(clean_output(str(bad_traces)), err=True)
     if (missing := explain_missing_fields(summary)) is not None:
         click.echo(missing, err=True)
     return 1 if summary.bad_count else 0
