@@ -57,6 +57,8 @@ def test_a_renamed_file_moves_its_spans():
     [
         ("40 crowns", "45 crowns", "a number"),
         ("5 metres", "5 feet", "a unit"),
+        ("on weekdays", "{% if max > 5 %}on weekdays{% endif %}", "a template tag"),
+        ("40 crowns", "{{ price.car2 }}% crowns", "a number"),
         ("costs 40", "never costs 40", "a negation"),
         ("on weekdays", "on Sundays", "a name"),
         ("A ticket", "A voucher", "the wording"),

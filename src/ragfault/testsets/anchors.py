@@ -27,7 +27,7 @@ from ragfault.text.quantities import CURRENCIES, UNITS
 SpanState = Literal["kept", "moved", "changed meaning", "gone", "unverified"]
 """In its document as it was; in another document; there with other words; nowhere; without a quote to tell by."""
 
-TOKEN = re.compile(r"[^\W_]+(?:['’.,:-][^\W_]+)*|[%$€£¥≤≥±§°]|[<>]=?(?=\s?\d)|(?<![\w-])-(?=\d)")
+TOKEN = re.compile(r"\{(?:%.*?%|\{.*?\})\}|[^\W_]+(?:['’.,:-][^\W_]+)*|[%$€£¥≤≥±§°]|[<>]=?(?=\s?\d)|(?<![\w-])-(?=\d)")
 ARTICLES = frozenset(("a", "an", "the"))
 LONG_QUOTE = 8
 """A quote of so many words is known by itself, a shorter one by the text around it, too."""
@@ -104,13 +104,15 @@ class TokenizedDocument:
 
 
 def iterate_tokens(text: str) -> Iterator[DocumentToken]:
-    """Iterate over the words and meaningful signs of a text in normal form; articles are left out.
+    r"""Iterate over the words, meaningful signs and template tags of a text in normal form; articles are left out.
 
-    >>> [token.form for token in iterate_tokens("The **Night** ferry costs -5 % more.")]
-    ['night', 'ferry', 'costs', '-', '5', '%', 'more']
+    >>> [token.form for token in iterate_tokens("The **Night** ferry costs -5 % more{%- endif %}.")]
+    ['night', 'ferry', 'costs', '-', '5', '%', 'more', '{%\xa0endif\xa0%}']
     """
     for match in TOKEN.finditer(text):
         form = normalize_typography(match.group()).casefold()
+        if form[0] == "{":  # one word, however it is spaced
+            form = "\u00a0".join([form[:2], *form[2:-2].strip("-").split(), form[-2:]])
         if form not in ARTICLES:
             yield DocumentToken(form, match.start(), match.end())
 
@@ -287,7 +289,9 @@ def describe_edit(old: Sequence[str], new: Sequence[str], names: frozenset[str] 
 
 
 def _name_change(removed: Sequence[str], added: Sequence[str], names: frozenset[str]) -> str:
-    changed = [*removed, *added]
+    changed = [word for word in (*removed, *added) if word[0] != "{"]
+    if not changed:
+        return "a template tag"
     if any(word in NUMERALS or any(map(str.isdigit, word)) for word in changed):
         return "a number"
     if any(word in NEGATIONS or word.endswith(("n't", "cannot")) for word in changed):
