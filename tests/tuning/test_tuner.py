@@ -28,15 +28,18 @@ from ragfault.tuning import (
     TuningResult,
     default_space,
     enumerate_configs,
+    lint,
     tune,
 )
 from ragfault.tuning.holdout import gather_questions, select_undominated, split_questions
+from ragfault.tuning.results import summarize_tuning
 from ragfault.tuning.search import PipelineSearch, plan_round_sizes, race_configs
 from ragfault.tuning.search_space import parse_bound, parse_budget
 from ragfault.tuning.trials import HitGrader, TrialRunner, TuningCache, grade_chunks, parse_tuning_metric
 
 pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
 
+FEW_SENTENCES = PipelineConfig(chunker="sentences(256)", stages={"retrieve": "sparse(k=50)", "select": "top(5)"})
 SMALL = SearchSpace(
     chunkers=("fixed(64)", "sentences(64)"),
     embedders=("latent(dimensions=8)",),
@@ -289,6 +292,15 @@ def test_a_tuning_says_what_it_rests_on(tuned: TuningResult, questions: list[Tra
     tokens = {row.config.name: row.tokens for row in tuned.measured}
     assert tokens[tuned.best.name] <= tokens[START.name] * 1.1
     assert any("tokens" in note for note in tuned.notes)
+
+
+def test_a_tuning_names_what_lint_marks_in_the_pipeline_it_recommends(tuned: TuningResult):
+    """Each pitfall of the recommended pipeline is named with its evidence; without one, lint is not mentioned."""
+    for config in (tuned.config, PipelineConfig(), FEW_SENTENCES):
+        marked = [f"{pitfall.name} ({pitfall.evidence})" for pitfall in lint(config) if pitfall.detected]
+        lines = [line for line in summarize_tuning(replace(tuned, config=config)) if "ragfault lint" in line]
+        assert len(lines) == bool(marked)
+        assert all(text in lines[0] for text in marked)
 
 
 def test_the_frontier_is_one_table_of_value_latency_and_tokens(tuned: TuningResult):

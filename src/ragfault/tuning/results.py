@@ -10,6 +10,7 @@ from ragfault.records import Gold
 from ragfault.retrieval.pipeline_config import PipelineConfig
 from ragfault.stats import Difference
 from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
+from ragfault.tuning.pitfalls import lint
 
 GainVerdict = Literal["gains", "loses", "no gain shown"]
 
@@ -196,6 +197,12 @@ def describe_gain(gain: Gain, metric: str) -> str:
 def summarize_tuning(result: TuningResult) -> tuple[str, ...]:
     """Return the result of a tuning run as sentences, the most important first."""
     sentences = [f"Recommended: {result.recommended}. {result.reason}"]
+    pitfalls = [f"{pitfall.name} ({pitfall.evidence})" for pitfall in lint(result.config) if pitfall.detected]
+    if pitfalls:
+        sentences.append(
+            f"`ragfault lint` marks the recommended pipeline by rules of thumb: {', '.join(pitfalls)}. Tuning measures "
+            "what is retrieved, and no answer made of it."
+        )
     for gain in result.gains:
         verb = {"gains": "gains", "loses": "LOSES", "no gain shown": "shows no gain:"}[gain.verdict]
         paid = describe_cost(gain)
