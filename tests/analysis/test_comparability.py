@@ -62,6 +62,31 @@ MISMATCHES = {
 }
 
 
+def test_texts_that_a_window_cuts_are_counted_also_where_others_are_not(tmp_path: Path):
+    """Last chunks that are clipped in some traces and whole in others are named on all pairs that have one clipped."""
+    shared = [Chunk(id=f"s{at}", text=f"Pier {at} opens at six and closes late in the evening.") for at in range(5)]
+
+    def build(cut: bool) -> list[Trace]:
+        last = [[replace(chunk, text=chunk.text[:30]), chunk] for chunk in shared]
+        return [
+            Trace(
+                id=str(at),
+                query=f"When does ferry {at} leave?",
+                chunks=(Chunk(id=f"own{at}", text=f"Ferry {at} leaves at nine."), last[at % 5][not cut or at % 2]),
+                answer=f"Ferry {at} leaves at nine.",
+            )
+            for at in range(N)
+        ]
+
+    runs = [evaluate(build(cut), tmp_path / str(cut), metrics=["groundedness"]) for cut in (False, True)]
+    expected = (
+        "on 50 % of pairs, each the last of its list: clipped in the record, or before it (5 of these 5 chunks are "
+        "whole in other traces of it)"
+    )
+    assert expected in bisect(*runs).sentence
+    assert expected.replace("candidate", "baseline") in bisect(*reversed(runs)).sentence
+
+
 @pytest.mark.parametrize("kind", MISMATCHES)
 def test_a_mismatch_is_named_and_blocks(baseline: Run, tmp_path: Path, kind: str):
     """It is said with its share, no layer is blamed, and neither "no fault" nor a pass comes of it."""

@@ -83,6 +83,22 @@ def test_a_sentence_of_many_answers_that_is_a_claim_is_judged(run):
     assert bisect(pair_runs(run("worded", worded), run("spoiled", spoiled))).verdict == "fault"
 
 
+@pytest.mark.parametrize(
+    ("line", "doubt"),
+    [
+        ("Hope this helps!", "a courtesy, which states nothing"),
+        ("Let me know if you have any other questions!", "a courtesy, which states nothing"),
+        ("Sure, the ferry is free!", "a notice or a claim, which is not judged"),
+    ],
+)
+def test_a_courtesy_behind_every_answer_leaves_no_fault_possible(line: str, doubt: str, run):
+    """A line in which nothing is stated is named as that; one that may be a claim excludes "no fault"."""
+    added = change(lambda trace: replace(trace, answer=f"{trace.answer}\n\n{line}"))
+    result = bisect(pair_runs(run("baseline", BASELINE), run("added", added)), margin=0.2)
+    assert f'the same ("{line}"): {doubt}' in result.sentence
+    assert result.verdict == ("no fault" if "courtesy" in doubt else "cannot tell")
+
+
 def test_a_line_that_both_sides_add_now_and_then_is_compared(run):
     """What a model adds to as many answers of both runs is no difference of the record."""
 

@@ -371,8 +371,8 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
         return f"{describe_fault(faults[0], walk.changes)}{f' Also: {chr(59).join(also)}.' if also else ''}"
     if walk.verdict == "no fault":
         return (
-            f"No layer broke: on {comparison.pairs:,} paired traces every metric of the tree is steady, rose, or did "
-            f"not drop by its margin{_describe_gains(comparison)}."
+            f"No layer broke: on {comparison.pairs:,} paired traces every metric of the tree that was compared is "
+            f"steady, rose, or did not drop by its margin{_describe_gains(comparison)}."
         )
     if walk.undecided is not None:
         begin = f"{describe_change(walk.undecided)}, but the data cannot tell whether retrieval moved with it"

@@ -261,8 +261,8 @@ def _find_edited_labels(
 def _find_clipped_texts(
     runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing
 ) -> list[LocatedMismatch]:
-    """Find chunk texts that are beginnings of the other side's under the same id."""
-    sizes = [{key.id: key for key in reversed(side.keys) if key.text} for side in contents]
+    """Find chunk texts that are beginnings of the other side's under the same id, also where others are whole."""
+    sizes = [{k.id: k for k in sorted(side.keys, key=lambda k: -k.size) if k.text} for side in contents]
     differing = [name for name in sizes[1] if name in sizes[0] and sizes[0][name].text != sizes[1][name].text]
     if not differing:
         return []
@@ -271,18 +271,24 @@ def _find_clipped_texts(
     clipped = {name for name in differing if sizes[short][name].size < sizes[1 - short][name].size}
     if len(clipped) < CLIPPED_SHARE * len(differing) or not _are_beginnings(runs, sizes, differing, short):
         return []
-    limit = max(key.size for key in contents[short].keys)
+    keys = contents[short].keys
+    limit = max(key.size for key in keys)
     at_limit = np.mean([sizes[short][name].size >= 0.9 * limit for name in clipped]) >= CLIPPED_SHARE
-    masks = []
-    for side, rows in ((0, pairing.baseline), (1, pairing.candidate)):
-        keys = contents[side].keys
-        cut = [k.id in clipped or (at_limit and side == short and k.size >= 0.9 * limit) for k in keys]
-        masks.append(np.array([any(cut[at] for at in contents[side].trace_keys[row]) for row in rows], dtype=bool))
-    pairs = masks[0] | masks[1]
+    cut = [
+        (k.id in clipped and k.size < sizes[1 - short][k.id].size) or bool(at_limit and k.size >= 0.9 * limit)
+        for k in keys
+    ]
+    uncut = {key.id for key, is_cut in zip(keys, cut, strict=True) if key.id in clipped and not is_cut}
+    rows = pairing.candidate if short else pairing.baseline
+    lists = [[cut[at] for at in contents[short].trace_keys[row]] for row in rows]
+    pairs = np.array([any(flags) for flags in lists], dtype=bool)
+    several = [flags for flags in lists if any(flags) and len(flags) > 1]
+    are_last = len(several) >= LEAST_QUERIES and all(flags.index(True) == len(flags) - 1 for flags in several)
     longer, clipped_side = ("baseline", "candidate") if short else ("candidate", "baseline")
     text = (
         f"chunk texts of the {clipped_side} are only the beginnings of the {longer}'s under the same ids on "
-        "{share} of pairs: clipped in the record, or before it"
+        f"{{share}} of pairs{', each the last of its list' if are_last else ''}: clipped in the record, or before it"
+        f"{f' ({len(uncut):,} of these {len(clipped):,} chunks are whole in other traces of it)' if uncut else ''}"
     )
     factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
     left_out = {CHUNK_TEXT: pairs, ASPECTS: pairs & factless}
@@ -293,7 +299,7 @@ def _are_beginnings(runs: tuple[Run, Run], sizes: Sequence[Mapping[str, object]]
     """Return whether texts of one side begin the other's and break off, and the rest does not stand under new ids."""
     chosen = set(sorted(ids)[:MAX_TEXTS])
     added = set(sorted(name for name in sizes[short] if name not in sizes[1 - short])[:MAX_TEXTS])
-    brief, full = (load_texts(runs[side], chosen | added) for side in (short, 1 - short))
+    brief, full = (load_texts(runs[side], chosen | added, shortest=True) for side in (short, 1 - short))
     stems = {name: brief[name].removesuffix("…").removesuffix("...").rstrip() for name in chosen}
     begun = [full[name].startswith(stem) for name, stem in stems.items()]
     broken_off = [not stem.endswith(SENTENCE_ENDS) or stem != brief[name] for name, stem in stems.items()]

@@ -153,8 +153,8 @@ def _iterate_chunks(run: Run) -> Iterator[Sequence[ChunkRow] | None]:
             yield None if length is None else tuple(islice(rows, length))
 
 
-def load_texts(run: Run, ids: Collection[str]) -> dict[str, str]:
-    """Return the first text of each chunk id, white space normalized."""
+def load_texts(run: Run, ids: Collection[str], shortest: bool = False) -> dict[str, str]:
+    """Return the first text of each chunk id, or the shortest, white space normalized."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -164,9 +164,9 @@ def load_texts(run: Run, ids: Collection[str]) -> dict[str, str]:
         chunks = batch.column("chunks").flatten()
         chosen = chunks.filter(pc.is_in(chunks.field("id"), value_set=names))
         for name, text in zip(chosen.field("id").to_pylist(), chosen.field("text").to_pylist(), strict=True):
-            if name not in texts and text.strip():
+            if text.strip() and (name not in texts or (shortest and len(text) < len(texts[name]))):
                 texts[name] = normalize_space(text)
-        if len(texts) == len(names):
+        if len(texts) == len(names) and not shortest:
             break
     return texts
 

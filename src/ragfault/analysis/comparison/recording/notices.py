@@ -16,6 +16,7 @@ from ragfault.analysis.comparison.recording.answer_pairs import (
 )
 from ragfault.analysis.comparison.recording.answers import find_markup, find_masked_answers
 from ragfault.io.runs import Run
+from ragfault.judges.checks.claims import extract_claims, is_small_talk
 from ragfault.stats import mcnemar_test
 from ragfault.text import split_content_words
 from ragfault.text.notices import Stretch, clip_notice, cut_stretches, locate_added_lines, locate_notices
@@ -25,6 +26,7 @@ NOTED_SHARE = 0.5  # of the answers with a notice keep the words of the other si
 ALONE_SHARE = 0.1  # of the answers with a notice; a sentence that is all of more of them is an answer
 REPEATED_COVER = 0.5  # of the words of an answer
 NOTICE_COVER = 0.1  # of the words of the other answer; a sentence that holds more of them is part of the answer
+NOTICE_DOUBT = "a notice or a claim, which is not judged; if it is a false claim, generation broke"
 
 
 def find_added_notices(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
@@ -78,13 +80,16 @@ def _describe_notices(
     mask = mark_places(list(noted), size)
     quotes = [pair.answers[side][start:end] for pair in pairs for start, end in noted.get(pair.place, ())]
     varied = len(set(quotes)) > max(map(len, noted.values()))
+    are_courtesies = not any(extract_claims(quote) or not is_small_talk(quote) for quote in set(quotes))
     text = (
         f"answers of the {('baseline', 'candidate')[side]} repeat a text on {{share}} of pairs, the same"
         f"{' but for names, numbers or a few wordings' if varied else ''} ({clip_notice(max(quotes, key=len))}): "
-        "a notice or a claim, which is not judged; if it is a false claim, generation broke"
+        + ("a courtesy, which states nothing" if are_courtesies else NOTICE_DOUBT)
     )
     left_out = {FULL_ANSWER: mask}
-    notice = LocatedMismatch(kind="texts", text=text, pairs=mask, left_out=left_out, side=side, stretches=noted)
+    notice = LocatedMismatch(
+        kind="texts", text=text, pairs=mask, left_out=left_out, side=side, stretches=noted, blocks=not are_courtesies
+    )
     return [notice, *(find_markup(rests, size) or find_masked_answers(runs, rests, size))]
 
 
