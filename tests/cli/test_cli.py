@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -45,6 +46,25 @@ def test_every_verb_has_help_with_examples():
         assert "Example" in text, name
         assert line.endswith(".")
         assert command.help.strip().split("\n")[0], name
+
+
+@pytest.mark.parametrize("table", ["traces", "verdicts", "scores"])
+def test_a_damaged_table_is_refused_by_the_commands_that_read_it(
+    table: str, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """`gate` reads every file of a run; what reads other tables alone goes on, so that scores are computed again."""
+    bad = shutil.copytree(place / "v1", tmp_path / "bad")
+    content = bytearray((bad / f"{table}.parquet").read_bytes())
+    content[len(content) // 2] ^= 4
+    (bad / f"{table}.parquet").write_bytes(content)
+    for command, tables in {
+        ("gate", bad, "--threshold", "error<=1"): {"traces", "verdicts", "scores"},
+        ("compare", place / "v1", bad): {"traces", "scores"},
+        ("rescore", bad, "-o", tmp_path / "again", "-m", "error"): {"traces", "verdicts"},
+        ("lint", bad): {"traces"},
+    }.items():
+        out = run_and_read(capsys, *command, code=2 if table in tables else 0)
+        assert (f"{table}.parquet is damaged: its checksum is not that of the manifest" in out) == (table in tables)
 
 
 def test_help_is_a_verb_too(capsys: pytest.CaptureFixture[str]):
