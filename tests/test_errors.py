@@ -16,8 +16,8 @@ from ragfault.errors import (
     SWITCHES,
     BadDocuments,
     BadLine,
+    BadRows,
     BadTraces,
-    BadTrecLines,
     UsageError,
     name_parameters,
 )
@@ -121,7 +121,7 @@ def test_a_message_names_what_its_reader_can_type(message: str, in_python: str):
 
 def test_errors_of_reading_name_the_way_out_that_their_reader_has():
     """Lines are left out by the command's own flag, by `convert` where it has none, and in Python by a parameter."""
-    traces, documents, lines = (kind([BadLine("f", 1, "p")], 3) for kind in (BadTraces, BadDocuments, BadTrecLines))
+    traces, documents, lines = (kind([BadLine("f", 1, "p")], 3) for kind in (BadTraces, BadDocuments, BadRows))
     expected = {
         traces: (' with skip_bad=True or on_bad="skip".', " with --skip-bad.", ": ragfault convert IN OUT --skip-bad."),
         documents: (' with skip_bad=True or on_bad="skip".', " with --skip-bad.", "\nFix them."),

@@ -7,7 +7,7 @@
     ├── InputError                the input cannot be read in the expected format              (exit 2)
     │   └── BadTraces             some lines of an input are not traces; carries every bad line
     │       ├── BadDocuments      some documents of a corpus cannot be read
-    │       └── BadTrecLines      some lines of a TREC run or of qrels cannot be read
+    │       └── BadRows           some rows of a TREC run, of qrels or of labels cannot be read
     ├── OutputError               the output exists, cannot be written, or the disk is full    (exit 2)
     ├── RunError                  a run on disk is missing, partial, or of other settings      (exit 2)
     ├── StageFailed               a stage of a retrieval pipeline raised, or returned no hits  (exit 2)
@@ -330,10 +330,10 @@ class BadDocuments(BadTraces):
     ways_out = (*BadTraces.ways_out[:2], "")
 
 
-class BadTrecLines(BadTraces):
-    """Some lines of a TREC run or of qrels cannot be read."""
+class BadRows(BadTraces):
+    """Some rows of a TREC run, of qrels, or of a file that people filled in cannot be read."""
 
-    noun = "lines"
+    noun = "rows"
     ways_out = ("", "", "")
 
 

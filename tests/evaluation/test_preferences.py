@@ -120,7 +120,7 @@ def test_a_sheet_of_two_runs_is_filled_in_and_read(tmp_path: Path):
         evaluate(traces, tmp_path / name, metrics=["error"], judge="none")
     sheet = tmp_path / "sheet.csv"
     assert write_preference_sheet(tmp_path / "old", tmp_path / "new", sheet) == 39
-    with sheet.open(newline="") as file:
+    with sheet.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     assert 5 < sum(row["first"] == "new" for row in rows) < 34
     assert all(("twelve" in row["answer_1"]) == (row["first"] == "new") for row in rows)
@@ -133,6 +133,30 @@ def test_a_sheet_of_two_runs_is_filled_in_and_read(tmp_path: Path):
     report = rate_versions(read_preferences(sheet), resamples=100)
     assert (report.versions[0].version, report.versions[0].wins, report.preferred) == ("new", 39, True)
     assert run_command(["label", "prefer", str(sheet), str(tmp_path / "old")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "encoding"), [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "utf-16")], ids=["plain", "Excel", "Unicode"]
+)
+def test_a_sheet_is_read_as_any_spreadsheet_saves_it(delimiter: str, encoding: str, tmp_path: Path):
+    """Other signs between cells, UTF-16 and 1.0 for 1 are read; rows without a winner are left out and counted."""
+    path = tmp_path / "p.csv"
+    rows = [("id", "first", "second", "winner"), ("1", "a", "b", "1.0"), ("2", "b", "a", "Tie"), ("3", "a", "b", "")]
+    path.write_text("\r\n".join(map(delimiter.join, rows)), encoding=encoding)
+    notices: list[str] = []
+    assert [item.outcome for item in read_preferences(path, notices.append)] == [1.0, 0.5]
+    assert notices == ["left out, as winner is empty: 1 row of 3"]
+
+
+def test_a_folder_is_no_file_of_preferences(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """One run is answered with what to give, and a fault that all rows share is said once."""
+    assert run_command(["label", "prefer", str(tmp_path)]) == 2
+    assert "give one file of preferences, or two runs and -o SHEET" in capsys.readouterr().err
+    path = tmp_path / "p.csv"
+    path.write_text("id,a,b\n" + "1,x,y\n" * 30, encoding="utf-8")
+    assert run_command(["label", "prefer", str(path)]) == 2
+    assert "30 of 30 rows cannot be read:\n  " in (message := capsys.readouterr().err)
+    assert len(message.splitlines()) == 3
 
 
 def test_a_winner_1_is_the_first_even_where_a_version_has_that_name(tmp_path: Path):
@@ -149,7 +173,7 @@ def test_a_sheet_has_no_formula(tmp_path: Path):
         evaluate(traces, tmp_path / name, metrics=["error"], judge="none")
     sheet = tmp_path / "sheet.csv"
     write_preference_sheet(tmp_path / "old", tmp_path / "new", sheet)
-    with sheet.open(newline="") as file:
+    with sheet.open(newline="", encoding="utf-8-sig") as file:
         row = next(csv.DictReader(file))
     assert (row["id"], row["query"]) == ("'-1", "'@when")
     assert row["answer_1"].startswith("'=HYPERLINK")

@@ -370,10 +370,9 @@ def prefer(
     from ragfault.reports.output import check_output_path
     from ragfault.reports.terminal.judges import render_preferences_terminal
 
-    if len(sources) > 2 or (len(sources) == 2) != (out is not None):
-        raise UsageError(
-            f"{len(sources)} sources{' and -o' if out else ''}: give one file of preferences, or two runs and -o SHEET."
-        )
+    if len(sources) > 2 or (len(sources) == 2) != (out is not None) or (not out and Path(sources[0]).is_dir()):
+        given = f"{' '.join(sources)}{' with -o' if out else ''}"
+        raise UsageError(f"{given}: give one file of preferences, or two runs and -o SHEET.")
     if out is not None:
         check_output_path(out, force=force)
         rows = write_preference_sheet(sources[0], sources[1], out, limit=limit or 0, seed=seed)
@@ -381,7 +380,7 @@ def prefer(
             f"{format_count(rows, 'pair')} with two different answers in {out}: fill in winner with 1, 2 or tie"
         )
         return 0
-    report = rate_versions(read_preferences(sources[0]), seed=seed)
+    report = rate_versions(read_preferences(sources[0], print_notice), seed=seed)
     if kind == "json":
         print_json(report)
     else:

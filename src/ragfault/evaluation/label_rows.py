@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ragfault.errors import InputError
-from ragfault.io.formats.tables import unescape_formula
+from ragfault.io.formats.tables import find_delimiter, unescape_formula
 
 MAX_CELL = 2**31 - 1
 
@@ -19,9 +20,10 @@ MAX_CELL = 2**31 - 1
 def read_label_rows(path: str | Path) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
     """Yield the number and the content of each row, or why it cannot be read; empty lines are no rows.
 
-    A file that ends in .csv is CSV, whose first row is the heading and whose second is number 2; any other is JSON
-    Lines, numbered by its lines. The apostrophe before what a spreadsheet would run as a formula is taken away. Raises
-    InputError for a file that cannot be opened or is not UTF-8.
+    A file that ends in .csv is CSV, whose first row is the heading and whose second is number 2, with commas,
+    semicolons, tabs or `|` between cells; any other is JSON Lines, numbered by its lines. The apostrophe before what a
+    spreadsheet would run as a formula is taken away. Raises InputError for a file that cannot be opened or is neither
+    UTF-8 nor UTF-16 with its mark.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp(), "labels.jsonl")
@@ -31,17 +33,19 @@ def read_label_rows(path: str | Path) -> Iterator[tuple[int, Mapping[str, Any] |
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        content = file.read_bytes()
+        text = content.decode("utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise InputError(f"{file} is not UTF-8.") from None
+        raise InputError(f"{file} is not UTF-8. Save it as that.") from None
     return _iterate_csv(text) if file.suffix.lower() == ".csv" else _iterate_json_lines(text)
 
 
 def _iterate_csv(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL))
-    for number, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), 2):
+    delimiter = find_delimiter(text.split("\n", 1)[0].encode(), ",")
+    for number, row in enumerate(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter), 2):
         yield number, {name: unescape_formula(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
 
 

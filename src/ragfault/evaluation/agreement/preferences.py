@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ragfault.errors import MAX_BAD_LINES_SHOWN, InputError
+from ragfault.errors import BadLine, BadRows, InputError
 from ragfault.evaluation.label_rows import read_label_rows
 from ragfault.io.atomic_files import write_atomically
 from ragfault.io.formats.tables import escape_formula
@@ -22,7 +22,7 @@ from ragfault.io.runs import AnyRun, open_run
 from ragfault.stats import BootstrapEstimate, bootstrap_estimates, t_quantile
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.preferences import compute_preference_p, estimate_covariance, fit_bradley_terry
-from ragfault.text.number_format import format_percent
+from ragfault.text.number_format import format_count, format_percent
 
 OUTCOMES = {"1": 1.0, "first": 1.0, "2": 0.0, "second": 0.0, "tie": 0.5, "both": 0.5, "neither": 0.5, "equal": 0.5}
 MAX_P = 0.05
@@ -91,28 +91,31 @@ def _format_percent(estimate: BootstrapEstimate) -> str:
     return f"{format_percent(estimate.value or 0)}{bounds}"
 
 
-def read_preferences(path: str | Path) -> list[Preference]:
+def read_preferences(path: str | Path, notice: Callable[[str], object] = str) -> list[Preference]:
     """Read preferences: columns `id` (or `query`), `first`, `second` and `winner`; `by` names people.
 
     `first` and `second` name versions in the order shown; `winner` is 1 or 2 (always the
     place), tie, or the version's name. The file is read as
-    `read_label_rows` does. Raises InputError for other lines, and for a file without any; rows of a sheet whose
-    `winner` is still empty are left out.
+    `read_label_rows` does. Raises BadRows for other rows, and InputError for a file without any; rows of a sheet whose
+    `winner` is still empty are left out, and `notice` gets how many.
     """
     file = Path(path)
     preferences: list[Preference] = []
-    bad_lines: list[str] = []
+    bad_lines: list[BadLine] = []
+    blank = 0
     for number, row in read_label_rows(file):
         result = row if isinstance(row, str) else _convert_row(row)
         if isinstance(result, str):
-            bad_lines.append(f"  row {number}: {result}")
+            bad_lines.append(BadLine(str(file), number, result))
         elif result is not None:
             preferences.append(result)
+        blank += result is None
     if bad_lines:
-        listing = "\n".join(bad_lines[:MAX_BAD_LINES_SHOWN])
-        raise InputError(f"{file}: {len(bad_lines):,} preferences cannot be read:\n{listing}")
+        raise BadRows(bad_lines, len(preferences) + blank)
     if not preferences:
         raise InputError(f"{file} holds no preference. Write id, first, second and winner (1, 2 or tie) in each row.")
+    if blank:
+        notice(f"left out, as winner is empty: {format_count(blank, 'row')} of {blank + len(preferences):,}")
     return preferences
 
 
@@ -128,7 +131,7 @@ def _convert_row(row: Mapping[str, Any]) -> Preference | str | None:
     if not winner:
         return None
     outcomes = {first: 1.0, second: 0.0, "1": 1.0, "2": 0.0, "tie": 0.5}
-    outcome = outcomes.get(winner, OUTCOMES.get(winner.lower()))
+    outcome = outcomes.get(winner, OUTCOMES.get(winner.lower().removesuffix(".0")))
     if outcome is None:
         return f'the winner "{winner}" is not 1, 2, tie, {first} or {second}'
     return Preference(id=name, first=first, second=second, outcome=outcome, by=cells.get("by", ""))
@@ -160,7 +163,7 @@ def write_preference_sheet(first: AnyRun, second: AnyRun, path: str | Path, *, l
         answers_shown = [answers[index][name].answer for index in order]
         cells = (name, answers[0][name].query, *answers_shown, "", *(names[index] for index in order))
         writer.writerow([escape_formula(cell) if cell else "" for cell in cells])
-    write_atomically(Path(path), buffer.getvalue().encode())
+    write_atomically(Path(path), buffer.getvalue().encode("utf-8-sig"))  # spreadsheets look for the mark
     return len(sampled_ids)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ragfault.errors import MAX_BAD_LINES_SHOWN, InputError
+from ragfault.errors import BadLine, BadRows, InputError
 from ragfault.evaluation.label_rows import read_label_rows
 
 TRACE_COLUMNS = ("trace", "id")
@@ -29,21 +29,20 @@ class RubricLabel(Struct, frozen=True, kw_only=True):
 def read_rubric_labels(path: str | Path) -> list[RubricLabel]:
     """Read labels: columns `trace` (or `id`), `value`, and where there are several rubrics `rubric`; `by` names people.
 
-    A file that ends in .csv is CSV, any other JSON Lines. Raises InputError for lines that are no label, naming the
-    first, and for a file without any.
+    A file that ends in .csv is CSV, any other JSON Lines. Raises BadRows for rows that are no label, and InputError for
+    a file without any.
     """
     file = Path(path)
     labels: list[RubricLabel] = []
-    bad_lines: list[str] = []
+    bad_lines: list[BadLine] = []
     for number, row in read_label_rows(file):
         label = row if isinstance(row, str) else _convert_row(row)
         if isinstance(label, str):
-            bad_lines.append(f"  line {number}: {label}")
+            bad_lines.append(BadLine(str(file), number, label))
         else:
             labels.append(label)
     if bad_lines:
-        listing = "\n".join(bad_lines[:MAX_BAD_LINES_SHOWN])
-        raise InputError(f"{file}: {len(bad_lines):,} labels cannot be read:\n{listing}")
+        raise BadRows(bad_lines, len(labels))
     if not labels:
         raise InputError(f"{file} holds no label. Write trace, rubric and value for each answer.")
     return labels

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, BadTrecLines, InputError, OutputError
+from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, BadRows, InputError, OutputError
 from ragfault.records import Chunk, Gold, Trace
 
 FilePath = str | os.PathLike[str]
@@ -54,7 +54,7 @@ def read_run(path: FilePath, bad_lines: list[BadLine] | None = None) -> pa.Table
     """Read a run file as columns `query`, `chunk` and `score`, in the order of its lines.
 
     Rank and tag are ignored, as trec_eval does. Raises `InputError` where the file cannot be opened or is empty, and
-    `BadTrecLines` with every bad line; with a list for `bad_lines`, they are put there and the good lines are returned.
+    `BadRows` with every bad line; with a list for `bad_lines`, they are put there and the good lines are returned.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "a.run")
@@ -164,7 +164,7 @@ def _read_lines(name: str, layout: TrecLayout, bad_lines: list[BadLine] | None) 
                 f"{name} is no TREC {layout.kind}: no line of it is `{' '.join(layout.fields)}`; {collected[0]}. "
                 "Make both files of traces with: ragfault convert TRACES run.trec --to trec --to-qrels qrels.txt"
             )
-        raise BadTrecLines(collected, len(rows), count)
+        raise BadRows(collected, len(rows), count)
     if bad_lines is not None:
         bad_lines += collected
     query, chunk, value = ([row[i] for row in rows] for i in range(3))
