@@ -166,11 +166,18 @@ def test_two_reviewers_accept_edit_and_reject_by_keys(folder, tmp_path, capsys, 
     assert run_command(command) == 1
     assert "2 items accepted, 0 rejected, 1 disputed, 1 pending" in capsys.readouterr().out
     assert sum("It is long." in (trace.facts or ()) for trace in read_traces(merged)) == 1
-    monkeypatch.setattr("sys.stdin", io.StringIO("x"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("ex"))
+    monkeypatch.setenv("EDITOR", "no-such-editor")
     assert run_command(["testset", "review", str(out), "-o", str(reviews), "--by", "cho", "--disputes"]) == 0
-    assert "--- ann: rejected" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "--- ann: rejected" in shown.out
+    assert "the form was not changed: no-such-editor" in shown.err
+    assert shown.out.endswith("1 item reviewed, in " + str(reviews) + "; 0 disputed items to review by cho\n")
     assert run_command([*command, "--adjudicator", "cho", "--force"]) == 0
     assert len(list(read_traces(merged))) == 3
+    capsys.readouterr()
+    run_command(["testset", "adjudicate", str(merged), str(reviews)])
+    assert "not counted: 5 reviews of items that are not there, or had other words" in capsys.readouterr().out
 
 
 def test_an_empty_document_is_named_and_left_out_on_request(tmp_path, capsys):

@@ -136,8 +136,9 @@ def test_agreement_is_that_of_the_decisions():
 
 def test_the_last_review_of_a_person_counts_and_none_of_another_version():
     reviews = [create_review(ITEM, "rejected", "ann"), create_review(ITEM, "accepted", "ann")]
-    assert merge_reviews([ITEM], reviews).accepted == 1
-    assert merge_reviews([replace(ITEM, query="Another?")], reviews).pending == 1
+    result, other = (merge_reviews([item], reviews) for item in (ITEM, replace(ITEM, query="Another?")))
+    assert (result.accepted, result.unmatched) == (1, 0)
+    assert (other.pending, other.unmatched) == (1, 1)
 
 
 def test_an_item_that_a_person_wrote_is_added():

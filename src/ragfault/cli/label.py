@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,14 @@ KeyReader = Callable[[], str | None]
 
 END_KEYS = ("\x04", "\x1a")
 """Ctrl-D and Ctrl-Z: there are no more."""
+
+
+def name_person(by: str | None) -> str:
+    """Return the name that was given, or the user's; empty where the user has none."""
+    if by is None:
+        with contextlib.suppress(OSError, KeyError, ImportError):
+            return getpass.getuser()
+    return by or ""
 
 
 @contextlib.contextmanager
@@ -146,7 +155,7 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
     picks = read_suggestions(options["picks"]) if options["picks"] is not None else None
     items = _collect_items(traces, **{**options, "picks": picks})
     chances = {pick.trace: pick.chance for pick in picks or ()}
-    by = by if by is not None else os.environ.get("USER") or os.environ.get("USERNAME") or ""
+    by = name_person(by)
     session = AnnotationSession(items, out, by, chances)
     with open_key_reader() as read:
         left = _run_session(session, read, show_judge)

@@ -77,6 +77,8 @@ class ReviewResult(Struct, frozen=True, kw_only=True):
     fields: dict[str, float]
     """Field → share of the items that all reviewers accepted in which they left it alike."""
     disputes: tuple[ItemDispute, ...]
+    unmatched: int
+    """Reviews of items that are not there, or were in other words; a review counts for an item as it stands."""
 
 
 def fingerprint_item(item: Trace) -> str:
@@ -369,7 +371,7 @@ def merge_reviews(
     counts: Counter[str] = Counter()
     reviewed_twice: list[tuple[Trace, dict[str, ItemReview]]] = []
     for item in items:
-        item_reviews = dict(by_item.get(f"{item.id} {fingerprint_item(item)}", {}))
+        item_reviews = by_item.pop(f"{item.id} {fingerprint_item(item)}", {})
         final = None if decider is None else item_reviews.pop(decider, None)
         if len(item_reviews) > 1:
             reviewed_twice.append((item, item_reviews))
@@ -391,7 +393,7 @@ def merge_reviews(
     return ReviewResult(
         items=tuple(merged), accepted=counts["accepted"], rejected=counts["rejected"], pending=counts["pending"],
         shared=len(reviewed_twice), agreement=estimates[0], alpha=estimates[1], fields=_compare_fields(reviewed_twice),
-        disputes=tuple(disputes),
+        disputes=tuple(disputes), unmatched=sum(map(len, by_item.values())),
     )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +12,7 @@ from ragfault.cli.options.output import json_option, print_json, print_notice
 from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
 from ragfault.errors import InputError
 from ragfault.reports.format import clean_text
-from ragfault.text.number_format import format_percent
+from ragfault.text.number_format import format_count, format_percent
 
 if TYPE_CHECKING:
     from ragfault.records import Document, Trace
@@ -44,10 +43,10 @@ def review(items: str, out: str, by: str | None, corpus: str | None, disputes: b
     writes a new item, space skips, q ends. Each review is written before the next item is shown; the same command
     resumes where it ended. What others decided is hidden, unless --disputes.
     """
-    from ragfault.cli.label import open_key_reader
+    from ragfault.cli.label import name_person, open_key_reader
     from ragfault.testsets.review_session import ReviewSession
 
-    name = by if by is not None else os.environ.get("USER") or os.environ.get("USERNAME") or ""
+    name = name_person(by)
     session = ReviewSession(items, out, corpus, print_notice)
     documents = session.load_documents()
     state = session.load()
@@ -61,7 +60,10 @@ def review(items: str, out: str, by: str | None, corpus: str | None, disputes: b
             if written is None:
                 break
             count += written
-    click.echo(f"{count:,} items reviewed, in {out}; {len(waiting) - count:,} wait for {name or 'you'}")
+    left = format_count(len(waiting) - count, "disputed item" if disputes else "item")
+    click.echo(
+        f"{format_count(count, 'item')} reviewed{f', in {out}' if count else ''}; {left} to review by {name or 'you'}"
+    )
 
 
 def _ask(
@@ -97,7 +99,11 @@ def _edit(form: str, parse: Callable[[str], T]) -> T | None:
     """Open a form in the editor until it can be read; None where it is left as it was or empty."""
     text = form
     while True:
-        changed = click.edit(text, extension=".txt")
+        try:
+            changed = click.edit(text, extension=".txt")
+        except click.ClickException as error:
+            print_notice(f"the form was not changed: {error.message}")
+            return None
         if changed is None or not changed.strip() or changed == form:
             return None
         try:
@@ -115,7 +121,7 @@ def _describe_item(item: Trace, reviews: Sequence[ItemReview]) -> str:
 
     lines = [f"{item.id}  {item.metadata.get('kind', '')}", write_form(item).removeprefix(FORM_HELP).rstrip()]
     for entry in reviews:
-        lines.append(f"--- {entry.by}: {entry.decision}")
+        lines.append(f"--- {entry.by or 'someone'}: {entry.decision}")
         if entry.edited is not None:
             lines.append(write_form(entry.edited).removeprefix(FORM_HELP).rstrip())
     text = "\n".join(["", *lines, f"[{KEYS}]"])
@@ -167,17 +173,20 @@ def adjudicate(
 
 def _format_lines(result: ReviewResult) -> Iterator[str]:
     yield (
-        f"{result.accepted:,} items accepted, {result.rejected:,} rejected, {len(result.disputes):,} disputed, "
-        f"{result.pending:,} pending"
+        f"{format_count(result.accepted, 'item')} accepted, {result.rejected:,} rejected, "
+        f"{len(result.disputes):,} disputed, {result.pending:,} pending"
     )
+    if result.unmatched:
+        yield f"not counted: {format_count(result.unmatched, 'review')} of items that are not there, or had other words"
     if result.agreement is not None:
-        yield f"{result.shared:,} items with two reviewers or more: one decision {_format_estimate(result.agreement)}"
+        shared = format_count(result.shared, "item")
+        yield f"{shared} with two reviewers or more: one decision {_format_estimate(result.agreement)}"
         if result.alpha is not None and result.alpha.value is not None:
             yield f"Krippendorff's alpha of the decisions {_format_estimate(result.alpha)}"
     for name, share in result.fields.items():
         yield f"  {name}: left alike in {format_percent(share)} of the items that all accepted"
     for dispute in result.disputes:
-        names = ", ".join(f"{entry.by} {entry.decision}" for entry in dispute.reviews)
+        names = ", ".join(f"{entry.by or 'someone'} {entry.decision}" for entry in dispute.reviews)
         yield clean_text(f"  disputed: {dispute.item}  {dispute.reason} ({names})  {dispute.query}")
 
 
