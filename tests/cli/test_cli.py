@@ -14,8 +14,9 @@ import pytest
 
 from ragfault.analysis.monitoring.alert_rules import parse_rules
 from ragfault.cli import COMMANDS, cli, run_command
+from ragfault.cli.options.runs import LineProgress
 from ragfault.io import read_traces, write_traces
-from ragfault.records import Chunk, Trace
+from ragfault.records import Chunk, Trace, Usage
 from ragfault.tuning.trials import parse_tuning_metric
 from ragfault.version import __version__
 
@@ -362,3 +363,12 @@ def test_a_closed_pipe_is_no_error(place: Path):
     command = f"{sys.executable} -m ragfault report {place / 'v1'} --format json | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+def test_a_line_of_progress_names_the_calls_so_far(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Behind a slow model no part is finished for minutes: the calls tell that it works."""
+    monkeypatch.setattr("ragfault.cli.options.runs.PROGRESS_SECONDS", 0.0)
+    progress = LineProgress()
+    progress.show_usage(Usage(calls=8, cost=0.5))
+    progress(0, 104)
+    assert capsys.readouterr().err == "finished 0 of 104 traces in 0 s, US$ 0.5000 in 8 calls\n"

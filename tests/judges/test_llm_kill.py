@@ -54,9 +54,12 @@ def elsewhere() -> Iterator[Elsewhere]:
             process.kill()
 
 
-def begun(folder: Path, server: Elsewhere, out: str, *flags: str, cache: str = "cache") -> subprocess.Popen[str]:
+def begun(
+    folder: Path, server: Elsewhere, out: str, *flags: str, cache: str = "cache", quiet: bool = True
+) -> subprocess.Popen[str]:
     """Start an evaluation by the command line."""
-    command = [sys.executable, "-m", "ragfault", "evaluate", "traces.jsonl", "-o", out, "-q", "--batch", "8"]
+    command = [sys.executable, "-m", "ragfault", "evaluate", "traces.jsonl", "-o", out, "--batch", "8"]
+    command += ["-q"] * quiet
     command += ["--judge", "llm:m", "--base-url", server.url, "--concurrency", str(CONCURRENCY), *flags]
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAGFAULT_")}
     return subprocess.Popen(
@@ -144,7 +147,7 @@ def test_an_interrupted_run_keeps_what_was_under_way(tmp_path: Path):
     """Ctrl-C waits for the replies to what was sent: going on afterwards repeats nothing at all."""
     write_traces(make_traces(TRACES), tmp_path / "traces.jsonl")
     with elsewhere() as server:
-        process = begun(tmp_path, server, "run")
+        process = begun(tmp_path, server, "run", quiet=False)
         deadline = time.monotonic() + WAIT_SECONDS
         while server.counts()["calls"] < 40:
             assert time.monotonic() < deadline, "the evaluation sends no calls"
@@ -153,6 +156,7 @@ def test_an_interrupted_run_keeps_what_was_under_way(tmp_path: Path):
         code, message = ended(process)
         assert code == 130, message
         assert "Finished work is kept" in message
+        assert "waiting for the replies to calls under way, which are kept" in message
         assert "Traceback" not in message
         assert ended(begun(tmp_path, server, "run")) == (0, "")
         assert settled(server)["paid"] == 2 * TRACES

@@ -184,7 +184,8 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
             index = (
                 _index_traces(trace_source, survey, file_stamps, read_options) if executor_used is not None else None
             )
-            run_job(EvaluationJob.create(partial, judge, selected), traces, index, executor_used, report_progress)
+            job = EvaluationJob.create(partial, judge, selected)
+            run_job(job, traces, index, executor_used, report_progress, on_notice)
         return _report_unused(partial.finish(force=force, usage=get_usage(judge)), tag_choices, on_notice)
 
 

@@ -268,6 +268,7 @@ def run_job(
     index: TraceIndex | None,
     executor: Executor | None,
     on_progress: Callable[[int, int], None],
+    on_notice: Callable[[str], None],
 ) -> None:
     """Score every part that is not done yet, here or on an executor whose workers read the traces by an `index`."""
     total, size = job.partial_run.plan.traces, job.partial_run.plan.batch
@@ -275,7 +276,7 @@ def run_job(
     done = min(len(ready) * size, total)
     on_progress(done, total)
     todo = ((number, batch) for number, batch in enumerate(split_batches(traces, size)) if number not in ready)
-    for count in _process_batches(job, todo, index, ready, executor):
+    for count in _process_batches(job, todo, index, ready, executor, on_notice):
         done += count
         on_progress(done, total)
 
@@ -286,10 +287,11 @@ def _process_batches(
     index: TraceIndex | None,
     finished: frozenset[int],
     executor: Executor | None,
+    on_notice: Callable[[str], None],
 ) -> Iterator[int]:
     """Process the batches, and yield the number of traces of each."""
     if isinstance(job.judge, MeteredJudge):
-        return _process_threaded(job, job.judge, batches)
+        return _process_threaded(job, job.judge, batches, on_notice)
     if executor is None:
         return (_score_batch(job, number, batch) for number, batch in batches)
     if index is None:
@@ -298,7 +300,10 @@ def _process_batches(
 
 
 def _process_threaded(
-    job: EvaluationJob, judge: MeteredJudge, batches: Iterator[tuple[int, list[Trace]]]
+    job: EvaluationJob,
+    judge: MeteredJudge,
+    batches: Iterator[tuple[int, list[Trace]]],
+    on_notice: Callable[[str], None],
 ) -> Iterator[int]:
     """Process batches on threads, for a judge that waits; yield 0 regularly, so that usage can be reported."""
     size = min(MAX_BATCHES_IN_FLIGHT, max(2, -(-MAX_TRACES_IN_FLIGHT // job.partial_run.plan.batch)))
@@ -313,7 +318,9 @@ def _process_threaded(
         while in_flight:
             finished, in_flight = wait(in_flight, POLL_SECONDS, FIRST_COMPLETED)
             yield sum(future.result() for future in finished)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            on_notice("waiting for the replies to calls under way, which are kept; interrupt again to give them up")
         pool.shutdown(wait=False, cancel_futures=True)
         judge.end()
         raise

@@ -46,8 +46,9 @@ from ragfault.text.number_format import (
 
 def describe_judge_usage(findings: Findings) -> Iterator[str]:
     """Describe the lines on a run whose judge asked a model; none for other runs."""
-    if findings.manifest.usage is not None:
-        yield format_usage(findings.manifest.usage)
+    if (usage := findings.manifest.usage) is not None:
+        unanswered = "; calls without a reply count as the most that they may cost" if findings.manifest.failed else ""
+        yield f"{format_usage(usage)}{unanswered}"
     if findings.suspected_injections:
         hold = "hold" if findings.suspected_injections != 1 else "holds"
         traces = format_count(findings.suspected_injections, "trace")

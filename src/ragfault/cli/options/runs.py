@@ -40,11 +40,14 @@ class JudgingProgress:
 
     def show_usage(self, usage: Usage) -> None:
         """Show the usage so far."""
-        if self._progress is None:
-            return
-        from ragfault.text.number_format import format_cost
+        if self._progress is not None:
+            self._progress.update(self._progress.tasks[0].id, spent=_format_spent(usage))
 
-        self._progress.update(self._progress.tasks[0].id, spent=f"{format_cost(usage.cost)} in {usage.calls:,} calls")
+
+def _format_spent(usage: Usage) -> str:
+    from ragfault.text.number_format import format_cost
+
+    return f"{format_cost(usage.cost)} in {usage.calls:,} calls"
 
 
 PROGRESS_SECONDS = 10.0
@@ -57,13 +60,18 @@ class LineProgress(JudgingProgress):
     def __init__(self) -> None:
         super().__init__(None)
         self._started = self._printed = time.monotonic()
+        self._spent = ""
 
     def __call__(self, done: int, total: int) -> None:
         """Print how many traces are done, at most every ten seconds."""
         now = time.monotonic()
         if now - self._printed >= PROGRESS_SECONDS:
             self._printed = now
-            click.echo(f"judged {done:,} of {total:,} traces in {now - self._started:.0f} s", err=True)
+            click.echo(f"finished {done:,} of {total:,} traces in {now - self._started:.0f} s{self._spent}", err=True)
+
+    def show_usage(self, usage: Usage) -> None:
+        """Note the usage for the next line."""
+        self._spent = f", {_format_spent(usage)}"
 
 
 @contextlib.contextmanager
