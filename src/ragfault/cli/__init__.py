@@ -142,7 +142,7 @@ def _run_command(arguments: Sequence[str]) -> int:
         click.echo("interrupted. Finished work is kept: run the same command again to resume.", err=True)
         return 130
     except BrokenPipeError:
-        _silence_stdout()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains of the pipe at its end
         return 0
     finally:
         FLAGS_SHOWN.reset(shown)
@@ -162,10 +162,3 @@ def _list_flags(arguments: Sequence[str]) -> list[str]:
 def clean_output(text: str) -> str:
     """Clean text that may come from a trace, without what would steer a terminal."""
     return "".join(c if c == "\n" or c.isprintable() else "�" for c in text)
-
-
-def _silence_stdout() -> None:
-    """Keep the interpreter from complaining about a closed pipe at its end."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -182,15 +182,11 @@ def plan_shards(index: TraceIndex, plan: RunPlan, finished: frozenset[int]) -> I
     for number in range(-(-plan.traces // plan.batch) + 1):
         is_end = number * plan.batch >= plan.traces
         if batch_count and (is_end or number in finished or batch_count == size):
-            yield _make_shard(index, plan, first_number, batch_count)
+            start = first_number * plan.batch
+            yield TraceShard(first_number, index.slice(start, min(batch_count * plan.batch, plan.traces - start)))
             batch_count = 0
         if number not in finished and not is_end:
             first_number, batch_count = (number if not batch_count else first_number), batch_count + 1
-
-
-def _make_shard(index: TraceIndex, plan: RunPlan, first: int, batch_count: int) -> TraceShard:
-    start = first * plan.batch
-    return TraceShard(first, index.slice(start, min(batch_count * plan.batch, plan.traces - start)))
 
 
 def pack_batch(number: int, traces: list[Trace]) -> InlineBatch:

@@ -314,10 +314,6 @@ async def _collect_response(app: Application, scope: Scope, receive: Receive) ->
     return start["status"], start["headers"], b"".join(parts)
 
 
-def _make_error(message: str) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "guard_error"}}
-
-
 async def _send_json(send: Send, status: int, body: Any, outcome: str) -> None:
     data = json.dumps(body).encode()
     headers = [
@@ -351,4 +347,4 @@ async def _send_answer(
 
 async def send_refusal(send: Send, status: int, message: str) -> None:
     """Send an error that the guard gives in place of the endpoint."""
-    await _send_json(send, status, _make_error(message), "refused")
+    await _send_json(send, status, {"error": {"message": message, "type": "guard_error"}}, "refused")

@@ -79,7 +79,8 @@ def post_json(
         except (urllib.error.URLError, HTTPException, OSError) as error:
             reason, wait = str(getattr(error, "reason", error)) or type(error).__name__, None
         if turn < attempts:
-            time.sleep(_compute_pause(turn, wait))
+            requested = parse_retry_after(wait)
+            time.sleep(min(FIRST_PAUSE * 2.0 ** (turn - 1) if requested is None else requested, MAX_PAUSE))
     message = f"{_redact_url(url)} gave no answer: {reason}"
     raise ServiceFailed(message.replace(key, "***") if key else message)
 
@@ -91,11 +92,6 @@ def _decode_response(url: str, data: bytes) -> Any:
         return json.loads(data)
     except ValueError:
         raise ServiceFailed(f"{_redact_url(url)} answered with what is not JSON.") from None
-
-
-def _compute_pause(attempt: int, retry_after: str | None) -> float:
-    requested = parse_retry_after(retry_after)
-    return min(FIRST_PAUSE * 2.0 ** (attempt - 1) if requested is None else requested, MAX_PAUSE)
 
 
 def _redact_url(url: str) -> str:

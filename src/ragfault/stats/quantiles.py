@@ -109,7 +109,8 @@ def quantile_interval(
     'the upper end of p99 needs about 368 values, not 100'
     """
     sample = np.sort(_check_values(values))
-    _check_quantile(quantile)
+    if not 0 < quantile < 1:
+        raise ValueError(f"the quantile is {quantile}: give a share between 0 and 1")
     n, tail = sample.size, (1 - confidence) / 2
     value = float(sample[_find_rank(n, quantile) - 1])
     if clusters is None:
@@ -149,11 +150,6 @@ def _check_values(values: Values) -> FloatArray:
     if sample.ndim != 1 or not np.isfinite(sample).all():
         raise ValueError("give one row of finite values")
     return sample
-
-
-def _check_quantile(quantile: float) -> None:
-    if not 0 < quantile < 1:
-        raise ValueError(f"the quantile is {quantile}: give a share between 0 and 1")
 
 
 def _find_rank(n: float, quantile: float) -> int:

@@ -74,7 +74,8 @@ def tune(corpus: str, questions: str, out: str, kind: str | None, force: bool, q
     from ragfault.reports.terminal.tuning.pipelines import render_tuning_terminal
 
     folder = Path(out)
-    _check_folder(folder, force)
+    if not force and (folder / OUTPUT_FILES[0]).exists():
+        raise OutputError(f"{folder / OUTPUT_FILES[0]} exists. Choose another folder, or replace it with --force.")
     with _show_progress(quiet) as progress:
         result = _search_pipeline(corpus, questions, folder, progress, options)
     _write_outputs(result, folder)
@@ -108,12 +109,6 @@ def _search_pipeline(
         notice=print_notice,
         **{name: options[name] for name in same},
     )
-
-
-def _check_folder(folder: Path, force: bool) -> None:
-    """Refuse a folder with the results of an earlier tuning."""
-    if not force and (folder / OUTPUT_FILES[0]).exists():
-        raise OutputError(f"{folder / OUTPUT_FILES[0]} exists. Choose another folder, or replace it with --force.")
 
 
 def _write_outputs(result: TuningResult, folder: Path) -> None:

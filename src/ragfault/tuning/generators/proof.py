@@ -18,7 +18,7 @@ from ragfault.stats import (
     sign_flip_test,
 )
 from ragfault.stats.distributions import normal_cdf, normal_quantile
-from ragfault.stats.significance import SignificanceTest, correct_significant_effect, flip_signs
+from ragfault.stats.significance import correct_significant_effect, flip_signs
 from ragfault.tuning.generators.race import GeneratorRace, average_repetitions
 from ragfault.tuning.generators.records import (
     AnswerOutcome,
@@ -112,7 +112,8 @@ def measure_gain(
     before, after = average_repetitions(measured[alternative]), average_repetitions(measured[winner])
     difference = paired_difference(before, after, groups, bounds=limits, seed=seed)
     two_sided = sign_flip_test(before, after, groups, seed=seed)
-    n, p, level = difference.n, _halve(two_sided), GAIN_ALPHA
+    p = two_sided.p / 2 if two_sided.statistic > 0 else 1 - two_sided.p / 2  # one-sided, of a mean above 0
+    n, level = difference.n, GAIN_ALPHA
     if evidence is not None:
         outcomes = evidence.race.outcomes
         common = min(len(outcomes[name]) for name in names)
@@ -157,11 +158,6 @@ def _correct_gain(difference: Difference, n: int, level: float) -> float:
     if difference.mean <= normal_quantile(1 - level) * error:
         return 0.0
     return correct_significant_effect(difference.mean, error, 2 * level)
-
-
-def _halve(test: SignificanceTest) -> float:
-    """Return the one-sided p value of a mean above 0, from the two-sided one."""
-    return test.p / 2 if test.statistic > 0 else 1 - test.p / 2
 
 
 def replay_race(evidence: RaceEvidence, present: str, gaps: Any, groups: Sequence[str], seed: int) -> Any:
