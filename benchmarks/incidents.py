@@ -276,7 +276,9 @@ def check(name: str, case: Case, seed: int, rate: float) -> bool:
         )  # fmt: skip
     delays = [minute - case.fault[0] for minute, notice, _ in simulated.notices if notice.kind == "opened"]
     result, took = "right" if is_right else "WRONG", time.process_time() - start
+    ends = [minute - case.fault[1] for minute, notice, _ in simulated.notices if notice.kind == "resolved"]
     delay = f", {delays[0]} min after the fault began" if case.expected not in ("", "?") and delays else ""
+    delay += f", over {ends[-1]} min after it ended" if delay and ends else ""
     print(f"{result}: {name}: {len(opened)} incidents{delay}, {simulated.count:,} traces, {took:.0f} s", flush=True)
     for minute, notice, view in simulated.notices:
         incident = notice.incident

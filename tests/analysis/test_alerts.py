@@ -21,7 +21,6 @@ from ragfault.analysis.monitoring.alert_rules import (
     load_rules,
     parse_minutes,
     parse_rules,
-    worst_severity,
 )
 from ragfault.analysis.monitoring.alerts import (
     AlertState,
@@ -30,7 +29,10 @@ from ragfault.analysis.monitoring.alerts import (
     add_silence,
     advance_alerts,
     clear_silences,
+    worst_severity,
 )
+from ragfault.analysis.monitoring.change_detection import ReferencePeriod
+from ragfault.analysis.monitoring.noise import NoiseModel
 from ragfault.analysis.monitoring.rollups import Observation, roll_up
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, build_series
 from ragfault.errors import InputError, UnknownName, UsageError
@@ -336,3 +338,40 @@ def test_called_drops_are_read_as_such():
     (two,) = evaluate_rules([DROP_RULE], all_, SCORES, 21)
     assert (alert.breach, alert.recovered, alert.traces[0]) == (True, False, "20")
     assert (two.breach, two.recovered) == (False, True)
+
+
+def read_rules(values: Sequence[tuple[int, float]], until: int) -> dict[str, RuleReading]:
+    """Return the readings of the rolling rules from values by minute, of a metric whose noise is known."""
+    observations = [
+        Observation(metric="groundedness", trace=str(at), time=60.0 * at, value=value, route="web")
+        for at, value in values
+    ]
+    all_ = build_series(roll_up(observations, SCORES.values()))
+    noise = NoiseModel(
+        mean=0.87, season=(0.0,) * 168, errors=(0.0,) * 168, variance=0.01, components=((1.0, 0.0, 60.0),), rate=0.25
+    )
+    period = ReferencePeriod(
+        metric="groundedness", route="web", first=0, last=DAY_MINUTES, n=360, mean=0.87, floors=(0.86,), bets=(0.1,),
+        low=0.0, high=1.0, higher_is_better=True, noise=noise,
+    )  # fmt: skip
+    rules = [rule for rule in DEFAULT_RULES if rule.name in ("ROLLING_DROP", "ROLLING_FALL")]
+    readings = evaluate_rules(rules, all_, SCORES, until, (), {("groundedness", "web"): period})
+    return {item.rule.name: item for item in readings if (item.metric, item.route) == ("groundedness", "web")}
+
+
+def test_a_fault_is_over_once_the_last_values_are_well_though_windows_hold_older_ones_or_too_few():
+    """Six hours of sparse traffic at .4, and 104 minutes later: well. As long as it lasts or half of it stays: not."""
+    fault = DAY_MINUTES + 960
+    end = fault + 360
+    until = end + 104
+    past = [(at, 0.8 + at % 8 / 20) for at in range(0, fault, 4)] + [
+        (at, 0.3 + at % 8 / 20) for at in range(fault, end, 4)
+    ]
+    during = read_rules(past, end)
+    assert during["ROLLING_DROP"].breach
+    assert during["ROLLING_FALL"].breach
+    after = read_rules([*past, *((at, 0.8 + at % 16 / 40) for at in range(end, until, 8))], until)
+    assert {(own.breach, own.recovered) for own in after.values()} == {(False, True)}
+    weaker = read_rules([*past, *((at, 0.6 + at % 16 / 80) for at in range(end, until, 8))], until)
+    assert weaker["ROLLING_DROP"].breach
+    assert not weaker["ROLLING_FALL"].recovered

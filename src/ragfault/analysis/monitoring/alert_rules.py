@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
 from ragfault.analysis.monitoring.change_detection import MIN_SLOWDOWN, MONTH_MINUTES, ReferencePeriod
-from ragfault.analysis.monitoring.noise import estimate_error, tail_deviate
+from ragfault.analysis.monitoring.noise import estimate_error, recovered_mean, tail_deviate
 from ragfault.analysis.monitoring.rollups import FAILURES, OPERATION_TITLES, STEP_METRICS
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference, window_mean
 from ragfault.analysis.score_matrix import metric_name
@@ -36,9 +36,6 @@ DROP_CONFIDENCE = 0.999
 RULE_RATE = 0.001
 """False alarms of a rule that must be certain, per metric and route in a month, where there is a reference: some fifty
 built-in rules and metrics of a route together stay below 0.05."""
-
-STALE_MINUTES, STALE_GAPS = 10, 5
-"""A rule says nothing where the last value is older than so many minutes, and than so many usual gaps."""
 
 WIDER = 4  # a limit is also held against a window so many times as long, and against a day
 
@@ -94,42 +91,23 @@ class RuleReading(Struct, frozen=True, kw_only=True):
 
 
 def _level_rules() -> Iterator[AlertRule]:
-    """Yield a warning and a critical rule for each metric."""
+    """Yield LOW_RELEVANCE, LOW_USAGE and MISSING_CONTEXT, and a warning and a critical rule for each metric."""
+    limits = [*HEALTH_ALERTS]
     for metric, warning, critical in (
         ("context_relevance", 0.6, 0.4),
         ("groundedness", 0.7, 0.5),
         ("answer_relevance", 0.6, 0.4),
         ("triad", 0.65, 0.45),
     ):
-        for severity, limit in (("warning", warning), ("critical", critical)):
-            yield AlertRule(
-                name=f"{severity.upper()}_{metric.upper()}",
-                metric=metric,
-                below=limit,
-                severity=severity,  # type: ignore[arg-type]
-                hysteresis=0.02,
-                duration=5,
-                certain=True,
-                min_values=10,
-                unusual=severity == "warning" or metric in DESIGN_METRICS,
-            )
-
-
-def _health_rules() -> Iterator[AlertRule]:
-    """Yield LOW_RELEVANCE, LOW_USAGE and MISSING_CONTEXT."""
-    for name, severity, figure, limit in HEALTH_ALERTS:
-        side = {"above": limit} if figure == "missing_context_rate" else {"below": limit}
+        limits += [(f"WARNING_{metric.upper()}", "warning", metric, warning)]
+        limits += [(f"CRITICAL_{metric.upper()}", "critical", metric, critical)]
+    for name, severity, metric, limit in limits:
+        is_high = metric == "missing_context_rate"
         yield AlertRule(
-            name=name,
-            metric=figure,
-            severity=severity,  # type: ignore[arg-type]
-            hysteresis=0.02,
-            duration=5,
-            certain=True,
-            min_values=10,
-            unusual=figure in DESIGN_METRICS,
-            **side,  # type: ignore[arg-type]
-        )
+            name=name, metric=metric, severity=severity,  # type: ignore[arg-type]
+            above=limit if is_high else None, below=None if is_high else limit, hysteresis=0.02, duration=5,
+            certain=True, min_values=10, unusual=name.startswith("WARNING_") or metric in DESIGN_METRICS,
+        )  # fmt: skip
 
 
 def _operation_rules() -> Iterator[AlertRule]:
@@ -151,33 +129,18 @@ DROP_RULE = AlertRule(name="DROP", metric="*", drop_detected=True, severity="hig
 """A drop that the sequential test called."""
 
 DEFAULT_RULES: tuple[AlertRule, ...] = (
-    *_health_rules(),
     *_level_rules(),
     AlertRule(
-        name="ROLLING_DROP",
-        metric="*",
-        window=90,
-        drop=0.02,
-        severity="warning",
-        duration=30,
-        hysteresis=0.005,
-        certain=True,
-        min_values=30,
+        name="ROLLING_DROP", metric="*", window=90, drop=0.02, severity="warning", duration=30, hysteresis=0.005,
+        certain=True, min_values=30,
     ),
     AlertRule(
-        name="ROLLING_FALL",
-        metric="*",
-        window=30,
-        drop=0.05,
-        severity="high",
-        duration=10,
-        hysteresis=0.01,
-        certain=True,
-        min_values=30,
+        name="ROLLING_FALL", metric="*", window=30, drop=0.05, severity="high", duration=10, hysteresis=0.01,
+        certain=True, min_values=30,
     ),
     *_operation_rules(),
     DROP_RULE,
-)
+)  # fmt: skip
 """The rules where none are given."""
 
 
@@ -342,61 +305,44 @@ def _evaluate_rule(
     dropped: set[tuple[str, str | None]],
     reference: ReferencePeriod | None,
 ) -> RuleReading:
-    part = series.between(until - rule.window, until)
-    if _is_stale(series, until, rule.window):
-        return RuleReading(rule=rule, metric=key[0], route=key[1], value=None)
+    part, given, value, breach, well = series.between(until - rule.window, until), rule, None, False, False
     if rule.drop is not None and rule.certain and reference is not None and part.value_count < rule.min_values:
         rule = replace(rule, window=WIDER * rule.window)  # of sparse traffic
         part = series.between(until - rule.window, until)
-    traces = tuple(worst.trace for worst in part.worst_traces(5))
-    if rule.drop_detected:
-        there = (key[0], key[1]) in dropped
-        return RuleReading(
-            rule=rule, metric=key[0], route=key[1], value=part.mean, breach=there, recovered=not there, traces=traces
-        )  # fmt: skip
-    mean = part.mean
-    if mean is None or part.value_count < rule.min_values:
-        return RuleReading(rule=rule, metric=key[0], route=key[1], value=None)
-    if rule.certain and reference is not None:
-        day = reference.remove_season(series.between(until - rule.window - DAY_MINUTES, until))
-        check = _check_certain_limit if rule.drop is None else _check_certain_drop
-        checked = check(rule, day, until, reference)
-        return RuleReading(
-            rule=rule, metric=key[0], route=key[1], value=mean if rule.drop is None else checked[0],
-            breach=checked[1], recovered=checked[2], traces=traces,
-        )  # fmt: skip
-    if rule.drop is not None:
+    is_known = part.value_count >= rule.min_values
+    if series.is_stale(until, WIDER * given.window):
+        pass
+    elif rule.drop_detected:
+        breach = (key[0], key[1]) in dropped
+        value, well = part.mean, not breach
+    elif rule.certain and reference is not None:
+        flat = reference.remove_season(series.between(until - 2 * DAY_MINUTES, until))
+        if is_known:
+            check = _check_certain_limit if rule.drop is None else _check_certain_drop
+            value, breach, well = check(rule, flat, until, reference)
+        recovered = None if well else _find_recovery(given, flat, until, reference, is_known)
+        if recovered is not None:
+            value, breach, well = recovered, False, True
+    elif is_known and rule.drop is not None:
         before = series.between(until - rule.window - DAY_MINUTES, until - rule.window)
         value, breach, well = _check_drop(rule, before, part, measure)
-    else:
-        value, breach, well = mean, *_check_limit(rule, part, measure)
+    elif is_known:
+        value, breach, well = part.mean, *_check_limit(rule, part, measure)
+    traces = tuple(worst.trace for worst in part.worst_traces(5)) if breach else ()
     return RuleReading(
         rule=rule, metric=key[0], route=key[1], value=value, breach=breach, recovered=well, traces=traces
-    )
+    )  # fmt: skip
 
 
 def _is_usual(rule: AlertRule, series: MetricSeries, until: int, reference: ReferencePeriod | None) -> bool:
     """Return whether neither the reference nor the day before the window is known to be within the limit of a rule."""
     start = until - rule.window
     before = series.between(start - DAY_MINUTES, start)
-    means = (
-        before.mean if before.value_count >= rule.min_values else None,
-        None if reference is None else reference.mean,
-    )
+    means = (before.mean if before.value_count >= rule.min_values else None, reference.mean if reference else None)
     known = [mean for mean in means if mean is not None]
     if rule.below is not None:
         return all(mean < rule.below for mean in known)
     return rule.above is not None and all(mean > rule.above for mean in known)
-
-
-def _is_stale(series: MetricSeries, until: int, window: int) -> bool:
-    """Return whether the last value is so old that a window before it says nothing of the present."""
-    part = series.between(until - WIDER * window, until)
-    there = part.minutes[part.n > 0]
-    if not there.size:
-        return True
-    gap = (int(there[-1]) - int(there[0])) / max(1, there.size - 1)
-    return until - 1 - int(there[-1]) > max(STALE_MINUTES, STALE_GAPS * gap)
 
 
 def _check_certain_limit(
@@ -442,6 +388,26 @@ def _check_certain_drop(
                 usual = (max(0.0, usual) * window[1] + 1) / (window[1] + 1)
             breach |= _is_below(reference, part, rule.window, usual, falling, rule.min_values, window)
     return worse, breach, not breach and worse <= rule.drop - rule.hysteresis
+
+
+def _find_recovery(
+    rule: AlertRule, series: MetricSeries, until: int, reference: ReferencePeriod, is_known: bool
+) -> float | None:
+    """Return the value of the end of a wide window where that is well again; None where it is not.
+
+    `is_known` where the window of the rule has values enough to say; otherwise the wide one is wider.
+    """
+    start = until - min(rule.window * WIDER ** (1 if is_known else 2), DAY_MINUTES)
+    past, usual = series.between(start - DAY_MINUTES, start), rule.above if rule.below is None else rule.below
+    sign = 1 if (reference.higher_is_better if rule.drop is not None else rule.below is not None) else -1
+    if rule.drop is not None:
+        usual = past.mean if past.value_count >= rule.min_values else None
+    if usual is None:
+        return None
+    part, level = series.between(start, until), sign * usual + rule.hysteresis - (rule.drop or 0.0)
+    part, width = replace(part, sum=sign * part.sum), reference.high - reference.low
+    mean = recovered_mean(part, rule.window, level, reference.noise, width)
+    return mean if mean is None else sign * mean if rule.drop is None else sign * usual - mean
 
 
 def _is_below(
@@ -492,8 +458,3 @@ def _check_drop(
         gap = window_difference(before, series, measure, DROP_CONFIDENCE, lasting_noise=False)
         breach = gap is not None and (gap.high < 0 if sign > 0 else gap.low > 0)
     return worse, breach, not breach and worse <= rule.drop - rule.hysteresis
-
-
-def worst_severity(rules: Sequence[AlertRule]) -> Severity | None:
-    """Return the most urgent severity of some rules; None for no rule."""
-    return min((rule.severity for rule in rules), key=SEVERITIES.index, default=None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.analysis.monitoring.alert_rules import AlertRule, RuleReading
+from ragfault.analysis.monitoring.alert_rules import SEVERITIES, AlertRule, RuleReading, Severity
 
 AlertKey = tuple[str, str, str]  # rule, metric, route; no route is the empty text
 
@@ -169,6 +169,11 @@ def _notify(alert: Alert, silenced: bool, now: float) -> tuple[Alert, AlertTrans
         route=alert.route, since=alert.since, value=alert.value, traces=alert.traces,
     )  # fmt: skip
     return replace(alert, notified=fires, last_notified=now), event
+
+
+def worst_severity(rules: Sequence[AlertRule]) -> Severity | None:
+    """Return the most urgent severity of some rules; None for no rule."""
+    return min((rule.severity for rule in rules), key=SEVERITIES.index, default=None)
 
 
 def add_silence(

@@ -272,14 +272,13 @@ def advance_test(test: SequentialTest, series: MetricSeries, limit: float = math
     lowest = before[: at + 1].argmin(axis=0)
     lowest_capital = before[lowest, np.arange(gains.shape[1])]
     earlier = -np.array(test.log_peaks)
-    return SequentialTest(
-        period=test.period,
+    return replace(
+        test,
         log_sums=tuple(sums[at].tolist()),
         log_peaks=tuple((capital[at] - np.minimum(lowest_capital, earlier)).tolist()),
         starts=tuple(np.where(earlier < lowest_capital, test.starts, minutes[lowest]).tolist()),
         minute=int(minutes[at]),
         log_evidence=float(evidence[at]),
-        first=test.first,
     )
 
 

@@ -208,27 +208,18 @@ def monitor(
     wide = last - max(asked.windows)
     shown = [key for key in all_ if key[2] is None or not key[2].startswith((*CHUNK_COHORTS, "route="))]
     return MonitorReport(
-        first=first,
-        last=last,
+        first=first, last=last, options=asked, promise=describe_promise(until - first),
         traces=max(series.value_count for series in totals.values()) if totals else 0,
-        options=asked,
-        promise=describe_promise(until - first),
         rolling_means=rolling_means(
             {key: all_[key] for key in sorted(shown, key=_series_order)}, known, last, asked.windows
         ),
         lines=tuple(
             _rolling_line(key, totals[key], known, asked.windows[0], (first, last)) for key in select_watched(totals)
         ),
-        drops=breaks,
-        unwatched=silent,
-        distributions=tuple(_describe_distributions(totals, known, wide, last)),
-        correlations=compute_correlations(products, wide, last),
-        insights=window_insights(all_, wide, last),
-        events=events,
-        alert_state=state,
-        marks=tuple(sorted(marks, key=lambda mark: mark.time)),
-        drift=drift,
-    )
+        drops=breaks, unwatched=silent, distributions=tuple(_describe_distributions(totals, known, wide, last)),
+        correlations=compute_correlations(products, wide, last), insights=window_insights(all_, wide, last),
+        events=events, alert_state=state, marks=tuple(sorted(marks, key=lambda mark: mark.time)), drift=drift,
+    )  # fmt: skip
 
 
 def select_watched(series_by_key: Mapping[SeriesKey, MetricSeries]) -> list[SeriesKey]:

@@ -56,6 +56,8 @@ MIN_FAILURES = 8
 """Fewer in a window are no rise: two nights in a row may by chance hide that two or three traces fail each night."""
 WORST_FACTOR = 4
 """Times as many failures as in the worst stretch of the history."""
+WELL_VALUES, WELL_DEVIATES = 10, 2.33
+"""Values at the end of a window that show a recovery, and by how many standard errors they are above those before."""
 MIN_HISTORY = 30
 """Fewer traces than this, or than the window has, are no history."""
 MIN_RISE = 0.05
@@ -136,6 +138,33 @@ def tail_deviate(share: float, expected: float, error: float) -> float:
     if share > 0:
         gap += share * math.log(share / expected)
     return math.sqrt(max(0.0, 2 * size * gap))
+
+
+def recovered_mean(
+    series: MetricSeries, length: int, level: float, noise: NoiseModel | None, width: float
+) -> float | None:
+    """Return the mean of an end of a series that is at a level, and clearly above what is before it; None without one.
+
+    The end has `length` minutes or more, at least WELL_VALUES, and is within a standard error of the level. Of all such
+    ends the one that stands out most must do so by more than the values of the series, mixed, and the noise of a metric
+    whose range has this width explain.
+    """
+    n, total, squares = (np.cumsum(column[::-1])[::-1] for column in (series.n, series.sum, series.squares))
+    count, until = np.maximum(n, 1), int(series.minutes[-1]) + 1
+    high = total / count + np.sqrt(np.maximum(squares / count - (total / count) ** 2, 0) / count)
+    there = (series.minutes[:-1] < until - length) & (n[1:] >= WELL_VALUES) & (n[1:] < n[0])
+    ends = np.flatnonzero(there & (high[1:] >= level)) + 1
+    if not ends.size:
+        return None
+    gaps = total[ends] / n[ends] - (total[0] - total[ends]) / (n[0] - n[ends])
+    clearest = int((gaps * np.sqrt(n[ends] * (n[0] - n[ends]))).argmax())
+    place, gap = int(ends[clearest]), float(gaps[clearest])
+    first, size = int(series.minutes[place]), float(n[place])
+    error = math.sqrt(series.variance * (1 / size + 1 / (n[0] - size)))
+    if noise is not None:
+        before = first - int(series.minutes[0]), float(n[0]) - size
+        error = max(error, width * estimate_error(noise, (until - first, size), before))
+    return float(total[place]) / size if gap > WELL_DEVIATES * error else None
 
 
 def hour_of_week(minutes: NDArray[np.int64]) -> NDArray[np.int64]:

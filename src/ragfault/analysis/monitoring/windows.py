@@ -32,6 +32,7 @@ WINDOW_MINUTES = (30, 90, DAY_MINUTES)  # the windows of rolling means, in minut
 BLOCK_MINUTES, LEAST_BLOCKS = (5, 15, 60, 180, 720, 1440), 10  # blocks that differences are judged by, and how many
 LEAST_FREEDOM = 2.0  # degrees of freedom of an error by blocks that move together, at least
 LEAST_SEEN = 0.2  # share of the variance of their mean that blocks which move together show at least
+STALE_MINUTES, STALE_GAPS = 10, 5  # a last value is stale if older than so many minutes, and than so many usual gaps
 OUTLIER_FENCE = 1.5  # how many interquartile ranges beyond a quartile a value is an outlier (Tukey 1977)
 
 FloatArray = NDArray[np.float64]
@@ -73,6 +74,13 @@ class MetricSeries(Struct, frozen=True, eq=False):
         """Return the variance of the values; 0 for fewer than two."""
         n = float(self.n.sum())
         return max(0.0, float(self.squares.sum() - self.sum.sum() ** 2 / n) / (n - 1)) if n > 1 else 0.0
+
+    def is_stale(self, until: int, window: int) -> bool:
+        """Return whether the last value is so old that a window before a minute says nothing of the present."""
+        part = self.between(until - window, until)
+        there = part.minutes[part.n > 0]
+        gap = (int(there[-1]) - int(there[0])) / max(1, there.size - 1) if there.size else 0.0
+        return not there.size or until - 1 - int(there[-1]) > max(STALE_MINUTES, STALE_GAPS * gap)
 
     def worst_traces(self, size: int) -> tuple[WorstTrace, ...]:
         """Return the worst traces of all minutes, the worst first."""
@@ -319,15 +327,9 @@ def describe_distribution(key: SeriesKey, series: MetricSeries, measure: MetricI
         if not outside and (trace.value < worse if measure.better == "higher" else trace.value > worse)
     ]
     return MetricDistribution(
-        metric=key[0],
-        route=key[1],
-        n=series.value_count,
-        edges=edges,
-        bins=tuple(bins.tolist()),
-        quartiles=(low, middle, high),
-        fence=None if outside else worse,
-        outliers=tuple(beyond),
-    )
+        metric=key[0], route=key[1], n=series.value_count, edges=edges, bins=tuple(bins.tolist()),
+        quartiles=(low, middle, high), fence=None if outside else worse, outliers=tuple(beyond),
+    )  # fmt: skip
 
 
 def _histogram_quantile(bins: NDArray[np.int64], edges: Sequence[float], share: float) -> float:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from ragfault.analysis.comparison.bisection import describe_fault
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.analysis.comparison.records import LayerFault, MetricChange
-from ragfault.analysis.monitoring.alert_rules import AlertRule, worst_severity
-from ragfault.analysis.monitoring.alerts import Alert, AlertKey
+from ragfault.analysis.monitoring.alert_rules import AlertRule
+from ragfault.analysis.monitoring.alerts import Alert, AlertKey, worst_severity
 from ragfault.analysis.monitoring.change_detection import FaultLocation, SeriesWatch, locate_fault
 from ragfault.analysis.monitoring.incidents import (
     LAYER_ORDER,
@@ -149,15 +149,10 @@ class IncidentBuilder:
     def _open(self, cause: AlertCause, alerts: Mapping[AlertKey, Alert]) -> Incident:
         alert = cause.alert
         blank = Incident(
-            id=make_content_id(f"{alert.key}{self._now}", "i-"),
-            title=alert.rule.name,
-            sentence="",
-            layer=self._measures[alert.metric].layer,
-            routes=(alert.route,),
-            opened=self._now,
+            id=make_content_id(f"{alert.key}{self._now}", "i-"), title=alert.rule.name, sentence="",
+            layer=self._measures[alert.metric].layer, routes=(alert.route,), opened=self._now, alerts=(alert.key,),
             **_onset_fields(cause.onset, cause.detected),
-            alerts=(alert.key,),
-        )
+        )  # fmt: skip
         return self._refresh(blank, alerts)
 
     def _join(self, incident: Incident, cause: AlertCause, alerts: Mapping[AlertKey, Alert]) -> Incident:
@@ -212,14 +207,10 @@ class IncidentBuilder:
         by_name = {name if name == EQUAL_DEPTH else metric_name(name): change for name, change in changes.items()}
         return replace(
             incident,
-            title=f"{fault.layer.capitalize()} broke ({fault.title})",
-            sentence=describe_fault(fault, by_name, unit),
-            layer=fault.layer,
-            branch=fault.branch,
-            size=_build_size(change, route),
+            title=f"{fault.layer.capitalize()} broke ({fault.title})", sentence=describe_fault(fault, by_name, unit),
+            layer=fault.layer, branch=fault.branch, size=_build_size(change, route), remedies=fault.remedies,
             suspects=tuple(suspect.stage for suspect in fault.suspects),
-            remedies=fault.remedies,
-        )
+        )  # fmt: skip
 
     def _count_since(self, change: MetricChange, incident: Incident, route: str | None) -> MetricChange:
         """Return a change with the number of its values since the onset, whichever of its windows has fewer."""
@@ -233,7 +224,17 @@ class IncidentBuilder:
         return replace(change, n=series.between(incident.interval.minute, self._until).value_count)
 
     def _describe_unnamed(self, incident: Incident, members: Sequence[Alert]) -> Incident:
-        """Describe an incident that the tree does not name: steps, operation, the change of a metric, or the limit."""
+        """Describe an incident that the tree does not name: steps, operation, the change of a metric, or the limit.
+
+        Once the metric that tells most, the first of several, is well again, what was said of it stays.
+        """
+        order = [*STEP_METRICS.values(), *OPERATION_TITLES]
+        names = [name for _, name, _ in incident.alerts]
+        first = next((name for name in order if name in names), names[0])
+        lasting = [alert for alert in members if alert.well_since is None]
+        if incident.sentence and first not in [alert.metric for alert in lasting]:
+            return incident
+        members = lasting or members
         by_kind = {kind: own for kind, name in STEP_METRICS.items() for own in members if own.metric == name}
         risen = [] if by_kind else self._measure_operation(incident, members)
         if risen:
@@ -450,14 +451,9 @@ def _build_size(change: MetricChange, route: str | None) -> IncidentSize | None:
     if gap is None or not math.isfinite(gap.low) or not math.isfinite(gap.high):
         return None
     return IncidentSize(
-        metric=change.metric,
-        route=route,
-        before=change.baseline or 0.0,
-        since=change.candidate or 0.0,
-        difference=gap.mean,
-        low=gap.low,
-        high=gap.high,
-    )
+        metric=change.metric, route=route, before=change.baseline or 0.0, since=change.candidate or 0.0,
+        difference=gap.mean, low=gap.low, high=gap.high,
+    )  # fmt: skip
 
 
 def _mark_before(mark: TimelineMark) -> MarkBefore:
