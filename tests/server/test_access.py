@@ -363,6 +363,9 @@ def test_behind_a_proxy_a_token_is_needed(tmp_path: Path):
     for wrong in ("ragfault", "/", "/a/", "/a b", '/"', "//x"):
         with pytest.raises(UsageError, match="no root path"):
             ServerSettings(store=tmp_path, root_path=wrong)
+    for wrong in ("https://ann:word@rag.test", "https://", "rag.test"):
+        with pytest.raises(UsageError, match="no root path"):
+            ServerSettings(store=tmp_path, public_url=wrong)
 
 
 @pytest.mark.long

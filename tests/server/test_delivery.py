@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 pytest.importorskip("duckdb", reason="the server needs the extra `server`")
@@ -337,6 +338,24 @@ def test_slack_gets_text_and_blocks_within_its_bounds():
         assert (block["type"], block["text"]["type"]) == ("section", "mrkdwn")
         assert 0 < len(block["text"]["text"]) <= 3000
         assert "<" not in block["text"]["text"]
+
+
+def test_a_notice_links_to_its_incident_where_the_address_is_known(tmp_path: Path):
+    """By that of its proxy, else of its socket; behind a proxy that is not named, or on all addresses, nowhere."""
+    given = {
+        "http://127.0.0.1:4318/incidents#i-1": {},
+        "http://[::1]:80/incidents#i-1": {"host": "::1", "port": 80},
+        "https://rag.test/a/incidents#i-1": {"public_url": "https://rag.test/a", "root_path": "/a"},
+    }
+    for link, options in given.items():
+        assert ServerSettings(store=tmp_path, **options).link_incident("i-1") == link
+    for options in ({"host": "0.0.0.0"}, {"trusted_proxies": ("10.0.0.7",)}, {"root_path": "/a"}, {"port": 0}):
+        assert ServerSettings(store=tmp_path, token="t" * 16, **options).link_incident("i-1") is None
+    linked = replace(NOTICE, link="https://rag.test/incidents#i-1")
+    for shape in WEBHOOK_FORMATS.values():
+        assert linked.link in json.dumps(to_builtins(shape(linked)))
+        assert "/incidents" not in json.dumps(to_builtins(shape(NOTICE)))
+    assert linked.link in build_message(linked, ANN, BOB).get_content()
 
 
 def test_a_signature_holds_for_one_body_at_one_moment():

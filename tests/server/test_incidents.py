@@ -189,8 +189,8 @@ def test_more_errors_everywhere_are_one_incident(traffic: LiveTraffic):
     assert traffic.kinds.count("opened") == 1
 
 
-def test_the_only_open_incident_says_at_once_why_and_what_to_do(traffic: LiveTraffic):
-    """Its page is unfolded; with a second one both are folded. The traces are those of its route, and not all."""
+def test_open_incidents_say_at_once_why_and_what_to_do(traffic: LiveTraffic):
+    """One is unfolded, and so is a second one. The traces are those of its route, and not all; notices link to it."""
     from fastapi.testclient import TestClient
 
     def read_page() -> str:
@@ -203,7 +203,11 @@ def test_the_only_open_incident_says_at_once_why_and_what_to_do(traffic: LiveTra
     assert "traces on this route, 25 % of those scored since" in page
     traffic.run(60, {"b": {"error": 0.4}, "c": RETRIEVAL})
     assert len(traffic.open) == 2
-    assert "<details open>" not in read_page()
+    page = read_page()
+    assert page.count("<details open>") == 2
+    for notice in traffic.notices:
+        assert notice.link == f"http://127.0.0.1:4318/incidents#{notice.incident.id}"
+        assert f'id="{notice.incident.id}"' in page
 
 
 def test_errors_and_what_they_do_to_answers_are_one_incident(traffic: LiveTraffic):
@@ -212,6 +216,18 @@ def test_errors_and_what_they_do_to_answers_are_one_incident(traffic: LiveTraffi
     [incident] = traffic.open
     assert (incident.title, incident.layer, incident.routes) == ("More traces end in an error", "operation", ("b",))
     assert {metric for _, metric, _ in incident.alerts} >= {"error", "groundedness"}
+
+
+def test_an_incident_keeps_what_it_says_while_only_what_followed_still_fires(traffic: LiveTraffic):
+    """Once the alerts of errors are over and that of groundedness is not, it is still one of errors."""
+    traffic.run(90, {"b": {"error": 0.4, "groundedness": 0.6}})
+    [incident] = traffic.open
+    series = traffic.scheduler._load_series(int(traffic.moment // 60))
+    builder = IncidentBuilder(traffic.server.store, series, traffic.server.measures, (), traffic.moment)
+    followed = [alert for alert in traffic.server.load_alert_state().firing if alert.metric == "groundedness"]
+    [later] = builder.group_alerts([incident], followed)
+    assert later.resolved is None
+    assert (later.title, later.sentence) == (incident.title, incident.sentence)
 
 
 def test_a_layer_is_named_beside_errors_that_are_too_few_to_explain_it(traffic: LiveTraffic):

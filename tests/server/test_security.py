@@ -222,6 +222,7 @@ SECRETS = {
 }
 SHOWN = {
     "root_path",
+    "public_url",
     "request_log",
     "host",
     "judge",

@@ -146,7 +146,8 @@ Examples:
     "--root-path",
     default="",
     metavar="PATH",
-    help="Path prefix under which a proxy serves ragfault, such as /ragfault.",
+    help="Path prefix under which a proxy serves ragfault, such as /ragfault, or its whole address, such as "
+    "https://rag.example.org/ragfault: notices then link to it.",
 )
 @click.option("--request-log", metavar="FILE", help="Where a line of JSON is written for each request; -: the output.")
 @click.option("--testset", type=click.Path(path_type=Path), help="Evaluation set that people review on the dashboard.")
@@ -177,6 +178,7 @@ def start(
     """
     from ragfault.server import RequestLimits, ServerSettings, run_server
 
+    options["public_url"], options["root_path"] = _split_address(options["root_path"])
     checks = _read_check_options(options["check"], {name: options.pop(name) for name in LLM_FLAGS})
     run_server(
         ServerSettings(
@@ -228,6 +230,16 @@ def _parse_metrics(text: str) -> str | tuple[str, ...]:
     """Parse a set of metrics, or metrics by name."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     return names[0] if len(names) == 1 else names
+
+
+def _split_address(text: str) -> tuple[str, str]:
+    """Return an address, empty where the text is a path alone, and its path.
+
+    >>> _split_address("https://rag.test/ragfault/"), _split_address("https://rag.test"), _split_address("/ragfault")
+    (('https://rag.test/ragfault', '/ragfault'), ('https://rag.test', ''), ('', '/ragfault'))
+    """
+    url = text.rstrip("/") if text.startswith(("http://", "https://")) else ""
+    return url, "".join(url.partition("://")[2].partition("/")[1:]) if url else text
 
 
 def _parse_days(text: str) -> float:

@@ -102,6 +102,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Addresses and networks of the proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed."""
     root_path: str = ""
     """The path below which a proxy shows this server: "/ragfault"."""
+    public_url: str = ""
+    """The address at which a proxy shows this server, with the root path, for links in notices: "https://rag.test"."""
     request_log: str | None = None
     """The file that a line is written to for each request; "-": standard output."""
     testset: Path | None = None
@@ -150,10 +152,19 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
                 raise UsageError(
                     f'"{text[:60]}" is no address of a proxy. Write it as 10.0.0.7 or 10.0.0.0/8.'
                 ) from None
-        if self.root_path and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", self.root_path):
-            raise UsageError(f'"{self.root_path[:60]}" is no root path. Write it as /ragfault, without a slash behind.')
+        host = re.match(r"https?://[A-Za-z0-9.:\[\]-]+(?=/|$)|$", self.public_url)
+        if not host or not re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", self.root_path):
+            text = self.root_path if host else self.public_url
+            raise UsageError(f'"{text[:60]}" is no root path. Write it as /ragfault, without a slash behind.')
         if not self.session_hours > 0:
             raise UsageError(f"a session lasts for more than 0 hours, got {self.session_hours:g}.")
+
+    def link_incident(self, id: str) -> str | None:
+        """Return the address of an incident; None where others see the server at an address that it does not know."""
+        host, url = f"[{self.host}]" if ":" in self.host else self.host, self.public_url
+        if not (url or self.trusted_proxies or self.root_path or not self.port or self.host in ("0.0.0.0", "::")):
+            url = f"http://{host}:{self.port}"
+        return f"{url}/incidents#{id}" if url else None
 
     @property
     def data_folder(self) -> Path:

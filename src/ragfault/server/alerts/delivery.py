@@ -43,6 +43,8 @@ class IncidentNotice(Struct, frozen=True, kw_only=True):
     time: float
     """Seconds since 1970."""
     incident: Incident
+    link: str | None = None
+    """The address of the incident on the dashboard; None: not known."""
 
     @property
     def key(self) -> str:
@@ -72,11 +74,12 @@ def _format_slack(notice: IncidentNotice) -> Any:
     incident = notice.incident
     lines = [
         incident.sentence,
+        notice.link or "",
         *(f"before: {mark.text}" for mark in incident.marks[:1]),
         *(f"• {text}" for text in incident.remedies[:3]),
         *(f"trace {text}" for text in incident.traces[:3]),
     ]
-    texts = _escape_slack(notice.sentence), _escape_slack("\n".join(lines))
+    texts = _escape_slack(notice.sentence), _escape_slack("\n".join(filter(None, lines)))
     blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": text[:2900]}} for text in texts if text]
     return {"text": texts[0], "blocks": blocks}
 
@@ -96,6 +99,7 @@ def _format_alertmanager(notice: IncidentNotice) -> Any:
     times = {"startsAt": _format_iso(incident.opened)}
     ends = notice.time if incident.resolved is None else incident.resolved
     times["endsAt"] = _format_iso(ends + (ALERTMANAGER_EXPIRY_SECONDS if incident.resolved is None else 0.0))
+    times |= {"generatorURL": notice.link} if notice.link else {}
     return [{"labels": labels, "annotations": annotations, **times}]
 
 
@@ -270,6 +274,7 @@ def _message_lines(notice: IncidentNotice) -> Iterator[str]:
         ("size", moved),
         ("affected", share),
         ("acknowledged by", incident.acknowledged),
+        ("link", notice.link),
     ):
         if value:
             yield f"{name}: {_single_line(value)}"

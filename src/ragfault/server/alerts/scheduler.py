@@ -207,7 +207,8 @@ class AlertScheduler(BackgroundThread):
                 incident, silenced=silenced, reminded=not reminded.isdisjoint(incident.alerts)
             )
             if kind is not None:
-                notices.append(IncidentNotice(kind=kind, time=now, incident=announced))
+                link = server.settings.link_incident(incident.id)
+                notices.append(IncidentNotice(kind=kind, time=now, incident=announced, link=link))
             (open_ if announced.resolved is None or announced.notified is not None else past).append(announced)
         events = [
             *(_detection_event(drop, now) for drop in drops),
