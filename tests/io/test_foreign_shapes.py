@@ -1,10 +1,12 @@
 """Laws of reading the records of other tools: right, or refused with a map that works; never in part."""
 
 import bz2
+import contextlib
 import json
 import lzma
 import re
 import shutil
+import sqlite3
 from pathlib import Path
 
 import msgspec
@@ -571,6 +573,19 @@ def test_formats_that_are_not_read_are_named(file, kind, tmp_path):
     (tmp_path / file).write_text("<export><question>When?</question></export>")
     with pytest.raises(InputError, match=f"{kind} is not read: save it as"):
         list(read_traces(tmp_path / file))
+
+
+def test_a_table_of_a_database_is_read_in_memory_and_its_file_is_named(tmp_path):
+    """A relation of DuckDB is a frame; a file of a database is called that, also under another name."""
+    duckdb = pytest.importorskip("duckdb")
+    rows = duckdb.sql("SELECT 'When?' AS question, 'At nine.' AS answer")
+    assert [trace.answer for trace in read_traces(rows)] == ["At nine."]
+    duckdb.connect(tmp_path / "log.duckdb").close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "log")) as connection:
+        connection.execute("CREATE TABLE t (question TEXT)")
+    for name in ("log.duckdb", "log"):
+        with pytest.raises(InputError, match="a database is not read: save it as JSON Lines"):
+            list(read_traces(tmp_path / name))
 
 
 def test_an_archive_is_refused_and_its_folder_read(tmp_path):

@@ -215,7 +215,7 @@ def _get_stem(path: Path) -> str:
 FOREIGN_FORMATS = {
     ".xml": "XML", ".yaml": "YAML", ".yml": "YAML", ".xlsx": "an Excel workbook", ".xls": "an Excel workbook",
     ".ods": "a spreadsheet", ".pkl": "a pickle", ".pickle": "a pickle", ".avro": "Avro", ".db": "a database",
-    ".sqlite": "a database",
+    ".sqlite": "a database", ".sqlite3": "a database", ".duckdb": "a database",
 }  # fmt: skip
 """Endings of files that hold traces in some tools, and what these files are."""
 
@@ -256,7 +256,7 @@ def _describe_foreign(name: str, first_line: bytes) -> str:
         return "this is no set of traces but a document, as `ragfault tune CORPUS QUESTIONS` takes it"
     if suffix in ARCHIVE_SUFFIXES:
         return "an archive is not read: unpack it, and name its folder or a file of it"
-    if kind := FOREIGN_FORMATS.get(suffix):
+    if kind := "a database" if first_line.startswith(b"SQLite format 3") else FOREIGN_FORMATS.get(suffix):
         return f"{kind} is not read: save it as JSON Lines (.jsonl), JSON, CSV or Parquet"
     return (
         "neither its name nor its beginning says what it is; "
