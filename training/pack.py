@@ -1,9 +1,8 @@
 """Pack what training added to MiniLM-L6 into the file that the package carries.
 
-    python training/pack.py CHECKPOINT [--pairs PAIRS] [--tolerance 0.05] [--count 300]
+    python training/pack.py FOLDER [--pairs PAIRS] [--tolerance 0.05] [--count 300]
 
-CHECKPOINT is the state of the model as torch saves it: `m.` the encoder, `h.` the two logits, `t.` the logit of
-each token. It is read without torch. Matrices become whole steps of one size over the published weights, as coarse
+FOLDER is what the training wrote. Matrices become whole steps of one size over the published weights, as coarse
 as keeps the logits within the tolerance on COUNT pairs; vectors and heads stay 16-bit and 32-bit floats. PAIRS is
 JSONL of {"claim", "ev": [...]}; without it, pairs are made from the demo. Needs the extra `nli` and
 the published weights. Prints sizes and errors, and writes src/ragfault/judges/minilm/delta.xz.
@@ -12,12 +11,9 @@ the published weights. Prints sizes and errors, and writes src/ragfault/judges/m
 from __future__ import annotations
 
 import argparse
-import collections
 import hashlib
 import json
 import lzma
-import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +36,6 @@ from ragfault.judges.minilm.encoder import (
     load_base_weights,
     load_tokenizer,
     locate_weights,
-    map_tensor_names,
 )
 from ragfault.judges.minilm.judge import get_sentence_text, select_evidence
 
@@ -50,44 +45,22 @@ STEPS = tuple(1.6 * 0.84**power for power in range(25))
 NAMES = {"float32": "F32", "float16": "F16", "int8": "I8"}
 
 
-class State(pickle.Unpickler):
-    """The tensors of a checkpoint, from the archive that torch writes; nothing else in it is made."""
-
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self.archive = archive
-        self.root = next(name for name in archive.namelist() if name.endswith("data.pkl"))[: -len("data.pkl")]
-        super().__init__(archive.open(self.root + "data.pkl"))
-
-    def find_class(self, module: str, name: str) -> Any:
-        classes = {
-            ("collections", "OrderedDict"): collections.OrderedDict,
-            ("torch._utils", "_rebuild_tensor_v2"): self.tensor,
-            ("torch", "FloatStorage"): np.float32,
-            ("torch", "BFloat16Storage"): None,
-            ("torch", "LongStorage"): np.int64,
-        }
-        if (module, name) not in classes:
-            raise pickle.UnpicklingError(f"{module}.{name} is no part of a state of tensors")
-        return classes[module, name]
-
-    def persistent_load(self, pid: Any) -> Array:
-        _, kind, key, _, _ = pid
-        return np.frombuffer(self.archive.read(f"{self.root}data/{key}"), kind)
-
-    @staticmethod
-    def tensor(storage: Array, offset: int, size: tuple[int, ...], *_: Any) -> Array:
-        return storage[offset : offset + int(np.prod(size))].reshape(size)
-
-
-def state_of(path: Path) -> dict[str, Array]:
-    """Return a checkpoint under the names of the graph."""
-    with zipfile.ZipFile(path) as archive:
-        state = State(archive).load()
-    result = map_tensor_names({name[2:]: tensor for name, tensor in state.items() if name.startswith("m.")})
-    for short, long in (("head", "h"), ("token", "t")):
-        result[f"{short}.w"] = np.ascontiguousarray(state[f"{long}.weight"].T)
-        result[f"{short}.b"] = state[f"{long}.bias"]
-    return result
+def load_trained(folder: Path, published: dict[str, Array]) -> dict[str, Array]:
+    """Load what `training/minilm/distillation.py` wrote, under the names of the graph, over the published weights."""
+    trained: dict[str, Array] = {}
+    for path in sorted(folder.glob("student-*.npz")):
+        with np.load(path) as packed:
+            trained |= {name: packed[name].astype(np.float32) for name in packed.files}
+    # three numbers of each token: its badness, its part in that of the claim, and the part of the opening token
+    token, part, opening = trained.pop("out.w").T
+    bias = trained.pop("out.b")
+    heads = {
+        "head.w": np.column_stack([np.concatenate([part, opening]), np.zeros(2 * len(part))]),
+        "head.b": np.array([bias[1] + bias[2], 0.0]),
+        "token.w": token[:, None],
+        "token.b": bias[:1],
+    }
+    return published | trained | {name: tensor.astype(np.float32) for name, tensor in heads.items()}
 
 
 def differences(reached: dict[str, Array], published: dict[str, Array]) -> dict[str, Array]:
@@ -156,7 +129,7 @@ def demo(count: int, folder: Path) -> list[TokenPair]:
 def main() -> None:
     """Try steps from the coarsest on; keep the first that is fine enough."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--pairs", type=Path)
     parser.add_argument("--tolerance", type=float, default=0.05)
     parser.add_argument("--count", type=int, default=300)
@@ -165,7 +138,7 @@ def main() -> None:
     folder = locate_weights()
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     published = load_base_weights(folder)
-    reached = state_of(options.checkpoint)
+    reached = load_trained(options.folder, published)
     added = differences(reached, published)
     pairs = rows(options.pairs, options.count, folder)
     true = np.array([item.bad for item in MiniLMEncoder(reached).run(pairs)])

@@ -3,9 +3,9 @@
     python -m training.embedded DATA --keep kept.npz
     python -m training.stacking DATA kept.npz [--answers 600]
 
-On sources that the model was not trained on (folds 0 and 1; `--answers` of RAGTruth for each, and all of the smaller
-sets), with what the embedded judge says of answers that it has not seen. Prints the AUROC on one fold by what was
-fitted on the other, and how the words that the model doubts agree with those that people marked. The relevance of
+On two halves of the sources that the model was not trained on (`--answers` of RAGTruth for each, and all of the
+smaller sets), with what the embedded judge says of answers that it has not seen. Prints the AUROC on one half by what
+was fitted on the other, and how the words that the model doubts agree with those that people marked. The relevance of
 passages is weighed on pairs of fold 0 and on TREC DL 2019.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 from sklearn.linear_model import LogisticRegression
-from training.embedded.examples import SETS, rows
+from training.embedded.examples import FOLDS, SETS, rows
 from training.embedded.fitting import BASE_RATES, OTHERS, calibrate, halfway
 from training.embedded.relevance import fold, graded, mined
 
@@ -33,14 +34,14 @@ from ragfault.judges.minilm.judge import MiniLMJudge, doubt_words
 from ragfault.stats import auroc, auroc_within_groups
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/minilm/stack.json"
-FOLDS = (0, 1)
+HALVES = (0, 1)
 
 
 class JudgedAnswer(NamedTuple):
     """An answer, and what both say of its claims."""
 
     set: str
-    fold: int
+    half: int
     group: str
     shape: int
     bad: int
@@ -52,11 +53,22 @@ class JudgedAnswer(NamedTuple):
     """Of each claim of RAGTruth, which words the model doubts, and which ones people marked."""
 
 
+def find_half(name: str, source: str) -> int:
+    """Return the half of a source that the model was not trained on, or -1 where it was.
+
+    It was trained on four of five folds of RAGTruth, and on three of the smaller sets.
+    """
+    number = fold(source)
+    if name.startswith("ragtruth"):
+        return zlib.crc32(source.encode()) // FOLDS % 2 if number == 0 else -1
+    return number if number in HALVES else -1
+
+
 def chosen(folder: Path, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the selected answers."""
     for name in SETS:
-        for first in FOLDS:
-            content = [row for row in rows(folder, name) if fold(row["source_id"]) == first]
+        for first in HALVES:
+            content = [row for row in rows(folder, name) if find_half(name, row["source_id"]) == first]
             some = random.Random(first).sample(content, min(count, len(content)))
             yield from ((name.split("_")[0], row) for row in some)
 
@@ -94,7 +106,7 @@ def tell(folder: Path, retained: Path, count: int) -> Iterator[JudgedAnswer]:
                 int(any(item.start < span["end"] and span["start"] < item.end for span in spans)) for item in message
             ]
         yield JudgedAnswer(
-            name, fold(row["source_id"]), f"{row.get('task')} {row.get('model')}",
+            name, find_half(name, row["source_id"]), f"{row.get('task')} {row.get('model')}",
             TEXT_TYPES.index(looked[0].text_type), int(row["label"]), float(full[at]), np.array(both), np.array(marks),
             words,
         )  # fmt: skip
@@ -155,13 +167,13 @@ def fit(reported: list[JudgedAnswer]) -> tuple[float, ...]:
 
 
 def report(reported: list[JudgedAnswer]) -> tuple[Array, Array]:
-    """Print the figures on each fold by what was fitted on the other; return the odds of claims and answers."""
-    folds = np.array([item.fold for item in reported])
+    """Print the figures on each half by what was fitted on the other; return the odds of claims and answers."""
+    halves = np.array([item.half for item in reported])
     of_claims: list[Array] = [np.zeros(0)] * len(reported)
     of_answers = np.zeros(len(reported))
-    for first in FOLDS:
-        weights = fit([item for item in reported if item.fold != first])
-        for at in np.flatnonzero(folds == first):
+    for first in HALVES:
+        weights = fit([item for item in reported if item.half != first])
+        for at in np.flatnonzero(halves == first):
             of_claims[at] = put(reported[at].sides, weights)
             of_answers[at] = combine_claims(of_claims[at])
     bad, sets = np.array([item.bad for item in reported]), np.array([item.set for item in reported])

@@ -202,8 +202,6 @@ GAPS = (
     Gap("units", "The Kestrel Bridge is 640 feet long.", ALL, UNNAMED),
     *(Gap("quotes", case.false, ALL, SINGLE) for case in QUOTES),
     Gap("paraphrases", "The French capital is Paris.", ALL, "“French” is no form of “France” to it"),
-    Gap("paraphrases", "Doctors advise against taking lisinopril while pregnant.", ("minilm",),
-        "the passage has one of its words, and the model weighs what is missing more than the word vectors do"),
     *(Gap(law, case.true, ALL, SUM) for law in ("sums", "reckoned") for case in SUMS[:2]),
     Gap("reckoned", SUMS[2].true, ALL, SUM),
     *(Gap("foreign", case.true, ("lexical",), TONGUE) for case in FOREIGN),

@@ -1,1 +1,1 @@
-"""How the weights of the judge minilm are made: `python -m training.minilm DATA -o support.pt`."""
+"""How the weights of the judge minilm are made: pairs.py, bases.py, distillation.py, then training/pack.py."""

