@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from ragfault.errors import BudgetExceeded, InputError, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.evaluation.agreement import JudgeComparison, compare_judges, compare_run_judges
 from ragfault.evaluation.agreement.judge_comparison import pair_verdicts
+from ragfault.evaluation.agreement.judge_runner import run_judge
 from ragfault.io.runs import Run
-from ragfault.records import Verdicts
+from ragfault.records import Trace, Usage, Verdicts
 from ragfault.reports.html.pages import render_judges_html
 from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal.judges import render_judges_terminal
@@ -156,3 +158,37 @@ def test_texts_of_traces_are_harmless():
     assert "<script>\x1b" not in page
     assert "&lt;b&gt;" in page
     assert json.loads(encode_document(result))["disagreement_count"] == 2
+
+
+class WaitingJudge:
+    """Judge that costs money and replies to nothing before it may."""
+
+    fingerprint, offers, usage = "waiting/1", frozenset({"answer"}), Usage(calls=1)
+
+    def __init__(self) -> None:
+        self.may_reply = threading.Event()
+
+    def begin(self, budget_id: str, *, fresh: bool) -> None:
+        """Begin a budget, of which nothing is spent."""
+
+    def end(self) -> None:
+        """End; there is nothing to close."""
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        assert self.may_reply.wait(60)
+        return [Verdicts(trace=trace.id) for trace in traces]
+
+
+def test_progress_is_reported_while_a_paid_judge_waits():
+    """Progress comes before the first reply does, so that a command beside a slow model is seen to live."""
+    judge, calls = WaitingJudge(), []
+
+    def progress(done: int, total: int) -> None:
+        calls.append((done, total))
+        if len(calls) > 1:
+            judge.may_reply.set()
+
+    verdicts, speed = run_judge(judge, [Trace(id="1", query="When?")], 1, progress)
+    assert (len(verdicts), speed.wall_clock) == (1, True)
+    assert calls[:2] == [(0, 1)] * 2
+    assert calls[-1] == (1, 1)

@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from ragfault.protocols import VERDICT_KINDS, Judge, MeteredJudge, VerdictKind
 from ragfault.records import Trace, Usage, Verdicts
 
 BATCH_SIZE = 64
+POLL_SECONDS = 0.5
 WALL_CLOCK, PROCESSOR_CLOCK = time.perf_counter, time.process_time
 WARMUP_TRACES = 5  # traces of each process that are not timed, as they load models and tables
 
@@ -69,8 +71,8 @@ def run_judge(
     progress(0, len(traces))
     previous_usage = _begin_budget(judge, budget)
     try:
-        batches = _run_inline(judge, traces, paid) if workers == 1 or paid else _run_workers(judge, traces, workers)
-        for batch in batches:
+        inline = _run_paid if paid else _run_inline
+        for batch in inline(judge, traces) if workers == 1 or paid else _run_workers(judge, traces, workers):
             verdicts += batch.verdicts
             timed += batch.timed
             seconds += batch.seconds
@@ -109,9 +111,22 @@ def _split_batches(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
         yield batch
 
 
-def _run_inline(judge: Judge, traces: Sequence[Trace], paid: bool) -> Iterator[JudgedBatch]:
+def _run_inline(judge: Judge, traces: Sequence[Trace]) -> Iterator[JudgedBatch]:
     for number, batch in enumerate(_split_batches(traces)):
-        yield _judge_batch(judge, batch, cold=not number and not paid, clock=WALL_CLOCK if paid else PROCESSOR_CLOCK)
+        yield _judge_batch(judge, batch, cold=not number)
+
+
+def _run_paid(judge: Judge, traces: Sequence[Trace]) -> Iterator[JudgedBatch]:
+    """Yield the batches of a judge that waits, and empty ones meanwhile, so that progress is reported."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        for batch in _split_batches(traces):
+            future = pool.submit(_judge_batch, judge, batch, cold=False, clock=WALL_CLOCK)
+            while not wait([future], POLL_SECONDS).done:
+                yield JudgedBatch([], 0, 0.0, None)
+            yield future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _judge_batch(
