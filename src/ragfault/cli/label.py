@@ -170,12 +170,9 @@ def _collect_items(traces: tuple[str, ...], only: str | None, **options: Any) ->
     for name in kinds:
         if name not in ITEM_KINDS:
             raise UnknownName("kind of item", name, ITEM_KINDS)
-    pairs = _read_run(traces[0], options) if _is_run(traces) else _read_files(traces, options)
+    is_run = len(traces) == 1 and Path(traces[0], "manifest.json").exists()
+    pairs = _read_run(traces[0], options) if is_run else _read_files(traces, options)
     return (item for trace, seen in pairs for item in list_items(trace, seen, kinds))
-
-
-def _is_run(traces: Sequence[str]) -> bool:
-    return len(traces) == 1 and Path(traces[0]).is_dir() and Path(traces[0], "manifest.json").exists()
 
 
 def _read_run(path: str, options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:

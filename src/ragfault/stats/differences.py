@@ -287,14 +287,12 @@ def _compute_difference(
         ]
         ends = bca_interval(replicates, mean, influences, expand_confidence(confidence, df))
         if ends is not None:
-            method, interval = "bca", ends if df >= MIN_PURE_BCA_CLUSTERS - 1 else _widen_bounds(ends, interval)
+            if df < MIN_PURE_BCA_CLUSTERS - 1:
+                ends = min(ends[0], interval[0]), max(ends[1], interval[1])
+            method, interval = "bca", ends
     low, high = min(mean, max(-reach, interval[0])), max(mean, min(reach, interval[1]))
     n, clusters = (int(sum(counts)) for counts in zip(*(side.count(metric) for side in sides), strict=True))
     return Difference(mean, low, high, error, df, centre, n, clusters, method)
-
-
-def _widen_bounds(first: Bounds, second: Bounds) -> Bounds:
-    return min(first[0], second[0]), max(first[1], second[1])
 
 
 def welch_difference(parts: list[tuple[float, float, float]]) -> tuple[float, float, float]:

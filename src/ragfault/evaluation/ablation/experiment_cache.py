@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Self
@@ -74,13 +74,9 @@ def _verdict_key(trace: Trace, *, with_answer: bool = True) -> bytes:
     chunks = trace.chunks and [(chunk.id, chunk.text, chunk.kind, chunk.document) for chunk in trace.chunks]
     parts: list[object] = [trace.id, trace.query, chunks, trace.reference, trace.facts, trace.gold]
     if with_answer:
-        parts += [trace.answer, _as_tuples(trace.citations)]
+        parts += [trace.answer, trace.citations and [msgspec.structs.astuple(item) for item in trace.citations]]
     coded = msgspec.msgpack.encode(parts, order="deterministic")
     return blake2b(coded, digest_size=16).digest()
-
-
-def _as_tuples(items: Iterable[msgspec.Struct] | None) -> list[tuple[object, ...]] | None:
-    return None if items is None else [msgspec.structs.astuple(item) for item in items]
 
 
 PLAN_FILE = "ablation.json"
