@@ -37,6 +37,8 @@ ENDING = re.compile(r"\bterminate\b|<answer>|\bfinal answer\b|\btherefore\b|\bth
 CLOSED_QUESTION = re.compile(r"^\W*(is|are|was|were|do|does|did|has|have|had|can|could|will|which of)\b", re.IGNORECASE)
 CHOICE = re.compile(r"\b(both|same|either|or|more|older|first)\b", re.IGNORECASE)
 ANSWER_MARK = re.compile(r"<answer>(.*?)(</answer>|$)", re.IGNORECASE | re.DOTALL)
+MAX_ENTITY_CHARS = 4000
+"""Entities are taken from so much of a text."""
 REPEATED = 0.7
 """Overlap of the words of two queries from which on one repeats the other."""
 
@@ -110,9 +112,14 @@ class _Walk:
             self.stated.append(self.stated[-1] | move.text_words)
         self.texts = [move.text_words for move in self.moves]
         self.context, self.context_ends = self.trace.query.lower(), list[int]()
+        self.known_entities = [extract_entities(self.trace.query)]
         for move in self.moves:
             self.context_ends.append(len(self.context))
             self.context += f" {move.returned} {move.text}".lower()
+            entities = extract_entities(move.returned[:MAX_ENTITY_CHARS]) | extract_entities(
+                move.text[:MAX_ENTITY_CHARS]
+            )
+            self.known_entities.append(self.known_entities[-1] | entities)
         self.overlaps: dict[tuple[int, int], float] = {}
 
     def overlap(self, first: int, second: int) -> float:
@@ -176,8 +183,10 @@ class _Walk:
 
     def _measure_text(self, number: int, move: Move) -> dict[str, float]:
         text, known = move.text, self.question | self.read[number] | self.stated[number]
-        names = extract_entities(text[:4000])
-        novel = [name for name in names if self.context.find(name.lower(), 0, self.context_ends[number]) < 0]
+        names = extract_entities(text[:MAX_ENTITY_CHARS])
+        # an entity has one form however it is written; inside longer names it is found as text
+        unknown = names - self.known_entities[number]
+        novel = [name for name in unknown if self.context.find(name.lower(), 0, self.context_ends[number]) < 0]
         numbers = [word for word in move.text_words if word[0].isdigit()]
         previous = self.moves[number - 1].text_words | self.moves[number - 1].returned_words if number else frozenset()
         return {
