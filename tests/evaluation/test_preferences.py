@@ -149,11 +149,13 @@ def test_a_sheet_is_read_as_any_spreadsheet_saves_it(delimiter: str, encoding: s
 
 
 def test_a_folder_is_no_file_of_preferences(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """One run is answered with what to give, and a fault that all rows share is said once."""
+    """One run, or an option of a sheet, is answered with what to give; a fault that all rows share is said once."""
     assert run_command(["label", "prefer", str(tmp_path)]) == 2
     assert "give one file of preferences, or two runs and -o SHEET" in capsys.readouterr().err
     path = tmp_path / "p.csv"
     path.write_text("id,a,b\n" + "1,x,y\n" * 30, encoding="utf-8")
+    assert run_command(["label", "prefer", str(path), "--limit", "3"]) == 2
+    assert "--limit is for the sheet of two runs" in capsys.readouterr().err
     assert run_command(["label", "prefer", str(path)]) == 2
     assert "30 of 30 rows cannot be read:\n  " in (message := capsys.readouterr().err)
     assert len(message.splitlines()) == 3

@@ -379,6 +379,8 @@ def prefer(
     if len(sources) > 2 or (len(sources) == 2) != (out is not None) or (not out and Path(sources[0]).is_dir()):
         given = f"{' '.join(sources)}{' with -o' if out else ''}"
         raise UsageError(f"{given}: give one file of preferences, or two runs and -o SHEET.")
+    if limit and out is None:
+        raise UsageError("--limit is for the sheet of two runs: give them and -o SHEET, or leave it out.")
     if out is not None:
         check_output_path(out, force=force)
         rows = write_preference_sheet(sources[0], sources[1], out, limit=limit or 0, seed=seed)
