@@ -85,7 +85,7 @@ def main() -> None:
                 )
     minutes = np.arange(30 * DAY_MINUTES)
     for name, level in SHARES.items():
-        for rate in (0.1, 0.3, 1.0):
+        for rate in (0.1, 0.15, 0.3, 1.0):
             rng = np.random.default_rng(1)
             months = [detect(draw(rng, rate * by_day(minutes), level(minutes, rng))) for _ in range(given.months)]
             print(

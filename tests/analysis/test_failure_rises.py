@@ -16,6 +16,7 @@ from ragfault.analysis.monitoring.change_detection import (
     measure_reference,
     start_test,
 )
+from ragfault.analysis.monitoring.noise import HISTORY_MINUTES
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries
 from ragfault.io.runs import MetricInfo
 
@@ -61,6 +62,13 @@ def test_as_many_failures_as_each_night_are_none():
     assert detect(place(night)) == []
 
 
+def test_as_many_failures_as_the_night_before_last_are_none():
+    """The night before was calm, and the one before that had a quarter as many at that hour: no rise."""
+    night = [*range(3 * DAY_MINUTES + 10, 3 * DAY_MINUTES + 340, 30)]
+    assert detect(place([DAY_MINUTES + 20, DAY_MINUTES + 40, DAY_MINUTES + 60, *night], 3.25)) == []
+    assert len(detect(place(night, 3.25))) == 1
+
+
 def test_failures_of_one_moment_count_once():
     """Eleven attempts of one query that fail within three minutes are no rise of a route with a trace a minute."""
     n, total = np.ones(2 * DAY_MINUTES, np.int64), np.zeros(2 * DAY_MINUTES, np.int64)
@@ -87,7 +95,7 @@ def test_a_watch_detects_the_rise_that_a_replay_detects():
     watch = SeriesWatch(metric="error", route=None, test=start_test(period, period.last))
     events: list[DropDetection] = []
     for until in range(period.last, BEGIN + 4 * DAY_MINUTES, 7):
-        watch, new = advance_watch(watch, series.between(until - 2 * DAY_MINUTES - 60, until), until)
+        watch, new = advance_watch(watch, series.between(until - HISTORY_MINUTES, until), until)
         events += new
     [live], [replayed] = events, detect_drops(series, period)
     assert (live.detected_at, live.onset, live.earliest) == (replayed.detected_at, replayed.onset, replayed.earliest)

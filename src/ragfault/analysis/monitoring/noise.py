@@ -48,8 +48,8 @@ CHOICE_COUNT = 40  # how many choices are chosen, spread evenly over their weigh
 
 RISE_WINDOWS = (60, 240, 360)
 """Minutes of the windows that are compared with the history before them."""
-HISTORY_MINUTES = 2 * DAY_MINUTES
-"""Minutes before the end of a window from which on there is history: what the server reads each round."""
+HISTORY_MINUTES = 2 * DAY_MINUTES + max(RISE_WINDOWS)
+"""Minutes before the end of a window from which on there is history: two whole nights before any of the windows."""
 BURST_MINUTES = 5
 """Minutes within which failures of a window count once."""
 MIN_FAILURES = 8

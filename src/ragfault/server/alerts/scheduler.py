@@ -29,7 +29,8 @@ from ragfault.analysis.monitoring.change_detection import (
 )
 from ragfault.analysis.monitoring.incidents import Incident, next_notice
 from ragfault.analysis.monitoring.monitor import select_referenced, select_watched
-from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series
+from ragfault.analysis.monitoring.noise import HISTORY_MINUTES
+from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey, build_series
 from ragfault.io.runs import MetricInfo
 from ragfault.server.alerts.delivery import IncidentNotice, NoticeSender
 from ragfault.server.alerts.incidents import IncidentBuilder
@@ -249,7 +250,7 @@ class AlertScheduler(BackgroundThread):
         """Load the last hours by the minute and the days before in coarser segments."""
         store = self._server.store
         cut = until - max(FINE_MINUTES, self._server.settings.reference_minutes + FINE_MINUTES)
-        first = until - 2 * DAY_MINUTES
+        first = until - HISTORY_MINUTES
         old = store.read_rollups(min(first, cut), cut, grain=COARSE_GRAIN, bins=False) if first < cut else ()
         return build_series([*old, *store.read_rollups(cut, until, bins=False)])
 
