@@ -1,14 +1,16 @@
 """Measure the guard: certificates, notices of other traffic, and latency.
 
     python -m training.embedded DATA --keep kept.npz
-    python -m benchmarks.guard certificate DATA kept.npz [--draws 1000]
+    python -m benchmarks.guard certificate DATA kept.npz [--draws 1000] [--few]
     python -m benchmarks.guard notice DATA kept.npz [--draws 40] [--answers 10000]
     python -m benchmarks.guard latency
 
 The risks are those of the default judge with the source of the answer left out of its training. Certificates are made
 of 450 answers (RAGTruth) and checked on all others; with `thinned`, bad answers are left out at random, anew for each
-draw, until 18 % are bad. `sources`: whole sources are drawn, six answers each. Notices: traffic like the calibration,
-until so many answers are released; and summaries, counted in bad answers released until the promise is withdrawn.
+draw, until 18 % are bad. `sources`: whole sources are drawn, six answers each. With --few answers are drawn with
+replacement and the bound is checked on all of them, because what else is left of few says little. Notices: traffic
+like the calibration, until so many answers are released; and summaries, counted in bad answers released until the
+promise is withdrawn.
 """
 
 from __future__ import annotations
@@ -76,9 +78,11 @@ def thin(bad: Any, rng: np.random.Generator) -> Any:
 
 
 def draw(
-    answers: Sequence[RatedAnswer], pool: Any, by_source: bool, rng: np.random.Generator
+    answers: Sequence[RatedAnswer], pool: Any, by_source: bool, few: bool, rng: np.random.Generator
 ) -> tuple[list[RatedAnswer], Any]:
-    """Draw answers of a pool to label, single ones or whole sources; return them, and the positions of the rest."""
+    """Draw answers of a pool to label, single ones or whole sources; return them, and the positions to check on."""
+    if few:
+        return [replace(answers[n], group=str(place)) for place, n in enumerate(rng.choice(pool, LABELS))], pool
     if not by_source:
         order = rng.permutation(pool)
         return [replace(answers[n], group=str(n)) for n in order[:LABELS]], order[LABELS:]
@@ -87,7 +91,7 @@ def draw(
     return [answers[n] for n in order[:LABELS]], order[LABELS:]
 
 
-def measure_certificates(data: Path, retained: Path, draws: int) -> None:
+def measure_certificates(data: Path, retained: Path, draws: int, few: bool) -> None:
     """Print the share released and the share of draws in which the bound is broken."""
     print("task, ranking, answers           alpha  released, best possible  released  nothing promised  bound broken")
     rankings: tuple[Ranking, ...] = ("risk", "words")
@@ -95,18 +99,20 @@ def measure_certificates(data: Path, retained: Path, draws: int) -> None:
         for ranking in rankings:
             answers = load_answers(data, retained, task, ranking)
             for thinned, by_source in product((True, False), (False, True)):
-                if task == "QA" or (thinned and not by_source):
-                    measure_draws(f"{task}, {ranking}", answers, thinned, by_source, draws)
+                if not (by_source and few) and (task == "QA" or (thinned and not by_source)):
+                    measure_draws(f"{task}, {ranking}", answers, thinned, by_source, draws, few)
 
 
-def measure_draws(name: str, answers: Sequence[RatedAnswer], thinned: bool, by_source: bool, draws: int) -> None:
+def measure_draws(
+    name: str, answers: Sequence[RatedAnswer], thinned: bool, by_source: bool, draws: int, few: bool
+) -> None:
     """Print the rows of one ranking of answers, which are thinned anew for each draw."""
     rng = np.random.default_rng(0)
     risks, bad = np.array([answer.risk for answer in answers]), np.array([answer.bad for answer in answers])
     rows = {alpha: list[tuple[float, float, bool]]() for alpha in (0.1, 0.05)}
     for _ in range(draws):
         pool = thin(bad, rng) if thinned else np.arange(bad.size)
-        labelled, rest = draw(answers, pool, by_source, rng)
+        labelled, rest = draw(answers, pool, by_source, few, rng)
         means = np.cumsum(bad[pool][np.argsort(risks[pool])]) / np.arange(1, pool.size + 1)
         for alpha, row in rows.items():
             good = np.flatnonzero(means <= alpha)
@@ -205,13 +211,14 @@ def main() -> None:
     parser.add_argument("retained", type=Path, nargs="?")
     parser.add_argument("--draws", type=int)
     parser.add_argument("--answers", type=int, default=10_000)
+    parser.add_argument("--few", action="store_true")
     options = parser.parse_args()
     if options.part == "latency":
         measure_latency()
     elif options.data is None or options.retained is None:
         parser.error("DATA and kept.npz are needed")
     elif options.part == "certificate":
-        measure_certificates(options.data, options.retained, options.draws or 1000)
+        measure_certificates(options.data, options.retained, options.draws or 1000, options.few)
     else:
         measure_notices(options.data, options.retained, options.draws or 40, options.answers)
 

@@ -1,12 +1,13 @@
 """Fit how the judge minilm weighs its model and the embedded judge together.
 
     python -m training.embedded DATA --keep kept.npz
-    python -m training.stacking DATA kept.npz [--answers 600]
+    python -m training.stacking DATA kept.npz [--answers 600] [--keep kept-minilm.npz]
 
 On two halves of the sources that the model was not trained on (`--answers` of RAGTruth for each, and all of the
 smaller sets), with what the embedded judge says of answers that it has not seen. Prints the AUROC on one half by what
 was fitted on the other, and how the words that the model doubts agree with those that people marked. The relevance of
-passages is weighed on pairs of fold 0 and on TREC DL 2019.
+passages is weighed on pairs of fold 0 and on TREC DL 2019. With --keep the odds of the answers, of the half on which
+the weighing was not fitted, are written as `training.embedded` writes those of the embedded judge.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class JudgedAnswer(NamedTuple):
     """An answer, and what both say of its claims."""
 
     set: str
+    id: str
     half: int
     group: str
     shape: int
@@ -106,7 +108,7 @@ def tell(folder: Path, retained: Path, count: int) -> Iterator[JudgedAnswer]:
                 int(any(item.start < span["end"] and span["start"] < item.end for span in spans)) for item in message
             ]
         yield JudgedAnswer(
-            name, find_half(name, row["source_id"]), f"{row.get('task')} {row.get('model')}",
+            name, str(row["id"]), find_half(name, row["source_id"]), f"{row.get('task')} {row.get('model')}",
             TEXT_TYPES.index(looked[0].text_type), int(row["label"]), float(full[at]), np.array(both), np.array(marks),
             words,
         )  # fmt: skip
@@ -230,11 +232,20 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("kept", type=Path)
     parser.add_argument("--answers", type=int, default=600)
+    parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
     relevance = passages(options.data)
     reported = list(tell(options.data, options.kept, options.answers))
     of_claims, of_answers = report(reported)
     report_words(reported, of_claims)
+    if options.keep:
+        np.savez_compressed(
+            options.keep,
+            ids=np.array([f"{item.set} {item.id}" for item in reported]),
+            start=np.cumsum([0, *(len(item.marks) for item in reported)]),
+            odds=of_claims,
+            answers=of_answers,
+        )
     stack = StackedCalibration(fit(reported), relevance, **lines(reported, of_claims, of_answers))  # type: ignore[arg-type]
     TARGET.write_bytes(msgspec.json.format(msgspec.json.encode(stack)) + b"\n")
     print(TARGET.read_text(encoding="utf-8"))
