@@ -16,7 +16,7 @@ from ragfault.errors import RunError, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.io import read_traces
 from ragfault.io.runs import Run
-from ragfault.records import Chunk, Latency, Trace
+from ragfault.records import Chunk, Gold, Latency, Trace
 from ragfault.reports.terminal.comparison import render_comparison_markdown, render_comparison_terminal
 from ragfault.reports.terminal.scorecard import render_scorecard_terminal
 from sample_runs import SYSTEM_METRICS, FixedJudge, Pair, evaluate_system, system
@@ -409,3 +409,14 @@ def test_the_same_seed_gives_the_same_bisection(baseline: Run, tmp_path: Path):
     """Every random step is seeded."""
     new = evaluate_system(tmp_path / "new", system(200, 2, grounding=0.1))
     assert bisect(baseline, new) == bisect(baseline, new)
+
+
+def test_a_refusal_is_not_compared_with_one_that_other_labels_decide(tmp_path: Path):
+    """Whether an answer should have refused is decided by gold and the key: without them on one side, nothing moved."""
+    chunk = Chunk(id="a", text="The hall is open on weekdays.")
+    bare = [Trace(id=str(i), query="May I sail?", chunks=(chunk,), answer="Yes, from noon.") for i in range(30)]
+    keyed = [replace(trace, gold=Gold(chunks={"a": 1.0})) for trace in bare]
+    runs = [evaluate(part, tmp_path / name, judge="lexical") for part, name in ((keyed, "old"), (bare, "new"))]
+    scores = [next(score.value for score in run.scores(["0"]) if score.metric == "missed_refusal") for run in runs]
+    assert scores == [0.0, 1.0]
+    assert not [change.metric for change in compare(*runs).changes if change.state in ("dropped", "rose")]

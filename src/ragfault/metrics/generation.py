@@ -167,7 +167,7 @@ def _score_refusal(trace: Trace, verdicts: Verdicts, share: float, refused: bool
     layer="generation",
     better="lower",
     verdicts="answer recall chunk missing",
-    fields="answer chunks",
+    fields="answer chunks gold facts reference",
     source="over-refusal",
 )
 def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_THRESHOLD) -> MetricResult:
@@ -185,7 +185,7 @@ def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_T
     layer="generation",
     better="lower",
     verdicts="answer recall chunk missing",
-    fields="answer chunks",
+    fields="answer chunks gold facts reference",
     source="under-refusal",
 )
 def missed_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_THRESHOLD) -> MetricResult:
