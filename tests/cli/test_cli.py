@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -66,6 +67,24 @@ def test_a_damaged_table_is_refused_by_the_commands_that_read_it(
     }.items():
         out = run_and_read(capsys, *command, code=2 if table in tables else 0)
         assert (f"{table}.parquet is damaged: its checksum is not that of the manifest" in out) == (table in tables)
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "system"), ("mimalloc", "mimalloc")])
+def test_tables_are_read_into_memory_that_goes_back_to_the_system_unless_another_pool_is_named(given, used):
+    environment = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    program = (
+        "import contextlib, ragfault.cli\n"
+        "with contextlib.suppress(SystemExit):\n"
+        "    ragfault.cli.main(['--version'])\n"
+        "import pyarrow\n"
+        "print(pyarrow.default_memory_pool().backend_name)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment | ({"ARROW_DEFAULT_MEMORY_POOL": given} if given else {}),
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert result.stdout.split()[-1] == used
 
 
 def test_help_is_a_verb_too(capsys: pytest.CaptureFixture[str]):

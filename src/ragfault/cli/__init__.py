@@ -100,6 +100,7 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # work is spread over processes, not within one
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # gives memory back that it no longer needs
     sys.exit(run_command(arguments))
 
 
