@@ -163,3 +163,20 @@ def test_source_data_can_be_a_second_fault_behind_retrieval(tmp_path: Path):
     """Where a reranker is gone and documents are stale, both are named."""
     layers = name_layers(handbook_corpus(), ("reranker-removed", "stale-documents"), tmp_path, n=120)
     assert layers == ["retrieval", "source data"]
+
+
+def test_false_claims_that_the_chunks_do_not_support_are_no_fault_of_the_sources(tmp_path: Path):
+    """Where other chunks are retrieved, which hold the truth, and the answers state other figures, generation broke."""
+    texts = [f"The ferry to island {at} costs {20 + at} pounds." for at in range(60)]
+    sides: list[list[Trace]] = [[], []]
+    for at, text in enumerate(texts):
+        answers = text, f"The ferry to island {at} costs {420 + at} pounds."
+        for side, place, answer in zip(sides, ((at + 7) % 60, at), answers, strict=True):
+            chunks = (Chunk(id=str(place), text=texts[place]),)
+            query = f"What does the ferry to island {at} cost?"
+            side.append(Trace(id=str(at), query=query, chunks=chunks, answer=answer, reference=text))
+    metrics = ("context_recall", "groundedness", "factual_accuracy")
+    runs = [evaluate(side, tmp_path / str(at), metrics=metrics, judge="lexical") for at, side in enumerate(sides)]
+    result = bisect(*runs)
+    assert [(fault.layer, fault.evidence[0].metric) for fault in result.faults] == [("generation", "factual_accuracy")]
+    assert "with claims that their chunks do not support" in result.sentence

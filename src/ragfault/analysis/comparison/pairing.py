@@ -201,17 +201,8 @@ def read_contents(run: Run) -> RunContents:
             failed_steps[(failed.kind or failed.name or "unnamed") if failed else ""] += 1
     flags = ("answered", "blank", "errors", "has_steps", "has_claims", "has_quotes")
     names = (
-        "queries",
-        "chunks",
-        "answers",
-        "answers_by_text",
-        "histories",
-        "references",
-        "facts",
-        "answerable",
-        "chunk_counts",
-        "citation_counts",
-        *flags,
+        *("queries", "chunks", "answers", "answers_by_text", "histories", "references", "facts", "answerable"),
+        *("chunk_counts", "citation_counts", *flags),
     )
     arrays = {name: np.array(columns[name], dtype=bool if name in flags else np.int64) for name in names}
     return RunContents(**arrays, gold=gold, keys=tuple(keys), trace_keys=trace_keys, failed_steps=failed_steps)

@@ -114,22 +114,36 @@ def place_by_texts(
 def _place_contradictions(
     paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, options: Mapping[str, Any]
 ) -> LayerFault:
-    """Assign a fault to generation where answers contradict the key more often from the very same chunks.
+    """Assign a fault to generation where answers contradict the key from the same chunks, or with unsupported claims.
 
-    The sources cannot be the cause of what happens on pairs whose chunks did not change.
+    The sources are not the cause on pairs whose chunks did not change, nor of claims that the chunks do not support.
     """
-    [change] = find_drops(paired, [fault.evidence[0].metric], paired.pairing.same_chunks & pair_mask, options)
+    metric, cause = fault.evidence[0].metric, "from the same chunks"
+    [change] = find_drops(paired, [metric], paired.pairing.same_chunks & pair_mask, options)
     if change is None:
-        return fault
+        unsupported, cause = _find_false_claims(paired), "with claims that their chunks do not support"
+        parts = [unsupported & pair_mask, pair_mask & ~unsupported]
+        [there], [elsewhere] = (find_drops(paired, [metric], part, options) for part in parts)
+        if there is None or elsewhere is not None:
+            return fault
     return replace(
-        fault,
-        layer="generation",
-        branch=GENERATION_BRANCH.name,
-        title="the answers contradict the answer key from the same chunks",
-        evidence=(change,),
-        remedies=GENERATION_BRANCH.remedies,
-        differences=(),
-    )
+        fault, layer="generation", branch=GENERATION_BRANCH.name, differences=(),
+        evidence=fault.evidence if change is None else (change,),
+        title=f"the answers contradict the answer key {cause}", remedies=GENERATION_BRANCH.remedies,
+    )  # fmt: skip
+
+
+def _find_false_claims(paired: PairedRuns) -> PairMask:
+    """Return the pairs on which either answer contradicts the key with a claim that its chunks do not support."""
+    sides: list[PairMask] = []
+    for run, rows in zip(paired.runs, (paired.pairing.baseline, paired.pairing.candidate), strict=True):
+        states = []
+        for verdicts in run.verdicts():
+            supported = {claim.claim for claim in verdicts.claim or () if claim.support == "supported"}
+            false = {claim.claim for claim in verdicts.truth or () if claim.status == "contradicted"}
+            states.append(bool(false - supported))
+        sides.append(np.array(states, dtype=bool)[rows])
+    return sides[0] | sides[1]
 
 
 def _place_damages(
@@ -145,14 +159,10 @@ def _place_damages(
     if change is None or find_drops(paired, [metric], pair_mask & ~damaged, options) != [None]:
         return fault
     return replace(
-        fault,
-        layer="source data",
-        branch=SOURCE_BRANCH.name,
+        fault, layer="source data", branch=SOURCE_BRANCH.name, evidence=(change,), differences=(),
         title="the texts of the chunks are damaged",
-        evidence=(change,),
         remedies=("read chunks of the example traces, before and after", "index again with the loader as it was"),
-        differences=(),
-    )
+    )  # fmt: skip
 
 
 def _place_lost_facts(

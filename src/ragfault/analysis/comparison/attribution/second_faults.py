@@ -63,13 +63,9 @@ def find_second_faults(
 
 
 def _exceeds(
-    paired: PairedRuns,
-    fault: LayerFault,
-    first: LayerFault,
-    strength: float,
-    everything: PairMask,
+    paired: PairedRuns, fault: LayerFault, first: LayerFault, strength: float, everything: PairMask,
     options: Mapping[str, Any],
-) -> bool:
+) -> bool:  # fmt: skip
     """Return whether a fault has stronger evidence than the first one, which is not its cause."""
     evidence = fault.evidence
     if first.layer == "retrieval" and all(metric_name(change.metric) != "context_recall" for change in evidence):
