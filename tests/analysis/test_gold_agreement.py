@@ -194,3 +194,19 @@ def test_a_fall_of_judged_relevance_is_no_fault_of_retrieval_where_gold_excludes
         bisection = bisect(*runs)
         assert bisection.verdict == verdict, bisection.sentence
         assert ("exclude a loss" in bisection.sentence) == marked
+
+
+def test_gold_ids_that_no_trace_retrieves_are_named(tmp_path):
+    """A recall of 0 may be that of other ids: it is said where no id of any gold is retrieved, and only there."""
+
+    def build_traces(name: str, first: int) -> list[Trace]:
+        chunks = [(Chunk(id=name.format(at + first), text=f"Hall {at} is open."),) for at in range(12)]
+        return [
+            Trace(id=str(at), query=f"Is hall {at} open?", chunks=part, gold=Gold(chunks={f"hall-{at}": 1.0}))
+            for at, part in enumerate(chunks)
+        ]
+
+    words = "none of the chunk ids that gold names is retrieved by any of 12 traces"
+    for name, first, expected in (("uuid-{}", 0, True), ("hall-{}", 1, False), ("hall-{}", 0, False)):
+        run = evaluate(build_traces(name, first), tmp_path / f"{name[:4]}{first}", judge="lexical")
+        assert (words in " ".join(render_scorecard_terminal(analyze(run), color=False).split())) is expected

@@ -20,7 +20,7 @@ from ragfault.reports import output as json_report
 from ragfault.reports.json_documents import encode_document
 from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import scorecard as terminal
-from ragfault.reports.wording import describe_judge_trust, describe_language
+from ragfault.reports.wording import describe_judge_trust, describe_warnings
 from ragfault.stats import Interval
 from ragfault.text.number_format import format_interval, format_percent
 from sample_runs import evaluate_pairs, pair
@@ -183,12 +183,12 @@ def test_a_run_in_another_language_warns_of_a_judge_that_knows_english_only(tmp_
         return replace(findings, manifest=replace(findings.manifest, judge="embedded/3 a=b"))
 
     many, few, none = analyze_texts("two", 2), analyze_texts("one", 1), analyze_texts("none", 0)
-    assert "2 of 12 traces hold hardly a common English word; embedded/3 knows" in describe_language(many)
+    assert "2 of 12 traces hold hardly a common English word; embedded/3 knows" in describe_warnings(many)
     for page in (terminal.render_scorecard_terminal(many), markdown.render_scorecard_markdown(many)):
         assert "warning: 2 of 12 traces" in page
-    assert describe_language(few) is describe_language(none) is None
+    assert describe_warnings(few) is describe_warnings(none) is None
     model = replace(many, manifest=replace(many.manifest, judge="llm:some-model/1"))
-    assert describe_language(model) is None
+    assert describe_warnings(model) is None
 
 
 def test_no_problem_is_called_absent_where_no_judge_looked(tmp_path):

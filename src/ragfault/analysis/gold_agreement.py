@@ -49,6 +49,19 @@ def measure_gold_agreement(run: Run) -> tuple[GoldAgreement, ...]:
     return tuple(agreements)
 
 
+def count_unmatched_gold(run: Run) -> int:
+    """Count the traces with chunks and chunk ids in gold, of the first 5,000; 0 where any of these ids is retrieved."""
+    named: set[str] = set()
+    retrieved: set[str] = set()
+    traces = 0
+    for trace in islice(run.traces(), MAX_TRACES if run.has_gold() else 0):
+        if trace.chunks and trace.gold is not None and trace.gold.chunks:
+            traces += 1
+            named.update(trace.gold.chunks)
+            retrieved.update(chunk.id for chunk in trace.chunks)
+    return traces if traces >= MIN_CASES and named.isdisjoint(retrieved) else 0
+
+
 def _list_cases(trace: Trace, verdicts: Verdicts) -> Iterator[tuple[str, Case]]:
     """Yield each verdict that gold can confirm or refute, with what gold says."""
     coverage = measure_coverage(trace)
@@ -74,24 +87,15 @@ def _measure_ranking(
     negatives = len(cases) - positives
     decided = value is not None and min(positives, negatives) >= MIN_CASES
     return GoldAgreement(
-        verdict=verdict,
-        statistic="AUROC",
-        value=value,
-        interval=None,
-        positives=positives,
-        negatives=negatives,
+        verdict=verdict, statistic="AUROC", value=value, interval=None, positives=positives, negatives=negatives,
         usable=value >= LEAST_AUROC if decided and value is not None else None,
-    )
+    )  # fmt: skip
 
 
 def _measure_share(statistic: Literal["precision", "recall"], right: list[bool]) -> GoldAgreement:
     hits, n = sum(right), len(right)
     return GoldAgreement(
-        verdict="missing context",
-        statistic=statistic,
-        value=hits / n if n else None,
-        interval=wilson_interval(hits, n) if n else None,
-        positives=hits,
-        negatives=n - hits,
+        verdict="missing context", statistic=statistic, value=hits / n if n else None, positives=hits,
+        interval=wilson_interval(hits, n) if n else None, negatives=n - hits,
         usable=hits / n >= LEAST_SHARE if n >= MIN_CASES else None,
-    )
+    )  # fmt: skip

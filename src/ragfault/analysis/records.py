@@ -341,6 +341,8 @@ class Findings(PrintedResult, FindingRecord, frozen=True):
     """Traces that hold text that looks like an instruction to the judge."""
     foreign_traces: int = 0
     """Traces whose query and answer hold hardly any of the commonest words of English."""
+    unmatched_gold: int = 0
+    """Traces with chunks and chunk ids in gold, where no trace retrieved a chunk under any of these ids; else 0."""
 
 
 class ThresholdDecision(FindingRecord, frozen=True):

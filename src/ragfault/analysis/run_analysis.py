@@ -15,7 +15,7 @@ from ragfault.analysis.assessment import assess_trace
 from ragfault.analysis.chunk_insights import compute_insights, load_chunks
 from ragfault.analysis.correction import CardChoice, HumanLabels
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose_trace
-from ragfault.analysis.gold_agreement import measure_gold_agreement
+from ragfault.analysis.gold_agreement import count_unmatched_gold, measure_gold_agreement
 from ragfault.analysis.languages import count_foreign
 from ragfault.analysis.records import Diagnosis, Findings, GoldAgreement, ProblemExample, ProblemKind, Remedy
 from ragfault.analysis.score_matrix import ScoreMatrix, estimate_mean, metric_name, open_matrix
@@ -299,6 +299,7 @@ def analyze(
         gold_agreement=agreements,
         suspected_injections=_count_injections(run),
         foreign_traces=count_foreign(run),
+        unmatched_gold=count_unmatched_gold(run),
     )
 
 

@@ -79,11 +79,16 @@ def describe_alert(alert: HealthAlert) -> str:
     return f"{figure} {format_number(alert.value)} is {side} {alert.limit:g}, {sure}; severity: {alert.severity}"
 
 
-def describe_language(findings: Findings) -> str | None:
-    """Describe how many traces are in a language that the judge does not know; None where that is no trouble."""
-    manifest = findings.manifest
-    text = describe_foreign(manifest.judge, findings.foreign_traces, manifest.traces)
-    return None if text is None else f"warning: {clean_text(text)}"
+def describe_warnings(findings: Findings) -> str | None:
+    """Describe traces in a language that the judge does not know, and gold ids that no trace retrieves; else None."""
+    manifest, unmatched = findings.manifest, findings.unmatched_gold
+    texts = [describe_foreign(manifest.judge, findings.foreign_traces, manifest.traces)]
+    if unmatched:
+        texts.append(
+            f"none of the chunk ids that gold names is retrieved by any of {format_count(unmatched, 'trace')}: if they "
+            "are ids of another index, no metric of gold ids (recall@k, ndcg@k, …) means anything here"
+        )
+    return "; ".join(f"warning: {clean_text(text)}" for text in texts if text) or None
 
 
 def describe_trace_count(manifest: Manifest) -> str:

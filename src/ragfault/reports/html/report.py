@@ -40,8 +40,8 @@ from ragfault.reports.wording import (
     describe_gold_agreement,
     describe_judge_trust,
     describe_judge_usage,
-    describe_language,
     describe_trace_count,
+    describe_warnings,
 )
 
 REPORT_SCRIPTS = ("theme.js", "dom.js", "store.js", "list.js", "detail.js", "page.js")
@@ -87,7 +87,7 @@ def render_run_html(run: Run, findings: Findings | None = None) -> str:
         facts=_list_facts(findings),
         judge_note=_explain_judge(findings.manifest),
         findings=findings,
-        warning=describe_language(findings),
+        warning=describe_warnings(findings),
         verdict=[*describe_layers(findings), *describe_targets(findings)],
         problems=[
             (describe_problem(remedy), describe_example(remedy), remedy.steps[0])

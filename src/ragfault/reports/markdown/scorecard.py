@@ -26,8 +26,8 @@ from ragfault.reports.wording import (
     describe_gold_agreement,
     describe_judge_trust,
     describe_judge_usage,
-    describe_language,
     describe_trace_count,
+    describe_warnings,
 )
 from ragfault.text.number_format import format_interval, format_number, format_share
 
@@ -78,7 +78,7 @@ def render_scorecard_markdown(findings: Findings) -> str:
         f"# {escape_markdown(findings.run)}",
         "",
         facts,
-        *([f"\n{escape_markdown(warning)}"] if (warning := describe_language(findings)) else []),
+        *([f"\n{escape_markdown(warning)}"] if (warning := describe_warnings(findings)) else []),
         *([f"\n{escape_markdown(trusted)}"] if (trusted := describe_judge_trust(manifest.judge)) else []),
         *([f"\n{escape_markdown('; '.join(gold))}"] if (gold := describe_gold_agreement(findings)) else []),
         *_build_layers(findings),

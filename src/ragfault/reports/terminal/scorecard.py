@@ -40,8 +40,8 @@ from ragfault.reports.wording import (
     describe_gold_agreement,
     describe_judge_trust,
     describe_judge_usage,
-    describe_language,
     describe_trace_count,
+    describe_warnings,
 )
 from ragfault.text.number_format import format_interval, format_number, format_share
 
@@ -201,7 +201,7 @@ def _build_verdict(findings: Findings, clip: int | None) -> list[RenderableType]
     measured = filter(None, [describe_judge_trust(manifest.judge)])
     trust = [*describe_judge_usage(findings), *measured, *describe_gold_agreement(findings)]
     name = clean_text(findings.run) if clip is None else clip_text(findings.run, 60)
-    warning = describe_language(findings)
+    warning = describe_warnings(findings)
     return [
         build_line((name, "bold"), facts),
         *([build_line((warning, "yellow"))] if warning else []),
