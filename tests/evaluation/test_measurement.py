@@ -341,6 +341,9 @@ def test_figures_that_need_two_classes_say_which_is_absent():
     assert result.overall.figure("auroc").value is None
     assert result.overall.figure("auroc").reason == "none is positive"
     assert "– none is positive" in render_agreement_terminal(result, width=120)
+    assert f"0 bad (no value of {result.positive.rsplit(maxsplit=1)[-1]})" in render_agreement_terminal(
+        result, width=120
+    )
 
 
 def test_an_answer_is_unsure_by_its_own_probability():

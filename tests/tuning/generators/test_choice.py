@@ -260,3 +260,15 @@ def test_the_present_generator_answers_every_question_of_the_race() -> None:
         assert race.undecided == ()
         assert len(race.outcomes["a"]) == len(race.outcomes["b"]) > len(race.outcomes["c"])
         assert race.calls <= (calls or 400)
+
+
+def test_the_p_of_a_loss_is_named_as_that_of_a_gain() -> None:
+    """The test is of a gain: beside a loss a bare "p 1.000" reads as if the loss were chance."""
+
+    def measure(name: str, positions: object) -> list[list[AnswerOutcome]]:
+        return [[AnswerOutcome(float((at % 3 == 0) == (name == "b")))] for at in positions]  # type: ignore[attr-defined]
+
+    choice = choose_generator(["a", "b"], make_groups(200), measure, "a")
+    assert choice.gain is not None
+    assert choice.gain.verdict == "loses"
+    assert "(p of a gain 1.000)" in choice.reason

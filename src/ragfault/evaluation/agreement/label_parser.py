@@ -156,7 +156,7 @@ class LabelRule:
             return f"{self.column} ≥ 1"
         positive_words = sorted(word for word, positive in self.labels.items() if positive)
         if not positive_words:
-            return f"no label in {self.column} is positive"
+            return f"no value of {self.column}"
         return f"{self.column} = {' or '.join(positive_words[:MAX_LABELS_SHOWN])}"
 
 

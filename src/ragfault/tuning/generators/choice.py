@@ -260,7 +260,7 @@ def _decide(
 def _describe_gain(gain: GeneratorGain, metric: str) -> str:
     """Return the figures of a gain in words, the one that the verdict rests on first."""
     alone, people = f"{format_interval(gain.difference, 3, signed=True)}", gain.human_correction
-    p = f"p {format_p_value(gain.p)}"
+    p = f"p {'of a gain ' if gain.verdict == 'loses' else ''}{format_p_value(gain.p)}"
     if gain.questions > gain.difference.n:
         p += f" on {gain.questions:,} with those of the race, corrected for the choice"
     where = f"{metric} against {gain.alternative} on {gain.difference.n:,} held-out questions"
