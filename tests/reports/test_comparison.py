@@ -13,7 +13,7 @@ from ragfault import evaluate
 from ragfault.analysis import Bisection, Comparison, bisect, bisect_segments, compare, compare_segments, pair_runs
 from ragfault.io.datasets import write_handbook
 from ragfault.io.runs import Run
-from ragfault.records import Chunk
+from ragfault.records import Chunk, Citation, Trace
 from ragfault.reports import wording
 from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal import bisection, comparison
@@ -203,3 +203,20 @@ def test_the_same_run_twice_is_never_a_fault(runs: tuple[Run, Run]):
     assert "▲" not in text
     assert "✗" not in text
     assert "identical chunks on every pair; identical answers and citations on every pair" in text
+
+
+def test_answers_that_lost_their_citations_alone_are_not_called_other_answers(tmp_path):
+    """Where one side records citations, answers are counted with their citations, and called so."""
+    chunk = Chunk(id="a", text="The ferry leaves at 09:30.")
+    cited = [
+        Trace(
+            id=str(at), query="When?", chunks=(chunk,), error=None if at else "timed out",
+            answer="At 09:30." if at else None, citations=(Citation(chunk="a"),) if at else None,
+        )
+        for at in range(12)
+    ]  # fmt: skip
+    sides = [cited, [replace(trace, citations=None) for trace in cited]]
+    runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
+    text = comparison.render_comparison_terminal(compare(*runs), width=400)
+    assert "identical answers and citations on 1" in text
+    assert "identical answers on" not in text

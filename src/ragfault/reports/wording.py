@@ -376,9 +376,8 @@ def describe_pairing(comparison: Comparison) -> list[str]:
     if not all_baseline:
         paired = f"{comparison.pairs:,} pairs by {comparison.paired_by}"
     alone = [f"{count:,} only in {name}" for count, name in zip(comparison.unpaired, names, strict=True) if count]
-    cited = (
-        " and citations" if any(item.metric == "citation_validity" and item.n for item in comparison.changes) else ""
-    )
+    known = {item.metric for item in comparison.changes if item.n}.union(*(m.left_out for m in comparison.mismatches))
+    cited = " and citations" if "citation_validity" in known else ""
     same = [
         f"identical {what} on {'every pair' if count == comparison.pairs else f'{count:,}'}"
         for count, what in ((comparison.same_chunks, "chunks"), (comparison.same_answers, f"answers{cited}"))
