@@ -406,6 +406,17 @@ def test_staleness_asks_what_was_valid_at_the_time():
     )
 
 
+def test_the_dates_that_staleness_lacks_are_named():
+    """A chunk with the date of its update carries a date: without `max_age` it is no date of validity."""
+    from datetime import UTC, datetime
+
+    dated = Chunk(id="a", metadata={"updated_at": "2026-01-01"})
+    trace = Trace(id="1", query="q", chunks=(dated,), time=datetime(2026, 3, 10, 12, tzinfo=UTC))
+    assert reason("staleness", trace) == "no chunk carries a date as valid_from or valid_to"
+    undated = replace(trace, chunks=(Chunk(id="a"),))
+    assert reason("staleness(max_age=30)", undated) == "no chunk carries a date as valid_from, valid_to or updated_at"
+
+
 def test_staleness_counts_at_the_time_that_a_query_asks_about():
     """What was valid at the end of last year is not stale for a question as of last year, nor for its follow-up."""
     from datetime import UTC, datetime

@@ -318,4 +318,5 @@ def staleness(trace: Trace, verdicts: Verdicts, *, max_age: float | None = None)
     if asked_time is None:
         return Undefined("the time of the query is not recorded")
     stale = [verdict for chunk in trace.chunks if (verdict := is_outdated(chunk, asked_time, max_age)) is not None]
-    return sum(stale) / len(stale) if stale else Undefined("no chunk carries a date")
+    names = "valid_from or valid_to" if max_age is None else "valid_from, valid_to or updated_at"
+    return sum(stale) / len(stale) if stale else Undefined(f"no chunk carries a date as {names}")
