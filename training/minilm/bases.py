@@ -5,7 +5,7 @@
 
 MPNET is the folder of all-mpnet-base-v2 with model.safetensors. The teacher's matrices become whole steps of an
 eighth of their root mean square, row by row; words that no pair has are left out. The student starts from the
-weights that the package carries.
+weights that the package carries; those that it carries now started from the ones before them.
 """
 
 from __future__ import annotations
@@ -16,44 +16,47 @@ from pathlib import Path
 import numpy as np
 
 from ragfault.judges.embedded.word_vectors import Array
-from ragfault.judges.minilm.encoder import apply_delta, load_base_weights, load_delta, locate_weights, parse_safetensors
+from ragfault.judges.minilm.encoder import (
+    apply_delta,
+    load_base_weights,
+    load_delta,
+    locate_weights,
+    map_tensor_names,
+    parse_safetensors,
+)
 
 LAYER_COUNT = 12
 STEP, FINE = 0.125, 0.04
 MPNET_OFFSET = 4
 """The teacher numbers the same words from here."""
 SPECIAL = (0, 1, 2, 3)
+NAMES = (
+    ("attention.attn.q", "attention.self.query"),
+    ("attention.attn.k", "attention.self.key"),
+    ("attention.attn.v", "attention.self.value"),
+    ("attention.attn.o", "attention.output.dense"),
+    ("attention.LayerNorm", "attention.output.LayerNorm"),
+)
+"""The teacher's names of tensors, and those of a BERT."""
 
 
 def load_mpnet(folder: Path) -> dict[str, Array]:
     """Load the teacher under the names of the student's graph."""
     tensors = parse_safetensors((folder / "model.safetensors").read_bytes())[0]
-    result = {
-        "word": tensors["embeddings.word_embeddings.weight"],
-        "place": tensors["embeddings.position_embeddings.weight"],
-        "norm.w": tensors["embeddings.LayerNorm.weight"],
-        "norm.b": tensors["embeddings.LayerNorm.bias"],
-        "relative": tensors["encoder.relative_attention_bias.weight"],
-    }
-    for number in range(LAYER_COUNT):
-        at = f"encoder.layer.{number}."
-        attention = [f"{at}attention.attn.{name}." for name in "qkv"]
-        result[f"{number}.qkv.w"] = np.concatenate([tensors[name + "weight"].T for name in attention], axis=1)
-        result[f"{number}.qkv.b"] = np.concatenate([tensors[name + "bias"] for name in attention])
-        for target, source in (
-            ("out", "attention.attn.o"),
-            ("n1", "attention.LayerNorm"),
-            ("up", "intermediate.dense"),
-            ("down", "output.dense"),
-            ("n2", "output.LayerNorm"),
-        ):
-            result[f"{number}.{target}.w"] = tensors[f"{at}{source}.weight"].T
-            result[f"{number}.{target}.b"] = tensors[f"{at}{source}.bias"]
-    return result
+    for name in list(tensors):
+        for own, other in NAMES:
+            if own in name:
+                tensors[name.replace(own, other)] = tensors.pop(name)
+                break
+    word = tensors["embeddings.word_embeddings.weight"]
+    tensors["embeddings.token_type_embeddings.weight"] = np.zeros((2, word.shape[1]), word.dtype)
+    result = map_tensor_names(tensors, LAYER_COUNT)
+    del result["kind"]  # it does not tell the two texts apart
+    return {**result, "relative": tensors["encoder.relative_attention_bias.weight"]}
 
 
 def quantise(weights: dict[str, Array], share: float) -> dict[str, Array]:
-    """Return matrices as whole steps, with the step of each row, and vectors in 16-bit floats."""
+    """Return matrices as whole steps, with the step of each row, and vectors as they are."""
     result = {}
     for name, tensor in weights.items():
         if tensor.ndim == 2 and tensor.size > 10_000:

@@ -115,7 +115,7 @@ def load_base_weights(folder: Path, expected: str | None = None) -> dict[str, Ar
     return map_tensor_names(parse_safetensors(memoryview(packed))[0])
 
 
-def map_tensor_names(tensors: dict[str, Array]) -> dict[str, Array]:
+def map_tensor_names(tensors: dict[str, Array], layer_count: int = LAYER_COUNT) -> dict[str, Array]:
     """Rename the published tensors as the graph does, with the attention matrices joined."""
     renamed = {
         "word": tensors["embeddings.word_embeddings.weight"],
@@ -124,7 +124,7 @@ def map_tensor_names(tensors: dict[str, Array]) -> dict[str, Array]:
         "norm.w": tensors["embeddings.LayerNorm.weight"],
         "norm.b": tensors["embeddings.LayerNorm.bias"],
     }
-    for number in range(LAYER_COUNT):
+    for number in range(layer_count):
         prefix = f"encoder.layer.{number}."
         attention = [f"{prefix}attention.self.{name}." for name in ("query", "key", "value")]
         renamed[f"{number}.qkv.w"] = np.concatenate([tensors[name + "weight"].T for name in attention], axis=1)
