@@ -13,14 +13,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from ragfault.analysis import GateResult, Threshold, check_threshold, gate, parse_threshold
+from ragfault.analysis import GateResult, Threshold, analyze, check_threshold, gate, parse_threshold
 from ragfault.cli import run_command as command
 from ragfault.errors import RunError, UnknownName, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
-from ragfault.records import Chunk, Gold, Latency
+from ragfault.records import Chunk, ConversationTurn, Gold, Latency
 from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal import gate as report
+from ragfault.reports.terminal.scorecard import render_summary_terminal
 from ragfault.stats import Interval
 from sample_runs import FixedJudge, evaluate_pairs, pair
 
@@ -635,3 +636,36 @@ def test_a_damaged_run_never_passes(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert "Traceback" not in captured.err + captured.out
         path.write_bytes(content)
         os.utime(path, ns=(at + 9, at + 9))
+
+
+# --- dependence -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("talks", [False, True])
+def test_copies_of_one_trace_are_one_observation(talks, tmp_path):
+    """Fifty copies of one trace, each in a conversation of its own or in none, meet no target and pass no gate."""
+    trace, seen = pair("t", "h", "s")
+    pairs = [
+        (changed(trace, id=f"t{n}", conversation=f"c{n}" if talks else None), changed(seen, trace=f"t{n}"))
+        for n in range(50)
+    ]
+    run = evaluate_pairs(tmp_path / "copies", pairs)
+    text = "only 1 independent, so no interval is known: a conversation, or a query asked again with the same chunks"
+    summary = " ".join(render_summary_terminal(analyze(run)).split())
+    assert f"run 50 traces, {text}" in summary
+    assert "Targets met" not in summary
+    result = gate(run, ["groundedness>=0.85"])
+    assert result.result == "cannot tell"
+    assert text in result.decisions[0].reason
+    assert result.decisions[0].reason.endswith("more independent scored traces are needed")
+
+
+def test_one_query_with_other_chunks_or_another_history_is_another_observation(tmp_path):
+    """An instruction given with other chunks each time, or after other turns, is not one query asked again."""
+    trace, seen = pair("t", "h", "s")
+    chunks = [(changed(trace.chunks[0], text=f"Fact {n} of the harbour."),) for n in range(40)]
+    pairs = [(changed(trace, id=f"t{n}", chunks=part), changed(seen, trace=f"t{n}")) for n, part in enumerate(chunks)]
+    turns = [(ConversationTurn("user", f"Tell me about harbour {n}."),) for n in range(40)]
+    asked = [(changed(trace, id=f"t{n}", history=part), changed(seen, trace=f"t{n}")) for n, part in enumerate(turns)]
+    for name, several in (("chunks", pairs), ("turns", asked)):
+        assert gate(evaluate_pairs(tmp_path / name, several), ["groundedness>=0.85"]).result == "pass"

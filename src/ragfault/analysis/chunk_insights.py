@@ -61,9 +61,9 @@ class ChunkTable:
 
 def load_chunks(run: Run) -> ChunkTable:
     """Load the chunks of a run, clustered by conversation where there are any."""
-    from ragfault.analysis.score_matrix import conversation_codes
+    from ragfault.analysis.score_matrix import cluster_traces
 
-    return ChunkTable(run, conversation_codes(run))
+    return ChunkTable(run, cluster_traces(run))
 
 
 def _match_verdicts(counts: Ints, verdicts: Ints, trace: Ints) -> tuple[Mask, Mask]:

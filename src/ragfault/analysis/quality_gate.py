@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ragfault.analysis.comparison.paired_runs import PairedLabels, pair_runs
+from ragfault.analysis.comparison.records import describe_dependence
 from ragfault.analysis.comparison.regression import MAX_NEEDED, check_regression
 from ragfault.analysis.languages import list_language_warnings
 from ragfault.analysis.records import GateOutcome, GateResult, MetricAggregate, RegressionReport, ThresholdDecision
@@ -114,7 +115,7 @@ def _decide_threshold(matrix: ScoreMatrix, threshold: Threshold, coverage: float
         needed = _needed_traces(
             threshold, interval if right is None else replace(interval, n=right.labelled), aggregate
         )
-        reason = f"{reason}; {_advice_text(needed, 'labels' if right else 'scored traces')}"
+        reason = f"{reason}; {_advice_text(needed, interval, 'labels' if right else 'scored traces')}"
     if aggregate.failed and result == "pass":
         result = "cannot tell"
         reason = (
@@ -168,9 +169,10 @@ def _interval_text(result: GateOutcome, interval: Interval, ppi: PpiMean | None)
         "fail": "the whole interval misses the threshold",
         "cannot tell": "the interval contains the threshold",
     }[result]
+    dependence = describe_dependence(interval.n, [interval])
     return (
-        f"mean {format_interval(interval)} "
-        f"from {interval.n:,} traces{f' and {ppi.labelled:,} labels' if ppi else ''}: {where}"
+        f"mean {format_interval(interval)} from {interval.n:,} traces{f' and {ppi.labelled:,} labels' if ppi else ''}"
+        f"{f' ({dependence})' if dependence else ''}: {where}"
     )
 
 
@@ -190,7 +192,11 @@ def _needed_traces(threshold: Threshold, interval: Interval, aggregate: MetricAg
     return max(interval.n + 1, math.ceil(estimate)) if estimate <= MAX_NEEDED else None
 
 
-def _advice_text(needed: int | None, unit: str) -> str:
+def _advice_text(needed: int | None, interval: Interval, unit: str) -> str:
     if needed is None:
-        return f"no realistic number of {unit} would tell"
+        return (
+            f"no realistic number of {unit} would tell"
+            if interval.clusters > 1
+            else f"more independent {unit} are needed"
+        )
     return f"about {needed:,} {unit} would tell, if mean and spread stay as they are"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +45,7 @@ class ScoreMatrix:
         self.metric_names = [measure.name for measure in self.measures]
         self.status, self.values, self.reason_codes, self.reasons = _read_scores(run, self.metric_names)
         self.values[self.status != SCORED] = math.nan
-        self.clusters: Codes | None = conversation_codes(run)
+        self.clusters: Codes | None = cluster_traces(run)
 
     @property
     def traces(self) -> int:
@@ -200,12 +201,39 @@ def _incomplete_scores(run: Run) -> RunError:
     )
 
 
-def conversation_codes(run: Run) -> Codes | None:
-    """Return a code for each trace, equal within a conversation; None where there are no conversations."""
-    codes, names = encode_texts(run.to_arrow("traces", ["conversation"])["conversation"])
-    if not names:
+def cluster_traces(run: Run) -> Codes | None:
+    """Return a code for each trace, shared within a conversation, else by one query with the same chunks and history.
+
+    None: all traces are independent. An instruction given with other chunks each time is not one query.
+    """
+    table = run.to_arrow("traces", ["conversation", "query"])
+    talks, names = encode_texts(table["conversation"])
+    turns = np.bincount(talks[talks != NO_CODE], minlength=len(names) + 1)[talks]
+    queries, texts = encode_texts(table["query"])
+    if turns.max() < 2 and len(texts) == len(queries):
         return None
-    return np.where(codes == NO_CODE, len(names) + np.arange(len(codes)), codes)
+    items: Codes = np.arange(len(queries))
+    firsts: dict[Any, int] = {}
+    for row, asked in _iterate_contexts(run, np.bincount(queries)[queries] > 1):
+        items[row] = firsts.setdefault((queries[row], *asked), row)
+    return np.where(turns > 1, talks, len(names) + items)
+
+
+def _iterate_contexts(run: Run, mask: Mask) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yield row, history and chunks of some traces: the text of a chunk, else its id."""
+    from ragfault.io.formats.arrow import list_values
+
+    start = 0
+    for batch in run.iterate_batches("traces", ["history", "chunks"]) if mask.any() else ():
+        rows = np.flatnonzero(mask[start : start + batch.num_rows])
+        part = batch.take(rows)
+        chunks = part.column("chunks")
+        names = (list_values(chunks.flatten().field(name)) for name in ("text", "id"))
+        contents = (text or id for text, id in zip(*names, strict=True))
+        counts = [0 if count is None else count for count in chunks.value_lengths().to_pylist()]
+        for row, turns, count in zip(rows.tolist(), part.column("history").to_pylist(), counts, strict=True):
+            yield start + row, (str(turns or ""), *islice(contents, count))
+        start += batch.num_rows
 
 
 SEGMENT_FIELDS = ("route", "conversation", "model", "turn")

@@ -181,7 +181,9 @@ def _walk_folder(folder: Path) -> Iterator[Path]:
     for directory, folders, names in os.walk(folder):
         above = Path(directory)
         folders[:] = [
-            name for name in folders if not (name.startswith(".") or _is_finished_or_partial_run(above / name))
+            name
+            for name in folders
+            if not (name.startswith(".") or name.endswith(".partial") or _is_run_folder(above / name))
         ]
         for name in names:
             is_known = (
@@ -192,10 +194,6 @@ def _walk_folder(folder: Path) -> Iterator[Path]:
             )
             if is_known and (above / name).is_file():
                 yield above / name
-
-
-def _is_finished_or_partial_run(folder: Path) -> bool:
-    return folder.suffix == ".partial" or _is_run_folder(folder)
 
 
 def _is_run_folder(folder: Path) -> bool:

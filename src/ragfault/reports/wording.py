@@ -14,11 +14,12 @@ from ragfault.analysis import (
     Findings,
     GoldAgreement,
     LayerFault,
+    MetricAggregate,
     MetricChange,
     MovedTrace,
     SettingDifference,
 )
-from ragfault.analysis.comparison.records import Suspect
+from ragfault.analysis.comparison.records import Suspect, describe_dependence
 from ragfault.analysis.languages import describe_foreign
 from ragfault.analysis.records import HealthAlert
 from ragfault.analysis.scorecard import HEALTH_ALERTS
@@ -91,13 +92,15 @@ def describe_warnings(findings: Findings) -> str | None:
     return "; ".join(f"warning: {clean_text(text)}" for text in texts if text) or None
 
 
-def describe_trace_count(manifest: Manifest) -> str:
-    """Describe how many traces a run has, and of how many if its evaluation stopped or a sample was drawn."""
+def describe_trace_count(manifest: Manifest, aggregates: Iterable[MetricAggregate] = ()) -> str:
+    """Describe how many traces a run has, of how many if it stopped or is a sample, and how many are independent."""
+    text = format_count(manifest.traces, "trace")
     if manifest.population:
-        return describe_sample_size(manifest.traces, manifest.population)
-    if not manifest.planned:
-        return format_count(manifest.traces, "trace")
-    return f"partial run: {manifest.traces:,} of {format_count(manifest.planned, 'trace')}"
+        text = describe_sample_size(manifest.traces, manifest.population)
+    elif manifest.planned:
+        text = f"partial run: {manifest.traces:,} of {format_count(manifest.planned, 'trace')}"
+    dependence = describe_dependence(manifest.traces, [item.interval for item in aggregates])
+    return f"{text}, {dependence}" if dependence else text
 
 
 def describe_sample_size(traces: int, population: int) -> str:

@@ -118,7 +118,7 @@ def failure_from_diagnosis(diagnosis: Diagnosis, run_index: int = 0, row: int = 
 
 def load_population(run: Run) -> TracePopulation:
     """Load the data of all traces of a run that clustering needs."""
-    from ragfault.analysis.score_matrix import conversation_codes
+    from ragfault.analysis.score_matrix import cluster_traces
 
     manifest = run.manifest
     return TracePopulation(
@@ -128,7 +128,7 @@ def load_population(run: Run) -> TracePopulation:
         judge=manifest.judge,
         traces=manifest.traces,
         total=manifest.population,
-        clusters=conversation_codes(run),
+        clusters=cluster_traces(run),
         queries=run.to_arrow("traces", ["query"])["query"].to_pylist(),
         times=_trace_times(run),
     )
@@ -211,13 +211,11 @@ def _weigh_terms(
     length = math.sqrt(sum(weights[term] ** 2 for term in ranked)) or 1.0
     shared = [term for term in ranked if spread[term] > 1] or ranked
     return ClusterTerms(
-        words=tuple(_common_spelling(spellings[term]) for term in shared[:MAX_NAME_WORDS]),
+        words=tuple(
+            max(sorted(ways), key=ways.__getitem__) for ways in map(spellings.__getitem__, shared[:MAX_NAME_WORDS])
+        ),
         terms={term: round(weights[term] / length, 6) for term in ranked},
     )
-
-
-def _common_spelling(spellings: Counter[str]) -> str:
-    return min(spellings, key=lambda way: (-spellings[way], way))
 
 
 def name_cluster(

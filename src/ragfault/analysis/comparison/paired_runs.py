@@ -222,7 +222,7 @@ class PairedRuns:
         )
         self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
         self.contents: tuple[RunContents, RunContents] = (read_contents(baseline), read_contents(candidate))
-        self.pairing = pair_traces(baseline, candidate, self.contents)
+        self.pairing = pair_traces(baseline, candidate, self.contents, self.matrices[0].clusters)
         self.renamed_ids = find_renamed_ids(self.runs, *self.contents, self.pairing)
         self.recut_gold = find_recut_gold(self.runs, *self.contents, self.pairing)
         self.mismatch_list = (

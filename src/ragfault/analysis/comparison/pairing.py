@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ragfault.analysis.score_matrix import NO_CODE, encode_texts
+from ragfault.analysis.correction import Codes
 from ragfault.errors import RunError
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs import Run
@@ -249,7 +249,9 @@ def _fingerprint_texts(texts: Iterable[str]) -> int:
     return fingerprint(distinct) if distinct else 0
 
 
-def pair_traces(baseline: Run, candidate: Run, contents: tuple[RunContents, RunContents]) -> TracePairing:
+def pair_traces(
+    baseline: Run, candidate: Run, contents: tuple[RunContents, RunContents], clusters: Codes | None
+) -> TracePairing:
     """Pair the traces of two runs: by id where at least half of the smaller run pairs so, else by query.
 
     Several traces of one query pair in their order, those without an answer last: where one run has more of them, what
@@ -279,7 +281,7 @@ def pair_traces(baseline: Run, candidate: Run, contents: tuple[RunContents, RunC
         paired_by="id" if how == "id" and not _have_ids_of_queries(sides, (left, right)) else "query",
         baseline=left,
         candidate=right,
-        clusters=cluster_traces(sides[0].take(left), old.chunks[left]),
+        clusters=None if clusters is None else clusters[left],
         unpaired=(sides[0].num_rows - len(left), sides[1].num_rows - len(right)),
         same_chunks=(old.chunks[left] == new.chunks[right]) & (chunks_known | failed),
         same_answers=same_answers & (answers_known | failed),
@@ -310,13 +312,3 @@ def _match_keys(
     pairs = sorted(pair for key in old if key in new for pair in zip(old[key], new[key], strict=False))
     rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return rows[:, 0], rows[:, 1]
-
-
-def cluster_traces(table: pa.Table, chunks: RowIndices) -> RowIndices | None:
-    """Return cluster codes of traces: the conversation, else the query asked again with the same chunks."""
-    talks, names = encode_texts(table["conversation"])
-    asked = np.stack([encode_texts(table["query"])[0], chunks], axis=1)
-    distinct, items = np.unique(asked, axis=0, return_inverse=True)
-    if not names and len(distinct) == len(items):
-        return None
-    return np.where(talks == NO_CODE, len(names) + items.reshape(-1), talks)

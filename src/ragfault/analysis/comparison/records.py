@@ -11,10 +11,10 @@ from msgspec import Struct
 from ragfault.analysis.correction import LabelProvenance
 from ragfault.io.runs import Manifest
 from ragfault.records import Layer, StepKind
-from ragfault.stats import Difference, PpiDifference, QuantileChange, RatioInterval
+from ragfault.stats import Difference, Interval, PpiDifference, QuantileChange, RatioInterval
 
 MOSTLY_INDEPENDENT = 0.8
-"""Share of independent pairs from which the others go without saying."""
+"""Share of independent traces or pairs from which the others go without saying."""
 
 ChangeState = Literal["dropped", "rose", "steady", "cannot tell"]
 """State of a metric: dropped or rose by a corrected test, steady by an equivalence test."""
@@ -128,13 +128,13 @@ class MetricChange(Struct, frozen=True, kw_only=True):
         return "better" if (self.state == "rose") == (self.better == "higher") else "worse"
 
 
-def describe_dependence(pairs: int, changes: Iterable[MetricChange]) -> str:
-    """Describe how many of the pairs are independent; empty where nearly all are, or no metric has a value on all."""
-    measured = [change.judge_difference or change.difference for change in changes if change.n == pairs]
-    groups = max((difference.clusters for difference in measured if difference is not None), default=pairs)
-    if groups >= MOSTLY_INDEPENDENT * pairs:
+def describe_dependence(count: int, intervals: Iterable[Interval | Difference | None]) -> str:
+    """Describe how many traces or pairs are independent; empty where nearly all are, or no interval is of all."""
+    groups = max((item.clusters for item in intervals if item is not None and item.n == count), default=count)
+    if groups >= MOSTLY_INDEPENDENT * count:
         return ""
-    return f"only {groups:,} independent: a conversation, or a query asked again with the same chunks, counts as one"
+    why = "a conversation, or a query asked again with the same chunks, counts as one"
+    return f"only {groups:,} independent{', so no interval is known' if groups == 1 else ''}: {why}"
 
 
 class Comparison(PrintedResult, Struct, frozen=True, kw_only=True):
@@ -165,7 +165,7 @@ class Comparison(PrintedResult, Struct, frozen=True, kw_only=True):
     @property
     def dependence(self) -> str:
         """Number of independent pairs, in words; empty where nearly all are."""
-        return describe_dependence(self.pairs, self.changes)
+        return describe_dependence(self.pairs, [item.judge_difference or item.difference for item in self.changes])
 
 
 class RunDifference(Struct, frozen=True, kw_only=True):

@@ -67,7 +67,9 @@ def find_renamed_ids(
     moved = {key.id for at, key in places.items() if new.keys[at].id != key.id}
     taken = frozenset(known & moved)
     rows = pairing.candidate.tolist()
-    pairs = np.array([any(_is_renamed(at, new, places, taken) for at in new.trace_keys[row]) for row in rows], bool)
+    pairs = np.array(
+        [any(at in places or new.keys[at].id in taken for at in new.trace_keys[row]) for row in rows], bool
+    )
     return RenamedIds(places, ids, {k: v for k, v in documents.items() if k != v}, taken, pairs, not edited)
 
 
@@ -173,10 +175,6 @@ def _group_by_text(contents: RunContents) -> dict[int, list[int]]:
 
 def _get_place(key: ChunkKey) -> tuple[str, str | None, int | None, int | None]:
     return key.id, key.document, key.start, key.end
-
-
-def _is_renamed(at: int, new: RunContents, places: dict[int, ChunkKey], taken: frozenset[str]) -> bool:
-    return at in places or new.keys[at].id in taken
 
 
 def compare_gold(

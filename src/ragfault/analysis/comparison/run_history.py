@@ -15,7 +15,6 @@ from ragfault.analysis.comparison.bisection import bisect
 from ragfault.analysis.comparison.compare import ALPHA
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
 from ragfault.analysis.comparison.paired_runs import PairedRuns, check_comparable, describe_sample, pair_runs
-from ragfault.analysis.comparison.pairing import cluster_traces
 from ragfault.analysis.comparison.records import Bisection, PrintedResult
 from ragfault.analysis.languages import list_language_warnings
 from ragfault.analysis.score_matrix import ScoreMatrix, metric_name
@@ -180,8 +179,7 @@ def _follow_runs(
     pairs = [*pairwise(range(len(runs))), (0, len(runs) - 1)]
     sides = (pair_runs(runs[old], runs[new], anyway=anyway, sample=0) for old, new in pairs)
     first = next(sides)
-    queries = runs[0].to_arrow("traces", ["query", "conversation"]).take(rows[0])
-    clusters = cluster_traces(queries, first.contents[0].chunks[rows[0]])
+    clusters = None if (codes := first.matrices[0].clusters) is None else codes[rows[0]]
     bisections, left_out = [], dict[str, NDArray[np.bool_]]()
     for side, (old, _) in zip(chain([first], sides), pairs, strict=True):
         bisections.append(bisect(side, alpha=share, seed=seed, **options))

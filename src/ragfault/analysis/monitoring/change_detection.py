@@ -440,7 +440,7 @@ def locate_fault(
         gap = window_difference(*parts, measures[name])
         if gap is not None:
             compared.append((measures[name], gap, parts))
-    p = [_welch_p(gap) for _, gap, _ in compared]
+    p = [2 * t_cdf(-abs(g.center) / g.error, g.df) if 0 < g.error < float("inf") else 1.0 for _, g, _ in compared]
     adjusted = holm_adjust(p) if p else []
     changes = [
         _build_change(measure, gap, parts, (p_value, two))
@@ -465,10 +465,6 @@ def locate_fault(
         for decision in located.decisions
     )
     return replace(located, fault=None, decisions=tuple(decisions), explanation=FAILURES_EXPLAIN)
-
-
-def _welch_p(gap: Difference) -> float:
-    return 2 * t_cdf(-abs(gap.center) / gap.error, gap.df) if 0 < gap.error < float("inf") else 1.0
 
 
 def _build_change(

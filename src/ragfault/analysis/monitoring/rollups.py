@@ -370,7 +370,8 @@ def trace_cohorts(trace: Trace, by: Sequence[str]) -> tuple[str, ...]:
 def _derive_values(trace: Trace, verdicts: Verdicts | None) -> Iterator[tuple[str, float, tuple[str, ...]]]:
     """Yield metric, value and own cohorts of each derived value."""
     size = None if trace.chunks is None else len(trace.chunks)
-    count = f"chunks={_size_bucket(size)}" if size else None
+    bucket = "1–3" if not size or size <= 3 else "4–6" if size <= 6 else "7–10" if size <= 10 else "11+"
+    count = f"chunks={bucket}" if size else None
     if size is not None:
         yield "depth", float(size), ()
         if count:
@@ -411,10 +412,6 @@ def _derive_health(trace: Trace, verdicts: Verdicts) -> Iterator[tuple[str, floa
     if verdicts.chunk:
         weights = [LEVEL_WEIGHTS[chunk.level] for chunk in verdicts.chunk]
         yield EQUAL_DEPTH, sum(weights[:EQUAL_DEPTH_CHUNKS]) / len(weights[:EQUAL_DEPTH_CHUNKS]), ()
-
-
-def _size_bucket(size: int) -> str:
-    return "1–3" if size <= 3 else "4–6" if size <= 6 else "7–10" if size <= 10 else "11+"
 
 
 def observe_runs(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> Iterator[Observation]:

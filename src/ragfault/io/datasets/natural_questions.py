@@ -65,7 +65,9 @@ def flatten_natural_questions(record: RawRecord) -> RawRecord:
     if words:
         chunks = [_make_chunk(words, span, title) for span in ranges]
         flat["chunks"] = [chunk for chunk in chunks if chunk["text"]]
-        flat["gold"] = list(dict.fromkeys(_name_place(_find_passage(span, ranges)) for span in marked))
+        # a marked span is a passage, or lies within one as a row lies within its table
+        around = [next((p for p in ranges if p[0] <= span[0] and span[1] <= p[1]), span) for span in marked]
+        flat["gold"] = list(dict.fromkeys(map(_name_place, around)))
     if answers:
         flat["reference"] = list(dict.fromkeys(answers))
     if notes:
@@ -120,11 +122,6 @@ def _read_short_answer(note: RawRecord, words: list[str]) -> str:
 
 def _join_words(words: list[str], span: tuple[int, int]) -> str:
     return " ".join(word for word in words[span[0] : span[1]] if word)
-
-
-def _find_passage(span: tuple[int, int], passages: list[tuple[int, int]]) -> tuple[int, int]:
-    """Find the passage that a marked one is or lies within, as a row lies within its table."""
-    return next((p for p in passages if p[0] <= span[0] and span[1] <= p[1]), span)
 
 
 def _name_place(span: tuple[int, int]) -> str:

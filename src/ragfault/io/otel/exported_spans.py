@@ -178,7 +178,8 @@ def _flatten_value(value: Any, name: str, attributes: dict[str, Any], depth: int
     ):
         return
     if isinstance(value, list) and value and set(map(type, value)) <= {dict} and "key" in value[0] and not name:
-        value = {str(pair.get("key")): _unwrap_value(pair.get("value")) for pair in value}
+        pairs = [(str(pair.get("key")), pair.get("value")) for pair in value]  # values of OTLP name their type
+        value = {key: next(iter(x.values()), None) if isinstance(x, dict) else x for key, x in pairs}
     if isinstance(value, dict) and name not in OBJECT_ATTRIBUTES:
         for key, item in value.items():
             _flatten_value(item, f"{name}.{key}" if name else str(key), attributes, depth + 1)
@@ -187,11 +188,6 @@ def _flatten_value(value: Any, name: str, attributes: dict[str, Any], depth: int
             _flatten_value(item, f"{name}.{index}", attributes, depth + 1)
     elif name:
         attributes[name] = value
-
-
-def _unwrap_value(value: Any) -> Any:
-    """Unwrap an attribute value of OTLP."""
-    return next(iter(value.values()), None) if isinstance(value, dict) else value
 
 
 def _parse_events(values: Any) -> Iterator[SpanEvent]:

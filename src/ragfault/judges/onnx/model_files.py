@@ -233,7 +233,7 @@ def _assign_labels(location: str, labels: list[str], kind: ModelKind) -> tuple[i
     """Return the labels of support and contradiction; one of two determines the other, nameless tokens the second."""
     if kind == "pair" and len(labels) == 1:
         return 0, None
-    roles = [LABEL_ROLES.get(_normalize_label(label)) for label in labels]
+    roles = [LABEL_ROLES.get("".join(filter(str.isalnum, label.lower()))) for label in labels]
     if kind == "tokens" and labels == ["LABEL_0", "LABEL_1"]:
         return 0, None
     contradiction = roles.index("against") if "against" in roles else None
@@ -250,10 +250,6 @@ def _assign_labels(location: str, labels: list[str], kind: ModelKind) -> tuple[i
         f'"onnx:{location}?labels=contradiction,entailment,neutral" or '
         f'"onnx:{location}?labels=unsupported,supported", or "?labels=score&serves=relevance" for one number.'
     )
-
-
-def _normalize_label(label: str) -> str:
-    return "".join(character for character in label.lower() if character.isalnum())
 
 
 def _read_max_tokens(location: str, config: dict[str, Any], kind: ModelKind, setting: str | None) -> int:

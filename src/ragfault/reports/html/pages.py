@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from ragfault.analysis import Bisection, Comparison, MetricHistory, RunHistory
 from ragfault.analysis.clusters import Cluster, ClusterReport
-from ragfault.analysis.comparison.records import MetricChange
 from ragfault.evaluation.agreement import AgreementCurves, JudgeComparison, JudgeMeasurement
 from ragfault.reports import wording
 from ragfault.reports.charts import plots
@@ -182,17 +181,16 @@ def render_comparison_html(comparisons: Comparison | Sequence[Comparison]) -> st
         (
             "Verdict" if part.by is None else f"{part.by} {wording.format_segment(part.segment)}",
             part,
-            [change for change in part.changes if _fits_unit_scale(change)],
+            [
+                item
+                for item in part.changes
+                if item.difference and max(map(abs, (item.difference.low, item.difference.high))) <= 1
+            ],
         )
         for part in several
     ]
     sections = [*((f"part-{i}", title) for i, (title, _, _) in enumerate(parts)), ("runs", "Runs")]
     return _render_comparison_page(several[0], command="comparison", parts=parts, sections=sections)
-
-
-def _fits_unit_scale(change: MetricChange) -> bool:
-    """Return whether a difference can be drawn beside shares; latency, tokens and cost stand in the table alone."""
-    return change.difference is not None and max(abs(change.difference.low), abs(change.difference.high)) <= 1
 
 
 def _render_comparison_page(comparison: Comparison, **context: Any) -> str:

@@ -83,7 +83,7 @@ def render_run_html(run: Run, findings: Findings | None = None) -> str:
             ("about", "About"),
             ("traces", "Traces"),
         ],
-        headline=_describe_run(findings.manifest),
+        headline=_describe_run(findings),
         facts=_list_facts(findings),
         judge_note=_explain_judge(findings.manifest),
         findings=findings,
@@ -114,10 +114,11 @@ def render_run_html(run: Run, findings: Findings | None = None) -> str:
     )
 
 
-def _describe_run(manifest: Manifest) -> str:
+def _describe_run(findings: Findings) -> str:
     """Describe a run in a line: its traces, its judge and when it was made."""
+    manifest = findings.manifest
     judge = f"judge {clean_label(manifest.judge.partition(' ')[0], 80)}" if manifest.judge else "no judge"
-    return f"{describe_trace_count(manifest)}, {judge}, {format_time(manifest.created)}"
+    return f"{describe_trace_count(manifest, findings.scorecard.aggregates)}, {judge}, {format_time(manifest.created)}"
 
 
 def _list_facts(findings: Findings) -> list[tuple[str, str]]:
@@ -126,7 +127,7 @@ def _list_facts(findings: Findings) -> list[tuple[str, str]]:
     skipped = f" ({manifest.skipped:,} lines skipped)" if manifest.skipped else ""
     counts = f"{manifest.scored:,} scored, {manifest.undefined:,} undefined, {manifest.failed:,} failed"
     facts = [
-        ("Traces", f"{describe_trace_count(manifest)}{skipped}"),
+        ("Traces", f"{describe_trace_count(manifest, findings.scorecard.aggregates)}{skipped}"),
         ("Metrics", str(len(manifest.metrics))),
         ("Scores", counts),
         ("Created", format_time(manifest.created)),

@@ -68,7 +68,7 @@ def render_scorecard_markdown(findings: Findings) -> str:
     """Render the findings as one Markdown page."""
     manifest = findings.manifest
     origin = f"judge {escape_markdown(manifest.judge)} · {escape_markdown(manifest.created)}"
-    facts = f"{describe_trace_count(manifest)} · {origin}"
+    facts = f"{describe_trace_count(manifest, findings.scorecard.aggregates)} · {origin}"
     if manifest.failed:
         facts += f" · {manifest.failed:,} scores failed"
     if manifest.skipped:

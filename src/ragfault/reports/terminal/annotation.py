@@ -109,7 +109,8 @@ def _build_context(item: AnnotationItem, full: bool, color: bool) -> Iterator[Re
         chunk_ids = chunks if item.kind == "claim" else [piece for piece in chunks if piece.id == key[1]]
         yield head("Chunks" if item.kind == "claim" else "The cited chunk")
         for chunk in chunk_ids:
-            chunks_item = [piece for piece in _collect_evidence(item) if piece.chunk == chunk.id]
+            claims = [c for c in item.verdicts.claim or () if (c.start, c.end) == key[1:]][:1]
+            chunks_item = [piece for claim in claims for piece in claim.evidence if piece.chunk == chunk.id]
             yield _indent_text(_build_chunk(chunk, chunks_item, full or item.kind == "citation", color))
     yield head("Answer")
     answer = trace.answer or ""
@@ -118,11 +119,6 @@ def _build_context(item: AnnotationItem, full: bool, color: bool) -> Iterator[Re
     if item.kind in ("citation", "fact"):
         yield head("Claim" if item.kind == "citation" else "Fact")
         yield _indent_text(Text(clean_text(str(key[-1])), style="bold"))
-
-
-def _collect_evidence(item: AnnotationItem) -> tuple[Evidence, ...]:
-    """Collect the stretches that the judge found for a claim, or against it."""
-    return next((piece.evidence for piece in item.verdicts.claim or () if (piece.start, piece.end) == item.key[1:]), ())
 
 
 def _build_chunk(chunk: Chunk, evidence: Sequence[Evidence], full: bool, color: bool) -> Text:
@@ -187,13 +183,9 @@ def render_raters_terminal(raters: Sequence[AnnotatorAgreement], *, color: bool 
         labels = ", ".join(
             f"{clip_text(name, 20)}: {_format_label(word)}" for name, word in sorted(dispute.values.items())
         )
-        parts.append(Text(f"  {clip_text(dispute.trace, 40)}  {kind} {_format_item_key(dispute.key)}: {labels}"))
+        item = clip_text(" ".join(str(part) for part in dispute.key[1:] if part not in ("level", "refused")), 40)
+        parts.append(Text(f"  {clip_text(dispute.trace, 40)}  {kind} {item}: {labels}"))
     return render_rich(parts, color=color)
-
-
-def _format_item_key(key: Sequence[str | int]) -> str:
-    """Format the item of a label, without its part."""
-    return clip_text(" ".join(str(part) for part in key[1:] if part not in ("level", "refused")), 40)
 
 
 def _format_label(word: object) -> str:

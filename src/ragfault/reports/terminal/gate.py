@@ -71,7 +71,9 @@ def _describe_baseline(gate: GateResult) -> list[str]:
         for count, name in zip(regression.unpaired, (regression.baseline, gate.run), strict=True)
         if count
     ]
-    dependence = describe_dependence(regression.pairs, [decision.change for decision in regression.decisions])
+    dependence = describe_dependence(
+        regression.pairs, [item.change.judge_difference or item.change.difference for item in regression.decisions]
+    )
     counts = [f"{regression.pairs:,} pairs of traces by {regression.paired_by}", *filter(None, [dependence]), *alone]
     paired = ", ".join(counts)
     terms = f"alpha {regression.alpha:g}, power {regression.power:g}, p corrected by Holm"

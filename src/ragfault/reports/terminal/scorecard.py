@@ -197,7 +197,7 @@ def _build_verdict(findings: Findings, clip: int | None) -> list[RenderableType]
     failed = f" · {manifest.failed:,} of {total:,} scores failed" if manifest.failed else ""
     skipped = f" · {manifest.skipped:,} bad lines left out" if manifest.skipped else ""
     judge = clean_text(manifest.judge) if clip is None else clip_text(manifest.judge.partition(" ")[0], 40)
-    facts = f"   {describe_trace_count(manifest)} · judge {judge}{failed}{skipped}"
+    facts = f"   {describe_trace_count(manifest, findings.scorecard.aggregates)} · judge {judge}{failed}{skipped}"
     measured = filter(None, [describe_judge_trust(manifest.judge)])
     trust = [*describe_judge_usage(findings), *measured, *describe_gold_agreement(findings)]
     name = clean_text(findings.run) if clip is None else clip_text(findings.run, 60)

@@ -159,11 +159,11 @@ def select_changes(trends: Iterable[MetricTrend]) -> list[MetricTrend]:
         and trend.delta_high is not None
         and (trend.delta_low > 0 or trend.delta_high < 0)
     ]
-    return sorted(certain, key=lambda trend: (not _is_worse(trend), -sure(trend), trend.metric))[:MAX_CHANGES]
 
+    def is_better(trend: MetricTrend) -> bool:
+        return ((trend.delta or 0.0) < 0) != (trend.better == "higher")
 
-def _is_worse(trend: MetricTrend) -> bool:
-    return ((trend.delta or 0.0) < 0) == (trend.better == "higher")
+    return sorted(certain, key=lambda trend: (is_better(trend), -sure(trend), trend.metric))[:MAX_CHANGES]
 
 
 TIME_PRESETS = (60, 6 * 60, DAY_MINUTES, 7 * DAY_MINUTES, 30 * DAY_MINUTES)

@@ -192,7 +192,7 @@ def find_step_faults(comparison: Comparison) -> list[LayerFault]:
             LayerFault(
                 layer=LAYERS.get(kind, "pipeline"), branch=f"0 {kind} step", title=fact.removesuffix(" on"),
                 evidence=(change,), suspects=(), remedies=REMEDIES[fault], step=None if kind == "other" else kind,
-                step_evidence=f"{_capitalize(fact)} {_describe_shares(change)}",
+                step_evidence=f"{fact[0].upper()}{fact[1:]} {_describe_shares(change)}",
             )
         )  # fmt: skip
     return sorted(faults, key=lambda fault: (not is_cause(fault), _rank(fault.evidence[0])))
@@ -213,10 +213,6 @@ def _split_name(metric: str) -> tuple[Any, str]:
         return "", ""
     kind, _, fault = metric.removeprefix(PREFIX).partition(" ")
     return kind, fault
-
-
-def _capitalize(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def _describe_shares(change: MetricChange) -> str:
