@@ -45,6 +45,7 @@ from ragfault.records import (
     TruthVerdict,
     Verdicts,
 )
+from ragfault.reports.format import list_parts
 from ragfault.stats import mean_interval
 from sample_runs import evaluate_pairs, pair
 from sample_traces import judged_traces
@@ -203,6 +204,20 @@ def test_the_health_of_a_layer_is_the_mean_of_the_means_of_its_parts(tmp_path):
     assert generation.interval.mean == pytest.approx((0.5 + 1.0) / 2)
     assert generation.absent == ("completeness",)
     assert retrieval.interval.n == 2
+
+
+def test_refusals_do_not_lower_the_health_of_retrieval(tmp_path):
+    """An answer that refuses uses no chunk, whatever was retrieved: its use is not in the health of retrieval."""
+    health = {}
+    for name, refused in (("none", ()), ("some", ("b",)), ("all", ("a", "b"))):
+        pairs = [pair(text, "h", used="-" if text in refused else "y") for text in ("a", "b")]
+        silent = AnswerVerdict(relevance=0.0, refused=True)
+        pairs = [(trace, replace(seen, answer=silent) if trace.id in refused else seen) for trace, seen in pairs]
+        health[name], _ = assess_health(evaluate_pairs(tmp_path / name, pairs))
+    assert [item.interval.mean for item in health.values()] == [1.0, 1.0, 1.0]
+    assert [len(item.parts) for item in health.values()] == [2, 2, 1]
+    assert health["all"].absent == ("chunk_attribution", "chunk_utilization")
+    assert list_parts(health["some"], 2) == ["context_relevance", "chunk_utilization without refusals"]
 
 
 def test_health_with_one_part_is_that_part(tmp_path):

@@ -118,7 +118,8 @@ class LayerHealth(FindingRecord, frozen=True):
     """Health of a layer: the mean of the means of its parts.
 
     Each part counts alike, however many traces it is defined on, so that the figure is the mean of
-    the parts as the scorecard shows them. The interval allows for parts that move together.
+    the parts as the scorecard shows them, save for the use of chunks, which leaves out answers that refuse.
+    The interval allows for parts that move together.
     """
 
     name: Literal["retrieval_health", "generation_health"]

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.analysis.chunk_insights import ChunkTable, load_chunks
-from ragfault.analysis.correction import CardChoice, Codes, HumanLabels, correct_mean, load_correction
+from ragfault.analysis.correction import CardChoice, Codes, Floats, HumanLabels, correct_mean, load_correction
 from ragfault.analysis.correction import correct_interval as correct
 from ragfault.analysis.records import (
     HealthAlert,
@@ -229,28 +229,34 @@ def assess_health(source: AnyRun | ScoreMatrix) -> tuple[LayerHealth, ...]:
     A layer's health is the mean of the means of its parts, each over the traces where it is defined. A part that the
     run lacks, or that has no value on any trace, is left out and named as absent. The interval is that of the
     linearised mean: every trace counts with its pull on all parts at once, the traces of a conversation together.
+    An answer that refuses uses no chunk, whatever was retrieved: the use of chunks is that of the other answers.
     """
     matrix = open_matrix(source)
     return tuple(_assess_layer(matrix, name, layer, parts) for name, layer, parts in HEALTH_PARTS)
 
 
 def _assess_layer(matrix: ScoreMatrix, name: str, layer: Layer, parts: tuple[str, ...]) -> LayerHealth:
-    columns = {part: at for part in parts if (at := matrix.column_index(part)) is not None}
-    known = {part: card for part, at in columns.items() if (card := aggregate_metric(matrix, at)).interval}
+    known, columns = {}, []
+    refusal = matrix.column_index("refusal")
+    for part in parts:
+        at, rows = matrix.column_index(part), np.arange(matrix.traces)
+        if part == "chunk_utilization" and refusal is not None:
+            rows = np.flatnonzero(matrix.values[:, refusal] != 1)
+        if at is not None and (card := aggregate_metric(matrix, at, rows)).interval:
+            known[part] = card
+            columns.append(np.full(matrix.traces, np.nan))
+            columns[-1][rows] = matrix.values[rows, at]
     return LayerHealth(
         name=name,  # type: ignore[arg-type]
         layer=layer,
-        interval=_mean_of_parts(matrix, [columns[part] for part in known]),
+        interval=_mean_of_parts(matrix, np.stack(columns, axis=1)) if columns else None,
         parts=tuple(known.values()),
         absent=tuple(part for part in parts if part not in known),
     )
 
 
-def _mean_of_parts(matrix: ScoreMatrix, columns: list[int]) -> Interval | None:
-    """Return the mean of the means of some metrics, with its linearised interval."""
-    if not columns:
-        return None
-    values = matrix.values[:, columns]
+def _mean_of_parts(matrix: ScoreMatrix, values: Floats) -> Interval | None:
+    """Return the mean of the means of some metrics, traces × metrics, with its linearised interval."""
     there = ~np.isnan(values)
     counts, rows = there.sum(axis=0), there.any(axis=1)
     means = np.nansum(values, axis=0) / counts

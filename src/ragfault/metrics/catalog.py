@@ -286,7 +286,7 @@ def parse_metric(text: str) -> Metric:
     if not definition.installed and definition.extra:
         raise MissingExtra(name, definition.extra)
     changed = {
-        key: _cast_like(value, definition.parameters[key])
+        key: float(value) if isinstance(definition.parameters[key], float) and isinstance(value, int) else value
         for key, value in options.items()
         if value != definition.parameters[key]
     }
@@ -311,11 +311,6 @@ def _check_parameter(definition: MetricDefinition, key: str, value: Scalar) -> N
     }.get(type(default), value is None or number)
     if not is_valid:
         raise UsageError(f"{expression}: {key} is like {default!r}, and {value!r} is not.")
-
-
-def _cast_like(value: Scalar, default: Scalar) -> Scalar:
-    """Cast a value to the type of its default, so that equal metrics print alike."""
-    return float(value) if isinstance(default, float) and isinstance(value, int) else value
 
 
 def compute_score(metric: Metric, trace: Trace, verdicts: Verdicts) -> Score:

@@ -18,7 +18,7 @@ from ragfault.analysis import (
     MetricAggregate,
     Scorecard,
 )
-from ragfault.analysis.records import ProblemKind
+from ragfault.analysis.records import LayerHealth, ProblemKind
 from ragfault.records import Layer
 from ragfault.stats import CorrectedShare, PpiMean
 from ragfault.text.number_format import format_bounds, format_count, format_interval, format_number
@@ -199,6 +199,11 @@ def group_failures(card: Scorecard) -> list[tuple[str, list[str]]]:
             groups[clip_text(reason.text, 200)][item.metric] = reason.count
     ordered = sorted(groups.items(), key=lambda group: -sum(group[1].values()))
     return [(reason, [f"{metric} ×{count:,}" for metric, count in counts.items()]) for reason, counts in ordered]
+
+
+def list_parts(health: LayerHealth, traces: int) -> list[str]:
+    """List the parts of a layer's health, with a note on the one that leaves refusals out."""
+    return [f"{part.metric}{' without refusals' if part.traces < traces else ''}" for part in health.parts]
 
 
 def get_common_reason(aggregate: MetricAggregate) -> str:

@@ -103,7 +103,13 @@ def infer_columns(
     {'query': ('ask',), 'chunks': ('docs',), 'answer': ('model_reply',)}
     """
     columns = list_columns(samples)
-    if not labeled and not known.get("query") and not any(_asks(column) for column in columns):
+    if (
+        not labeled
+        and not known.get("query")
+        and not any(
+            field in ("query", "history") for column in columns for field, _ in rank_fields(strip_places(column.path))
+        )
+    ):
         columns = list_columns(samples, enter=True)
     key = None if {"answer", "reference"} & set(given) else _find_answer_key(columns)
     known = _drop_foreign_fields(known, set(given), columns, key)
@@ -166,11 +172,6 @@ def _find_claims(columns: list[Column], used_paths: Sequence[str], filled: set[s
 
 
 CLAIM_KINDS = ("text", "word", "texts", "passages")
-
-
-def _asks(column: Column) -> bool:
-    """Tell whether a column is the question, or a conversation that has one, by its name."""
-    return any(field in ("query", "history") for field, _ in rank_fields(strip_places(column.path)))
 
 
 def _drop_foreign_fields(known: ColumnMap, given: set[str], columns: list[Column], key: Column | None) -> ColumnMap:

@@ -85,7 +85,11 @@ def collect_metadata(tree: SpanTree, events: Sequence[SpanEvent]) -> dict[str, A
     rated = [event for span in tree.spans for event in span.events] + [
         event for event in events if event.span not in known
     ]
-    ratings = [_parse_rating(event) for event in rated if event.name == EVALUATION_EVENT]
+    ratings = [
+        {key: event.attributes[name] for key, name in EVALUATION_FIELDS.items() if name in event.attributes}
+        for event in rated
+        if event.name == EVALUATION_EVENT
+    ]
     if ratings:
         metadata["evaluations"] = ratings
     guarded = sorted((event for event in rated if event.name == GUARD_EVENT), key=lambda event: event.time)
@@ -110,10 +114,6 @@ def _iterate_own_metadata(tree: SpanTree) -> Iterator[tuple[str, Any]]:
             if name.startswith(METADATA_PREFIXES):
                 prefix = next(known for known in METADATA_PREFIXES if name.startswith(known))
                 yield name[len(prefix) :], unquote_json(parse_embedded_json(value))
-
-
-def _parse_rating(event: SpanEvent) -> dict[str, Any]:
-    return {key: event.attributes[name] for key, name in EVALUATION_FIELDS.items() if name in event.attributes}
 
 
 def describe_error(tree: SpanTree, answer: str | None) -> str | None:

@@ -114,7 +114,8 @@ def _extract_kind_mentions(kind: IdentifierKind, text: str) -> Iterator[Mention]
         category = _normalize_category(groups.get("what") or "", spellings)
         context = match.string[max(0, match.start() - CONTEXT_CHARS) : match.start()]
         is_reference = bool(kind.aside) and compile_pattern(rf"(?:{kind.aside})\s*\Z").search(context) is not None
-        for number, item in enumerate((label, *_split_list(groups.get("more") or ""))):
+        more = filter(None, map(str.strip, LIST_SEPARATOR.split(groups.get("more") or "")))
+        for number, item in enumerate((label, *more)):
             normalized = spellings.get(item.casefold(), item) if kind.form != "parts" else item
             item_text = written if not number else f"{groups.get('what') or ''} {item}".strip()
             for unit, forms in parse(normalized):
@@ -139,10 +140,6 @@ def _build_spelling_pattern(kind: IdentifierKind) -> str:
 def _normalize_category(noun: str, spellings: dict[str, str]) -> str:
     word = noun.casefold().strip(" .")
     return spellings.get(word) or spellings.get(word.removesuffix("s").rstrip(".")) or word
-
-
-def _split_list(more: str) -> list[str]:
-    return [part.strip() for part in LIST_SEPARATOR.split(more) if part.strip()]
 
 
 NormalForms = list[tuple[str, tuple[NormalForm, ...]]]

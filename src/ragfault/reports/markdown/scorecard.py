@@ -18,6 +18,7 @@ from ragfault.reports.format import (
     group_failures,
     group_unmeasured_metrics,
     list_corrections,
+    list_parts,
     select_segment_metrics,
     summarize_problems,
 )
@@ -116,7 +117,7 @@ def _build_layers(findings: Findings) -> list[str]:
         layer_health = health.get(layer)  # type: ignore[call-overload]
         above = []
         if layer_health is not None and layer_health.interval is not None:
-            names = ", ".join(format_code(part.metric) for part in layer_health.parts)
+            names = ", ".join(map(format_code, list_parts(layer_health, findings.scorecard.traces)))
             above = [f"Health **{format_interval(layer_health.interval)}**, the mean of {names}.", ""]
         rows = [
             (

@@ -23,6 +23,7 @@ from ragfault.reports.format import (
     group_unmeasured_metrics,
     join_names,
     list_corrections,
+    list_parts,
     select_segment_metrics,
     summarize_problems,
 )
@@ -276,7 +277,7 @@ def _build_layers(findings: Findings, width: int) -> list[RenderableType]:
         line: list[str | tuple[str, str]] = [("\n" + LAYER_TITLES[layer], "bold cyan")]
         layer_health = health.get(layer)  # type: ignore[call-overload]
         if layer_health is not None and layer_health.interval is not None:
-            names = " + ".join(part.metric for part in layer_health.parts)
+            names = " + ".join(list_parts(layer_health, findings.scorecard.traces))
             line += [f"   health {format_interval(layer_health.interval)}", (f"   mean of {names}", "dim")]
         parts += [build_line(*line), _build_metric_table(items, width)]
         parts += [indent_line(2, (text, "dim")) for text in describe_quantiles(items)]
