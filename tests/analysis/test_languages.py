@@ -1,11 +1,14 @@
-"""Warnings of traces in a language that the judge does not know."""
+"""Warnings of traces in a language or in markup that the judge does not know."""
 
 from __future__ import annotations
 
 import pytest
 
 from ragfault import Chunk, Trace, bisect, compare, evaluate, gate
+from ragfault.analysis import analyze
+from ragfault.analysis.languages import describe_wrapped
 from ragfault.io.runs import Run
+from ragfault.reports.terminal.scorecard import render_summary_terminal
 from ragfault.text import lacks_english
 
 GERMAN = ("Wie lange dauert die Fahrt nach Norden?", "Die Fahrt nach Norden dauert etwa zwei Stunden.")
@@ -55,6 +58,21 @@ def test_the_baseline_of_a_gate_is_looked_at_as_well(runs: dict[str, Run]):
     assert result.regression is not None
     assert any("of german" in text for text in result.regression.warnings)
     assert str(gate(runs["german"], baseline=runs["german"])).count("12 of 12 traces of german") == 1
+
+
+@pytest.mark.parametrize(
+    "form", ['{"answer": "%s"}', "<p>%s</p>", "%s<script>push(1)</script>", "<think>Hm.</think>%s"]
+)
+def test_markup_that_a_judge_by_words_reads_as_words_is_named(form: str, tmp_path):
+    """Answers in JSON, with tags, scripts or reasoning are said of one run alone; a model is taken to read them."""
+    query, answer = ENGLISH
+    chunks = (Chunk(id="c", text=answer),)
+    traces = [Trace(id=f"t{n}", query=f"{query} {n}", answer=form % answer, chunks=chunks) for n in range(12)]
+    run = evaluate(traces, tmp_path / "marked", judge="lexical", metrics=["groundedness"])
+    warning = "12 of 12 answers{} are JSON, or hold tags, reasoning or the like, which lexical/4 reads as words"
+    assert warning.format("") in " ".join(render_summary_terminal(analyze(run)).split())
+    assert gate(run, ["groundedness>=0.1"]).warnings[0].startswith(warning.format(" of marked"))
+    assert describe_wrapped("llm:some-model/1", 12, 12) is None
 
 
 def test_short_english_answers_without_articles_are_english():

@@ -303,11 +303,16 @@ def test_the_same_answers_to_other_chunks_are_named(run):
             lambda t: replace(t, chunks=tuple(replace(c, text=re.sub(r"[^\w\s]", "", c.text)) for c in t.chunks)),
             "chunk texts of the candidate hold no punctuation on 100 %",
         ),
+        (
+            lambda t: replace(t, answer=f"{t.answer}<script type='a'>push({{event: 'answer', at: 1 < 2}});</script>"),
+            "answers differ in markup on 100 %",
+        ),
+        (lambda t: replace(t, answer=f"<!-- trace {t.id} of cache -->{t.answer}"), "answers differ in markup on 100 %"),
     ],
-    ids=["punctuation", "escapes", "encoding", "chunks without punctuation"],
+    ids=["punctuation", "escapes", "encoding", "chunks without punctuation", "script", "comment"],
 )
 def test_another_form_of_texts_is_named_and_no_fault(modify: Callable[[Trace], Trace], words: str, run):
-    """Texts that lost their punctuation, are escaped or were read in another encoding are said, and never blamed."""
+    """Texts without punctuation, with escapes, scripts or comments, or in another encoding are said, never blamed."""
     result = bisect(pair_runs(run("baseline", BASELINE), run("formed", change(modify))))
     assert result.verdict == "cannot tell"
     assert words in result.sentence

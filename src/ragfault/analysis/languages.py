@@ -1,12 +1,15 @@
-"""Traces in a language that their judge does not know."""
+"""Traces in a language or in markup that their judge does not know."""
 
 from __future__ import annotations
 
+from ragfault.analysis.comparison.recording.answer_pairs import MARKUP_SHARE, is_wrapped
 from ragfault.io.runs import Run
 from ragfault.text import lacks_english
 
 ENGLISH_JUDGES = ("embedded", "lexical", "minilm")
 """Judges that know English only."""
+WORD_JUDGES = (*ENGLISH_JUDGES, "onnx")
+"""Judges that tell by words what no chunk holds, and read markup as words."""
 COMMON_WORDS = """
 der das dem und ist nicht ein eine einen einem mit auf für von zu sich auch wird werden bei oder wie nach sind vom zum
 zur aus beim durch le les des et est une du dans avec pas qui que au aux ce cette sont ou il elle ne sur el los las y
@@ -47,9 +50,28 @@ def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str
     )
 
 
-def list_language_warnings(*runs: Run) -> tuple[str, ...]:
-    """List the warnings about the languages of runs."""
-    texts = (
-        describe_foreign(run.manifest.judge, count_foreign(run), run.manifest.traces, run.path.name) for run in runs
-    )
+def count_wrapped(run: Run) -> int:
+    """Count the traces whose answer is JSON, or holds tags, reasoning or the like."""
+    batches = run.iterate_batches("traces", ["answer"])
+    return sum(is_wrapped(answer or "") for batch in batches for answer in batch["answer"].to_pylist())
+
+
+def describe_wrapped(judge: str, wrapped: int, traces: int, of: str = "") -> str | None:
+    """Describe how many answers hold markup that the judge reads as their words; None where that is no trouble.
+
+    >>> describe_wrapped("embedded/3 a=b", 12, 12)
+    '12 of 12 answers are JSON, or hold tags, reasoning or the like, which embedded/3 reads as words: record plain ones'
+    """
+    name = judge.split(" ", maxsplit=1)[0]
+    if name.split("/")[0] not in WORD_JUDGES or wrapped < max(1, MARKUP_SHARE * traces):
+        return None
+    which = f"{wrapped:,} of {traces:,} answers{f' of {of}' if of else ''}"
+    return f"{which} are JSON, or hold tags, reasoning or the like, which {name} reads as words: record plain ones"
+
+
+def list_text_warnings(*runs: Run) -> tuple[str, ...]:
+    """List the warnings about the language and the markup of runs."""
+    counts = ((describe_foreign, count_foreign), (describe_wrapped, count_wrapped))
+    facts = ((describe, count(run), run.manifest, run.path.name) for run in runs for describe, count in counts)
+    texts = (describe(manifest.judge, number, manifest.traces, name) for describe, number, manifest, name in facts)
     return tuple(text for text in texts if text is not None)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ragfault.analysis.comparison.paired_runs import PairedLabels, pair_runs
 from ragfault.analysis.comparison.records import describe_dependence
 from ragfault.analysis.comparison.regression import MAX_NEEDED, check_regression
-from ragfault.analysis.languages import list_language_warnings
+from ragfault.analysis.languages import list_text_warnings
 from ragfault.analysis.records import GateOutcome, GateResult, MetricAggregate, RegressionReport, ThresholdDecision
 from ragfault.analysis.rubric_proofs import RubricMeasurement, check_rubric_proofs
 from ragfault.analysis.score_matrix import ScoreMatrix, match_metrics
@@ -72,7 +72,7 @@ def gate(
         decisions=tuple(_decide_threshold(matrix, threshold, coverage) for threshold in parsed),
         regression=None if baseline is None else _check_baseline(baseline, matrix, coverage, labels, options),
         label_source=None if matrix.labels is None else matrix.labels.source,
-        warnings=list_language_warnings(matrix.run),
+        warnings=list_text_warnings(matrix.run),
     )
 
 

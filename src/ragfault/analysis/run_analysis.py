@@ -16,7 +16,7 @@ from ragfault.analysis.chunk_insights import compute_insights, load_chunks
 from ragfault.analysis.correction import CardChoice, HumanLabels
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose_trace
 from ragfault.analysis.gold_agreement import count_unmatched_gold, measure_gold_agreement
-from ragfault.analysis.languages import count_foreign
+from ragfault.analysis.languages import WORD_JUDGES, count_foreign, count_wrapped
 from ragfault.analysis.records import Diagnosis, Findings, GoldAgreement, ProblemExample, ProblemKind, Remedy
 from ragfault.analysis.score_matrix import ScoreMatrix, estimate_mean, metric_name, open_matrix
 from ragfault.analysis.scorecard import (
@@ -42,8 +42,6 @@ PIPELINE_FAILURE = 3.0
 GOOD_LEVELS = ("excellent", "good")
 """Quality levels at which an answer is returned."""
 MAX_EXAMPLES = 5  # how many traces a remedy names
-WORD_JUDGES = ("lexical", "embedded", "minilm", "onnx")
-"""Judges that tell by words what no chunk holds."""
 MISSING_ALARM_RATE = 0.18
 """Share of the queries whose chunks hold the answer on which such a judge misses something: 0.11 to 0.18 on questions
 of four sets. A remedy needs missing context on more traces than these alarms explain."""
@@ -299,6 +297,7 @@ def analyze(
         gold_agreement=agreements,
         suspected_injections=_count_injections(run),
         foreign_traces=count_foreign(run),
+        markup_answers=count_wrapped(run),
         unmatched_gold=count_unmatched_gold(run),
     )
 

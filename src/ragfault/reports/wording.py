@@ -20,7 +20,7 @@ from ragfault.analysis import (
     SettingDifference,
 )
 from ragfault.analysis.comparison.records import Suspect, describe_dependence
-from ragfault.analysis.languages import describe_foreign
+from ragfault.analysis.languages import describe_foreign, describe_wrapped
 from ragfault.analysis.records import HealthAlert
 from ragfault.analysis.scorecard import HEALTH_ALERTS
 from ragfault.analysis.steps import FaultyStep, StepSuspect
@@ -81,9 +81,12 @@ def describe_alert(alert: HealthAlert) -> str:
 
 
 def describe_warnings(findings: Findings) -> str | None:
-    """Describe traces in a language that the judge does not know, and gold ids that no trace retrieves; else None."""
+    """Describe languages and markup that the judge does not know, and gold ids that no trace retrieves; else None."""
     manifest, unmatched = findings.manifest, findings.unmatched_gold
-    texts = [describe_foreign(manifest.judge, findings.foreign_traces, manifest.traces)]
+    texts = [
+        describe_foreign(manifest.judge, findings.foreign_traces, manifest.traces),
+        describe_wrapped(manifest.judge, findings.markup_answers, manifest.traces),
+    ]
     if unmatched:
         texts.append(
             f"none of the chunk ids that gold names is retrieved by any of {format_count(unmatched, 'trace')}: if they "

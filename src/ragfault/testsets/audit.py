@@ -233,7 +233,8 @@ def _compare_statements(first: _Statement, second: _Statement) -> str | None:
         < MIN_OVERLAP
     ):
         return None
-    if not first.names and not _share_context(first.passage, second.passage):
+    mine, other = first.passage, second.passage
+    if not first.names and mine.document != other.document and not (mine.heading and mine.heading == other.heading):
         return None
     ours, theirs = ({word for word in item.parts.tokens if word[0].isdigit()} for item in (first, second))
     if len(ours - theirs) > 1 or len(theirs - ours) > 1 or _differ_in_heading(first, second):
@@ -260,11 +261,6 @@ def _is_asserted(first: _Statement, second: _Statement) -> bool:
         if any(tokens[at] not in ASSERTING and (at == 0 or tokens[at - 1] not in ASSERTING | NEGATIONS) for at in new):
             return False
     return True
-
-
-def _share_context(first: CorpusPassage, second: CorpusPassage) -> bool:
-    """Return whether two passages are of one document or under one heading."""
-    return first.document == second.document or (first.heading != "" and first.heading == second.heading)
 
 
 def _differ_in_heading(first: _Statement, second: _Statement) -> bool:

@@ -36,7 +36,7 @@ from ragfault.analysis.comparison.renamed_ids import (
 )
 from ragfault.analysis.comparison.run_profile import RunProfile, profile_run, rename_profile
 from ragfault.analysis.correction import HumanLabels, LabelProvenance, LabelValues
-from ragfault.analysis.languages import list_language_warnings
+from ragfault.analysis.languages import list_text_warnings
 from ragfault.analysis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metric_name
 from ragfault.errors import InputError, RunError, UsageError
 from ragfault.io.runs import SAMPLE_TRACES, AnyRun, MetricInfo, Run, open_run, sample_runs
@@ -217,7 +217,7 @@ class PairedRuns:
         self.runs = (baseline, candidate)
         self.warnings = (
             *check_comparable(baseline, candidate, anyway=anyway),
-            *list_language_warnings(baseline, candidate),
+            *list_text_warnings(baseline, candidate),
             *describe_sample(baseline, candidate),
         )
         self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))

@@ -16,7 +16,7 @@ from ragfault.analysis.comparison.compare import ALPHA
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
 from ragfault.analysis.comparison.paired_runs import PairedRuns, check_comparable, describe_sample, pair_runs
 from ragfault.analysis.comparison.records import Bisection, PrintedResult
-from ragfault.analysis.languages import list_language_warnings
+from ragfault.analysis.languages import list_text_warnings
 from ragfault.analysis.score_matrix import ScoreMatrix, metric_name
 from ragfault.errors import RunError, UsageError
 from ragfault.io.runs import SAMPLE_TRACES, AnyRun, MetricInfo, Run, open_run, sample_runs
@@ -172,7 +172,7 @@ def _follow_runs(
     anyway = bool(options.pop("anyway", False))
     runs = sample_runs(runs, options.pop("sample", SAMPLE_TRACES))
     warnings = [text for other in runs[1:] for text in check_comparable(runs[0], other, anyway=anyway)]
-    warnings += (*list_language_warnings(*runs), *describe_sample(*runs))
+    warnings += (*list_text_warnings(*runs), *describe_sample(*runs))
     rows = _common_rows(runs)
     labels = _name_runs(runs)
     share = alpha / 2 / len(runs)  # one bisection for each step, and one over all

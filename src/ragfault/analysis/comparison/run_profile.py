@@ -134,7 +134,8 @@ def _size_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifferenc
         "depth", "chunks per trace", old.chunk_counts, new.chunk_counts, 1.25, ("top-k",), ("filter", "top-k")
     )
     yield from _length_difference(old, new)
-    copies = [_duplicate_share(profile) for profile in (old, new)]
+    texts = (profile.chunks for profile in (old, new))  # those under more than one id are copies
+    copies = [1 - len(set(chunks.values())) / len(chunks) if chunks else 0.0 for chunks in texts]
     if copies[1] > copies[0] + 0.02:
         text = (
             f"{format_percent(copies[1])} of the retrieved texts stand under more than one id, "
@@ -147,11 +148,6 @@ def _length_difference(old: RunProfile, new: RunProfile) -> Iterator[RunDifferen
     yield from _ratio_difference(
         "length", "characters per chunk", old.chunk_lengths, new.chunk_lengths, 1.3, ("chunker",), ("chunker",)
     )
-
-
-def _duplicate_share(profile: RunProfile) -> float:
-    """Return the share of chunk ids whose text occurs under another id too."""
-    return 1 - len(set(profile.chunks.values())) / len(profile.chunks) if profile.chunks else 0.0
 
 
 def _answer_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifference]:

@@ -296,7 +296,8 @@ def attribute_change(
     for index, measure in enumerate(measures):
         means = values[:, complete[:, index], index].mean(axis=1).tolist() if complete[:, index].any() else []
         margin = options.margin_for(measure, means[0] if means else 0.0)
-        null = _null_effects(groups, set(fixed_parts[index]) if fixed_parts else set(), len(parts))
+        fixed = set(fixed_parts[index]) if fixed_parts else set()  # with one (or, for all, with each) it is zero
+        null = [any(i in fixed for i in group) if group else len(fixed) == len(parts) for group in groups]
         effects = [
             _build_effect(tuple(parts[i] for i in group), test, p, margin, still, options, family)
             for group, test, p, still in zip(groups, tests[index], adjusted[index], null, strict=True)
@@ -325,11 +326,6 @@ def _build_attribution(
             interactions=tuple(effects[k + 1 :]),
         )
     )
-
-
-def _null_effects(groups: Sequence[tuple[int, ...]], fixed: set[int], k: int) -> list[bool]:
-    """Return which effects are certainly zero: a part of them (for the whole change: every part) is fixed."""
-    return [any(part in fixed for part in group) if group else len(fixed) == k for group in groups]
 
 
 def _test_effects(

@@ -214,14 +214,9 @@ def _build_run_span(record: dict[str, Any], trace: str, name: str, parent: str |
         start=start,
         end=parse_nanoseconds(record.get("end_time")) or start,
         status="error" if error else "ok",
-        message=_strip_traceback(str(error)) if error else "",
+        message=(str(error).split("Traceback (most recent call last)", 1)[0].strip() or str(error)) if error else "",
         attributes=_build_run_attributes(record, parent is None),
     )
-
-
-def _strip_traceback(error: str) -> str:
-    """Drop the traceback that LangChain appends to an error."""
-    return error.split("Traceback (most recent call last)", 1)[0].strip() or error
 
 
 def _build_run_attributes(record: dict[str, Any], root: bool) -> dict[str, Any]:

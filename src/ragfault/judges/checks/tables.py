@@ -69,11 +69,6 @@ def _are_comparable(cell: str, own_cell: str) -> bool:
     return DIGITS.sub("", cell).lower() == DIGITS.sub("", own_cell).lower()
 
 
-def _are_linked(row: PassageRow, own: PassageRow) -> bool:
-    """Return whether a cell of one row names the other, as a manager; a claim on one may then state values of both."""
-    return any(row.cells[0] <= cell for cell in own.cells[1:]) or any(own.cells[0] <= cell for cell in row.cells[1:])
-
-
 def detect_row_conflict(
     claim_words: Set[str], tokens: Sequence[str], rows: Sequence[PassageRow], elsewhere: Sequence[Set[str]]
 ) -> str | None:
@@ -108,8 +103,8 @@ def detect_row_conflict(
         table = tables.get(row.table)
         if table is None or row.cells[0] <= longest or len(row.cells) != len(table.cells):
             continue
-        if _are_linked(row, table):
-            continue
+        if any(row.cells[0] <= cell for cell in table.cells[1:]) or any(table.cells[0] <= c for c in row.cells[1:]):
+            continue  # one names the other, as a manager: a claim on one may state values of both
         for cell, own_cell, text, own_text in zip(
             row.cells[1:], table.cells[1:], row.texts[1:], table.texts[1:], strict=True
         ):

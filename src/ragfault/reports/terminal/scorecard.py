@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ragfault.analysis import Diagnosis, Findings, HealthAlert, MetricAggregate
+from ragfault.analysis import Diagnosis, Findings, MetricAggregate
 from ragfault.reports.format import (
     LAYER_TITLES,
     TARGET_RESULTS,
@@ -385,11 +385,9 @@ def _build_rag_health(findings: Findings) -> list[RenderableType]:
     table.show_header = False
     for name, interval in findings.rag.figures.items():
         table.add_row(name, format_interval(interval), f"{interval.n:,} traces")
-    return [build_line(("\nRAG health", "bold cyan")), table, *map(_build_alert, findings.rag.alerts)]
-
-
-def _build_alert(alert: HealthAlert) -> Text:
-    return build_line((alert.name, "red" if alert.severity == "high" else "yellow"), f"   {describe_alert(alert)}")
+    styles = {"high": "red", "medium": "yellow"}
+    alerts = [build_line((a.name, styles[a.severity]), f"   {describe_alert(a)}") for a in findings.rag.alerts]
+    return [build_line(("\nRAG health", "bold cyan")), table, *alerts]
 
 
 def _build_quality(findings: Findings) -> list[RenderableType]:

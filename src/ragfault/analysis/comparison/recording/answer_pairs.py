@@ -32,10 +32,11 @@ CUT_SHARE = 0.02  # of the pairs
 LEAST_WORDS = 5  # a shorter answer may be known by heart
 TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
 REASONING_PATTERN = re.compile(
-    r"<(think|thinking|reasoning)>(?:(?!<\1>).)*?</\1>|\A\s*Thought:.*?^Final Answer:|<\|\w+\|>",
+    r"<(think|thinking|reasoning|script|style)\b[^<>]{0,80}>(?:(?!<\1\b).)*?</\1>|<!--.*?-->"
+    r"|\A\s*Thought:.*?^Final Answer:|<\|\w+\|>",
     re.DOTALL | re.MULTILINE,
 )
-"""Reasoning before an answer, as models and agents write it, and the special tokens of a model."""
+"""Reasoning before an answer, as models and agents write it, the special tokens of a model, scripts and comments."""
 JSON_START = re.compile(r'\s*(?:\{|\[\s*[{\["])')
 FENCE_PATTERN = re.compile(r"\A\s*```\w*\n(.*)\n```\s*\Z", re.DOTALL)
 TABLE_PATTERN = re.compile(

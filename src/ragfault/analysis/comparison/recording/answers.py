@@ -48,7 +48,8 @@ def find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMism
         limit = max((len(pair.answers[side]) for pair in begun), default=0)
         cut = [pair for pair in begun if len(pair.answers[side]) == limit]
         answers = {pair.answers[side] for pair in cut}
-        if sum(map(_ends_sentence, answers)) > len(answers) / 2:
+        ends = [answer.rstrip()[-3:] for answer in answers]
+        if sum(end.endswith((".", "!", "?", "。")) and end != "..." for end in ends) > len(answers) / 2:
             continue
         if len(answers) >= max(LEAST_PAIRS, CUT_SHARE * size) and len(cut) >= SAME_LENGTH_SHARE * len(begun):
             mask = mark_places([pair.place for pair in cut], size)
@@ -58,10 +59,6 @@ def find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMism
             )
             return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
     return []
-
-
-def _ends_sentence(answer: str) -> bool:
-    return answer.rstrip().endswith((".", "!", "?", "。")) and not answer.rstrip().endswith("...")
 
 
 def find_other_language(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
