@@ -483,6 +483,20 @@ def test_what_recovers_can_drop_again():
     assert abs(two.onset - 3200) < 30
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_drop_that_took_long_to_detect_is_over_soon_after_the_fault(seed: int):
+    """With a trace every five minutes it is over within two hours, detected after four, and one that lasts never is."""
+    values = np.random.default_rng(seed).binomial(4, 0.88, size=1400) / 4
+    faulty = np.random.default_rng(seed + 50).binomial(4, 0.48, size=824) / 4
+    for last in (648, 1400):
+        series = make_series(np.concatenate([values[:576], faulty[: last - 576], values[last:]]), every=300.0)
+        period = measure_reference(("groundedness", None), series.between(0, 1440), SCORE)
+        assert period is not None
+        [drop] = detect_drops(series, period)
+        assert drop.detected_at > 2880 + 180
+        assert (drop.recovered_at is None) if last == 1400 else (drop.recovered_at < 3240 + 120)
+
+
 def test_what_has_no_bounds_or_too_few_values_is_no_reference():
     """Milliseconds cannot be watched so, nor can 29 values; an impossible rate is refused."""
     endless = MetricInfo("latency", "operation", "lower", 0.0, None)

@@ -217,7 +217,7 @@ def test_an_alert_is_shown_and_silenced(watched: tuple[DashboardServer, str], cl
     names = {"rule": alert.rule.name, "metric": alert.metric, "route": alert.route or ""}
     assert client.send("/alerts", action="silence", minutes="60", **names).status == 303
     state = server.app.state.server.load_alert_state()
-    assert state.silences[0].covers(alert)
+    assert state.silences[0].covers(alert.key)
     kinds = [event.kind for event in server.store.read_events(f"{alert.rule.name}/{alert.metric}/{alert.route or ''}")]
     assert {"firing", "silenced"} <= set(kinds)
     assert client.send("/alerts", action="unsilence").status == 303

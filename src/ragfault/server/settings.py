@@ -22,22 +22,15 @@ MIN_TOKEN_LENGTH = 16
 class RequestLimits(Struct, frozen=True, kw_only=True):
     """Limits on requests; what exceeds them is rejected with the reason, and counted."""
 
-    body: int = 8_000_000
-    """Bytes of a compressed request body."""
-    decompressed: int = 32_000_000
-    """Bytes of a decompressed request body."""
-    trace: int = 1_000_000
-    """Bytes of one trace as JSON."""
-    traces: int = 10_000
-    """Traces in one request."""
-    unscored: int = 100_000
-    """Traces waiting to be judged above which ingest answers 429."""
-    pending_writes: int = 256
-    """Requests waiting to be written above which ingest answers 429."""
+    body: int = 8_000_000  # bytes of a compressed request body
+    decompressed: int = 32_000_000  # bytes of a decompressed request body
+    trace: int = 1_000_000  # bytes of one trace as JSON
+    traces: int = 10_000  # traces in one request
+    unscored: int = 100_000  # traces waiting to be judged above which ingest answers 429
+    pending_writes: int = 256  # requests waiting to be written above which ingest answers 429
     rate: float = 0.0
     """Average requests per second of one client, bursts of twice as many; 0: unlimited. Reading has the same limit."""
-    timeout: float = 60.0
-    """Seconds within which the head of a request and its body must arrive."""
+    timeout: float = 60.0  # seconds within which the head of a request and its body must arrive
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -53,51 +46,35 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """A token with the role admin, besides those of the store; required where other machines reach the server."""
     judge: str = judges.DEFAULT_JUDGE
     profile: str = "general"
-    calibration: str | None = None
-    """A file of `ragfault judge calibrate`, by which the judge is calibrated."""
+    calibration: str | None = None  # a file of `ragfault judge calibrate`, by which the judge is calibrated
     metrics: str | tuple[str, ...] = "default"
-    workers: int = 1
-    """Processes that judge; 0: traces are stored and wait."""
+    workers: int = 1  # processes that judge; 0: traces are stored and wait
     check: str | None = None
     """A stronger judge for spot checks, "llm:MODEL"; None: no spot checks."""
-    share: float = 0.05
-    """The probability that a trace is drawn for a spot check; suspicious traces have a higher one."""
+    share: float = 0.05  # the probability that a trace is drawn for a spot check; suspicious traces have a higher one
     check_options: dict[str, Any] = {}
     """Options of that judge, as in `judges.llm.settings`; budgets are per day (UTC)."""
     cohort_fields: tuple[str, ...] = ("model", "release", "prompt_version")
     """The fields that divide traffic into cohorts."""
-    reference_minutes: int = 24 * 60
-    """Minutes from the start of a metric on a route that are its reference."""
-    retention_days: float | None = None
-    """Days for which traces are stored; None: for ever."""
-    max_bytes: int | None = None
-    """Size of the store above which the oldest traces are deleted."""
-    rules: Path | None = None
-    """A TOML file of alert rules, in addition to the built-in ones."""
-    webhook: str | None = None
-    """The URL that alerts are sent to."""
+    reference_minutes: int = 24 * 60  # minutes from the start of a metric on a route that are its reference
+    retention_days: float | None = None  # days for which traces are stored; None: for ever
+    max_bytes: int | None = None  # size of the store above which the oldest traces are deleted
+    rules: Path | None = None  # a TOML file of alert rules, in addition to the built-in ones
+    webhook: str | None = None  # the URL that alerts are sent to
     shape: str = "ragfault"
     """The format of webhooks: "ragfault", "slack" or "alertmanager"."""
-    secret: str | None = None
-    """The key that webhooks are signed with (HMAC-SHA256)."""
-    mail_to: tuple[str, ...] = ()
-    """The addresses that alerts are mailed to."""
+    secret: str | None = None  # the key that webhooks are signed with (HMAC-SHA256)
+    mail_to: tuple[str, ...] = ()  # the addresses that alerts are mailed to
     mail_from: str | None = None
-    smtp: str | None = None
-    """The mail server: `smtp://user@host:587`, or `smtps://…`."""
+    smtp: str | None = None  # the mail server: `smtp://user@host:587`, or `smtps://…`
     smtp_password: str | None = None
-    otlp: str | None = None
-    """The OTLP/HTTP endpoint that scores of traces received as spans are sent to."""
-    otlp_headers: tuple[tuple[str, str], ...] = ()
-    """Headers of these requests: names and values."""
-    otlp_spans: bool = False
-    """Export scores as spans, too."""
+    otlp: str | None = None  # the OTLP/HTTP endpoint that scores of traces received as spans are sent to
+    otlp_headers: tuple[tuple[str, str], ...] = ()  # headers of these requests: names and values
+    otlp_spans: bool = False  # export scores as spans, too
     redact: tuple[str, ...] = ()
     """The kinds of values that are redacted before storage: "email", "phone", "card", "key", or "all"."""
-    redact_key: str | None = None
-    """A secret that keeps redacted ids stable across restarts."""
-    session_hours: float = 12.0
-    """Hours for which a browser stays signed in."""
+    redact_key: str | None = None  # a secret that keeps redacted ids stable across restarts
+    session_hours: float = 12.0  # hours for which a browser stays signed in
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks of the proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed."""
     root_path: str = ""
@@ -106,15 +83,11 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """The address at which a proxy shows this server, with the root path, for links in notices: "https://rag.test"."""
     request_log: str | None = None
     """The file that a line is written to for each request; "-": standard output."""
-    testset: Path | None = None
-    """The set that people review on the dashboard; None: none."""
-    reviews: Path | None = None
-    """The file of their reviews; None: reviews.jsonl beside the set."""
-    corpus: Path | None = None
-    """The corpus in which new gold spans are located."""
+    testset: Path | None = None  # the set that people review on the dashboard; None: none
+    reviews: Path | None = None  # the file of their reviews; None: reviews.jsonl beside the set
+    corpus: Path | None = None  # the corpus in which new gold spans are located
     demo: bool = False
-    speed: float = 60.0
-    """Seconds of the demo per real second."""
+    speed: float = 60.0  # seconds of the demo per real second
     limits: RequestLimits = RequestLimits()
 
     def __post_init__(self) -> None:

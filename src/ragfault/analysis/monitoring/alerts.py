@@ -42,13 +42,9 @@ class AlertSilence(Struct, frozen=True, kw_only=True):
     metric: str | None = None
     route: str | None = None
 
-    def covers(self, alert: Alert) -> bool:
-        """Return whether an alert is covered."""
-        return (
-            self.rule in (None, alert.rule.name)
-            and self.metric in (None, alert.metric)
-            and self.route in (None, alert.route)
-        )
+    def covers(self, key: AlertKey) -> bool:
+        """Return whether the alert of a key is covered."""
+        return all(own in (None, name) for own, name in zip((self.rule, self.metric, self.route), key, strict=True))
 
 
 class AlertState(Struct, frozen=True, kw_only=True):
@@ -106,7 +102,7 @@ def advance_alerts(
             alarms[key] = moved
     open_alerts, events = [], []
     for key in sorted(alarms):
-        alarm, event = _notify(alarms[key], any(silence.covers(alarms[key]) for silence in silences), now)
+        alarm, event = _notify(alarms[key], any(silence.covers(key) for silence in silences), now)
         if event is not None:
             events.append(event)
         if alarm.status != "resolved" or alarm.notified or now < alarm.since + 60 * alarm.rule.cooldown:
@@ -213,7 +209,7 @@ def acknowledge_alert(
     return replace(
         state,
         alerts=tuple(
-            replace(alarm, acknowledged=by) if alarm.status == "firing" and seen.covers(alarm) else alarm
+            replace(alarm, acknowledged=by) if alarm.status == "firing" and seen.covers(alarm.key) else alarm
             for alarm in state.alerts
         ),
     )

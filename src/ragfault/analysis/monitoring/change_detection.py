@@ -31,6 +31,7 @@ from ragfault.analysis.comparison.records import BranchDecision, LayerFault, Met
 from ragfault.analysis.monitoring.noise import (
     NOISE_LEVEL,
     NoiseModel,
+    find_recovered_ends,
     find_rise,
     fit_noise,
     hour_of_week,
@@ -348,7 +349,7 @@ def detect_drops(
 
 
 def _find_recovery(series: MetricSeries, period: ReferencePeriod, detection: DropDetection, after: int) -> int | None:
-    """Return the first later minute at which the mean is at the floor again, over the recovery window."""
+    """Return the first later minute at which the mean is at the floor again, over the recovery window or clearly."""
     window = max(RECOVERY_MINUTES, detection.detected_at - detection.onset)
     ends = np.flatnonzero(
         (series.minutes >= detection.detected_at + window) & (series.minutes > after) & (series.n > 0)
@@ -357,8 +358,12 @@ def _find_recovery(series: MetricSeries, period: ReferencePeriod, detection: Dro
     unit = (series.sum - series.n * period.low) / (period.high - period.low)
     above = (unit if period.higher_is_better else series.n - unit) - series.n * period.floors_at(series.minutes)
     sums = np.concatenate([[0.0], np.cumsum(above)])
-    recovered = np.flatnonzero(sums[ends + 1] >= sums[starts])
-    return int(series.minutes[ends[recovered[0]]]) if recovered.size else None
+    recovered = series.minutes[ends[sums[ends + 1] >= sums[starts]]][:1].tolist()
+    if period.noise is not None and series.minutes.size:
+        part = series.between(detection.onset, int(series.minutes[-1]) + 1)
+        above = above[series.minutes >= detection.onset]
+        recovered += find_recovered_ends(part, above, after, period.noise, period.high - period.low)
+    return min(recovered, default=None)
 
 
 def estimate_onset(series: MetricSeries, test: SequentialTest, seed: int = 0) -> tuple[int, int, int]:

@@ -66,10 +66,8 @@ class IncidentSize(Struct, frozen=True, kw_only=True):
 
     metric: str
     route: str | None
-    before: float
-    """Mean of the day before the onset."""
-    since: float
-    """Mean since the onset."""
+    before: float  # mean of the day before the onset
+    since: float  # mean since the onset
     difference: float
     low: float
     high: float
@@ -81,11 +79,9 @@ class CohortChange(Struct, frozen=True, kw_only=True):
     cohort: str
     """"release=7"."""
     state: RouteState
-    n: int
-    """Values since the onset."""
+    n: int  # values since the onset
     since: float
-    difference: float | None
-    """None: no value before the onset."""
+    difference: float | None  # None: no value before the onset
 
 
 class MarkBefore(Struct, frozen=True, kw_only=True):
@@ -105,40 +101,28 @@ class Incident(Struct, frozen=True, kw_only=True):
     severity: Severity = "high"
     title: str
     """In a few words: "Retrieval broke (the wrong chunks are retrieved)"."""
-    sentence: str
-    """The verdict as `ragfault bisect` says it of the day before the onset and the time since."""
-    layer: str = "operation"
-    """Layer at fault by the decision tree, otherwise that of the metric."""
+    sentence: str  # the verdict as `ragfault bisect` says it of the day before the onset and the time since
+    layer: str = "operation"  # layer at fault by the decision tree, otherwise that of the metric
     branch: str | None = None
     """Branch of the decision tree that named the layer; None: which layer, the data cannot tell."""
-    routes: tuple[str | None, ...] = ()
-    """Routes on which alerts fired, the first first."""
-    opened: float
-    """Seconds since 1970, as every time of an incident."""
+    routes: tuple[str | None, ...] = ()  # routes on which alerts fired, the first first
+    opened: float  # seconds since 1970, as every time of an incident
     onset: float
     earliest: float
-    latest: float
-    """The onset's 95 % interval, or the window of the first alert."""
+    latest: float  # the onset's 95 % interval, or the window of the first alert
     detected: bool = True
     """Whether the onset was estimated from the values, otherwise it lies anywhere in that window."""
     resolved: float | None = None
-    acknowledged: str | None = None
-    """By whom; None: by nobody."""
-    alerts: tuple[AlertKey, ...] = ()
-    """Rule, metric and route of each alert that fired."""
+    acknowledged: str | None = None  # by whom; None: by nobody
+    alerts: tuple[AlertKey, ...] = ()  # rule, metric and route of each alert that fired
     size: IncidentSize | None = None
-    marks: tuple[MarkBefore, ...] = ()
-    """Marks shortly before, the latest first."""
-    scored: int = 0
-    """Scored traces of its routes since the onset."""
-    share: float | None = None
-    """Share of all scored traces since the onset that these are."""
-    cohorts: tuple[CohortChange, ...] = ()
-    """Cohorts with the most values since the onset."""
+    marks: tuple[MarkBefore, ...] = ()  # marks shortly before, the latest first
+    scored: int = 0  # scored traces of its routes since the onset
+    share: float | None = None  # share of all scored traces since the onset that these are
+    cohorts: tuple[CohortChange, ...] = ()  # cohorts with the most values since the onset
     suspects: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
-    traces: tuple[str, ...] = ()
-    """The worst traces since the onset."""
+    traces: tuple[str, ...] = ()  # the worst traces since the onset
     notified: tuple[str | None, ...] | None = None
     """What the receivers were told: the branch, then the routes; None: nothing yet."""
 
@@ -152,11 +136,9 @@ class AlertCause(Struct, frozen=True, kw_only=True):
     """A firing alert with what is known of its cause."""
 
     alert: Alert
-    layer: str
-    """Layer of the metric."""
+    layer: str  # layer of the metric
     onset: Onset
-    detected: bool
-    """Whether the onset was estimated from the values, otherwise it is the window of the rule."""
+    detected: bool  # whether the onset was estimated from the values, otherwise it is the window of the rule
     location: FaultLocation | None = None
     """The tree on the day before the onset and the time since; None where there is nothing before it."""
 
@@ -260,14 +242,20 @@ def is_one_cause(
 ) -> bool | None:
     """Return whether an alert on another route has the cause of an incident; None while the data cannot tell.
 
-    The branch, without one the metric, and the onset must be the same. Then it is one cause with a mark for all routes
-    before both, with a third route that got worse at that time, or if no other route is spared; two routes of several
-    may be two faults.
+    The branch, where one has none yet the metric, and the onset must be the same. Then it is one cause with a mark for
+    all routes before both, with a third route that got worse at that time, or if no other route is spared; two routes
+    of several may be two faults.
     """
-    fault, size = cause.fault, incident.size
-    known = {metric for _, metric, _ in incident.alerts}
-    is_alike = fault.branch == incident.branch if fault else incident.branch is None and cause.alert.metric in known
-    if not is_alike or size is None or not cause.onset.meets(incident.interval):
+    fault, size, metric = cause.fault, incident.size, cause.alert.metric
+    if size is None or not cause.onset.meets(incident.interval):
+        return False
+    if fault is None and incident.branch is None:
+        is_alike = metric in {known for _, known, _ in incident.alerts}
+    elif fault is None or incident.branch is None:  # not by failing traces, which may explain the fall of one of both
+        is_alike = metric == size.metric and (cause.location is None or cause.location.explanation is None)
+    else:
+        is_alike = fault.branch == incident.branch
+    if not is_alike:
         return False
     if shares_mark(incident, cause.onset):
         return True

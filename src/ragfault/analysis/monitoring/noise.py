@@ -17,7 +17,7 @@ history with as many traces.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,8 @@ WORST_FACTOR = 4
 """Times as many failures as in the worst stretch of the history."""
 WELL_VALUES, WELL_DEVIATES = 10, 2.33
 """Values at the end of a window that show a recovery, and by how many standard errors they are above those before."""
+CLEAR_MINUTES, CLEAR_SHARES, CLEAR_DEVIATES = 30, (1.0, 1.5, 2.0, 3.0, 4.0), 4.5
+"""Minutes at the end of a drop that show its recovery, with WELL_VALUES; as many times of both are tried."""
 MIN_HISTORY = 30
 """Fewer traces than this, or than the window has, are no history."""
 MIN_RISE = 0.05
@@ -165,6 +167,32 @@ def recovered_mean(
         before = first - int(series.minutes[0]), float(n[0]) - size
         error = max(error, width * estimate_error(noise, (until - first, size), before))
     return float(total[place]) / size if gap > WELL_DEVIATES * error else None
+
+
+def find_recovered_ends(
+    series: MetricSeries, above: FloatArray, after: int, noise: NoiseModel, width: float
+) -> Iterator[int]:
+    """Yield the first minutes later than `after` by which ends of some lengths are clearly back at the floor.
+
+    `series` begins at the onset of a drop, and `above` has the sums of its values less the floor, in ranges. An end has
+    enough minutes and values. As it is looked for so often, it must stand out from what is before it by CLEAR_DEVIATES
+    errors of the values of the series, mixed, and of the noise.
+    """
+    sums, n, total, squares = (np.append(0.0, np.cumsum(c)) for c in (above, series.n, series.sum, series.squares))
+    ends = np.flatnonzero((series.minutes > after) & (series.n > 0)) + 1
+    spread = np.sqrt(np.maximum(squares[ends] / n[ends] - (total[ends] / n[ends]) ** 2, 0)) / width
+    for share in CLEAR_SHARES:
+        starts = np.searchsorted(series.minutes, series.minutes[ends - 1] + 1 - share * CLEAR_MINUTES)
+        starts = np.minimum(starts, np.searchsorted(n, n[ends] - share * WELL_VALUES, "right") - 1).clip(0)
+        size, before = n[ends] - n[starts], np.maximum(n[starts], 1e-9)
+        gaps = (sums[ends] - sums[starts]) / size - sums[starts] / before
+        is_clear = (starts > 0) & (gaps > CLEAR_DEVIATES * spread * np.sqrt(1 / size + 1 / before))
+        for at in np.flatnonzero(is_clear & (sums[ends] >= sums[starts])).tolist():
+            last, first = int(series.minutes[ends[at] - 1]), int(series.minutes[starts[at]])
+            windows = (last + 1 - first, float(size[at])), (first - int(series.minutes[0]), float(before[at]))
+            if gaps[at] > CLEAR_DEVIATES * estimate_error(noise, *windows):
+                yield last
+                break
 
 
 def hour_of_week(minutes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -40,11 +40,9 @@ class IncidentNotice(Struct, frozen=True, kw_only=True):
     """Notice that an incident opened, grew, is still open, or resolved."""
 
     kind: NoticeKind
-    time: float
-    """Seconds since 1970."""
+    time: float  # seconds since 1970
     incident: Incident
-    link: str | None = None
-    """The address of the incident on the dashboard; None: not known."""
+    link: str | None = None  # the address of the incident on the dashboard; None: not known
 
     @property
     def key(self) -> str:
@@ -136,8 +134,7 @@ class MailServer(NamedTuple):
     host: str
     port: int
     user: str | None = None
-    implicit_tls: bool = False
-    """TLS from the start of the connection, otherwise STARTTLS."""
+    implicit_tls: bool = False  # TLS from the start of the connection, otherwise STARTTLS
 
 
 def parse_mail_server(url: str) -> MailServer:
@@ -323,10 +320,8 @@ class ReceiverFault(Struct, frozen=True, kw_only=True):
 
     receiver: str
     error: str
-    since: float
-    """Seconds since 1970."""
-    unsent: int
-    """Notices that failed."""
+    since: float  # seconds since 1970
+    unsent: int  # notices that failed
 
 
 DeliveryCallback = Callable[[IncidentNotice, str | None], None]

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, RuleReading, evaluate_rules, load_rules
-from ragfault.analysis.monitoring.alerts import AlertKey, AlertSilence, AlertState, AlertTransition, advance_alerts
+from ragfault.analysis.monitoring.alerts import AlertState, AlertTransition, advance_alerts
 from ragfault.analysis.monitoring.change_detection import (
     FALSE_ALARM_RATE,
     DropDetection,
@@ -286,12 +286,7 @@ def _is_silenced(incident: Incident, state: AlertState) -> bool:
         return any(silence.rule is silence.metric is silence.route is None for silence in state.silences)
     alerts = [alert for alert in state.alerts if alert.key in incident.alerts and alert.status == "firing"]
     keys = incident.alerts if not alerts else [alert.key for alert in alerts]
-    return bool(state.silences) and all(any(_covers(silence, key) for silence in state.silences) for key in keys)
-
-
-def _covers(silence: AlertSilence, key: AlertKey) -> bool:
-    rule, metric, route = key
-    return silence.rule in (None, rule) and silence.metric in (None, metric) and silence.route in (None, route)
+    return bool(state.silences) and all(any(silence.covers(key) for silence in state.silences) for key in keys)
 
 
 def _notice_event(notice: IncidentNotice) -> AlertEvent:

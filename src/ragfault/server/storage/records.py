@@ -69,8 +69,7 @@ class ReceivedTrace(NamedTuple):
     """A trace that waits to be judged, with its place in the order of arrival."""
 
     number: int
-    received: float
-    """Seconds since 1970, UTC."""
+    received: float  # seconds since 1970, UTC
     trace: Trace
 
 
@@ -86,10 +85,8 @@ class PendingBody(NamedTuple):
 class AppendResult(NamedTuple):
     """Result of appending traces."""
 
-    added: int
-    """New ones."""
-    duplicates: int
-    """Those whose id was there already; they are left as they were."""
+    added: int  # new ones
+    duplicates: int  # those whose id was there already; they are left as they were
 
 
 class StoredTrace(StoredRecord, frozen=True, kw_only=True):
@@ -98,43 +95,31 @@ class StoredTrace(StoredRecord, frozen=True, kw_only=True):
     trace: Trace
     received: float
     state: TraceState
-    verdicts: Verdicts | None = None
-    """None: it waits to be judged."""
+    verdicts: Verdicts | None = None  # None: it waits to be judged
     scores: tuple[Score, ...] = ()
-    scored: float | None = None
-    """Time of judging, in seconds since 1970, UTC."""
-    gold: GoldMode | None = None
-    """Use of gold in the scores; None: not judged, or stored before the use of gold was."""
+    scored: float | None = None  # time of judging, in seconds since 1970, UTC
+    gold: GoldMode | None = None  # use of gold in the scores; None: not judged, or stored before the use of gold was
 
 
 class TraceSelection(StoredRecord, frozen=True, kw_only=True):
     """A selection of traces, and how it is sorted and paged; what is None leaves nothing out."""
 
-    since: float | None = None
-    """Seconds since 1970, UTC, inclusive; of the trace's own time, else of its arrival."""
-    until: float | None = None
-    """Exclusive."""
-    route: str | None = None
-    """The empty text: traces that name no route."""
+    since: float | None = None  # seconds since 1970, UTC, inclusive; of the trace's own time, else of its arrival
+    until: float | None = None  # exclusive
+    route: str | None = None  # the empty text: traces that name no route
     model: str | None = None
     conversation: str | None = None
     state: TraceState | None = None
-    judge: str | None = None
-    """The fingerprint of the judge."""
-    text: str | None = None
-    """Words in id, query or answer, in any case."""
-    metric: str | None = None
-    """Only traces on which this metric has a value …"""
-    low: float | None = None
-    """… at least this …"""
-    high: float | None = None
-    """… and at most this."""
+    judge: str | None = None  # the fingerprint of the judge
+    text: str | None = None  # words in id, query or answer, in any case
+    metric: str | None = None  # only traces on which this metric has a value …
+    low: float | None = None  # … at least this …
+    high: float | None = None  # … and at most this
     ids: tuple[str, ...] | None = None
     sort: str = "time"
     """"time", or the name of a metric: then only traces on which it has a value."""
     order: Literal["descending", "ascending"] = "descending"
-    after: str | None = None
-    """The `next` of the page before."""
+    after: str | None = None  # the `next` of the page before
     limit: int = 50
 
 
@@ -145,51 +130,42 @@ class TraceSummary(StoredRecord, frozen=True, kw_only=True):
     time: float
     route: str | None = None
     model: str | None = None
-    query: str
-    """The first 300 characters."""
-    answer: str | None = None
-    """The first 300 characters."""
+    query: str  # the first 300 characters
+    answer: str | None = None  # the first 300 characters
     error: str | None = None
     state: TraceState
-    values: dict[str, float] = field(default_factory=dict)
-    """Metric → value, of those that have one."""
+    values: dict[str, float] = field(default_factory=dict)  # metric → value, of those that have one
 
 
 class TracePage(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
     """A page of a selection."""
 
     lines: tuple[TraceSummary, ...]
-    next: str | None = None
-    """Cursor of the next page, for `TraceSelection.after`; None on the last page."""
+    next: str | None = None  # cursor of the next page, for `TraceSelection.after`; None on the last page
 
 
 class LabelPage(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
     """A page of human labels."""
 
     labels: tuple[HumanLabel, ...]
-    next: int | None = None
-    """`after` of the next page; None on the last page."""
+    next: int | None = None  # `after` of the next page; None on the last page
 
 
 class TimelineMark(StoredRecord, frozen=True, kw_only=True):
     """A moment worth remembering: a deployment, a new index, a changed prompt."""
 
     text: str
-    time: datetime | None = None
-    """Absent: when it came in."""
-    route: str | None = None
-    """Absent: all routes."""
+    time: datetime | None = None  # absent: when it came in
+    route: str | None = None  # absent: all routes
     kind: str = "deployment"
     metadata: dict[str, Any] = field(default_factory=dict)
-    id: str = ""
-    """Two marks of one id are one; absent: made from text, time and route."""
+    id: str = ""  # two marks of one id are one; absent: made from text, time and route
 
 
 class AlertEvent(StoredRecord, frozen=True, kw_only=True):
     """Something that happened to an alert or an incident."""
 
-    alert: str
-    """The key of the alert, or the id of the incident."""
+    alert: str  # the key of the alert, or the id of the incident
     time: float
     kind: str
     """"firing", "opened", "grew", "resolved", "acknowledged", "silenced", "sent" …"""
@@ -202,57 +178,44 @@ class AccessToken(StoredRecord, frozen=True, kw_only=True):
 
     name: str
     role: AccessRole
-    hash: str
-    """SHA-256 of the token (which is random, so that no slow hash is needed), in hex."""
+    hash: str  # SHA-256 of the token (which is random, so that no slow hash is needed), in hex
     created: float
-    expires: float | None = None
-    """Time from which it is refused, in seconds since 1970, UTC; None: never."""
-    by: str = ""
-    """Who made it; empty: the command line."""
+    expires: float | None = None  # time from which it is refused, in seconds since 1970, UTC; None: never
+    by: str = ""  # who made it; empty: the command line
 
 
 class BrowserSession(StoredRecord, frozen=True, kw_only=True):
     """A signed-in browser as it is kept: its id only as a hash."""
 
-    hash: str
-    """SHA-256 of the session id, in hex."""
-    token: str
-    """Hash of the token that signed in: the session has its role, and ends with it."""
+    hash: str  # SHA-256 of the session id, in hex
+    token: str  # hash of the token that signed in: the session has its role, and ends with it
     created: float
     expires: float
-    address: str = ""
-    """Address of the client that signed in."""
+    address: str = ""  # address of the client that signed in
 
 
 class AuditRecord(StoredRecord, frozen=True, kw_only=True):
     """Something that somebody did on the server."""
 
-    time: float
-    """Seconds since 1970, UTC."""
+    time: float  # seconds since 1970, UTC
     who: str
     """Name of the token, or "local" where none was needed."""
     action: str
     """"sign_in", "token_issued", "label", "run_exported" …"""
-    target: str = ""
-    """What it was done to: a trace, an alert, a token …"""
+    target: str = ""  # what it was done to: a trace, an alert, a token …
     detail: str = ""
-    address: str = ""
-    """Address of the client."""
+    address: str = ""  # address of the client
 
 
 class ConversationSummary(StoredRecord, frozen=True, kw_only=True):
     """A conversation as a list shows it."""
 
     id: str
-    traces: int
-    """Number of its turns that are stored."""
-    first: float
-    """Time of its first trace, in seconds since 1970, UTC."""
+    traces: int  # number of its turns that are stored
+    first: float  # time of its first trace, in seconds since 1970, UTC
     last: float
-    errors: int
-    """Traces whose pipeline failed."""
-    query: str
-    """The first 300 characters of its first query."""
+    errors: int  # traces whose pipeline failed
+    query: str  # the first 300 characters of its first query
 
 
 class TraceComment(StoredRecord, frozen=True, kw_only=True):
@@ -261,8 +224,7 @@ class TraceComment(StoredRecord, frozen=True, kw_only=True):
     trace: str
     text: str
     by: str
-    time: float
-    """Seconds since 1970, UTC."""
+    time: float  # seconds since 1970, UTC
 
 
 class EventCount(NamedTuple):
@@ -277,33 +239,24 @@ class StoreTotals(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
     """Counts of the records of a store."""
 
     traces: int
-    waiting: int
-    """Not judged yet."""
-    pending: int = 0
-    """Not yet traces."""
-    oldest: float | None = None
-    """The time of the oldest trace."""
+    waiting: int  # not judged yet
+    pending: int = 0  # not yet traces
+    oldest: float | None = None  # the time of the oldest trace
     newest: float | None = None
-    bytes: int = 0
-    """On the disk."""
-    schema: int = 0
-    """The number of the last migration."""
+    bytes: int = 0  # on the disk
+    schema: int = 0  # the number of the last migration
 
 
 class SpotCheck(StoredRecord, frozen=True, kw_only=True):
     """Verdicts of a better judge on a sampled trace."""
 
     trace: str
-    judge: str
-    """Fingerprint of the better judge."""
-    time: float
-    """Time of the check, or of leaving it out, in seconds since 1970, UTC."""
-    chance: float = 1.0
-    """Sampling probability of the trace."""
+    judge: str  # fingerprint of the better judge
+    time: float  # time of the check, or of leaving it out, in seconds since 1970, UTC
+    chance: float = 1.0  # sampling probability of the trace
     state: Literal["checked", "failed", "left"] = "checked"
     """Judged, at least in part; failed; left out because the budget of the day was spent."""
-    cost: float | None = 0.0
-    """Cost of the check in US$; None if the price is unknown."""
+    cost: float | None = 0.0  # cost of the check in US$; None if the price is unknown
     verdicts: Verdicts | None = None
     scores: tuple[Score, ...] = ()
 
@@ -314,10 +267,8 @@ class SpotCheckCounts(StoredRecord, frozen=True, kw_only=True, omit_defaults=Fal
     checked: int = 0
     failed: int = 0
     left: int = 0
-    waiting: int = 0
-    """Sampled and not checked yet, of any age."""
-    cost: float | None = 0.0
-    """US$; None if a price is unknown."""
+    waiting: int = 0  # sampled and not checked yet, of any age
+    cost: float | None = 0.0  # US$; None if a price is unknown
 
 
 class SpotCheckSample(NamedTuple):
@@ -329,24 +280,16 @@ class SpotCheckSample(NamedTuple):
     """
 
     metric: str
-    route: str
-    """Empty: traces that name none."""
-    scored: int
-    """Traces with a value by the judge of every trace."""
+    route: str  # empty: traces that name none
+    scored: int  # traces with a value by the judge of every trace
     covered: int
-    failed: int
-    """Covered ones that were drawn, and that the better judge gave no value."""
-    remainder: tuple[int, float, float]
-    """Number, sum and sum of squares of the covered values that are in no column."""
+    failed: int  # covered ones that were drawn, and that the better judge gave no value
+    remainder: tuple[int, float, float]  # number, sum and sum of squares of the covered values that are in no column
     base_values: NDArray[np.float64]
-    reference_values: NDArray[np.float64]
-    """By the better judge; NaN where it gave none."""
-    chance: NDArray[np.float64]
-    """With which each trace was drawn."""
-    cost: NDArray[np.float64]
-    """Cost in US$; NaN without a check, or if the price is unknown."""
-    conversation: NDArray[np.uint64]
-    """A code that the turns of a conversation share; 0: of none."""
+    reference_values: NDArray[np.float64]  # by the better judge; NaN where it gave none
+    chance: NDArray[np.float64]  # with which each trace was drawn
+    cost: NDArray[np.float64]  # cost in US$; NaN without a check, or if the price is unknown
+    conversation: NDArray[np.uint64]  # a code that the turns of a conversation share; 0: of none
 
 
 MAX_SHOWN_CHARACTERS = 300

@@ -1,0 +1,34 @@
+"""Incidents: which alerts on several routes have one cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragfault.analysis.monitoring.alert_rules import AlertRule
+from ragfault.analysis.monitoring.alerts import Alert
+from ragfault.analysis.monitoring.change_detection import FAILURES_EXPLAIN, FaultLocation
+from ragfault.analysis.monitoring.incidents import AlertCause, Incident, IncidentSize, MarkBefore, Onset, assign_cause
+
+HOUR = 3600.0
+GROUNDED = AlertRule(name="fall", metric="groundedness", drop=0.05)
+
+
+@pytest.mark.parametrize(("metric", "explanation", "is_one"), [
+    ("groundedness", None, True), ("answer_relevance", None, False), ("groundedness", FAILURES_EXPLAIN, False),
+])  # fmt: skip
+def test_an_alert_without_a_layer_yet_is_of_the_incident_of_its_metric(
+    metric: str, explanation: str | None, is_one: bool
+):
+    """One fault after a mark for all routes is one incident, unless failing traces may explain the fall."""
+    incident = Incident(
+        id="1", title="t", sentence="s", layer="generation", branch="4 generation", routes=("a",), opened=11 * HOUR,
+        onset=10 * HOUR, earliest=10 * HOUR, latest=10 * HOUR, alerts=(("fall", "groundedness", "a"),),
+        size=IncidentSize(metric="groundedness", route="a", before=1, since=0.5, difference=-0.5, low=-0.5, high=-0.3),
+        marks=(MarkBefore(text="release 7", time=10 * HOUR),),
+    )  # fmt: skip
+    cause = AlertCause(
+        alert=Alert(rule=GROUNDED, metric=metric, route="b", status="firing", since=11 * HOUR), layer="generation",
+        onset=Onset(602, 600, 605), detected=True,
+        location=FaultLocation(fault=None, decisions=(), changes=(), explanation=explanation),
+    )  # fmt: skip
+    assert assign_cause([incident], cause, {}, {}, 660) == (incident if is_one else None)
