@@ -288,6 +288,8 @@ def test_scores_are_numbers(wrong):
     with pytest.raises(InputError):
         ranking_from_dicts({"q": {"a": wrong}}, {"q": {"a": 1}})
     with pytest.raises(InputError):
+        ranking_from_dicts({"q": {"a": 10**400}}, {})
+    with pytest.raises(InputError):
         ranking_from_columns(GOOD | {"score": [wrong]}, GOLD)
 
 

@@ -6,6 +6,7 @@ Only judged chunks need a rank, which counting the higher scores of their query 
 from __future__ import annotations
 
 import math
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -67,11 +68,16 @@ def ranking_from_dicts(run: QueryScores, qrels: QueryScores) -> Ranking:
     queries = list(dict.fromkeys(chain(run, qrels)))
     results = [run.get(query, {}) for query in queries]
     gold = [qrels.get(query, {}) for query in queries]
-    query, gold_query = (np.repeat(np.arange(len(maps)), list(map(len, maps))) for maps in (results, gold))
+    counts = [np.fromiter(map(len, maps), np.int64, len(maps)) for maps in (results, gold)]
+    query, gold_query = (np.repeat(np.arange(len(queries)), count) for count in counts)
     score, grade, hit_score = _flatten_dicts(results, gold)
     _check_grades(grade, gold_query, queries)
     key = _make_sort_keys(query, score, queries)
     row = np.flatnonzero(~np.isnan(hit_score) & (grade >= 0))
+    hit_key = _make_sort_keys(gold_query[row], hit_score[row], queries)
+    # Needles in order walk through the line once, instead of missing the cache at every step.
+    order = np.argsort(hit_key)
+    row, hit_key = row[order], hit_key[order]
     hit_query = gold_query[row]
 
     def pick(maps: Sequence[Mapping[str, float]], rows: IntArray) -> list[str]:
@@ -79,14 +85,9 @@ def ranking_from_dicts(run: QueryScores, qrels: QueryScores) -> Ranking:
         return [flat[row] for row in rows.tolist()]
 
     rank = _rank_hits(
-        query,
-        key,
-        hit_query,
-        _make_sort_keys(hit_query, hit_score[row], queries),
-        lambda hits: pick(gold, row[hits]),
-        lambda rows: pick(results, rows),
+        query, counts[0], key, hit_query, hit_key, lambda hits: pick(gold, row[hits]), lambda rows: pick(results, rows)
     )
-    return _build_ranking(queries, query, GradedHits(hit_query, rank, grade[row]), gold_query, grade)
+    return _build_ranking(queries, counts, GradedHits(hit_query, rank, grade[row]), gold_query, grade)
 
 
 def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Mapping[str, Any]) -> Ranking:
@@ -116,9 +117,11 @@ def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Ma
     def names(rows: IntArray) -> list[str]:
         return run_rows.chunk_ids(rows).to_pylist()  # type: ignore[no-any-return]
 
-    rank = _rank_hits(run_rows.query, key, run_rows.query[row], key[row], lambda hits: names(row[hits]), names, row)
-    hits = GradedHits(run_rows.query[row], rank, gold_rows.value[gold_row])
-    return _build_ranking(queries, run_rows.query, hits, gold_rows.query, gold_rows.value)
+    counts = [np.bincount(rows.query, minlength=len(queries)) for rows in (run_rows, gold_rows)]
+    query = run_rows.query[row]
+    rank = _rank_hits(run_rows.query, counts[0], key, query, key[row], lambda hits: names(row[hits]), names, row)
+    hits = GradedHits(query, rank, gold_rows.value[gold_row])
+    return _build_ranking(queries, counts, hits, gold_rows.query, gold_rows.value)
 
 
 def _make_sort_keys(query: IntArray, score: FloatArray, queries: Sequence[str]) -> KeyArray:
@@ -142,6 +145,7 @@ def _make_sort_keys(query: IntArray, score: FloatArray, queries: Sequence[str]) 
 
 def _rank_hits(
     query: IntArray,
+    count: IntArray,
     key: KeyArray,
     hit_query: IntArray,
     hit_key: KeyArray,
@@ -159,7 +163,6 @@ def _rank_hits(
         before[tied] = np.searchsorted(line, hit_key[tied])
     else:
         before = np.searchsorted(line, hit_key)
-    count = np.bincount(query)
     rank = before - (count.cumsum() - count)[hit_query] + 1
     tied = np.flatnonzero((line.take(before + 1, mode="clip") == hit_key) & (before + 1 < len(line)))
     if not len(tied):
@@ -185,10 +188,9 @@ def _check_grades(grade: FloatArray, query: IntArray, queries: Sequence[str]) ->
 
 
 def _build_ranking(
-    queries: Sequence[str], query: IntArray, hits: GradedHits, gold_query: IntArray, grade: FloatArray
+    queries: Sequence[str], counts: Sequence[IntArray], hits: GradedHits, gold_query: IntArray, grade: FloatArray
 ) -> Ranking:
-    """Sort the hits by query and rank, and the gold by query and grade."""
-    size = len(queries)
+    """Sort the hits by query and rank, and the gold by query and grade; `counts` are the rows of run and gold."""
     rank_keys = (hits.query << 32) | hits.rank
     if (rank_keys[1:] < rank_keys[:-1]).any():
         order = np.argsort(rank_keys)
@@ -199,37 +201,26 @@ def _build_ranking(
     exact = bool((best.astype(np.float32) == best).all())
     down = np.argsort(_make_sort_keys(ideal, best, queries)) if exact else np.lexsort((-best, ideal))
     ideal, best = ideal[down], best[down]
-    count = np.bincount(ideal, minlength=size)
+    count = np.bincount(ideal, minlength=len(queries))
     rank = np.arange(1, len(ideal) + 1) - (count.cumsum() - count)[ideal]
-    return Ranking(
-        queries,
-        np.bincount(gold_query, minlength=size) > 0,
-        np.bincount(query, minlength=size),
-        hits,
-        GradedHits(ideal, rank, best),
-    )
+    return Ranking(queries, counts[1] > 0, counts[0], hits, GradedHits(ideal, rank, best))
 
 
 def _flatten_dicts(
     results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[str, float]]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the scores of the run, the grades of the gold, and for each of these its chunk's score or NaN."""
-    pairs = list(zip(results, gold, strict=True))
-    # Query by query, while its dicts are in the processor's cache.
-    values = chain.from_iterable(
-        numbers
-        for scores, grades in pairs
-        for numbers in (scores.values(), grades.values(), map(scores.get, grades, repeat(math.nan)))
-    )
-    lengths = np.array([[len(scores), len(grades), len(grades)] for scores, grades in pairs], np.int64).ravel()
+    parts: tuple[list[bytes], ...] = ([], [], [])
     try:
-        flat = np.fromiter(values, np.float64, int(lengths.sum()))
-    except (TypeError, ValueError) as error:
+        for scores, grades in zip(results, gold, strict=True):
+            # Query by query, while its dicts are in the processor's cache.
+            parts[0].append(struct.pack(f"{len(scores)}d", *scores.values()))
+            parts[1].append(struct.pack(f"{len(grades)}d", *grades.values()))
+            parts[2].append(struct.pack(f"{len(grades)}d", *map(scores.get, grades, repeat(math.nan))))
+    except (struct.error, OverflowError) as error:
         raise InputError(f"a score or a grade is not a number: {error}.") from error
-    is_score = np.repeat(np.arange(len(lengths)) % 3 == 0, lengths)
-    grades_and_scores = flat[~is_score]
-    is_grade = np.repeat(np.arange(2 * len(pairs)) % 2 == 0, np.repeat(lengths[1::3], 2))
-    return flat[is_score], grades_and_scores[is_grade], grades_and_scores[~is_grade]
+    score, grade, found = (np.frombuffer(b"".join(part), np.float64) for part in parts)
+    return score, grade, found
 
 
 def _read_columns(
@@ -265,8 +256,8 @@ def _index_queries(*columns: pa.Array) -> tuple[list[str], IntArray, IntArray]:
     coded = [column if hasattr(column, "dictionary") else column.dictionary_encode() for column in columns]
     names = pa.concat_arrays([column.dictionary.cast(pa.large_string()) for column in coded]).dictionary_encode()
     codes = names.indices.to_numpy().astype(np.int64)
-    run, gold = (column.indices.to_numpy() for column in coded)
-    run, gold = codes[run], codes[len(coded[0].dictionary) :][gold]
+    run, gold = (column.indices.to_numpy().astype(np.int64) for column in coded)
+    run, gold = codes.take(run), codes[len(coded[0].dictionary) :].take(gold)
     # The dictionary of a filtered column still names the queries that were filtered out.
     used = np.zeros(len(names.dictionary), np.bool_)
     used[run] = used[gold] = True

@@ -98,8 +98,9 @@ def _has_table_header(name: str) -> bool:
 
 def _read_columns(name: str, layout: TrecLayout) -> pa.Table | None:
     """Read the file by Arrow; None where it must be read line by line."""
-    # A tag is not needed, and nothing that follows a score that is a number can be shifted.
+    # A tag is not needed, and nothing that follows a score that is a number can be shifted. Bytes are checked alone.
     fields = [field for field in layout.fields if field != "tag"]
+    types = {field: pa.string() if field in ("query", "chunk") else pa.binary() for field in fields}
     with pa.input_stream(name) as stream:
         tab = b"\t" in stream.read(4096).split(b"\n", 1)[0]
     with pa.input_stream(name) as stream:
@@ -109,9 +110,7 @@ def _read_columns(name: str, layout: TrecLayout) -> pa.Table | None:
                 csv.ReadOptions(column_names=layout.fields, block_size=PARSE_BLOCK_BYTES),
                 csv.ParseOptions(delimiter="\t" if tab else " ", quote_char=False),
                 csv.ConvertOptions(
-                    column_types={name: pa.float64() if name == layout.value_field else pa.string() for name in fields},
-                    include_columns=fields,
-                    null_values=[],
+                    column_types={**types, layout.value_field: pa.float64()}, include_columns=fields, null_values=[]
                 ),
             )
         except pa.ArrowInvalid:
@@ -133,7 +132,7 @@ def _encode_runs(column: pa.ChunkedArray) -> pa.DictionaryArray:
 def _is_well_formed(table: pa.Table, other_separator: bytes) -> bool:
     """Tell whether the columns are surely those that any white space would have made."""
     # Two blanks in a row leave an empty field between them: with one field too few the count still fits.
-    texts = [column for column in table.columns if pa.types.is_string(column.type)]
+    texts = [column for column in table.columns if not pa.types.is_floating(column.type)]
     numbers = [column for column in table.columns if pa.types.is_floating(column.type)]
     if not all(pc.min(pc.binary_length(column)).as_py() for column in texts) or pc.any(pc.is_nan(*numbers)).as_py():
         return False
