@@ -167,7 +167,7 @@ def lacks_english(text: str) -> bool:
     False
     """
     words = [word for word in split_words(text) if not word[0].isdigit()]
-    english = sum(word in ENGLISH_WORDS for word in words)
+    english = sum(map(ENGLISH_WORDS.__contains__, words))
     return len(words) >= MIN_LANGUAGE_WORDS and english < MIN_ENGLISH_SHARE * len(words)
 
 

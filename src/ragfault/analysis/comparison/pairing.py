@@ -117,12 +117,12 @@ def holds_all_chunks(answer: str, chunks: Sequence[str]) -> bool:
 
     One short chunk may be the answer.
     """
+    plain = normalize_space(answer)
+    if not all(normalize_space(chunk) in plain for chunk in chunks):
+        return False
     texts = {text for chunk in chunks if (text := normalize_space(chunk))}
     size = sum(map(len, texts))
-    if len(answer) < size or (len(texts) < 2 and size < LEAST_CHUNK_LENGTH):
-        return False
-    plain = normalize_space(answer)
-    return all(text in plain for text in texts)
+    return len(answer) >= size and (len(texts) > 1 or size >= LEAST_CHUNK_LENGTH)
 
 
 class ChunkRow(NamedTuple):

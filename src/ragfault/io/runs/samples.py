@@ -7,6 +7,7 @@ import tempfile
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import zip_longest
 from pathlib import Path
@@ -94,7 +95,14 @@ def sample_runs(runs: Sequence[Run], most: int = SAMPLE_TRACES) -> tuple[Run, ..
     if 0 < len(shared) <= most:
         return tuple(runs)
     highest = np.uint64(_highest_hash(shared if len(shared) else hashes[0], most))
-    return tuple(RunSample(run, column <= highest) for run, column in zip(runs, hashes, strict=True))
+
+    def draw(run: Run, column: Hashes) -> Run:
+        sample = RunSample(run, column <= highest)
+        sample.get_table_path("traces")
+        return sample
+
+    with ThreadPoolExecutor() as pool:  # Arrow copies tables of several runs at once
+        return tuple(pool.map(draw, runs, hashes))
 
 
 def count_population(runs: Iterable[Run]) -> int:
@@ -107,7 +115,7 @@ def _select_shared(hashes: Sequence[Hashes]) -> Hashes:
     """Return the hashes of the first run that all runs have."""
     shared = hashes[0]
     for other in hashes[1:]:
-        shared = shared[np.isin(shared, other)]
+        shared = shared if np.array_equal(shared, other) else shared[np.isin(shared, other)]
     return shared
 
 
@@ -195,12 +203,13 @@ def _select_rows(run: Run, name: str, rows: Mask, width: int) -> Iterator[pa.Tab
         if metadata.num_rows != len(rows) * width:
             raise _describe_other_order(run, name)
         coded = pq.ParquetFile(place, metadata=metadata, read_dictionary=_list_repeated_texts(metadata))
+        places = (np.flatnonzero(rows)[:, None] * width + np.arange(width)).ravel()
         parts, begin = [], 0
         for group in range(metadata.num_row_groups):
             table = coded.read_row_group(group, use_threads=False)
-            places = np.arange(begin, begin + table.num_rows) // width
+            first, last = np.searchsorted(places, (begin, begin + table.num_rows))
+            parts.append(table.take(pa.array(places[first:last] - begin)))
             begin += table.num_rows
-            parts.append(table.take(pa.array(np.flatnonzero(rows[places]))))
             if group == metadata.num_row_groups - 1 or sum(part.num_rows for part in parts) >= BATCH_TRACES * width:
                 yield pa.concat_tables(parts).cast(schema)
                 parts = []

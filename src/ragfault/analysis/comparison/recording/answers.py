@@ -103,8 +103,8 @@ def _find_other_languages(pair: AnswerPair) -> tuple[bool, bool]:
     (False, True)
     """
     words = [_read_words(answer) for answer in pair.answers]
-    english = [sum(word in ENGLISH_WORDS for word in listed) for listed in words]
-    common = [sum(word in FOREIGN_WORDS for word in LETTERS_PATTERN.findall(text.lower())) for text in pair.answers]
+    english = [sum(map(ENGLISH_WORDS.__contains__, listed)) for listed in words]
+    common = [sum(map(FOREIGN_WORDS.__contains__, LETTERS_PATTERN.findall(text.lower()))) for text in pair.answers]
 
     def is_other(side: int) -> bool:
         mine, other = words[side], words[1 - side]

@@ -135,13 +135,14 @@ def _holds_all(longer: Sequence[str], parts: Sequence[str]) -> bool:
     """Return whether one list holds all texts of a longer list in its order, and little else."""
     if len(longer) >= len(parts):
         return False
-    joined, at = "".join("".join(longer).split()), 0
-    pieces = ["".join(part.split()) for part in parts]
-    for piece in pieces:
-        at = joined.find(piece, at) + len(piece) if piece in joined[at:] else -1
+    joined, end, size = "".join("".join(longer).split()), 0, 0
+    for part in parts:
+        piece = "".join(part.split())
+        at = joined.find(piece, end)
         if at < 0:
             return False
-    return sum(map(len, pieces)) >= JOINED_SHARE * len(joined)
+        end, size = at + len(piece), size + len(piece)
+    return size >= JOINED_SHARE * len(joined)
 
 
 def _find_other_chunks(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
