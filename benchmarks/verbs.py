@@ -49,8 +49,22 @@ VERBS = {
     "savings": ["savings", "--runs", "{old}", "{new}", "--queries", "100000", "--cost", "0.01"],
     "lint": ["lint", "{new}"],
     "monitor": ["monitor", "{old}", "{new}"],
-    "export": ["report", "{new}", "--format", "csv", "-o", "{folder}/scores.csv"],
+    "csv": ["report", "{new}", "--format", "csv", "-o", "{folder}/scores.csv"],
+    "export": ["export", "{new}", "--to", "wandb", "-o", "{folder}/wandb", "--force"],
     "rescore": ["rescore", "{new}", "-o", "{folder}/rescored", "--force", "-q"],
+    "history": ["bisect", "{old}", "{new}", "{old}"],
+    "investigate": ["investigate", "{new}", "--baseline", "{old}"],
+    "promote": [
+        "promote",
+        "{new}",
+        "--cluster",
+        "{cluster}",
+        "--registry",
+        "{folder}/clusters.json",
+        "-o",
+        "{folder}/cases.jsonl",
+    ],
+    "ablate": ["ablate", "ragfault.io.datasets.agent:answer_like_version_2", "{agent}", "{agent}"],
 }
 COPY_SECONDS = 37
 """Seconds by which each copy is later than the one before."""
