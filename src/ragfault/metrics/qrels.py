@@ -219,8 +219,8 @@ def _flatten_dicts(
             parts[2].append(struct.pack(f"{len(grades)}d", *map(scores.get, grades, repeat(math.nan))))
     except (struct.error, OverflowError) as error:
         raise InputError(f"a score or a grade is not a number: {error}.") from error
-    score, grade, found = (np.frombuffer(b"".join(part), np.float64) for part in parts)
-    return score, grade, found
+    score, grade, hit_score = (np.frombuffer(b"".join(part), np.float64) for part in parts)
+    return score, grade, hit_score
 
 
 def _read_columns(
