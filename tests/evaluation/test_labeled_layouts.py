@@ -90,6 +90,28 @@ def test_a_tie_is_no_label(tmp_path: Path):
     assert "the majority counts" in " ".join(labeled.notes)
 
 
+LAYOUTS = {
+    "answers": [{"label": "bad" if bad else "good"} for bad in BAD],
+    "claims": LABELS["claims by a flag"],
+    "chunks": [{"grades": [int(bad)]} for bad in BAD],
+}
+
+
+@pytest.mark.parametrize("unit", LAYOUTS)
+def test_labels_that_contradict_each_other_are_counted(unit: str, tmp_path: Path):
+    """The same content once bad and once good is named with its number; the same label twice is not."""
+    rows = add_labels(LAYOUTS[unit])
+    turned = dict(zip(("id", *LAYOUTS[unit][0]), ("again", *LAYOUTS[unit][1].values()), strict=True))
+    if unit == "claims":
+        turned = {"id": "again", "claims": [{"text": ANSWERS[0], "supported": True}]}
+    same = rows[2] | {"id": "same"}
+    notes = load(tmp_path / "t.jsonl", [*rows, rows[0] | turned, same]).notes
+    assert [note for note in notes if "contradict" in note] == [
+        f"labels contradict each other on 1 {unit}: no judge agrees with both"
+    ]
+    assert not [note for note in load(tmp_path / "t.jsonl", [*rows, same]).notes if "contradict" in note]
+
+
 @pytest.mark.parametrize("score", [0.35, "72.5", "95 %"])
 def test_scores_are_refused_as_labels(score: object, tmp_path: Path):
     """A score is no class, and the message says so."""

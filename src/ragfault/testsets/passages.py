@@ -181,14 +181,11 @@ def cut_passages(document: Document) -> list[CorpusPassage]:
             continue
         first_word = next((m.start() + chunk.start for m in WORD.finditer(text)), chunk.start)
         above = bisect_right(starts, first_word) - 1
-        heading = _read_heading(document.text, starts[above]) if above >= 0 else document.title or ""
+        line = document.text[starts[above] :].partition("\n")[0] if above >= 0 else ""
+        heading = line.strip("#= \t").rstrip() if above >= 0 else document.title or ""
         stems = Counter(stem for stem in split_words(text) if stem not in STOP_WORDS)
         passages.append(CorpusPassage(document.id, chunk.start, chunk.end, text, heading, chunk.kind == "table", stems))
     return passages
-
-
-def _read_heading(text: str, start: int) -> str:
-    return text[start : text.find("\n", start) if "\n" in text[start:] else len(text)].strip("#= \t").rstrip()
 
 
 def list_sentences(passage_index: int, passage: CorpusPassage) -> list[Sentence]:

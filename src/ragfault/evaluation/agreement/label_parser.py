@@ -224,13 +224,10 @@ def list_votes(value: Any) -> list[Any]:
     (['bad', 'good'], [1], [])
     """
     items = value if isinstance(value, (list, tuple)) else []
-    votes = [item["label"] if _is_vote(item) else item for item in items]
+    others = {"start", "end", "text", "claim"}
+    votes = [i["label"] if isinstance(i, dict) and "label" in i and not i.keys() & others else i for i in items]
     are_known = [_parse_number(vote) in (0, 1) or normalize_label(vote) in BAD_LABELS | GOOD_LABELS for vote in votes]
     return votes if are_known and all(are_known) else []
-
-
-def _is_vote(item: Any) -> bool:
-    return isinstance(item, dict) and "label" in item and not item.keys() & {"start", "end", "text", "claim"}
 
 
 class LabeledClaim(NamedTuple):

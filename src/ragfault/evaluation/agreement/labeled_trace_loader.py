@@ -309,6 +309,8 @@ def load_labeled_traces(
     notes = [f"{unlabeled_claims:,} claims have no label and are left out"] if unlabeled_claims else []
     if columns.label and any(list_votes(get_value(item.trace, columns.label)) for item in labeled):
         notes.append(f"`{columns.label}` lists the labels of several people: the majority counts, a tie is no label")
+    if split := _count_contradictions(labeled):
+        notes.append(f"labels contradict each other on {split:,} {TASK_OBJECTS[task]}: no judge agrees with both")
     if rule.inverted:
         notes.append(f"in `{rule.column}` 1 is taken for good and 0 for bad, by its name")
     sample = sorted(_sample_groups(labeled, options.limit, options.seed), key=lambda item: (item.group, item.trace.id))
@@ -318,6 +320,21 @@ def load_labeled_traces(
     positive = rule.describe() if rule.labels else f"a stretch in `{columns.spans}`"
     columns = msgspec.structs.replace(columns, group=name)
     return LabeledTraces(task, columns, positive, sample, unlabeled, collector.count, notes)
+
+
+def _count_contradictions(labeled: Iterable[LabeledTrace]) -> int:
+    """Count the answers, claims or chunks with labels of several traces of one content that are not the same."""
+    votes: dict[tuple[str | None, ...], set[bool]] = {}
+    for trace, _, positive, _, claims, grades in labeled:
+        texts = {chunk.id: chunk.text for chunk in trace.chunks or ()}
+        content = (trace.query, trace.answer, *texts.values())
+        several: list[tuple[tuple[str | None, ...], bool]] = [
+            ((*content, item.text), item.positive) for item in claims or ()
+        ]
+        several += [((trace.query, texts.get(name)), grade.relevant) for name, grade in (grades or {}).items()]
+        for item, mark in several if positive is None else [(content, positive)]:
+            votes.setdefault(item, set()).add(mark)
+    return sum(len(marks) > 1 for marks in votes.values())
 
 
 def _read_labels(

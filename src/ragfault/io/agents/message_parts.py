@@ -44,7 +44,9 @@ def _divide(item: Item, *, is_first: bool) -> Iterator[Item]:
         yield from _divide_group_chat(item, kind)
     elif isinstance(responses := item.get("tool_responses"), list) and responses:
         yield from ({"role": "tool", **part} for part in responses if isinstance(part, dict))
-    elif isinstance(content := item.get("content"), list) and _has_results(content):
+    elif isinstance(content := item.get("content"), list) and any(
+        isinstance(part, dict) and part.get("type") in RESULT_TYPES for part in content
+    ):
         yield from _divide_blocks(item, content)
     elif is_first and item.get("role") == "assistant" and item.get("content") and _is_proxy(item.get("name")):
         yield {**item, "role": "user", "name": None}
@@ -73,10 +75,6 @@ def _divide_group_chat(item: Item, kind: str) -> Iterator[Item]:
         yield {"role": "user", "content": content}
     else:
         yield {"role": "assistant", "content": content, **agent}
-
-
-def _has_results(content: list[Any]) -> bool:
-    return any(isinstance(item, dict) and item.get("type") in RESULT_TYPES for item in content)
 
 
 def _divide_blocks(item: Item, content: list[Any]) -> Iterator[Item]:

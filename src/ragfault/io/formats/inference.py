@@ -140,8 +140,9 @@ def infer_columns(
         filled.add(field)
         used_paths.append(best.path)
         notes += [f"{field} from {best.path} rather than {other.path}" for other in passed]
-    if "query" not in filled and "history" in filled and _is_conversation(inferred["history"], samples):
-        filled.add("query")
+    if "query" not in filled and "history" in filled:
+        values = (get_path(sample, path) for path in inferred["history"] for sample in samples)
+        filled |= {"query"} if "conversation" in map(classify, values) else set()
     notes += [
         f"`{column.path}` joins names ({', '.join(names[:2])} …), but no contexts are joined like them"
         for column in columns
@@ -252,10 +253,6 @@ def _find_answer_key(columns: list[Column]) -> Column | None:
     return None
 
 
-def _is_conversation(paths: Sequence[str], samples: Sequence[RawRecord]) -> bool:
-    return any(classify(get_path(sample, path)) == "conversation" for path in paths for sample in samples)
-
-
 def _rank_candidates(
     field: str, columns: list[Column], used_paths: list[str], inferred: ColumnMap
 ) -> list[tuple[int, Column]]:
@@ -292,11 +289,10 @@ def _is_search_result(column: Column) -> bool:
     if set(split_words(column.path)) & REJECTED_WORDS:
         return False
     items = [unwrap_passage(item) if isinstance(item, dict) else {} for value in lists for item in value]
-    return all(find_text_key(item) and any(map(_is_score_name, item)) for item in items)
-
-
-def _is_score_name(name: str) -> bool:
-    return name in SCORE_KEYS or split_words(name)[-1:] == ("score",)
+    return all(
+        find_text_key(item) and any(name in SCORE_KEYS or split_words(name)[-1:] == ("score",) for name in item)
+        for item in items
+    )
 
 
 SCORE_KEYS = frozenset((*CHUNK_SCORE_KEYS, "distance"))
