@@ -196,3 +196,79 @@ def test_an_empty_query_and_empty_documents_are_refused():
         compare_relevance("When?", [Document(id="a", text=" ")], ["lexical"])
     with pytest.raises(UsageError, match="how relevant"):
         compare_relevance("When?", [Document(id="a", text="x")], ["none"])
+
+
+def write_run(
+    folder: Path, prompts: list[int | None], answers: list[str], chunks: int = 2, prefix: str = "", lost: int = 0
+):
+    """Evaluate a trace for each prompt size; its first chunk is relevant, and the first `lost` traces lack it."""
+    texts = tuple(Chunk(id=f"c{at}", text=f"The ferry number {at} leaves at ten.") for at in range(chunks))
+    traces = [
+        Trace(
+            id=f"{prefix}{at}",
+            query=f"{prefix}When does ferry {at} leave?",
+            chunks=texts[1:] if at < lost else texts,
+            gold=Gold(chunks={"c0": 1.0}),
+            tokens=None if prompt is None else TokenCounts(prompt=prompt, completion=10),
+            answer=answer,
+        )
+        for at, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
+    ]
+    return evaluate(traces, folder, metrics=["precision", "recall", "refusal", "error"])
+
+
+def test_what_paired_runs_save_has_an_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Tokens that scatter around the same mean save nothing that is certain, and those that halve do."""
+    answered, refused = "The ferry leaves at ten.", "I don't know."
+    old = write_run(tmp_path / "old", [1000 + 40 * (at % 7) for at in range(40)], [answered] * 40)
+    same = write_run(tmp_path / "same", [1000 + 40 * ((at * 3 + 2) % 7) for at in range(40)], [answered] * 40)
+    half = write_run(tmp_path / "half", [500 + 20 * (at % 7) for at in range(40)], [refused] * 20 + [answered] * 20, 1)
+    low, high = compute_run_savings(old, same, queries=100, cost=1).saved_interval or (1, 0)
+    assert low < 0 < high
+    savings = compute_run_savings(old, half, queries=100, cost=1)
+    assert savings.saved_interval == pytest.approx((50, 50), abs=0.5)
+    refusals = next(impact for impact in savings.impacts if impact.name == "answers that refuse")
+    assert refusals.shares == (0, 0.5)
+    assert refusals.monthly == 50
+    assert refusals.interval is not None
+    assert 25 < refusals.interval[0] < 50 < refusals.interval[1] < 75
+    command = ["savings", "--queries", "100", "--cost", "1", "--runs", str(tmp_path / "old")]
+    assert run_command([*command, str(tmp_path / "same")]) == 0
+    assert "cannot tell whether it saves" in capsys.readouterr().out
+    assert run_command([*command, str(tmp_path / "half")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("saves US$ 50.00 a month [")
+    assert "answers that refuse: 0 % → 50 %, 50 more a month [" in printed
+
+
+def test_tokens_of_one_kind_are_compared_with_the_same_kind(tmp_path: Path):
+    """Recorded prompts of one run are not compared with the chunks of another that records none."""
+    answers = ["The ferry leaves at ten."] * 10
+    old = write_run(tmp_path / "old", [4000] * 10, answers)
+    new = write_run(tmp_path / "new", [None] * 10, answers)
+    assert compute_run_savings(old, new, queries=100, cost=1).tokens == 1
+    part = write_run(tmp_path / "part", [None] * 8 + [4000, 4000], answers)
+    assert compute_run_savings(old, part, queries=100, cost=1).tokens == 1
+
+
+def test_runs_of_other_queries_have_no_interval(tmp_path: Path):
+    """Where no trace pairs, the figures stand without an interval, and the basis says why."""
+    answers = ["The ferry leaves at ten."] * 10
+    old, new = (
+        write_run(tmp_path / "old", [400] * 10, answers),
+        write_run(tmp_path / "new", [200] * 10, answers, prefix="b"),
+    )
+    savings = compute_run_savings(old, new, queries=100, cost=1)
+    assert (savings.saved, savings.saved_interval, savings.impacts) == (50, None, ())
+    assert savings.basis[-1].startswith("no interval: no trace of")
+
+
+def test_a_fall_that_may_be_chance_is_no_warning(tmp_path: Path):
+    """Recall that is lower on one of forty traces did not fall; on all of them it did."""
+    answers = ["The ferry leaves at ten."] * 40
+    old, new = write_run(tmp_path / "old", [400] * 40, answers), write_run(tmp_path / "new", [400] * 40, answers, 4)
+    assert compute_run_savings(old, new, queries=100, cost=1).fell == ("precision",)
+    chance = write_run(tmp_path / "chance", [400] * 40, answers, lost=1)
+    savings = compute_run_savings(old, chance, queries=100, cost=1)
+    assert (savings.recall, savings.fell) == ((1, 0.975), ())
+    assert compute_savings((0.5, 0.4), (0.5, 0.6), cost=1, queries=1).fell == ("precision",)

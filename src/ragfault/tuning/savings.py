@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from ragfault.errors import UsageError
+from ragfault.analysis.comparison.compare import compare
+from ragfault.analysis.comparison.paired_runs import PairedRuns
+from ragfault.analysis.comparison.records import MetricChange
+from ragfault.analysis.score_matrix import metric_name
+from ragfault.errors import RunError, UsageError
 from ragfault.io.runs import Run, sample_runs
-from ragfault.text.number_format import format_cost, format_number
+from ragfault.stats import RatioInterval, paired_ratio
+from ragfault.text.number_format import format_cost, format_interval, format_number, format_percent
 
 TOKEN_GAIN_SHARE = 0.3
 """The share of a relative gain in precision by which tokens fall."""
@@ -20,6 +28,27 @@ MS_PER_HOUR = 3_600_000
 PRECISION_METRICS = ("precision", "context_precision", "span_precision")
 RECALL_METRICS = ("recall", "context_recall", "span_recall")
 CHARACTERS_PER_TOKEN = 4
+Tokens = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Tokens of each query of both runs, NaN where they are unknown."""
+IMPACT_METRICS = {
+    "refusal": "answers that refuse",
+    "wrong_refusal": "answers that refuse although the chunks cover the query",
+    "missed_refusal": "answers although the chunks do not cover the query",
+    "error": "failed queries",
+}
+"""Metric whose mean is a share of the queries → what it counts."""
+
+
+class Impact(Struct, frozen=True):
+    """Share of the queries that a user notices, before and after."""
+
+    name: str
+    shares: tuple[float, float]
+    """Means over the traces that are paired and scored in both runs."""
+    monthly: float
+    """How many more of them a month; below 0: fewer."""
+    interval: tuple[float, float] | None
+    """Its 95 % interval; None where none is known."""
 
 
 class Savings(Struct, frozen=True, kw_only=True):
@@ -37,6 +66,8 @@ class Savings(Struct, frozen=True, kw_only=True):
     """US$ a month."""
     saved: float
     """US$ a month."""
+    saved_interval: tuple[float, float] | None = None
+    """Its 95 % interval by the tokens of paired traces; None without paired runs, or where none is known."""
     yearly: float
     """US$ a year."""
     irrelevant: tuple[float, float]
@@ -55,6 +86,10 @@ class Savings(Struct, frozen=True, kw_only=True):
     """Whether the factor of the tokens was measured; otherwise it follows from the gain in precision."""
     basis: tuple[str, ...] = ()
     """Sources of the figures."""
+    fell: tuple[str, ...] = ()
+    """Which of precision and recall fell; of paired runs, whose interval of the change excludes 0."""
+    impacts: tuple[Impact, ...] = ()
+    """What users notice, of paired runs that measured it: refusals, failed queries."""
     setup: dict[str, float] = {}
     """US$ that are paid once, by what for: labelling, data preparation, compliance …"""
     payback_months: float | None = None
@@ -99,6 +134,7 @@ def compute_savings(
     relative = (precision[1] - precision[0]) / precision[0]
     tokens = max(0.0, 1 - TOKEN_GAIN_SHARE * relative) if factor is None else factor
     before = queries * cost
+    fell = tuple(name for name, (old, new) in (("precision", precision), ("recall", recall)) if new < old)
     after = before * tokens + queries * extra
     return Savings(
         precision=precision,
@@ -116,6 +152,7 @@ def compute_savings(
         cost=cost,
         extra=extra,
         is_measured=factor is not None,
+        fell=fell,
         basis=basis,
     )
 
@@ -163,9 +200,10 @@ def compute_run_savings(
 ) -> Savings:
     """Return the savings between two runs by their precision, recall, tokens and price of the model.
 
-    Tokens are those recorded of the prompts, else characters of the chunks / 4; without a `latency` in milliseconds it
-    is that of the metric, where both runs have it. Without a `cost`, it is what the first
-    run's queries cost by the price catalogue; `model` names whose price counts where the traces do not. Of runs with
+    Tokens are those recorded of the prompts, where both runs have some, else characters of the chunks / 4; without a
+    `latency` in milliseconds it is that of the metric, where both runs have it. Without a `cost`, it is what the first
+    run's queries cost by the price catalogue; `model` names whose price counts where the traces do not. Where traces
+    of both runs pair, what is saved has an interval, and `impacts` say how refusals and failures changed. Of runs with
     more than SAMPLE_TRACES traces a random sample is measured, and the basis says so. Raises UsageError where a run has
     no precision or recall, or no price is known.
     """
@@ -176,7 +214,14 @@ def compute_run_savings(
         for choices, aspect in ((PRECISION_METRICS, "precision"), (RECALL_METRICS, "recall"))
     ]
     precision, recall = ((means[0][name], means[1][name]) for name in names)
-    (before, token_source), (after, _) = _estimate_tokens(old), _estimate_tokens(new)
+    tokens, token_source = _count_tokens(old, new)
+    paired, clusters, unpaired = None, None, ""
+    try:
+        paired = PairedRuns(old, new, anyway=True)
+        tokens, clusters = _select_pairs(paired, tokens)
+    except RunError as error:
+        unpaired = f"no interval: {error}"
+    before, after = (float(np.nanmean(counts)) if np.isfinite(counts).any() else 0.0 for counts in tokens)
     if not before:
         raise UsageError(f"{old.path} records neither tokens nor chunks: there is nothing to save.")
     paid, source = (cost, "as given") if cost is not None else _estimate_price(old, model)
@@ -189,8 +234,9 @@ def compute_run_savings(
             for run in (old, new)
             if run.manifest.population
         ),
+        *filter(None, [unpaired]),
     )
-    return compute_savings(
+    savings = compute_savings(
         precision,
         recall,
         cost=paid,
@@ -200,6 +246,62 @@ def compute_run_savings(
         latency=latency or _pick_latency(means),
         basis=basis,
     )
+    return savings if paired is None else _measure_pairs(savings, paired, paired_ratio(*tokens, clusters), names)
+
+
+def _measure_pairs(savings: Savings, paired: PairedRuns, ratio: RatioInterval, names: Sequence[str]) -> Savings:
+    """Return savings with what paired traces say: intervals, and what users notice.
+
+    `ratio` is that of the tokens, `names` are the metrics of precision and recall.
+    """
+    ends = [] if ratio.low is None or ratio.high is None else [ratio.high, ratio.low]
+    saved = tuple(round(savings.queries * (savings.cost * (1 - end) - savings.extra), 2) for end in ends)
+    changes = compare(paired, metrics=[*names, *IMPACT_METRICS]).changes
+    steady = [change.metric for change in changes if change.difference is not None and change.difference.high >= 0]
+    moves = [
+        f"{change.metric}: {format_interval(change.difference, signed=True)} on {change.n:,} pairs"
+        for change in changes
+        if change.metric in names
+    ]
+    metrics = dict(zip(("precision", "recall"), names, strict=True))
+    return replace(
+        savings,
+        saved_interval=saved or None,
+        impacts=_measure_impacts(changes, savings.queries),
+        fell=tuple(aspect for aspect in savings.fell if metrics[aspect] not in steady),
+        basis=(*savings.basis, *moves),
+    )
+
+
+def describe_impacts(savings: Savings) -> list[str]:
+    """Describe what users notice, in a line each."""
+    lines = []
+    for impact in savings.impacts:
+        more = "more" if impact.monthly >= 0 else "fewer"
+        ends = sorted(end if impact.monthly >= 0 else -end for end in impact.interval or ())
+        shares = " → ".join(map(format_percent, impact.shares))
+        bounds = f" [{format_number(ends[0], 0)}, {format_number(ends[1], 0)}]" if ends else ", no interval is known"
+        lines.append(f"{impact.name}: {shares}, {format_number(abs(impact.monthly), 0)} {more} a month{bounds}")
+    return lines
+
+
+def _select_pairs(paired: PairedRuns, tokens: Tokens) -> tuple[Tokens, NDArray[np.int64] | None]:
+    """Select the paired traces whose tokens are known on both sides, where there are some, and their clusters."""
+    old, new = (counts[paired.paired_rows(side)] for side, counts in enumerate(tokens))
+    known = np.isfinite(old) & np.isfinite(new)
+    clusters = paired.pairing.clusters
+    return (old[known], new[known]), None if clusters is None else clusters[known]
+
+
+def _measure_impacts(changes: Iterable[MetricChange], queries: float) -> tuple[Impact, ...]:
+    """Measure what users notice on paired traces, at so many queries a month."""
+    impacts = []
+    for change in changes:
+        name, difference = IMPACT_METRICS.get(change.metric), change.difference
+        if name and difference is not None and change.baseline is not None and change.candidate is not None:
+            ends = None if math.isinf(difference.low) else (queries * difference.low, queries * difference.high)
+            impacts.append(Impact(name, (change.baseline, change.candidate), queries * difference.mean, ends))
+    return tuple(impacts)
 
 
 def _pick_latency(means: tuple[Mapping[str, float], Mapping[str, float]]) -> tuple[float, float] | None:
@@ -209,36 +311,41 @@ def _pick_latency(means: tuple[Mapping[str, float], Mapping[str, float]]) -> tup
 
 
 def _compute_means(run: Run) -> dict[str, float]:
-    """Map each metric to its mean over the scored traces, under its full and its bare name."""
+    """Map each metric to its mean over the scored traces."""
     values: dict[str, list[float]] = {}
     for row in run.scores():
         if row.value is not None:
             values.setdefault(row.metric, []).append(row.value)
-    means = {name: fmean(metric_values) for name, metric_values in values.items()}
-    for name in list(means):
-        means.setdefault(name.partition("@")[0].partition("(")[0], means[name])
-    return means
+    return {name: fmean(metric_values) for name, metric_values in values.items()}
 
 
 def _choose_metric(
     means: tuple[Mapping[str, float], Mapping[str, float]], names: tuple[str, ...], quantity: str
 ) -> str:
     for name in names:
-        if name in means[0] and name in means[1]:
-            return name
+        for metric in sorted(means[0], key=len):
+            if metric_name(metric) == name and metric in means[1]:
+                return metric
     raise UsageError(f"the runs share no measured {quantity} ({', '.join(names)}). Evaluate both with one of these.")
 
 
-def _estimate_tokens(run: Run) -> tuple[float, str]:
-    """Return the mean number of tokens of a query, and its source."""
+def _count_tokens(old: Run, new: Run) -> tuple[Tokens, str]:
+    """Return the number of tokens of each query of both runs, NaN where it is unknown, and their source."""
     recorded, counted = [], []
-    for trace in run.traces():
-        if trace.tokens is not None and trace.tokens.prompt is not None:
-            recorded.append(trace.tokens.prompt)
-        counted.append(sum(len(chunk.text) for chunk in trace.chunks or ()) / CHARACTERS_PER_TOKEN)
-    if recorded:
-        return fmean(recorded), "recorded prompts"
-    return (fmean(counted), "characters of the chunks / 4") if counted else (0.0, "")
+    for run in (old, new):
+        rows = [
+            (
+                math.nan if trace.tokens is None or trace.tokens.prompt is None else trace.tokens.prompt,
+                sum(len(chunk.text) for chunk in trace.chunks or ()) / CHARACTERS_PER_TOKEN,
+            )
+            for trace in run.traces()
+        ]
+        columns = np.array(rows, dtype=np.float64).reshape(-1, 2).T
+        recorded.append(columns[0])
+        counted.append(columns[1])
+    if all(np.isfinite(prompts).any() for prompts in recorded):
+        return (recorded[0], recorded[1]), "recorded prompts"
+    return (counted[0], counted[1]), "characters of the chunks / 4"
 
 
 def _estimate_price(run: Run, model: str | None) -> tuple[float, str]:

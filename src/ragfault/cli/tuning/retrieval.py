@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -345,15 +346,21 @@ def _parse_setup(texts: tuple[str, ...]) -> dict[str, float]:
 
 
 def _format_savings(savings: Savings) -> list[str]:
+    from ragfault.tuning.savings import describe_impacts
+
     before, after = savings.monthly
     pairs = (savings.precision, savings.recall, savings.quality)
     precision, recall, quality = (f"{format_number(old, 3)} → {format_number(new, 3)}" for old, new in pairs)
     word, more = ("saves", "") if savings.saved >= 0 else ("costs", " more")
+    ends = sorted(math.copysign(1, savings.saved) * end for end in savings.saved_interval or ())
+    bounds = f" [{format_number(ends[0], 2)}, {format_number(ends[1], 2)}]" if ends else ""
+    unsure = "the tokens cannot tell whether it saves anything: " if ends and ends[0] < 0 else ""
     return [
-        f"{word} {format_cost(abs(savings.saved))}{more} a month ({format_cost(before)} → {format_cost(after)}), "
-        f"{format_cost(abs(savings.yearly))}{more} a year",
+        f"{unsure}{word} {format_cost(abs(savings.saved))}{more} a month{bounds} "
+        f"({format_cost(before)} → {format_cost(after)}), {format_cost(abs(savings.yearly))}{more} a year",
         *_list_setup(savings),
         *_list_warnings(savings),
+        *describe_impacts(savings),
         f"precision {precision}, recall {recall}",
         f"quality (their harmonic mean) {quality}, {format_signed(savings.gain, 1)} %",
         f"tokens × {format_number(savings.tokens, 3)}",
@@ -382,9 +389,8 @@ def _list_latency(savings: Savings) -> list[str]:
 
 def _list_warnings(savings: Savings) -> list[str]:
     """List that one of the two fell, which their harmonic mean may hide, and a gain beyond the rule of thumb."""
-    pairs = (("precision", savings.precision), ("recall", savings.recall))
     paid = "; the lower cost comes with fewer relevant chunks" if savings.saved > 0 else ""
-    fell = [f"beware: {name} fell{paid}" for name, (before, after) in pairs if after < before]
+    fell = [f"beware: {name} fell{paid}" for name in savings.fell]
     if savings.tokens == 0 and not savings.is_measured:
         fell.append("beware: by the rule of thumb no token would be left at this gain in precision; measure it: --runs")
     return fell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ragfault.reports.html.environment import render_page
 from ragfault.text.number_format import format_cost, format_number, format_signed
-from ragfault.tuning.savings import EPSILON, MONTHS_PER_YEAR, MS_PER_HOUR, TOKEN_GAIN_SHARE, Savings
+from ragfault.tuning.savings import EPSILON, MONTHS_PER_YEAR, MS_PER_HOUR, TOKEN_GAIN_SHARE, Savings, describe_impacts
 
 PAIRED_INPUTS = (
     ("precision", "Precision, 0 to 1", 1),
@@ -34,11 +34,11 @@ def render_savings_html(savings: Savings) -> str:
         ("page.css", "agreement.css", "savings.css"),
         ("theme.js", "open_theme.js", "savings.js"),
         name="What better retrieval saves",
-        facts=savings.basis,
+        facts=(*describe_impacts(savings), *savings.basis),
         sections=(("result", "Result"), ("inputs", "Inputs"), ("figures", "Figures")),
         saved=format_cost(savings.saved),
         yearly=format_cost(savings.yearly),
-        fell=any(after < before for before, after in (savings.precision, savings.recall)),
+        fell=bool(savings.fell),
         exhausted=savings.tokens == 0 and not savings.is_measured,
         pairs=[(name, label, greatest, getattr(savings, name)) for name, label, greatest in PAIRED_INPUTS],
         singles=[(name, label, values.get(name)) for name, label in SINGLE_INPUTS],
