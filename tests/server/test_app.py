@@ -7,13 +7,19 @@ import gzip
 import hashlib
 import hmac
 import json
+import os
+import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -45,7 +51,7 @@ from ragfault.server.request_limits import RateLimiter
 from ragfault.server.settings import RequestLimits
 from ragfault.server.storage import open_store
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
-from server_process import Server, otlp, rag_spans, run_server, span
+from server_process import Server, list_ids, otlp, rag_spans, run_server, span
 from waiting import wait_until
 
 TRACES = list(load_handbook().traces["v1"])
@@ -90,21 +96,9 @@ def test_what_was_acknowledged_survives_kills_and_retries(tmp_path: Path):
             part = again[first : first + 1000]
             assert server.send(part).json["repeated"] == len(part)
         server.settled(len(acknowledged))
-        there = walked(server)
+        there = list_ids(server)
         assert acknowledged <= set(there)
         assert len(there) == len(set(there))
-
-
-def walked(server: Server, **query) -> list[str]:
-    """List the ids of all traces, page by page."""
-    ids: list[str] = []
-    after: dict[str, str] = {}
-    while True:
-        page = server.ask("/traces.json", limit=500, **query, **after).json
-        ids += [line["id"] for line in page["lines"]]
-        if page["next"] is None:
-            return ids
-        after = {"after": page["next"]}
 
 
 @pytest.mark.long
@@ -139,6 +133,35 @@ def test_spans_that_were_acknowledged_survive_a_kill(tmp_path: Path):
 def post_spans(server: Server, *spans) -> object:
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     return server.ask("/v1/traces", otlp(*spans), headers)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["duckdb", "chdb"])
+def test_of_servers_started_at_once_on_one_store_one_serves(tmp_path: Path, engine: str):
+    """The others end at once and say what to do; what it acknowledged is there once, after a kill and for the next."""
+    pytest.importorskip(engine)
+    place = {"duckdb": str(tmp_path / "s"), "chdb": f"chdb://{tmp_path}/engine"}[engine]
+    options = ("--workers", "0", *(("--folder", str(tmp_path / "files")) if engine == "chdb" else ()))
+    asked = [sys.executable, "-m", "ragfault", "serve", "--store", place, "--port", "0", *options]
+    shared: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    rivals = [subprocess.Popen(asked, env=environment, **shared) for _ in range(3)]
+    wait_until(lambda: sum(rival.poll() is not None for rival in rivals) == 2, pause=0.1)
+    [first] = [rival for rival in rivals if rival.poll() is None]
+    for rival in rivals:
+        if rival is not first:
+            _, errors = rival.communicate()
+            assert rival.returncode == 2
+            assert re.search("another process owns (the store|it).* end (it|that) first, or name another store", errors)
+    assert first.stdout is not None
+    url = first.stdout.readline().split()[-1]
+    with urlopen(f"{url}/v1/ragfault/traces", msgspec.json.encode(TRACES)) as response:
+        assert json.load(response)["taken"] == len(TRACES)
+    first.kill()
+    first.communicate()
+    with run_server(place, *options) as server:
+        assert server.send(TRACES).json["repeated"] == len(TRACES)
+        assert sorted(list_ids(server)) == sorted(trace.id for trace in TRACES)
 
 
 @pytest.mark.long
@@ -395,7 +418,7 @@ def test_every_page_has_a_json_view(server: Server):
 def test_lists_are_filtered_and_paged(server: Server):
     """What the parameters ask for is what comes; parameters that mean nothing are told."""
     routes = {trace.id for trace in TRACES if trace.route == "travel"}
-    assert set(walked(server, route="travel")) == routes
+    assert set(list_ids(server, route="travel")) == routes
     assert server.ask("/traces.json", limit=0).status == 422
     assert server.ask("/traces.json", after="nonsense").status == 422
     assert server.ask("/traces.json", state="sad").status == 422

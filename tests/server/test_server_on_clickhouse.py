@@ -22,23 +22,11 @@ from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import Run
 from ragfault.server import ServerSettings, create_app
 from ragfault.server.demo import FAULT_START, FAULTY_ROUTE, DemoTraffic
-from server_process import Server, otlp, rag_spans, run_server
+from server_process import Server, list_ids, otlp, rag_spans, run_server
 from waiting import wait_until
 
 TRACES = list(load_handbook().traces["v1"])
 METRICS = "context_relevance,groundedness,answer_relevance"
-
-
-def list_ids(server: Server, **query) -> list[str]:
-    """Return the ids of all traces, page by page."""
-    ids: list[str] = []
-    after: dict[str, str] = {}
-    while True:
-        page = server.ask("/traces.json", limit=7, **query, **after).json
-        ids += [line["id"] for line in page["lines"]]
-        if page["next"] is None:
-            return ids
-        after = {"after": page["next"]}
 
 
 @pytest.mark.long
@@ -111,7 +99,7 @@ def test_of_two_servers_on_one_database_the_second_ends_and_says_why(tmp_path: P
         first.end()
         with run_server(place, *options) as server:
             server.settled(len(TRACES))
-            assert sorted(list_ids(server)) == sorted(trace.id for trace in TRACES)
+            assert sorted(list_ids(server, limit=7)) == sorted(trace.id for trace in TRACES)
 
 
 @pytest.mark.long

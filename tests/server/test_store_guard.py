@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,9 @@ pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
 from ragfault.errors import OutputError
-from ragfault.records import Trace
+from ragfault.records import Chunk, Trace
 from ragfault.server.storage.duckdb.connection import translate_error
-from server_process import Server, run_server
+from server_process import Server, list_ids, run_server
 
 LOST_STORE = """
 import http.client, json, os, random, resource, signal, sys, threading, time
@@ -80,6 +83,43 @@ def test_a_store_that_stays_lost_ends_the_server(tmp_path: Path):
     assert lines[2:6] == ["503 2"] * 4
     assert "could not be opened again" in lines[6]
     assert done.returncode == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no limit on the files of another process")
+@pytest.mark.long
+def test_what_was_acknowledged_survives_a_full_disk_and_a_kill(tmp_path: Path):
+    """After files that may not grow in the middle of ingest, and kill -9, over and over, each is there once.
+
+    While they may not, the answer is 503; a trace that got it may be sent again to the next server.
+    """
+    import resource
+
+    acknowledged, refused, place = set[str](), list[Trace](), tmp_path / "s"
+    for turn in range(4):
+        server = Server(place, "--metrics", "context_relevance,groundedness", "--workers", str(turn % 2))
+        codes = Counter[int]()
+        for at in range(400):
+            text = "".join(random.Random(f"{turn}/{at}").choices("abcdefgh ", k=8000))
+            batch = [Trace(id=f"{turn}-{at}-{n}", query=text, chunks=(Chunk(id="c", text=text),)) for n in range(5)]
+            if at == 10 + 7 * turn:
+                largest = max(file.stat().st_size for file in place.iterdir())
+                resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (largest + 4096, resource.RLIM_INFINITY))
+            answer = server.send([*refused, *batch])
+            codes[answer.status] += 1
+            if answer.status == 200:
+                acknowledged |= {trace.id for trace in (*refused, *batch)}
+            refused = [] if answer.status == 200 else batch
+            if codes[503] == 1 + 2 * turn:
+                break
+        assert set(codes) == {200, 503}, codes
+        server.end(signal.SIGKILL)
+    with run_server(place, "--metrics", "context_relevance,groundedness") as server:
+        assert server.send(refused).status == 200
+        acknowledged |= {trace.id for trace in refused}
+        server.settled(len(acknowledged))
+        there = list_ids(server)
+        assert acknowledged <= set(there)
+        assert len(there) == len(set(there))
 
 
 @pytest.mark.long

@@ -99,6 +99,18 @@ def run_server(store: Path, *options: str, judge: str = "lexical") -> Iterator[S
             server.end()
 
 
+def list_ids(server: Server, limit: int = 500, **query: Any) -> list[str]:
+    """List the ids of all traces, page by page."""
+    ids: list[str] = []
+    after: dict[str, str] = {}
+    while True:
+        page = server.ask("/traces.json", limit=limit, **query, **after).json
+        ids += [line["id"] for line in page["lines"]]
+        if page["next"] is None:
+            return ids
+        after = {"after": page["next"]}
+
+
 def span(trace: str, name: str, parent: str | None = None, **attributes: Any) -> dict[str, Any]:
     """Build a span in the JSON of OTLP."""
     kinds = {str: "stringValue", int: "intValue", float: "doubleValue"}

@@ -198,6 +198,8 @@ class ClickHouseConnection:
             text = " ".join(str(error).split())[:400]
             if self.address.password:
                 text = text.replace(self.address.password, "…")
+            if "EmbeddedServer" in text and self.address.folder is not None:
+                text = f"{text.rstrip('.')}. If another process owns it, end that first, or name another store."
             raise OutputError(f"ClickHouse at {self.address} refuses or does not answer: {text}") from None
 
 
