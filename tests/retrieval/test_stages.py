@@ -23,6 +23,7 @@ from ragfault.retrieval.filters import (
     meets_condition,
     require_metadata,
 )
+from ragfault.retrieval.rerankers import prefer_entities
 from ragfault.retrieval.search import FUSION_METHODS, SCORE_NORMS, fuse_rankings, fuse_retrievers
 from ragfault.retrieval.selection import (
     compress,
@@ -334,3 +335,34 @@ def test_marginal_relevance_by_hand():
     assert [hit.id for hit in selected] == ["a", "b", "c"]
     selected = select_diverse(3, Fixed(), weight=0.5)(Query(text="?"), hits).hits
     assert [hit.id for hit in selected][:2] == ["a", "d"]
+
+
+# --- entities --------------------------------------------------------------------------------------
+
+
+def test_hits_that_name_the_entities_of_the_query_are_preferred():
+    """A hit that names what the query names passes one of nearly the same score, and not one that is far better."""
+    query = Query(text="Which ferries go to Oslo on 14 March 2024?")
+    texts = {"a": "Ferries in May", "b": "Ferries to Oslo", "c": "To Oslo on March 14, 2024", "d": "Dogs"}
+    scores = {"a": 0.60, "b": 0.57, "c": 0.55, "d": 0.1}
+    ranked = tuple(Chunk(id=name, text=text, score=scores[name]) for name, text in texts.items())
+    assert names(prefer_entities(0.2)(query, ranked)) == "cbad"
+    assert names(prefer_entities(0.01)(query, ranked)) == "abcd"
+    shown = [hit.score for hit in prefer_entities(0.2)(query, ranked).hits]
+    assert shown == sorted(shown, reverse=True)
+
+
+def test_entities_leave_what_they_cannot_judge():
+    """A query without entities, hits without scores and what lies beyond the depth keep their order."""
+    query, ranked = Query(text="Which ferries go to Oslo?"), hits(a=3, b=2, c=1)
+    assert prefer_entities()(ASKED, ranked).hits == ranked
+    unscored = tuple(Chunk(id=name, text=f"{name} Oslo") for name in "ab")
+    assert prefer_entities()(query, unscored).hits == unscored
+    deep = (*ranked, Chunk(id="d", text="Oslo", score=0.9))
+    assert names(prefer_entities(5, depth=3)(query, deep)) == "abcd"
+    equal = (Chunk(id="x", text="Bergen", score=1.0), Chunk(id="y", text="Oslo", score=1.0))
+    assert names(prefer_entities()(query, equal)) == "yx"
+    assert prefer_entities()(query, ()).hits == ()
+    for wrong in ({"weight": 0}, {"weight": math.nan}, {"depth": 0}):
+        with pytest.raises(UsageError, match="above 0"):
+            prefer_entities(**wrong)

@@ -1,4 +1,4 @@
-"""Rerankers: the rerank stage, reranking by a judge, and the services of Cohere, Voyage and Vertex AI."""
+"""Rerankers: the rerank stage, by a judge, by entities, and the services of Cohere, Voyage and Vertex AI."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ragfault.judges.checks.passages import Passage
 from ragfault.protocols import Reranker
 from ragfault.retrieval.pipeline import Hits, Query, Stage, StageResult
 from ragfault.retrieval.service_client import ServiceFailed, post_json, read_api_key
+from ragfault.text.entities import EntityIndex, extract_entities
 
 if TYPE_CHECKING:
     from ragfault.judges.scorer import Scorer
@@ -83,6 +84,39 @@ def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stag
         reranked = [replace(hit, score=float(score)) for score, hit in ordered]
         remaining = [replace(hit, score=float(min(scores))) for hit in hits[depth:]]
         return StageResult(query, tuple(reranked + remaining)[:k])
+
+    return stage
+
+
+def prefer_entities(weight: float = 0.1, *, depth: int = 100) -> Stage:
+    """Return the stage that prefers hits which mention the names, numbers and dates of the query.
+
+    The scores of the first `depth` hits are scaled to 0 … 1, and `weight` times the share of the query's entities that
+    a hit mentions, exactly, is added to each. Hits beyond `depth` follow with a score of 0. A query without entities
+    leaves all as it was. Raises UsageError for a weight that is not above 0, or a depth below 1.
+
+    >>> from ragfault.records import Chunk
+    >>> hits = (Chunk(id="a", text="Ferries in May", score=0.52), Chunk(id="b", text="Ferries to Oslo", score=0.5))
+    >>> hits += (Chunk(id="c", text="Dogs", score=0.1),)
+    >>> [hit.id for hit in prefer_entities()(Query(text="Which ferries go to Oslo?"), hits).hits]
+    ['b', 'a', 'c']
+    """
+    if not weight > 0 or depth < 1:
+        raise UsageError(f"the weight is above 0 and the depth at least 1, got weight={weight}, depth={depth}.")
+
+    def stage(query: Query, hits: Hits) -> StageResult:
+        entities = extract_entities(query.text)
+        head = hits[:depth]
+        scores = [hit.score for hit in head if hit.score is not None]
+        if not entities or not head or len(scores) < len(head):
+            return StageResult(query, hits)
+        low, width = min(scores), max(scores) - min(scores) or 1.0
+        indexes = [EntityIndex(hit.text) for hit in head]
+        shares = [sum(entity in index for entity in entities) / len(entities) for index in indexes]
+        values = [(score - low) / width + weight * share for score, share in zip(scores, shares, strict=True)]
+        ordered = sorted(zip(values, head, strict=True), key=lambda pair: -pair[0])
+        preferred = [replace(hit, score=value) for value, hit in ordered]
+        return StageResult(query, (*preferred, *(replace(hit, score=0.0) for hit in hits[depth:])))
 
     return stage
 

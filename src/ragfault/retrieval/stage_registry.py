@@ -14,7 +14,7 @@ from ragfault.retrieval.filters import infer_conditions, require_metadata, resol
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Stage
 from ragfault.retrieval.query_stages import decompose, expand, rewrite, shorten
-from ragfault.retrieval.rerankers import JudgeReranker, rerank
+from ragfault.retrieval.rerankers import JudgeReranker, prefer_entities, rerank
 from ragfault.retrieval.selection import (
     compress,
     drop_duplicates,
@@ -169,6 +169,11 @@ STAGES: dict[str, StageFactory] = {
     "dense": StageFactory("retrieve", lambda index, k=100: index.retrieve("dense", k), "finds by meaning"),
     "hybrid": StageFactory("retrieve", _make_hybrid, "finds by words and by meaning, and fuses"),
     "rerank": StageFactory("rerank", _make_rerank, "orders the first hits by reading them with the query"),
+    "entities": StageFactory(
+        "rerank",
+        lambda _, weight=0.1, depth=100: prefer_entities(weight, depth=depth),
+        "prefers hits that mention the names, numbers and dates of the query",
+    ),
     "distinct": StageFactory("select", lambda _, threshold=0.8: drop_duplicates(threshold), "drops near duplicates"),
     "top": StageFactory("select", lambda _, k=10: select_top(k), "keeps the first"),
     "adaptive": StageFactory(
