@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ragfault.analysis import analyze, bisect, compare, pair_runs
+from ragfault.analysis import analyze, bisect, compare, gate, pair_runs
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.analysis.comparison.run_profile import compare_profiles, profile_run, stale_gold_share
 from ragfault.errors import RunError, UsageError
@@ -19,6 +19,7 @@ from ragfault.io.runs import Run
 from ragfault.records import Chunk, Gold, Latency, Trace
 from ragfault.reports.terminal.comparison import render_comparison_markdown, render_comparison_terminal
 from ragfault.reports.terminal.scorecard import render_scorecard_terminal
+from ragfault.reports.wording import describe_test_terms
 from sample_runs import SYSTEM_METRICS, FixedJudge, Pair, evaluate_system, system
 
 
@@ -71,6 +72,22 @@ def test_cannot_tell_says_how_many_pairs_would(baseline: Run, tmp_path: Path):
     assert change.needed > 12
     assert change.detectable is not None
     assert change.detectable > 0.02
+
+
+def test_the_number_of_pairs_needed_says_what_they_would_tell(tmp_path: Path):
+    """Compare and gate ask other questions of the same pairs, and each says with its number what those would tell."""
+    old, new = (evaluate_system(tmp_path / str(seed), system(40, 3, grounding=seed / 20)) for seed in (0, 1))
+    comparison = compare(old, new, metrics=["groundedness"])
+    decided = gate(new, baseline=old, metrics=["groundedness"]).regression_decisions[0]
+    assert None not in (comparison.changes[0].needed, decided.needed)
+    assert comparison.changes[0].needed != decided.needed
+    assert "needed: pairs that tell a change of the margin from none, up or down (a gate asks" in describe_test_terms(
+        comparison
+    )
+    assert "needed" not in describe_test_terms(replace(comparison, changes=()))
+    assert f"about {decided.needed:,} pairs would {'show it' if 'show it' in decided.reason else 'rule it out'}" in (
+        decided.reason
+    )
 
 
 def test_pairs_of_repeated_queries_are_stated_to_depend_on_each_other(tmp_path: Path):

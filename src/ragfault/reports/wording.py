@@ -412,8 +412,12 @@ def list_warnings(comparison: Comparison, sentence: str = "") -> list[str]:
 
 
 def describe_test_terms(comparison: Comparison) -> str:
-    """Describe the parameters of the tests."""
-    return f"alpha {comparison.alpha:.3g}, power {comparison.power:.3g}, p corrected by Holm"
+    """Describe the parameters of the tests, and what the pairs that are needed would tell."""
+    note = (
+        "; needed: pairs that tell a change of the margin from none, up or down (a gate asks about a worsening alone)"
+    )
+    needed = note if any(map(find_useful_count, comparison.changes)) else ""
+    return f"alpha {comparison.alpha:.3g}, power {comparison.power:.3g}, p corrected by Holm{needed}"
 
 
 def summarize_comparison(comparison: Comparison) -> str:

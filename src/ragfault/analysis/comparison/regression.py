@@ -242,6 +242,8 @@ def _decide_outcome(
     needed, aim = _needed_pairs(change, bound, options)
     what = change.evidence_count[1]
     advice = f"no realistic number of {what} would tell"
+    if change.difference.clusters < 2:
+        advice = f"more independent {what} are needed"
     if needed is not None:
         advice = f"about {needed:,} {what} would {aim}"
     return "cannot tell", f"{_change_text(change)}: {_undecided_text(change, bound)}; {advice}", needed
