@@ -66,6 +66,18 @@ CASES = {
     "turn": (OPEN + b'"turn": -1}', r"-1 is less than nothing - at `\$\.turn`"),
     "tokens": (OPEN + b'"tokens": {"prompt": -4}}', r"-4 is less than nothing - at `\$\.tokens\.prompt`"),
     "latency": (OPEN + b'"latency": -0.5}', r"-0\.5 is less than nothing - at `\$\.latency\.total`"),
+    "absurd latency": (
+        OPEN + b'"latency": {"total": 1e308}}',
+        r"1e\+308 is more than any trace takes - at `\$\.latency",
+    ),
+    "absurd tokens": (
+        OPEN + b'"tokens": {"prompt": 1000000000000000}}',
+        r"is more than any trace takes - at `\$\.tokens",
+    ),
+    "absurd step": (
+        OPEN + b'"steps": [{"id": "s", "duration": 1e200}]}',
+        r"more than any trace takes - at `\$\.steps\[0",
+    ),
 }
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from ragfault.errors import BadTraces
+from ragfault.errors import BadTraces, InputError
+from ragfault.evaluation import evaluate
 from ragfault.io import TraceDigest, read_traces, write_traces
-from ragfault.records import Chunk, ConversationTurn, Step, Trace
+from ragfault.records import Chunk, ConversationTurn, Latency, Step, Trace
 
 STEP_RECORD = {
     "id": "1",
@@ -109,3 +112,24 @@ def test_an_image_is_read_by_its_caption_and_recognised_text(tmp_path: Path):
     [trace] = read_traces(path)
     assert [chunk.text for chunk in trace.chunks] == ["Plan\nBerth 2", "A ferry at night", "https://example.org/c.png"]
     assert trace.chunks[0].metadata["image"] == "https://example.org/a.png"
+
+
+@pytest.mark.parametrize("as_record", [False, True])
+@pytest.mark.parametrize("name", ["t.jsonl", "t.parquet", "run"])
+def test_numbers_that_json_lacks_are_written_as_readers_take_them(name: str, as_record: bool, tmp_path: Path):
+    """Infinity in the metadata of a record made in Python is text, NaN is null, as in a file; a latency is refused."""
+    metadata = {"limit": math.inf, "scores": [-math.inf, math.nan, 0.5]}
+    trace = Trace(id="a", query="When?", chunks=(Chunk(id="c", text="At noon.", metadata=metadata),), metadata=metadata)
+
+    def keep(record: Trace) -> Trace:
+        source = [msgspec.to_builtins(record) if as_record else record]
+        if name == "run":
+            return next(iter(evaluate(source, tmp_path / name, judge="none").traces()))
+        write_traces(source, tmp_path / name)
+        return next(iter(read_traces(tmp_path / name)))
+
+    restored = keep(trace)
+    assert restored.metadata == restored.chunks[0].metadata == {"limit": "Infinity", "scores": ["-Infinity", None, 0.5]}
+    (tmp_path / name).rename(tmp_path / "first")
+    with pytest.raises((InputError, BadTraces), match=r"latency"):
+        keep(replace(trace, latency=Latency(total=math.inf)))

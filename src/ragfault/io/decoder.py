@@ -26,6 +26,7 @@ from ragfault.io.formats.paths import get_path
 from ragfault.io.formats.record_shapes import SPAN_SHAPES
 from ragfault.io.normalization import (
     JOINED_ID,
+    MAX_AMOUNT,
     describe_missing_column,
     has_path,
     list_column_paths,
@@ -44,8 +45,9 @@ MAX_KNOWN_COLUMNS = 1000
 """Maximum number of column names kept for suggestions."""
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None
-NonNegativeInt64 = Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
 NonNegativeFloat = Annotated[float, Meta(ge=0)] | None
+Count = Annotated[int, Meta(ge=0, lt=MAX_AMOUNT)] | None
+Duration = Annotated[float, Meta(ge=0, lt=MAX_AMOUNT)] | None
 
 
 def _define_key_struct(record: type[msgspec.Struct], **options: Any) -> Any:
@@ -54,22 +56,22 @@ def _define_key_struct(record: type[msgspec.Struct], **options: Any) -> Any:
     return msgspec.defstruct(f"{record.__name__}Keys", fields, forbid_unknown_fields=True, gc=False)
 
 
-TokenKeys = _define_key_struct(TokenCounts, **dict.fromkeys(TokenCounts.__struct_fields__, NonNegativeInt64)) | None
+TokenKeys = _define_key_struct(TokenCounts, **dict.fromkeys(TokenCounts.__struct_fields__, Count)) | None
 TraceKeys = _define_key_struct(
     Trace,
     history=tuple[_define_key_struct(ConversationTurn), ...] | None,  # type: ignore[misc]
     chunks=tuple[_define_key_struct(Chunk, start=Int64, end=Int64), ...] | None,  # type: ignore[misc]
     citations=tuple[_define_key_struct(Citation), ...] | None,  # type: ignore[misc]
     gold=_define_key_struct(Gold, spans=tuple[_define_key_struct(Span, start=Int64, end=Int64), ...]) | None,  # type: ignore[misc]
-    turn=NonNegativeInt64,
-    latency=_define_key_struct(Latency, **dict.fromkeys(Latency.__struct_fields__, NonNegativeFloat)) | None,
+    turn=Count,
+    latency=_define_key_struct(Latency, **dict.fromkeys(Latency.__struct_fields__, Duration)) | None,
     steps=tuple[  # type: ignore[misc]
-        _define_key_struct(Step, start=NonNegativeFloat, duration=NonNegativeFloat, tokens=TokenKeys), ...
+        _define_key_struct(Step, start=NonNegativeFloat, duration=Duration, tokens=TokenKeys), ...
     ]
     | None,
     tokens=TokenKeys,
 )
-"""The keys of a trace, with integers within 64 bits and no negative times and counts."""
+"""The keys of a trace, with integers within 64 bits, and times and counts that are neither negative nor absurd."""
 
 check_keys = msgspec.json.Decoder(TraceKeys).decode
 decode_native = msgspec.json.Decoder(Trace).decode

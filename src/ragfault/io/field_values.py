@@ -407,6 +407,21 @@ def _parse_number(text: str) -> int | float | None:
     return int(number) if number.is_integer() and "e" not in text.lower() else number
 
 
+def name_infinity(value: Any) -> Any:
+    """Replace the numbers that JSON lacks: null for NaN, text for infinity.
+
+    >>> name_infinity({"scores": [math.inf, math.nan, 0.5]})
+    {'scores': ['Infinity', None, 0.5]}
+    """
+    if isinstance(value, dict):
+        return {key: name_infinity(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [name_infinity(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value)
+    return value
+
+
 def make_json_safe(value: Any, depth: int = 0) -> Any:
     """Convert to objects that JSON can hold: null for NaN, text for infinity, text keys, bounded nesting."""
     if depth > MAX_METADATA_DEPTH:
@@ -416,7 +431,7 @@ def make_json_safe(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple)):
         return [make_json_safe(item, depth + 1) for item in value]
     if isinstance(value, float):
-        return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value)
+        return name_infinity(value)
     if value is None or isinstance(value, (str, int)):
         return value
     try:

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 
 from ragfault.io.agents.message_logs import read_agent_log
 from ragfault.io.field_values import (
@@ -44,6 +45,8 @@ from ragfault.records import Chunk, Citation, ConversationTurn, Latency, Step, T
 from ragfault.rules import is_wordless_image, read_image
 
 INT64_LIMIT = 2**63
+MAX_AMOUNT = 10**15
+"""Milliseconds and tokens below which a trace takes: sums of squares of larger ones overflow, and say nothing."""
 LISTED_RECORDS = {"chunks": Chunk, "history": ConversationTurn, "steps": Step}
 """Field of a trace → the records that it lists."""
 INVALID_CHOICE = re.compile(r"^Invalid enum value .* at `\$\.(\w+)\[\d+\]\.(\w+)`$")
@@ -346,18 +349,23 @@ def normalize_trace(trace: Trace, check: bool = False, empty_query: bool = False
     """Give the time an offset and images their words, unwrap a tuple of one reference, replace an empty error by None.
 
     A time without an offset is taken as UTC. `check` also looks at its numbers and texts, for records that no JSON
-    reader has seen; `empty_query` allows a query without text.
+    reader has seen, and makes metadata what JSON can hold; `empty_query` allows a query without text.
     """
     if check:
+        own = [chunk.metadata and make_json_safe(chunk.metadata) for chunk in trace.chunks or ()]
+        if any(own):
+            chunks = zip(trace.chunks or (), own, strict=True)
+            trace = replace(trace, chunks=tuple(replace(chunk, metadata=data) for chunk, data in chunks))
+        trace = replace(trace, metadata=make_json_safe(trace.metadata)) if trace.metadata else trace
         check_values(trace, empty_query)
     if trace.time is not None and trace.time.tzinfo is None:
-        trace = msgspec.structs.replace(trace, time=trace.time.replace(tzinfo=UTC))
+        trace = replace(trace, time=trace.time.replace(tzinfo=UTC))
     if any(is_wordless_image(chunk) for chunk in trace.chunks or ()):
-        trace = msgspec.structs.replace(trace, chunks=tuple(map(read_image, trace.chunks or ())))
+        trace = replace(trace, chunks=tuple(map(read_image, trace.chunks or ())))
     if type(trace.reference) is tuple and len(trace.reference) == 1:
-        trace = msgspec.structs.replace(trace, reference=trace.reference[0])
+        trace = replace(trace, reference=trace.reference[0])
     if trace.error == "":
-        trace = msgspec.structs.replace(trace, error=None)
+        trace = replace(trace, error=None)
     return trace
 
 
@@ -366,15 +374,16 @@ def check_values(trace: Trace, empty_query: bool = False) -> None:
     if not empty_query and not trace.query.strip():
         raise InvalidRecord("field `query` is empty")
     for field, at, value in _iterate_numbers(trace):
-        if value is None or 0 <= value < INT64_LIMIT:
+        if value is None or 0 <= value < MAX_AMOUNT:
             continue
         place = field.format(at)
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidRecord(f"{'NaN' if math.isnan(value) else 'Infinity'} is not a number - at `$.{place}`")
         if isinstance(value, int) and not -INT64_LIMIT <= value < INT64_LIMIT:
             raise InvalidRecord(f"Number out of range - at `$.{place}`")
-        if value < 0 and place.startswith(("latency.", "steps[", "tokens.", "turn")):
-            raise InvalidRecord(f"{value} is less than nothing - at `$.{place}`")
+        if place.startswith(("latency.", "steps[", "tokens.", "turn")) and (value < 0 or not place.endswith("start")):
+            what = "less than nothing" if value < 0 else "more than any trace takes"
+            raise InvalidRecord(f"{value} is {what} - at `$.{place}`")
     try:
         msgspec.msgpack.encode(trace)
     except UnicodeEncodeError:

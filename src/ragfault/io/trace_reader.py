@@ -34,6 +34,7 @@ from ragfault.io.formats.record_lists import (
     join_rows,
     unwrap_rows,
 )
+from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel.exported_spans import read_parquet_span_rows
 from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
 from ragfault.records import Trace
@@ -122,9 +123,9 @@ def _read_input(where: Any, plan: ReadOptions, collector: ErrorCollector, trec: 
 
 
 def iterate_traces(source: Iterable[Mapping[str, Any] | Trace] | tables.TableLike) -> Iterator[Trace]:
-    """Yield traces of memory: as they are, one by one, or read from records as dicts and from frames.
+    """Yield traces of memory: checked one by one as those of files are, or read from records as dicts and from frames.
 
-    Raises what `read_traces` raises.
+    Raises what `read_traces` raises; InputError for a trace that cannot be written and read again.
 
     >>> [trace.query for trace in iterate_traces([{"question": "When?"}])]
     ['When?']
@@ -142,7 +143,10 @@ def iterate_traces(source: Iterable[Mapping[str, Any] | Trace] | tables.TableLik
             raise InputError(
                 f"a source holds Trace records alone, or dicts alone: {describe_type(item)} follows a Trace"
             )
-        yield item
+        try:
+            yield normalize_trace(item, check=True, empty_query=True)
+        except InvalidRecord as error:
+            raise InputError(f"trace {item.id}: {error}") from None
 
 
 def _read_memory(

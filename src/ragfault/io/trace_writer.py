@@ -19,6 +19,7 @@ import msgspec
 from ragfault.errors import InputError, OutputError, UnknownName
 from ragfault.io.atomic_files import convert_write_errors, replace_on_success
 from ragfault.io.decoder import NoticeCallback
+from ragfault.io.field_values import name_infinity
 from ragfault.io.files import FORMATS_BY_SUFFIX, get_format_suffix, iterate_inputs
 from ragfault.io.formats.tables import TableLike, escape_formula
 from ragfault.io.trace_reader import iterate_traces
@@ -221,7 +222,9 @@ def write_records(records: Any, path: Path) -> int:
     """
     try:
         with convert_write_errors(str(path)), path.open("wb") as out:
-            return _write_json_lines(iterate_inputs(records), out, "ragfault")
+            return _write_json_lines(
+                map(name_infinity, map(build_native_row, iterate_inputs(records))), out, "ragfault"
+            )
     except (TypeError, ValueError) as error:
         raise InputError(f"a record in memory cannot be read: {error}") from None
 

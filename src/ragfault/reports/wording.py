@@ -20,6 +20,7 @@ from ragfault.analysis import (
     SettingDifference,
 )
 from ragfault.analysis.comparison.records import Suspect, describe_dependence
+from ragfault.analysis.comparison.regression import MAX_NEEDED
 from ragfault.analysis.languages import describe_foreign, describe_wrapped
 from ragfault.analysis.records import HealthAlert
 from ragfault.analysis.scorecard import HEALTH_ALERTS
@@ -268,13 +269,9 @@ def describe_verdict(change: MetricChange) -> str:
     return f"cannot tell (n ≈ {needed:,})" if (needed := find_useful_count(change)) else "cannot tell"
 
 
-MAX_PAIRS = 1_000_000
-"""Numbers of pairs above this are not printed as those that would decide."""
-
-
 def find_useful_count(change: MetricChange) -> int | None:
     """Find how many pairs would decide a metric; None where that is no more than there are, or too many to collect."""
-    if change.needed is None or not change.evidence_count[0] < change.needed <= MAX_PAIRS:
+    if change.needed is None or not change.evidence_count[0] < change.needed <= MAX_NEEDED:
         return None
     return change.needed
 
@@ -413,11 +410,9 @@ def list_warnings(comparison: Comparison, sentence: str = "") -> list[str]:
 
 def describe_test_terms(comparison: Comparison) -> str:
     """Describe the parameters of the tests, and what the pairs that are needed would tell."""
-    note = (
-        "; needed: pairs that tell a change of the margin from none, up or down (a gate asks about a worsening alone)"
-    )
-    needed = note if any(map(find_useful_count, comparison.changes)) else ""
-    return f"alpha {comparison.alpha:.3g}, power {comparison.power:.3g}, p corrected by Holm{needed}"
+    terms = f"alpha {comparison.alpha:.3g}, power {comparison.power:.3g}, p corrected by Holm"
+    aim = "needed: pairs that tell a change of the margin from none, up or down (a gate asks about a worsening alone)"
+    return f"{terms}; {aim}" if any(map(find_useful_count, comparison.changes)) else terms
 
 
 def summarize_comparison(comparison: Comparison) -> str:
