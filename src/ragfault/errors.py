@@ -7,6 +7,7 @@
     ├── InputError                the input cannot be read in the expected format              (exit 2)
     │   └── BadTraces             some lines of an input are not traces; carries every bad line
     │       ├── BadDocuments      some documents of a corpus cannot be read
+    │       ├── BadRunRows        some rows of a TREC run that is read as traces cannot be read
     │       └── BadRows           some rows of a TREC run, of qrels or of labels cannot be read
     ├── OutputError               the output exists, cannot be written, or the disk is full    (exit 2)
     ├── RunError                  a run on disk is missing, partial, or of other settings      (exit 2)
@@ -238,6 +239,7 @@ class BadTraces(InputError):
     """
 
     noun: ClassVar[str] = "traces"
+    headline: ClassVar[str] = "{count:,} of {total:,} {noun} cannot be read:"
     ways_out: ClassVar[tuple[str, str, str]] = (
         ' with skip_bad=True or on_bad="skip"',
         " with --skip-bad",
@@ -262,7 +264,7 @@ class BadTraces(InputError):
         else:
             grouped = _group_bad_lines(shown, kinds or {})
             lines = [
-                f"{count:,} of {good + count:,} {self.noun} cannot be read:",
+                self.headline.format(count=count, total=good + count, good=good, noun=self.noun),
                 *(f"  {line}" for line, _ in grouped),
             ]
             rest = count - sum(size for _, size in grouped)
@@ -328,6 +330,12 @@ class BadDocuments(BadTraces):
 
     noun = "documents"
     ways_out = (*BadTraces.ways_out[:2], "")
+
+
+class BadRunRows(BadTraces):
+    """Some rows of a TREC run that is read as traces, each of several rows, cannot be read."""
+
+    headline = "{count:,} rows cannot be read, beside those of {good:,} traces:"
 
 
 class BadRows(BadTraces):

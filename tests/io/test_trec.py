@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragfault.errors import BadTraces, InputError, OutputError
+from ragfault.evaluation import evaluate
+from ragfault.io import read_traces
 from ragfault.io.formats.trec import read_qrels, read_run, read_trec, write_trec
 from ragfault.records import Chunk, Gold, Trace
 
@@ -117,6 +119,14 @@ def test_every_malformed_line_is_reported(write):
     assert (caught.value.count, caught.value.good) == (3, 4)
     assert "3 fields where there should be query iteration chunk rank score tag" in str(caught.value)
     assert 'the score "high" is not a number' in str(caught.value)
+
+
+def test_bad_rows_are_not_counted_as_traces(write, tmp_path):
+    """A trace of a run is several rows: bad rows are counted as rows, by the reader and by evaluate."""
+    path = write("q1 Q0 a 1 0.9 t\nq1 Q0 b 2 0.8 t\nq2 Q0 a 1 x t\nq2\nq3 Q0 a 1 0.5 t\n")
+    for read in (lambda: list(read_traces(path)), lambda: evaluate(path, tmp_path / "run", judge="none")):
+        with pytest.raises(BadTraces, match=r"^2 rows cannot be read, beside those of 2 traces:"):
+            read()
 
 
 def test_many_bad_lines_are_counted(write):

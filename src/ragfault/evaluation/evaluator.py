@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ragfault import judges
-from ragfault.errors import BadTraces, BudgetExceeded, InputError, JudgeStopped, UsageError
+from ragfault.errors import BadRunRows, BadTraces, BudgetExceeded, InputError, JudgeStopped, UsageError
 from ragfault.evaluation.executors import ProcessExecutor
 from ragfault.evaluation.jobs import (
     BadLineWriter,
@@ -343,7 +343,8 @@ def _survey_input(
         if source_names == ("-",):
             bad_lines = tuple(bad_line._replace(where="standard input") for bad_line in bad_lines)
         files = () if source_names == ("-",) else expand_paths(trace_source)
-        raise BadTraces(bad_lines, survey.count, survey.bad_count, survey.bad_kinds, files)
+        error = BadRunRows if "read as a TREC run" in survey.shape else BadTraces
+        raise error(bad_lines, survey.count, survey.bad_count, survey.bad_kinds, files)
     if survey.shape:
         on_notice(survey.shape)
     if (missing := explain_missing_fields(survey)) is not None:

@@ -11,7 +11,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from ragfault.errors import MAX_BAD_LINES_SHOWN, REPEATED_FROM_FILE, BadLine, BadTraces, InputError, get_message_kind
+from ragfault.errors import (
+    MAX_BAD_LINES_SHOWN,
+    REPEATED_FROM_FILE,
+    BadLine,
+    BadRunRows,
+    BadTraces,
+    InputError,
+    get_message_kind,
+)
 from ragfault.io.field_values import InvalidRecord, make_content_id
 from ragfault.records import Document, Trace
 
@@ -152,6 +160,12 @@ class ErrorCollector:
             self.on_bad(bad_line)
         if is_new or len(self.bad_lines) < MAX_BAD_LINES_SHOWN:
             self.bad_lines.append(bad_line._replace(text=bad_line.text[:MAX_BAD_LINE_TEXT]))
+
+    def add_bad_rows(self, bad_lines: list[BadLine]) -> None:
+        """Add the bad rows of a TREC run, where a trace is several rows."""
+        self.error_type = BadRunRows if bad_lines else self.error_type
+        for bad_line in bad_lines:
+            self.add_bad_line(bad_line)
 
     def raise_errors(self, files: list[str]) -> None:
         """Raise the collected bad lines, or an error for an empty input."""

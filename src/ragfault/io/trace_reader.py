@@ -213,8 +213,7 @@ def _read_trec_file(name: str, qrels: Any, collector: ErrorCollector, options: R
     for number, trace in enumerate(read_trec(Path(name), Path(qrels) if qrels else None, bad_lines), 1):
         if collector.accept(trace, name, number, b""):
             yield trace
-    for bad_line in bad_lines:
-        collector.add_bad_line(bad_line)
+    collector.add_bad_rows(bad_lines)
 
 
 def _iterate_payloads(
@@ -486,11 +485,8 @@ PLAIN_TYPES = frozenset({str, float, int, bool, dict, type(None)})
 def _list_field_values(trace: Trace) -> list[Any]:
     """List the values of the fields, defaults included: a default that was written out makes no difference."""
     values = [_list_values(getattr(trace, name)) for name in DIGEST_FIELDS]
-    for name in OPTIONAL_DIGEST_FIELDS:
-        value = getattr(trace, name)
-        if value is not None:
-            values += [name, _list_values(value)]
-    return values
+    optional = ((name, _list_values(getattr(trace, name))) for name in OPTIONAL_DIGEST_FIELDS)
+    return [*values, *(part for pair in optional if pair[1] is not None for part in pair)]
 
 
 def _list_values(value: Any) -> Any:
