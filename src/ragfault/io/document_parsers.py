@@ -289,7 +289,9 @@ def build_document(record: Mapping[str, Any], default_id: str, column: str | Non
     Columns of no other use are metadata. Raises `InvalidRecord` where there is no text.
     """
     rest = dict(record)
-    name = next((str(rest.pop(key)) for key in ID_COLUMNS if _is_id(rest.get(key))), default_id)
+    name = next(
+        (str(rest.pop(key)) for key in ID_COLUMNS if type(rest.get(key)) in (str, int) and rest[key] != ""), default_id
+    )
     title = rest.pop("title", None)
     row = rest.pop("metadata", None) or {}
     if not isinstance(row, dict):
@@ -299,10 +301,6 @@ def build_document(record: Mapping[str, Any], default_id: str, column: str | Non
     return Document(
         id=name, text=text, title=str(title) if title else None, metadata=make_json_safe(fields) if fields else {}
     )
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
 
 
 def _pop_text(metadata: dict[str, Any], requested: str | None) -> str:

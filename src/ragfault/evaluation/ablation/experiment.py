@@ -211,7 +211,7 @@ def run_experiment(
         plan.metrics,
         plan.parts,
         design,
-        _query_clusters(queries),
+        [("query", q.query) if q.conversation is None else ("talk", q.conversation) for q in queries],
         fixed_parts=list_fixed_parts(options.metrics, baseline, candidate, runs.retrieval_hashes),
         options=options.effect_options,
     )
@@ -308,8 +308,3 @@ class _ConfigurationRuns:
     def _advance(self, steps: int) -> None:
         self._done_steps += steps
         self.options.progress(self._done_steps, self._total_steps)
-
-
-def _query_clusters(queries: Sequence[Trace]) -> list[tuple[str, str]]:
-    """Return the cluster of each query: its conversation, else its words."""
-    return [("query", start.query) if start.conversation is None else ("talk", start.conversation) for start in queries]

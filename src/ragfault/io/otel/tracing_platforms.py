@@ -225,7 +225,10 @@ def _build_run_attributes(record: dict[str, Any], root: bool) -> dict[str, Any]:
     attributes: dict[str, Any] = {"openinference.span.kind": kind, "input.value": inputs, "output.value": outputs}
     metadata = _get_run_metadata(record)
     if kind == "RETRIEVER" and isinstance(outputs, dict) and isinstance(outputs.get("documents"), list):
-        attributes["gen_ai.retrieval.documents"] = [_unwrap_document(document) for document in outputs["documents"]]
+        attributes["gen_ai.retrieval.documents"] = [
+            document["kwargs"] if isinstance(document, dict) and isinstance(document.get("kwargs"), dict) else document
+            for document in outputs["documents"]  # some are written as the call that makes them
+        ]
     if kind == "LLM":
         attributes |= _build_model_attributes(record, inputs, outputs, metadata)
     thread = next((metadata[key] for key in THREAD_KEYS if metadata.get(key)), None)
@@ -246,11 +249,6 @@ def _get_run_metadata(record: dict[str, Any]) -> dict[str, Any]:
     extra = parse_embedded_json(record.get("extra"))
     metadata = parse_embedded_json((extra if isinstance(extra, dict) else record).get("metadata"))
     return metadata if isinstance(metadata, dict) else {}
-
-
-def _unwrap_document(value: Any) -> Any:
-    """Unwrap a document that is written as the call that makes it."""
-    return value["kwargs"] if isinstance(value, dict) and isinstance(value.get("kwargs"), dict) else value
 
 
 def _build_model_attributes(

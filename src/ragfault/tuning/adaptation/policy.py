@@ -145,7 +145,8 @@ def _plan_route(
         word = "is below" if lead.high < policy.floor else "is not shown to reach"
         reason = f"{main} {word} the floor {policy.floor:g} ([{lead.low:.3f}, {lead.high:.3f}]): nothing is explored"
     elif rivals:
-        tried = max(rivals, key=_rank_promise)
+        promises = [((r.mean or 0.0) * r.n + 1) / (r.n + 2) + math.sqrt(1 / (r.n + 2)) for r in rivals]
+        tried = rivals[promises.index(max(promises))]  # the optimistic mean (UCB, Auer et al. 2002)
         price = lead.low - tried.low
         share = MAX_EXPLORATION if price <= 0 else min(MAX_EXPLORATION, (lead.low - policy.floor) / price)
         if share >= MIN_SHARE:
@@ -159,11 +160,6 @@ def _plan_route(
         reason=reason,
         notes=(*_explain_unknown(decisions, figures, shares), *_check_agreement(decisions, figures)),
     )
-
-
-def _rank_promise(row: ArmFigures) -> float:
-    """Return the optimistic mean by which the arm to explore is taken (UCB, Auer et al. 2002); no bound rests on it."""
-    return ((row.mean or 0.0) * row.n + 1) / (row.n + 2) + math.sqrt(1 / (row.n + 2))
 
 
 def _choose_main(figures: Mapping[str, ArmFigures], policy: RouteShares) -> tuple[str, str]:
