@@ -24,6 +24,7 @@ from ragfault.io.field_values import (
     as_list,
     get_json_type,
     make_json_safe,
+    name_infinity,
     normalize_flag,
     parse_cell,
 )
@@ -349,14 +350,14 @@ def normalize_trace(trace: Trace, check: bool = False, empty_query: bool = False
     """Give the time an offset and images their words, unwrap a tuple of one reference, replace an empty error by None.
 
     A time without an offset is taken as UTC. `check` also looks at its numbers and texts, for records that no JSON
-    reader has seen, and makes metadata what JSON can hold; `empty_query` allows a query without text.
+    reader has seen, and replaces Infinity and NaN in metadata; `empty_query` allows a query without text.
     """
     if check:
-        own = [chunk.metadata and make_json_safe(chunk.metadata) for chunk in trace.chunks or ()]
+        own = [chunk.metadata and name_infinity(chunk.metadata) for chunk in trace.chunks or ()]
         if any(own):
             chunks = zip(trace.chunks or (), own, strict=True)
             trace = replace(trace, chunks=tuple(replace(chunk, metadata=data) for chunk, data in chunks))
-        trace = replace(trace, metadata=make_json_safe(trace.metadata)) if trace.metadata else trace
+        trace = replace(trace, metadata=name_infinity(trace.metadata)) if trace.metadata else trace
         check_values(trace, empty_query)
     if trace.time is not None and trace.time.tzinfo is None:
         trace = replace(trace, time=trace.time.replace(tzinfo=UTC))
