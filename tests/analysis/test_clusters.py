@@ -30,7 +30,12 @@ from ragfault.analysis.clusters import (
     resolve_cluster,
     save_registry,
 )
-from ragfault.analysis.clusters.clustering import cluster_by_density, compute_memberships, group_by_words
+from ragfault.analysis.clusters.clustering import (
+    DENSITY_MINIMUM,
+    cluster_by_density,
+    compute_memberships,
+    group_by_words,
+)
 from ragfault.analysis.clusters.description import ClusterTerms, distinctive_terms, name_cluster
 from ragfault.cli import run_command as command
 from ragfault.errors import InputError, UnknownName, UsageError
@@ -189,6 +194,29 @@ def test_a_run_without_failures_has_no_clusters(tmp_path: Path):
     assert (report.failures, report.clusters, report.ungrouped) == (0, (), None)
     assert "None of 2 traces fails" in render_clusters_terminal(report)
     assert "None of 2 traces fails" in render_clusters_html(report)
+
+
+def test_failures_that_are_all_the_same_are_one_cluster_and_no_single_ones(tmp_path: Path):
+    """Copies of one failing trace, more than density needs, are a cluster."""
+    copies = [pair("t", "h", "c", query="Whence zeppelins?") for _ in range(DENSITY_MINIMUM)]
+    failures = [(replace(trace, id=f"t{n}"), replace(seen, trace=f"t{n}")) for n, (trace, seen) in enumerate(copies)]
+    report = cluster_runs([evaluate_pairs(tmp_path, failures)])
+    assert ([cluster.size for cluster in report.clusters], report.ungrouped) == ([DENSITY_MINIMUM], None)
+
+
+def test_a_run_without_a_judge_is_not_known_to_be_free_of_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Where no judge looked, that is said, and clusters that were known are not called gone."""
+    failing = evaluate_pairs(tmp_path / "judged", pairs(3)[:9])
+    (tmp_path / "t.jsonl").write_text('{"id": "a", "query": "Who?", "chunks": ["Ada"], "answer": "Bob"}', "utf-8")
+    assert command(["evaluate", str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "plain"), "--judge", "none"]) == 0
+    registry = ["--registry", str(tmp_path / "clusters.json")]
+    assert command(["clusters", str(failing.path), *registry]) == 0
+    capsys.readouterr()
+    for baseline in ([], ["--against", str(failing.path)]):
+        assert command(["clusters", str(tmp_path / "plain"), *registry, *baseline]) == 0
+        printed = capsys.readouterr().out
+        assert "None of 1 trace is known to fail; no judge looked at plain." in printed
+        assert "Not seen any more" not in printed
 
 
 def test_runs_whose_failures_have_nothing_in_common_have_no_clusters(tmp_path: Path):

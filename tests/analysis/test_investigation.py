@@ -107,6 +107,22 @@ def test_origins_count_claims_by_what_retrieval_brought(tmp_path: Path):
     assert measure_claim_origins(clean) is None
 
 
+def test_one_failing_answer_in_many_copies_is_no_fault_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Copies are one observation, markup that the judge misreads is said, and without a judge nothing is known."""
+    chunks = (Chunk(id="a", text="The ferry to the island leaves at ten in the morning from the old harbour."),)
+    wrong = "<p>The ferry to the island leaves at noon from gate 77.</p>"
+    traces = [Trace(id=f"t{n}", query="When does the ferry leave?", chunks=chunks, answer=wrong) for n in range(40)]
+    result = investigate(evaluate(traces, tmp_path / "copies", judge="lexical"))
+    assert result.verdict == "cannot tell"
+    assert result.sentence.startswith("40 of 40 traces fail (only 1 independent, so no interval is known: ")
+    assert (result.origins.from_retrieval.low, result.origins.from_retrieval.high) == (0, 1)
+    assert run_command(["investigate", str(tmp_path / "copies")]) == 3
+    assert "\nbeware: 40 of 40 answers of copies are JSON, or hold tags" in capsys.readouterr().out
+    unjudged = investigate(evaluate(traces, tmp_path / "unjudged", judge="none"))
+    assert "0 of 40 traces fail (only 1 independent" in unjudged.sentence
+    assert "(no judge looked at them: only failures of the pipeline are known)" in unjudged.sentence
+
+
 @pytest.mark.long
 def test_the_command_says_the_cause_first(runs: tuple[Run, Run], capsys: pytest.CaptureFixture[str]):
     """`ragfault investigate` ends with 1 on a fault, and refuses a run as its own baseline."""

@@ -73,13 +73,13 @@ def encode_kinds(failures: Sequence[FailingTrace]) -> Array:
 
 def reduce_dimensions(meaning: Array, kinds: Array) -> Array:
     """Reduce meaning and kinds, side by side, to at most DIMENSIONS (principal components: Hotelling 1933)."""
-    from ragfault.errors import MissingExtra
-
     try:
         from sklearn.decomposition import PCA
     except ImportError:
         raise MissingExtra("clustering by meaning", "cluster") from None
     rows = np.hstack([meaning, kinds])
+    if (rows == rows[0]).all():  # without variance there are no components
+        return np.zeros((len(rows), 1))
     size = min(DIMENSIONS, *rows.shape)
     components: Array = PCA(size, svd_solver="covariance_eigh").fit_transform(rows)
     return np.round(components, 6)
@@ -105,14 +105,19 @@ def cluster_by_density(vectors: Array, smallest: int) -> list[int]:
     """Label each row by density clustering, NO_CLUSTER for noise (HDBSCAN: Campello, Moulavi & Sander 2013).
 
     The leaves of its tree are the clusters: where most traces fail, the most stable node is often nearly all of them.
+    Rows that are the same are a cluster, too, where nothing else is dense beside them.
     """
     try:
         from sklearn.cluster import HDBSCAN
     except ImportError:
         raise MissingExtra("clustering by meaning", "cluster") from None
     clusterer = HDBSCAN(min_cluster_size=smallest, min_samples=NEIGHBORS, cluster_selection_method="leaf", copy=True)
-    labels: list[int] = clusterer.fit_predict(vectors).tolist()
-    return labels
+    labels = clusterer.fit_predict(vectors)
+    _, same, counts = np.unique(vectors, axis=0, return_inverse=True, return_counts=True)
+    copies = (labels == NO_CLUSTER) & (counts[same.reshape(-1)] >= smallest)
+    labels[copies] = labels.max() + 1 + same.reshape(-1)[copies]
+    numbered: list[int] = labels.tolist()
+    return numbered
 
 
 def merge_similar(labels: Sequence[int], vectors: Array) -> list[int]:
@@ -302,6 +307,7 @@ def cluster_failures(
         embedder=embedder.fingerprint if embedder is not None else WORD_VECTORS,
         clusters=tuple(sorted(clusters, key=lambda item: (-item.size, item.id))),
         ungrouped=_describe_ungrouped(failures, groups.get(NO_CLUSTER, []), rows, populations),
+        unjudged=tuple(part.name for part in populations if part.judge.startswith("none")),
         population=sum(part.total or part.traces for part in populations if any(item.total for item in populations)),
     )
 
@@ -317,6 +323,8 @@ def _label_failures(
     failures: Sequence[FailingTrace], blocks: tuple[Array, Array], min_size: int | None
 ) -> tuple[list[int], str]:
     """Return the label of each failure, and the method in words."""
+    if not failures:
+        return [], "nothing to group"
     if len(failures) < DENSITY_MINIMUM:
         how = (
             f"fewer than {DENSITY_MINIMUM} failures: grouped by kind of failure and by the words that their queries "

@@ -121,6 +121,7 @@ def record_clusters(
         known_entry.name
         for known_entry in registry.clusters
         if known_entry.state == "open" and all(cluster.id != known_entry.id for cluster in clusters)
+        if not report.unjudged
     ]
     updated = replace(registry, clusters=tuple(entries.values()))
     return updated, apply_registry(replace(report, clusters=tuple(clusters), gone=tuple(gone)), updated)
@@ -290,7 +291,7 @@ def track_changes(
         replace(cluster, before=_previous_share(there.get(cluster.id), before), new=cluster.id not in there)
         for cluster in after.clusters
     ]
-    gone = [cluster.name for cluster in before.clusters if cluster.id not in here and cluster.state == "open"]
+    gone = () if after.unjudged else (c.name for c in before.clusters if c.id not in here and c.state == "open")
     return updated, replace(after, clusters=tuple(clusters), gone=tuple(gone))
 
 

@@ -114,7 +114,8 @@ def bisect(
     gone = stale_gold_share(old, new)
     _add_equal_depth(side)
     scoring = side.find_scoring_mismatch()
-    names = _tree_metrics(side, use_gold_ids=gone is None, without=() if scoring is None else scoring.left_out)
+    known = (m.name for m in side.shared_metrics() if scoring is None or m.name not in scoring.left_out)
+    names = select_tree_metrics(name for name in known if gone is None or metric_name(name) not in GOLD_ID_METRICS)
     added = [*add_pipeline_checks(side), *add_answer_defects(side), *add_step_checks(side)]
     defects, full = split_changes(compare(side, metrics=[*added, *names], pair_mask=pair_mask, **options), is_defect)
     if scoring is not None:
@@ -337,15 +338,6 @@ def bisect_segments(
         comparison = replace(result.comparison, by=by, segment=segment.name)
         bisections.append((segment.name, replace(result, comparison=comparison)))
     return bisections
-
-
-def _tree_metrics(paired: PairedRuns, use_gold_ids: bool, without: Sequence[str] = ()) -> list[str]:
-    """Select the tree's metrics that both runs have, without those of stale gold and some others."""
-    return select_tree_metrics(
-        measure.name
-        for measure in paired.shared_metrics()
-        if measure.name not in without and (use_gold_ids or metric_name(measure.name) not in GOLD_ID_METRICS)
-    )
 
 
 def _add_equal_depth(paired: PairedRuns) -> None:

@@ -13,20 +13,24 @@ from ragfault.analysis.clusters.description import is_failing
 from ragfault.analysis.comparison.bisection import bisect
 from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
-from ragfault.analysis.comparison.records import Bisection, BranchDecision, LayerFault
+from ragfault.analysis.comparison.records import Bisection, BranchDecision, LayerFault, describe_dependence
+from ragfault.analysis.correction import Codes, Mask
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.analysis.investigation.quotes import quote_examples, quote_problems
 from ragfault.analysis.investigation.records import ClaimOrigins, Hypothesis, HypothesisTest, Investigation
+from ragfault.analysis.languages import list_text_warnings
 from ragfault.analysis.records import Diagnosis, ProblemKind
 from ragfault.analysis.run_analysis import diagnose_run
+from ragfault.analysis.score_matrix import cluster_traces
 from ragfault.io.runs import AnyRun, Run, open_run
-from ragfault.stats import mean_interval, wilson_interval
+from ragfault.stats import mean_interval
 
 ANSWER_METRICS = ("factual_accuracy", "groundedness", "completeness", "answer_relevance")
 """Metrics of the answer, by which a fault is looked for on pairs whose chunks are the same."""
 MIN_PAIRS = 10
 """Fewer pairs with the same chunks test nothing."""
 MAX_CASES = 5
+NO_JUDGE = "no judge looked at them: only failures of the pipeline are known"
 FAULTY_SHARE = 0.05
 """Where the share of failing traces may be below this, one run alone shows no fault."""
 UNSUPPORTED_KINDS = ("unsupported_claim", "contradicted_claim")
@@ -70,6 +74,10 @@ def investigate(run: AnyRun, baseline: AnyRun | None = None, *, seed: int = 0) -
         fix_test=_build_fix_test(fault, names) if fault else (),
         cases=tuple(example.trace for example in examples)[:MAX_CASES],
         origins=measure_claim_origins(candidate),
+        warnings=(
+            *result.comparison.warnings,
+            *(m.sentence for m in result.comparison.mismatches if m.sentence not in result.sentence),
+        ),
     )
 
 
@@ -179,12 +187,17 @@ def _investigate_alone(run: Run) -> Investigation:
     first = {diagnosis.trace: _first_problem(diagnosis) for diagnosis in failing}
     counts = Counter(first.values())
     name = shlex.quote(str(run.path))
-    low, _ = wilson_interval(len(first), len(diagnoses)) if diagnoses else (0.0, 0.0)
-    hypotheses = [_describe_kind(kind, count, len(first), name) for kind, count in counts.most_common()]
-    top = counts.most_common(1)[0][0] if counts and low > FAULTY_SHARE else None
+    clusters = cluster_traces(run)
+    fails = np.array([diagnosis.trace in first for diagnosis in diagnoses])
+    kinds = np.array(list(first.values()))
+    groups = None if clusters is None else clusters[fails]
+    hypotheses = [_describe_kind(kind, kinds == kind, groups, name) for kind, _ in counts.most_common()]
+    interval = mean_interval(fails.astype(float), clusters, bounds=(0, 1))
+    top = counts.most_common(1)[0][0] if counts and interval.low > FAULTY_SHARE else None
     is_shown = top is not None and hypotheses[0].outcome == "supported"
     cases = [trace for trace, kind in first.items() if kind == top][:MAX_CASES]
-    share = f"{len(first):,} of {len(diagnoses):,} traces fail"
+    facts = (describe_dependence(len(diagnoses), [interval]), NO_JUDGE if run.manifest.judge.startswith("none") else "")
+    share = f"{len(first):,} of {len(diagnoses):,} traces fail{''.join(f' ({fact})' for fact in facts if fact)}"
     if top is None:
         sentence = f"{share}: no fault is shown in one run alone; give a --baseline to find what got worse."
     else:
@@ -204,6 +217,7 @@ def _investigate_alone(run: Run) -> Investigation:
         else (),
         cases=tuple(cases),
         origins=measure_claim_origins(run),
+        warnings=list_text_warnings(run),
     )
 
 
@@ -213,13 +227,13 @@ def _first_problem(diagnosis: Diagnosis) -> ProblemKind:
     return next((kind for kind in kinds if kind != "irrelevant_chunk"), kinds[0])
 
 
-def _describe_kind(kind: ProblemKind, count: int, failing: int, name: str) -> Hypothesis:
-    low, _ = wilson_interval(count, failing)
+def _describe_kind(kind: ProblemKind, comes_first: Mask, clusters: Codes | None, name: str) -> Hypothesis:
+    low = mean_interval(comes_first.astype(float), clusters, bounds=(0, 1)).low
     definition = PROBLEM_KINDS[kind]
     test = HypothesisTest(
         command=f"ragfault diagnose {name}",
         outcome="supports" if low >= 0.5 else "cannot tell",
-        reason=f"comes first on {count:,} of {failing:,} failing traces",
+        reason=f"comes first on {comes_first.sum():,} of {len(comes_first):,} failing traces",
     )
     return Hypothesis(
         layer=definition.layer,
@@ -237,22 +251,24 @@ def measure_claim_origins(run: AnyRun) -> ClaimOrigins | None:
     An association by trace, by the verdicts of the judge (gold where there is some): the answer would have needed
     chunks that were not there. None where the run has no unsupported or contradicted claim.
     """
+    run = open_run(run)
     values: list[float] = []
-    traces: list[str] = []
+    rows: list[int] = []
     others: list[float] = []
-    for diagnosis in diagnose_run(open_run(run)):
+    for row, diagnosis in enumerate(diagnose_run(run)):
         kinds = [problem.kind for problem in diagnosis.problems]
         failed = float(any(kind in RETRIEVAL_KINDS for kind in kinds))
         count = sum(kind in UNSUPPORTED_KINDS for kind in kinds)
         values += [failed] * count
-        traces += [diagnosis.trace] * count
+        rows += [row] * count
         if not count:
             others.append(failed)
     if not values:
         return None
+    clusters = cluster_traces(run)
     return ClaimOrigins(
         claims=len(values),
-        traces=len(set(traces)),
-        from_retrieval=mean_interval(values, traces, bounds=(0.0, 1.0)),
+        traces=len(set(rows)),
+        from_retrieval=mean_interval(values, rows if clusters is None else clusters[rows], bounds=(0.0, 1.0)),
         without_fault=sum(others) / len(others) if others else None,
     )

@@ -16,7 +16,7 @@ class ClaimOrigins(Struct, frozen=True, kw_only=True):
     traces: int
     """Traces with at least one such claim."""
     from_retrieval: Interval
-    """Share of these claims on traces whose chunks did not hold what was asked for, resampled by trace."""
+    """Share of these claims on traces whose chunks did not hold what was asked for, by trace or conversation."""
     without_fault: float | None
     """The same share among the traces without such a claim; None where there is none. What both have is no cause."""
 
@@ -76,6 +76,8 @@ class Investigation(Struct, frozen=True, kw_only=True):
     """Ids of the traces of the test."""
     origins: ClaimOrigins | None
     """Where the unsupported claims of the run come from; None where it has none."""
+    warnings: tuple[str, ...] = ()
+    """What the verdict may rest on besides the system: languages, markup, samples, differences of the record."""
 
 
 class ModelInvestigation(Struct, frozen=True, kw_only=True):

@@ -99,9 +99,11 @@ def _format_investigation(result: Investigation) -> list[str]:
     if result.confidence is not None:
         subject = f"root cause: {result.stage}" if result.stage else f"layer: {result.layer}"
         lines.append(f"{subject}, confidence {format_number(result.confidence, 2)}")
+    lines += [f"beware: {text}" for text in result.warnings]
     live = [hypothesis for hypothesis in result.hypotheses if hypothesis.confidence is not None]
     others = [hypothesis for hypothesis in result.hypotheses if hypothesis.confidence is None]
-    lines += ["", "hypotheses:", *(line for hypothesis in live for line in _format_hypothesis(hypothesis))]
+    lines += ["", "hypotheses:"] if result.hypotheses else []
+    lines += [line for hypothesis in live for line in _format_hypothesis(hypothesis)]
     for outcome in ("ruled out", "cannot tell"):
         names = [f"{item.layer}, {item.text}" for item in others if item.outcome == outcome]
         lines += [f"  {outcome}: {'; '.join(names)}"] if names else []

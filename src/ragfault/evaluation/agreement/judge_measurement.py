@@ -44,7 +44,6 @@ from ragfault.evaluation.agreement.labeled_trace_loader import (
     to_texts,
 )
 from ragfault.evaluation.agreement.measurement import (
-    GeneratorOrder,
     JudgeMeasurement,
     JudgeSpeed,
     LabelTask,
@@ -182,6 +181,7 @@ def build_measurement(
     slices, notes = _measure_slices(judged, main, calls, inner_keys, options) if options.by else ([], [])
     measured, failed = len(set(main.trace.tolist())), sum(failures.values())
     overall = compute_agreement(main, groups, calls, intervals, inner=inner_keys)
+    traces = [judged.labeled[index].trace for index in main.trace.tolist()]
     return JudgeMeasurement(
         **_describe_setup(labeled, options),
         cut=calls.threshold,
@@ -193,20 +193,12 @@ def build_measurement(
         span_agreement=_measure_spans(judged, intervals) if labeled.task != "relevance" else None,
         slices=tuple(slices),
         cells=len(list(rank_within_groups(main.score, main.label, inner_keys))) if inner_keys else 0,
-        generator_rankings=tuple(_order_generators(judged, main, groups, options)),
+        generator_rankings=tuple(compare_rankings(main, groups, traces, options.by, intervals)),
         curves=compute_curves(main),
         metrics=compare_metrics(judged.labeled, judged.verdicts, intervals, judged.readings),
         speed=speed,
         notes=(*labeled.notes, *_note_inversion(overall, labeled.positive), *_note_unmarked(judged), *notes),
     )
-
-
-def _order_generators(
-    judged: JudgedLabels, main: ScoredUnits, groups: Sequence[str], options: MeasurementOptions
-) -> Iterator[GeneratorOrder]:
-    """Return the order of the generators, of all and for each value of the column `by`."""
-    traces = [judged.labeled[index].trace for index in main.trace.tolist()]
-    return compare_rankings(main, groups, traces, options.by, options.intervals)
 
 
 def _describe_setup(labeled: LabeledTraces, options: MeasurementOptions) -> dict[str, Any]:
@@ -428,12 +420,13 @@ def judge_labels(  # noqa: PLR0913 - the options of one verb
     _check_options(labels, workers)
     run_labels = None if run is None else load_run_labels(run, cast("str | Path", source), labels.task)
     judge = wrap_judge(_resolve_judge(judge, profile, options, run_labels), calibration)
+    name = "claims" if run_labels and run_labels.task == "support" else "grades"
     labeled = load_labeled_traces(
         run_labels.traces if run_labels else source,
         labels._replace(task=run_labels.task) if run_labels else labels,
         on_bad,
         notice,
-        {**reading, **_label_map(run_labels)},
+        {**reading, **({"map": {name: name}} if run_labels else {})},
     )
     traces = [item.trace for item in labeled.labeled]
     check_columns(columns, traces)
@@ -458,13 +451,6 @@ def _resolve_judge(
     judge = DEFAULT_JUDGE if judge is None else judge
     loaded = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
     return apply_profile(loaded, profile)
-
-
-def _label_map(run_labels: RunLabels | None) -> dict[str, Any]:
-    """Return the columns of the labels of a run."""
-    if run_labels is None:
-        return {}
-    return {"map": {"claims": "claims"} if run_labels.task == "support" else {"grades": "grades"}}
 
 
 def _check_options(labels: LabelOptions, workers: int) -> None:

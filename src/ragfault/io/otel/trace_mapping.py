@@ -207,7 +207,11 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         time=_convert_to_datetime(outline.root.start),
         conversation=_convert_to_text(get_trace_attribute(outline, CONVERSATION_ATTRIBUTES)),
         model=next((model for step in reversed(writers) if (model := get_model(step))), None),
-        latency=_measure_latency(outline, writers),
+        latency=Latency(
+            retrieval=_measure_covered_time(outline.select_steps(*RETRIEVAL_ROLES)),
+            generation=_measure_covered_time(writers),
+            total=_measure_total(outline),
+        ),
         steps=_build_steps(outline, stages),
         tokens=_drop_empty(sum_tokens([get_tokens(step) for step in outline.select_steps("llm")])),
         error=describe_error(outline, answer),
@@ -341,14 +345,6 @@ def _convert_to_datetime(nanoseconds: int) -> datetime | None:
         return None
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
-
-
-def _measure_latency(tree: SpanTree, writers: Sequence[SpanStep]) -> Latency:
-    return Latency(
-        retrieval=_measure_covered_time(tree.select_steps(*RETRIEVAL_ROLES)),
-        generation=_measure_covered_time(writers),
-        total=_measure_total(tree),
-    )
 
 
 def _measure_total(tree: SpanTree) -> float:

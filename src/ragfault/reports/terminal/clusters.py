@@ -56,12 +56,15 @@ def render_clusters_terminal(clusters: ClusterReport, *, width: int | None = Non
 
 def summarize_clusters(clusters: ClusterReport) -> str:
     """Summarize how many traces fail, and in how many ways."""
+    unknown = f"; no judge looked at {join_names(clusters.unjudged)}" if clusters.unjudged else ""
     if not clusters.failures:
-        return f"None of {format_count(clusters.traces, 'trace')} fails."
+        return (
+            f"None of {format_count(clusters.traces, 'trace')} {'is known to fail' if unknown else 'fails'}{unknown}."
+        )
     open_clusters = [cluster for cluster in clusters.clusters if cluster.state == "open"]
     many = f"{len(open_clusters):,} cluster{'' if len(open_clusters) == 1 else 's'}"
     alone = f", {clusters.ungrouped.size:,} of them single failures" if clusters.ungrouped else ""
-    return f"{clusters.failures:,} of {format_count(clusters.traces, 'trace')} fail{alone}: {many}."
+    return f"{clusters.failures:,} of {format_count(clusters.traces, 'trace')} fail{alone}: {many}{unknown}."
 
 
 def describe_clustering(clusters: ClusterReport) -> str:

@@ -292,7 +292,12 @@ def _compute_insights(server: ServerState, route: str | None, window: int, until
         route=route,
         grain=grain,
         routes=len(routes),
-        triad=tuple(_build_trends(series, routes[:MAX_ROUTES])),
+        triad=tuple(
+            TriadTrend(metric=metric, route=route, points=tuple(_build_points(route, part)))
+            for route in routes[:MAX_ROUTES]
+            for (metric, there, _), part in series.items()
+            if there == route and metric_name(metric) in TRIAD
+        ),
         distributions=tuple(_build_distributions(server, series, routes[:MAX_ROUTES], (since, until))),
         correlations=compute_correlations(products, since, until),
         insights=window_insights(_load_chunk_series(server, since, until), since, until),
@@ -315,13 +320,6 @@ def _rank_routes(all_series: Mapping[SeriesKey, MetricSeries]) -> list[str | Non
     for (_, route, _), part in all_series.items():
         sizes[route] = max(sizes[route], part.value_count)
     return sorted((route for route in sizes if sizes[route]), key=lambda route: (-sizes[route], route or ""))
-
-
-def _build_trends(all_series: Mapping[SeriesKey, MetricSeries], routes: Sequence[str | None]) -> Iterator[TriadTrend]:
-    for route in routes:
-        for (metric, there, _), part in all_series.items():
-            if there == route and metric_name(metric) in TRIAD:
-                yield TriadTrend(metric=metric, route=route, points=tuple(_build_points(route, part)))
 
 
 def _build_points(route: str | None, part: MetricSeries) -> Iterator[TrendPoint]:

@@ -5,13 +5,11 @@ Such pairs are mismatches like those of `comparability`: what rests on the field
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
 from ragfault.analysis.comparison.comparability import CITED_CLAIMS, LocatedMismatch
 from ragfault.analysis.comparison.pairing import RunContents, TracePairing
-from ragfault.analysis.comparison.recording.answer_pairs import AnswerPair, read_answer_pairs
+from ragfault.analysis.comparison.recording.answer_pairs import read_answer_pairs
 from ragfault.analysis.comparison.recording.answers import find_cut_answers, find_other_form, find_other_language
 from ragfault.analysis.comparison.recording.chunks import find_chunk_mismatches
 from ragfault.analysis.comparison.recording.histories import find_history_mismatches
@@ -24,21 +22,18 @@ def find_recording_mismatches(
 ) -> tuple[LocatedMismatch, ...]:
     """Find the pairs on which the record of one side differs, and not what happened."""
     pairs = read_answer_pairs(runs, contents, pairing)
+    size = len(pairing)
+    mismatches = [
+        *find_cut_answers(pairs, size),
+        *find_other_language(runs, pairs, size),
+        *(find_other_form(runs, pairs, size) or find_added_notices(runs, pairs, size)),
+    ]
     recorded = contents[0].has_claims[pairing.baseline] & contents[1].has_claims[pairing.candidate]
     in_answers = [
         replace(mismatch, left_out={**mismatch.left_out, CITED_CLAIMS: mismatch.left_out["answer"] & ~recorded})
         if "answer" in mismatch.left_out
         else mismatch
-        for mismatch in _find_answer_mismatches(runs, pairs, len(pairing))
+        for mismatch in mismatches
     ]
     chunks = find_chunk_mismatches(runs, contents, pairing, pairs)
     return (*in_answers, *chunks, *find_history_mismatches(runs, contents, pairing))
-
-
-def _find_answer_mismatches(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find the pairs whose answers one side clips, writes in another form or language, or puts a notice around."""
-    return [
-        *find_cut_answers(pairs, size),
-        *find_other_language(runs, pairs, size),
-        *(find_other_form(runs, pairs, size) or find_added_notices(runs, pairs, size)),
-    ]
