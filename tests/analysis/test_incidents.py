@@ -32,3 +32,15 @@ def test_an_alert_without_a_layer_yet_is_of_the_incident_of_its_metric(
         location=FaultLocation(fault=None, decisions=(), changes=(), explanation=explanation),
     )  # fmt: skip
     assert assign_cause([incident], cause, {}, {}, 660) == (incident if is_one else None)
+
+
+def test_an_alert_of_a_metric_that_is_known_on_a_route_is_of_its_incident_whatever_onset_it_sees():
+    """The rule that fires first and the test that detects later estimate the onset of one change by other values."""
+    incident = Incident(
+        id="1", title="t", sentence="s", routes=("a",), opened=11 * HOUR, onset=10 * HOUR, earliest=10 * HOUR,
+        latest=10 * HOUR, alerts=(("CRITICAL_ERROR", "error", "a"),),
+    )  # fmt: skip
+    rule = AlertRule(name="DROP", metric="*", drop_detected=True)
+    alert = Alert(rule=rule, metric="error", route="a", status="firing", since=11.5 * HOUR)
+    cause = AlertCause(alert=alert, layer="operation", onset=Onset(640, 630, 650), detected=True)
+    assert assign_cause([incident], cause, {}, {}, 690) == incident

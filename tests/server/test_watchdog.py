@@ -66,6 +66,15 @@ def test_a_first_evening_that_falls_silent_by_and_by_is_no_incident():
     assert (noon.minutes, noon.expected, noon.reference) == (16, 320, "on average before")
 
 
+def test_another_sampling_rate_is_no_silence_and_its_own_end_is():
+    """After a week of ten traces a minute one comes every ten minutes: forty without are no silence, two hours are."""
+    counts = dict.fromkeys(range(9 * DAY), 10) | dict.fromkeys(range(9 * DAY, 9 * DAY + 240, 10), 1)
+    last = max(counts)
+    assert find_traffic_gap(counts, last + 40, 0) is None
+    assert find_traffic_gap(counts, last + 150, 0) is not None
+    assert find_traffic_gap(counts | dict.fromkeys(range(9 * DAY, 9 * DAY + 240), 10), 9 * DAY + 255, 0) is not None
+
+
 def test_little_traffic_that_pauses_by_chance_is_no_incident():
     """Ten traces of the day before came in an hour and a quarter by chance: on average there are eight."""
     draw = random.Random(7)

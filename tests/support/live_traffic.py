@@ -40,6 +40,7 @@ class LiveTraffic:
         self.app = create_app(settings, lambda: self.moment)
         self.server, self.scheduler = self.app.state.server, self.app.state.scheduler
         self.routes, self.notices = tuple(routes), list[IncidentNotice]()
+        self.judge, self.query = "made/1", "When?"
         self._random, self._failures = random.Random(seed), random.Random(seed)
         self._measures = tuple(map(describe_metric, select_metrics(SCORED)))
         self._layers = {measure.name: measure.layer for measure in self._measures}
@@ -95,7 +96,7 @@ class LiveTraffic:
         id, has_error = f"{route}-{minute}-{at}", self._failures.random() < means.get("error", 0.0)
         trace = Trace(
             id=id,
-            query="When?",
+            query=str(means.get("query", self.query)),
             answer="Now.",
             route=route,
             time=moment,
@@ -109,4 +110,4 @@ class LiveTraffic:
             Score(trace=id, metric=name, layer=self._layers[name], status="scored", value=value)
             for name, value in values.items()
         )
-        return ScoredTrace(trace, Verdicts(trace=id, judge="made/1"), scores)
+        return ScoredTrace(trace, Verdicts(trace=id, judge=self.judge), scores)

@@ -29,20 +29,15 @@ IncidentState = Literal["open", "acknowledged", "resolved"]
 NoticeKind = Literal["opened", "grew", "reminder", "resolved"]
 RouteState = Literal["affected", "unaffected", "cannot tell"]
 
-ONSET_SLACK = 15
-"""Minutes by which the intervals of two onsets may miss each other and still be one."""
-MARK_MINUTES = 60
-"""Minutes before the earliest onset within which a mark may have caused it."""
-CAUSE_MINUTES = 15
-"""The same, for a mark that is evidence of one cause on several routes."""
+ONSET_SLACK = 15  # minutes by which the intervals of two onsets may miss each other and still be one
+MARK_MINUTES = 60  # minutes before the earliest onset within which a mark may have caused it
+CAUSE_MINUTES = 15  # the same, for a mark that is evidence of one cause on several routes
 DECIDE_MINUTES = 20
 """Minutes for which an alert waits until it is decided whether its cause is that of an incident on other routes."""
-MIN_ROUTES = 3
-"""Routes with the same onset and branch that are no coincidence."""
+MIN_ROUTES = 3  # routes with the same onset and branch that are no coincidence
 UNDECIDED_SHARE = 0.2
 """Share of the values since the onset on routes that cannot be told, up to which the others decide."""
-SCOPE_CONFIDENCE = 0.99
-"""Confidence with which a route is called affected or not."""
+SCOPE_CONFIDENCE = 0.99  # confidence with which a route is called affected or not
 MIN_EVIDENCE = 3.0
 """Log evidence of a sequential test from which its onset is estimated before it has detected a drop."""
 LAYER_ORDER = ("retrieval", "source data", "generation", "crosscut")
@@ -180,9 +175,12 @@ def matches_route(
 ) -> bool:
     """Return whether an alert shows the cause of an incident on one of its routes: the onset, and an explained layer.
 
-    A rule with a long window may fire long after the onset: its metric must not be shown steady before that window.
+    A rule with a long window may fire long after the onset: its metric must not be shown steady before that window. An
+    alert of a metric of which others are known there is of the same change, whatever its onset.
     """
     alert, onset = cause.alert, incident.interval
+    if (alert.metric, alert.key[2]) in {(metric, route) for _, metric, route in incident.alerts}:
+        return True  # whatever onset another rule or test sees
     if alert.route not in incident.routes or not explains(incident, alert.metric, cause.layer):
         return False
     if cause.detected or cause.onset.meets(onset):

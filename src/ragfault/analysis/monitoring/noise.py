@@ -46,26 +46,20 @@ PATTERN_HOURS = 6.0  # hours over which the pattern of a day is alike
 NOISE_LEVEL = 0.95  # the quantile over the choices that limits are set by
 CHOICE_COUNT = 40  # how many choices are chosen, spread evenly over their weights
 
-RISE_WINDOWS = (60, 240, 360)
-"""Minutes of the windows that are compared with the history before them."""
+RISE_WINDOWS = (60, 240, 360)  # minutes of the windows that are compared with the history before them
 HISTORY_MINUTES = 2 * DAY_MINUTES + max(RISE_WINDOWS)
 """Minutes before the end of a window from which on there is history: two whole nights before any of the windows."""
-BURST_MINUTES = 5
-"""Minutes within which failures of a window count once."""
+BURST_MINUTES = 5  # minutes within which failures of a window count once
 MIN_FAILURES = 8
 """Fewer in a window are no rise: two nights in a row may by chance hide that two or three traces fail each night."""
-WORST_FACTOR = 4
-"""Times as many failures as in the worst stretch of the history."""
+WORST_FACTOR = 4  # times as many failures as in the worst stretch of the history
 WELL_VALUES, WELL_DEVIATES = 10, 2.33
 """Values at the end of a window that show a recovery, and by how many standard errors they are above those before."""
 CLEAR_MINUTES, CLEAR_SHARES, CLEAR_DEVIATES = 30, (1.0, 1.5, 2.0, 3.0, 4.0), 4.5
 """Minutes at the end of a drop that show its recovery, with WELL_VALUES; as many times of both are tried."""
-MIN_HISTORY = 30
-"""Fewer traces than this, or than the window has, are no history."""
-MIN_RISE = 0.05
-"""The least rise of the share that is told."""
-MIN_USUAL = 0.001
-"""The least share that is taken as usual where an onset is estimated."""
+MIN_HISTORY = 30  # fewer traces than this, or than the window has, are no history
+MIN_RISE = 0.05  # the least rise of the share that is told
+MIN_USUAL = 0.001  # the least share that is taken as usual where an onset is estimated
 LIKELY_GAP = 4.0
 """Log likelihood by which the onset may be less likely than the likeliest and still be within its interval."""
 

@@ -31,7 +31,7 @@ from ragfault.analysis.monitoring.incidents import (
     classify_route,
     find_onset,
 )
-from ragfault.analysis.monitoring.rollups import LOG_LATENCY, OPERATION_TITLES, STEP_METRICS
+from ragfault.analysis.monitoring.rollups import FAILURES, LOG_LATENCY, OPERATION_TITLES, STEP_METRICS
 from ragfault.analysis.monitoring.traffic_mix import describe_unknown_days
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series, window_difference
 from ragfault.analysis.score_matrix import metric_name
@@ -41,8 +41,7 @@ from ragfault.io.runs import MetricInfo
 from ragfault.server.storage import TimelineMark, TraceSelection, TraceStore
 from ragfault.text.number_format import format_number, format_percent
 
-RETRIEVAL_BRANCH = "1 retrieval"
-"""The first branch of the tree, whose fault shows in all others."""
+RETRIEVAL_BRANCH = "1 retrieval"  # the first branch of the tree, whose fault shows in all others
 CAUSE_LAYERS = {"chunk_utilization": "crosscut", "empty_retrieval": "retrieval"}
 """Layer in which a fault moves a metric that is called of another: chunks are used less where answers leave them."""
 STEP_LAYERS = {"retrieve": "retrieval", "generate": "generation"}
@@ -54,16 +53,12 @@ OPERATION_REMEDIES = {
     LOG_LATENCY: "Compare the steps of a slow trace with those of one before the onset: the step that grew is slow.",
 }
 """What to do where a metric of operation got worse."""
-MAX_COHORTS = 6
-"""Cohorts that an incident lists."""
-MAX_TRACES = 5
-"""Traces that an incident lists."""
-MAX_SEARCHED = 200
-"""First traces of a route since the onset that are searched for faults of steps."""
-MAX_LOCATED = 10
-"""Routes of an incident on which the decision tree is walked."""
-WATCH_MINUTES = DAY_MINUTES
-"""Minutes since the onset for which the figures of an incident are computed anew."""
+MAX_COHORTS = 6  # cohorts that an incident lists
+MAX_TRACES = 5  # traces that an incident lists
+MAX_SEARCHED = 200  # first traces of a route since the onset that are searched for faults of steps
+MIN_REPEATED = 0.1  # share of the traces by which those of one query have to rise, at least, to explain a change
+MAX_LOCATED = 10  # routes of an incident on which the decision tree is walked
+WATCH_MINUTES = DAY_MINUTES  # minutes since the onset for which the figures of an incident are computed anew
 
 
 class IncidentBuilder:
@@ -102,11 +97,17 @@ class IncidentBuilder:
             else:
                 current[current.index(target)] = self._join(target, cause, alerts)
         return [
-            replace(incident, resolved=self._now, state="resolved")
+            self._resolve(incident)
             if _is_open(incident) and incident.kind == "quality" and not any(key in alerts for key in incident.alerts)
             else incident
             for incident in current
         ]
+
+    def _resolve(self, incident: Incident) -> Incident:
+        """Close an incident, and say so where no value is left that shows whether it is well again."""
+        is_seen = any((metric, route or None, None) in self._series for _, metric, route in incident.alerts)
+        unknown = "" if is_seen else " Whether it is well again is not known: no values are left to tell by."
+        return replace(incident, resolved=self._now, state="resolved", sentence=incident.sentence + unknown)
 
     def _locate_fault(self, route: str | None, onset: int) -> FaultLocation | None:
         """Walk the tree on the day before an onset and the time since; name no fault that missing days may explain."""
@@ -122,10 +123,25 @@ class IncidentBuilder:
         names = (change.metric for change in location.fault.evidence if (change.metric, route, None) in known)
         series = known.get((next(names, "context_relevance"), route, None))
         text = None if series is None else describe_unknown_days(series, *windows)
-        if text is None:
+        repeated = self._describe_repeated(route, windows, location.evidence_size)
+        if text is None and repeated is None:
             return location
-        self._explanations[route] = text.replace("the reference", "the day before the onset")
-        return replace(location, fault=None)
+        self._explanations[route] = repeated or (text or "").replace("the reference", "the day before the onset")
+        return replace(location, fault=None, explanation=repeated)
+
+    def _describe_repeated(self, route: str | None, windows: Iterable[tuple[int, int]], size: float) -> str | None:
+        """Describe the query that so many more of the traces ask since an onset that it may explain a change."""
+        counts = list[Counter[str]]()
+        for first, last in windows:
+            selection = TraceSelection(since=60.0 * first, until=60.0 * last, route=route or "")
+            judged = islice(self._store.iterate_judged(selection), MAX_SEARCHED)
+            counts.append(Counter(stored.trace.query.strip().casefold() for stored in judged))
+        query = max(counts[1], key=counts[1].__getitem__, default="")
+        before, since = (count[query] / max(1, count.total()) for count in counts)
+        if since - before < max(size, MIN_REPEATED):
+            return None
+        shown = f"{format_percent(since)} of the traces since the onset, {format_percent(before)} before"
+        return f"one query is {shown}, which may be all of it"
 
     def _read_route_since(self, route: str | None, onset: int) -> Mapping[SeriesKey, MetricSeries]:
         """Return the series of a route from the day before an onset on, of which those at hand may lack a part."""
@@ -181,7 +197,7 @@ class IncidentBuilder:
         if named:
             incident = self._describe_fault(incident, *max(named, key=lambda pair: pair[1].evidence_size))
             risen = self._measure_operation(incident, members)
-            rises = (_describe_rise(size, len(incident.routes)) for size in risen)
+            rises = (self._describe_rise(size, incident) for size in risen)
             incident = replace(incident, sentence=" ".join([incident.sentence, *rises]))
         elif incident.branch is None:
             incident = self._describe_unnamed(incident, members)
@@ -219,9 +235,8 @@ class IncidentBuilder:
             names = (key[0] for key in self._series if metric_name(key[0]) == "context_relevance")
             name = next(names, name)
         series = self._series.get((name, route, None))
-        if series is None:
-            return change
-        return replace(change, n=series.between(incident.interval.minute, self._until).value_count)
+        window = incident.interval.minute, self._until
+        return change if series is None else replace(change, n=series.between(*window).value_count)
 
     def _describe_unnamed(self, incident: Incident, members: Sequence[Alert]) -> Incident:
         """Describe an incident that the tree does not name: steps, operation, the change of a metric, or the limit.
@@ -234,7 +249,7 @@ class IncidentBuilder:
         lasting = [alert for alert in members if alert.well_since is None]
         if incident.sentence and first not in [alert.metric for alert in lasting]:
             return incident
-        members = lasting or members
+        members = sorted(lasting or members, key=lambda own: own.metric != first)
         by_kind = {kind: own for kind, name in STEP_METRICS.items() for own in members if own.metric == name}
         risen = [] if by_kind else self._measure_operation(incident, members)
         if risen:
@@ -258,7 +273,10 @@ class IncidentBuilder:
             has_errors = any(own.metric == "error" for own in members)
             layer = STEP_LAYERS.get(next(iter(by_kind)), layer) if has_errors and len(by_kind) == 1 else layer
         text = f"{title if by_kind else alert.rule.name}: {alert.metric} {describe_limit(alert.rule)}{value}{moved}"
-        unknown = self._explanations.get(alert.route, "which layer broke, the data cannot tell")
+        unknown = (
+            "that it was better before is not shown" if size is None else "which layer broke, the data cannot tell"
+        )
+        unknown = self._explanations.get(alert.route, unknown)
         blind = "" if by_kind or layer == "operation" else f"; {unknown}"
         return replace(incident, title=title, sentence=f"{text}{blind}.", layer=layer, size=size)
 
@@ -281,11 +299,33 @@ class IncidentBuilder:
         return replace(
             incident,
             title=OPERATION_TITLES[risen[0].metric],
-            sentence=" ".join(_describe_rise(own, len(incident.routes)) for own in risen),
+            sentence=" ".join(self._describe_rise(own, incident) for own in risen),
             layer=self._find_layer(risen[0].metric),
             size=size,
             remedies=tuple(OPERATION_REMEDIES[own.metric] for own in risen),
         )
+
+    def _describe_rise(self, size: IncidentSize, incident: Incident) -> str:
+        """Describe by how much a share of traces or the latency rose, and on which route of an incident.
+
+        Where no more of them fail in an hour than before, fewer others come in: traces may be sampled otherwise.
+        """
+        is_latency = size.metric == LOG_LATENCY
+        both = size.since, size.before
+        since, before = (f"{10 ** (6 * mean):,.0f} ms" if is_latency else format_percent(mean) for mean in both)
+        unit = " (geometric means)" if is_latency else ""
+        worst = f", the worst of {len(incident.routes)} routes" if len(incident.routes) > 1 else ""
+        where = f" on {describe_routes([size.route])}{worst}"
+        text = f"{OPERATION_TITLES[size.metric]}{where}: {since} since the onset, {before} in the day before{unit}."
+        if size.metric not in FAILURES:
+            return text
+        onset = incident.interval.minute
+        series = self._read_route(size.route, onset)[size.metric, size.route, None]
+        day = series.between(onset - DAY_MINUTES, onset)
+        now = 60 * float(series.between(onset, self._until).sum.sum()) / (self._until - onset)
+        then = 60 * float(day.sum.sum()) / (onset - int(day.minutes[0]))
+        rates = f"{format_number(now)} in an hour since the onset, {format_number(then)} before"
+        return text if now > then else f"{text} There are no more of them ({rates}): fewer others come in."
 
     def _measure_size(self, metric: str, route: str | None, onset: int) -> IncidentSize | None:
         """Return the change of a metric since the day before an onset; None where it cannot be measured."""
@@ -389,18 +429,6 @@ def describe_routes(routes: Sequence[str | None], limit: int = 3) -> str:
     if len(names) > limit:
         return f"{', '.join(names[:limit])} and {len(names) - limit} more"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def _describe_rise(size: IncidentSize, route_count: int) -> str:
-    """Describe by how much a share of traces or the latency rose, and on which route of an incident."""
-    since, before = (
-        f"{10 ** (6 * mean):,.0f} ms" if size.metric == LOG_LATENCY else format_percent(mean)
-        for mean in (size.since, size.before)
-    )
-    unit = " (geometric means)" if size.metric == LOG_LATENCY else ""
-    worst = f", the worst of {route_count} routes" if route_count > 1 else ""
-    where = f" on {describe_routes([size.route])}{worst}"
-    return f"{OPERATION_TITLES[size.metric]}{where}: {since} since the onset, {before} in the day before{unit}."
 
 
 def _is_open(incident: Incident) -> bool:

@@ -11,6 +11,7 @@ import base64
 import logging
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -37,11 +38,10 @@ from ragfault.server.alerts.incidents import IncidentBuilder
 from ragfault.server.alerts.watchdog import Watchdog, advance_problems
 from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.state import ALERTS_SETTING, INCIDENTS_SETTING, ServerState
-from ragfault.server.storage import AlertEvent
+from ragfault.server.storage import AlertEvent, TimelineMark
 from ragfault.server.storage.outcome_rows import get_trace_time
 
-LAG_MINUTES = 2
-"""Minutes before a minute is processed: traces are judged a little after they arrive."""
+LAG_MINUTES = 2  # minutes before a minute is processed: traces are judged a little after they arrive
 
 
 class DropEvent(Struct, frozen=True, kw_only=True):
@@ -53,9 +53,11 @@ class DropEvent(Struct, frozen=True, kw_only=True):
 
 
 class DetectorState(Struct, frozen=True, kw_only=True):
-    """Watches by `watch_key`."""
+    """Watches by `watch_key`, and the judge of the values they are of."""
 
     watches: dict[str, SeriesWatch] = {}
+    judge: str = ""
+    first: int = 0  # the minute before which another judge scored: nothing is compared with values of then
 
 
 def encode_state(state: DetectorState) -> str:
@@ -103,7 +105,7 @@ def detect_changes(
         if (metric, route, None) in tested:
             watches[key], detections = advance_watch(watch, series, until, rate=rate)
         events += [DropEvent(metric=metric, route=route, detection=detection) for detection in detections]
-    return DetectorState(watches=watches), tuple(events)
+    return replace(state, watches=watches), tuple(events)
 
 
 def _start_watch(
@@ -120,17 +122,12 @@ def _start_watch(
 
 log = logging.getLogger("ragfault.server")
 
-ROUND_SECONDS = 60.0
-"""Seconds between rounds by the server's clock."""
-POLL_SECONDS = 0.25
-"""Seconds between readings of that clock."""
-FINE_MINUTES = 240
-"""Minutes that are read one by one; older ones are read in coarser segments."""
+ROUND_SECONDS = 60.0  # seconds between rounds by the server's clock
+POLL_SECONDS = 0.25  # seconds between readings of that clock
+FINE_MINUTES = 240  # minutes that are read one by one; older ones are read in coarser segments
 COARSE_GRAIN = 15
-DETECTOR_SETTING = "change_detector"
-"""The setting that holds the state of the sequential tests."""
-RETENTION_ROUNDS = 60
-"""Rounds between two deletions of expired traces."""
+DETECTOR_SETTING = "change_detector"  # the setting that holds the state of the sequential tests
+RETENTION_ROUNDS = 60  # rounds between two deletions of expired traces
 
 TraceIds = tuple[str, ...]
 
@@ -231,9 +228,14 @@ class AlertScheduler(BackgroundThread):
         server = self._server
         measures, before = server.measures, server.load_alert_state()
         detector = decode_state(server.store.read_setting(DETECTOR_SETTING, ""))
-        series = self._load_series(until)
-        if not series:
-            return before, detector, (), (), incidents
+        if server.store.latest_judge not in ("", detector.judge):
+            first, judge = until if detector.judge else 0, server.store.latest_judge
+            detector = DetectorState(watches={} if first else detector.watches, judge=judge, first=first)
+            text = f"scores are of another judge from now on: {judge}"
+            server.store.add_marks(
+                [TimelineMark(text=text, time=datetime.fromtimestamp(now, UTC))] if first else [], now
+            )
+        series = self._load_series(until, detector.first)
         scored, reference = self._compute_scored_until(until), server.settings.reference_minutes
         detector, drops = detect_changes(detector, series, measures, scored, reference, FALSE_ALARM_RATE)
         watches = detector.watches.values()
@@ -242,16 +244,17 @@ class AlertScheduler(BackgroundThread):
         references = {(watch.metric, watch.route): watch.test.period for watch in watches if watch.test is not None}
         read = evaluate_rules(self._rules, series, measures, until, dropped, references)
         readings = [self._attach_traces(reading, until, shown) for reading in read]
-        state, transitions = advance_alerts(before, readings, now)
+        left = tuple(alert for alert in before.alerts if (alert.metric, alert.route, None) in series)
+        state, transitions = advance_alerts(replace(before, alerts=left), readings, now)
         builder = IncidentBuilder(server.store, series, measures, watches, now)
         return state, detector, drops, transitions, builder.group_alerts(incidents, state.firing)
 
-    def _load_series(self, until: int) -> dict[SeriesKey, MetricSeries]:
-        """Load the last hours by the minute and the days before in coarser segments."""
+    def _load_series(self, until: int, oldest: int = 0) -> dict[SeriesKey, MetricSeries]:
+        """Load the last hours by the minute and the days before in coarser segments, from a minute on."""
         store = self._server.store
-        cut = until - max(FINE_MINUTES, self._server.settings.reference_minutes + FINE_MINUTES)
-        first = until - HISTORY_MINUTES
-        old = store.read_rollups(min(first, cut), cut, grain=COARSE_GRAIN, bins=False) if first < cut else ()
+        cut = max(oldest, until - max(FINE_MINUTES, self._server.settings.reference_minutes + FINE_MINUTES))
+        first = max(oldest, until - HISTORY_MINUTES)
+        old = store.read_rollups(first, cut, grain=COARSE_GRAIN, bins=False) if first < cut else ()
         return build_series([*old, *store.read_rollups(cut, until, bins=False)])
 
     def _compute_scored_until(self, until: int) -> int:

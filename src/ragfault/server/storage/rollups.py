@@ -36,6 +36,7 @@ class RollupTables(TraceTables, NoteTables):
     HOURS: ClassVar[str] = "hours"
     TOTALS: ClassVar[str] = "sums"
     """The tables, or views, of the roll-ups by minute, by hour and of all time."""
+    latest_judge: str = ""  # fingerprint of the judge of the outcomes that were added last; empty: none were
 
     def add_outcomes(
         self,
@@ -49,6 +50,7 @@ class RollupTables(TraceTables, NoteTables):
         `measures` describe the metrics, `cohort_fields` name the fields whose values are cohorts, `gold` is the use of
         gold in the scores. Return the number of added outcomes.
         """
+        self.latest_judge = outcomes[-1].verdicts.judge if outcomes else self.latest_judge
         rows = build_outcome_rows(outcomes, cohort_fields, gold)  # on the caller's thread: the writer only writes
         return self.submit_batch(self._add_outcome_batches, OutcomeBatch(rows, tuple(measures), tuple(cohort_fields)))
 
