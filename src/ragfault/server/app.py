@@ -109,8 +109,7 @@ COLLECTION_THRESHOLDS = (20_000, 20, 20)
 """Objects after which garbage is looked for. A server makes many that live for seconds, such as spans that wait for
 the others of their trace: with Python's 700 an eighth of the processor of ingest went into looking at them."""
 
-SHUTDOWN_SECONDS = 20
-"""Seconds for which requests in progress may finish at shutdown."""
+SHUTDOWN_SECONDS = 20  # seconds for which requests in progress may finish at shutdown
 
 
 def serve_application(app: Any, host: str, port: int, announce: Callable[[str], None]) -> None:

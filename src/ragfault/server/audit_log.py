@@ -21,18 +21,14 @@ from ragfault.server.request_limits import RateLimiter
 from ragfault.server.storage import AuditRecord, TraceStore
 
 AUDIT_FILE = "audit.jsonl"
-AUDIT_DAYS = 400
-"""Days for which the store keeps the audit log; the file has its own bound."""
-MAX_FILE_BYTES = 50_000_000
-"""Bytes of a log file, after which it is renamed and a new one begun."""
-OLD_FILES = 4
-"""Renamed files of a log that stay."""
+AUDIT_DAYS = 400  # days for which the store keeps the audit log; the file has its own bound
+MAX_FILE_BYTES = 50_000_000  # bytes of a log file, after which it is renamed and a new one begun
+OLD_FILES = 4  # renamed files of a log that stay
 REFUSALS_PER_SECOND = 1.0
 """Refused sign-ins and tokens that are recorded, on average: more would let strangers fill the log."""
 REPEATS_PER_SECOND = 1 / 3600
 """Refusals of one wrong token from one address that are recorded: a client that repeats it stands there each hour."""
-MAX_TEXT = 300
-"""Characters of a target or detail, and of a user agent in the log of requests."""
+MAX_TEXT = 300  # characters of a target or detail, and of a user agent in the log of requests
 
 
 class AuditLog:

@@ -16,24 +16,15 @@ from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TimelineMark
 
-DEMO_SPEED = 60.0
-"""Seconds of the demo per real second."""
-HISTORY_MINUTES = 180
-"""Minutes of healthy traffic before the demo starts."""
-FAULT_START = 30
-"""The minute of the demo at which retrieval breaks."""
-FAULT_MINUTES = 240
-"""Minutes for which retrieval stays broken."""
-TRACES_PER_MINUTE = 6
-"""Traces per minute of the demo."""
-POLL_SECONDS = 0.1
-"""Seconds between two ticks of the clock."""
-MAX_WAITING = 2 * TRACES_PER_MINUTE
-"""Unjudged traces above which the clock pauses."""
-DEMO_ROUTES = ("counter", "website")
-"""The routes of the demo."""
-FAULTY_ROUTE = "website"
-"""The route whose retrieval breaks."""
+DEMO_SPEED = 60.0  # seconds of the demo per real second
+HISTORY_MINUTES = 180  # minutes of healthy traffic before the demo starts
+FAULT_START = 30  # the minute of the demo at which retrieval breaks
+FAULT_MINUTES = 240  # minutes for which retrieval stays broken
+TRACES_PER_MINUTE = 6  # traces per minute of the demo
+POLL_SECONDS = 0.1  # seconds between two ticks of the clock
+MAX_WAITING = 2 * TRACES_PER_MINUTE  # unjudged traces above which the clock pauses
+DEMO_ROUTES = ("counter", "website")  # the routes of the demo
+FAULTY_ROUTE = "website"  # the route whose retrieval breaks
 NO_CONVERSATION: dict[str, Any] = {"conversation": None, "turn": None}
 """Fields that make a question of the demo independent of the others."""
 BROKEN_SHARE = 0.7

@@ -25,14 +25,10 @@ from ragfault.server.storage.backup import BackupManifest, check_output, save_ba
 from ragfault.text.retry_after import parse_retry_after
 from ragfault.version import __version__
 
-POST_TIMEOUT = 10.0
-"""Seconds to wait for a response."""
-MAX_RETRY_AFTER = 300.0
-"""Largest `Retry-After` that is respected, in seconds."""
-RETRY_STATUSES = (408, 425, 429)
-"""Statuses besides those from 500 on after which a retry may succeed."""
-MAX_RESPONSE_BYTES = 100_000
-"""Bytes of a response that are read."""
+POST_TIMEOUT = 10.0  # seconds to wait for a response
+MAX_RETRY_AFTER = 300.0  # largest `Retry-After` that is respected, in seconds
+RETRY_STATUSES = (408, 425, 429)  # statuses besides those from 500 on after which a retry may succeed
+MAX_RESPONSE_BYTES = 100_000  # bytes of a response that are read
 
 
 class DeliveryAttempt(NamedTuple):
@@ -81,8 +77,7 @@ def post(url: str, body: bytes, headers: dict[str, str], receiver: str) -> Deliv
         return DeliveryAttempt(f"{receiver} cannot be asked: {type(error).__name__}")
 
 
-DOWNLOAD_TIMEOUT = 600
-"""Seconds to wait for a response."""
+DOWNLOAD_TIMEOUT = 600  # seconds to wait for a response
 
 
 def fetch_run(

@@ -74,14 +74,12 @@ async def _handle_ragfault_error(_: Request, error: Exception) -> Response:
     return problem_response(status, str(error), {"Retry-After": RETRY_AFTER} if status == 503 else None)
 
 
-MAX_CLIENTS = 10_000
-"""Clients whose rate is tracked."""
+MAX_CLIENTS = 10_000  # clients whose rate is tracked
 
 DRAIN_FACTOR = 10
 """Multiples of the limit that are read and discarded, so that the client receives the error instead of a reset."""
 
-MAX_MEMBERS = 64
-"""Members of a compressed body."""
+MAX_MEMBERS = 64  # members of a compressed body
 
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """Content encodings and their window bits for zlib."""

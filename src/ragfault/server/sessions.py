@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 from ragfault.server.storage import AccessToken, BrowserSession, TraceStore
 
-MAX_SESSIONS = 10_000
-"""Sessions above which the oldest ends."""
+MAX_SESSIONS = 10_000  # sessions above which the oldest ends
 
 
 def hash_secret(text: str) -> str:

@@ -15,8 +15,7 @@ from ragfault.evaluation.online.scorer import SamplingPolicy
 from ragfault.io.redaction import parse_redaction_kinds
 from ragfault.server.storage import is_store_folder
 
-MIN_TOKEN_LENGTH = 16
-"""Characters of a token that is chosen by hand, where other machines can reach the server."""
+MIN_TOKEN_LENGTH = 16  # characters of a token that is chosen by hand, where other machines can reach the server
 
 
 class RequestLimits(Struct, frozen=True, kw_only=True):

@@ -32,18 +32,14 @@ from ragfault.testsets.review_session import ReviewSession
 log = logging.getLogger("ragfault.server")
 
 T = TypeVar("T")
-CACHE_SECONDS = 2.0
-"""Seconds for which a cached value is fresh."""
+CACHE_SECONDS = 2.0  # seconds for which a cached value is fresh
 STALE_SECONDS = 10.0
 """Seconds for which a stale value is still served while it is recomputed: longer than a page takes to refresh."""
-MAX_CACHED = 200
-"""Cached values; the oldest go first."""
+MAX_CACHED = 200  # cached values; the oldest go first
 MAX_CLOCK_STEP = 3600.0
 """Seconds by which the clock may be set while the server runs without retention being held back."""
-ALERTS_SETTING = "alerts"
-"""The setting that holds the state of all alerts."""
-INCIDENTS_SETTING = "incidents"
-"""The setting that holds the incidents that are open, or whose end was not told yet."""
+ALERTS_SETTING = "alerts"  # the setting that holds the state of all alerts
+INCIDENTS_SETTING = "incidents"  # the setting that holds the incidents that are open, or whose end was not told yet
 
 
 def measure_clock_offset() -> float:

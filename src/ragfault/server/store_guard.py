@@ -10,12 +10,9 @@ from collections.abc import Callable
 from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.storage import TraceStore
 
-GIVE_UP_SECONDS = 60.0
-"""Seconds for which a lost store is tried to be opened again before the server ends."""
-TRY_SECONDS = 1.0
-"""Seconds between two tries."""
-EXIT_SECONDS = 60.0
-"""Seconds after which a process that gave up and has not ended is ended at once."""
+GIVE_UP_SECONDS = 60.0  # seconds for which a lost store is tried to be opened again before the server ends
+TRY_SECONDS = 1.0  # seconds between two tries
+EXIT_SECONDS = 60.0  # seconds after which a process that gave up and has not ended is ended at once
 
 
 class StoreGuard(BackgroundThread):

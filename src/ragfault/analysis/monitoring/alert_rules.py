@@ -30,8 +30,7 @@ Severity = Literal["critical", "high", "medium", "warning"]
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "warning")  # the most urgent first
 
-DROP_CONFIDENCE = 0.999
-"""The confidence with which a drop must be one where there is no reference."""
+DROP_CONFIDENCE = 0.999  # the confidence with which a drop must be one where there is no reference
 
 RULE_RATE = 0.001
 """False alarms of a rule that must be certain, per metric and route in a month, where there is a reference: some fifty

@@ -161,8 +161,7 @@ def measure_reference(
     )  # fmt: skip
 
 
-SUDDEN_DROP = 0.5
-"""Share of the values that fall to the other end of the range in a sudden drop."""
+SUDDEN_DROP = 0.5  # share of the values that fall to the other end of the range in a sudden drop
 
 
 def _choose_bets(

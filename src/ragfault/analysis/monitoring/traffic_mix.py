@@ -14,8 +14,7 @@ from ragfault.text.number_format import format_percent
 
 SYSTEM_FIELDS = frozenset(("release", "model", "prompt_version"))
 """Fields that tell versions of the system; other shares of these are no other traffic."""
-CHUNK_FIELDS = frozenset(("position", "chunks"))
-"""Fields that tell places of chunks."""
+CHUNK_FIELDS = frozenset(("position", "chunks"))  # fields that tell places of chunks
 LEAST_COVERAGE = 0.9  # of the values of each window, in cohorts
 LEAST_COMMON = (0.05, 0.5)  # of the values of each window, in cohorts that both have; others may have vanished
 LEAST_VALUES = 30  # in these cohorts; of fewer the spread is not known

@@ -124,8 +124,7 @@ def sign_body(secret: str, moment: int, body: bytes) -> str:
 
 ADDRESS_PATTERN = re.compile(r"[^\s@<>\"(),:;\\\[\]]{1,64}@[^\s@<>\"(),:;\\\[\]]{1,255}")
 DEFAULT_PORTS = {"smtp": 587, "smtps": 465}
-MAX_SUBJECT_LENGTH = 180
-"""Longest subject in characters."""
+MAX_SUBJECT_LENGTH = 180  # longest subject in characters
 
 
 class MailServer(NamedTuple):
@@ -293,15 +292,12 @@ def _single_line(text: str) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in plain).split())
 
 
-RETRY_DELAYS = (0.0, 1.0, 5.0, 30.0, 120.0)
-"""Seconds before each attempt."""
-QUEUE_SIZE = 1000
-"""Notices that may wait per receiver."""
+RETRY_DELAYS = (0.0, 1.0, 5.0, 30.0, 120.0)  # seconds before each attempt
+QUEUE_SIZE = 1000  # notices that may wait per receiver
 
 REDELIVERY_SECONDS = 300.0
 """Seconds after which a notice that failed is sent once more, as long as its receiver fails."""
-MAX_UNSENT = 100
-"""Notices that are kept for that."""
+MAX_UNSENT = 100  # notices that are kept for that
 
 
 class Receiver(Protocol):

@@ -22,8 +22,7 @@ from ragfault.server.settings import RequestLimits
 from ragfault.server.storage import AccessRole, AuditRecord
 from ragfault.server.storage.backup import prepare_backup, require_folder
 
-BODY_LIMITS = RequestLimits(body=10_000, decompressed=10_000)
-"""Limits on the body of a request for a token."""
+BODY_LIMITS = RequestLimits(body=10_000, decompressed=10_000)  # limits on the body of a request for a token
 
 MAX_AUDIT_LINES = 1000
 

@@ -35,20 +35,15 @@ if TYPE_CHECKING:
     from ragfault.analysis.clusters import Cluster, ClusterReport
 
 
-VIEWS_SETTING = "views"
-"""The setting that holds saved selections by name."""
+VIEWS_SETTING = "views"  # the setting that holds saved selections by name
 
-CLUSTERS_SETTING = "clusters"
-"""The setting that holds the latest clusters and their registry."""
+CLUSTERS_SETTING = "clusters"  # the setting that holds the latest clusters and their registry
 
-MAX_LABELED_TRACES = 500
-"""Latest labelled traces that the page of the judge covers."""
+MAX_LABELED_TRACES = 500  # latest labelled traces that the page of the judge covers
 
-MAX_LABELS = 5000
-"""Latest labels among which these are."""
+MAX_LABELS = 5000  # latest labels among which these are
 
-MAX_MEMBERS = 200
-"""Traces of a cluster that its views list."""
+MAX_MEMBERS = 200  # traces of a cluster that its views list
 
 
 class WindowComparison(Struct, frozen=True, kw_only=True):
@@ -84,10 +79,8 @@ def compare_windows(
     return WindowComparison(route=route, before=before, after=after, blame=blame)
 
 
-MAX_MINUTE = 2**31
-"""Minutes since 1970 that the store can hold end before this one."""
-NO_ROUTE = "-"
-"""Form value for traces without a route."""
+MAX_MINUTE = 2**31  # minutes since 1970 that the store can hold end before this one
+NO_ROUTE = "-"  # form value for traces without a route
 
 
 def parse_selection(fields: Sequence[tuple[str, str]]) -> TraceSelection:

@@ -15,12 +15,9 @@ from ragfault.io.otel.guard_events import MAX_DECISIONS
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TraceSelection
 
-MAX_REQUESTS = 20_000
-"""Latest traces of the window that are read."""
-MAX_LABELS = 1_000
-"""Held-back answers with a label that are compared with it."""
-FRESH_SECONDS = 20.0
-"""Seconds for which computed rates are shown again."""
+MAX_REQUESTS = 20_000  # latest traces of the window that are read
+MAX_LABELS = 1_000  # held-back answers with a label that are compared with it
+FRESH_SECONDS = 20.0  # seconds for which computed rates are shown again
 
 
 class GuardView(Struct, frozen=True, kw_only=True):

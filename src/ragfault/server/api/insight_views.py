@@ -38,14 +38,11 @@ from ragfault.server.state import ServerState
 from ragfault.server.storage import TimelineMark, TraceSelection
 from ragfault.stats import Difference
 
-MAX_QUERIES = 1000
-"""Latest live queries of the window whose words are compared."""
+MAX_QUERIES = 1000  # latest live queries of the window whose words are compared
 
-DRIFT_POINTS = 240
-"""Largest number of segments of a window."""
+DRIFT_POINTS = 240  # largest number of segments of a window
 
-LISTED_QUERY_LENGTH = 300
-"""Characters of a query in a list of traces; longer queries are read from the trace."""
+LISTED_QUERY_LENGTH = 300  # characters of a query in a list of traces; longer queries are read from the trace
 
 
 class DriftView(Struct, frozen=True, kw_only=True):
@@ -95,24 +92,18 @@ def _load_queries(server: ServerState, selection: TraceSelection) -> list[str]:
     return queries
 
 
-TRIAD = ("context_relevance", "groundedness", "answer_relevance")
-"""The three metrics of the RAG triad."""
+TRIAD = ("context_relevance", "groundedness", "answer_relevance")  # the three metrics of the RAG triad
 
-INSIGHT_MINUTES = 30 * DAY_MINUTES
-"""The longest window of the insights."""
+INSIGHT_MINUTES = 30 * DAY_MINUTES  # the longest window of the insights
 
-MAX_ROUTES = 6
-"""Routes that are shown, those with the most traffic."""
+MAX_ROUTES = 6  # routes that are shown, those with the most traffic
 
-MAX_POINTS = 120
-"""Points of a trend."""
+MAX_POINTS = 120  # points of a trend
 
-MAX_COHORTS = 20
-"""Cohorts shown per field, those with the most traffic."""
+MAX_COHORTS = 20  # cohorts shown per field, those with the most traffic
 
 
-MAX_VERSIONS = 4
-"""Versions that stand side by side, those with the most traffic."""
+MAX_VERSIONS = 4  # versions that stand side by side, those with the most traffic
 
 
 class VersionMean(Struct, frozen=True, kw_only=True):

@@ -39,10 +39,8 @@ from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
 from ragfault.server.storage import ConversationSummary, LabelPage, TracePage, TraceSelection, TraceState
 
-MAX_SERIES = 320
-"""Histograms that Prometheus gets: of so many routes as fit, and the others together."""
-MAX_SERIES_BYTES = 900_000
-"""Bytes of these histograms: with long names of routes fewer fit."""
+MAX_SERIES = 320  # histograms that Prometheus gets: of so many routes as fit, and the others together
+MAX_SERIES_BYTES = 900_000  # bytes of these histograms: with long names of routes fewer fit
 
 
 def render_metrics(server: ServerState) -> str:

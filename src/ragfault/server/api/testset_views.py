@@ -15,8 +15,7 @@ from ragfault.testsets.reviews import Decision, ReviewResult, merge_reviews, nor
 ShownItems = Literal["waiting", "all", "reviewed", "disputed", "written"]
 SHOWN_ITEMS: tuple[ShownItems, ...] = get_args(ShownItems)
 """Items of a page: those that wait for the reader, all, those the reader reviewed, disputed by others, by people."""
-ITEMS_SHOWN = 50
-"""Items of a page."""
+ITEMS_SHOWN = 50  # items of a page
 QUERY_CHARACTERS = 300
 DISPUTES_SHOWN = 50
 

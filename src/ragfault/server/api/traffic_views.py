@@ -43,21 +43,14 @@ from ragfault.server.storage import (
     export_run,
 )
 
-OVERVIEW_WINDOWS = (30, 90, DAY_MINUTES)
-"""The windows of the overview in minutes."""
-PAGE_LINES = 50
-"""Lines of a page of a list."""
-MAX_TRENDS = 1500
-"""Trends of the overview: so many routes are shown as fit."""
-RESOLVED_SHOWN = 3
-"""Past incidents of the overview."""
-MIN_ROUTES = 3
-"""Routes that are shown however many metrics there are."""
-MIN_ROUTE_VALUES = 20
-"""Values of a route in a window, below which it is not called the worst."""
+OVERVIEW_WINDOWS = (30, 90, DAY_MINUTES)  # the windows of the overview in minutes
+PAGE_LINES = 50  # lines of a page of a list
+MAX_TRENDS = 1500  # trends of the overview: so many routes are shown as fit
+RESOLVED_SHOWN = 3  # past incidents of the overview
+MIN_ROUTES = 3  # routes that are shown however many metrics there are
+MIN_ROUTE_VALUES = 20  # values of a route in a window, below which it is not called the worst
 TRIAD_METRICS = ("context_relevance", "groundedness", "answer_relevance")
-WINDOW_SEGMENTS = 12
-"""Segments of a window, whose means give the interval of the overall mean."""
+WINDOW_SEGMENTS = 12  # segments of a window, whose means give the interval of the overall mean
 LONG_WINDOW = 2 * DAY_MINUTES
 """Minutes from which on a window consists of full hours, which are read from roll-ups by hour."""
 

@@ -22,8 +22,7 @@ from ragfault.evaluation.agreement.human_labels import (
 from ragfault.records import Citation, ClaimSupport, RelevanceLevel, Trace, Verdicts
 from ragfault.server.storage import StoredTrace
 
-MAX_QUOTE_LENGTH = 2000
-"""Longest quote that is searched for, in characters."""
+MAX_QUOTE_LENGTH = 2000  # longest quote that is searched for, in characters
 
 SUPPORT_ORDER: tuple[ClaimSupport, ...] = ("contradicted", "unsupported", "inferred", "supported")
 """Kinds of support, the worst first: it colours the text where claims overlap."""

@@ -26,8 +26,7 @@ router = APIRouter(
     route_class=JsonRoute, dependencies=[Depends(require_role("ingest"))], responses=problem_responses(*WRITE_ERRORS)
 )
 
-MAX_LISTED = 100
-"""Rejected records that a response lists."""
+MAX_LISTED = 100  # rejected records that a response lists
 
 
 class MarksReceipt(msgspec.Struct):

@@ -28,11 +28,9 @@ MAP_FLAG = re.compile(r"--map '?([\w.]+)=([^\s']+?)'?(?=[.,;:)]?(?:\s|$))")
 EARLIEST_TIME, LATEST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 """The range of times that traces may have."""
 
-MAX_ID_LENGTH = 512
-"""Longest id in characters."""
+MAX_ID_LENGTH = 512  # longest id in characters
 
-MAX_MARK_BYTES = 2000
-"""Longest mark as JSON: views show many at once."""
+MAX_MARK_BYTES = 2000  # longest mark as JSON: views show many at once
 
 SentTime = Annotated[
     str,

@@ -29,24 +29,17 @@ from ragfault.server.storage import AppendResult, TraceStore
 log = logging.getLogger("ragfault.server")
 
 SPANS_KIND = "spans"
-SETTLE_SECONDS = 2.0
-"""Seconds after the arrival of the root span after which a trace is complete."""
+SETTLE_SECONDS = 2.0  # seconds after the arrival of the root span after which a trace is complete
 MAX_WAIT_SECONDS = 120.0
 """Seconds after the arrival of the first span after which a trace is stored even if incomplete."""
-POLL_SECONDS = 0.25
-"""Seconds between checks for complete traces."""
-BATCH_SIZE = 512
-"""Traces stored at once."""
-RETRY_SECONDS = 2.0
-"""Seconds before a failed write is retried."""
-MAX_INCOMING_BYTES = 64_000_000
-"""Bytes of spans that wait to be joined above which ingest answers 429."""
+POLL_SECONDS = 0.25  # seconds between checks for complete traces
+BATCH_SIZE = 512  # traces stored at once
+RETRY_SECONDS = 2.0  # seconds before a failed write is retried
+MAX_INCOMING_BYTES = 64_000_000  # bytes of spans that wait to be joined above which ingest answers 429
 MAX_STEP_BYTES = 1_000_000
 """Bytes of the steps of a trace above which their texts are cut: they repeat what chunks and answer hold."""
-MAX_TRACE_BYTES = 8_000_000
-"""Bytes of a trace of spans above which it is rejected even so."""
-STEP_TEXT_LEVELS = (5000, 1000, 200, 20)
-"""Characters of these texts that are tried in turn."""
+MAX_TRACE_BYTES = 8_000_000  # bytes of a trace of spans above which it is rejected even so
+STEP_TEXT_LEVELS = (5000, 1000, 200, 20)  # characters of these texts that are tried in turn
 
 
 class SpanBatch(msgspec.Struct, frozen=True):

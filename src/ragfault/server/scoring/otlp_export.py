@@ -26,8 +26,7 @@ from ragfault.server.http_client import DeliveryAttempt, post
 from ragfault.server.settings import ServerSettings
 from ragfault.version import __version__
 
-ORIGIN_KEY = "otlp"
-"""Metadata key that holds the origin of a trace received as spans."""
+ORIGIN_KEY = "otlp"  # metadata key that holds the origin of a trace received as spans
 EVALUATION_EVENT = "gen_ai.evaluation.result"
 EVALUATION_SPAN = "ragfault.evaluate"
 TRACE_ID_PATTERN, SPAN_ID_PATTERN = re.compile(r"(?!0{32})[0-9a-f]{32}"), re.compile(r"(?!0{16})[0-9a-f]{16}")
@@ -181,16 +180,11 @@ def _set_attributes(message: Any, attributes: Mapping[str, Any]) -> None:
             added.double_value = value
 
 
-RETRY_DELAYS = (0.0, 1.0, 5.0, 15.0, 30.0)
-"""Seconds before each attempt."""
-QUEUE_SIZE = 10_000
-"""Traces whose scores may wait."""
-BATCH_SIZE = 256
-"""Traces whose scores are sent at once."""
-GATHER_SECONDS = 1.0
-"""Seconds for which scores are collected into a batch."""
-RETRY_STATUSES = (429, 502, 503, 504)
-"""Statuses after which OTLP asks for a retry."""
+RETRY_DELAYS = (0.0, 1.0, 5.0, 15.0, 30.0)  # seconds before each attempt
+QUEUE_SIZE = 10_000  # traces whose scores may wait
+BATCH_SIZE = 256  # traces whose scores are sent at once
+GATHER_SECONDS = 1.0  # seconds for which scores are collected into a batch
+RETRY_STATUSES = (429, 502, 503, 504)  # statuses after which OTLP asks for a retry
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 

@@ -30,14 +30,10 @@ from ragfault.stats import UnlabeledSums
 
 log = logging.getLogger("ragfault.server")
 
-POLL_SECONDS = 1.0
-"""Least seconds between two readings of the progress."""
-REFRESH_SECONDS = 10.0
-"""Least seconds between two refreshes of all estimates."""
-MAX_TIME_SHARE = 0.1
-"""Largest share of the time that refreshes may take."""
-CACHE_SECONDS = 30.0
-"""Seconds for which an estimate over another window is cached."""
+POLL_SECONDS = 1.0  # least seconds between two readings of the progress
+REFRESH_SECONDS = 10.0  # least seconds between two refreshes of all estimates
+MAX_TIME_SHARE = 0.1  # largest share of the time that refreshes may take
+CACHE_SECONDS = 30.0  # seconds for which an estimate over another window is cached
 
 
 class PpiEstimate(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -26,20 +26,14 @@ from ragfault.server.storage import TraceStore
 
 log = logging.getLogger("ragfault.server")
 
-WORKER_QUEUE_SIZE = 256
-"""Traces queued per worker."""
+WORKER_QUEUE_SIZE = 256  # traces queued per worker
 TRACE_SECONDS = 60.0
 """Seconds that one trace may take a worker, its start included; then it has failed, and the next ones go on."""
-BATCH_SIZE = 128
-"""Maximum number of outcomes stored in one write."""
-GATHER_SECONDS = 0.5
-"""Seconds for which outcomes are collected into one write."""
-POLL_SECONDS = 0.5
-"""Seconds between checks for shutdown."""
-IDLE_SECONDS = 30.0
-"""Seconds between polls of the store without a notification."""
-RETRY_SECONDS = 2.0
-"""Seconds before a failed write is retried."""
+BATCH_SIZE = 128  # maximum number of outcomes stored in one write
+GATHER_SECONDS = 0.5  # seconds for which outcomes are collected into one write
+POLL_SECONDS = 0.5  # seconds between checks for shutdown
+IDLE_SECONDS = 30.0  # seconds between polls of the store without a notification
+RETRY_SECONDS = 2.0  # seconds before a failed write is retried
 
 
 class ScoringWorkers:

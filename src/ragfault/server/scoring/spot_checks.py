@@ -27,8 +27,7 @@ from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.settings import ServerSettings
 from ragfault.server.storage import ReceivedTrace, SpotCheck, SpotCheckStore, TraceStore
 
-REPLY_CACHE = "replies.sqlite"
-"""The file that caches replies and the amount spent, unless the options name another."""
+REPLY_CACHE = "replies.sqlite"  # the file that caches replies and the amount spent, unless the options name another
 
 JudgeReply = tuple[Verdicts, Usage] | JudgeStopped
 """Verdicts and their usage, or what stopped the judge."""
@@ -77,8 +76,7 @@ log = logging.getLogger("ragfault.server")
 
 SALT_SETTING, SPENT_SETTING = "checks.salt", "checks.spent"
 """The settings that hold the salt of the draw, and the day whose budget is spent."""
-POLL_SECONDS = 0.5
-"""Seconds between polls of the queue."""
+POLL_SECONDS = 0.5  # seconds between polls of the queue
 MAX_SKIPPED = 1000
 """Failed traces that are skipped at most to find others: answers for these tell whether trace or judge is at fault."""
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 300.0
