@@ -61,7 +61,7 @@ from ragfault.cli import run_command
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import MetricInfo, Run
-from ragfault.records import Trace, Verdicts
+from ragfault.records import Chunk, Trace, Verdicts
 from ragfault.stats import standard_error, t_quantile, unpaired_difference
 from sample_reports import HOSTILE, build_run
 from sample_runs import evaluate_pairs, pair
@@ -767,6 +767,25 @@ def test_traces_without_a_time_cannot_be_watched(calm: Run, tmp_path: Path, caps
     assert "Give each trace its `time`" in run_monitor(capsys, evaluate_pairs(tmp_path, pairs, METRICS).path, code=2)
     other = build_run(tmp_path / "other", traffic(5), judge="another")
     assert "could come from the judge" in run_monitor(capsys, calm.path, other.path, code=2)
+
+
+def test_what_is_not_watched_is_stated(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Traces without a time are counted, markup is named, and a short time is not called free of drops."""
+    start = datetime(2026, 5, 1, tzinfo=UTC)
+    chunks, path = (Chunk(id="c", text="The ferry leaves at ten."),), tmp_path / "run"
+    traces = [
+        Trace(
+            id=str(n), query="When?", chunks=chunks, answer="<p>At ten.</p>",
+            time=start + timedelta(minutes=9 * n) if n % 2 else None,
+        )
+        for n in range(12)
+    ]  # fmt: skip
+    evaluate(traces, path, judge="lexical", metrics=["groundedness"])
+    out = " ".join(run_monitor(capsys, path).split())
+    assert out.startswith("Nothing is watched for drops in 91 min of traffic, since no metric has enough values in the")
+    assert "beware: 6 of 12 traces have no time and are left out beware: 12 of 12 answers of run are JSON, or" in out
+    run_monitor(capsys, path, "-o", tmp_path / "page.html")
+    assert "beware: 6 of 12 traces have no time and are left out" in (tmp_path / "page.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("every", [1, 2])

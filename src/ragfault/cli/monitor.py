@@ -89,6 +89,7 @@ def _render_monitor(report: MonitorReport, kind: str, screen: bool) -> str:
 
 def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorReport:
     """Monitor the runs as one stretch of traffic, a sample of them where they are large."""
+    from ragfault.analysis.languages import list_text_warnings
     from ragfault.analysis.monitoring.monitor import CORRELATED_PAIRS, load_marks
     from ragfault.analysis.monitoring.monitor import monitor as watch
     from ragfault.analysis.monitoring.rollups import collect_measures, observe_runs, roll_up, sum_products
@@ -119,7 +120,11 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
     report = watch(remaining, measures, products=products, marks=marks, drift=drift, options=monitor_options)
     population = count_population(opened)
     sample = sum(run.manifest.traces for run in opened) if population else 0
-    return msgspec.structs.replace(report, sample=sample, population=population)
+    untimed = sum(run.to_arrow("traces", ["time"])["time"].null_count for run in opened)
+    total = f"{sum(run.manifest.traces for run in opened):,} traces"
+    missing = [f"{untimed:,} of {total} have no time and are left out"] if untimed else []
+    warnings = (*missing, *list_text_warnings(*opened))
+    return msgspec.structs.replace(report, sample=sample, population=population, warnings=warnings)
 
 
 def _require_same_judge(runs: Sequence[Run]) -> None:

@@ -162,6 +162,7 @@ class MonitorReport(Struct, frozen=True, kw_only=True):
     drift: TrafficDrift | None = None
     sample: int = 0  # traces of the random sample that was monitored; 0: all were
     population: int = 0  # traces of the runs that the sample was drawn from
+    warnings: tuple[str, ...] = ()  # traces without a time, and languages and markup that the judge does not know
 
     @property
     def fired(self) -> tuple[AlertTransition, ...]:

@@ -211,16 +211,12 @@ def list_fixed_parts(
     chunk.
     """
     fixed = {i for i, name in enumerate(baseline) if baseline[name] is candidate[name]}
-    blind = {i for i in range(len(baseline)) if _keeps_chunks(i, retrieval_hashes)}
+    blind = {
+        i
+        for i in range(len(baseline))
+        if all(hashed == retrieval_hashes.get(mask | 1 << i, hashed) for mask, hashed in retrieval_hashes.items())
+    }  # to swap these never changed a chunk
     return [sorted(fixed | (blind if ignores_answer(metric.definition) else set())) for metric in metrics]
-
-
-def _keeps_chunks(part: int, retrieval_hashes: Mapping[int, tuple[int, ...]]) -> bool:
-    """Return whether swapping a part never changed a chunk, in all configurations run."""
-    bit = 1 << part
-    return all(
-        retrieval_hashes[mask] == retrieval_hashes.get(mask | bit, retrieval_hashes[mask]) for mask in retrieval_hashes
-    )
 
 
 ROUNDING_SLACK = 1e-12  # relative size below which an effect on a query is rounding

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -224,7 +224,14 @@ def run_experiment(
         permutations=design.permutations,
         confidence=options.effect_options.confidence,
         seed=options.effect_options.seed,
-        warnings=(*warnings, *_failure_warnings(configurations, len(queries))),
+        warnings=(
+            *warnings,
+            *(
+                f"{item.name}: a part failed on {item.errors:,} of {len(queries):,} queries, first with: {item.error}"
+                for item in configurations
+                if item.errors
+            ),
+        ),
     )
 
 
@@ -242,13 +249,6 @@ def _build_plan(
         metrics=tuple(map(describe_metric, options.metrics)),
         queries=digest.fingerprint,
     )
-
-
-def _failure_warnings(configurations: Iterable[SystemConfiguration], queries: int) -> Iterator[str]:
-    for configuration in configurations:
-        if configuration.errors:
-            failed = f"{configuration.errors:,} of {queries:,} queries"
-            yield f"{configuration.name}: a part failed on {failed}, first with: {configuration.error}"
 
 
 class _ConfigurationRuns:

@@ -205,7 +205,7 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         reference=extract_answer(get_trace_attribute(outline, REFERENCE_ATTRIBUTES)),
         route=str(get_trace_attribute(outline, ROUTE_ATTRIBUTES) or outline.root.name) or None,
         time=_convert_to_datetime(outline.root.start),
-        conversation=_convert_to_text(get_trace_attribute(outline, CONVERSATION_ATTRIBUTES)),
+        conversation=None if (talk := get_trace_attribute(outline, CONVERSATION_ATTRIBUTES)) is None else str(talk),
         model=next((model for step in reversed(writers) if (model := get_model(step))), None),
         latency=Latency(
             retrieval=_measure_covered_time(outline.select_steps(*RETRIEVAL_ROLES)),
@@ -230,10 +230,6 @@ def _attach_events(spans: Iterable[OtelSpan], events: Sequence[SpanEvent]) -> It
         msgspec.structs.replace(span, events=(*span.events, *mine[span.id])) if span.id in mine else span
         for span in spans
     ]
-
-
-def _convert_to_text(value: Any) -> str | None:
-    return None if value is None else str(value)
 
 
 def _get_end_order(step: SpanStep) -> tuple[int, int, str]:

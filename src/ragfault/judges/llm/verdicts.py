@@ -134,8 +134,10 @@ def build_generation_verdicts(
         parts["use"] = _use_verdicts(inputs, result, blank=blank)
         if trace.citations is not None:
             parts["citation"] = _citation_verdicts(inputs, result, blank=blank)
-    if parts["answer"] is not None and parts.get("claim") is not None:
-        parts["answer"] = _set_grounded(parts["answer"], parts["claim"], len(inputs.claims))
+    claims = parts.get("claim")
+    if parts["answer"] is not None and claims is not None and len(claims) >= len(inputs.claims):
+        least = min((claim.p for claim in claims if claim.p is not None), default=1.0)
+        parts["answer"] = replace(parts["answer"], grounded=least)
     if trace.facts is not None:
         parts["fact"] = _fact_verdicts(inputs, result, blank=blank)
     if trace.facts or trace.references:
@@ -279,13 +281,6 @@ def _answer_verdict(inputs: PromptInputs, result: VoteResult, *, blank: bool) ->
         refused=result.fields.get("refused", False),
         spread=result.spread.get("relevance"),
     )
-
-
-def _set_grounded(answer: AnswerVerdict, claims: tuple[ClaimVerdict, ...], count: int) -> AnswerVerdict:
-    """Set groundedness to the least probability of the claims, 1 without; undefined where one failed."""
-    if len(claims) < count:
-        return answer
-    return replace(answer, grounded=min((claim.p for claim in claims if claim.p is not None), default=1.0))
 
 
 def _locate_evidence(inputs: PromptInputs, chunk_name: str, quote: str) -> tuple[Evidence, ...] | None:

@@ -41,6 +41,7 @@ def render_monitor_html(monitor: MonitorReport) -> str:
         name=summarize_monitor(monitor),
         facts=[
             describe_monitoring_settings(monitor),
+            *(f"beware: {text}" for text in monitor.warnings),
             *(f"{format_minute(mark.minute)}: {mark.text}" for mark in monitor.marks),
         ],
         sections=[

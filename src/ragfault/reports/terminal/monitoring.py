@@ -66,6 +66,9 @@ def describe_drop(drop: DetectedDrop) -> str:
 def summarize_monitor(monitor: MonitorReport) -> str:
     """Summarize the result of monitoring in a sentence."""
     span = f"{format_duration(monitor.last - monitor.first)} of traffic"
+    if len(monitor.unwatched) >= len(monitor.lines):
+        why = "no metric has enough values in the reference"
+        return f"Nothing is watched for drops in {span}, since {why}; {len(monitor.fired)} alerts fired."
     if not monitor.drops:
         return f"No drop is called in {span}; {len(monitor.fired)} alerts fired."
     names = {format_metric_route(drop.reference.metric, drop.reference.route) for drop in monitor.drops}
@@ -205,6 +208,7 @@ def render_monitor_terminal(monitor: MonitorReport, *, width: int | None = None,
     parts: list[RenderableType] = [
         build_line((summarize_monitor(monitor), f"bold {style}")),
         build_line((describe_monitoring_settings(monitor), "dim")),
+        *(build_line((f"beware: {clean_text(text)}", "yellow")) for text in monitor.warnings),
         *_build_drops(monitor),
         *_build_alerts(monitor),
     ]
