@@ -1,9 +1,10 @@
 """Train the model of answerability, and measure it on questions about articles that it has not seen.
 
-python -m training.answerability DATA [--write]
+python -m training.answerability DATA [--judge minilm] [--write]
 
 DATA holds squad2_paragraphs, squad2_questions, clapnq_dev, wikiqa and trec_dl19. Fitted with LightGBM and scikit-learn,
-used with numpy alone. `--write` writes src/ragfault/testsets/answerability.npz, fitted on all pairs.
+used with numpy alone. `--write` writes src/ragfault/testsets/answerability-JUDGE.npz, fitted on all pairs. With the
+judge minilm (extra nli) each pair is read twice more, which takes six minutes of a core.
 """
 
 from __future__ import annotations
@@ -23,10 +24,17 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from training.embedded.boosting import boost, pack
 
-from ragfault.testsets.answerability import AnswerabilityModel, Array, PassageWords, compute_features
+from ragfault.testsets.answerability import (
+    PROBABILITY_BOUNDS,
+    AnswerabilityModel,
+    Array,
+    PassageWords,
+    compute_features,
+    read_with_minilm,
+)
 from ragfault.text import split_content_words
 
-WEIGHTS = Path(__file__).parents[1] / "src/ragfault/testsets/answerability.npz"
+WEIGHTS = Path(__file__).parents[1] / "src/ragfault/testsets"
 FOLDS, ROUNDS, RIDGE = 8, 200, 0.05
 TREES = {"num_leaves": 15, "learning_rate": 0.03, "min_child_samples": 30, "feature_fraction": 0.3}
 MAX_PAIRS = 600
@@ -175,6 +183,7 @@ def main() -> None:
     """Measure the model, then fit it on all pairs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("data", type=Path)
+    parser.add_argument("--judge", choices=PROBABILITY_BOUNDS, default="embedded")
     parser.add_argument("--write", action="store_true", help="write the weights")
     parser.add_argument("--features", type=Path, help="file that keeps the features between calls")
     options = parser.parse_args()
@@ -187,6 +196,8 @@ def main() -> None:
             compute_features(pair.query, pair.passage, prepared.setdefault(pair.passage, PassageWords(pair.passage)))
             for pair in pairs
         ])  # fmt: skip
+        if options.judge == "minilm":
+            features = np.hstack([features, [read_with_minilm(pair.query, pair.passage) for pair in pairs]])
         if options.features:
             np.save(options.features, features)
     answers = np.array([pair.answers for pair in pairs])
@@ -206,8 +217,9 @@ def main() -> None:
             "transfer",
         )
     if options.write:
-        np.savez_compressed(WEIGHTS, allow_pickle=False, **fit_arrays(features, answers, sources))  # type: ignore[arg-type]
-        print(f"{WEIGHTS.stat().st_size:,} bytes in {WEIGHTS.name}")
+        path = WEIGHTS / f"answerability-{options.judge}.npz"
+        np.savez_compressed(path, allow_pickle=False, **fit_arrays(features, answers, sources))  # type: ignore[arg-type]
+        print(f"{path.stat().st_size:,} bytes in {path.name}")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ragfault.errors import UnknownName
 from ragfault.testsets import make_testset, score_answerability
-from ragfault.testsets.answerability import FEATURE_NAMES, compute_features
+from ragfault.testsets.answerability import FEATURE_NAMES, READER_FEATURE_NAMES, compute_features, read_with_minilm
 
 PASSAGE = (
     "The harbour of Tarvik was founded by Tom Berg, a baker, in 1857. Its stone pier shelters 23 fishing boats during "
@@ -30,8 +31,24 @@ def test_scores_are_probabilities_and_blank_passages_answer_nothing():
     ],
 )
 def test_a_word_that_the_passage_contradicts_lowers_the_score(asked, altered):
-    (right,), (wrong,) = (score_answerability(query, [PASSAGE]) for query in (asked, altered))
-    assert right > wrong
+    """Of two questions that differ in one word, the one that the passage answers scores higher, by each judge."""
+    for judge in ("embedded", "minilm"):
+        (right,), (wrong,) = (score_answerability(query, [PASSAGE], judge) for query in (asked, altered))
+        assert right > wrong
+
+
+def test_minilm_reads_what_words_alone_do_not_tell():
+    """By the strong judge blank passages answer nothing, a passage on another subject little, and no text fails."""
+    scores = score_answerability("Who founded the harbour of Tarvik?", [PASSAGE, "", "Soup is warm."], "minilm")
+    assert scores[0] > 0.5 > scores[2]
+    assert scores[1] == 0
+    for query in ("", "?", "why", "Τι είναι αυτό;"):
+        for passage in ("", "...", PASSAGE):
+            features = read_with_minilm(query, passage)
+            assert features.shape == (len(READER_FEATURE_NAMES),)
+            assert np.isfinite(features).all()
+    with pytest.raises(UnknownName, match="minilm"):
+        score_answerability("Who?", [PASSAGE], "minilmm")
 
 
 def test_features_are_finite_whatever_the_texts():

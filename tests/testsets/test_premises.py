@@ -52,3 +52,16 @@ def test_labels_measure_the_probability_and_chunks_without_text_are_left_out():
     assert (sum(report.counts.values()), report.left_out, report.auroc) == (2, 2, 1.0)
     assert [check.trace for check in report.checks] == [traces[0].id, traces[1].id]
     assert check_premises(traces[:1]).auroc is None
+
+
+def test_the_strong_judge_decides_by_its_own_bounds():
+    """With minilm the probability is that of its model, and outcomes follow its bounds."""
+    question = "Who built the quay of Ostrey?"
+    weak, strong = (check_premise(ask(question), judge) for judge in ("embedded", "minilm"))
+    assert weak is not None
+    assert strong is not None
+    assert weak.probability != strong.probability
+    assert strong.outcome in ("answered", "cannot tell")
+    other = check_premise(ask("Which museum lends bicycles to visitors?"), "minilm")
+    assert other is not None
+    assert other.outcome == "not answered"

@@ -11,8 +11,14 @@ from msgspec import Struct
 
 from ragfault.records import Trace
 from ragfault.stats import auroc
-from ragfault.testsets.answerability import PassageWords, QueryWord, list_query_words, score_answerability
-from ragfault.testsets.making.filters import MAX_ANSWERABILITY, MIN_ANSWERABILITY
+from ragfault.testsets.answerability import (
+    PROBABILITY_BOUNDS,
+    AnswerabilityJudge,
+    PassageWords,
+    QueryWord,
+    list_query_words,
+    score_answerability,
+)
 
 PremiseOutcome = Literal["answered", "not answered", "false premise", "cannot tell"]
 MIN_SHARE = 0.5
@@ -49,8 +55,8 @@ class PremiseReport(Struct, frozen=True, kw_only=True):
     checks: tuple[PremiseCheck, ...]
 
 
-def check_premise(trace: Trace) -> PremiseCheck | None:
-    """Check whether the chunks of a trace answer its question; None without a chunk with text.
+def check_premise(trace: Trace, judge: AnswerabilityJudge = "embedded") -> PremiseCheck | None:
+    """Check whether the chunks of a trace answer its question, with a judge; None without a chunk with text.
 
     A premise is false where the question has a number that no chunk has, and a sentence has at least half of its
     other words, by rarity, and another number, and states no bound ("up to 9 metres"). Else the probability decides: it
@@ -65,7 +71,8 @@ def check_premise(trace: Trace) -> PremiseCheck | None:
     texts = [chunk.text for chunk in trace.chunks or () if chunk.text.strip()]
     if not texts:
         return None
-    probability = max(score_answerability(trace.query, texts))
+    probability = max(score_answerability(trace.query, texts, judge))
+    lowest, highest = PROBABILITY_BOUNDS[judge]
     words = list_query_words(trace.query)
     passages = [PassageWords(text) for text in texts]
     stems = frozenset().union(*(passage.stems for passage in passages))
@@ -77,9 +84,9 @@ def check_premise(trace: Trace) -> PremiseCheck | None:
             "false premise",
             f"no chunk has {_join(missing, numbers=True)}, and a sentence has another number",
         )
-    elif probability >= MAX_ANSWERABILITY:
+    elif probability >= highest:
         outcome, reason = "answered", "a chunk has what is asked for"
-    elif probability < MIN_ANSWERABILITY:
+    elif probability < lowest:
         outcome = "not answered"
         reason = f"no chunk has {_join(missing)}" if missing else "no chunk has the words of the question together"
     else:
@@ -93,13 +100,13 @@ def check_premise(trace: Trace) -> PremiseCheck | None:
     )  # fmt: skip
 
 
-def check_premises(traces: Iterable[Trace]) -> PremiseReport:
+def check_premises(traces: Iterable[Trace], judge: AnswerabilityJudge = "embedded") -> PremiseReport:
     """Check the questions of some traces, and measure the probability where they have labels of answerability."""
     checks: list[PremiseCheck] = []
     labels: list[tuple[bool, float]] = []
     left_out = 0
     for trace in traces:
-        check = check_premise(trace)
+        check = check_premise(trace, judge)
         if check is None:
             left_out += 1
             continue

@@ -14,6 +14,7 @@ from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
 
 if TYPE_CHECKING:
     from ragfault.testsets import AuditFinding
+    from ragfault.testsets.answerability import AnswerabilityJudge
 
 MAX_SHOWN = 10
 """Findings of a kind that are printed; --json and --out have all."""
@@ -90,11 +91,18 @@ def _print_findings(kind: str, findings: list[AuditFinding]) -> None:
     epilog="""\b
 Examples:
   ragfault testset premises traces.jsonl
-  ragfault testset premises runs/today --json"""
+  ragfault testset premises runs/today --judge minilm --json"""
 )
 @click.argument("traces", type=click.Path())
+@click.option(
+    "--judge",
+    type=click.Choice(["embedded", "minilm"]),
+    default="embedded",
+    show_default=True,
+    help="Judge that reads question and chunks; minilm is better and slower (extra nli).",
+)
 @json_option
-def premises(traces: str, kind: str | None) -> None:
+def premises(traces: str, judge: AnswerabilityJudge, kind: str | None) -> None:
     """Check which questions of TRACES, a file or a run, their chunks do not answer, or answer to a false premise.
 
     A premise is false where a sentence of a chunk states another number than the question. Labels of answerability
@@ -106,7 +114,8 @@ def premises(traces: str, kind: str | None) -> None:
     from ragfault.testsets.premises import check_premises
 
     is_run = (Path(traces) / "manifest.json").is_file()
-    report = check_premises(Run.open(traces).traces() if is_run else read_traces(traces, notice=print_notice))
+    source = Run.open(traces).traces() if is_run else read_traces(traces, notice=print_notice)
+    report = check_premises(source, judge)
     if kind == "json":
         print_json(report)
         return

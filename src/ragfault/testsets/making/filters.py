@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from ragfault.analysis.clusters.promotion import CaseIndex
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.records import Span, Trace
-from ragfault.testsets.answerability import score_answerability
+from ragfault.testsets.answerability import PROBABILITY_BOUNDS, score_answerability
 from ragfault.testsets.making.questions import Draft
 from ragfault.testsets.making.wording import QUESTION_WORDS
 from ragfault.testsets.passages import CorpusIndex
@@ -25,8 +25,7 @@ SWAP_SHARE = 0.75
 WITHHELD_SENTENCE_SHARE, WITHHELD_QUERY_SHARE = 0.75, 0.6
 """Shares, by rarity, of the words of a withheld sentence, or of its question, from which a passage may answer it."""
 
-MIN_ANSWERABILITY, MAX_ANSWERABILITY = 0.17, 0.8
-"""2 % of the pairs with an answer are below, 2 % of those without one above, out of fold (`training.answerability`)."""
+MIN_ANSWERABILITY, MAX_ANSWERABILITY = PROBABILITY_BOUNDS["embedded"]
 SEARCHED_PASSAGES = 3
 """Passages, those with most of its words, in which an unanswerable question may not have an answer."""
 
