@@ -166,7 +166,7 @@ ANSWERS = {
     "serve import": r"40 traces imported",
     "serve restore": r"40 traces, checksums verified",
     "serve token": r"^rf_\S+$",
-    "steps": r"40 record no steps",
+    "steps": r"40 record no step that can be judged",
     "ablate": r"Rewrite steps broke: with those of the source recall@3 recovers",
     "testset audit": r"11 documents, 76 passages: nothing was noticed",
     "testset premises": r"40 questions: ",

@@ -263,6 +263,25 @@ def test_runs_of_other_queries_have_no_interval(tmp_path: Path):
     assert savings.basis[-1].startswith("no interval: no trace of")
 
 
+def test_savings_of_a_record_that_is_clipped_are_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Chunks that one run records in part, and another judge, are named beside what they seem to save."""
+    text = "The ferry to the island leaves the old harbour at ten every morning, and returns from the island at noon."
+    for name, size, judge in (("old", 200, "embedded"), ("new", 40, "lexical")):
+        traces = [
+            Trace(
+                id=f"{at}", query=f"When does ferry {at} leave?", answer="At ten.", gold=Gold(chunks={f"c{at}": 1.0}),
+                chunks=(Chunk(id=f"c{at}", text=f"Line {at}: {text}"[:size]),),
+            )
+            for at in range(12)
+        ]  # fmt: skip
+        evaluate(traces, tmp_path / name, judge=judge, metrics=["precision", "recall", "refusal"])
+    command = ["savings", "--queries", "100", "--cost", "1", "--runs", str(tmp_path / "old"), str(tmp_path / "new")]
+    assert run_command(command) == 0
+    _, *warned = [line for line in capsys.readouterr().out.splitlines() if "saves" in line or line.startswith("beware")]
+    assert warned[0].startswith("beware: chunk texts of the candidate are only the beginnings of the baseline's")
+    assert any("was judged by embedded/3" in line for line in warned)
+
+
 def test_a_fall_that_may_be_chance_is_no_warning(tmp_path: Path):
     """Recall that is lower on one of forty traces did not fall; on all of them it did."""
     answers = ["The ferry leaves at ten."] * 40

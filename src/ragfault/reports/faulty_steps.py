@@ -87,9 +87,9 @@ def _format_effect(difference: Difference) -> str:
 def summarize_steps(findings: StepFindings) -> str:
     """Summarize how many traces have a faulty step, none, or cannot be told."""
     counts = Counter(finding.status for finding in findings.traces)
-    without = f"; {findings.without_steps} record no steps" if findings.without_steps else ""
+    without = f"; {findings.without_steps} record no step that can be judged" if findings.without_steps else ""
     return (
-        f"{len(findings.traces)} traces with steps: a faulty step in {counts['fault']}, "
+        f"{format_count(len(findings.traces), 'trace')} with steps: a faulty step in {counts['fault']}, "
         f"none in {counts['no fault']}, cannot tell {counts['cannot tell']}{without}"
     )
 

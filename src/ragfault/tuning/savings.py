@@ -86,6 +86,8 @@ class Savings(Struct, frozen=True, kw_only=True):
     """Whether the factor of the tokens was measured; otherwise it follows from the gain in precision."""
     basis: tuple[str, ...] = ()
     """Sources of the figures."""
+    warnings: tuple[str, ...] = ()
+    """Differences of the record, languages, markup and judges that the figures of two runs may rest on."""
     fell: tuple[str, ...] = ()
     """Which of precision and recall fell; of paired runs, whose interval of the change excludes 0."""
     impacts: tuple[Impact, ...] = ()
@@ -256,7 +258,8 @@ def _measure_pairs(savings: Savings, paired: PairedRuns, ratio: RatioInterval, n
     """
     ends = [] if ratio.low is None or ratio.high is None else [ratio.high, ratio.low]
     saved = tuple(round(savings.queries * (savings.cost * (1 - end) - savings.extra), 2) for end in ends)
-    changes = compare(paired, metrics=[*names, *IMPACT_METRICS]).changes
+    comparison = compare(paired, metrics=[*names, *IMPACT_METRICS])
+    changes = comparison.changes
     steady = [change.metric for change in changes if change.difference is not None and change.difference.high >= 0]
     moves = [
         f"{change.metric}: {format_interval(change.difference, signed=True)} on {change.n:,} pairs"
@@ -270,6 +273,7 @@ def _measure_pairs(savings: Savings, paired: PairedRuns, ratio: RatioInterval, n
         impacts=_measure_impacts(changes, savings.queries),
         fell=tuple(aspect for aspect in savings.fell if metrics[aspect] not in steady),
         basis=(*savings.basis, *moves),
+        warnings=(*(mismatch.sentence for mismatch in comparison.mismatches), *comparison.warnings),
     )
 
 

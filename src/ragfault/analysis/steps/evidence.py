@@ -95,7 +95,7 @@ def _check_answer(moves: Moves, number: int, move: Move, values: Values) -> Move
     if values["answer_refuses"]:
         return MoveEvidence("refused_answer", f'it gives up: "{answer}"')
     if not any(part.returned for part in moves.moves[:number]):
-        return MoveEvidence("unfounded_answer", "it answers, and nothing had been read before")
+        return MoveEvidence("unfounded_answer", "it answers, and no step before it records what was read")
     if values["answer_found"] < LOW_COVERAGE and not CLOSED_QUESTION.search(moves.trace.query):
         return MoveEvidence("unsupported_answer", f'the words of its answer are in nothing that was read: "{answer}"')
     if values["answer_read"] and values["answer_support"] < LOW_COVERAGE:
@@ -118,4 +118,6 @@ def _check_statements(moves: Moves, number: int, move: Move, values: Values) -> 
     )[:3]
     if not novel:
         return None
-    return MoveEvidence("unsupported_statement", f"it names what nothing before it mentions: {', '.join(novel)}")
+    return MoveEvidence(
+        "unsupported_statement", f"it names what neither the query nor a step before it mentions: {', '.join(novel)}"
+    )

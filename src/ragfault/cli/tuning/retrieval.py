@@ -390,7 +390,7 @@ def _list_latency(savings: Savings) -> list[str]:
 def _list_warnings(savings: Savings) -> list[str]:
     """List that one of the two fell, which their harmonic mean may hide, and a gain beyond the rule of thumb."""
     paid = "; the lower cost comes with fewer relevant chunks" if savings.saved > 0 else ""
-    fell = [f"beware: {name} fell{paid}" for name in savings.fell]
+    fell = [f"beware: {name} fell{paid}" for name in savings.fell] + [f"beware: {text}" for text in savings.warnings]
     if savings.tokens == 0 and not savings.is_measured:
         fell.append("beware: by the rule of thumb no token would be left at this gain in precision; measure it: --runs")
     return fell

@@ -34,7 +34,7 @@ def render_savings_html(savings: Savings) -> str:
         ("page.css", "agreement.css", "savings.css"),
         ("theme.js", "open_theme.js", "savings.js"),
         name="What better retrieval saves",
-        facts=(*describe_impacts(savings), *savings.basis),
+        facts=(*savings.warnings, *describe_impacts(savings), *savings.basis),
         sections=(("result", "Result"), ("inputs", "Inputs"), ("figures", "Figures")),
         saved=format_cost(savings.saved),
         yearly=format_cost(savings.yearly),
