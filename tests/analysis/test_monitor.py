@@ -62,6 +62,7 @@ from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.records import Chunk, Trace, Verdicts
+from ragfault.reports.terminal.monitoring import describe_monitoring_settings
 from ragfault.stats import standard_error, t_quantile, unpaired_difference
 from sample_reports import HOSTILE, build_run
 from sample_runs import evaluate_pairs, pair
@@ -461,6 +462,20 @@ def dropped_twice() -> MetricSeries:
     for first, last in ((1500, 1900), (3200, 4000)):
         values[5 * first : 5 * last] *= 0.8
     return make_series(values, every=12.0)
+
+
+def test_clocks_that_stand_hide_no_drop():
+    """Traces of 1970 and of a year ahead are left out and counted: the drop is the one without them."""
+    start = 60.0 * ZERO
+    traffic = [
+        Observation(metric="groundedness", trace=str(at), time=start + 6.0 * at, value=0.9 if at < 6000 else 0.7)
+        for at in range(9000)
+    ]
+    stray = [replace(traffic[0], trace=f"stray {time}", time=time) for time in (0.0, start + 86_400.0 * 365)]
+    alone, mixed = (monitor(roll_up(seen), [SCORE]) for seen in (traffic, [*traffic, *stray]))
+    assert (mixed.drops, mixed.first, mixed.last) == (alone.drops, alone.first, alone.last)
+    assert (alone.stray, mixed.stray) == (0, 2)
+    assert "2 traces left out, far in time from all others" in describe_monitoring_settings(mixed)
 
 
 def test_a_rise_is_no_drop():

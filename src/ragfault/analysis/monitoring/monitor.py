@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
@@ -98,6 +99,7 @@ CORRELATED_PAIRS = tuple(combinations(("context_relevance", "groundedness", "ans
 MAX_REFERENCE = 7 * DAY_MINUTES  # maximum length of the reference
 MAX_REPLAY_STEPS, REPLAY_MINUTES = 2000, 5  # alert rules are replayed every five minutes, and at most this many times
 LINE_POINTS = 96  # number of points of a line over time
+STRAY_SHARE = 0.01  # share of the traces whose times may be no times of this traffic
 CHUNK_COHORTS = ("position=", "chunks=")  # cohorts of chunks, which are shown as insights
 
 
@@ -163,6 +165,7 @@ class MonitorReport(Struct, frozen=True, kw_only=True):
     sample: int = 0  # traces of the random sample that was monitored; 0: all were
     population: int = 0  # traces of the runs that the sample was drawn from
     warnings: tuple[str, ...] = ()  # traces without a time, and languages and markup that the judge does not know
+    stray: int = 0  # traces that are left out, since their times lie far from those of all others
 
     @property
     def fired(self) -> tuple[AlertTransition, ...]:
@@ -198,8 +201,8 @@ def monitor(
     all_ = build_series(rollups)
     if not all_:
         raise UsageError("there is nothing to monitor: no value has a time.")
-    first = min(int(series.minutes[0]) for series in all_.values())
-    last = max(int(series.minutes[-1]) for series in all_.values()) + 1
+    first, last, stray = _find_bounds(all_)
+    all_ = {key: part for key, series in all_.items() if (part := series.between(first, last)).minutes.size}
     totals = {key: series for key, series in all_.items() if key[2] is None and key[0] in known}
     until = first + _reference_length(asked, last - first)
     references = _measure_references(totals, known, asked, (first, until))
@@ -209,7 +212,7 @@ def monitor(
     wide = last - max(asked.windows)
     shown = [key for key in all_ if key[2] is None or not key[2].startswith((*CHUNK_COHORTS, "route="))]
     return MonitorReport(
-        first=first, last=last, options=asked, promise=describe_promise(until - first),
+        first=first, last=last, stray=stray, options=asked, promise=describe_promise(until - first),
         traces=max(series.value_count for series in totals.values()) if totals else 0,
         rolling_means=rolling_means(
             {key: all_[key] for key in sorted(shown, key=_series_order)}, known, last, asked.windows
@@ -221,6 +224,35 @@ def monitor(
         correlations=compute_correlations(products, wide, last), insights=window_insights(all_, wide, last),
         events=events, alert_state=state, marks=tuple(sorted(marks, key=lambda mark: mark.time)), drift=drift,
     )  # fmt: skip
+
+
+def _find_bounds(series_by_key: Mapping[SeriesKey, MetricSeries]) -> tuple[int, int, int]:
+    """Return between which minutes the traffic lies, and how many traces lie apart from it.
+
+    Apart is less than a hundredth of the values across a pause that is longer than the time of all others, and a day: a
+    clock that stands at 1970 would make the reference of years without traffic.
+    """
+    parts = [series for key, series in series_by_key.items() if key[2] is None]
+    minutes, codes = np.unique(np.concatenate([part.minutes for part in parts]), return_inverse=True)
+    n = np.bincount(codes, np.concatenate([part.n + part.unscored.sum(axis=1) for part in parts]))
+    low, high, total = 0, len(minutes), max(1.0, float(n.sum()))
+    while high - low > 1:
+        gaps = np.diff(minutes[low:high])
+        split = low + int(gaps.argmax()) + 1
+        sides = (low, split), (split, high)
+        few, most = sorted(sides, key=lambda side: float(n[slice(*side)].sum()))
+        span = max(DAY_MINUTES, int(minutes[most[1] - 1] - minutes[most[0]]))
+        if gaps.max() <= span or n[slice(*few)].sum() > STRAY_SHARE * total:
+            break
+        low, high = most
+    first, last, stray = int(minutes[low]), int(minutes[high - 1]) + 1, Counter[str]()
+    for (metric, _, cohort), series in series_by_key.items():
+        if cohort is None:
+            inside = series.between(first, last)
+            stray[metric] += sum(
+                int(part.n.sum() + part.unscored.sum()) * way for part, way in ((series, 1), (inside, -1))
+            )
+    return first, last, max(stray.values())
 
 
 def select_watched(series_by_key: Mapping[SeriesKey, MetricSeries]) -> list[SeriesKey]:

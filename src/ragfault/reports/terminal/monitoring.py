@@ -15,7 +15,7 @@ from ragfault.analysis.monitoring.windows import RollingMean
 from ragfault.reports.format import clean_text, clip_text, format_duration, format_minute, join_names
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
 from ragfault.reports.wording import describe_sample_size
-from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
+from ragfault.text.number_format import format_count, format_interval, format_number, format_p_value, format_signed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -82,6 +82,9 @@ def describe_monitoring_settings(monitor: MonitorReport) -> str:
     reference = monitor.drops[0].reference if monitor.drops else None
     until = f", the reference until {format_minute(reference.last)}" if reference else ""
     sample = f"{describe_sample_size(monitor.sample, monitor.population)}; " if monitor.population else ""
+    if monitor.stray:
+        left_out = f"{format_count(monitor.stray, 'trace')} left out, far in time from all others"
+        sample = f"{left_out}: look at the clocks; {sample}"
     return (
         f"{sample}{format_minute(monitor.first)} to {format_minute(monitor.last)} UTC{until}; "
         f"at most {monitor.options.rate:g} false alarms of the sequential test per metric and route in a month, "
