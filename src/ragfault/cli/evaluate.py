@@ -314,7 +314,8 @@ def rank(run: str, qrels: str, metrics: tuple[str, ...], per_query: bool, kind: 
     if kind == "json":
         print_json(rows)
     elif per_query:
-        _print_values(rows)
+        for row in rows:
+            click.echo(f"{row.metric}\t{row.query}\t{'undefined' if row.value is None else f'{row.value:.6f}'}")
     else:
         _print_table(rows)
 
@@ -346,11 +347,6 @@ def _list_values(ranking: Ranking, measured: dict[str, QueryValues]) -> list[Ran
         for text, (values, defined) in measured.items()
         for query, value, is_defined in zip(ranking.queries, values.tolist(), defined.tolist(), strict=True)
     ]
-
-
-def _print_values(rows: list[RankedValue]) -> None:
-    for row in rows:
-        click.echo(f"{row.metric}\t{row.query}\t{'undefined' if row.value is None else f'{row.value:.6f}'}")
 
 
 def _summarize_metrics(measured: dict[str, QueryValues]) -> list[RankedMetric]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,14 +18,13 @@ from ragfault.cli.options.output import (
     supports_color,
     write_output,
 )
-from ragfault.cli.options.runs import human_labels_option, load_run_labels, sample_option
+from ragfault.cli.options.runs import human_labels_option, load_run_labels, open_run_or_file, sample_option
 from ragfault.cli.options.settings import add_config_option, add_trace_options, load_settings, pick_trace_options
 from ragfault.text.number_format import format_count
 
 if TYPE_CHECKING:
     from ragfault.analysis import Threshold
     from ragfault.io.runs import Run
-    from ragfault.records import Trace
 
 FORMATS = ("html", "md", "csv")
 """The formats of a report, beside the terminal's and JSON."""
@@ -229,7 +227,7 @@ def steps(run: str, failed: bool, worst: int, sample: int, kind: str | None, **o
     from ragfault.analysis.steps import localize_faulty_steps
     from ragfault.reports.faulty_steps import render_steps_terminal
 
-    opened = _open_run_or_file(run, pick_trace_options(options), sample)
+    opened = open_run_or_file(run, sample, **pick_trace_options(options))
     if isinstance(opened, Iterator):
         findings = localize_faulty_steps(opened, failed=failed)
     else:
@@ -283,7 +281,7 @@ def ablate(
 
     function = load_agent(agent)
     reading = pick_trace_options(options)
-    opened = [_open_run_or_file(name, reading, 0) for name in (source, questions)]
+    opened = [open_run_or_file(name, **reading) for name in (source, questions)]
     sides = [list(side if isinstance(side, Iterator) else side.traces()) for side in opened]
     repairs = repair_steps(function, *sides, metrics=metrics or REPAIR_METRICS, judge=judge, margin=margin, seed=seed)
     if kind == "json":
@@ -309,13 +307,3 @@ def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> 
         print_json(selected)
     else:
         click.echo(render_conversations_terminal(selected, color=supports_color()), nl=False)
-
-
-def _open_run_or_file(run: str, reading: dict[str, Any], sample: int) -> Run | Iterator[Trace]:
-    """Open a run, or a sample of a large one, or read the traces of a file."""
-    from ragfault.io import read_traces
-    from ragfault.io.runs import Run, sample_run
-
-    if (Path(run) / "manifest.json").is_file():
-        return sample_run(Run.open(run), sample)
-    return read_traces(run, notice=print_notice, **reading)

@@ -223,7 +223,7 @@ def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
 
     Raises `InputError` where neither tells.
     """
-    head = _peek_head(body)
+    head = body.peek(4096).removeprefix(b"\xef\xbb\xbf")
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith(b"ARROW1"):
@@ -260,11 +260,6 @@ def _describe_foreign(name: str, first_line: bytes) -> str:
         "neither its name nor its beginning says what it is; "
         f"name it with one of {', '.join(FORMATS_BY_SUFFIX)} (also {', '.join(COMPRESSION_SUFFIXES)})"
     )
-
-
-def _peek_head(body: io.BufferedReader) -> bytes:
-    head = body.peek(4096)
-    return head.removeprefix(b"\xef\xbb\xbf")
 
 
 class _ReadErrorGuard(io.RawIOBase):

@@ -163,7 +163,8 @@ def compute_features(query: str, passage: str, prepared: PassageWords | None = N
         sum(word.is_number and not hit for word, hit in zip(words, exact[best], strict=True)),
         float(nearness[best, least[0]]), float(nearness[best, least[min(1, len(least) - 1)]]), low.rarity,
         low.is_name, low.place, bool(anywhere[least[0]]),
-        _count_opposites(stems, source.content[best]), _differ_in_negation(query, source.words[best]),
+        _count_opposites(stems, source.content[best]),
+        bool(NEGATIONS & set(split_words(query))) != bool(NEGATIONS & set(source.words[best])),
         sum(stem in LIMITING and not hit for stem, hit in zip(stems, exact[best], strict=True)),
         *_measure_order(stems, source.words[best]), kind == "number", kind == "date", kind == "name",
         *_find_answers(kind, source.sentences[best], set(stems)), *_compare_noun(query, source, best),
@@ -214,10 +215,6 @@ def _weigh_claim(query: str, passage: str) -> Array:
 def _count_opposites(stems: Sequence[str], others: frozenset[str]) -> int:
     """Count the words of a question whose opposite stands in a sentence in their place."""
     return sum(stem not in others and bool(ANTONYMS.get(stem, frozenset()) & others) for stem in stems)
-
-
-def _differ_in_negation(query: str, words: Sequence[str]) -> bool:
-    return bool(NEGATIONS & set(split_words(query))) != bool(NEGATIONS & set(words))
 
 
 def _measure_order(stems: Sequence[str], words: Sequence[str]) -> tuple[float, float, float]:

@@ -135,12 +135,10 @@ def _score_word_overlap(quoted: list[str], actual: list[str]) -> float:
             similarity = Indel.normalized_similarity(old, new)
             matched += similarity if similarity > 0.83 else 0.0
     score = matched / max(len(quoted), len(actual))
-    return min(score, MAX_ALTERED_SCORE) if any(map(_changes_meaning, removed + added)) else score
-
-
-def _changes_meaning(word: str) -> bool:
-    """Return whether a changed word is a negation or a number."""
-    return word in NEGATIONS or word.endswith("n't") or any(character.isdigit() for character in word)
+    changes_meaning = any(
+        word in NEGATIONS or word.endswith("n't") or any(map(str.isdigit, word)) for word in removed + added
+    )
+    return min(score, MAX_ALTERED_SCORE) if changes_meaning else score
 
 
 FIRST_UNSPACED_SCRIPT = "\u2e80"

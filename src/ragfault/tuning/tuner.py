@@ -143,15 +143,10 @@ def _add_token_bound(
     """Return the bounds with a bound on tokens."""
     if any(bound.name == "tokens" for bound in bounds):
         return bounds
-    bound = _bound_present_tokens(runner, start, questions)
+    tokens = compute_figure("tokens", runner.measure(start, questions))
+    bound = Bound("tokens", "<=", max(100.0, math.ceil(tokens / 100) * 100.0))  # more text retrieves more
     notes.add(f"no bound on tokens is given, so that of the present configuration holds: {bound}")
     return (*bounds, bound)
-
-
-def _bound_present_tokens(runner: TrialRunner, start: PipelineConfig, questions: Sequence[TuningQuestion]) -> Bound:
-    """Return the tokens of the present configuration, rounded up: with more text any chunking retrieves more."""
-    tokens = compute_figure("tokens", runner.measure(start, questions))
-    return Bound("tokens", "<=", max(100.0, math.ceil(tokens / 100) * 100.0))
 
 
 def _load_baseline(baseline: PipelineConfig | str | Path | None) -> PipelineConfig:

@@ -284,7 +284,9 @@ def cluster_failures(
     embedder = fit_embedder(embedder, failures) if failures else embedder
     rows = _feature_blocks(failures, embedder)
     labels, how = _label_failures(failures, rows, min_size)
-    groups = _rows_by_label(labels)
+    groups: dict[int, list[int]] = {}
+    for index, label in enumerate(labels):
+        groups.setdefault(label, []).append(index)
     names = sorted(number for number in groups if number != NO_CLUSTER)
     members = [[failures[place] for place in groups[number]] for number in names]
     clusters = [
@@ -336,13 +338,6 @@ def _label_failures(
         raise UsageError(f"a cluster has 2 failures or more, not {size}.")
     labels = merge_similar(cluster_by_density(reduce_dimensions(*blocks), size), np.hstack(blocks))
     return labels, f"clustered by density (HDBSCAN), at least {size} failures to a cluster"
-
-
-def _rows_by_label(labels: Sequence[int]) -> dict[int, list[int]]:
-    rows: dict[int, list[int]] = {}
-    for index, label in enumerate(labels):
-        rows.setdefault(label, []).append(index)
-    return rows
 
 
 def _add_name(cluster: Cluster, group: Sequence[FailingTrace], generator: Generator | None) -> Cluster:

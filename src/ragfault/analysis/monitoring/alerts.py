@@ -117,20 +117,13 @@ def _next_state(alert: Alert | None, reading: RuleReading, now: float) -> Alert 
     if reading.breach:
         return _apply_breach(alert, reading, now)
     if alert is None or alert.status == "pending":
-        return _end_pending(alert)
+        return replace(alert, status="resolved") if alert is not None and alert.notified else None
     if alert.status == "resolved" or not reading.recovered:
         return replace(alert, well_since=None)
     calm = now if alert.well_since is None else alert.well_since
     if now - calm >= 60 * reading.rule.duration:
         return replace(alert, status="resolved", since=now, well_since=None, acknowledged=None, value=reading.value)
     return replace(alert, well_since=calm, value=reading.value)
-
-
-def _end_pending(alert: Alert | None) -> Alert | None:
-    """Drop a pending alert that is no longer in breach; keep it as resolved where it was notified."""
-    if alert is None or not alert.notified:
-        return None
-    return replace(alert, status="resolved")
 
 
 def _apply_breach(alert: Alert | None, reading: RuleReading, now: float) -> Alert:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ragfault.analysis import HumanLabels
     from ragfault.io.runs import Run
-    from ragfault.records import Usage
+    from ragfault.records import Trace, Usage
 
 
 class JudgingProgress:
@@ -214,3 +214,26 @@ def load_paired_labels(paths: Sequence[str], old: Run, new: Run) -> tuple[HumanL
     from ragfault.evaluation.agreement.reference_scores import load_paired_reference_scores
 
     return load_paired_reference_scores(paths, (old, new), notice=print_notice)
+
+
+def open_run_or_file(path: str, sample: int = 0, **reading: Any) -> Run | Iterator[Trace]:
+    """Open a run, or a sample of a large one (0: all), or read the traces of a file."""
+    from ragfault.io import read_traces
+    from ragfault.io.runs import Run, sample_run
+
+    if (Path(path) / "manifest.json").is_file():
+        return sample_run(Run.open(path), sample)
+    return read_traces(path, notice=print_notice, **reading)
+
+
+def read_logged(path: str, sample: int = 0, **reading: Any) -> Iterator[Trace]:
+    """Read the traces of a run, at most a random sample of so many of a large one (0: all), or of a log."""
+    from ragfault.io.runs import Run
+    from ragfault.reports.wording import describe_trace_count
+
+    opened = open_run_or_file(path, sample, **reading)
+    if not isinstance(opened, Run):
+        return opened
+    if opened.manifest.population:
+        print_notice(describe_trace_count(opened.manifest))
+    return opened.traces()

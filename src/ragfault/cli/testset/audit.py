@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
+from ragfault.cli.options.runs import read_logged
 from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
 
 if TYPE_CHECKING:
@@ -108,14 +109,10 @@ def premises(traces: str, judge: AnswerabilityJudge, kind: str | None) -> None:
     A premise is false where a sentence of a chunk states another number than the question. Labels of answerability
     measure the probability, where there are some.
     """
-    from ragfault.io import read_traces
-    from ragfault.io.runs import Run
     from ragfault.reports.format import clean_text
     from ragfault.testsets.premises import check_premises
 
-    is_run = (Path(traces) / "manifest.json").is_file()
-    source = Run.open(traces).traces() if is_run else read_traces(traces, notice=print_notice)
-    report = check_premises(source, judge)
+    report = check_premises(read_logged(traces), judge)
     if kind == "json":
         print_json(report)
         return

@@ -10,11 +10,11 @@ import click
 
 from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
 from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.options.runs import read_logged
 from ragfault.cli.options.settings import load_settings
-from ragfault.cli.testset.make import check_distinct, check_target, encode_lines, read_logged
+from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
 
 if TYPE_CHECKING:
-    from ragfault.records import Trace
     from ragfault.testsets.nuggets import NuggetResult
 
 
@@ -116,7 +116,7 @@ def key(items: str, traces: str, out: str, force: bool, kind: str | None) -> int
 
     check_target(out, force)
     check_distinct([out], [items, traces])
-    logged: list[Trace] = read_logged(traces)
+    logged = list(read_logged(traces))
     result = apply_key(read_traces(items, notice=print_notice), logged)
     keyed = result.traces
     write_atomically(Path(out), encode_lines(keyed))

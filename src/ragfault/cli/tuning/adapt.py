@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.options.runs import read_logged
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import InputError, UnknownName, UsageError
 
@@ -62,10 +62,10 @@ def adapt(log: str, kind: str | None, **options: Any) -> None:
     if not options["arms"]:
         raise UsageError("no arm is named. Give the present one and those to try: --arm NAME --arm NAME.")
     floors = dict(map(_parse_floor, options["floors"]))
-    traces, reward = _read_log(log, options), None
+    traces, reward = read_logged(log, **pick_trace_options(dict(options))), None
     if options["metric"] is not None:
-        traces = scored = list(traces)
-        reward = _make_reward(scored, options)
+        scored = list(traces)
+        traces, reward = iter(scored), _make_reward(scored, options)
     decisions, skipped = read_decisions(traces, reward)
     _check_names(decisions, skipped, options["arms"], floors)
     before = None if options["before"] is None else load_policy(options["before"])
@@ -104,15 +104,6 @@ def _check_names(decisions: Sequence[LoggedDecision], skipped: int, arms: Iterab
     for route in routes:
         if route not in (present := {row.route: None for row in decisions}):
             raise UnknownName("route in the log", route, present)
-
-
-def _read_log(log: str, options: dict[str, Any]) -> Iterable[Trace]:
-    from ragfault.io import read_traces
-    from ragfault.io.runs import Run
-
-    if (Path(log) / "manifest.json").is_file():
-        return Run.open(log).traces()
-    return read_traces(log, notice=print_notice, **pick_trace_options(dict(options)))
 
 
 def _make_reward(traces: Sequence[Trace], options: dict[str, Any]) -> Callable[[Trace], float | None]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
+from ragfault.cli.options.output import json_option, print_json, supports_color
+from ragfault.cli.options.runs import read_logged
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import InputError, OutputError, UsageError
 
@@ -156,7 +157,8 @@ def search(questions: str, space: str, out: str, kind: str | None, **options: An
     present, values = _read_space(space)
 
     choice, config = search_generators(
-        _read_traces(questions, options), present, values, _make_terms(options), judge=_load_judge(options["judge"]),
+        list(read_logged(questions, **pick_trace_options(dict(options)))),
+        present, values, _make_terms(options), judge=_load_judge(options["judge"]),
         answer=_make_answer(options["budget"]), control=not options["skip_control"],
     )  # fmt: skip
     return _show_choice(choice, _join_pipeline(options["pipeline"], config), folder, kind)
@@ -196,7 +198,8 @@ def improve(questions: str, pipeline: str, out: str, kind: str | None, **options
         raise InputError(f"{pipeline} has no table [generator]. Name its model and prompt there.")
     writer = make_prompt_writer(load_writer(GeneratorConfig(model=options["writer"]), options["budget"]))
     choice, config = improve_prompt(
-        _read_traces(questions, options), present, writer, _make_terms(options), rounds=options["rounds"],
+        list(read_logged(questions, **pick_trace_options(dict(options)))),
+        present, writer, _make_terms(options), rounds=options["rounds"],
         judge=_load_judge(options["judge"]), answer=_make_answer(options["budget"]),
         control=not options["skip_control"],
     )  # fmt: skip
@@ -241,17 +244,6 @@ def _check_folder(out: str | None, force: bool) -> Path | None:
     return folder
 
 
-def _read_traces(path: str, given: dict[str, Any], *, repeated_ids: bool = False) -> list[Trace]:
-    """Return the traces of a run or of a file, in which several answers to one question may share its id."""
-    from ragfault.io import read_traces
-    from ragfault.io.runs import Run
-
-    if (Path(path) / "manifest.json").is_file():
-        return list(Run.open(path).traces())
-    options = pick_trace_options(dict(given))
-    return list(read_traces(path, notice=print_notice, repeated_ids=repeated_ids, **options))
-
-
 def _read_recorded(
     paths: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[dict[str, list[Trace]], dict[int, Verdicts]]:
@@ -270,7 +262,7 @@ def _read_recorded(
             traces[name] = [trace for trace, _ in pairs]
             verdicts |= {id(trace): verdict for trace, verdict in pairs}
         else:
-            traces[name] = _read_traces(path, options, repeated_ids=True)
+            traces[name] = list(read_logged(path, repeated_ids=True, **pick_trace_options(dict(options))))
     if not options["by_model"]:
         return traces, verdicts
     grouped = group_by_model([trace for rows in traces.values() for trace in rows])

@@ -246,7 +246,8 @@ def _cross_predict(units: ScoredUnits, folds: Any) -> tuple[UnitScores, UnitScor
 
 def _measure(units: ScoredUnits, groups: Sequence[str], scores: UnitScores) -> CalibrationFigures:
     """Measure agreement: of claims the bias of the mean over answers of the share supported, as groundedness is."""
-    bias = _measure_bias(units, groups, scores)
+    predicted = scores.called if units.unit == "claim" else scores.p_bad
+    bias = _average_by_trace(units, groups, units.label.astype(np.float64) - predicted)
     hits = int((scores.called & units.label).sum())
     counted = int(scores.called.sum() + units.label.sum())
     return CalibrationFigures(
@@ -256,11 +257,6 @@ def _measure(units: ScoredUnits, groups: Sequence[str], scores: UnitScores) -> C
         bias_high=bias.high,
         f1=2 * hits / counted if counted else None,
     )
-
-
-def _measure_bias(units: ScoredUnits, groups: Sequence[str], scores: UnitScores) -> Interval:
-    predicted = scores.called if units.unit == "claim" else scores.p_bad
-    return _average_by_trace(units, groups, units.label.astype(np.float64) - predicted)
 
 
 def _average_by_trace(units: ScoredUnits, groups: Sequence[str], values: FloatArray) -> Interval:

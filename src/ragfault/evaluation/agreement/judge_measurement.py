@@ -22,7 +22,6 @@ from ragfault.evaluation.agreement.figures import (
 from ragfault.evaluation.agreement.generator_order import compare_rankings
 from ragfault.evaluation.agreement.human_labels import (
     ANSWER_INDEPENDENT,
-    LabelConsensus,
     VerdictKey,
     VerdictValue,
     fingerprint_answer,
@@ -93,9 +92,11 @@ def load_run_labels(run: str | Path | Run, labels: str | Path, task: LabelTask |
     consensus_by_trace = resolve_labels(read_labels(labels))
     traces, readings, outdated = [], {}, 0
     for trace in run.traces(list(consensus_by_trace)):
-        values = _valid_values(consensus_by_trace[trace.id], trace)
-        outdated += len(values) < len(consensus_by_trace[trace.id].values)
-        readings[trace.id] = LabelReading(values, consensus_by_trace[trace.id].reviewed_parts)
+        consensus = consensus_by_trace[trace.id]
+        is_same = consensus.answer in (None, fingerprint_answer(trace))
+        values = {key: value for key, value in consensus.values.items() if is_same or key[0] in ANSWER_INDEPENDENT}
+        outdated += len(values) < len(consensus.values)
+        readings[trace.id] = LabelReading(values, consensus.reviewed_parts)
         traces.append(replace(trace, metadata={**trace.metadata, **_label_columns(values)}))
     kinds = {key[0] for item in readings.values() for key in item.values}
     if not kinds & {"claim", "chunk"}:
@@ -117,12 +118,6 @@ def load_run_labels(run: str | Path | Run, labels: str | Path, task: LabelTask |
     return RunLabels(
         traces, readings, RecordedJudge(run.manifest.judge, list(run.verdicts(list(readings)))), label_task, notes
     )
-
-
-def _valid_values(consensus: LabelConsensus, trace: Trace) -> dict[VerdictKey, VerdictValue]:
-    """Return the labels that hold for the answer of the trace."""
-    same_answer = consensus.answer in (None, fingerprint_answer(trace))
-    return {key: value for key, value in consensus.values.items() if same_answer or key[0] in ANSWER_INDEPENDENT}
 
 
 def _label_columns(values: Mapping[VerdictKey, VerdictValue]) -> dict[str, Any]:

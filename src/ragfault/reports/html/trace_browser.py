@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -61,7 +61,9 @@ def build_trace_browser(run: Run, diagnoses: Iterable[Diagnosis]) -> TraceBrowse
         columns["route"].append(routes.setdefault(trace.route or "(no route)", len(routes)))
         columns["level"].append(QUALITY_LEVELS.index(diagnosis.quality or "unrated"))
         columns["problems"].append([kinds.setdefault(kind, len(kinds)) for kind in trace_kinds])
-        _append_scores(values, scores)
+        by_metric = {row.metric: row.value for row in scores if row.status == "scored"}
+        for name, column in values.items():
+            column.append(by_metric.get(name))
         bodies.add(_encode_trace(trace, verdicts, scores))
     present = {name: column for name, column in values.items() if any(v is not None for v in column)}
     index = {
@@ -118,13 +120,6 @@ def _iterate_traces(run: Run) -> Iterator[tuple[Trace, Verdicts, list[Score]]]:
     without: Iterator[list[Score]] = ([] for _ in range(run.manifest.traces))
     rows = zip(run.evidence(), scores if run.manifest.metrics else without, strict=True)
     yield from ((trace, verdicts, own) for (trace, verdicts), own in rows)
-
-
-def _append_scores(values: Mapping[str, list[float | None]], scores: Iterable[Score]) -> None:
-    """Add one trace's scores to the columns."""
-    by_metric = {row.metric: row.value for row in scores if row.status == "scored"}
-    for name, column in values.items():
-        column.append(by_metric.get(name))
 
 
 def _encode_trace(trace: Trace, verdicts: Verdicts, scores: Iterable[Score]) -> bytes:

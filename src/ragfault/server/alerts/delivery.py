@@ -60,10 +60,6 @@ class IncidentNotice(Struct, frozen=True, kw_only=True):
         return f"{self.kind}: {incident.title}{place}, {since}"
 
 
-def _format_plain(notice: IncidentNotice) -> Any:
-    return {"key": notice.key, "says": notice.sentence, **msgspec.to_builtins(notice)}
-
-
 def _escape_slack(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -106,7 +102,7 @@ def _format_iso(seconds: float) -> str:
 
 
 WEBHOOK_FORMATS: dict[str, Callable[[IncidentNotice], Any]] = {
-    "ragfault": _format_plain,
+    "ragfault": lambda notice: {"key": notice.key, "says": notice.sentence, **msgspec.to_builtins(notice)},
     "slack": _format_slack,
     "alertmanager": _format_alertmanager,
 }

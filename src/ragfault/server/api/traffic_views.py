@@ -218,7 +218,9 @@ def load_metric(
 
     Raises UnknownName for an unknown metric.
     """
-    measure = _get_measure(server, name)
+    if name not in server.measures:
+        raise UnknownName("metric", name, server.measures, hint="It is not kept by this server.")
+    measure = server.measures[name]
     is_fixed, until = until is not None, align_end(server.next_minute, window) if until is None else until
     now, store, grain = server.now(), server.store, choose_grain(window, 240)
     rollups = store.read_rollups(until - window, until, metric=name, route=route, grain=grain)
@@ -345,13 +347,6 @@ def export_zip(server: ServerState, selection: TraceSelection, gold: GoldMode | 
             for path in sorted(run.path.iterdir()):
                 archive.write(path, path.name)
         return file.getvalue()
-
-
-def _get_measure(server: ServerState, name: str) -> MetricInfo:
-    known = server.measures
-    if name not in known:
-        raise UnknownName("metric", name, known, hint="It is not kept by this server.")
-    return known[name]
 
 
 def _compute_trends(

@@ -246,7 +246,8 @@ def ask_about(tokens: Sequence[str], answer: FactoidAnswer, size: int) -> tuple[
     if auxiliary is None and not any(word.islower() and word.endswith(("s", "ed")) for word in remaining):
         return None  # perhaps no clause: nothing looks like its verb
     subject_start = answer.stop if auxiliary is None or answer.start < auxiliary else auxiliary + 1
-    parts = _cut_parts(tokens, subject_start)
+    starts = [i for i in range(subject_start, len(tokens)) if i == subject_start or tokens[i] in PART_STARTS]
+    parts = list(itertools.pairwise([*starts, len(tokens)]))
     asked_at = next((i for i, (start, stop) in enumerate(parts) if start <= answer.start < stop), None)
     names_noun = answer.question[-1] in ("many", "which", "percentage") and answer.stop < len(tokens)
     end = _choose_end(tokens, parts, max(subject_start, answer.stop + names_noun), size)
@@ -265,12 +266,6 @@ def ask_about(tokens: Sequence[str], answer: FactoidAnswer, size: int) -> tuple[
     remaining = (*tokens[subject_start:start], *before, *tokens[stop:end])
     verb = "can" if tokens[auxiliary] == "cannot" else tokens[auxiliary]
     return (*question_words, verb, *tokens[:auxiliary], *remaining)
-
-
-def _cut_parts(tokens: Sequence[str], first_index: int) -> list[tuple[int, int]]:
-    """Cut the words from a place on before each word that opens a part which can be left out."""
-    starts = [i for i in range(first_index, len(tokens)) if i == first_index or tokens[i] in PART_STARTS]
-    return list(itertools.pairwise([*starts, len(tokens)]))
 
 
 def _choose_end(tokens: Sequence[str], parts: Sequence[tuple[int, int]], least: int, size: int) -> int:

@@ -141,7 +141,8 @@ def _list_rules(traces: PairedTraces) -> Evidence:
 
 def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
     """Observe other chunks at about the same depth: on how many queries, in what order, and which chunks."""
-    stay = _shared_share(lists)
+    shares = [len(set(old) & set(new)) / min(len(old), len(new)) for _, old, new in lists.changed if old and new]
+    stay = fmean(shares) if shares else 0.0
     many, some = ramp(share, 0.3, 0.9), ramp(0.85 - share, 0.0, 0.3)
     text = (
         f"{format_percent(share)} of the lists changed, and keep {format_percent(stay)} of their "
@@ -171,11 +172,6 @@ def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
         even = part * ramp(1.8 - spread, 0.0, 0.6)
         yield from give("even loss", even, text, "reranker")
         yield from give("even loss", even * every, text, "embedder")
-
-
-def _shared_share(lists: _ChunkLists) -> float:
-    shares = [len(set(old) & set(new)) / min(len(old), len(new)) for _, old, new in lists.changed if old and new]
-    return fmean(shares) if shares else 0.0
 
 
 def _concordance(lists: _ChunkLists) -> float | None:
