@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ragfault.cli import run_command
 from ragfault.errors import InputError, UsageError
@@ -91,6 +92,16 @@ def test_policies_are_versioned_and_taken_back() -> None:
     second = plan_policy(log, ["a", "b"], "a", {"faq": 0.6}, before=first).policy
     assert (second.version, revert_policy(second)) == (2, first)
     assert revert_policy(first).routes[0].shares == {"a": 1.0}
+
+
+def test_routes_of_the_policy_before_that_get_no_floor_stay_as_they_are() -> None:
+    log = [*make_log("a", [1.0, 1.0, 0.0] * 200, 0.5), *make_log("b", [1.0] * 400, 0.5)]
+    log += [replace(row, route="legal") for row in log]
+    first = plan_policy(log, ["a", "b"], "a", {"faq": 0.5, "legal": 0.5}).policy
+    plan = plan_policy(log, ["a", "b"], "a", {"faq": 0.6}, before=first)
+    assert [(route.route, route.floor) for route in plan.policy.routes] == [("faq", 0.6), ("legal", 0.5)]
+    assert plan.policy.routes[1] == first.routes[1]
+    assert plan.changed == ()
 
 
 def test_a_log_without_decisions_is_counted_and_a_wrong_one_refused() -> None:

@@ -9,6 +9,7 @@ import click
 
 from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
 from ragfault.cli.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
+from ragfault.cli.options.runs import read_logged
 from ragfault.cli.options.settings import load_settings
 from ragfault.errors import UsageError
 
@@ -30,7 +31,7 @@ FORMATS = ("ragfault", "beir", "ragas", "deepeval", "langsmith", "huggingface")
 @click.command(
     epilog="""\b
 Examples:
-  ragfault testset make handbook/ -o set.jsonl -n 200
+  ragfault testset make handbook/documents -o set.jsonl -n 200
   ragfault testset make docs/ -o set.jsonl -n 500 --traces logs.jsonl --rejected rejected.jsonl
   ragfault testset make docs/ -o set.jsonl -n 300 --from runs/today
   ragfault testset make docs/ -o set.jsonl --mix extractive=0.8,table=0.2 --seed 7
@@ -105,7 +106,7 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
     own_questions = [] if options["questions"] is None else list(read_traces(options["questions"], notice=print_notice))
     style = _fit_style(options["traces"])
     if options["mined"]:
-        logged = read_logged(options["mined"], MINED_TRACES)
+        logged = list(read_logged(options["mined"], MINED_TRACES))
         own_questions += _mine(logged, count // 2, seed)
         style = style or fit_style(logged)
     mix = _parse_mix(options["mix"])
@@ -225,20 +226,6 @@ def _fit_style(traces: str | None) -> Any:
     if style is None:
         print_notice(f"{traces} holds fewer than 20 distinct queries: the default style is used")
     return style
-
-
-def read_logged(path: str, sample: int = 0) -> list[Trace]:
-    """Read the traces of a run, at most a random sample of so many of a large one (0: all), or of a log."""
-    from ragfault.io import read_traces
-    from ragfault.io.runs import Run, sample_run
-    from ragfault.reports.wording import describe_trace_count
-
-    if Path(path, "manifest.json").is_file():
-        run = sample_run(Run.open(path), sample)
-        if run.manifest.population:
-            print_notice(describe_trace_count(run.manifest))
-        return list(run.traces())
-    return list(read_traces(path, notice=print_notice))
 
 
 def _mine(traces: list[Trace], count: int, seed: int) -> tuple[Trace, ...]:

@@ -56,7 +56,7 @@ def plan_policy(
     the arms' lower bounds under the policy stays at the route's floor; an arm without a decision counts as 0 in it
     (conservative exploration, Wu et al. 2016). The bounds are confidence sequences, valid at every look, at 5 % over
     all arms and routes; they assume that within a route the choice of the arm did not depend on the query. Where the
-    present arm is not shown to reach the floor, nothing is explored.
+    present arm is not shown to reach the floor, nothing is explored. Other routes of `before` stay as they are.
 
     Raises UsageError for fewer than two arms, a `present` that is none of them, or no floor.
 
@@ -84,7 +84,8 @@ def plan_policy(
         policy.route for policy in policies if policy.shares != old.get(policy.route, {policy.present: 1.0})
     )
     version = 1 if before is None else before.version + 1
-    policy = AdaptivePolicy(routes=policies, version=version, previous=_trim_history(before))
+    others = (route for route in before.routes if route.route not in floors) if before is not None else ()
+    policy = AdaptivePolicy(routes=(*policies, *others), version=version, previous=_trim_history(before))
     return AdaptationPlan(
         routes=plans, policy=policy, decisions=len(decisions), skipped=skipped, changed=changed,
         notes=_count_left_out(decisions, arms, floors),
