@@ -44,6 +44,7 @@ PAGES = (
     "/clusters",
     "/guard",
     "/guard?window=360&route=website",
+    "/adaptation",
     "/testset",
     "/runs",
     "/judge",

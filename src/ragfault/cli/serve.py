@@ -155,6 +155,7 @@ Examples:
     "--reviews", type=click.Path(path_type=Path), help="File of their reviews.  [default: reviews.jsonl beside the set]"
 )
 @click.option("--corpus", type=click.Path(path_type=Path), help="Corpus in which their new gold spans are located.")
+@click.option("--policy", type=click.Path(path_type=Path), help="Policy of ragfault adapt to show, and to take back.")
 @click.option("--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them.")
 @click.option("--speed", type=float, default=60.0, show_default=True, help="Seconds of demo traffic per real second.")
 def start(

@@ -85,6 +85,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     testset: Path | None = None  # the set that people review on the dashboard; None: none
     reviews: Path | None = None  # the file of their reviews; None: reviews.jsonl beside the set
     corpus: Path | None = None  # the corpus in which new gold spans are located
+    policy: Path | None = None  # the policy of `ragfault adapt` that a page shows and takes back; None: none
     demo: bool = False
     speed: float = 60.0  # seconds of the demo per real second
     limits: RequestLimits = RequestLimits()

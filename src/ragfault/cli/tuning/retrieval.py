@@ -31,7 +31,7 @@ OUTPUT_FILES = ("pipeline.toml", "tuning.json", "tuning.md", "tuning.html")
 @click.command(
     epilog="""\b
 Examples:
-  ragfault tune handbook/ questions.jsonl -o tuned
+  ragfault tune handbook/documents handbook/questions.jsonl -o tuned
   ragfault tune docs.jsonl questions.jsonl -o tuned --subject-to "latency_p95<=200" --subject-to "tokens<=2000"
   ragfault tune docs/ questions.jsonl -o tuned --baseline pipeline.toml --budget 10m --embedders latent,minilm
   ragfault tune docs/ questions.jsonl -o tuned --from runs/today"""
@@ -399,7 +399,7 @@ def _list_warnings(savings: Savings) -> list[str]:
 @click.command(
     epilog="""\b
 Examples:
-  ragfault relevance "When does the last ferry leave?" handbook/*.md
+  ragfault relevance "When does the last ferry leave?" handbook/documents/*.md
   ragfault relevance "May dogs travel?" docs/ --judge embedded --judge lexical --judge llm:gpt-4o-mini"""
 )
 @click.argument("query")

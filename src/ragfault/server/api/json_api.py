@@ -18,7 +18,7 @@ from ragfault.gold_evidence import GoldMode
 from ragfault.io.runs import MetricInfo
 from ragfault.server.api import detail_views, traffic_views
 from ragfault.server.api.access_api import TokenRequest
-from ragfault.server.api.guard_views import GuardView, load_guard
+from ragfault.server.api.decision_views import AdaptationView, GuardView, load_adaptation, load_guard
 from ragfault.server.api.insight_views import (
     INSIGHT_MINUTES,
     DriftView,
@@ -308,6 +308,12 @@ def get_insights(server: Server, times: InsightTimes, route: TextParam = None) -
 def get_guard(server: Server, times: Times, route: TextParam = None) -> GuardView:
     """Return how often guards block, fix and abstain, by rail and route, up to now or between two times."""
     return load_guard(server, detail_views.parse_route(route), times.window, times.until, times.is_fixed)
+
+
+@router.get("/adaptation.json", **INVALID)
+def get_adaptation(server: Server, times: Times) -> AdaptationView:
+    """Return the policy of `ragfault adapt` that the server shows, and what the decisions of a window brought."""
+    return load_adaptation(server, times.window, times.until, times.is_fixed)
 
 
 @router.get("/testset.json", **INVALID)

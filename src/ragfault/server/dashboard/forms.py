@@ -24,6 +24,8 @@ from starlette.responses import RedirectResponse, Response
 from ragfault.analysis.monitoring import alerts
 from ragfault.errors import UnknownName, UsageError
 from ragfault.evaluation.agreement.human_labels import HumanLabel, fingerprint_answer
+from ragfault.reports.json_documents import encode_document
+from ragfault.reports.output import write_report_file
 from ragfault.server.api import access_api, traffic_views
 from ragfault.server.api.access_api import TokenRequest
 from ragfault.server.api.detail_views import (
@@ -40,6 +42,7 @@ from ragfault.server.security import SESSION_COOKIE
 from ragfault.server.settings import RequestLimits
 from ragfault.server.state import ALERTS_SETTING, INCIDENTS_SETTING, ServerState
 from ragfault.server.storage import AlertEvent, TraceComment, TraceSelection, export_run, import_run
+from ragfault.tuning.adaptation import load_policy, revert_policy
 
 FORM_LIMITS = RequestLimits(body=64_000, decompressed=64_000)
 """Limits on form bodies."""
@@ -375,6 +378,22 @@ def _promote_cluster(server: ServerState, id: str) -> None:
         there = [trace.id for trace in run.traces()]
         cases = build_cases(run, there, moment, {"id": cluster.id, "name": cluster.name})
         promote_cases(cases, server.settings.data_folder / "promoted.jsonl")
+
+
+@forms_router.post("/adaptation")
+async def post_adaptation(request: Request, fields: FormFields = AdminForm) -> Response:
+    """Take back the policy that the page showed: write the one before it."""
+    version, path = fields.get("version", "")[:20], request.app.state.server.settings.policy
+    if path is None:
+        raise UsageError("this server has no policy. Start it with --policy FILE.")
+
+    def work(_: ServerState) -> None:
+        policy = load_policy(path)
+        if str(policy.version) != version:
+            raise HTTPException(409, f"the file holds version {policy.version} by now, so that it was left as it is.")
+        write_report_file(path, encode_document(revert_policy(policy)), force=True)
+
+    return await _apply_and_redirect(request, work, "/adaptation", ("policy_reverted", version, ""))
 
 
 @forms_router.post("/runs")

@@ -30,8 +30,8 @@ from ragfault.version import __version__
 NAVIGATION = (
     ("/", "Overview"), ("/insights", "Insights"), ("/versions", "Versions"), ("/traces", "Traces"),
     ("/conversations", "Conversations"), ("/incidents", "Incidents"), ("/clusters", "Clusters"), ("/guard", "Guard"),
-    ("/testset", "Test set"), ("/runs", "Runs"), ("/drift", "Drift"), ("/judge", "Judge"), ("/settings", "Settings"),
-    ("/access", "Access"), ("/help", "Help"),
+    ("/adaptation", "Adaptation"), ("/testset", "Test set"), ("/runs", "Runs"), ("/drift", "Drift"),
+    ("/judge", "Judge"), ("/settings", "Settings"), ("/access", "Access"), ("/help", "Help"),
 )  # fmt: skip
 """Pages of the navigation."""
 
@@ -135,11 +135,6 @@ def _format_signed(value: float | None) -> str:
     return f"{'−' if value < 0 else '+'}{text}"
 
 
-def _format_bytes(bytes: int) -> str:
-    """Format a size in bytes."""
-    return f"{bytes / 1e6:,.1f} MB" if bytes >= 1e5 else f"{bytes / 1e3:,.1f} kB"
-
-
 @lru_cache(maxsize=1)
 def _build_environment() -> Environment:
     environment = Environment(
@@ -157,10 +152,10 @@ def _build_environment() -> Environment:
         "moment": _format_time,
         "span": _format_minutes,
         "ago": _format_age,
-        "size": _format_bytes,
+        "size": lambda bytes: f"{bytes / 1e6:,.1f} MB" if bytes >= 1e5 else f"{bytes / 1e3:,.1f} kB",
         "trace_url": trace_url,
         "url_part": lambda text: quote(text, safe="", errors="replace"),
-        "label": _format_label,
+        "label": lambda text, limit=200: "" if text is None else clean_label(text, limit),
         "plain": _format_plain,
         "problem_title": get_problem_title,
         "text": _format_text,
@@ -169,11 +164,6 @@ def _build_environment() -> Environment:
     }
     environment.globals |= {"pages": NAVIGATION, "version": __version__, "query": selection_query}
     return environment
-
-
-def _format_label(text: str | None, limit: int = 200) -> str:
-    """Format a text on one line, truncated; empty for None."""
-    return "" if text is None else clean_label(text, limit)
 
 
 def _format_text(value: Any) -> str:
@@ -203,6 +193,7 @@ def render_page(request: Request, name: str, status: int = 200, without_json: bo
         "signed_in": SESSION_COOKIE in request.cookies and not access.is_open,
         "root": get_server(request).settings.root_path,
         "has_testset": get_server(request).review_session is not None,
+        "has_policy": get_server(request).settings.policy is not None,
     }
     text = _build_environment().get_template(f"{name}.html").render(around | content)
     return HTMLResponse(prefix_links(text, around["root"]), status, PAGE_HEADERS)

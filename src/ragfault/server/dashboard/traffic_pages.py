@@ -17,7 +17,7 @@ from ragfault.records import Layer
 from ragfault.reports.charts.svg import draw_bins, draw_forest_plot, draw_whisker
 from ragfault.reports.format import LAYER_QUESTIONS
 from ragfault.server.api import detail_views, traffic_views
-from ragfault.server.api.guard_views import load_guard
+from ragfault.server.api.decision_views import load_adaptation, load_guard
 from ragfault.server.api.insight_views import (
     INSIGHT_MINUTES,
     MAX_QUERIES,
@@ -315,6 +315,14 @@ def show_guard(request: Request) -> Response:
         routes=server.store.list_routes(),
         windows=TIME_PRESETS,
     )
+
+
+@traffic_router.get("/adaptation")
+def show_adaptation(request: Request) -> Response:
+    """Show the policy that adapts retrieval, and what the decisions of live traffic brought."""
+    times = detail_views.parse_range(get_server(request), request.query_params)
+    view = load_adaptation(get_server(request), times.window, times.until, times.is_fixed)
+    return render_page(request, "adaptation", view=view, times=times, windows=TIME_PRESETS)
 
 
 def _draw_triad(

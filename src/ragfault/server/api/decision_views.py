@@ -1,19 +1,24 @@
-"""View of the decisions of guards on live traffic: rates by rail and route, with what human labels say of blocks."""
+"""Views of decisions on live traffic: of guards, with what human labels say of blocks, and of an adaptive policy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from ragfault.errors import InputError
 from ragfault.evaluation.agreement.human_labels import HumanLabel, rate_labelled_answer
 from ragfault.guard.decisions import GUARD_FIELD, parse_decisions
 from ragfault.guard.rates import GuardedRequest, GuardRates, compute_guard_rates
 from ragfault.io.otel.guard_events import MAX_DECISIONS
+from ragfault.records import Trace
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TraceSelection
+from ragfault.stats import Interval, mean_interval
+from ragfault.tuning.adaptation import AdaptivePolicy, LoggedDecision, RouteShares, load_policy, read_decisions
 
 MAX_REQUESTS = 20_000  # latest traces of the window that are read
 MAX_LABELS = 1_000  # held-back answers with a label that are compared with it
@@ -97,3 +102,57 @@ def _load_labels(server: ServerState, requests: Sequence[GuardedRequest]) -> dic
         if rating is not None:
             bad[request.id] = rating
     return bad
+
+
+class RouteRewards(Struct, frozen=True, kw_only=True):
+    """Policy on a route, and the rewards of its decisions within a window."""
+
+    policy: RouteShares
+    all: Interval | None
+    """Mean reward of all its decisions, with a 95 % interval; None without one."""
+    arms: dict[str, Interval]
+
+
+class AdaptationView(Struct, frozen=True, kw_only=True):
+    """Policy of the file that the server shows."""
+
+    now: float
+    version: int
+    """0: the server was started without a policy."""
+    earlier: tuple[RouteShares, ...] | None
+    """The policy before it; None where the file holds none."""
+    routes: tuple[RouteRewards, ...]
+
+
+def load_adaptation(server: ServerState, window: int, until: int, is_fixed: bool = False) -> AdaptationView:
+    """Load the policy, and the rewards of a window of minutes that ends before the minute `until`."""
+    path = server.settings.policy
+    policy = AdaptivePolicy(routes=(), version=0) if path is None else load_policy(path)
+    selection = TraceSelection(since=60.0 * (until - window), until=60.0 * until)
+    name = f"adaptation {window} {until if is_fixed else ''}"
+    decisions = server.get_cached(name, lambda: _load_decisions(server, selection), FRESH_SECONDS)
+    return AdaptationView(
+        now=server.now(), version=policy.version, earlier=None if policy.previous is None else policy.previous.routes,
+        routes=tuple(_average(route, decisions) for route in policy.routes),
+    )  # fmt: skip
+
+
+def _load_decisions(server: ServerState, selection: TraceSelection) -> list[LoggedDecision]:
+    """Load the decisions with a reward among the latest traces; a wrong propensity or reward is none."""
+    decisions = []
+    for body in server.store.iterate_bodies(selection, '"propensity":', MAX_REQUESTS):
+        try:
+            decisions += read_decisions([msgspec.json.decode(body, type=Trace)])[0]
+        except (InputError, msgspec.MsgspecError):
+            continue
+    return decisions
+
+
+def _average(policy: RouteShares, decisions: Iterable[LoggedDecision]) -> RouteRewards:
+    rewards: dict[str, list[float]] = {}
+    for row in decisions:
+        if row.route == policy.route:
+            rewards.setdefault(row.arm, []).append(row.reward)
+    arms = {arm: mean_interval(values, bounds=(0, 1)) for arm, values in rewards.items()}
+    total = mean_interval([*chain(*rewards.values())], bounds=(0, 1)) if rewards else None
+    return RouteRewards(policy=policy, all=total, arms=arms)
