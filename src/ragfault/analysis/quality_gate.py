@@ -53,6 +53,17 @@ def gate(
     Raises UsageError for an unreadable threshold, one outside the metric's range, a rubric without proof, or neither
     thresholds nor baseline; UnknownName for a metric that is not in the run; RunError where any file of a run is
     damaged, read or not, or its evaluation stopped before the end; with a baseline what `check_regression` raises.
+
+    >>> import tempfile
+    >>> from ragfault import Chunk, Gold, Trace, gate, evaluate
+    >>> def retrieve(number, chunk):
+    ...     chunks, gold = (Chunk(id=chunk, text=f"Pier {chunk}."),), Gold(chunks={"a": 1.0})
+    ...     return Trace(id=f"{number}", query=f"When does ferry {number} leave?", chunks=chunks, gold=gold)
+    >>> traces = [retrieve(number, "ab"[number % 2]) for number in range(40)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = gate(evaluate(traces, f"{folder}/run", metrics=["recall"]), ["recall >= 0.9"])
+    >>> result.result, result.exit_code
+    ('fail', 1)
     """
     if not 0 <= coverage <= 1:
         raise UsageError(f"coverage is a share from 0 to 1, got {coverage:g}.")

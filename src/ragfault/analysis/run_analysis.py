@@ -272,6 +272,17 @@ def analyze(
 
     Raises UnknownName for another field than there is, RunError where the run is not whole, UsageError where the
     judge has no card to correct by.
+
+    >>> import tempfile
+    >>> from ragfault import Chunk, Gold, Trace, analyze, evaluate
+    >>> def retrieve(number, chunk):
+    ...     chunks, gold = (Chunk(id=chunk, text=f"Pier {chunk}."),), Gold(chunks={"a": 1.0})
+    ...     return Trace(id=f"{number}", query=f"When does ferry {number} leave?", chunks=chunks, gold=gold)
+    >>> traces = [retrieve(number, "ab"[number % 2]) for number in range(40)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     findings = analyze(evaluate(traces, f"{folder}/run", metrics=["recall"]))
+    >>> [(row.metric, row.interval.mean, row.result) for row in findings.scorecard.aggregates]
+    [('recall', 0.5, 'fail')]
     """
     run = sample_run(open_run(run), 0 if labels else sample)
     matrix = ScoreMatrix(run, labels)

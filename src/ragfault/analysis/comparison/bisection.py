@@ -106,6 +106,19 @@ def bisect(
     fifth for the search, and corrected p values are divided by these shares.
 
     Raises what `compare` raises.
+
+    >>> import tempfile
+    >>> from ragfault import Chunk, Gold, Trace, bisect, evaluate
+    >>> def retrieve(number, chunk):
+    ...     chunks, gold = (Chunk(id=chunk, text=f"Pier {chunk}."),), Gold(chunks={"a": 1.0})
+    ...     return Trace(id=f"{number}", query=f"When does ferry {number} leave?", chunks=chunks, gold=gold)
+    >>> old = [retrieve(number, "a") for number in range(40)]
+    >>> new = [retrieve(number, "ab"[number % 2]) for number in range(40)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs = [evaluate(side, f"{folder}/{at}", metrics=["recall"]) for at, side in enumerate((old, new))]
+    ...     result = bisect(*runs)
+    >>> result.verdict, result.faults[0].layer
+    ('fault', 'retrieval')
     """
     side = pair_runs(baseline, candidate, anyway=bool(options.pop("anyway", False)))
     options["share"] = TREE_SHARE

@@ -90,6 +90,19 @@ def compare(  # noqa: PLR0913 - the options of one verb
     by it, so that they stand against the whole alpha.
     Raises RunError where the judges differ (unless `anyway`), the metrics have other parameters, or nothing pairs;
     UsageError for impossible settings; UnknownName for a margin of a metric that does not exist.
+
+    >>> import tempfile
+    >>> from ragfault import Chunk, Gold, Trace, compare, evaluate
+    >>> def retrieve(number, chunk):
+    ...     chunks, gold = (Chunk(id=chunk, text=f"Pier {chunk}."),), Gold(chunks={"a": 1.0})
+    ...     return Trace(id=f"{number}", query=f"When does ferry {number} leave?", chunks=chunks, gold=gold)
+    >>> old = [retrieve(number, "a") for number in range(40)]
+    >>> new = [retrieve(number, "ab"[number % 2]) for number in range(40)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs = [evaluate(side, f"{folder}/{at}", metrics=["recall"]) for at, side in enumerate((old, new))]
+    ...     change = compare(*runs).changes[0]
+    >>> change.metric, change.state, change.baseline, change.candidate
+    ('recall', 'dropped', 1.0, 0.5)
     """
     if not (0 < alpha < 1 and 0 < power < 1 and 0 < margin < 1):
         raise UsageError(

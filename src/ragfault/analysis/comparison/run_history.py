@@ -160,6 +160,19 @@ def history(
 
     Raises UsageError for fewer than three runs (two are bisected), RunError where the judges differ or no
     trace is in all.
+
+    >>> import tempfile
+    >>> from ragfault import Chunk, Gold, Trace, history, evaluate
+    >>> def retrieve(number, chunk):
+    ...     chunks, gold = (Chunk(id=chunk, text=f"Pier {chunk}."),), Gold(chunks={"a": 1.0})
+    ...     return Trace(id=f"{number}", query=f"When does ferry {number} leave?", chunks=chunks, gold=gold)
+    >>> old = [retrieve(number, "a") for number in range(40)]
+    >>> new = [retrieve(number, "ab"[number % 2]) for number in range(40)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs = [evaluate(side, f"{folder}/{at}", metrics=["recall"]) for at, side in enumerate((old, new, old))]
+    ...     result = history(runs)
+    >>> [(level.metric, level.means) for level in result.metrics]
+    [('recall', (1.0, 0.5, 1.0))]
     """
     if len(runs) < 3:
         raise UsageError(f"a history has at least 3 runs, got {len(runs)}. Bisect two: ragfault bisect OLD NEW")
