@@ -219,6 +219,19 @@ def test_a_run_without_a_judge_is_not_known_to_be_free_of_failures(tmp_path: Pat
         assert "Not seen any more" not in printed
 
 
+def test_clusters_of_two_judges_name_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """What is new, gone or trends over runs of two judges may be the judges', which is stated."""
+    (tmp_path / "t.jsonl").write_text('{"id": "a", "query": "Who?", "chunks": ["Ada"], "answer": "Bob"}', "utf-8")
+    old, new = (str(tmp_path / name) for name in ("lexical", "embedded"))
+    for path in (old, new):
+        assert command(["evaluate", str(tmp_path / "t.jsonl"), "-o", path, "--judge", Path(path).name, "-q"]) == 0
+    for runs, number in (([old, new], 2), ([new, "--against", old], 2), ([new], 1)):
+        capsys.readouterr()
+        assert command(["clusters", *runs, "--registry", str(tmp_path / f"{len(runs)}.json")]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert ("judged by lexical/4, embedded/3: what is new, gone or trends may be" in printed) == (number == 2)
+
+
 def test_runs_whose_failures_have_nothing_in_common_have_no_clusters(tmp_path: Path):
     """Over several runs, too, single failures alone are no cluster and no error."""
     odd = [pair("a", "h", "s"), pair("odd", "h", "s", query="Whence zeppelins?", error="out of memory")]

@@ -309,6 +309,7 @@ def cluster_failures(
         embedder=embedder.fingerprint if embedder is not None else WORD_VECTORS,
         clusters=tuple(sorted(clusters, key=lambda item: (-item.size, item.id))),
         ungrouped=_describe_ungrouped(failures, groups.get(NO_CLUSTER, []), rows, populations),
+        judges=tuple(dict.fromkeys(part.judge for part in populations)),
         unjudged=tuple(part.name for part in populations if part.judge.startswith("none")),
         population=sum(part.total or part.traces for part in populations if any(item.total for item in populations)),
     )

@@ -121,6 +121,8 @@ class ClusterReport(ClusterRecord, frozen=True):
     """The failures that are like no others; None where there are none."""
     gone: tuple[str, ...] = ()
     """Names of open clusters that were known and are not seen any more."""
+    judges: tuple[str, ...] = ()
+    """Fingerprints of the judges of the runs, and of the one that they are compared with."""
     unjudged: tuple[str, ...] = ()
     """Runs without a judge, of which only failures of the pipeline are known."""
     population: int = 0

@@ -292,7 +292,8 @@ def track_changes(
         for cluster in after.clusters
     ]
     gone = () if after.unjudged else (c.name for c in before.clusters if c.id not in here and c.state == "open")
-    return updated, replace(after, clusters=tuple(clusters), gone=tuple(gone))
+    judges = tuple(dict.fromkeys([*before.judges, *after.judges]))
+    return updated, replace(after, clusters=tuple(clusters), gone=tuple(gone), judges=judges)
 
 
 def cluster_members(registry: ClusterRegistry, cluster_id: str, run: Run, time: str) -> tuple[str, tuple[str, ...]]:

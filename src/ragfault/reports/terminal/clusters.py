@@ -70,7 +70,11 @@ def summarize_clusters(clusters: ClusterReport) -> str:
 def describe_clustering(clusters: ClusterReport) -> str:
     """Describe of which runs the clusters are, and how they were put together."""
     sample = f" · {describe_sample_size(clusters.traces, clusters.population)}" if clusters.population else ""
-    return f"{join_names(clusters.runs)}{sample} · {clusters.method} · {clip_text(clusters.embedder, 80)}"
+    names = [clip_text(judge.partition(" ")[0], 40) for judge in clusters.judges]
+    judges = (
+        f" · judged by {join_names(names)}: what is new, gone or trends may be the judges'" if len(names) > 1 else ""
+    )
+    return f"{join_names(clusters.runs)}{sample} · {clusters.method} · {clip_text(clusters.embedder, 80)}{judges}"
 
 
 def format_cluster_size(cluster: Cluster) -> str:
