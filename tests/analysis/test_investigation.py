@@ -131,3 +131,15 @@ def test_the_command_says_the_cause_first(runs: tuple[Run, Run], capsys: pytest.
     assert lines[0].startswith("FAULT: Retrieval broke")
     assert lines[1].startswith("root cause: chunker, confidence 0.")
     assert run_command(["investigate", str(runs[1].path), "--baseline", str(runs[1].path)]) == 2
+
+
+@pytest.mark.long
+def test_of_a_larger_run_a_random_sample_is_investigated_and_said(runs: tuple[Run, Run]):
+    """The sentence says how many of how many traces were drawn, and no unsupported claim of another one is counted."""
+    for baseline in (None, runs[0]):
+        result, whole = investigate(runs[1], baseline, sample=40), investigate(runs[1], baseline)
+        assert "(a random sample: 40 of 104 traces)" in result.sentence
+        assert "random sample" not in whole.sentence
+        assert result.origins is not None
+        assert whole.origins is not None
+        assert result.origins.traces < whole.origins.traces

@@ -229,3 +229,13 @@ def test_what_does_not_go_together_is_refused(failing_run: Run, tmp_path: Path, 
     given = [str(failing_run.path) if row == "RUN" else row for row in arguments]
     assert command(["promote", *given, "-o", str(out)]) == 2
     assert not out.exists()
+
+
+def test_cases_of_a_cluster_come_in_the_order_of_the_run_and_named_ones_as_they_are_named(failing_run: Run):
+    """A cluster may have more traces than memory holds: its cases are read one after the other."""
+
+    def list_origins(cluster: dict[str, str] | None) -> list[str]:
+        return [case.metadata["provenance"]["trace"] for case in build_cases(failing_run, ["d1", "r1"], NOW, cluster)]
+
+    assert list_origins({"id": "c-1", "name": "refunds"}) == ["r1", "d1"]
+    assert list_origins(None) == ["d1", "r1"]

@@ -203,3 +203,19 @@ def test_runs_that_are_monitored_together_are_sampled_at_one_rate(
     report = json.loads(capsys.readouterr().out)
     total = runs[0].manifest.traces + 52
     assert (report["sample"], report["population"]) == (78, total)
+
+
+@pytest.mark.long
+def test_an_agent_is_run_again_on_one_sample_of_both_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The questions of a larger run are those of the source's sample, and that a sample was drawn is said."""
+    assert run_command(["demo", str(tmp_path), "--agent"]) == 0
+    runs = [
+        str(evaluate(tmp_path / f"agent-{name}.jsonl", tmp_path / name, judge="lexical", metrics=["latency"]).path)
+        for name in ("v1", "v2")
+    ]
+    agent = "ragfault.io.datasets.agent:answer_like_version_2"
+    capsys.readouterr()
+    run_command(["ablate", agent, *runs, "--judge", "lexical", "-m", "recall@3", "--sample", "20", "--json"])
+    printed = capsys.readouterr()
+    assert "a random sample was compared: 20 of" in printed.err
+    assert json.loads(printed.out)["questions"] == 20

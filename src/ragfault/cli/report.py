@@ -258,6 +258,7 @@ Exit code 1: a kind of step broke; 3: it cannot be told, or the agent failed; 0:
 @click.option("--judge", default="embedded", show_default=True, help="Judge, as for `evaluate`.")
 @click.option("--margin", type=float, default=0.02, show_default=True, help="Loss that matters, of a metric's range.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
+@sample_option
 @add_trace_options
 @json_option
 def ablate(
@@ -268,6 +269,7 @@ def ablate(
     judge: str,
     margin: float,
     seed: int,
+    sample: int,
     kind: str | None,
     **options: Any,
 ) -> None:
@@ -275,13 +277,21 @@ def ablate(
 
     AGENT is a function, FILE.py:NAME or MODULE:NAME, of a trace and of the steps it is to take as recorded. SOURCE and
     QUESTIONS are runs or files of traces, paired by id; the steps of SOURCE are those of another version or right ones.
+    A sample is drawn where both are runs.
     """
+    from ragfault.analysis.comparison.paired_runs import describe_sample
     from ragfault.evaluation.ablation.step_repair import REPAIR_METRICS, load_agent, repair_steps
+    from ragfault.io.runs import sample_runs
     from ragfault.reports.faulty_steps import render_repairs_terminal
 
     function = load_agent(agent)
     reading = pick_trace_options(options)
     opened = [open_run_or_file(name, **reading) for name in (source, questions)]
+    runs = [side for side in opened if not isinstance(side, Iterator)]
+    if len(runs) == len(opened):
+        opened = [*(runs := [*sample_runs(runs, sample)])]
+        for notice in describe_sample(*runs):
+            print_notice(notice)
     sides = [list(side if isinstance(side, Iterator) else side.traces()) for side in opened]
     repairs = repair_steps(function, *sides, metrics=metrics or REPAIR_METRICS, judge=judge, margin=margin, seed=seed)
     if kind == "json":

@@ -92,13 +92,14 @@ def accept_cases(path: str | Path, ids: Sequence[str], by: str, time: str) -> in
 def build_cases(run: Run, ids: Sequence[str], time: str, cluster: Mapping[str, str] | None = None) -> Iterator[Trace]:
     """Build cases from traces of a run; `cluster` holds the id and name of their cluster.
 
-    Raises UnknownName for an id that no trace has.
+    Those of a cluster come in the order of the run, since it may have many, others in that of `ids`. Raises UnknownName
+    for an id that no trace has.
     """
     from ragfault.analysis.run_analysis import diagnose_run
 
-    diagnoses = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(run, ids)}
     order = {name: i for i, name in enumerate(ids)}
-    for trace in sorted(run.traces(list(ids)), key=lambda case: order[case.id]):
+    pairs: Iterable[tuple[Trace, Diagnosis]] = zip(run.traces(list(ids)), diagnose_run(run, ids), strict=True)
+    for trace, diagnosis in pairs if cluster else sorted(pairs, key=lambda pair: order[pair[0].id]):
         provenance = {
             "run": run.path.resolve().name,
             "fingerprint": run.manifest.fingerprint,
@@ -106,7 +107,7 @@ def build_cases(run: Run, ids: Sequence[str], time: str, cluster: Mapping[str, s
             "trace": trace.id,
             "date": time,
         }
-        yield build_case(trace, diagnoses.get(trace.id), provenance | ({"cluster": dict(cluster)} if cluster else {}))
+        yield build_case(trace, diagnosis, provenance | ({"cluster": dict(cluster)} if cluster else {}))
 
 
 def build_case(trace: Trace, diagnosis: Diagnosis | None, provenance: Mapping[str, Any]) -> Trace:

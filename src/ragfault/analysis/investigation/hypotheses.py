@@ -22,7 +22,7 @@ from ragfault.analysis.languages import list_text_warnings
 from ragfault.analysis.records import Diagnosis, ProblemKind
 from ragfault.analysis.run_analysis import diagnose_run
 from ragfault.analysis.score_matrix import cluster_traces
-from ragfault.io.runs import AnyRun, Run, open_run
+from ragfault.io.runs import SAMPLE_TRACES, AnyRun, Run, open_run, sample_run
 from ragfault.stats import mean_interval
 
 ANSWER_METRICS = ("factual_accuracy", "groundedness", "completeness", "answer_relevance")
@@ -38,7 +38,9 @@ RETRIEVAL_KINDS = ("nothing_retrieved", "nothing_relevant", "missing_context", "
 """Problems that say that the chunks did not hold what was asked for; a single irrelevant chunk does not."""
 
 
-def investigate(run: AnyRun, baseline: AnyRun | None = None, *, seed: int = 0) -> Investigation:
+def investigate(
+    run: AnyRun, baseline: AnyRun | None = None, *, seed: int = 0, sample: int = SAMPLE_TRACES
+) -> Investigation:
     """Find the root cause of what is wrong with a run, by hypotheses that are tested on what the runs record.
 
     Beside a baseline each stage that bisection suspects is a hypothesis; its confidence is the probability of the
@@ -47,12 +49,13 @@ def investigate(run: AnyRun, baseline: AnyRun | None = None, *, seed: int = 0) -
     and its confidence is the lower end of the 95 % interval of the share
     of failing traces on which it comes first. Quotes are slices of the recorded texts.
 
+    Of larger runs a random sample of about `sample` traces is investigated, and the sentence says so; 0 takes all.
     Raises what `bisect` raises.
     """
     candidate = open_run(run)
     if baseline is None:
-        return _investigate_alone(candidate)
-    paired = pair_runs(baseline, candidate, anyway=True)
+        return _investigate_alone(sample_run(candidate, sample))
+    paired = pair_runs(baseline, candidate, anyway=True, sample=sample)
     result = bisect(paired, seed=seed)
     names = [shlex.quote(str(side.path)) for side in paired.runs]
     hypotheses = [
@@ -64,7 +67,7 @@ def investigate(run: AnyRun, baseline: AnyRun | None = None, *, seed: int = 0) -
     examples = fault.examples if fault else ()
     return Investigation(
         verdict=result.verdict,
-        sentence=result.sentence,
+        sentence=result.sentence + _name_sample(paired.runs[1]),
         layer=fault.layer if fault else None,
         stage=first.stage if first else None,
         confidence=first.confidence if first else None,
@@ -73,7 +76,7 @@ def investigate(run: AnyRun, baseline: AnyRun | None = None, *, seed: int = 0) -
         fix=fault.remedies if fault else (),
         fix_test=_build_fix_test(fault, names) if fault else (),
         cases=tuple(example.trace for example in examples)[:MAX_CASES],
-        origins=measure_claim_origins(candidate),
+        origins=measure_claim_origins(paired.runs[1]),
         warnings=(
             *result.comparison.warnings,
             *(m.sentence for m in result.comparison.mismatches if m.sentence not in result.sentence),
@@ -140,12 +143,11 @@ def _test_on_same_chunks(
     expected = fault.layer == "generation"
     size = f"{int(same.sum()):,} pairs with the same chunks"
     reason = f"on {size} {what} fell as well" if worse else f"on {size} no metric of the answer is shown to fall"
-    outcome: Literal["supports", "contradicts", "cannot tell"] = (
-        "supports" if expected == bool(worse) else "contradicts"
+    return HypothesisTest(
+        command=f"ragfault compare {' '.join(names)}",
+        outcome="cannot tell" if expected and not worse else "supports" if expected == bool(worse) else "contradicts",
+        reason=reason,
     )
-    if expected and not worse:
-        outcome = "cannot tell"
-    return HypothesisTest(command=f"ragfault compare {' '.join(names)}", outcome=outcome, reason=reason)
 
 
 def _describe_decision(decision: BranchDecision, names: Sequence[str]) -> Hypothesis:
@@ -205,7 +207,7 @@ def _investigate_alone(run: Run) -> Investigation:
     ids = " ".join(f"--trace {shlex.quote(case)}" for case in cases)
     return Investigation(
         verdict="fault" if is_shown else "cannot tell",
-        sentence=sentence,
+        sentence=sentence + _name_sample(run),
         layer=PROBLEM_KINDS[top].layer if top and is_shown else None,
         stage=None,
         confidence=hypotheses[0].confidence if is_shown else None,
@@ -219,6 +221,11 @@ def _investigate_alone(run: Run) -> Investigation:
         origins=measure_claim_origins(run),
         warnings=list_text_warnings(run),
     )
+
+
+def _name_sample(run: Run) -> str:
+    size = run.manifest
+    return f" (a random sample: {size.traces:,} of {size.population:,} traces)" if size.population else ""
 
 
 def _first_problem(diagnosis: Diagnosis) -> ProblemKind:

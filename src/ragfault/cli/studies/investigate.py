@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.options.output import json_option, print_json
+from ragfault.cli.options.runs import sample_option
 from ragfault.errors import UsageError
 from ragfault.text.number_format import format_count, format_number
 
@@ -32,8 +33,11 @@ Exit code 0: no fault, and that is shown; 1: a fault; 3: the data cannot tell.""
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 @click.option("--by", metavar="llm:MODEL", help="Let this model investigate too, by the tools of `ragfault mcp`.")
 @click.option("--budget", metavar="AMOUNT", help='Limit for --by: 0.50 (US$) or "100k tokens".')
+@sample_option
 @json_option
-def investigate(run: str, baseline: str | None, seed: int, by: str | None, budget: str | None, kind: str | None) -> int:
+def investigate(
+    run: str, baseline: str | None, seed: int, by: str | None, budget: str | None, sample: int, kind: str | None
+) -> int:
     """Find the root cause of what is wrong with RUN, without a language model unless --by names one.
 
     Tests hypotheses with the other commands (bisect, compare, diagnose), quotes the recorded texts that show
@@ -47,7 +51,7 @@ def investigate(run: str, baseline: str | None, seed: int, by: str | None, budge
         raise UsageError(f"{run} is its own baseline. Name the run from before the change.")
     if by is not None or budget is not None:
         return _investigate_by_model(run, baseline, by, budget, kind)
-    result = find_cause(run, baseline, seed=seed)
+    result = find_cause(run, baseline, seed=seed, sample=sample)
     if kind == "json":
         print_json(result)
     else:
