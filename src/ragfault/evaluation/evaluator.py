@@ -80,7 +80,7 @@ def _describe_progress(partial: PartialRun, readable_run: Run | None, larger: st
     )
 
 
-METERED_BATCH, DEFAULT_BATCH, UNJUDGED_BATCH, MAX_BATCH = 16, 64, 256, 1024
+METERED_BATCH, DEFAULT_BATCH, UNJUDGED_BATCH, MAX_BATCH = 16, 64, 1024, 1024
 """Traces to a part, here and on a cluster: at most so many are lost, for each worker, when an evaluation is killed."""
 MIN_CLUSTER_BATCHES = 256  # parts that a cluster's work is cut into at the least, before they are made larger than here
 
@@ -356,9 +356,9 @@ def _verify_unchanged(traces: Iterable[Trace], surveyed: InputSummary) -> Iterat
     """Yield the traces; raise InputError at their end if they are not the surveyed ones."""
     digest = TraceDigest()
     for trace in traces:
-        digest.add(trace)
+        digest.check(trace)
         yield trace
-    if digest.fingerprint != surveyed.fingerprint:
+    if digest.checksum != surveyed.checksum:
         raise InputError(
             f"the input changed while it was read: {surveyed.count:,} traces before, {digest.count:,} now, or other "
             "ones. Evaluate again when nothing writes to it."

@@ -399,8 +399,9 @@ def compute_score_table(
     """Compute the scores of `compute_scores` for many traces, as a table with the fields of `Score`, trace by trace."""
     import pyarrow as pa
 
-    applied = [apply_gold(*pair) if gold == "apply" else pair[1] for pair in zip(traces, verdicts, strict=True)]
     plans = [_plan_metric(metric) for metric in metrics]
+    applies = gold == "apply" and any(plan.definition.verdicts for plan in plans)  # what reads none gains nothing by it
+    applied = [apply_gold(*pair) if applies else pair[1] for pair in zip(traces, verdicts, strict=True)]
     prepared: dict[Callable[[Sequence[Trace]], Any], Any] = {}
     columns = [_compute_column(plan, traces, applied, prepared) for plan in plans]
     rows = [outcome for row in zip(*columns, strict=True) for outcome in row]
