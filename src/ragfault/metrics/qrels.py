@@ -41,14 +41,14 @@ class RankingColumns(NamedTuple):
 
     query: IntArray
     """Index of the query in `Ranking.queries`."""
-    chunk: pa.Array
+    chunk: pa.ChunkedArray
     value: FloatArray
     """Score or grade."""
 
     def select_rows(self, rows: IntArray) -> RankingColumns:
         return RankingColumns(self.query[rows], self.chunk_ids(rows), self.value[rows])
 
-    def chunk_ids(self, rows: IntArray) -> pa.Array:
+    def chunk_ids(self, rows: IntArray) -> pa.ChunkedArray:
         """Return the chunk ids of some rows, as plain strings."""
         return self.chunk.take(pa.array(rows)).cast(pa.large_string())
 
@@ -225,7 +225,7 @@ def _flatten_dicts(
 
 def _read_columns(
     table: pa.Table | Mapping[str, Any], table_name: str, value_column: str
-) -> tuple[pa.Array, pa.Array, FloatArray]:
+) -> tuple[pa.Array, pa.ChunkedArray, FloatArray]:
     try:
         table = table if isinstance(table, pa.Table) else pa.table(dict(table))
         for name in ("query", "chunk", value_column):
@@ -236,19 +236,20 @@ def _read_columns(
                     f'the column "{name}" of the {table_name} has {table[name].null_count:,} empty values.'
                 )
         numbers = table[value_column].cast(pa.float64()).to_numpy()
-        return _as_strings(table["query"]), _as_strings(table["chunk"]), numbers
+        return _as_strings(table["query"]).combine_chunks(), _as_strings(table["chunk"]), numbers
     except pa.ArrowException as error:
         raise InputError(f"the {table_name} is not made of ids and a numeric {value_column}: {error}.") from error
 
 
-def _as_strings(column: pa.ChunkedArray) -> pa.Array:
-    """Return the ids as one array of strings, plain or dictionary-encoded."""
+def _as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the ids as strings, plain or dictionary-encoded; encoded ones are one array."""
     if pa.types.is_dictionary(column.type):
         array = column.unify_dictionaries().combine_chunks()
-        return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
+        array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
+        return pa.chunked_array([array])
     if not pa.types.is_string(column.type) or column.nbytes >= MAX_STRING_BYTES:
         column = column.cast(pa.large_string())
-    return column.combine_chunks()
+    return column
 
 
 def _index_queries(*columns: pa.Array) -> tuple[list[str], IntArray, IntArray]:
@@ -257,7 +258,9 @@ def _index_queries(*columns: pa.Array) -> tuple[list[str], IntArray, IntArray]:
     names = pa.concat_arrays([column.dictionary.cast(pa.large_string()) for column in coded]).dictionary_encode()
     codes = names.indices.to_numpy().astype(np.int64)
     run, gold = (column.indices.to_numpy().astype(np.int64) for column in coded)
-    run, gold = codes.take(run), codes[len(coded[0].dictionary) :].take(gold)
+    size = len(coded[0].dictionary)
+    run = run if np.array_equal(codes[:size], np.arange(size)) else codes.take(run)
+    gold = codes[size:].take(gold)
     # The dictionary of a filtered column still names the queries that were filtered out.
     used = np.zeros(len(names.dictionary), np.bool_)
     used[run] = used[gold] = True
@@ -269,10 +272,12 @@ def _index_queries(*columns: pa.Array) -> tuple[list[str], IntArray, IntArray]:
 
 def _hash_rows(columns: RankingColumns) -> KeyArray:
     """Return keys of (query, chunk) that are equal for equal pairs, and rarely for others."""
-    if isinstance(columns.chunk, pa.DictionaryArray):
-        key: KeyArray = _hash_strings(columns.chunk.dictionary)[columns.chunk.indices.to_numpy()]
-    else:
-        key = _hash_strings(columns.chunk)
+    key = np.empty(len(columns.query), np.uint64)
+    end = 0
+    for part in columns.chunk.chunks:
+        start, end = end, end + len(part)
+        is_coded = isinstance(part, pa.DictionaryArray)
+        key[start:end] = _hash_strings(part.dictionary)[part.indices] if is_coded else _hash_strings(part)
     for start in range(0, len(key), BLOCK_ROWS):
         block = key[start : start + BLOCK_ROWS]
         block += columns.query[start : start + BLOCK_ROWS].astype(np.uint64) * QUERY_MULTIPLIER
@@ -414,8 +419,8 @@ def _locate_duplicates(key: KeyArray, rows: IntArray, order: NDArray[Any]) -> tu
 
 def _make_exact_keys(run: RankingColumns, gold: RankingColumns) -> list[KeyArray]:
     """Return keys of (query, chunk) without collisions, for when the hashes collide."""
-    chunks = pa.chunked_array([columns.chunk.cast(pa.large_string()) for columns in (run, gold)])
-    codes = chunks.combine_chunks().dictionary_encode()
+    parts = [part for columns in (run, gold) for part in columns.chunk.cast(pa.large_string()).chunks]
+    codes = pa.chunked_array(parts, pa.large_string()).combine_chunks().dictionary_encode()
     width = np.uint64(len(codes.dictionary))
     query = np.concatenate([run.query, gold.query]).astype(np.uint64)
     key = (query * width + codes.indices.to_numpy().astype(np.uint64)) * HASH_MULTIPLIER
