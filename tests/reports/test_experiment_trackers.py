@@ -109,3 +109,12 @@ def test_the_command_exports(run: Run, store: str, tmp_path: Path, capsys: pytes
     assert " of MLflow" in capsys.readouterr().out
     assert command(["export", str(run.path), "--to", "wandb"]) == 2
     assert command(["export", str(run.path), "--to", "mlflow", "-o", str(tmp_path)]) == 2
+
+
+def test_figures_of_a_larger_run_are_those_of_a_sample_and_say_so(run: Run, tmp_path: Path):
+    """The history has the size of the sample beside that of the run; a run that is measured whole has none."""
+    for sample, expected in ((5, "5"), (0, None), (20, None)):
+        history, _ = write_history([run], tmp_path / str(sample), sample=sample)
+        [row] = csv.DictReader(io.StringIO(history.read_text()))
+        assert (row["traces"], row.get("sample")) == ("12", expected)
+        assert int(row["groundedness.scored"]) == int(expected or 12)

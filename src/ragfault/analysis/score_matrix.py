@@ -45,7 +45,11 @@ class ScoreMatrix:
         self.metric_names = [measure.name for measure in self.measures]
         self.status, self.values, self.reason_codes, self.reasons = _read_scores(run, self.metric_names)
         self.values[self.status != SCORED] = math.nan
-        self.clusters: Codes | None = cluster_traces(run)
+
+    @cached_property
+    def clusters(self) -> Codes | None:
+        """Return a code for each trace as `cluster_traces` does."""
+        return cluster_traces(self.run)
 
     @property
     def traces(self) -> int:
@@ -213,9 +217,12 @@ def cluster_traces(run: Run) -> Codes | None:
     if turns.max() < 2 and len(texts) == len(queries):
         return None
     items: Codes = np.arange(len(queries))
-    firsts: dict[Any, int] = {}
-    for row, asked in _iterate_contexts(run, np.bincount(queries)[queries] > 1):
-        items[row] = firsts.setdefault((queries[row], *asked), row)
+    repeated = np.bincount(queries)[queries] > 1
+    rows = items[repeated]
+    # 64 bits for each, since the texts of a large run do not fit in memory.
+    marks = (hash((queries[row], *asked)) for row, asked in _iterate_contexts(run, repeated))
+    _, first, group = np.unique(np.fromiter(marks, np.int64, len(rows)), return_index=True, return_inverse=True)
+    items[rows] = rows[first[group]]
     return np.where(turns > 1, talks, len(names) + items)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.options.runs import sample_option
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import InputError, UsageError
 from ragfault.text.number_format import format_count
@@ -157,17 +158,19 @@ Examples:
 @click.option("--experiment", default="ragfault", show_default=True, help="MLflow's experiment.")
 @click.option("-o", "--out", type=click.Path(), help="Folder for the CSV files of --to wandb.")
 @click.option("--force", is_flag=True, help="Replace existing CSV files.")
+@sample_option
 @json_option
 def export(
-    runs: tuple[str, ...], to: str, uri: str | None, experiment: str, out: str | None, force: bool, kind: str | None
-) -> None:
+    runs: tuple[str, ...], to: str, uri: str | None, experiment: str, out: str | None, force: bool, sample: int,
+    kind: str | None,
+) -> None:  # fmt: skip
     """Export RUNS to an experiment tracker."""
     from ragfault.reports.experiment_trackers import to_mlflow, write_history
 
     if to == "wandb":
         if out is None:
             raise UsageError("--to wandb writes CSV: name the folder for them with -o.")
-        written = write_history(runs, out, force=force)
+        written = write_history(runs, out, force=force, sample=sample)
         if kind == "json":
             _print_files(written)
             return
@@ -178,7 +181,7 @@ def export(
         raise UsageError("--to mlflow writes to MLflow: name its server or store with --uri, not -o.")
     ids = {}
     for run in runs:
-        ids[run] = to_mlflow(run, uri=uri, experiment=experiment)
+        ids[run] = to_mlflow(run, uri=uri, experiment=experiment, sample=sample)
         if kind != "json":
             click.echo(f"{run}: run {ids[run]} of MLflow")
     if kind == "json":

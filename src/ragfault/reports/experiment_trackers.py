@@ -15,7 +15,7 @@ from typing import Any
 
 from ragfault.analysis import Findings, MetricAggregate, analyze
 from ragfault.errors import MissingExtra, OutputError, UsageError
-from ragfault.io.runs import Run
+from ragfault.io.runs import SAMPLE_TRACES, Run
 from ragfault.reports.markdown.scorecard import render_scorecard_markdown
 from ragfault.reports.output import check_output_path, escape_csv_cell, write_report_file
 
@@ -26,16 +26,17 @@ MLFLOW_INVALID = re.compile(r"[^\w./: -]")
 TEXT_COLUMNS = ("trace", "route", "query", "answer")
 
 
-def collect_parameters(run: Run) -> dict[str, str]:
-    """Collect what a run was made by and from: version, judge, source, fingerprint, number of traces."""
-    manifest = run.manifest
+def collect_parameters(findings: Findings) -> dict[str, str]:
+    """Collect what a run was made by and from: version, judge, source, fingerprint, traces, and the sample measured."""
+    manifest = findings.manifest
     return {
         "ragfault": manifest.ragfault,
         "judge": manifest.judge,
         "gold": manifest.gold,
         "source": ", ".join(manifest.source),
         "fingerprint": manifest.fingerprint,
-        "traces": str(manifest.traces),
+        "traces": str(manifest.population or manifest.traces),
+        **({"sample": str(manifest.traces)} if manifest.population else {}),
         "skipped": str(manifest.skipped),
         "created": manifest.created,
     }
@@ -70,11 +71,14 @@ def list_trace_rows(run: Run, most: int = MAX_TABLE_ROWS) -> Iterator[dict[str, 
         yield {**texts, **{name: values.get(name) for name in names}}
 
 
-def write_history(runs: Sequence[str | Path | Run], folder: str | Path, *, force: bool = False) -> list[Path]:
+def write_history(
+    runs: Sequence[str | Path | Run], folder: str | Path, *, force: bool = False, sample: int = SAMPLE_TRACES
+) -> list[Path]:
     """Write the CSV of runs into a folder: `history.csv`, a row for each run, and `table.csv`, a row for each trace.
 
-    A text that a spreadsheet would take for a formula begins with an apostrophe. Raises OutputError where a file
-    stands there already (unless `force`), RunError where there is no run.
+    The figures of a larger run are those of a random sample, and `sample` says of how many traces; 0 takes all. A text
+    that a spreadsheet would take for a formula begins with an apostrophe. Raises OutputError where a file stands there
+    already (unless `force`), RunError where there is no run.
     """
     opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
     path = Path(folder)
@@ -85,13 +89,9 @@ def write_history(runs: Sequence[str | Path | Run], folder: str | Path, *, force
     for name in ("history.csv", "table.csv"):
         check_output_path(path / name, force=force)
     history = [
-        {
-            "_step": step,
-            "name": Path(str(run.path)).name,
-            **collect_parameters(run),
-            **collect_metrics(analyze(run, sample=0)),
-        }
+        {"_step": step, "name": Path(str(run.path)).name, **collect_parameters(findings), **collect_metrics(findings)}
         for step, run in enumerate(opened)
+        for findings in [analyze(run, sample=sample)]
     ]
     table = [{"run": Path(str(run.path)).name, **row} for run in opened for row in list_trace_rows(run)]
     return [
@@ -113,13 +113,16 @@ def _encode_rows_csv(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def to_mlflow(
-    run: str | Path | Run, *, uri: str | None = None, experiment: str = "ragfault", name: str | None = None
-) -> str:
+    run: str | Path | Run, *, uri: str | None = None, experiment: str = "ragfault", name: str | None = None,
+    sample: int = SAMPLE_TRACES,
+) -> str:  # fmt: skip
     """Log a run to MLflow as parameters, metrics, a table of traces, a report and its files; the id of MLflow's run.
 
-    `uri` is the tracking server or store, else what `MLFLOW_TRACKING_URI` says; an experiment that is not there is
-    made. A metric is called as here, with `_` for what MLflow takes in no name: `ndcg_10` for `ndcg@10`. MLflow's own
-    telemetry is switched off. Raises MissingExtra without mlflow and pandas, UsageError where MLflow refuses.
+    The figures of a larger run are those of a random sample, and the parameter `sample` says of how many traces; 0
+    takes all. `uri` is the tracking server or store, else what `MLFLOW_TRACKING_URI` says; an experiment that is not
+    there is made. A metric is called as here, with `_` for what MLflow takes in no name: `ndcg_10` for `ndcg@10`.
+    MLflow's own telemetry is switched off. Raises MissingExtra without mlflow and pandas, UsageError where MLflow
+    refuses.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     try:
@@ -128,7 +131,7 @@ def to_mlflow(
     except ImportError:
         raise MissingExtra("the export to MLflow", "mlflow", "pip install mlflow-skinny pandas") from None
     opened = run if isinstance(run, Run) else Run.open(run)
-    findings = analyze(opened, sample=0)
+    findings = analyze(opened, sample=sample)
     try:
         client = mlflow.MlflowClient(tracking_uri=uri)
         existing = client.get_experiment_by_name(experiment)
@@ -149,7 +152,7 @@ def _log_run(client: Any, key: str, run: Run, findings: Findings) -> None:
     from mlflow.entities import Metric, Param
 
     now = int(time.time() * 1000)
-    parameters = [Param(name, value[:6000]) for name, value in collect_parameters(run).items()]
+    parameters = [Param(name, value[:6000]) for name, value in collect_parameters(findings).items()]
     figures = [
         Metric(MLFLOW_INVALID.sub("_", name), value, now, 0) for name, value in collect_metrics(findings).items()
     ]
