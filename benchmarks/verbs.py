@@ -54,16 +54,7 @@ VERBS = {
     "rescore": ["rescore", "{new}", "-o", "{folder}/rescored", "--force", "-q"],
     "history": ["bisect", "{old}", "{new}", "{old}"],
     "investigate": ["investigate", "{new}", "--baseline", "{old}"],
-    "promote": [
-        "promote",
-        "{new}",
-        "--cluster",
-        "{cluster}",
-        "--registry",
-        "{folder}/clusters.json",
-        "-o",
-        "{folder}/cases.jsonl",
-    ],
+    "promote": ["promote", "{new}", "--cluster", "{cluster}", "-o", "{folder}/cases.jsonl"],
     "ablate": ["ablate", "ragfault.io.datasets.agent:answer_like_version_2", "{agent}", "{agent}"],
 }
 COPY_SECONDS = 37
@@ -72,8 +63,8 @@ TABLES = {"traces": "id", "verdicts": "trace", "scores": "trace"}
 MEASURE = (
     "import resource, subprocess, sys, time; begin = time.perf_counter(); "
     "done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True); "
-    "peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024; "
-    "print(done.returncode, time.perf_counter() - begin, peak); "
+    "used = resource.getrusage(resource.RUSAGE_CHILDREN); "
+    "print(done.returncode, time.perf_counter() - begin, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024); "
     "sys.stderr.write(done.stderr[-300:])"
 )
 
@@ -124,15 +115,23 @@ def load_sources(folder: Path) -> dict[str, Any]:
 
 
 def measure_verb(arguments: list[str], limit: float) -> str:
-    """Return a row of the table: exit code, seconds and MiB of the largest process."""
+    """Return a row of the table: exit code, seconds, those of processors, and MiB of the largest process."""
     command = [sys.executable, "-c", MEASURE, sys.executable, "-m", "ragfault", *arguments]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
         return f"over {limit:.0f} s"
-    code, seconds, memory = done.stdout.split()
+    code, seconds, processor, memory = done.stdout.split()
     note = f" | {done.stderr.strip().splitlines()[-1]}" if int(code) not in (0, 1, 3) and done.stderr.strip() else ""
-    return f"{code} | {float(seconds):.1f} | {float(memory):,.0f}{note}"
+    return f"{code} | {float(seconds):.1f} | {float(processor):.1f} | {float(memory):,.0f}{note}"
+
+
+def pick_cluster(run: str) -> str:
+    """Return the id of the first cluster that the verb `clusters` has recorded beside a run."""
+    registry = Path(run).with_name("clusters.json")
+    if not registry.exists():
+        return "none: measure `clusters` before"
+    return str(msgspec.json.decode(registry.read_bytes())["clusters"][0]["id"])
 
 
 def main() -> None:
@@ -145,7 +144,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         sources = load_sources(Path(temporary))
-        print("| verb | traces | exit | seconds | MiB, largest process |\n|---|---|---|---|---|", flush=True)
+        print(
+            "| verb | traces | exit | seconds | processor s | MiB, largest process |\n|---|---|---|---|---|---|",
+            flush=True,
+        )
         for count in options.traces:
             places = {"folder": temporary}
             for side, traces in sources.items():
@@ -154,6 +156,7 @@ def main() -> None:
                 if not large.exists() and any(f"{{{side}}}" in VERBS[verb] for verb in options.verbs):
                     repeat_run(Run(small) if small.exists() else evaluate(traces, out=small), large, count)
             for verb in options.verbs:
+                places["cluster"] = pick_cluster(places["new"])
                 arguments = [argument.format(**places) for argument in VERBS[verb]]
                 print(f"| {verb} | {count:,} | {measure_verb(arguments, options.limit)} |", flush=True)
 

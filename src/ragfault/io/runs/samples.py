@@ -101,7 +101,7 @@ def sample_runs(runs: Sequence[Run], most: int = SAMPLE_TRACES) -> tuple[Run, ..
         sample.get_table_path("traces")
         return sample
 
-    with ThreadPoolExecutor() as pool:  # Arrow copies tables of several runs at once
+    with ThreadPoolExecutor(2) as pool:  # Arrow copies tables of two runs at once
         return tuple(pool.map(draw, runs, hashes))
 
 
