@@ -219,7 +219,6 @@ def cluster_traces(run: Run) -> Codes | None:
     items: Codes = np.arange(len(queries))
     repeated = np.bincount(queries)[queries] > 1
     rows = items[repeated]
-    # 64 bits for each, since the texts of a large run do not fit in memory.
     marks = (hash((queries[row], *asked)) for row, asked in _iterate_contexts(run, repeated))
     _, first, group = np.unique(np.fromiter(marks, np.int64, len(rows)), return_index=True, return_inverse=True)
     items[rows] = rows[first[group]]

@@ -44,16 +44,9 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @json_option
 def convert(
-    traces: tuple[str, ...],
-    out: str,
-    redact: str | None,
-    to: str,
-    to_qrels: str | None,
-    skip_bad: bool,
-    force: bool,
-    kind: str | None,
-    **options: Any,
-) -> None:
+    traces: tuple[str, ...], out: str, redact: str | None, to: str, to_qrels: str | None, skip_bad: bool, force: bool,
+    kind: str | None, **options: Any,
+) -> None:  # fmt: skip
     """Read TRACES in any format that `evaluate` reads, and write them to OUT.
 
     The format follows the name of OUT: .jsonl, .json, .csv, .parquet, also with .gz or .zst.

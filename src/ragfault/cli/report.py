@@ -63,16 +63,9 @@ Examples:
 @human_labels_option
 @add_config_option
 def report(
-    run: str,
-    by: str,
-    worst: int,
-    corrected: bool,
-    like: str | None,
-    sample: int | None,
-    human_labels: tuple[str, ...],
-    config: str | None,
-    **output: Any,
-) -> None:
+    run: str, by: str, worst: int, corrected: bool, like: str | None, sample: int | None,
+    human_labels: tuple[str, ...], config: str | None, **output: Any,
+) -> None:  # fmt: skip
     """Show RUN: the scorecard by layer, with intervals; what is wrong, on which traces, and what to change.
 
     In the terminal, or as one self-contained HTML page, Markdown, JSON or CSV.
@@ -262,17 +255,9 @@ Exit code 1: a kind of step broke; 3: it cannot be told, or the agent failed; 0:
 @add_trace_options
 @json_option
 def ablate(
-    agent: str,
-    source: str,
-    questions: str,
-    metrics: tuple[str, ...],
-    judge: str,
-    margin: float,
-    seed: int,
-    sample: int,
-    kind: str | None,
-    **options: Any,
-) -> None:
+    agent: str, source: str, questions: str, metrics: tuple[str, ...], judge: str, margin: float, seed: int,
+    sample: int, kind: str | None, **options: Any,
+) -> None:  # fmt: skip
     """Run AGENT on QUESTIONS again with the steps of each kind as SOURCE has them, and name the kind that broke.
 
     AGENT is a function, FILE.py:NAME or MODULE:NAME, of a trace and of the steps it is to take as recorded. SOURCE and

@@ -354,11 +354,11 @@ def _survey_input(
 
 def _verify_unchanged(traces: Iterable[Trace], surveyed: InputSummary) -> Iterator[Trace]:
     """Yield the traces; raise InputError at their end if they are not the surveyed ones."""
-    digest = TraceDigest()
+    digest = TraceDigest(as_read=True)
     for trace in traces:
-        digest.check(trace)
+        digest.add(trace)
         yield trace
-    if digest.checksum != surveyed.checksum:
+    if digest.fingerprint != surveyed.checksum:
         raise InputError(
             f"the input changed while it was read: {surveyed.count:,} traces before, {digest.count:,} now, or other "
             "ones. Evaluate again when nothing writes to it."

@@ -49,7 +49,7 @@ def investigate(
     and its confidence is the lower end of the 95 % interval of the share
     of failing traces on which it comes first. Quotes are slices of the recorded texts.
 
-    Of larger runs a random sample of about `sample` traces is investigated, and the sentence says so; 0 takes all.
+    Of larger runs a random sample of about `sample` traces is investigated, and that is said; 0 takes all.
     Raises what `bisect` raises.
     """
     candidate = open_run(run)
@@ -67,7 +67,7 @@ def investigate(
     examples = fault.examples if fault else ()
     return Investigation(
         verdict=result.verdict,
-        sentence=result.sentence + _name_sample(paired.runs[1]),
+        sentence=result.sentence,
         layer=fault.layer if fault else None,
         stage=first.stage if first else None,
         confidence=first.confidence if first else None,
@@ -199,7 +199,8 @@ def _investigate_alone(run: Run) -> Investigation:
     is_shown = top is not None and hypotheses[0].outcome == "supported"
     cases = [trace for trace, kind in first.items() if kind == top][:MAX_CASES]
     facts = (describe_dependence(len(diagnoses), [interval]), NO_JUDGE if run.manifest.judge.startswith("none") else "")
-    share = f"{len(first):,} of {len(diagnoses):,} traces fail{''.join(f' ({fact})' for fact in facts if fact)}"
+    sample = f" of a random sample of {run.manifest.population:,}" if run.manifest.population else ""
+    share = f"{len(first):,} of {len(diagnoses):,} traces{sample} fail{''.join(f' ({fact})' for fact in facts if fact)}"
     if top is None:
         sentence = f"{share}: no fault is shown in one run alone; give a --baseline to find what got worse."
     else:
@@ -207,7 +208,7 @@ def _investigate_alone(run: Run) -> Investigation:
     ids = " ".join(f"--trace {shlex.quote(case)}" for case in cases)
     return Investigation(
         verdict="fault" if is_shown else "cannot tell",
-        sentence=sentence + _name_sample(run),
+        sentence=sentence,
         layer=PROBLEM_KINDS[top].layer if top and is_shown else None,
         stage=None,
         confidence=hypotheses[0].confidence if is_shown else None,
@@ -221,11 +222,6 @@ def _investigate_alone(run: Run) -> Investigation:
         origins=measure_claim_origins(run),
         warnings=list_text_warnings(run),
     )
-
-
-def _name_sample(run: Run) -> str:
-    size = run.manifest
-    return f" (a random sample: {size.traces:,} of {size.population:,} traces)" if size.population else ""
 
 
 def _first_problem(diagnosis: Diagnosis) -> ProblemKind:
