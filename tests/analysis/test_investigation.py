@@ -134,15 +134,15 @@ def test_the_command_says_the_cause_first(runs: tuple[Run, Run], capsys: pytest.
 
 
 @pytest.mark.long
-def test_of_a_larger_run_a_random_sample_is_investigated_and_said(runs: tuple[Run, Run]):
+def test_of_a_larger_run_a_random_sample_is_investigated(runs: tuple[Run, Run]):
     """It is said how many of how many traces were drawn, and no unsupported claim of another one is counted."""
-    for baseline, said in (
+    for baseline, message in (
         (None, "40 traces of a random sample of 104"),
         (runs[0], "random sample was compared: 40 of"),
     ):
-        result, whole = investigate(runs[1], baseline, sample=40), investigate(runs[1], baseline)
-        assert said in " ".join((result.sentence, *result.warnings))
-        assert "random sample" not in " ".join((whole.sentence, *whole.warnings))
+        result, complete = investigate(runs[1], baseline, sample=40), investigate(runs[1], baseline)
+        assert message in " ".join((result.sentence, *result.warnings))
+        assert "random sample" not in " ".join((complete.sentence, *complete.warnings))
         assert result.origins is not None
-        assert whole.origins is not None
-        assert result.origins.traces < whole.origins.traces
+        assert complete.origins is not None
+        assert result.origins.traces < complete.origins.traces
