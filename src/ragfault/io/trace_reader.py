@@ -416,15 +416,9 @@ def summarize_input(
     generated = False
     fields: Counter[str] = Counter()
     for trace in read_traces(
-        where,
-        map=map,
-        shape=shape,
-        qrels=qrels,
-        on_bad=collector.add_bad_line,
-        notice=notices.append,
-        max_line=max_line,
-        **reading,
-    ):
+        where, map=map, shape=shape, qrels=qrels, on_bad=collector.add_bad_line, notice=notices.append,
+        max_line=max_line, **reading,
+    ):  # fmt: skip
         digest.add(trace)
         check.add(trace)
         generated = generated or trace.id.startswith("q-")
