@@ -785,7 +785,7 @@ def test_traces_without_a_time_cannot_be_watched(calm: Run, tmp_path: Path, caps
 
 
 def test_what_is_not_watched_is_stated(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Traces without a time are counted, markup is named, and a short time is not called free of drops."""
+    """Traces without a time or given twice are counted, markup is named, a short time is not called free of drops."""
     start = datetime(2026, 5, 1, tzinfo=UTC)
     chunks, path = (Chunk(id="c", text="The ferry leaves at ten."),), tmp_path / "run"
     traces = [
@@ -799,6 +799,7 @@ def test_what_is_not_watched_is_stated(tmp_path: Path, capsys: pytest.CaptureFix
     out = " ".join(run_monitor(capsys, path).split())
     assert out.startswith("Nothing is watched for drops in 91 min of traffic, since no metric has enough values in the")
     assert "beware: 6 of 12 traces have no time and are left out beware: 12 of 12 answers of run are JSON, or" in out
+    assert "12 traces have the id of another one" in " ".join(run_monitor(capsys, path, path).split())
     run_monitor(capsys, path, "-o", tmp_path / "page.html")
     assert "beware: 6 of 12 traces have no time and are left out" in (tmp_path / "page.html").read_text("utf-8")
 

@@ -123,6 +123,11 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
     untimed = sum(run.to_arrow("traces", ["time"])["time"].null_count for run in opened)
     total = f"{sum(run.manifest.traces for run in opened):,} traces"
     missing = [f"{untimed:,} of {total} have no time and are left out"] if untimed else []
+    ids = [name for run in opened if len(opened) > 1 for name in run.to_arrow("traces", ["id"])["id"].to_pylist()]
+    if copies := len(ids) - len(set(ids)):
+        missing.append(
+            f"{copies:,} traces have the id of another one of these runs: if they are the same, they count twice"
+        )
     warnings = (*missing, *list_text_warnings(*opened))
     return msgspec.structs.replace(report, sample=sample, population=population, warnings=warnings)
 

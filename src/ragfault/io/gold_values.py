@@ -28,15 +28,12 @@ def normalize_gold(value: Any) -> Any:
             }
         return {"chunks": _normalize_grades(value)}
     parts = split_passages(value) if isinstance(value, str) else as_list(value)
-    parts = [item for part in parts for item in (part if _is_group(part) else [part])]
+    # a list of gold, any of which answers the query; a pair with a number is a chunk and its grade
+    lists = [isinstance(part, (list, tuple)) and not (len(part) == 2 and isinstance(part[1], int)) for part in parts]
+    parts = [item for part, is_list in zip(parts, lists, strict=True) for item in (part if is_list else [part])]
     spans = [item for item in parts if isinstance(item, dict) and _is_document_span(item)]
     grades = [item for item in parts if not (isinstance(item, dict) and _is_document_span(item))]
     return {"chunks": _normalize_grades(grades), "spans": [_normalize_span(span) for span in spans]}
-
-
-def _is_group(value: Any) -> bool:
-    """Tell whether a value is a list of gold, any of which answers the query."""
-    return isinstance(value, (list, tuple)) and not (len(value) == 2 and isinstance(value[1], int))
 
 
 def _is_document_span(item: dict[str, Any]) -> bool:
