@@ -24,6 +24,12 @@ def test_a_number_that_the_chunks_state_otherwise_is_a_false_premise():
     assert right.outcome != "false premise"
 
 
+def test_words_that_no_chunk_has_are_named_as_they_are_written():
+    check = check_premise(ask("How many Catamarans arriving at 23:00 pay twice?"))
+    assert check is not None
+    assert "“Catamarans”, “arriving”, “23”, “00”" in check.reason
+
+
 def test_a_rule_with_a_bound_contradicts_no_number():
     """What holds up to, above or after a number holds for many: a question with another number has no false premise."""
     question, bound = "What does a mooring cost in Ostrey for a boat of 10 metres?", "A mooring in Ostrey costs {}."

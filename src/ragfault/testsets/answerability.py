@@ -51,6 +51,7 @@ class QueryWord(NamedTuple):
     is_number: bool
     place: float
     """Its place in the question, from 0 to 1."""
+    text: str
 
 
 FEATURE_NAMES = (
@@ -98,7 +99,8 @@ def list_query_words(query: str) -> list[QueryWord]:
             if stem not in STOP_WORDS:
                 capital = index > 0 and match.group()[0].isupper()
                 number = any(map(str.isdigit, stem))
-                words.append(QueryWord(stem, rarity(stem), capital, number, index / max(1, len(matches) - 1)))
+                place = index / max(1, len(matches) - 1)
+                words.append(QueryWord(stem, rarity(stem), capital, number, place, match.group()))
     return words
 
 

@@ -144,4 +144,4 @@ def _find_rival(
 
 
 def _join(words: Sequence[QueryWord], *, numbers: bool = False) -> str:
-    return ", ".join(f"“{word.stem}”" for word in words if word.is_number or not numbers)
+    return ", ".join(f"“{word.text}”" for word in words if word.is_number or not numbers)

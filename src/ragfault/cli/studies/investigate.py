@@ -90,7 +90,8 @@ def _investigate_by_model(run: str, baseline: str | None, by: str | None, budget
         for quote in result.quotes:
             click.echo(clean_text(f"  {quote.run} {quote.trace} [{quote.start}:{quote.end}]: “{quote.text}”"))
         agreement = "the same layer" if result.agrees else "another layer"
-        click.echo(f"  {result.rejected_quotes} quotes are not in the record; without a model {agreement} is named")
+        quotes = format_count(result.rejected_quotes, "quote")
+        click.echo(f"  {quotes} not in the record; without a model {agreement} is named")
     click.echo(f"  {format_count(len(result.calls), 'call')} of tools\n")
     for line in _format_investigation(result.without_model):
         text = line.lstrip()

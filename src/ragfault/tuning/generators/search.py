@@ -22,6 +22,7 @@ from ragfault.retrieval.generation.settings import (
     CitationStyle,
     GeneratorConfig,
 )
+from ragfault.stats.intervals import wilson_interval
 from ragfault.tuning.generators.choice import ChoiceTerms, HumanValues, QuestionParts, choose_generator, replay_null
 from ragfault.tuning.generators.proof import find_violation
 from ragfault.tuning.generators.race import MIN_ROUND, GeneratorRace, average_repetitions, race_generators
@@ -106,9 +107,10 @@ def choose_recorded(
             first_name, *(name for name in joined.names if name != first_name)
         )]  # fmt: skip
         share = replay_null(table, groups, null_replays, inner, seed=terms.seed)
+        low, high = wilson_interval(share * null_replays, null_replays)
         notes.append(
             f"with the names of the generators shuffled on every question, where nothing differs, a gain was shown in "
-            f"{100 * share:.1f} % of {null_replays:,} replays"
+            f"{100 * share:.1f} % [{100 * low:.1f}, {100 * high:.1f}] of {null_replays:,} replays"
         )
     values = None if people is None else _place_people(people, joined)
     choice = choose_generator(joined.names, groups, measure, first_name, inner, people=values, control=control)
