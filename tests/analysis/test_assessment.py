@@ -1,5 +1,6 @@
 """The overall assessment of a trace: right, wrong or cannot tell, and by what."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,12 @@ def test_a_judge_alone_shows_an_answer_to_be_wrong_and_says_so(tmp_path: Path):
     outcome, source, sentence = assess(trace, tmp_path)
     assert (outcome, source) == ("wrong", "judge")
     assert "wrong by the judge alone, as there is no answer key: it is rated poor" in sentence
+
+
+def test_claims_from_outdated_chunks_are_problems_of_the_answer(tmp_path: Path):
+    old = replace(CHUNK, metadata={"valid_to": "2024-12-31"})
+    trace = replace(RIGHT, chunks=(old,), reference=None, time=datetime(2026, 1, 2, tzinfo=UTC))
+    assert assess(trace, tmp_path)[2].endswith("shows 1 outdated source")
 
 
 def test_what_was_not_judged_is_not_assessed():

@@ -63,7 +63,16 @@ def test_an_image_without_words_leaves_open_what_it_may_support():
     assert {open_.failures[part] for part in ("claim", "citation", "chunk", "use")} == {reason}
     assert open_.answer is not None
     assert open_.answer.grounded is None
-    assert observe("The ferry leaves from berth 2.", image).claim is None
+
+
+@pytest.mark.parametrize("judge", ["lexical", "embedded"])
+def test_images_without_words_alone_fail_with_their_reason(judge: str):
+    """What nothing else can support fails with the image as its reason; a refusal makes no claim all the same."""
+    image = Chunk(id="plan", kind="image", text="https://example.org/plan.png")
+    alone = observe("The ferry leaves from berth 2.", image, judge=judge)
+    assert alone.claim is alone.chunk is None
+    assert alone.failures["claim"].startswith("plan: an image without caption or text")
+    assert observe("I do not know.", image, judge=judge).claim == ()
 
 
 def test_numbers_of_rows_name_no_row():

@@ -48,7 +48,7 @@ def test_an_item_without_a_trace_is_counted_as_missing(runs):
 def test_a_metric_or_a_set_that_the_runs_do_not_have_is_an_error(runs):
     with pytest.raises(UnknownName):
         measure_difficulty(ITEMS, runs, "ndcg@10")
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="v1, v2: no trace with a value is of an item of the set"):
         measure_difficulty([Trace(id="new", query="What is new?")], runs)
     with pytest.raises(InputError):
         measure_difficulty(ITEMS, [])

@@ -12,7 +12,7 @@ from ragfault.text.number_format import format_count, format_number, format_perc
 ANSWER_PROBLEMS = (
     *("empty_answer", "unsupported_claim", "contradicted_claim", "unanswered_aspect", "absent_fact"),
     *("contradicted_fact", "irrelevant_answer", "wrong_refusal", "missed_refusal", "false_claim", "bad_quote"),
-    "bad_citation",
+    *("bad_citation", "outdated_source"),
 )
 """Kinds of problem that the answer itself has; the others are of what it was made from."""
 KEY_SENTENCES = {

@@ -157,7 +157,7 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
     parts["failures"] = _describe_excess(len(claims))
     claims = claims[:MAX_CLAIMS]
     session.prefetch(_collect_groups(trace, chunks, claims))
-    if trace.chunks is not None and not lack_text(chunks):
+    if trace.chunks is not None and not (lack_text(chunks) and not any(map(is_wordless_image, trace.chunks))):
         parts["chunk"] = _judge_chunks(trace.query, chunks, session, levels)
         parts["missing"] = list_missing(trace.query, chunks, session)
         if trace.facts is not None or trace.references:
@@ -237,7 +237,7 @@ def _get_references(trace: Trace) -> tuple[str, ...]:
 
 
 def lack_text(chunks: Sequence[Passage]) -> bool:
-    """Return whether no retrieved chunk has text, as in a TREC run or one of images alone: nothing can be judged."""
+    """Return whether no retrieved chunk has text, as in a TREC run: nothing can be judged."""
     return bool(chunks) and not any(chunk.text.strip() for chunk in chunks)
 
 

@@ -66,6 +66,10 @@ def measure_difficulty(
         raise InputError("no run was named: difficulty is measured by systems that ran on the set.")
     items_list = list(items)
     tables = {name: _read_values(run, items_list) for name, run in runs_by_name.items()}
+    if foreign := [name for name, table in tables.items() if not table]:
+        raise InputError(
+            f"{', '.join(foreign)}: no trace with a value is of an item of the set. Was it made with this set?"
+        )
     chosen = _choose_metric(tables, metric)
     rows = []
     for item in items_list:

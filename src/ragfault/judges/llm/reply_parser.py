@@ -182,7 +182,8 @@ def _parse_items(item_type: type[ReplyItem], value: Any, ids: Sequence[str]) -> 
     items: dict[str, Any] = {}
     requested, invalid = frozenset(ids), set()
     for entry in value:
-        name = _item_id(entry)
+        id_ = _lowercase_keys(entry).get("id") if isinstance(entry, Mapping) else None
+        name = id_.strip().strip("<>[]()\"'").strip().lower() if isinstance(id_, str) else ""
         if name not in requested:
             continue
         try:
@@ -194,12 +195,6 @@ def _parse_items(item_type: type[ReplyItem], value: Any, ids: Sequence[str]) -> 
             invalid.add(name)
         items[name] = item
     return {name: item for name, item in items.items() if name not in invalid}
-
-
-def _item_id(item: Any) -> str:
-    """Return the normalized id of an item; "" where it has none."""
-    name = _lowercase_keys(item).get("id") if isinstance(item, Mapping) else None
-    return name.strip().strip("<>[]()\"'").strip().lower() if isinstance(name, str) else ""
 
 
 def _lowercase_keys(table: Mapping[Any, Any]) -> dict[str, Any]:

@@ -273,7 +273,10 @@ def _compute_insights(server: ServerState, route: str | None, window: int, until
         for name in _select_metrics(measures)
         for row in store.read_rollups(since, until, metric=name, route=route, grain=grain)
     )
-    routes = _rank_routes(series)
+    sizes: Counter[str | None] = Counter()
+    for (_, name, _), part in series.items():
+        sizes[name] = max(sizes[name], part.value_count)
+    routes = sorted((name for name in sizes if sizes[name]), key=lambda name: (-sizes[name], name or ""))
     pairs = store.read_products(since, until, grain=window)  # correlations are of the window as a whole
     products = (row for row in pairs if route is None or (row.route or "") == route)
     return InsightsView(
@@ -303,14 +306,6 @@ def _select_metrics(measures: Iterable[str]) -> list[str]:
     for name in measures:
         selected.setdefault(metric_name(name), name)
     return [selected[name] for name in (*TRIAD, "triad") if name in selected]
-
-
-def _rank_routes(all_series: Mapping[SeriesKey, MetricSeries]) -> list[str | None]:
-    """Sort the routes by their number of values, largest first."""
-    sizes: Counter[str | None] = Counter()
-    for (_, route, _), part in all_series.items():
-        sizes[route] = max(sizes[route], part.value_count)
-    return sorted((route for route in sizes if sizes[route]), key=lambda route: (-sizes[route], route or ""))
 
 
 def _build_points(route: str | None, part: MetricSeries) -> Iterator[TrendPoint]:
