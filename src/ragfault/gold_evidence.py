@@ -244,7 +244,7 @@ def repeats_words(query: str, expected: str, answer: str) -> bool:
     index = text.EntityIndex(answer)
     if not new_words or any(entity not in index for entity in entities):
         return False
-    if {(text.split_words(source) or ("",))[0] for source in (expected, answer)} == {"yes", "no"}:  # they open so
+    if _is_opposite(expected, answer):
         return False
     expected_words, answer_words = _join_clauses(expected, new_words), _join_clauses(answer, new_words)
     if bool(expected_words & text.NEGATIONS) != bool(answer_words & text.NEGATIONS):
@@ -256,6 +256,11 @@ def _join_clauses(source: str, words: set[str]) -> set[str]:
     """Return the words of those clauses of a text that contain some of the given words."""
     clauses = (set(text.split_words(clause)) for clause in CLAUSE_END.split(COMPARISON.sub(" ", source)))
     return set().union(*(clause for clause in clauses if clause & words))
+
+
+def _is_opposite(expected: str, answer: str) -> bool:
+    """Return whether one of two texts opens with yes and the other with no."""
+    return {(text.split_words(source) or ("",))[0] for source in (expected, answer)} == {"yes", "no"}
 
 
 def _new_entities(query: str, expected: str) -> frozenset[str]:

@@ -179,8 +179,7 @@ def certify_answers(
         )
     risks = np.array([answer.risk for answer in answers])
     order = np.argsort(risks, kind="stable")
-    last_rows = np.append(np.flatnonzero(np.diff(risks[order])), n - 1)  # of each distinct risk
-    counts, bads = last_rows + 1, np.cumsum(labels[order])[last_rows]
+    counts, bads = _accumulate(risks[order], labels[order])
     allowed = count_allowed(counts, effect, alpha, delta)
     steps = np.flatnonzero(np.diff(allowed, prepend=-1) > 0)
     if start is None:
@@ -188,9 +187,8 @@ def certify_answers(
     else:
         first_step = int(np.searchsorted(counts[steps], start * n))
     tested = np.unique([*steps[first_step:], len(counts) - 1])
-    failed = np.flatnonzero(bads[tested] > allowed[tested])
-    last = int(failed[0]) - 1 if failed.size else len(tested) - 1  # before the first test that fails
-    if last < 0:
+    last = _test_sequence(bads[tested], allowed[tested])
+    if last is None:
         note = f"{bads[tested[0]]:.0f} of the {counts[tested[0]]:,} answers of least risk are bad"
         return msgspec.structs.replace(entry, reason=f"{note}: more than {format_percent(alpha)} cannot be excluded")
     released, released_bad = int(counts[tested[last]]), int(bads[tested[last]])
@@ -243,6 +241,19 @@ def choose_start(risks: Any, labels: Any, counts: Any, allowed: Any, effect: flo
         return count * binomial_tail(int(allowed[test]) / effect, count / effect, share)
 
     return max(range(int(np.searchsorted(counts, half, side="right"))), key=rate, default=0)
+
+
+def _accumulate(risks: Any, labels: Any) -> tuple[Any, Any]:
+    """Return the answers and the bad ones up to each distinct risk."""
+    last_rows = np.append(np.flatnonzero(np.diff(risks)), risks.size - 1)
+    return last_rows + 1, np.cumsum(labels)[last_rows]
+
+
+def _test_sequence(bads: Any, allowed: Any) -> int | None:
+    """Return the last position before the first test that fails; None if that is the first."""
+    failed = np.flatnonzero(bads > allowed)
+    last = int(failed[0]) - 1 if failed.size else len(bads) - 1
+    return None if last < 0 else last
 
 
 def measure_design_effect(labels: Any, groups: Sequence[str]) -> float:

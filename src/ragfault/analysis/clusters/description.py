@@ -211,11 +211,13 @@ def _weigh_terms(
     length = math.sqrt(sum(weights[term] ** 2 for term in ranked)) or 1.0
     shared = [term for term in ranked if spread[term] > 1] or ranked
     return ClusterTerms(
-        words=tuple(
-            max(sorted(ways), key=ways.__getitem__) for ways in map(spellings.__getitem__, shared[:MAX_NAME_WORDS])
-        ),
+        words=tuple(_common_spelling(spellings[term]) for term in shared[:MAX_NAME_WORDS]),
         terms={term: round(weights[term] / length, 6) for term in ranked},
     )
+
+
+def _common_spelling(spellings: Counter[str]) -> str:
+    return min(spellings, key=lambda way: (-spellings[way], way))
 
 
 def name_cluster(

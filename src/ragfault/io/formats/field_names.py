@@ -256,9 +256,14 @@ def _match_words(words: tuple[str, ...], above: set[str]) -> str | None:
     if have & RETRIEVED_WORDS and have & REFERENCE_WORDS <= {"references", "reference", "ref"}:
         return "chunks"
     if (have | above) & REFERENCE_WORDS:
-        is_gold = have & (CHUNK_WORDS | {"spans"})
-        return "gold" if is_gold else None if words[-1] in QUERY_WORDS else "reference"
+        return _match_reference(words)
     return None if have & {"score", "scores", "id", "ids"} else _match_content(words)
+
+
+def _match_reference(words: tuple[str, ...]) -> str | None:
+    if set(words) & (CHUNK_WORDS | {"spans"}):
+        return "gold"
+    return None if words[-1] in QUERY_WORDS else "reference"
 
 
 def _match_content(words: tuple[str, ...]) -> str | None:

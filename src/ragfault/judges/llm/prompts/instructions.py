@@ -220,13 +220,14 @@ def build_schema(fields: tuple[str, ...]) -> dict[str, Any]:
     ... }
     True
     """
-    types = [
-        (name, GenericAlias(list, (kind,)) if (kind := ITEM_FIELDS.get(name)) else PLAIN_FIELDS[name])
-        for name in fields
-    ]
+    types = [(name, _field_type(name)) for name in fields]
     schema = msgspec.json.schema(msgspec.defstruct("Reply", types, forbid_unknown_fields=True))
     inlined: dict[str, Any] = _inline_refs(schema, schema["$defs"])
     return inlined
+
+
+def _field_type(name: str) -> Any:
+    return GenericAlias(list, (ITEM_FIELDS[name],)) if name in ITEM_FIELDS else PLAIN_FIELDS[name]
 
 
 def _inline_refs(node: Any, definitions: dict[str, Any]) -> Any:
