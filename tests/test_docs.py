@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -132,6 +133,15 @@ def test_commands_in_the_docs_name_real_options():
             section = reference.split(f"## ragfault {command}\n")[1].split("\n## ")[0]
             for option in re.findall(r"(?<=\s)--?[a-z-]+", rest):
                 assert option in section, f"{name_page(page)}: ragfault {command} {option}"
+
+
+def test_stages_in_the_docs_can_be_imported():
+    """Every function that the table of stages names is in the module that it names."""
+    table = read_page(ROOT / "docs" / "retrieval.md").split("| stage | made by |")[1].split("\n\n")[0]
+    names = re.findall(r"`([a-z_]+)\.(\w+)[\w.]*`", table)
+    assert len(names) > 20
+    for module, name in names:
+        assert hasattr(importlib.import_module(f"ragfault.retrieval.{module}"), name), f"{module}.{name}"
 
 
 @pytest.mark.long

@@ -57,6 +57,16 @@ def test_a_short_query_is_written_out_and_a_longer_one_is_left():
     assert len(writer.asked) == 1
 
 
+def test_the_model_that_rewrites_reads_the_context_and_the_examples_of_experts():
+    """What is given beside the query stands in the instructions, and not in the query (it was ignored)."""
+    writer = Writer("What do ferry tickets cost?")
+    rewrite(writer, context=("island", "bike fee: What does a bicycle cost?"))(Query(text="ferry tickets"), ())
+    instructions, text = writer.asked[0]
+    assert instructions.endswith("example by experts: bike fee: What does a bicycle cost?")
+    assert "island" in instructions
+    assert text == "ferry tickets"
+
+
 def test_a_query_is_data_to_the_model_that_rewrites_it():
     """The text of the user never becomes part of the instructions."""
     writer = Writer("x")

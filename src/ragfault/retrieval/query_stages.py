@@ -49,13 +49,15 @@ def rewrite(
 ) -> Stage:
     """Return the stage that extends a short query: one of at most `short` content words.
 
-    A generator writes it out as a question; without one the `context` of the user (product, place, role) is added to
-    its words. Longer queries pass unchanged.
+    A generator writes it out as a question, and is told the `context`: of the user (product, place, role), or examples
+    of experts ("RAG metrics: What metrics measure a RAG system?"). Without one the context is added to the words of the
+    query. Longer queries pass unchanged.
 
     >>> stage = rewrite(context=("ferry to the island",))
     >>> stage(Query(text="opening hours"), ()).query.search_texts
     ('opening hours ferry to the island',)
     """
+    addition = "".join(f"\nContext of the user, or an example by experts: {text}" for text in context)
 
     def stage(query: Query, hits: Hits) -> StageResult:
         if len(set(split_content_words(query.text))) > short:
@@ -63,7 +65,7 @@ def rewrite(
         if generator is None:
             rewritten = " ".join([query.text, *context])
             return StageResult(query if not context else replace(query, variants=(rewritten,)), hits)
-        return StageResult(_generate_variants(query, generator, REWRITE_PROMPT, limit=1), hits)
+        return StageResult(_generate_variants(query, generator, REWRITE_PROMPT + addition, limit=1), hits)
 
     return stage
 
