@@ -105,7 +105,7 @@ were lost to failures; the summary says which."""
 @click.option(
     "--batch",
     type=click.IntRange(1),
-    help="Batch size: traces judged and saved together.  [default: 64; up to 1024 on a cluster or in an object store]",
+    help="Batch size: traces judged and saved together.  [default: 64; 1024 without a judge; up to 1024 on a cluster]",
 )
 @add_llm_options
 @click.option(
