@@ -109,7 +109,7 @@ def repair_steps(  # noqa: PLR0913 - each is a choice of the user
 
     >>> from ragfault.records import Step
     >>> source = [
-    ...     Trace(id=name, query="?", reference=name, answer=name, steps=(Step(id="1", kind="rewrite", output=name),))
+    ...     Trace(id=name, query=name, reference=name, answer=name, steps=(Step(id="1", kind="rewrite", output=name),))
     ...     for name in "ABCDEFGH"
     ... ]
     >>> agent = lambda question, recorded: replace(question, answer=recorded.take("rewrite", lambda: "?"))
