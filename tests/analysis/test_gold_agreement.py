@@ -126,7 +126,8 @@ def test_missing_context_that_is_mostly_wrong_is_no_reason_to_change_anything(de
 def test_missing_context_by_words_needs_more_traces_than_false_alarms_explain(tmp_path, lacking, is_named):
     """Without gold it is a remedy where eight traces of ten have it, and none where two have."""
     chunks = (Chunk(id="a", text="The ferry to the island leaves at seven."),)
-    queries = ["When does the Wyvern of Brandtberg leave?"] * lacking + ["When does the ferry leave?"] * (10 - lacking)
+    names = ["Wyvern of Brandtberg"] * lacking + ["ferry"] * (10 - lacking)
+    queries = [f"When does the {name} leave{'?' * (at + 1)}" for at, name in enumerate(names)]
     traces = [Trace(id=str(at), query=query, chunks=chunks) for at, query in enumerate(queries)]
     run = evaluate(traces, tmp_path / "run", judge="lexical", metrics=["missing_context"])
     assert sum(row.value > 0 for row in run.scores()) == lacking

@@ -187,7 +187,8 @@ def write_labelled(path: Path, *, good: int, bad: int) -> Path:
     chunk = "The pool opens at nine. Towels are lent at the door. Children swim free of charge."
     texts = {0: "Kids need not pay for swimming.", 1: "A sauna costs twelve euros."}
     rows = [
-        {"id": f"{label}-{n}", "query": "What is there?", "contexts": [chunk], "answer": texts[label], "label": label,
+        {"id": f"{label}-{n}", "query": f"What is there for visitor {label}-{n}?", "contexts": [chunk],
+         "answer": texts[label], "label": label,
          "spans": [{"start": 0, "end": len(texts[label])}] if label else [], "source_id": f"{label}-{n}"}
         for label, count in ((0, good), (1, bad)) for n in range(count)
     ]  # fmt: skip
