@@ -299,7 +299,7 @@ def score_answerability(query: str, passages: Sequence[str], judge: Answerabilit
 
     It tells a passage with the answer from another on the same subject better than it notices that one word of the
     question is not what the passage says (`docs/testsets.md`). With the judge "minilm" it is better at both, and takes
-    about a hundred times as long. Raises MissingExtra without the packages of that judge, UnknownName for others.
+    about seven times as long. Raises MissingExtra without the packages of that judge, UnknownName for others.
 
     >>> near, far = score_answerability("Who built the quay?", ["Ann Lee built the quay in 1907.", "Soup is warm."])
     >>> near > far
