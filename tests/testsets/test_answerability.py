@@ -30,13 +30,14 @@ def test_scores_are_probabilities_and_blank_passages_answer_nothing():
         ("From whom did the council buy a crane in 1905?", "From whom did the council buy a crane in 1931?"),
     ],
 )
-def test_a_word_that_the_passage_contradicts_lowers_the_score(asked, altered):
+@pytest.mark.parametrize("judge", ["embedded", pytest.param("minilm", marks=pytest.mark.long)])
+def test_a_word_that_the_passage_contradicts_lowers_the_score(asked, altered, judge):
     """Of two questions that differ in one word, the one that the passage answers scores higher, by each judge."""
-    for judge in ("embedded", "minilm"):
-        (right,), (wrong,) = (score_answerability(query, [PASSAGE], judge) for query in (asked, altered))
-        assert right > wrong
+    (right,), (wrong,) = (score_answerability(query, [PASSAGE], judge) for query in (asked, altered))
+    assert right > wrong
 
 
+@pytest.mark.long
 def test_minilm_reads_what_words_alone_do_not_tell():
     """By the strong judge blank passages answer nothing, a passage on another subject little, and no text fails."""
     scores = score_answerability("Who founded the harbour of Tarvik?", [PASSAGE, "", "Soup is warm."], "minilm")

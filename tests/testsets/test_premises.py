@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ragfault.records import Chunk, Trace
 from ragfault.testsets.premises import check_premise, check_premises
 
@@ -60,6 +62,7 @@ def test_labels_measure_the_probability_and_chunks_without_text_are_left_out():
     assert check_premises(traces[:1]).auroc is None
 
 
+@pytest.mark.long
 def test_the_strong_judge_decides_by_its_own_bounds():
     """With minilm the probability is that of its model, and outcomes follow its bounds."""
     question = "Who built the quay of Ostrey?"
