@@ -282,6 +282,20 @@ def test_savings_of_a_record_that_is_clipped_are_doubted(tmp_path: Path, capsys:
     assert any("was judged by embedded/3" in line for line in warned)
 
 
+def test_copies_of_one_trace_say_that_the_saving_is_not_sure(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Where all pairs are one observation there is no interval, and one of the first lines says why."""
+    chunks, gold = (Chunk(id="c0", text="The ferry leaves at ten."),), Gold(chunks={"c0": 1.0})
+    for name, prompt in (("old", 400), ("new", 200)):
+        traces = [
+            Trace(id=str(at), query="When?", chunks=chunks, gold=gold, tokens=TokenCounts(prompt=prompt))
+            for at in range(30)
+        ]
+        evaluate(traces, tmp_path / name, metrics=["precision", "recall"])
+    command = ["savings", "--runs", str(tmp_path / "old"), str(tmp_path / "new"), "--queries", "100", "--cost", "1"]
+    assert run_command(command) == 0
+    assert "beware: how sure the saving is, is not known: " in "".join(capsys.readouterr().out.splitlines(True)[:3])
+
+
 def test_a_fall_that_may_be_chance_is_no_warning(tmp_path: Path):
     """Recall that is lower on one of forty traces did not fall; on all of them it did."""
     answers = ["The ferry leaves at ten."] * 40

@@ -10,10 +10,10 @@ from ragfault.records import GoldVerdicts, Trace, Verdicts
 from ragfault.text.number_format import format_count, format_number, format_percent
 
 ANSWER_PROBLEMS = (
-    *("empty_answer", "unsupported_claim", "contradicted_claim", "unanswered_aspect", "absent_fact"),
-    *("contradicted_fact", "irrelevant_answer", "wrong_refusal", "missed_refusal", "false_claim", "bad_quote"),
-    *("bad_citation", "outdated_source"),
-)
+    "empty_answer", "unsupported_claim", "contradicted_claim", "unanswered_aspect", "absent_fact", "contradicted_fact",
+    "irrelevant_answer", "wrong_refusal", "missed_refusal", "false_claim", "bad_quote", "bad_citation",
+    "outdated_source",
+)  # fmt: skip
 """Kinds of problem that the answer itself has; the others are of what it was made from."""
 KEY_SENTENCES = {
     "right answer": "the answer states it",

@@ -258,6 +258,7 @@ def _measure_pairs(savings: Savings, paired: PairedRuns, ratio: RatioInterval, n
     """
     ends = [] if ratio.low is None or ratio.high is None else [ratio.high, ratio.low]
     saved = tuple(round(savings.queries * (savings.cost * (1 - end) - savings.extra), 2) for end in ends)
+    unsure = () if saved else (f"how sure the saving is, is not known: {ratio.reason}",)
     comparison = compare(paired, metrics=[*names, *IMPACT_METRICS])
     changes = comparison.changes
     steady = [change.metric for change in changes if change.difference is not None and change.difference.high >= 0]
@@ -273,7 +274,7 @@ def _measure_pairs(savings: Savings, paired: PairedRuns, ratio: RatioInterval, n
         impacts=_measure_impacts(changes, savings.queries),
         fell=tuple(aspect for aspect in savings.fell if metrics[aspect] not in steady),
         basis=(*savings.basis, *moves),
-        warnings=(*(mismatch.sentence for mismatch in comparison.mismatches), *comparison.warnings),
+        warnings=(*unsure, *(mismatch.sentence for mismatch in comparison.mismatches), *comparison.warnings),
     )
 
 
