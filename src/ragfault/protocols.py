@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, get_args, runtime_checkable
 
 from ragfault.records import Trace, Usage, Verdicts
 
@@ -69,6 +69,27 @@ class MeteredJudge(Protocol):
 
     def end(self) -> None:
         """Close connections, files and threads. `begin` opens them again."""
+
+
+class MeteredWrapper:
+    """Budget and usage of the judge in `_judge`, for the wrappers of judges that cost money."""
+
+    _judge: Judge
+
+    def begin(self, budget_id: str, *, fresh: bool) -> None:
+        cast("MeteredJudge", self._judge).begin(budget_id, fresh=fresh)
+
+    @property
+    def fetch_in_batches(self) -> Any:
+        """Method of the judge, if it has it."""
+        return getattr(self._judge, "fetch_in_batches", None)
+
+    @property
+    def usage(self) -> Usage:
+        return cast("MeteredJudge", self._judge).usage
+
+    def end(self) -> None:
+        cast("MeteredJudge", self._judge).end()
 
 
 @runtime_checkable

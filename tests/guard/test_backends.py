@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -31,7 +32,9 @@ class Request:
 
 
 @contextmanager
-def serve(reply: Callable[[Request], tuple[int, bytes]]) -> Iterator[tuple[str, list[Request]]]:
+def serve(
+    reply: Callable[[Request], tuple[int, bytes]], headers: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[tuple[str, list[Request]]]:
     """Serve replies on this machine; yield the address, and the requests as they come in."""
     requests: list[Request] = []
 
@@ -41,6 +44,8 @@ def serve(reply: Callable[[Request], tuple[int, bytes]]) -> Iterator[tuple[str, 
             requests.append(Request(self.path, dict(self.headers), json.loads(body)))
             status, content = reply(requests[-1])
             self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -130,6 +135,16 @@ def test_presidio_reports_spans() -> None:
 def test_a_reply_of_another_shape_fails(kind: str, reply: Callable[[Request], tuple[int, bytes]]) -> None:
     with serve(reply) as (url, _), pytest.raises(JudgeError):
         make(kind, url).scan(TEXT)
+
+
+def test_a_redirect_fails_and_the_key_stays_where_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that redirects has not replied, and the place that it names gets no request."""
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with serve(answer(moderated(True, 0.9))) as (target, received):
+        place = {"Location": f"{target}/moderations"}
+        with serve(answer({}, 302), place) as (url, _), pytest.raises(JudgeError, match="status 302"):
+            make("moderation", url).scan(TEXT)
+        assert received == []
 
 
 @pytest.mark.parametrize("kind", SERVERS)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
-from ragfault.errors import InputError, UsageError
+from ragfault.errors import UsageError
 from ragfault.io.runs import Run
 from ragfault.metrics.catalog import parse_metric
 from ragfault.rubrics import METRIC_NAME
 from ragfault.stats import BootstrapEstimate
 from ragfault.text.number_format import format_percent
+from ragfault.whole_files import read_record
 
 MIN_LABELLED = 50
 """Labelled traces that a proof needs."""
@@ -76,12 +76,7 @@ class RubricMeasurement(Struct, frozen=True, kw_only=True):
 
 def load_rubric_measurement(path: str | Path) -> RubricMeasurement:
     """Load the output of `ragfault judge rubric`. Raises InputError where it cannot be read."""
-    try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=RubricMeasurement)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not the output of ragfault judge rubric -o: {error}") from None
+    return read_record(path, RubricMeasurement, "the output of ragfault judge rubric -o")
 
 
 def check_rubric_proofs(run: Run, metrics: Iterable[str], measurements: Sequence[RubricMeasurement] = ()) -> None:

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from ragfault.errors import UsageError
 from ragfault.io.documents import read_documents
 from ragfault.judges.assembly import observe_traces
-from ragfault.judges.metering import MeteredWrapper
-from ragfault.protocols import Judge, MeteredJudge, VerdictKind
+from ragfault.protocols import Judge, MeteredJudge, MeteredWrapper, VerdictKind
 from ragfault.records import Chunk, ClaimVerdict, Trace, TruthVerdict, Verdicts
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Query

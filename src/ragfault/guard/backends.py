@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from ragfault.errors import JudgeError
 from ragfault.guard.onnx_classifier import OnnxClassifier
+from ragfault.text.http import URL_OPENER
 from ragfault.text.personal_data import Finding
 
 MAX_REPLY = 1_000_000
@@ -120,12 +121,12 @@ BACKENDS: dict[str, Any] = {
 
 
 def post_json(url: str, body: Any, headers: dict[str, str], timeout: float) -> Any:
-    """Post JSON and return the reply's; JudgeError for another status, no connection, or no JSON."""
+    """Post JSON and return the reply's; JudgeError for another status, a redirect, no connection, or no JSON."""
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json", **headers})
     if not url.startswith(("http://", "https://")):
         raise JudgeError(f"{url} is no http address")
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:
+        with URL_OPENER.open(request, timeout=timeout) as response:
             return json.loads(response.read(MAX_REPLY))
     except urllib.error.HTTPError as error:
         raise JudgeError(f"{url} replied with status {error.code}") from None

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from ragfault.errors import InputError, UsageError
+from ragfault.errors import UsageError
 from ragfault.evaluation.agreement.judge_measurement import JudgedSource, judge_labels
 from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource, LabeledTrace
 from ragfault.evaluation.agreement.units import rate_answer
@@ -35,6 +35,7 @@ from ragfault.records import Trace, Verdicts
 from ragfault.stats import Interval, clustered_standard_error, mean_interval, standard_error
 from ragfault.stats.distributions import incomplete_beta
 from ragfault.text.number_format import format_percent
+from ragfault.whole_files import read_record
 
 MAX_START = 0.5
 
@@ -341,11 +342,4 @@ def _read_label(item: LabeledTrace, verdicts: Verdicts) -> bool | None:
 
 def read_certificate(path: str | Path) -> Certificate:
     """Read a certificate from a JSON file; InputError where there is none."""
-    try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=Certificate)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(
-            f"{path} is not a certificate: {error}. Make one with: ragfault guard certify LABELS -o {path}"
-        ) from None
+    return read_record(path, Certificate, "a certificate", f" Make one with: ragfault guard certify LABELS -o {path}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +14,7 @@ from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.guard.backends import BACKENDS
 from ragfault.guard.rails import Aggregation, Outcome, Stage
 from ragfault.guard.scanners import SCANNERS, make_scanner
+from ragfault.whole_files import parse_toml, read_text
 
 GROUNDEDNESS = "groundedness"
 """Kind of the rail that asks the judge and holds back by the threshold of a certificate."""
@@ -81,13 +81,7 @@ class GuardPolicy(Struct, frozen=True, kw_only=True):
 def load_policy(path: str | Path) -> GuardPolicy:
     """Load a policy from a TOML file. Raises what `parse_policy` raises; InputError where it cannot be read."""
     file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
-    policy = parse_policy(text, str(path))
+    policy = parse_policy(read_text(file), str(path))
     if policy.certificate is None:
         return policy
     return replace(policy, certificate=str(file.parent / policy.certificate))
@@ -106,10 +100,7 @@ def parse_policy(text: str, source: str = "policy") -> GuardPolicy:
     Traceback (most recent call last):
     ragfault.errors.UnknownName: no kind of rail in policy "injction". Did you mean "injection"?
     """
-    try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{source} is not TOML: {error}") from None
+    table = parse_toml(text, source)
     keys = ("certificate", "threshold", "rails", "routes", *RoutePolicy.__struct_fields__)
     _check_keys(source, "key", table, keys)
     base = {key: value for key, value in table.items() if key in RoutePolicy.__struct_fields__ and key != "rails"}

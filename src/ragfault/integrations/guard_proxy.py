@@ -21,6 +21,7 @@ from ragfault.guard.decisions import GuardDecision
 from ragfault.guard.rails import run_in_thread
 from ragfault.guard.runtime import Guard
 from ragfault.integrations.guard import GuardMiddleware, Receive, Scope, Send, read_body, send_refusal
+from ragfault.text.http import URL_OPENER
 
 PASSED_REQUEST = frozenset(("authorization", "content-type", "accept", "user-agent", "openai-organization",
                             "openai-project", "api-key", "x-api-key"))  # fmt: skip
@@ -68,7 +69,6 @@ class EndpointApplication:
             raise UsageError(f"{endpoint} is no address of an endpoint, such as https://api.openai.com/v1.")
         self._origin, self._path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
         self._timeout = timeout
-        self._opener = urllib.request.build_opener(_NoRedirect)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -97,7 +97,7 @@ class EndpointApplication:
     def _call(self, request: urllib.request.Request) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         """Return status, headers and body of the response to a request, whatever its status is."""
         try:
-            response: Any = self._opener.open(request, timeout=self._timeout)
+            response: Any = URL_OPENER.open(request, timeout=self._timeout)
         except urllib.error.HTTPError as error:
             response = error
         with response:
@@ -110,10 +110,3 @@ class EndpointApplication:
                 if name.lower() in PASSED_RESPONSE
             ]
             return response.status, headers, payload
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the key of the client is for this endpoint alone."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Refuse to follow a redirect."""

@@ -13,9 +13,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ragfault.errors import InputError, UsageError
-from ragfault.judges.metering import MeteredWrapper
-from ragfault.protocols import Judge, MeteredJudge, VerdictKind
+from ragfault.protocols import Judge, MeteredJudge, MeteredWrapper, VerdictKind
 from ragfault.records import ClaimVerdict, Trace, Verdicts
+from ragfault.whole_files import read_record
 
 MAX_FILE_SIZE = 1_000_000
 """Bytes that a calibration file has at most; a real one has about a thousand."""
@@ -121,16 +121,11 @@ def read_calibration(path: str | Path) -> JudgeCalibration:
 
     Raises InputError where the file cannot be read, is no calibration, or has two lines for one kind of unit.
     """
-    try:
-        if Path(path).stat().st_size > MAX_FILE_SIZE:
-            raise InputError(f"{path} is not a calibration: it has more than {MAX_FILE_SIZE:,} bytes.")
-        calibration = msgspec.json.decode(Path(path).read_bytes(), type=JudgeCalibration)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(
-            f"{path} is not a calibration: {error}. Make one with: ragfault judge calibrate LABELS -o {path}"
-        ) from None
+    place = Path(path)
+    if place.is_file() and place.stat().st_size > MAX_FILE_SIZE:
+        raise InputError(f"{path} is not a calibration: it has more than {MAX_FILE_SIZE:,} bytes.")
+    make = f" Make one with: ragfault judge calibrate LABELS -o {path}"
+    calibration = read_record(place, JudgeCalibration, "a calibration", make)
     if len({line.unit for line in calibration.lines}) < len(calibration.lines):
         raise InputError(f"{path} is not a calibration: it has two lines for one kind of unit.")
     if not calibration.judge.isprintable():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from ragfault.retrieval.generation.settings import (
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Pipeline
 from ragfault.retrieval.stage_registry import STAGE_KINDS, StageKind, check_stage, get_stage_kind, make_stage
+from ragfault.whole_files import read_toml
 
 CONFIG_TABLES = {"index": ("chunker", "embedder"), "stages": None, "generator": None, "checks": None}
 """Tables of the file with their keys; stages have names of the user's own."""
@@ -82,12 +82,7 @@ def read_pipeline_config(path: str | Path) -> PipelineConfig:
     chunker or embedder that does not exist, UsageError where no stage retrieves.
     """
     file = Path(path)
-    try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{file} is not TOML: {error}") from None
+    tables = read_toml(file)
     for name, table in tables.items():
         _check_table(file, name, table)
     config = PipelineConfig(

@@ -13,7 +13,7 @@ from http.client import HTTPException
 from typing import Any
 
 from ragfault.errors import RagfaultError, UsageError
-from ragfault.text.retry_after import parse_retry_after
+from ragfault.text.http import URL_OPENER, parse_retry_after
 
 MAX_RESPONSE_BYTES = 64 * 2**20
 """An answer of more bytes than this is not read."""
@@ -25,16 +25,6 @@ FIRST_PAUSE, MAX_PAUSE = 0.5, 20.0
 
 class ServiceFailed(RagfaultError):
     """A service gave no answer that can be used; says which, and why."""
-
-
-class _NoRedirectHandler(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection: a key must not go where it was not sent."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-URL_OPENER = urllib.request.build_opener(_NoRedirectHandler)
 
 
 def read_api_key(service: str, variables: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener, urlopen
+from urllib.request import Request, urlopen
 
 import msgspec
 
@@ -22,7 +22,7 @@ from ragfault.io.runs import Run
 from ragfault.io.runs.run import RUN_FILES, check_free, publish_run, resolve_output
 from ragfault.reports.format import clean_text
 from ragfault.server.storage.backup import BackupManifest, check_output, save_backup
-from ragfault.text.retry_after import parse_retry_after
+from ragfault.text.http import URL_OPENER, parse_retry_after
 from ragfault.version import __version__
 
 POST_TIMEOUT = 10.0  # seconds to wait for a response
@@ -46,21 +46,11 @@ class DeliveryAttempt(NamedTuple):
     """The response body of a success."""
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Redirect handler that follows no redirect."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-OPENER = build_opener(_NoRedirects)
-
-
 def post(url: str, body: bytes, headers: dict[str, str], receiver: str) -> DeliveryAttempt:
     """Send one POST request; redirects are not followed, so that nothing reaches another host."""
     request = Request(url, body, {"User-Agent": f"ragfault/{__version__}", **headers}, method="POST")
     try:
-        with OPENER.open(request, timeout=POST_TIMEOUT) as answer:
+        with URL_OPENER.open(request, timeout=POST_TIMEOUT) as answer:
             return DeliveryAttempt(body=answer.read(MAX_RESPONSE_BYTES))
     except HTTPError as error:
         with error:

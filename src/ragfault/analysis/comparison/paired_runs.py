@@ -38,11 +38,12 @@ from ragfault.analysis.comparison.run_profile import RunProfile, profile_run, re
 from ragfault.analysis.correction import HumanLabels, LabelProvenance, LabelValues
 from ragfault.analysis.languages import list_text_warnings
 from ragfault.analysis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metric_name
-from ragfault.errors import InputError, RunError, UsageError
+from ragfault.errors import RunError, UsageError
 from ragfault.io.runs import SAMPLE_TRACES, AnyRun, MetricInfo, Run, open_run, sample_runs
 from ragfault.metrics.catalog import get_definitions
 from ragfault.records import RelevanceLevel, Trace
 from ragfault.stats import Difference, t_quantile
+from ragfault.whole_files import read_record
 
 
 class MetricFlakiness(Struct, frozen=True, kw_only=True):
@@ -100,12 +101,7 @@ def measure_flakiness(metric: str, values: NDArray[np.float64]) -> MetricFlakine
 
 def load_flakiness(path: str | Path) -> JudgeFlakiness:
     """Load the output of `ragfault judge repeat`. Raises InputError where it cannot be read."""
-    try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=JudgeFlakiness)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except msgspec.MsgspecError as error:
-        raise InputError(f"{path} is not the output of ragfault judge repeat -o: {error}") from None
+    return read_record(path, JudgeFlakiness, "the output of ragfault judge repeat -o")
 
 
 def check_judge(flakiness: JudgeFlakiness, judges: Sequence[str]) -> JudgeFlakiness:

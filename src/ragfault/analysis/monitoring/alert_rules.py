@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from ragfault.io.runs import MetricInfo
 from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import get_definitions
 from ragfault.stats.distributions import normal_quantile
+from ragfault.whole_files import parse_toml, read_text
 
 Severity = Literal["critical", "high", "medium", "warning"]
 
@@ -179,10 +179,7 @@ def parse_rules(text: str, source: str = "rules") -> tuple[AlertRule, ...]:
     >>> found[0].name, found[0].window
     ('triad<0.6', 30)
     """
-    try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{source} is not TOML: {error}") from None
+    table = parse_toml(text, source)
     for key in table:
         if key not in ("builtin", "rule"):
             raise UnknownName(f"key of {source}", key, ["builtin", "rule"], listed=True)
@@ -199,13 +196,7 @@ def parse_rules(text: str, source: str = "rules") -> tuple[AlertRule, ...]:
 
 def load_rules(path: str | Path) -> tuple[AlertRule, ...]:
     """Load the rules of a TOML file. Raises what `parse_rules` raises; InputError where it cannot be read."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
-    return parse_rules(text, str(path))
+    return parse_rules(read_text(path), str(path))
 
 
 def _parse_rule(row: Mapping[str, Any], source: str) -> AlertRule:

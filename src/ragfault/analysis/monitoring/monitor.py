@@ -52,6 +52,7 @@ from ragfault.errors import InputError, UsageError
 from ragfault.io.runs import MetricInfo
 from ragfault.stats import Difference
 from ragfault.stats.distributions import normal_quantile
+from ragfault.whole_files import read_text
 
 
 class MonitorMark(Struct, frozen=True, kw_only=True):
@@ -73,12 +74,8 @@ def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
 
     A time without a zone is UTC. Raises InputError with the line where one is not a mark.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
     marks = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
             try:
                 mark = msgspec.json.decode(line, type=MonitorMark)

@@ -13,6 +13,7 @@ from msgspec import Meta
 from ragfault.cli import GIT_OPTION
 from ragfault.cli.options.llm_judge import add_llm_options
 from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.whole_files import read_toml
 
 SETTINGS_FILE = "ragfault.toml"
 
@@ -201,18 +202,11 @@ def load_settings(path: str | None) -> dict[str, dict[str, Any]]:
     Raises InputError where it cannot be read or a value is of the wrong kind, UnknownName for a table or key
     that does not exist.
     """
-    import tomllib
-
     file = Path(path or SETTINGS_FILE)
     if path is None and not file.is_file():
         return {}
-    try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        other = "" if file.suffix.lower() == ".toml" else f". It is read as {SETTINGS_FILE}, the settings of ragfault"
-        raise InputError(f"{file} is not TOML: {error}{other}") from None
+    other = "" if file.suffix.lower() == ".toml" else f". It is read as {SETTINGS_FILE}, the settings of ragfault"
+    tables = read_toml(file, other)
     return {name: _check_table(file, name, table) for name, table in tables.items()}
 
 

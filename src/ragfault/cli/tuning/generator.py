@@ -273,20 +273,14 @@ def _read_recorded(
 
 def _read_space(path: str) -> tuple[GeneratorConfig, Any]:
     """Return the present settings and the space of a TOML file."""
-    import tomllib
-
     import msgspec
 
     from ragfault.errors import UnknownName
     from ragfault.retrieval.generation.settings import parse_generator_config
     from ragfault.tuning.generators import GeneratorSpace
+    from ragfault.whole_files import read_toml
 
-    try:
-        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
+    tables = read_toml(path)
     for name in ("generator", "search"):
         if name not in tables:
             raise InputError(f"{path} has no table [{name}]. [generator] is the present settings, [search] the values.")

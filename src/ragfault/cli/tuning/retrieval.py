@@ -447,20 +447,12 @@ def _render_scores(relevance: RelevanceComparison, limit: int, worst: bool, widt
     """Render the chunks with each judge's value, then the judges."""
     import shutil
 
-    from rich.table import Table
-
     from ragfault.reports.format import clean_text, clip_text
-    from ragfault.reports.terminal.scorecard import render_rich
+    from ragfault.reports.terminal.scorecard import build_table, render_rich
 
     several = len(relevance.scored) > 1
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for head in (
-        *(scores.judge for scores in relevance.scored),
-        *(["difference"] if several else []),
-        "document",
-        "text",
-    ):
-        table.add_column(clean_text(head), overflow="fold")
+    judges = [clean_text(scores.judge) for scores in relevance.scored]
+    table = build_table([*judges, *(["difference"] if several else []), "document", "text"])
     first, gaps = relevance.scored[0].values, relevance.gaps
     order = sorted(range(len(first)), key=lambda row: -(gaps if worst else first)[row])[:limit]
     for row in order:

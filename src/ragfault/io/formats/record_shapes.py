@@ -21,6 +21,7 @@ from ragfault.io.field_values import make_content_id
 from ragfault.io.files import iterate_lines, open_bytes
 from ragfault.io.formats.paths import ColumnFunction
 from ragfault.records import Chunk, Gold, Latency, TokenCounts, Trace
+from ragfault.whole_files import read_toml
 
 
 def build_trace_schema() -> dict[str, Any]:
@@ -407,18 +408,9 @@ def parse_column_map(mapping: Mapping[str, str | Callable[[Any], Any]] | str | P
 
 def load_column_map(mapping: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     """Load a map from an object or a TOML file, unchecked."""
-    return _load_toml(Path(mapping)) if isinstance(mapping, (str, Path)) else flatten_map(mapping)
-
-
-def _load_toml(path: Path) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"the map {path} cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"the map {path} is not TOML: {error}") from None
+    if not isinstance(mapping, (str, Path)):
+        return flatten_map(mapping)
+    table = read_toml(mapping)
     return flatten_map(table.get("map", table))
 
 

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.rules import BinaryVerdict
 from ragfault.stats import BootstrapEstimate, Interval
+from ragfault.whole_files import read_record
 
 __all__ = [
     "AnswerShape", "CardEntry", "CardUnit", "JudgeCard", "list_cards", "load_card", "lookup_card", "read_card",
@@ -170,12 +170,7 @@ def load_card(name: str = "embedded") -> JudgeCard:
 
 def read_card(path: str | Path) -> JudgeCard:
     """Read a card from a JSON file; InputError where there is none."""
-    try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=JudgeCard)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except msgspec.MsgspecError as error:
-        raise InputError(f"{path} is not the card of a judge: {error}") from None
+    return read_record(path, JudgeCard, "the card of a judge")
 
 
 def lookup_card(fingerprint: str) -> JudgeCard | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from importlib import import_module
@@ -17,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ragfault.errors import InputError, UnknownName
+from ragfault.whole_files import parse_toml, read_text
 
 MAX_PATTERN_CHARS = 2_000
 """A longer pattern is refused."""
@@ -298,12 +298,7 @@ def read_profile(name: str | Path) -> str:
     path = Path(name)
     if path.suffix.lower() != ".toml" and not path.is_file():
         raise UnknownName("domain profile", str(name), PROFILES, hint="List them with: ragfault profile")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read the domain profile {path}: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"the domain profile {path} is not text in UTF-8: {error.reason}.") from None
+    text = read_text(path)
     if len(text) > MAX_PROFILE_CHARS:
         raise InputError(
             f"the domain profile {path} has {len(text):,} characters; at most {MAX_PROFILE_CHARS:,} are read."
@@ -322,10 +317,7 @@ def _format_name(path: str | Path) -> str:
 
 
 def _parse_profile(name: str, text: str, source: str) -> DomainProfile:
-    try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"the domain profile {source} is not TOML: {error}") from None
+    table = parse_toml(text, f"the domain profile {source}")
     allowed = ("about", "levels", "support", "prompts", "identifier")
     _check_keys(f"key of the domain profile {source}", table, allowed)
     tables = table.get("identifier", [])

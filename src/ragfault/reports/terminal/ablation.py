@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ragfault.evaluation.ablation import Ablation, MetricAttribution, PartEffect
 from ragfault.reports.format import LAYER_TITLES, clean_text, join_names
-from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.terminal.scorecard import build_table, render_rich
 from ragfault.text.number_format import format_interval, format_number
 
 if TYPE_CHECKING:
@@ -64,15 +64,13 @@ def _describe_experiment(ablation: Ablation) -> str:
 def _build_attribution(item: MetricAttribution, ablation: Ablation) -> list[RenderableType]:
     """Build a metric: its means, its whole change, each share, and the verdict."""
     from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
     assert item.total is not None
     better = "" if item.better == "higher" else " (lower is better)"
     head = Text.assemble((clean_text(item.metric), "bold"), f"{better}   n {item.n:,}   ", clean_text(item.verdict))
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, show_header=False)
-    for side in ("left", "right", "left"):
-        table.add_column(justify=side, overflow="fold")
+    table = build_table(("part", "effect", "verdict"), right=("effect",))
+    table.show_header = False
     for effect in (item.total, *item.shares, *item.interactions):
         name = " × ".join(effect.parts) or "whole change"
         state = "untouched" if effect.identical else effect.state

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ragfault.evaluation.agreement import GeneratorOrder, JudgeMeasurement, JudgeSpeed, MetricAgreement, UnitAgreement
 from ragfault.judges.calibration import CalibrationLine, JudgeCalibration
 from ragfault.reports.format import clean_text, clip_text
-from ragfault.reports.terminal.scorecard import build_text_table, render_rich
+from ragfault.reports.terminal.scorecard import build_table, render_rich
 from ragfault.stats import BootstrapEstimate
 from ragfault.text.number_format import format_cost, format_count, format_interval, format_number, format_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 
 FIGURE_TITLES = {
@@ -62,7 +60,7 @@ def render_agreement_terminal(measurement: JudgeMeasurement, *, width: int | Non
     for order in measurement.generator_rankings:
         parts += [
             Text(f"\n{format_order_title(order, measurement)}", style="bold cyan"),
-            build_text_table(ORDER_HEADINGS, build_order_rows(order)),
+            build_table(ORDER_HEADINGS, build_order_rows(order)),
         ]
     parts += [Text(line, style="dim") for line in ("", *list_closing_notes(measurement))]
     return render_rich(parts, width=width, color=color)
@@ -112,7 +110,7 @@ def render_calibration_terminal(calibration: JudgeCalibration, *, width: int | N
             f"\n{format_count(line.n, line.unit)} in {format_count(line.groups, 'group')}, "
             f"{format_percent(line.base_rate)} labelled bad"
         )
-        parts += [Text(title, style="bold cyan"), build_text_table(CALIBRATION_HEADINGS, _list_calibration_rows(line))]
+        parts += [Text(title, style="bold cyan"), build_table(CALIBRATION_HEADINGS, _list_calibration_rows(line))]
         parts.append(Text(("applied: " if line.helps else "not applied: ") + line.reason))
         if line.helps:
             threshold = "" if line.threshold is None else f"; bad from a probability of {line.threshold:.3f}"
@@ -226,15 +224,6 @@ def format_view_title(view: UnitAgreement) -> str:
     return format_count(view.n, view.unit)
 
 
-def _build_table(heads: Sequence[str]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for index, head in enumerate(heads):
-        table.add_column(head, justify="left", no_wrap=not index, overflow="fold")
-    return table
-
-
 def build_figure_rows(measurement: JudgeMeasurement) -> list[list[str]]:
     """Build the rows of all figures, a column for each kind of unit."""
     rows = []
@@ -247,10 +236,8 @@ def build_figure_rows(measurement: JudgeMeasurement) -> list[list[str]]:
 
 
 def _build_figure_table(measurement: JudgeMeasurement) -> RenderableType:
-    table = _build_table(["", *(format_view_title(view) for view in measurement.views)])
-    for row in build_figure_rows(measurement):
-        table.add_row(*row)
-    return table
+    heads = ["", *(format_view_title(view) for view in measurement.views)]
+    return build_table(heads, build_figure_rows(measurement), unbroken=("",))
 
 
 def build_metric_cells(metric: MetricAgreement, digits: int = 3) -> list[str]:
@@ -269,24 +256,16 @@ def build_metric_cells(metric: MetricAgreement, digits: int = 3) -> list[str]:
 
 def _build_metric_table(measurement: JudgeMeasurement) -> RenderableType:
     """Build a row for each metric that the labels cover."""
-    table = _build_table(METRIC_HEADINGS)
-    for metric in measurement.metrics:
-        table.add_row(*build_metric_cells(metric, 2))
-    return table
+    rows = [build_metric_cells(metric, 2) for metric in measurement.metrics]
+    return build_table(METRIC_HEADINGS, rows, unbroken=METRIC_HEADINGS[:1])
 
 
 def _build_slice_table(measurement: JudgeMeasurement) -> RenderableType:
     """Build a row for each value of the column."""
     names = [name for name in SLICE_FIGURES if measurement.overall.figure(name) is not None]
-    table = _build_table(
-        [
-            clip_text(measurement.by or "", 24),
-            "n",
-            *(SLICE_HEADINGS[name].format(bad=get_positive_name(measurement)) for name in names),
-        ]
-    )
-    for row in measurement.slices:
-        table.add_row(
-            clip_text(row.value or "", 24), f"{row.n:,}", *(format_interval(row.figure(name), 2) for name in names)
-        )
-    return table
+    by, bad = clip_text(measurement.by or "", 24), get_positive_name(measurement)
+    rows = [
+        (clip_text(row.value or "", 24), f"{row.n:,}", *(format_interval(row.figure(name), 2) for name in names))
+        for row in measurement.slices
+    ]
+    return build_table([by, "n", *(SLICE_HEADINGS[name].format(bad=bad) for name in names)], rows, unbroken=(by,))

@@ -15,7 +15,7 @@ from ragfault.evaluation.agreement.annotation import (
 )
 from ragfault.records import Chunk, Evidence
 from ragfault.reports.format import clean_text, clip_text
-from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.terminal.scorecard import build_table, render_rich
 from ragfault.text.number_format import format_count, format_interval
 
 if TYPE_CHECKING:
@@ -164,12 +164,9 @@ def _clean_with_spaces(text: str) -> str:
 
 def render_raters_terminal(raters: Sequence[AnnotatorAgreement], *, color: bool = False) -> str:
     """Render the agreement of annotators, kind by kind, and the items on which they differ."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name in ("", "annotators", "labelled", "by two or more", "agreement", "kappa", "alpha"):
-        table.add_column(name)
+    table = build_table(("", "annotators", "labelled", "by two or more", "agreement", "kappa", "alpha"))
     for rater in raters:
         annotators = ", ".join(clip_text(name or "unnamed", 20) for name in rater.annotators)
         cells = [format_interval(rater.accuracy), format_interval(rater.kappa), format_interval(rater.alpha)]

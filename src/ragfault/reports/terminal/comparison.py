@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragfault.analysis import Comparison, MetricChange
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
 from ragfault.reports.markdown import scorecard as md
-from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
+from ragfault.reports.terminal.scorecard import build_line, build_table, indent_line, render_rich
 from ragfault.reports.wording import (
     VERDICT_COLORS,
     VERDICT_GLYPHS,
@@ -72,13 +72,8 @@ def build_warnings(comparison: Comparison, sentence: str = "") -> list[Renderabl
 
 def build_change_table(changes: Sequence[MetricChange], width: int) -> Table:
     """Build the changes as a table, with as many columns as there is room for."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     heads = [head for head, least in CHANGE_COLUMNS if width >= least]
-    for head in heads:
-        side: Any = "right" if head in ("needed", "p", "n") else "left"
-        table.add_column(head, justify=side, overflow="fold", no_wrap=head not in ("metric", "one side only"))
+    table = build_table(heads, right=("needed", "p", "n"), unbroken=set(heads) - {"metric", "one side only"})
     for change in changes:
         verdict = "same chunks" if change.identical else change.verdict
         cells = (

@@ -9,7 +9,7 @@ from ragfault.guard.cost_tuning import CostTuning
 from ragfault.guard.rates import RailRate
 from ragfault.guard.replay import GuardReplay, RouteReplay
 from ragfault.reports.format import clean_text
-from ragfault.reports.terminal.scorecard import build_text_table, render_rich
+from ragfault.reports.terminal.scorecard import build_table, render_rich
 from ragfault.reports.wording import describe_sample_size
 from ragfault.stats import Interval
 from ragfault.text.number_format import MISSING, format_number, format_percent, format_share
@@ -33,7 +33,7 @@ def render_certificate_terminal(certificate: Certificate, *, width: int | None =
     parts: list[RenderableType] = [Text(title, style="bold")]
     ranking = "" if certificate.ranking == "risk" else ", risk with unsupported words counted"
     parts.append(Text(f"judge {clean_text(certificate.judge)}{ranking}, {certificate.date}", style="dim"))
-    parts.append(build_text_table(CERTIFICATE_HEADINGS, [_list_cells(part) for part in certificate.routes]))
+    parts.append(build_table(CERTIFICATE_HEADINGS, [_list_cells(part) for part in certificate.routes]))
     for part in certificate.routes:
         if part.reason:
             parts.append(Text(f"{_name_route(part)}: nothing is promised: {part.reason}"))
@@ -80,9 +80,9 @@ def render_replay_terminal(replay: GuardReplay, *, color: bool = False) -> str:
     parts: list[RenderableType] = [
         Text(f"{format_percent(replay.total.released.mean)} of {replay.total.n:,} answers released", style="bold"),
         Text(f"judge {clean_text(replay.judge)}{sample}", style="dim"),
-        build_text_table(REPLAY_HEADINGS, [_list_replay_cells(part) for part in (replay.total, *replay.routes)]),
+        build_table(REPLAY_HEADINGS, [_list_replay_cells(part) for part in (replay.total, *replay.routes)]),
         Text(),
-        build_text_table(RAIL_HEADINGS, [_list_rail_cells(rail) for rail in replay.rails]),
+        build_table(RAIL_HEADINGS, [_list_rail_cells(rail) for rail in replay.rails]),
     ]
     if replay.withdrawn:
         parts.append(
@@ -127,7 +127,7 @@ def _describe_tuning(tuning: CostTuning) -> list[RenderableType]:
     )
     return [
         Text(f"\nThresholds by cost: {costs}", style="bold"),
-        build_text_table(TUNING_HEADINGS, rows),
+        build_table(TUNING_HEADINGS, rows),
         *(Text(line) for line in lines),
     ]
 

@@ -14,7 +14,7 @@ from ragfault.reports.format import clean_text, clip_text
 from ragfault.reports.markdown.scorecard import build_markdown_table as piped
 from ragfault.reports.markdown.scorecard import escape_markdown
 from ragfault.reports.terminal.agreement import format_speed
-from ragfault.reports.terminal.scorecard import build_text_table, render_rich
+from ragfault.reports.terminal.scorecard import build_table, render_rich
 from ragfault.text.number_format import MISSING, format_count, format_interval, format_number, format_percent
 
 if TYPE_CHECKING:
@@ -170,8 +170,8 @@ def render_judges_terminal(comparison: JudgeComparison, *, width: int | None = N
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(summarize_judges(comparison), style="bold")]
-    parts += [Text("\nVerdicts", style="bold cyan"), build_text_table(VERDICT_HEADINGS, build_verdict_rows(comparison))]
-    parts += [Text("\nMetrics", style="bold cyan"), build_text_table(METRIC_HEADINGS, build_metric_rows(comparison))]
+    parts += [Text("\nVerdicts", style="bold cyan"), build_table(VERDICT_HEADINGS, build_verdict_rows(comparison))]
+    parts += [Text("\nMetrics", style="bold cyan"), build_table(METRIC_HEADINGS, build_metric_rows(comparison))]
     if comparison.disagreements:
         parts.append(
             Text(
@@ -211,7 +211,7 @@ def render_flakiness_terminal(flakiness: JudgeFlakiness, *, width: int | None = 
             ]
             for metric in flakiness.metrics
         ]
-        parts += [Text(""), build_text_table(FLAKINESS_HEADINGS, rows)]
+        parts += [Text(""), build_table(FLAKINESS_HEADINGS, rows)]
     return render_rich(parts, width=width, color=color)
 
 
@@ -287,7 +287,7 @@ def render_rubrics_terminal(measurement: RubricMeasurement, *, width: int | None
         Text(f"{usable} of {format_count(total, 'rubric')} may decide a gate", style="bold"),
         Text(f"judge {clean_text(measurement.judge)}", style="dim"),
         Text(""),
-        build_text_table(
+        build_table(
             ("rubric", "labels:", "agree", "kappa", "repeated:", "alike:"),
             [_format_row(proof) for proof in measurement.proofs],
         ),
@@ -312,7 +312,7 @@ def render_preferences_terminal(report: PreferenceReport, *, color: bool = False
     parts: list[RenderableType] = [
         Text(clean_text(report.sentence), style="bold"),
         Text(""),
-        build_text_table(
+        build_table(
             ("version", "compared:", "wins:", "strength", "chance against the mean"),
             [
                 [

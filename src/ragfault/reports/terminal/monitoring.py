@@ -13,7 +13,7 @@ from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorMark, Moni
 from ragfault.analysis.monitoring.rollups import OPERATION_TITLES, STEP_METRICS
 from ragfault.analysis.monitoring.windows import RollingMean
 from ragfault.reports.format import clean_text, clip_text, format_duration, format_minute, join_names
-from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
+from ragfault.reports.terminal.scorecard import build_line, build_table, indent_line, render_rich
 from ragfault.reports.wording import describe_sample_size
 from ragfault.text.number_format import format_count, format_interval, format_number, format_p_value, format_signed
 
@@ -34,6 +34,9 @@ SPARKLINE_MIN_RANGE = 0.1
 
 ALERTS_SHOWN = 12
 """Number of alerts shown."""
+
+UNBROKEN_COLUMNS = ("metric", "time", "over time")
+"""The columns whose cells are not broken."""
 
 ALERT_STYLES = {"firing": "red", "reminder": "yellow", "resolved": "green"}
 
@@ -225,15 +228,6 @@ def render_monitor_terminal(monitor: MonitorReport, *, width: int | None = None,
     return render_rich(parts, width=width, color=color)
 
 
-def _build_table(*heads: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for head in heads:
-        table.add_column(head, overflow="fold", no_wrap=head in ("metric", "time", "over time"))
-    return table
-
-
 def _build_drops(monitor: MonitorReport) -> Iterator[RenderableType]:
     last: list[str] = []
     for drop in monitor.drops:
@@ -249,7 +243,7 @@ def _build_mean_table(monitor: MonitorReport, route: str | None, width: int) -> 
     """Build the rolling means of a route, with as many windows as there is room for."""
     shown = monitor.options.windows if width >= 150 else monitor.options.windows[:1]
     heads = [head for window in shown for head in (f"{format_duration(window)}, 95 %", "against before")]
-    table = _build_table("metric", *heads, "over time")
+    table = build_table(("metric", *heads, "over time"), unbroken=UNBROKEN_COLUMNS)
     for metric, mine, line in list_rolling_metrics(monitor, route):
         cells = []
         for rolling in mine:
@@ -269,7 +263,7 @@ def _build_alerts(monitor: MonitorReport) -> Iterator[RenderableType]:
     if not monitor.events:
         return
     yield build_line(("\nAlerts", "bold cyan"))
-    table = _build_table("time", "", "severity", "rule", "where", "figure")
+    table = build_table(("time", "", "severity", "rule", "where", "figure"), unbroken=UNBROKEN_COLUMNS)
     for time, kind, severity, rule, where, value in build_alert_rows(monitor.events[-ALERTS_SHOWN:]):
         table.add_row(
             time, build_line((kind, ALERT_STYLES[kind])), severity, build_line(rule), build_line(where), value
@@ -295,7 +289,7 @@ def _build_cohorts(monitor: MonitorReport) -> Iterator[RenderableType]:
     rows = list_cohorts(monitor)
     if rows:
         yield build_line(("\nCohorts", "bold cyan"), (f"   {format_duration(max(monitor.options.windows))}", "dim"))
-        table = _build_table("cohort", "metric", "95 %", "n")
+        table = build_table(("cohort", "metric", "95 %", "n"), unbroken=UNBROKEN_COLUMNS)
         for row in rows:
             size = row.interval.n if row.interval else 0
             table.add_row(
@@ -323,8 +317,6 @@ def _build_drift(monitor: MonitorReport) -> Iterator[RenderableType]:
     yield build_line(
         ("\nAgainst ", "bold cyan"), (clip_text(monitor.drift.run, 60), "bold cyan"), ("   live less evaluated", "dim")
     )
-    table = _build_table("metric", "difference, 95 %", "distance", "p")
-    for score in monitor.drift.scores:
-        table.add_row(*map(build_line, build_drift_row(score)))
-    yield table
+    rows = [[build_line(cell) for cell in build_drift_row(score)] for score in monitor.drift.scores]
+    yield build_table(("metric", "difference, 95 %", "distance", "p"), rows, unbroken=UNBROKEN_COLUMNS)
     yield build_line(describe_topic_drift(monitor.drift))

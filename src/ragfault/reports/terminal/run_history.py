@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ragfault.analysis import MetricHistory, RunBreak, RunHistory, RunStep
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
 from ragfault.reports.markdown import scorecard as md
-from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
+from ragfault.reports.terminal.scorecard import build_line, build_table, indent_line, render_rich
 from ragfault.reports.wording import VERDICT_COLORS, VERDICT_GLYPHS
 from ragfault.text.number_format import format_number, format_p_value
 
@@ -111,8 +111,6 @@ def format_step(step: RunStep) -> str:
 
 def render_history_terminal(history: RunHistory, *, width: int | None = None, color: bool = False) -> str:
     """Render the verdict, each step, and each metric with its means and changes, as text for a terminal."""
-    from rich.table import Table
-
     width = width or shutil.get_terminal_size((100, 24)).columns
     verdict = history.verdict
     parts: list[RenderableType] = [
@@ -134,9 +132,7 @@ def render_history_terminal(history: RunHistory, *, width: int | None = None, co
         )
     for layer, title in LAYER_TITLES.items():
         mine = [entry for entry in history.metrics if entry.layer == layer]
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-        for head in ("metric", "means, run by run", "", "where", "p"):
-            table.add_column(head, overflow="fold")
+        table = build_table(("metric", "means, run by run", "", "where", "p"))
         for entry in mine:
             word = METRIC_VERDICTS[entry.verdict]
             table.add_row(

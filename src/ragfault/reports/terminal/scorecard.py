@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import shlex
 import shutil
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from ragfault.analysis import Diagnosis, Findings, MetricAggregate
 from ragfault.reports.format import (
@@ -154,25 +154,22 @@ def indent_line(depth: int, *parts: str | tuple[str, str]) -> RenderableType:
     return Padding(build_line(*parts), (0, 0, 0, depth))
 
 
-def build_text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Build a table of texts without a frame."""
+def build_table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[RenderableType]] = (),
+    *,
+    right: Container[str] = (),
+    unbroken: Container[str] = (),
+) -> Table:
+    """Build a table without a frame: left-aligned columns that fold, but for the headings in `right` and `unbroken`."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for head in heads:
-        table.add_column(head, overflow="fold")
+        side: Literal["left", "right"] = "right" if head in right else "left"
+        table.add_column(head, justify=side, overflow="fold", no_wrap=head in unbroken)
     for row in rows:
         table.add_row(*row)
-    return table
-
-
-def _build_table(*columns: tuple[str, str]) -> Table:
-    """Build a table without a frame; each column by its heading and "left" or "right"."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for heading, side in columns:
-        table.add_column(heading, justify=side, overflow="fold", no_wrap=heading in UNBROKEN_COLUMNS)  # type: ignore[arg-type]
     return table
 
 
@@ -288,15 +285,9 @@ def _build_metric_table(aggregates: Sequence[MetricAggregate], width: int) -> Ta
     """Build the metrics of a layer: mean, interval, counts, target."""
     counts = ("scored", "undefined", "failed") if width >= NARROW_COLUMNS else ("scored",)
     cells = min(INTERVAL_CELLS, width - FIGURE_COLUMNS)
-    drawing_column = [("", "left")] if width >= WIDE_COLUMNS else []
-    table = _build_table(
-        ("metric", "left"),
-        ("mean", "right"),
-        ("95 % interval", "left"),
-        *drawing_column,
-        *((name, "right") for name in counts),
-        ("target", "left"),
-    )
+    drawing_column = [""] if width >= WIDE_COLUMNS else []
+    heads = ("metric", "mean", "95 % interval", *drawing_column, *counts, "target")
+    table = build_table(heads, right=("mean", *counts), unbroken=UNBROKEN_COLUMNS)
     for item in aggregates:
         assert item.interval is not None
         name = clean_text(item.metric) + (" ↓" if item.better == "lower" else "")
@@ -344,7 +335,7 @@ def _build_corrections(findings: Findings) -> list[RenderableType]:
     title = get_correction_heading(findings.scorecard)
     if title is None:
         return []
-    table = _build_table(("metric", "left"), ("as judged", "left"), (title, "left"))
+    table = build_table(("metric", "as judged", title), unbroken=UNBROKEN_COLUMNS)
     for item, text in list_corrections(findings.scorecard):
         name = clean_text(item.metric) + (" ↓" if item.better == "lower" else "")
         table.add_row(build_line(name), format_interval(item.interval), text)
@@ -367,7 +358,7 @@ def _build_unmeasured(findings: Findings) -> list[RenderableType]:
 def _build_tradeoffs(findings: Findings) -> list[RenderableType]:
     if not findings.pairs:
         return []
-    table = _build_table(("", "left"), ("", "left"), ("", "left"))
+    table = build_table(("", "", ""))
     for pair in findings.pairs:
         sides = [
             f"{name} {format_interval(side.interval) if side and side.interval else 'not measured'}"
@@ -381,10 +372,10 @@ def _build_tradeoffs(findings: Findings) -> list[RenderableType]:
 def _build_rag_health(findings: Findings) -> list[RenderableType]:
     if not findings.rag.figures:
         return []
-    table = _build_table(("", "left"), ("", "left"), ("", "left"))
+    figures = findings.rag.figures.items()
+    rows = [(name, format_interval(interval), f"{interval.n:,} traces") for name, interval in figures]
+    table = build_table(("", "", ""), rows)
     table.show_header = False
-    for name, interval in findings.rag.figures.items():
-        table.add_row(name, format_interval(interval), f"{interval.n:,} traces")
     styles = {"high": "red", "medium": "yellow"}
     alerts = [build_line((a.name, styles[a.severity]), f"   {describe_alert(a)}") for a in findings.rag.alerts]
     return [build_line(("\nRAG health", "bold cyan")), table, *alerts]
@@ -393,9 +384,8 @@ def _build_rag_health(findings: Findings) -> list[RenderableType]:
 def _build_quality(findings: Findings) -> list[RenderableType]:
     if not any(level.count for level in findings.quality):
         return []
-    table = _build_table(("level", "left"), ("traces", "right"), ("share", "left"), ("action", "left"))
-    for level in findings.quality:
-        table.add_row(level.name, f"{level.count:,}", format_share(level.share), level.action)
+    rows = [(level.name, f"{level.count:,}", format_share(level.share), level.action) for level in findings.quality]
+    table = build_table(("level", "traces", "share", "action"), rows, right=("traces",))
     without = f"   {findings.unrated:,} without a triad" if findings.unrated else ""
     return [build_line(("\nQuality of the answers", "bold cyan"), ("   by triad", "dim"), without), table]
 
@@ -406,8 +396,9 @@ def _build_segments(findings: Findings, width: int) -> list[RenderableType]:
         return []
     names = select_segment_metrics(findings.scorecard)
     by = clean_text(findings.segments[0].by or "")
-    heads = [(by, "left"), ("metric", "left"), ("mean", "left"), ("scored", "right"), ("target", "left")]
-    table = _build_table(*(heads if width >= NARROW_COLUMNS else heads[:3]))
+    heads = (by, "metric", "mean", "scored", "target")
+    shown = heads if width >= NARROW_COLUMNS else heads[:3]
+    table = build_table(shown, right=("scored",), unbroken=UNBROKEN_COLUMNS)
     for card in findings.segments[:MAX_SEGMENTS]:
         first = build_line("(none)" if card.segment is None else clip_text(card.segment, 30))
         for item in card.aggregates:

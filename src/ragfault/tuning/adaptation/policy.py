@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from ragfault.errors import InputError, UsageError
+from ragfault.errors import UsageError
 from ragfault.stats import confidence_sequence, mean_interval
 from ragfault.tuning.adaptation.off_policy import MIN_DECISIONS, estimate_policy, list_unlogged
 from ragfault.tuning.adaptation.records import (
@@ -23,6 +22,7 @@ from ragfault.tuning.adaptation.records import (
     RoutePlan,
     RouteShares,
 )
+from ragfault.whole_files import read_record
 
 ALPHA = 0.05
 """Chance that the bound of some arm on some route ever fails."""
@@ -237,12 +237,7 @@ def revert_policy(policy: AdaptivePolicy) -> AdaptivePolicy:
 
 def load_policy(path: str | Path) -> AdaptivePolicy:
     """Load a policy that `ragfault adapt` wrote. Raises InputError where the file holds none."""
-    try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=AdaptivePolicy)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}.") from None
-    except msgspec.MsgspecError as error:
-        raise InputError(f"{path} is no policy of ragfault adapt: {error}.") from None
+    return read_record(path, AdaptivePolicy, "a policy of ragfault adapt")
 
 
 def list_breaches(policy: AdaptivePolicy, means: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ragfault.errors import MissingExtra
 from ragfault.judges.llm.settings import API_KEY_VARIABLE, LLMSettings, ModelEndpoint, redact_secrets
 from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelMessage
-from ragfault.text.retry_after import parse_retry_after
+from ragfault.text.http import parse_retry_after
 
 if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ragfault.reports.format import clean_text
 from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown
-from ragfault.reports.terminal.scorecard import build_text_table, render_rich
+from ragfault.reports.terminal.scorecard import build_table, render_rich
 from ragfault.text.number_format import format_cost, format_interval, format_number, format_p_value, format_signed
 from ragfault.tuning.generators.choice import describe_spending, list_noise_notes
 from ragfault.tuning.generators.records import GeneratorChoice, GeneratorFigures
@@ -126,17 +126,17 @@ def render_choice_terminal(choice: GeneratorChoice, *, color: bool = False) -> s
         Text(f"Recommended: {clean_text(choice.recommended)}. {clean_text(choice.reason)}", style="bold"),
         Text(describe_terms(choice), style="dim"),
         Text("\nOn the held-out questions" if choice.selection_questions else "\nOn the questions", style="bold cyan"),
-        build_text_table(*condense_figures(*build_measured_table(choice))),
+        build_table(*condense_figures(*build_measured_table(choice))),
     ]
     if choice.raced:
         parts += [
             Text("\nOn the questions that chose, as far as each came", style="bold cyan"),
-            build_text_table(
+            build_table(
                 *condense_figures(HEADINGS, [build_figure_cells(row, choice.frontier) for row in choice.raced])
             ),
         ]
     if drops := list_drops(choice):
-        parts += [Text("\nThe race", style="bold cyan"), build_text_table(DROP_HEADINGS, drops)]
+        parts += [Text("\nThe race", style="bold cyan"), build_table(DROP_HEADINGS, drops)]
     star = ["* On the frontier: no other generator is better in one figure and no worse in the rest."]
     parts += [Text(""), *(Text(line) for line in (*(star if choice.frontier else []), *list_remarks(choice)))]
     return render_rich(parts, color=color)

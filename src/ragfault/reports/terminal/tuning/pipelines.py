@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ragfault.reports.format import clean_text
 from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown
-from ragfault.reports.terminal.scorecard import build_text_table, render_rich
+from ragfault.reports.terminal.scorecard import build_table, render_rich
 from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
 from ragfault.tuning import Gain, MeasuredPipeline, TuningResult
 from ragfault.tuning.results import FrontierPoint
@@ -84,14 +84,14 @@ def render_tuning_terminal(result: TuningResult, *, width: int | None = None, co
         *(Text(f"note: {clean_text(line)}", style="yellow") for line in result.notes),
         Text(f"\nrecommended:  {clean_text(result.config.name)}\nbest-scoring: {clean_text(result.best.name)}"),
         Text("\nOn the held-out questions", style="bold cyan"),
-        build_text_table(PIPELINE_HEADINGS, [build_pipeline_cells(row) for row in result.measured]),
+        build_table(PIPELINE_HEADINGS, [build_pipeline_cells(row) for row in result.measured]),
     ]
     parts += [
         Text(
             "\nFrontier of value, ms and tokens on the questions that chose, measured on the held-out ones",
             style="bold cyan",
         ),
-        build_text_table(FRONTIER_HEADINGS, [build_frontier_cells(point) for point in result.frontier]),
+        build_table(FRONTIER_HEADINGS, [build_frontier_cells(point) for point in result.frontier]),
     ]
     for title, gains in _group_gains(result):
         if gains:
@@ -111,7 +111,7 @@ def _group_gains(result: TuningResult) -> tuple[tuple[str, tuple[Gain, ...]], ..
 def _build_gain_table(gains: Sequence[Gain]) -> Table:
     from rich.text import Text
 
-    table = build_text_table(STEP_HEADINGS, [])
+    table = build_table(STEP_HEADINGS, [])
     for gain in gains:
         *cells, shown = build_gain_cells(gain)
         table.add_row(*cells, Text(shown, style=GAIN_STYLES[shown]))

@@ -1,9 +1,22 @@
-"""Parsing of the HTTP header Retry-After, for all clients that retry."""
+"""HTTP for all clients: an opener that follows no redirect, and the header Retry-After."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.request import HTTPRedirectHandler, build_opener
+
+
+class NoRedirectHandler(HTTPRedirectHandler):
+    """Handler that follows no redirect: a key must not go where it was not sent."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """Refuse to follow a redirect."""
+
+
+URL_OPENER = build_opener(NoRedirectHandler)
+"""Opener of addresses that raises HTTPError for a redirect."""
 
 
 def parse_retry_after(value: str | None, milliseconds: str | None = None) -> float | None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.text.retry_after import parse_retry_after
+from ragfault.text.http import parse_retry_after
 
 
 def test_a_date_is_the_time_from_now():
