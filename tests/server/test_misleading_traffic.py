@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
 from live_traffic import BEGIN, RETRIEVAL, LiveTraffic
+from ragfault.server.storage import TraceSelection, export_run, import_run, open_store
 
 pytestmark = pytest.mark.long
 REPEATED = {"query": "How are you?", **RETRIEVAL}
@@ -42,6 +44,34 @@ def test_another_judge_starts_another_reference(traffic: LiveTraffic):
     traffic.run(60, {"a": strict | RETRIEVAL, "b": strict})
     assert [notice.incident.routes for notice in traffic.notices] == [("a",)]
     assert say(traffic)[0].startswith("Retrieval broke")
+
+
+def test_an_imported_run_of_another_judge_is_no_reference(traffic: LiveTraffic, tmp_path: Path):
+    """Lower scores than those of a run of another judge that was imported are no drop, and a mark says why."""
+    run = export_run(traffic.server.store, TraceSelection(), tmp_path / "run")
+    with closing(open_store(tmp_path / "t")) as store:
+        assert import_run(store, run).added == run.manifest.traces
+    after = LiveTraffic(tmp_path / "t", ("a", "b"))
+    after.judge, after.minute, after.moment = "made/2", traffic.minute, traffic.moment
+    strict = {"context_relevance": 0.7, "groundedness": 0.72}
+    after.run(80, dict.fromkeys(("a", "b"), strict))
+    assert after.notices == []
+    [mark] = after.server.store.read_marks()
+    assert mark.text == "a run of another judge was imported: alerts compare nothing with what was scored before"
+    after.close()
+
+
+def test_an_imported_run_of_the_same_judge_is_a_reference(traffic: LiveTraffic, tmp_path: Path):
+    """What a run of the judge that scores shows of the time before is compared with, and no mark says otherwise."""
+    run = export_run(traffic.server.store, TraceSelection(), tmp_path / "run")
+    with closing(open_store(tmp_path / "t")) as store:
+        import_run(store, run)
+    after = LiveTraffic(tmp_path / "t", ("a", "b"))
+    after.minute, after.moment = traffic.minute, traffic.moment
+    after.run(60, {"a": RETRIEVAL})
+    assert [notice.incident.routes for notice in after.notices] == [("a",)]
+    assert after.server.store.read_marks() == ()
+    after.close()
 
 
 def test_a_query_that_is_asked_over_and_over_breaks_no_layer(traffic: LiveTraffic):

@@ -40,6 +40,7 @@ from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.state import ALERTS_SETTING, INCIDENTS_SETTING, ServerState
 from ragfault.server.storage import AlertEvent, TimelineMark
 from ragfault.server.storage.outcome_rows import get_trace_time
+from ragfault.server.storage.run_transfer import IMPORTED_JUDGES_SETTING
 
 LAG_MINUTES = 2  # minutes before a minute is processed: traces are judged a little after they arrive
 
@@ -227,14 +228,7 @@ class AlertScheduler(BackgroundThread):
         """Detect drops, advance the alerts, and group those that fire into incidents."""
         server = self._server
         measures, before = server.measures, server.load_alert_state()
-        detector = decode_state(server.store.read_setting(DETECTOR_SETTING, ""))
-        if server.store.latest_judge not in ("", detector.judge):
-            first, judge = until if detector.judge else 0, server.store.latest_judge
-            detector = DetectorState(watches={} if first else detector.watches, judge=judge, first=first)
-            text = f"scores are of another judge from now on: {judge}"
-            server.store.add_marks(
-                [TimelineMark(text=text, time=datetime.fromtimestamp(now, UTC))] if first else [], now
-            )
+        detector = self._follow_judge(decode_state(server.store.read_setting(DETECTOR_SETTING, "")), now, until)
         series = self._load_series(until, detector.first)
         scored, reference = self._compute_scored_until(until), server.settings.reference_minutes
         detector, drops = detect_changes(detector, series, measures, scored, reference, FALSE_ALARM_RATE)
@@ -248,6 +242,26 @@ class AlertScheduler(BackgroundThread):
         state, transitions = advance_alerts(replace(before, alerts=left), readings, now)
         builder = IncidentBuilder(server.store, series, measures, watches, now)
         return state, detector, drops, transitions, builder.group_alerts(incidents, state.firing)
+
+    def _follow_judge(self, detector: DetectorState, now: float, until: int) -> DetectorState:
+        """Return a state that compares nothing from before a minute where another judge scores, or was imported.
+
+        A mark says so.
+        """
+        store = self._server.store
+        latest, imported = store.latest_judge, store.read_setting(IMPORTED_JUDGES_SETTING, [])
+        judges = {detector.judge, latest, *imported} - {""}
+        if imported:
+            store.add_events([], {IMPORTED_JUDGES_SETTING: []}).result()
+        if judges <= {detector.judge}:
+            return detector
+        if len(judges) == 1:
+            return replace(detector, judge=judges.pop())
+        text = f"scores are of another judge from now on: {latest}"
+        if not {*imported} <= {detector.judge, latest}:
+            text = "a run of another judge was imported: alerts compare nothing with what was scored before"
+        store.add_marks([TimelineMark(text=text, time=datetime.fromtimestamp(now, UTC))], now)
+        return DetectorState(judge=latest, first=until)
 
     def _load_series(self, until: int, oldest: int = 0) -> dict[SeriesKey, MetricSeries]:
         """Load the last hours by the minute and the days before in coarser segments, from a minute on."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 TRACE_BATCH = 512
 """Maximum number of traces in memory at once."""
+IMPORTED_JUDGES_SETTING = "imported_judges"
+"""The setting with the judges of imported outcomes that the alerts have not looked at yet."""
 
 
 def export_run(
@@ -219,9 +221,11 @@ def import_run(
         for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True)
     )
     taken = repeated = 0
+    judges = sorted({*store.read_setting(IMPORTED_JUDGES_SETTING, []), run.manifest.judge})
     while part := list(islice(imported_traces, TRACE_BATCH)):
         appended = store.append_traces([imported.trace for imported in part]).result()
-        store.add_outcomes(part, run.manifest.metrics, cohort_fields, run.manifest.gold).result()
+        if store.add_outcomes(part, run.manifest.metrics, cohort_fields, run.manifest.gold).result():
+            store.add_events([], {IMPORTED_JUDGES_SETTING: judges}).result()
         taken, repeated = taken + appended.added, repeated + appended.duplicates
     return AppendResult(taken, repeated)
 
