@@ -179,6 +179,29 @@ def test_functions_are_short():
     assert not long, "\n".join(long)
 
 
+FOREIGN_NAMES = {
+    "set_recall", "set_P", "set_F", "recip_rank", "map_cut", "Rprec", "RBP", "ContextualRecallMetric", "answerText",
+    "context_1", "context_2", "dox", "ndcg_10", "FIELD__from", "FIELD__to", "FIELD__holds", "SPAN_KIND_SERVER", "Title",
+}  # fmt: skip
+"""Names of other tools and of data, which docstrings give as examples."""
+
+
+def test_docstrings_name_what_there_is():
+    """A word in backticks in a docstring is a name in the package, or a name of data or of another tool."""
+    names, named = set(FOREIGN_NAMES), defaultdict(set)
+    for path, tree in parse_modules().items():
+        code = path.read_text(encoding="utf-8")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                docstring = ast.get_docstring(node, clean=False) or ""
+                code = code.replace(docstring, "", 1)
+                prose = re.sub(r"(?m)^\s*(?:>>>|\.\.\.).*$", "", docstring)
+                for name in re.findall(r"`([A-Za-z_]\w*)`", prose):
+                    named[name].add(f"{place(path, node.lineno)}: {node.name} names {name}")
+        names.update(re.findall(r"\w+", code))
+    assert not {text for name in named.keys() - names for text in named[name]}
+
+
 def test_class_names_occur_once():
     """A class name is unique in the package, so that it names one concept."""
     places = defaultdict(list)

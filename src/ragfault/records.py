@@ -15,7 +15,7 @@ Layer = Literal["retrieval", "generation", "crosscut", "operation"]
 """The part of a RAG system that a metric measures."""
 
 RelevanceLevel = Literal["high", "medium", "low", "none"]
-"""Relevance in words: high ≥ 0.75, medium ≥ 0.5, low ≥ 0.25, else none; a lens may set other levels."""
+"""Relevance in words: high ≥ 0.75, medium ≥ 0.5, low ≥ 0.25, else none; a domain profile may set other levels."""
 
 ClaimSupport = Literal["supported", "inferred", "unsupported", "contradicted"]
 """Support of a claim by the chunks."""

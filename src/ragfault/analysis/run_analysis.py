@@ -266,9 +266,10 @@ def analyze(
     """Analyze a run in one pass over its data.
 
     `n` is the number of worst traces, `by` what the scorecard is divided by (left out where all traces are of one
-    segment), `targets` and `routes` as `segments` takes them, `corrected` and `people` as `scorecard` does. Of a
-    larger run without labels a random sample of `sample` traces is analyzed, and the manifest in the findings says so;
-    0 takes all.
+    segment). `targets` are thresholds of means, `routes` those of single routes, which go before them; with `corrected`
+    figures are corrected for the judge's error by its card, with human `labels` of some traces by these. Of a larger
+    run without labels a random sample of `sample` traces is analyzed, and the manifest in the findings says so; 0
+    takes all.
 
     Raises UnknownName for another field than there is, RunError where the run is not whole, UsageError where the
     judge has no card to correct by.

@@ -52,7 +52,7 @@ def rescore(
     Nothing is judged: a changed weight, penalty or threshold costs milliseconds a trace. A metric that reads verdicts
     which the run's judge did not make is undefined, and says so.
 
-    Raises RunError where there is no run, OutputError where the place is taken, and what `choose` raises.
+    Raises RunError where there is no run, OutputError where the place is taken, and what `select_metrics` raises.
 
     >>> import tempfile
     >>> from ragfault import Chunk, Trace, evaluate

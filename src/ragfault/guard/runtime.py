@@ -176,7 +176,7 @@ class Guard:
     def block(
         self, trace: Trace, stage: Stage, checked: StageDecision, start: float, earlier: Sequence[RailResult] = ()
     ) -> GuardDecision:
-        """Return the decision that a stage blocks a trace; `begun` is a moment of `time.perf_counter`.
+        """Return the decision that a stage blocks a trace; `start` is a moment of `time.perf_counter`.
 
         `earlier` are results of stages that were checked before.
         """

@@ -284,7 +284,7 @@ def choose_text_column(columns: Sequence[str] | Mapping[str, Any], column: str |
 
 
 def build_document(record: Mapping[str, Any], default_id: str, column: str | None = None) -> Document:
-    """Convert a record to a document; `name` is its id where it has none.
+    """Convert a record to a document; `default_id` is its id where it has none.
 
     Columns of no other use are metadata. Raises `InvalidRecord` where there is no text.
     """

@@ -88,7 +88,11 @@ def list_rubrics(judge: Judge) -> tuple[Rubric, ...]:
 def apply_profile(judge: Judge, profile: str | Path | DomainProfile) -> Judge:
     """Apply a domain profile to a judge; the general profile changes nothing.
 
-    Raises UsageError for a judge that is neither made from a scorer nor asks a model.
+    Return the judge that takes the profile's identifiers and thresholds into account, under a fingerprint of its own.
+    Raises what `load_profile` raises, and UsageError for a judge that is neither made from a scorer nor asks a model.
+
+    >>> "legal" in apply_profile(load_judge("lexical"), "legal").fingerprint
+    True
     """
     from ragfault.judges.domain.profile import load_profile
 

@@ -385,7 +385,14 @@ def compute_scores(
 ) -> list[Score]:
     """Compute one score for every metric on one trace, from the judge's verdicts.
 
-    Where the trace has an answer key, gold decides, unless `gold` is "ignore".
+    Where the trace has an answer key, gold decides, unless `gold` is "ignore". Each score is scored, undefined or
+    failed as by `compute_score`.
+
+    >>> from ragfault.records import Latency
+    >>> trace = Trace(id="7", query="q", chunks=(), latency=Latency(total=120.0))
+    >>> metrics = [parse_metric(text) for text in ("latency", "context_relevance")]
+    >>> [(score.status, score.value) for score in compute_scores(metrics, trace, Verdicts(trace="7", chunk=()))]
+    [('scored', 120.0), ('undefined', None)]
     """
     applied = apply_gold(trace, verdicts) if gold == "apply" else verdicts
     prepared: dict[Callable[[Sequence[Trace]], Any], Any] = {}
@@ -396,7 +403,17 @@ def compute_scores(
 def compute_score_table(
     metrics: Iterable[Metric], traces: Sequence[Trace], verdicts: Iterable[Verdicts], gold: GoldMode = "apply"
 ) -> pa.Table:
-    """Compute the scores of `compute_scores` for many traces, as a table with the fields of `Score`, trace by trace."""
+    """Compute the scores of `compute_scores` for many traces, as a table with the fields of `Score`, trace by trace.
+
+    A row for each metric on each trace, in these orders; the `verdicts` are in the order of the traces. Raises
+    ValueError where their numbers differ.
+
+    >>> from ragfault.records import Latency
+    >>> traces = [Trace(id=name, query="q", latency=Latency(total=120.0)) for name in "ab"]
+    >>> table = compute_score_table([parse_metric("latency")], traces, [Verdicts(trace=name) for name in "ab"])
+    >>> table.select(["trace", "metric", "value"]).to_pylist()[1]
+    {'trace': 'b', 'metric': 'latency', 'value': 120.0}
+    """
     import pyarrow as pa
 
     plans = [_plan_metric(metric) for metric in metrics]

@@ -195,9 +195,9 @@ class ChunkIndex:
         """Return the stage that retrieves the best `k` chunks among those that meet the conditions of the query.
 
         "sparse" scores by BM25, and what shares no word with the query is not found; "dense" by cosine; "hybrid" fuses
-        the two (with the options of `fuse`). Several forms of a query are searched apart and fused by reciprocal ranks.
-        If no chunk meets the conditions, the result is empty, with a note. Raises UsageError for "dense" without
-        an embedder, UnknownName for a condition on a field that no chunk has.
+        the two (with the options of `fuse_retrievers`). Several forms of a query are searched apart and fused by
+        reciprocal ranks. If no chunk meets the conditions, the result is empty, with a note. Raises UsageError for
+        "dense" without an embedder, UnknownName for a condition on a field that no chunk has.
         """
         return make_retriever(self, kind, k, **fusion)
 

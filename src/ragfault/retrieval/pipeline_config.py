@@ -197,8 +197,8 @@ def build_pipeline(config: PipelineConfig, index: ChunkIndex) -> Pipeline:
 def load_pipeline(path: str | Path, source: Iterable[Document] | ChunkIndex) -> Pipeline:
     """Load the pipeline of a file over the documents of a corpus or over an existing index.
 
-    Raises what `read_config` and `build_index` raise, and UsageError where the index was made by another chunker or
-    another embedder than the file names: cut and embedded otherwise, it is another pipeline.
+    Raises what `read_pipeline_config` and `build_index` raise, and UsageError where the index was made by another
+    chunker or another embedder than the file names: cut and embedded otherwise, it is another pipeline.
     """
     config = read_pipeline_config(path)
     if not isinstance(source, ChunkIndex):

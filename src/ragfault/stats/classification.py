@@ -102,8 +102,8 @@ def _sum_above(weights: FloatArray) -> FloatArray:
 def auroc(scores: ArrayLike, labels: ArrayLike) -> float | None:
     """Compute the area under the ROC curve: the chance that a positive scores above a negative, ties counted half.
 
-    0.5 is guessing. None where one of the two classes is absent. It is the statistic of Mann and Whitney (1947)
-    over the number of pairs.
+    `labels` are 1 for positives and 0 for negatives, one for each score. In [0, 1]; 0.5 is guessing. None where one of
+    the two classes is absent. It is the statistic of Mann and Whitney (1947) over the number of pairs.
 
     >>> auroc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), auroc([0.1, 0.2], [1, 1])
     (0.75, None)
@@ -114,7 +114,8 @@ def auroc(scores: ArrayLike, labels: ArrayLike) -> float | None:
 def average_precision(scores: ArrayLike, labels: ArrayLike) -> float | None:
     """Compute the area under the precision-recall curve, as a sum over the positives.
 
-    The share of positives is guessing. None where one of the two classes is absent.
+    Arguments as of `auroc`. The mean precision at the positives, those of equal score together. In (0, 1]; the share of
+    positives is guessing. None where one of the two classes is absent.
 
     >>> round(average_precision([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), 4)
     0.8333
@@ -133,7 +134,9 @@ def _compute_area(
 def choose_threshold(scores: ArrayLike, labels: ArrayLike, goal: ThresholdGoal = "f1") -> BestThreshold | None:
     """Choose the threshold with the best F1 of the positives, or the best balanced accuracy.
 
-    It lies halfway to the next lower score; the highest of equally good ones. None where a class is absent.
+    Return it with its value of the goal, in [0, 1], on these scores: on others that will be lower. Scores of at least
+    the threshold are called positive. It lies halfway to the next lower score; the highest of equally good ones. None
+    where a class is absent.
 
     >>> choose_threshold([0.25, 0.75, 0.5, 1.0], [0, 0, 1, 1])
     BestThreshold(threshold=0.375, value=0.8)

@@ -180,6 +180,7 @@ def unpaired_differences(
     and one value at each end of the bounds added to either side where a metric has only values at its ends or hardly
     any that differ (Agresti & Caffo 2000). `clusters` is given as (of the baseline, of the candidate).
     Assumes that the clusters (else values) of both sides are drawn independently, within a side and between the sides.
+    Raises ValueError where the numbers of metrics differ or a value that exists is not finite.
 
     >>> baseline, candidate = [[1.0], [2.0], [3.0]], [[2.0], [5.0]]
     >>> unpaired_differences(baseline, candidate)[0].mean
@@ -249,7 +250,7 @@ class _DifferenceSide:
         return float(more.means()[0]), *cluster_error(more, 0)[:2]
 
     def is_sparse(self, metric: int, expected: tuple[float, ...]) -> bool:
-        """Return whether all values are `known` ones, or hardly any differ from the median."""
+        """Return whether all values are `expected` ones, or hardly any differ from the median."""
         present = self.table.counts[:, metric] > 0
         means = self.table.sums[present, metric] / self.table.counts[present, metric]
         tolerance = 1e-9 * (expected[-1] - expected[0])

@@ -36,7 +36,9 @@ def normal_quantile(p: float) -> float:
 def t_quantile(p: float, df: float) -> float:
     """Return the quantile of Student's t distribution.
 
-    By Newton's method within a bracket on the distribution function; accurate to about 1e-10 relative.
+    `p` is a probability in (0, 1), `df` the degrees of freedom, above 0; infinite ones give the normal distribution's.
+    By Newton's method within a bracket on the distribution function; accurate to about 1e-10 relative. Raises
+    ValueError outside these ranges.
 
     >>> round(t_quantile(0.975, 9), 6)
     2.262157

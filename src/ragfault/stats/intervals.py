@@ -151,6 +151,8 @@ def clustered_standard_error(values: Values, clusters: Clusters) -> float:
 def wilson_interval(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
     """Return Wilson's score interval of a share (Wilson 1927).
 
+    `n` is the number of trials, above 0, or an effective one, which may be a fraction. Both ends are in [0, 1].
+
     >>> [round(end, 4) for end in wilson_interval(8, 10)]
     [0.4902, 0.9433]
     """

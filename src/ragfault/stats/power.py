@@ -1,9 +1,9 @@
 """Power, the smallest detectable effect, and the required number of pairs.
 
 The deviation is that of one pair's difference, clusters included: `Difference.deviation` gives it as the standard error
-times the root of n, which is the plain standard deviation times the root of the design effect (Kish 1965). `size` is
-the number of pairs per cluster; degrees of freedom are clusters less 1. For m tests under Holm, plan with alpha / m:
-that holds also where a single metric changed.
+times the root of n, which is the plain standard deviation times the root of the design effect (Kish 1965).
+`cluster_size` is the number of pairs per cluster; degrees of freedom are clusters less 1. For m tests under Holm, plan
+with alpha / m: that holds also where a single metric changed.
 
 A change moves further pairs, and so spreads the differences: with `jump`, the size of these moves
 (`typical_jump`), the variance of a pair grows by the change times the jump. For a
@@ -35,6 +35,9 @@ def compute_power(
 ) -> float:
     """Compute the power of a paired comparison: the chance that a true difference of `effect` is significant.
 
+    `deviation` is that of the difference of one pair, in the units of `effect`, `n` the number of pairs, `cluster_size`
+    the number of them in a cluster. In [0, 1]; at least `alpha`.
+
     Of the two-sided paired t test, by the noncentral t distribution (Cohen 1988); the sign-flip test has about the
     same. Null hypothesis of the planned test: no difference. Assumes differences near normal in the mean. Raises
     ValueError below two clusters or where the deviation is not above 0.
@@ -53,7 +56,8 @@ def equivalence_power(
 ) -> float:
     """Compute the power of an equivalence test: the chance to show that no difference lies within `margin`.
 
-    Of two one-sided t tests at a true difference of 0 (Schuirmann 1987; Owen 1965).
+    Arguments as of `compute_power`; `margin` is in the units of the metric. In [0, 1]. Of two one-sided t tests at a
+    true difference of 0 (Schuirmann 1987; Owen 1965). Raises ValueError as `compute_power` does.
 
     >>> round(equivalence_power(0.05, 0.2, 200), 4)
     0.9397
@@ -76,7 +80,9 @@ def detectable_effect(
 ) -> float:
     """Return the smallest detectable effect: the true difference that n pairs find with the given power.
 
-    The inverse of `compute_power` (Bloom 1995). Infinite below two clusters, or where the deviation is.
+    The inverse of `compute_power` (Bloom 1995), in the units of `deviation`; with `jump`, the size of the moves by
+    which a change spreads the differences (`typical_jump`), beyond a change of the size `seen`, which the deviation
+    has already. Infinite below two clusters, or where the deviation is. Raises ValueError for a power outside (0, 1).
 
     >>> round(detectable_effect(0.2, 100), 4), round(detectable_effect(0.2, 100, jump=1.0), 4)
     (0.0566, 0.1093)
@@ -104,7 +110,8 @@ def required_pairs(
 ) -> int | None:
     """Return the number of pairs that find a true difference of `effect` with the given power.
 
-    The inverse of `detectable_effect`. None where no number is enough. Raises ValueError on an effect of 0.
+    The inverse of `detectable_effect`, with its arguments. None where no number is enough. Raises ValueError on an
+    effect of 0 and for a power outside (0, 1).
 
     >>> required_pairs(0.05, 0.2), required_pairs(0.05, 0.2, jump=1.0)
     (128, 285)
@@ -120,8 +127,9 @@ def required_pairs(
 
 
 def typical_jump(changes: Values, clusters: Clusters | None = None, reach: float = math.inf) -> float:
-    """Return the size of the moves that a change may bring, for a plan.
+    """Return the size of the moves that a change may bring, for a plan, in the units of the metric.
 
+    `changes` are the differences of the pairs of an earlier comparison, `reach` the width of the metric's range.
     Further moves of this size that add up to a mean change e add e times it to the variance of a pair. It is that of
     the moves seen, their squares over their sizes, summed by cluster; but at least half the `reach` of the metric, for
     a fault may cost an answer more than chance does, and the whole reach where fewer than ten clusters moved.
@@ -143,7 +151,8 @@ def required_equivalence_pairs(
 ) -> int | None:
     """Return the number of pairs that show equivalence within `margin` with the given power, if it holds.
 
-    None where no number is enough. Raises ValueError where the margin is not above 0.
+    The inverse of `equivalence_power`, with its arguments. None where no number is enough. Raises ValueError where the
+    margin is not above 0 and for a power outside (0, 1).
 
     >>> required_equivalence_pairs(0.05, 0.2)
     139

@@ -336,7 +336,8 @@ def difference_sequence(
 ) -> ConfidenceSequence:
     """Compute the confidence sequence of the mean difference of paired bounded values, candidate less baseline.
 
-    `confidence_sequence` of the differences, whose bounds are the width of `bounds` on either side of 0.
+    That of `confidence_sequence` for the differences, whose bounds are the width of `bounds` on either side of 0.
+    Raises ValueError for samples of different sizes, and what `confidence_sequence` raises.
 
     >>> band = difference_sequence([0.9, 0.8, 0.9] * 40, [0.6, 0.6, 0.7] * 40)
     >>> bool(band.high[-1] < 0), int((band.high < 0).argmax()) + 1

@@ -244,7 +244,7 @@ def cluster_runs(
 
     A trace fails by its diagnosis, by a low triad, or by an error of its pipeline. Failures are embedded by query
     and by what failed, beside their kinds of problem, brought to 20 dimensions and clustered by density (HDBSCAN) with
-    at least `smallest` to a cluster; below 30 failures they are grouped by kind and topic words. The order of the
+    at least `min_size` to a cluster; below 30 failures they are grouped by kind and topic words. The order of the
     traces does not matter, and the same runs give the same clusters; `seed` is that of the resampling behind trends.
     Of a larger run a random sample of `sample` traces is taken, and `population` of the report says so; 0 takes all.
 

@@ -38,6 +38,8 @@ def replay(
     is swapped first and retrieval second, and their interaction (which then counts as retrieval's) cannot be measured.
     The gold goes with the chunks. `options` are those of `ablate`, without `permutations`.
 
+    Raises UsageError for `permutations` and what `ablate` raises; InputError where no trace pairs.
+
     >>> from ragfault import Chunk
     >>> chunk = Chunk(id="a", text="The ferry leaves at noon.")
     >>> old = [Trace(id="1", query="When does the ferry leave?", chunks=(chunk,), answer="At noon.")]

@@ -268,7 +268,7 @@ def attribute_change(
     over resampled clusters, the same resamples for all effects and metrics) and its p that of the sign-flip test.
     Holm's correction takes the whole changes of all metrics as one family, and the shares and interactions of all
     metrics as another; effects that are 0 on every query cannot be significant whatever the signs, and are not counted
-    (Tarone 1990). `same` names, for each metric, the parts that cannot move it.
+    (Tarone 1990). `fixed_parts` names, for each metric, the parts that cannot move it.
 
     >>> from ragfault.evaluation.ablation.attribution import factorial_design
     >>> rng = np.random.default_rng(0)

@@ -111,9 +111,9 @@ def ablate(  # noqa: PLR0913 - the options of one verb
 
     A system maps part names to callables `Trace -> Trace` in the order in which they run (`retriever` and `generator`
     make them from plain functions); both have the same names. Up to four parts all 2^k configurations are run over the
-    `queries` (texts, or traces of which query, answer key and circumstances are used). With more parts, or where
-    `permutations` is given, the parts are swapped in that many random orders (as many as there are parts, by
-    default), balanced so that each part takes each position about equally often.
+    `queries` (texts, or traces, whose outputs are left out). With more parts, or where `permutations` is given, the
+    parts are swapped in that many random orders (as many as there are parts, by default), balanced so that each part
+    takes each position about equally often.
 
     Each part's share of a metric's change is its Shapley value (Shapley 1953): the shares sum to the whole
     change, and a part that does nothing has none. For two parts the shares are the main effects of the 2 × 2

@@ -81,7 +81,7 @@ def load_paired_reference_scores(
 ) -> tuple[HumanLabels | None, HumanLabels | None]:
     """Load the labels of a baseline and a candidate: one file for both, or one for each, in this order.
 
-    A shared file may match one of them only. Raises what `load_human_scores` raises; UsageError for more than
+    A shared file may match one of them only. Raises what `load_reference_scores` raises; UsageError for more than
     two files.
     """
     if len(sources) > 2:

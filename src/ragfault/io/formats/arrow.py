@@ -276,7 +276,7 @@ def _read_batch(batch: pa.RecordBatch) -> Iterator[Trace]:
 def list_values(array: pa.Array, interned: dict[str, str] | None = None) -> list[Any]:
     """List the values of an array, as `to_pylist` does and several times faster.
 
-    Equal texts are one object, that of `known` if it has one; new ones are added there.
+    Equal texts are one object, that of `interned` if it has one; new ones are added there.
     """
     if array.null_count == len(array):
         return [None] * len(array)

@@ -203,7 +203,7 @@ def _remove_path(spare: dict[str, Any], path: str) -> None:
 def list_paths(
     record: dict[str, Any], depth: int = MAX_PATH_DEPTH, prefix: str = "", is_leaf: Callable[[Any], bool] = bool
 ) -> Iterator[tuple[str, Any]]:
-    """Yield every path down to a depth with its value, the objects themselves included; not into what `is_whole`.
+    """Yield every path down to a depth with its value, the objects themselves included; not into what `is_leaf`.
 
     Of lists, only those of a single object are entered.
     """

@@ -25,7 +25,7 @@ def render_comment(
 
     The first line is the layer that broke where one did, else what the gate decided and by which rules, else that
     nothing was asked. Below it stand `notes`, the bisection and, folded, the gate's tables and the scorecard `card`.
-    What would make it longer than `LONGEST` is left out from the end, and that is said.
+    What would make it longer than `MAX_COMMENT_LENGTH` is left out from the end, and that is said.
 
     >>> render_comment(None, None, notes=("no baseline",)).splitlines()[0]
     '### ❔ ragfault: evaluated without thresholds or a baseline'

@@ -97,7 +97,7 @@ def make_sentence_finder(text: str, tokens: TokenOffsets) -> BreakFinder:
 
 
 def split_paragraphs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Iterate over paragraphs; one longer than `STRETCH` is split at white space where possible."""
+    """Iterate over paragraphs; one longer than `MAX_STRETCH` is split at white space where possible."""
     gaps = [match.start() for match in PARAGRAPH_GAP.finditer(text, start, end)]
     for gap, next_gap in pairwise([start, *gaps, end]):
         begin = gap
@@ -154,9 +154,9 @@ def split_with_overlap(
 ) -> list[TokenSpan]:
     """Return the spans of a run of tokens, each but the first overlapping the end of the one before it.
 
-    `way` divides into pieces of at most `size - overlap`. A piece reaches back to the first break of `level` among the
-    `overlap` tokens before it, and over all of these where that would be less than half of them; but never
-    beyond the beginning of the piece before. A run that is no longer than `size` is one piece.
+    `divider` divides into pieces of at most `size - overlap` tokens. A piece reaches back to the first of the
+    `overlap_breaks` among the `overlap` tokens before it, and over all of these where that would be less than half of
+    them; but never beyond the beginning of the piece before. A run that is no longer than `size` is one piece.
     """
     if span.end - span.start <= size:
         return [span]

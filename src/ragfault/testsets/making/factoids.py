@@ -121,7 +121,7 @@ def list_answers(tokens: Sequence[str], speaks_of_people: bool) -> Iterator[Fact
 
 
 def _find_answer_end(tokens: Sequence[str], position: int) -> int:
-    """Return the end of the name, number or date that begins at a word; `at` where none begins."""
+    """Return the end of the name, number or date that begins at a word; `position` where none begins."""
     first_token = tokens[position]
     if _is_number(first_token):
         stop = position + 1

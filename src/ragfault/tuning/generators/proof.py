@@ -104,9 +104,8 @@ def measure_gain(
     """Return the gain of the first of two generators over the second.
 
     The difference is that of `measured` alone. The test of a gain is one-sided and counts the questions of the race,
-    too; its p value is corrected for the race having chosen (`correct_for_choice`). `people` is human
-    values of the second and of the first, NaN where there is none; the verdict rests on the corrected gain where it is
-    defined.
+    too; its p value is corrected for the race having chosen. `people` is human values of the second and of the first,
+    NaN where there is none; the verdict rests on the corrected gain where it is defined.
     """
     winner, alternative = names
     before, after = average_repetitions(measured[alternative]), average_repetitions(measured[winner])
