@@ -230,6 +230,20 @@ def test_health_with_one_part_is_that_part(tmp_path):
         assert (total.mean, total.low, total.high, total.n) == pytest.approx((own.mean, own.low, own.high, own.n))
 
 
+def test_refusals_miss_no_target_of_use(tmp_path):
+    """The use of chunks misses its target and alarms only where answers that do not refuse do not draw on them."""
+    silent = AnswerVerdict(relevance=0.0, refused=True)
+    for name, used in (("all", ""), ("used", "yyyy"), ("unused", "----")):
+        pairs = [pair(f"t{at}", "hhhh", used=used if at % 2 and used else "----") for at in range(40)]
+        pairs = [
+            (trace, seen if used and at % 2 else replace(seen, answer=silent)) for at, (trace, seen) in enumerate(pairs)
+        ]
+        run = evaluate_pairs(tmp_path / name, pairs)
+        result = only(build_scorecard(run, ["chunk_utilization >= 0.6"]), "chunk_utilization").result
+        alarms = [alert.name for alert in assess_rag(run).alerts]
+        assert (result, alarms) == (("fail", ["LOW_USAGE"]) if name == "unused" else (None, [])), name
+
+
 def test_parts_that_rise_and_fall_together_widen_the_interval(tmp_path):
     """Correlated parts give a wider interval than the same values with the parts at odds."""
     together = [pair(f"t{at}", "h", "s" if at % 2 else "u", relevance=float(at % 2)) for at in range(8)]

@@ -145,12 +145,29 @@ def _build_card(
     return Scorecard(
         traces=matrix.traces if rows is None else len(rows),
         aggregates=tuple(
-            aggregate_metric(matrix, i, rows, _target_for(text, targets)) for i, text in enumerate(matrix.metric_names)
+            _spare_refusals(matrix, i, rows, aggregate_metric(matrix, i, rows, _target_for(text, targets)))
+            for i, text in enumerate(matrix.metric_names)
         ),
         by=by,
         segment=name,
         label_source=None if matrix.labels is None else matrix.labels.source,
     )
+
+
+def _spare_refusals(
+    matrix: ScoreMatrix, column: int, rows: Codes | None, aggregate: MetricAggregate
+) -> MetricAggregate:
+    """Drop a result of the use of chunks that the answers which do not refuse do not share: a refusal uses none."""
+    if metric_name(aggregate.metric) != "chunk_utilization" or aggregate.result in (None, "pass"):
+        return aggregate
+    answers = aggregate_metric(matrix, column, _list_answers(matrix, rows), aggregate.target)
+    return aggregate if answers.result == aggregate.result else replace(aggregate, result=None)
+
+
+def _list_answers(matrix: ScoreMatrix, rows: Codes | None = None) -> Codes:
+    """Return the rows whose answer does not refuse, where the run has the metric refusal; else all."""
+    rows, refusal = np.arange(matrix.traces) if rows is None else rows, matrix.column_index("refusal")
+    return rows if refusal is None else rows[matrix.values[rows, refusal] != 1]
 
 
 def _target_for(metric: str, targets: dict[str, Threshold]) -> Threshold | None:
@@ -237,11 +254,9 @@ def assess_health(source: AnyRun | ScoreMatrix) -> tuple[LayerHealth, ...]:
 
 def _assess_layer(matrix: ScoreMatrix, name: str, layer: Layer, parts: tuple[str, ...]) -> LayerHealth:
     known, columns = {}, []
-    refusal = matrix.column_index("refusal")
     for part in parts:
-        at, rows = matrix.column_index(part), np.arange(matrix.traces)
-        if part == "chunk_utilization" and refusal is not None:
-            rows = np.flatnonzero(matrix.values[:, refusal] != 1)
+        at = matrix.column_index(part)
+        rows = _list_answers(matrix) if part == "chunk_utilization" else np.arange(matrix.traces)
         if at is not None and (card := aggregate_metric(matrix, at, rows)).interval:
             known[part] = card
             columns.append(np.full(matrix.traces, np.nan))
@@ -332,7 +347,7 @@ def assess_rag(source: AnyRun | ScoreMatrix, chunks: ChunkTable | None = None) -
 
     Alerts go by the mean: LOW_RELEVANCE where context_relevance is below 0.6, LOW_USAGE where chunk_utilization is
     below 0.4, MISSING_CONTEXT where missing_context_rate is above 0.3; each says whether the whole interval is on
-    that side.
+    that side. A refusal uses no chunk: LOW_USAGE needs answers that do not refuse below the limit as well.
     """
     matrix = open_matrix(source)
     seen = chunks or load_chunks(matrix.run)
@@ -346,7 +361,11 @@ def assess_rag(source: AnyRun | ScoreMatrix, chunks: ChunkTable | None = None) -
         counts, clusters = matrix.scored_values(missing)
         figures["missing_context_rate"] = estimate_mean(counts > 0, clusters)
     figures["optimal_context_rate"] = _estimate_optimal_context(matrix, seen)
-    return RagHealth(**figures, alerts=_raise_alerts(figures))
+    alerts = _raise_alerts(figures)
+    usage = matrix.column_index("chunk_utilization")
+    answers = None if usage is None else estimate_mean(*matrix.scored_values(usage, _list_answers(matrix)))
+    spared = {alert.name for alert in _raise_alerts({**figures, "chunk_utilization": answers})}
+    return RagHealth(**figures, alerts=tuple(alert for alert in alerts if alert.name in spared))
 
 
 def _estimate_optimal_context(matrix: ScoreMatrix, seen: ChunkTable) -> Interval | None:
