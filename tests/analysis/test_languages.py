@@ -61,7 +61,7 @@ def test_the_baseline_of_a_gate_is_looked_at_as_well(runs: dict[str, Run]):
 
 
 @pytest.mark.parametrize(
-    "form", ['{"answer": "%s"}', "<p>%s</p>", "%s<script>push(1)</script>", "<think>Hm.</think>%s"]
+    "form", ['{"answer": "%s"}', '<p title="a b">%s</p>', "%s<script>push(1)</script>", "<think>Hm.</think>%s"]
 )
 def test_markup_that_a_judge_by_words_reads_as_words_is_named(form: str, tmp_path):
     """Answers in JSON, with tags, scripts or reasoning are said of one run alone; a model is taken to read them."""

@@ -124,6 +124,37 @@ def missing(claim: str, query: str = "") -> str | None:
     return checked.missing_name
 
 
+@pytest.mark.parametrize("judge", ["embedded", "lexical"])
+@pytest.mark.parametrize("form", ["<p>%s</p>", "<div class='a'>%s<br/></div>", "<h2>Travel</h2><ul><li>%s</li></ul>"])
+def test_formatting_tags_change_no_verdict(judge: str, form: str):
+    """Tags around sentences and within them are no claims, and change neither support nor groundedness."""
+    chunks = (Chunk(id="a", text="The ferry takes 40 minutes. Dogs travel free, and a ticket costs 12 euros."),)
+
+    def observe(answer: str):
+        trace = Trace(id="1", query="How long does the ferry take?", chunks=chunks, answer=answer)
+        return load_judge(judge).observe([trace])[0]
+
+    plain = observe("The ferry takes 40 minutes. Cats live in Oslo.")
+    marked = observe(form % "The ferry takes <b>40 minutes</b>. Cats live in <i>Oslo</i>.")
+    assert [claim.support for claim in marked.claim] == [claim.support for claim in plain.claim]
+    assert marked.answer.grounded == plain.answer.grounded
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<p title='Cats live in Oslo'>Dogs bark.</p>",
+        "<!-- Cats live in Oslo. --> Dogs bark.",
+        "<h2>Cats live in Oslo</h2>",
+        "<b>Cats live in Oslo</b><br>Dogs bark.",
+    ],
+)
+def test_no_tag_hides_a_claim(answer: str):
+    """A claim in an attribute, in a comment, in bold type or in the only heading is still a claim."""
+    assert any("Cats live in Oslo" in claim.text for claim in extract_claims(answer))
+    assert is_refusal("<p>I do <b>not</b> know the answer.</p>")
+
+
 def test_what_the_question_names_may_be_missing():
     """A name or number that only the question gives is not held against the answer."""
     assert missing("Ann Berg won the Holm Cup in 1998.") is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ragfault.analysis.comparison.recording.answer_pairs import MARKUP_SHARE, is_wrapped
 from ragfault.io.runs import Run
+from ragfault.judges.checks.claims import strip_tags
 from ragfault.text import lacks_english
 
 ENGLISH_JUDGES = ("embedded", "lexical", "minilm")
@@ -51,9 +52,9 @@ def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str
 
 
 def count_wrapped(run: Run) -> int:
-    """Count the traces whose answer is JSON, or holds tags, reasoning or the like."""
+    """Count the traces whose answer is JSON, or holds tags that do not only format text, reasoning or the like."""
     batches = run.iterate_batches("traces", ["answer"])
-    return sum(is_wrapped(answer or "") for batch in batches for answer in batch["answer"].to_pylist())
+    return sum(is_wrapped(strip_tags(answer or "")) for batch in batches for answer in batch["answer"].to_pylist())
 
 
 def describe_wrapped(judge: str, wrapped: int, traces: int, of: str = "") -> str | None:

@@ -71,6 +71,7 @@ CLAUSE_BOUNDARY = re.compile(
 """The start of a clause that may be checkable."""
 MAX_TALK_WORDS = 25
 """A sentence with more content words is not small talk."""
+MAX_HEADING_WORDS = 6
 
 
 def is_small_talk(text: str) -> bool:
@@ -131,6 +132,40 @@ def _has_specifics(text: str, content_words: Sequence[str]) -> bool:
     if any(word[0].isdigit() for word in content_words):
         return True
     return any(not GENERAL_STEMS.issuperset(split_words(item)) for item in extract_entities(text) if item != "i")
+
+
+TAG_PATTERN = re.compile(
+    r"</?(?P<name>p|br|hr|div|section|article|blockquote|pre|[uod]l|li|d[td]|table|thead|tbody|t[rdh]|h[1-6]"
+    r"|[abisu]|em|strong|small|mark|span|code|sub|sup)"
+    r"(?:\s+[a-z-]+=(?:\"[^\s\"<>]{0,200}\"|'[^\s'<>]{0,200}'))*\s*/?>",
+    re.IGNORECASE,
+)
+"""A tag that formats text. A value of an attribute with spaces may say something, and no tag with one is meant."""
+INLINE_TAGS = frozenset("a b i s u em strong small mark span code sub sup".split())
+HEADING_END = re.compile(r"\s*</h[1-6]>", re.IGNORECASE)
+
+
+def blank_tags(text: str) -> str:
+    r"""Return a text of the same length with line breaks or spaces for its formatting tags.
+
+    >>> blank_tags("<p>Oslo is <i>old</i>.</p>"), blank_tags('<p title="Entry is free">')
+    ('\n\n Oslo is    old    .\n\n  ', '<p title="Entry is free">')
+    """
+    return TAG_PATTERN.sub(_blank_tag, text) if "<" in text else text
+
+
+def _blank_tag(tag: re.Match[str]) -> str:
+    name = tag["name"].lower()
+    return ("" if name in INLINE_TAGS else "\n" if name == "br" else "\n\n").ljust(len(tag[0]))
+
+
+def strip_tags(text: str) -> str:
+    """Return a text without its formatting tags.
+
+    >>> strip_tags("<p>It is H<sub>2</sub>O.</p>")
+    ' It is H2O. '
+    """
+    return TAG_PATTERN.sub(lambda tag: "" if tag["name"].lower() in INLINE_TAGS else " ", text) if "<" in text else text
 
 
 LIST_MARKER = re.compile(r"(?:[-*•–]|#+|>|\(?(?:\d{1,3}|[A-Za-z])[.)])\s+")
@@ -267,26 +302,29 @@ def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None
     """
     claims: list[Claim] = []
     talk: list[Claim] = []
-    for start, end in split_sentences(answer):
-        marker = LIST_MARKER.match(answer, start, end)
+    plain = blank_tags(answer)
+    sentences = split_sentences(plain)
+    for start, end in sentences:
+        marker = LIST_MARKER.match(plain, start, end)
         claim_start = marker.end() if marker else start
         text = answer[claim_start:end]
-        if answer[start] == "#":
+        if plain[start] == "#":
             continue
+        is_heading = HEADING_END.match(answer, end) is not None and "<" not in text and _is_heading(text)
         claim = Claim(text, claim_start, end)
         if not _is_claim(text):
-            stated = locate_statement(text)
+            stated = locate_statement(plain[claim_start:end])
             if stated is None or not _is_claim(text[slice(*stated)]):
                 continue
             claim = Claim(text[slice(*stated)], claim_start + stated[0], claim_start + stated[1])
         is_talk = (
             not marker and is_small_talk(strip_marks(claim.text)) and not (is_on_topic and is_on_topic(claim.text))
         )
-        (talk if is_talk else claims).append(claim)
+        (talk if is_talk or is_heading else claims).append(claim)
     if (
         talk
         and not claims
-        and not any(is_refusal_sentence(answer[start:end]) for start, end in split_sentences(answer))
+        and not any(is_refusal_sentence(strip_tags(answer[start:end])) for start, end in sentences)
     ):
         return talk
     return claims
@@ -358,7 +396,7 @@ def join_spans(spans: Sequence[tuple[int, int] | None], selected: Sequence[bool]
 
 @lru_cache(maxsize=1 << 12)
 def strip_marks(text: str) -> str:
-    """Return a claim without citation marks, emphasis and references to its source.
+    """Return a claim without formatting tags, citation marks, emphasis and references to its source.
 
     >>> strip_marks("It was **founded** in 1040 [1, 2].")
     'It was founded in 1040.'
@@ -367,7 +405,7 @@ def strip_marks(text: str) -> str:
     >>> strip_marks("The passage also states that it was founded in 1040.")
     'it was founded in 1040.'
     """
-    text = text.replace("**", "").replace("__", "")
+    text = strip_tags(text).replace("**", "").replace("__", "")
     if "[" in text or "(" in text or "【" in text:
         text = CITATION_MARK.sub("", text)
     if SOURCE_NUMBER.search(text.lower()):
@@ -397,8 +435,7 @@ def is_refusal(answer: str) -> bool:
     >>> is_refusal("I'm sorry, I don't have information about that."), is_refusal("Oslo was founded in 1040.")
     (True, False)
     """
-    spans = split_sentences(answer)
-    sentences = [answer[start:end] for start, end in spans]
+    sentences = [strip_tags(answer[start:end]) for start, end in split_sentences(blank_tags(answer))]
     refusing = [is_refusal_sentence(text) and locate_statement(text) is None for text in sentences]
     if not any(refusing):
         return False
@@ -414,10 +451,11 @@ def _is_claim(text: str) -> bool:
         return False
     if bare.endswith(":") and len(bare) < 120:
         return False
-    content_words = split_content_words(bare)
-    if not content_words:
+    if not split_content_words(bare):
         return False
-    is_heading = (
-        len(content_words) <= 6 and bare[-1].isalnum() and text.startswith("**") and text.rstrip().endswith("**")
-    )
-    return not is_heading
+    return not (text.startswith("**") and text.rstrip().endswith("**") and _is_heading(bare))
+
+
+def _is_heading(text: str) -> bool:
+    """Return whether an emphasized line is a heading: it is short and ends without a full stop."""
+    return text[-1].isalnum() and len(split_content_words(text)) <= MAX_HEADING_WORDS
