@@ -110,7 +110,7 @@ def test_origins_count_claims_by_what_retrieval_brought(tmp_path: Path):
 def test_one_failing_answer_in_many_copies_is_no_fault_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Copies are one observation, markup that the judge misreads is said, and without a judge nothing is known."""
     chunks = (Chunk(id="a", text="The ferry to the island leaves at ten in the morning from the old harbour."),)
-    wrong = "<p>The ferry to the island leaves at noon from gate 77.</p>"
+    wrong = '<p title="gate 77">The ferry to the island leaves at noon from gate 77.</p>'
     traces = [Trace(id=f"t{n}", query="When does the ferry leave?", chunks=chunks, answer=wrong) for n in range(40)]
     result = investigate(evaluate(traces, tmp_path / "copies", judge="lexical"))
     assert result.verdict == "cannot tell"
@@ -146,3 +146,23 @@ def test_of_a_larger_run_a_random_sample_is_investigated(runs: tuple[Run, Run]):
         assert result.origins is not None
         assert complete.origins is not None
         assert result.origins.traces < complete.origins.traces
+
+
+def test_the_first_fix_fits_refusals(tmp_path: Path):
+    """Where answers turn into refusals, the first fix is that of refusals, and the token limit comes last."""
+    towns = [f"Arl{letter}n" for letter in "abcdefghijkl"]
+    texts = [
+        f"The trip to {town} takes about {at + 20} minutes and costs {at + 3} euros." for at, town in enumerate(towns)
+    ]
+
+    def run(name: str, answers: list[str]) -> Run:
+        traces = [
+            Trace(id=town, query=f"How long is the trip to {town}?", answer=answer, chunks=(Chunk(id=town, text=text),))
+            for town, text, answer in zip(towns, texts, answers, strict=True)
+        ]
+        return evaluate(traces, tmp_path / name, judge="lexical")
+
+    old = run("old", texts)
+    refusing = investigate(run("refusing", ["I'm sorry, I don't have information about that."] * len(towns)), old)
+    assert refusing.fix[0] == "relax the refusal instructions of the prompt"
+    assert refusing.fix[-1] == "raise the token limit of the answer"

@@ -6,10 +6,10 @@ import pytest
 
 from ragfault import Chunk, Trace, bisect, compare, evaluate, gate
 from ragfault.analysis import analyze
-from ragfault.analysis.languages import describe_wrapped
+from ragfault.analysis.investigation import investigate
+from ragfault.analysis.languages import describe_wrapped, is_foreign
 from ragfault.io.runs import Run
 from ragfault.reports.terminal.scorecard import render_summary_terminal
-from ragfault.text import lacks_english
 
 GERMAN = ("Wie lange dauert die Fahrt nach Norden?", "Die Fahrt nach Norden dauert etwa zwei Stunden.")
 ENGLISH = ("How long does the trip to the north take?", "The trip to the north takes about two hours.")
@@ -33,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 def test_verbs_on_two_runs_and_the_gate_warn_as_evaluate_does(runs: dict[str, Run]):
     """compare, bisect and gate say of which run the judge does not know the language, in print, too."""
-    warning = "12 of 12 traces of german hold hardly a common English word; lexical/4 knows English only"
+    warning = "12 of 12 traces of german have a query or answer in another language; lexical/4 knows English only"
     german, english = runs["german"], runs["english"]
     gated = gate(german, ["groundedness>=0.1"])
     pair = compare(english, german)
@@ -76,6 +76,41 @@ def test_markup_that_a_judge_by_words_reads_as_words_is_named(form: str, tmp_pat
 
 
 def test_short_english_answers_without_articles_are_english():
-    """Words such as "yes" and "unless" are English where a text has no others that only English has."""
-    assert not lacks_english("Can I renew online? Yes, twice, unless it is reserved.")
-    assert lacks_english("Hoe laat gaat het open? De bibliotheek gaat om negen uur open, want het is druk.")
+    """Words such as "yes" and "unless" are English, and so are key words, names, figures and code."""
+    assert not is_foreign("Can I renew online? Yes, twice, unless it is reserved.")
+    assert is_foreign("Hoe laat gaat het open? De bibliotheek gaat om negen uur open, want het is druk.")
+    for text in (
+        "Cheap red running shoes, size nine, waterproof, men", "Arlen, Borva, Celdin: 12, 30, 45", "i am not sure",
+        "return np.zeros_like(shape, dtype=np.int8)",
+    ):  # fmt: skip
+        assert not is_foreign(text), text
+
+
+PHRASES = (
+    "Dazu kann ich leider nichts sagen, bitte wenden Sie sich an das Personal.",
+    "Nie mogę odpowiedzieć na to pytanie.",
+    "No puedo responder a esa pregunta.",
+    "我无法回答这个问题。",
+)
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_one_phrase_in_another_language_as_every_answer_cannot_be_told(phrase: str, tmp_path):
+    """A judge of English cannot tell it from a refusal: bisect, investigate and the summary say so."""
+    towns = [f"Arl{letter}n" for letter in "abcdefghijkl"]
+    queries = [f"How long does the trip to {town} take?" for town in towns]
+    answers = [f"The trip to {town} takes about {at + 20} minutes." for at, town in enumerate(towns)]
+    runs = []
+    for name, given in (("old", answers), ("new", [phrase] * len(towns))):
+        traces = [
+            Trace(id=f"t{at}", query=queries[at], answer=given[at], chunks=(Chunk(id=f"c{at}", text=answers[at]),))
+            for at in range(len(towns))
+        ]
+        runs.append(evaluate(traces, tmp_path / name, judge="embedded"))
+    located = bisect(*runs)
+    assert (located.verdict, located.faults) == ("cannot tell", ())
+    assert "are in another language than the chunks and the baseline's answers on 100 % of pairs" in located.sentence
+    alone = investigate(runs[1])
+    assert (alone.verdict, alone.confidence) == ("cannot tell", None)
+    for text in (alone.sentence, render_summary_terminal(analyze(runs[1]))):
+        assert "12 of 12 traces have a query or answer in another language" in " ".join(text.split())

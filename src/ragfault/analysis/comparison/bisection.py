@@ -55,6 +55,7 @@ from ragfault.analysis.comparison.decision_tree import (
     TreeWalk,
     describe_change,
     excludes_drop,
+    order_remedies,
     select_tree_metrics,
 )
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
@@ -223,10 +224,12 @@ def _describe_faults(
     for fault in faults:
         usual, others = STAGES_BY_BRANCH.get(fault.branch, ()), STAGES_BY_LAYER.get(fault.layer, ())
         reordered = fault.branch == BRANCHES[0].name and any(e.name == ORDER_ALONE for e in evidence)
+        suspects = rank_suspects(usual, evidence, others)
         yield replace(
             fault,
             title="the same chunks stand in a worse order" if reordered else fault.title,
-            suspects=rank_suspects(usual, evidence, others),
+            suspects=suspects,
+            remedies=order_remedies(fault.remedies, [suspect.stage for suspect in suspects]),
             examples=pick_examples(paired, fault),
         )
 

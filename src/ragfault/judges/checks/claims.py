@@ -141,7 +141,7 @@ TAG_PATTERN = re.compile(
     re.IGNORECASE,
 )
 """A tag that formats text. A value of an attribute with spaces may say something, and no tag with one is meant."""
-INLINE_TAGS = frozenset("a b i s u em strong small mark span code sub sup".split())
+INLINE_TAGS = frozenset(("a", "b", "i", "s", "u", "em", "strong", "small", "mark", "span", "code", "sub", "sup"))
 HEADING_END = re.compile(r"\s*</h[1-6]>", re.IGNORECASE)
 
 
@@ -321,11 +321,7 @@ def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None
             not marker and is_small_talk(strip_marks(claim.text)) and not (is_on_topic and is_on_topic(claim.text))
         )
         (talk if is_talk or is_heading else claims).append(claim)
-    if (
-        talk
-        and not claims
-        and not any(is_refusal_sentence(strip_tags(answer[start:end])) for start, end in sentences)
-    ):
+    if talk and not claims and not any(is_refusal_sentence(strip_tags(answer[start:end])) for start, end in sentences):
         return talk
     return claims
 

@@ -18,7 +18,7 @@ from ragfault.analysis.comparison.recording.answer_pairs import (
     is_url_encoded,
     mark_places,
 )
-from ragfault.analysis.languages import ENGLISH_JUDGES, FOREIGN_WORDS
+from ragfault.analysis.languages import ENGLISH_JUDGES, FOREIGN_WORDS, is_foreign
 from ragfault.io.runs import Run
 from ragfault.text import split_words
 from ragfault.text.normalization import ENGLISH_WORDS, MIN_ENGLISH_SHARE
@@ -66,7 +66,8 @@ def find_other_language(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size
 
     Such an answer holds hardly a common English word, or more of other languages, and words that neither its chunks nor
     the other answer hold. One text in place of several answers, numbers apart, is a phrase such as "Unable to answer",
-    which may be English without such words. Where there are such answers, shorter ones are without an English word.
+    which may be English without such words, unless it shows its language. Where there are such answers, shorter ones
+    are without an English word.
     """
     judge = runs[1].manifest.judge.split(" ", maxsplit=1)[0]
     if judge.split("/")[0] not in ENGLISH_JUDGES:
@@ -88,10 +89,14 @@ def find_other_language(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size
 
 
 def _drop_phrases(pairs: Sequence[AnswerPair], side: int) -> list[AnswerPair]:
-    """Return the pairs whose answer, numbers apart, does not stand in place of several answers."""
+    """Return the pairs whose answer, numbers apart, shows its language or does not stand for several answers."""
     phrases = [tuple(" ".join(_read_words(pair.answers[at])) for at in (side, 1 - side)) for pair in pairs]
     replaced = Counter(text for text, _ in set(phrases))
-    return [pair for pair, (text, _) in zip(pairs, phrases, strict=True) if replaced[text] == 1]
+    return [
+        pair
+        for pair, (text, _) in zip(pairs, phrases, strict=True)
+        if replaced[text] == 1 or is_foreign(pair.answers[side])
+    ]
 
 
 def _find_other_languages(pair: AnswerPair) -> tuple[bool, bool]:
@@ -108,6 +113,8 @@ def _find_other_languages(pair: AnswerPair) -> tuple[bool, bool]:
 
     def is_other(side: int) -> bool:
         mine, other = words[side], words[1 - side]
+        if is_foreign(pair.answers[side]) and not any(map(is_foreign, (pair.answers[1 - side], *pair.chunks[side]))):
+            return _share_unknown(pair, mine, other) >= UNKNOWN_SHARE
         if len(mine) < LEAST_WORDS:
             return False
         is_known = common[side] >= LEAST_COMMON and common[side] > max(english[side], common[1 - side])
