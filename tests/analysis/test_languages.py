@@ -95,7 +95,7 @@ PHRASES = (
 
 
 @pytest.mark.parametrize("phrase", PHRASES)
-def test_one_phrase_in_another_language_as_every_answer_cannot_be_told(phrase: str, tmp_path):
+def test_one_phrase_in_another_language_as_every_answer_is_not_blamed(phrase: str, tmp_path):
     """A judge of English cannot tell it from a refusal: bisect, investigate and the summary say so."""
     towns = [f"Arl{letter}n" for letter in "abcdefghijkl"]
     queries = [f"How long does the trip to {town} take?" for town in towns]

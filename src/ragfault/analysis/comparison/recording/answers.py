@@ -18,7 +18,7 @@ from ragfault.analysis.comparison.recording.answer_pairs import (
     is_url_encoded,
     mark_places,
 )
-from ragfault.analysis.languages import ENGLISH_JUDGES, FOREIGN_WORDS, is_foreign
+from ragfault.analysis.languages import ENGLISH_JUDGES, is_foreign
 from ragfault.io.runs import Run
 from ragfault.text import split_words
 from ragfault.text.normalization import ENGLISH_WORDS, MIN_ENGLISH_SHARE
@@ -26,8 +26,6 @@ from ragfault.text.notices import LINK_PATTERN, clip_notice
 
 SAME_LENGTH_SHARE = 0.8  # of the answers that are beginnings of the other side's; some are so by chance
 FOREIGN_SHARE = 0.02  # of the pairs; fewer answers in another language hardly move a mean
-LEAST_COMMON = 2  # common words of other languages
-LETTERS_PATTERN = re.compile(r"[^\W\d_]+")
 SHORT_UNKNOWN_SHARE = 0.5  # of the words of a short answer in another language
 MASK_PATTERN = re.compile(r"[*#█•]+|X{3,}|[\[<(](?:[A-Z_ ]{3,}(?:[_ ]?\d+)?|(?i:redacted|masked|removed))[\]>)]")
 RULE_SHARE = 0.8  # of the occurrences of what is masked somewhere; a recogniser of names overlooks some
@@ -109,16 +107,12 @@ def _find_other_languages(pair: AnswerPair) -> tuple[bool, bool]:
     """
     words = [_read_words(answer) for answer in pair.answers]
     english = [sum(map(ENGLISH_WORDS.__contains__, listed)) for listed in words]
-    common = [sum(map(FOREIGN_WORDS.__contains__, LETTERS_PATTERN.findall(text.lower()))) for text in pair.answers]
 
     def is_other(side: int) -> bool:
         mine, other = words[side], words[1 - side]
         if is_foreign(pair.answers[side]) and not any(map(is_foreign, (pair.answers[1 - side], *pair.chunks[side]))):
             return _share_unknown(pair, mine, other) >= UNKNOWN_SHARE
-        if len(mine) < LEAST_WORDS:
-            return False
-        is_known = common[side] >= LEAST_COMMON and common[side] > max(english[side], common[1 - side])
-        if not is_known and (english[side] >= MIN_ENGLISH_SHARE * len(mine) or not english[1 - side]):
+        if len(mine) < LEAST_WORDS or english[side] >= MIN_ENGLISH_SHARE * len(mine) or not english[1 - side]:
             return False
         return _share_unknown(pair, mine, other) >= UNKNOWN_SHARE
 
