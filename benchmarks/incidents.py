@@ -111,6 +111,7 @@ def from_time(minute: int, after: float, before: float) -> Callable[[int], float
 RETRIEVAL = {"context_relevance": 0.4, "groundedness": 0.6}
 WEEKEND_FAULT = 126 * HOUR, 150 * HOUR  # from Saturday, 6 h
 MONDAY_FAULT = 177 * HOUR, 183 * HOUR  # from 9 h
+SECOND_WEEK = 228 * HOUR, 234 * HOUR  # Wednesday at noon
 FIVE_MINUTES = FAULT[0], FAULT[0] + 5
 CASES = {
     "constant": vary(),
@@ -136,7 +137,7 @@ CASES = {
     ),
     "latency wanders": vary(latency=lambda at: 800 * math.exp(0.35 * math.sin(at / 371) + 0.2 * math.sin(at / 2311))),
     "errors at night": vary(on=["help"], error=lambda at: 0.15 if 2 <= at % DAY / HOUR < 4 else 0.004),
-    "slow weekends": vary(9, latency=lower_weekend(1400.0, 800.0))._replace(expected="?"),
+    "slow weekends": vary(16, latency=lower_weekend(1400.0, 800.0))._replace(expected="?"),
     "release 10 % slower": vary(on=["search"], latency=from_time(FAULT[0], 880.0, 800.0)),
     "retrieval on one route": break_down("Retrieval broke", **RETRIEVAL),
     "retrieval, 10 points": break_down("Retrieval broke", context_relevance=0.7, groundedness=0.8),
@@ -151,6 +152,8 @@ CASES = {
     "blank answers": break_down("More answers are blank", blank_answer=0.4),
     "nothing is retrieved": break_down("More retrievals return no chunk", empty_retrieval=0.6, groundedness=0.4),
     "slow on one route": break_down("Traces take longer", latency=1600.0),
+    "slow in the second week": break_down("Traces take longer", fault=SECOND_WEEK, latency=1600.0),
+    "retrieval in the second week": break_down("Retrieval broke", fault=SECOND_WEEK, **RETRIEVAL),
     "slow everywhere": break_down("Traces take longer", ROUTES, latency=1600.0),
     "slow and failing": break_down("More traces end in an error", latency=2400.0, error=0.3),
     "fault on a Monday": break_down("context_relevance", fault=MONDAY_FAULT, **RETRIEVAL),
@@ -275,7 +278,8 @@ def check(name: str, case: Case, seed: int, rate: float) -> bool:
             and set(incident.routes) == set(case.routes) and kinds.count("opened") == 1
         )  # fmt: skip
     delays = [minute - case.fault[0] for minute, notice, _ in simulated.notices if notice.kind == "opened"]
-    result, took = "right" if is_right else "WRONG", time.process_time() - start
+    result = "right" if is_right else "WRONG" if opened or not case.expected else "undetected"
+    took = time.process_time() - start
     ends = [minute - case.fault[1] for minute, notice, _ in simulated.notices if notice.kind == "resolved"]
     delay = f", {delays[0]} min after the fault began" if case.expected not in ("", "?") and delays else ""
     delay += f", over {ends[-1]} min after it ended" if delay and ends else ""

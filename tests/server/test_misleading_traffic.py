@@ -12,6 +12,7 @@ pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
 from live_traffic import BEGIN, RETRIEVAL, LiveTraffic
+from ragfault.server.alerts.scheduler import DETECTOR_SETTING, decode_state, watch_key
 from ragfault.server.storage import TraceSelection, export_run, import_run, open_store
 
 pytestmark = pytest.mark.long
@@ -151,3 +152,43 @@ def test_another_mix_of_routes_is_no_drop(traffic: LiveTraffic):
     traffic.routes = ("a", "b", "b", "b", "b")
     traffic.run(120, {"b": {"groundedness": 0.75}})
     assert not any(notice.kind == "opened" for notice in traffic.notices)
+
+
+def test_a_weekend_like_the_one_before_is_no_news(tmp_path: Path):
+    """After a reference of a day, a week is known once it is over: the next weekend, as low and slow, opens nothing."""
+    traffic = LiveTraffic(tmp_path / "s", ["a"], reference=1440)
+    day, minute = 1440, int(BEGIN) // 60
+    traffic.minute += (4 - minute // day) % 7 * day - minute % day  # to a Monday, as 5 January 1970
+    low = {"a": {"context_relevance": 0.75, "groundedness": 0.75, "ms": 1600.0}}
+    traffic.fill(day + 60, per_minute=1)
+    traffic.scheduler.run_round()
+    for hours, levels in ((95, {}), (48, low), (120, {})):
+        traffic.fill(60 * hours, levels, per_minute=1)
+    for _ in range(24):
+        traffic.notices += traffic.scheduler.run_round()
+        traffic.fill(60, low, per_minute=1)
+    assert traffic.notices == []
+    traffic.close()
+
+
+def test_a_reference_of_a_week_leaves_known_faults_out(tmp_path: Path):
+    """What an incident covered within the first week is not usual from then on: its mean is that of the other days."""
+    traffic = LiveTraffic(tmp_path / "s", ["a"], reference=1440)
+    day, minute = 1440, int(BEGIN) // 60
+    traffic.minute += (4 - minute // day) % 7 * day - minute % day
+    traffic.fill(2 * day, per_minute=1)
+    traffic.scheduler.run_round()
+    for faults in (RETRIEVAL, RETRIEVAL, RETRIEVAL, {}, {}, {}):
+        traffic.fill(120, {"a": faults}, per_minute=1)
+        traffic.notices += traffic.scheduler.run_round()
+    assert traffic.kinds == ["opened", "resolved"]
+    traffic.fill(6 * day, per_minute=1)
+    for _ in range(3):
+        traffic.scheduler.run_round()
+    text = traffic.server.store.read_setting(DETECTOR_SETTING)
+    watch = decode_state(text).watches[watch_key("context_relevance", "a")]
+    assert watch.test is not None
+    assert watch.reference_minutes == 7 * day
+    assert watch.test.period.n < 7 * day - 360
+    assert watch.test.period.mean > 0.83  # with the six hours of the fault it is 0.82
+    traffic.close()

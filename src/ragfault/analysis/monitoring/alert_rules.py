@@ -246,6 +246,19 @@ def _check_rule(rule: AlertRule, source: str) -> AlertRule:
     return rule
 
 
+def describe_limit(rule: AlertRule) -> str:
+    """Describe in words what makes a rule fire.
+
+    >>> describe_limit(AlertRule(name="low", metric="m", below=0.5))
+    'is below 0.5'
+    """
+    if rule.drop_detected:
+        return "got worse"
+    if rule.drop is not None:
+        return f"is worse by {rule.drop:g} or more than the day before"
+    return f"is below {rule.below:g}" if rule.below is not None else f"is above {rule.above:g}"
+
+
 ReferencesByKey = Mapping[tuple[str, str | None], ReferencePeriod]
 
 

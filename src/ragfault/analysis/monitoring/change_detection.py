@@ -289,6 +289,7 @@ class SeriesWatch(Struct, frozen=True, kw_only=True):
     route: str | None
     test: SequentialTest | None = None  # none: the reference is still being collected
     detection: DropDetection | None = None  # drop that has not recovered
+    reference_minutes: int = 0  # minutes that the reference was extended to; 0: it was not
 
 
 def advance_watch(

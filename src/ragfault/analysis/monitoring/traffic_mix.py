@@ -49,7 +49,9 @@ def describe_mix_shift(
     return None
 
 
-def describe_unknown_days(series: MetricSeries, before: Window, after: Window) -> str | None:
+def describe_unknown_days(
+    series: MetricSeries, before: Window, after: Window, reference_name: str = "the reference", change: str = "the drop"
+) -> str | None:
     """Describe why the reference cannot tell a drop from its missing days; None where it can.
 
     A drop at a weekend (UTC) may be what weekends do where the reference has less than half a day of one, and so may
@@ -70,7 +72,7 @@ def describe_unknown_days(series: MetricSeries, before: Window, after: Window) -
         if moved * drop > 0 and abs(moved) > max(MAX_REST * abs(drop), SHOWN_ERRORS * error):
             return None
     days = "at weekends" if absent[1] else "on the other days"
-    return f"the reference has no {name} (UTC), and the drop is shown only {days}: it may come each week"
+    return f"{reference_name} has no {name} (UTC), and {change} is shown only {days}: it may come each week"
 
 
 def _select_days(series: MetricSeries, weekend: bool) -> MetricSeries:

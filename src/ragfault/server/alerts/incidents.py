@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ragfault.analysis.comparison.bisection import describe_fault
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.analysis.comparison.records import LayerFault, MetricChange
-from ragfault.analysis.monitoring.alert_rules import AlertRule
+from ragfault.analysis.monitoring.alert_rules import describe_limit
 from ragfault.analysis.monitoring.alerts import Alert, AlertKey, worst_severity
 from ragfault.analysis.monitoring.change_detection import FaultLocation, SeriesWatch, locate_fault
 from ragfault.analysis.monitoring.incidents import (
@@ -39,6 +39,7 @@ from ragfault.analysis.steps.operations import list_operation_faults
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs import MetricInfo
 from ragfault.server.storage import TimelineMark, TraceSelection, TraceStore
+from ragfault.stats import Difference
 from ragfault.text.number_format import format_number, format_percent
 
 RETRIEVAL_BRANCH = "1 retrieval"  # the first branch of the tree, whose fault shows in all others
@@ -122,11 +123,11 @@ class IncidentBuilder:
             return location
         names = (change.metric for change in location.fault.evidence if (change.metric, route, None) in known)
         series = known.get((next(names, "context_relevance"), route, None))
-        text = None if series is None else describe_unknown_days(series, *windows)
+        text = None if series is None else describe_unknown_days(series, *windows, "the day before the onset")
         repeated = self._describe_repeated(route, windows, location.evidence_size)
         if text is None and repeated is None:
             return location
-        self._explanations[route] = repeated or (text or "").replace("the reference", "the day before the onset")
+        self._explanations[route] = repeated or text or ""
         return replace(location, fault=None, explanation=repeated)
 
     def _describe_repeated(self, route: str | None, windows: Iterable[tuple[int, int]], size: float) -> str | None:
@@ -219,13 +220,13 @@ class IncidentBuilder:
         changes = {change.metric: self._count_since(change, incident, route) for change in location.changes}
         fault = replace(fault, evidence=tuple(changes.get(own.metric, own) for own in fault.evidence))
         change = next((c for c in _shown_changes(fault, location) if c.metric in self._measures), fault.evidence[0])
-        unit = "traces since the onset"
+        unit, means = "traces since the onset", (change.baseline, change.candidate)
         by_name = {name if name == EQUAL_DEPTH else metric_name(name): change for name, change in changes.items()}
         return replace(
             incident,
             title=f"{fault.layer.capitalize()} broke ({fault.title})", sentence=describe_fault(fault, by_name, unit),
-            layer=fault.layer, branch=fault.branch, size=_build_size(change, route), remedies=fault.remedies,
-            suspects=tuple(suspect.stage for suspect in fault.suspects),
+            layer=fault.layer, branch=fault.branch, size=_build_size(change.metric, route, means, change.difference),
+            remedies=fault.remedies, suspects=tuple(suspect.stage for suspect in fault.suspects),
         )  # fmt: skip
 
     def _count_since(self, change: MetricChange, incident: Incident, route: str | None) -> MetricChange:
@@ -299,7 +300,8 @@ class IncidentBuilder:
         return replace(
             incident,
             title=OPERATION_TITLES[risen[0].metric],
-            sentence=" ".join(self._describe_rise(own, incident) for own in risen),
+            sentence=" ".join(self._describe_rise(own, incident) for own in risen)
+            + self._describe_days(risen[0], incident.interval.minute),
             layer=self._find_layer(risen[0].metric),
             size=size,
             remedies=tuple(OPERATION_REMEDIES[own.metric] for own in risen),
@@ -327,19 +329,20 @@ class IncidentBuilder:
         rates = f"{format_number(now)} in an hour since the onset, {format_number(then)} before"
         return text if now > then else f"{text} There are no more of them ({rates}): fewer others come in."
 
+    def _describe_days(self, size: IncidentSize, onset: int) -> str:
+        """Describe a rise that days may explain which the day before an onset lacks; empty where they may not."""
+        series = self._read_route(size.route, onset)[size.metric, size.route, None]
+        windows = (onset - DAY_MINUTES, onset), (onset, self._until)
+        text = describe_unknown_days(series, *windows, "the day before the onset", "the rise")
+        return "" if text is None else f" {text[0].upper()}{text[1:]}."
+
     def _measure_size(self, metric: str, route: str | None, onset: int) -> IncidentSize | None:
         """Return the change of a metric since the day before an onset; None where it cannot be measured."""
         series, measure = self._read_route(route, onset).get((metric, route, None)), self._measures.get(metric)
         if series is None or measure is None:
             return None
         before, since = series.between(onset - DAY_MINUTES, onset), series.between(onset, self._until)
-        gap = window_difference(before, since, measure)
-        if gap is None or not math.isfinite(gap.low):
-            return None
-        return IncidentSize(
-            metric=metric, route=route, before=before.mean or 0.0, since=since.mean or 0.0,
-            difference=gap.mean, low=gap.low, high=gap.high,
-        )  # fmt: skip
+        return _build_size(metric, route, (before.mean, since.mean), window_difference(before, since, measure))
 
     def _add_extent(self, incident: Incident) -> Incident:
         """Add who is affected, the marks before, and the worst traces since the onset."""
@@ -406,19 +409,6 @@ class IncidentBuilder:
         return tuple(sorted(changes, key=lambda change: -change.n)[:MAX_COHORTS])
 
 
-def describe_limit(rule: AlertRule) -> str:
-    """Describe in words what makes a rule fire.
-
-    >>> describe_limit(AlertRule(name="low", metric="m", below=0.5))
-    'is below 0.5'
-    """
-    if rule.drop_detected:
-        return "got worse"
-    if rule.drop is not None:
-        return f"is worse by {rule.drop:g} or more than the day before"
-    return f"is below {rule.below:g}" if rule.below is not None else f"is above {rule.above:g}"
-
-
 def describe_routes(routes: Sequence[str | None], limit: int = 3) -> str:
     """Describe routes in words.
 
@@ -474,13 +464,14 @@ def _shown_changes(fault: LayerFault, location: FaultLocation) -> list[MetricCha
     return [by_name[name] for name in names if name in by_name and by_name[name].difference is not None]
 
 
-def _build_size(change: MetricChange, route: str | None) -> IncidentSize | None:
-    gap = change.difference
+def _build_size(
+    metric: str, route: str | None, means: tuple[float | None, float | None], gap: Difference | None
+) -> IncidentSize | None:
     if gap is None or not math.isfinite(gap.low) or not math.isfinite(gap.high):
         return None
     return IncidentSize(
-        metric=change.metric, route=route, before=change.baseline or 0.0, since=change.candidate or 0.0,
-        difference=gap.mean, low=gap.low, high=gap.high,
+        metric=metric, route=route, before=means[0] or 0.0, since=means[1] or 0.0, difference=gap.mean, low=gap.low,
+        high=gap.high,
     )  # fmt: skip
 
 

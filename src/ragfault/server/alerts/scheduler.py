@@ -10,11 +10,13 @@ from __future__ import annotations
 import base64
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -23,6 +25,7 @@ from ragfault.analysis.monitoring.alerts import AlertState, AlertTransition, adv
 from ragfault.analysis.monitoring.change_detection import (
     FALSE_ALARM_RATE,
     DropDetection,
+    ReferencePeriod,
     SeriesWatch,
     advance_watch,
     measure_reference,
@@ -30,8 +33,8 @@ from ragfault.analysis.monitoring.change_detection import (
 )
 from ragfault.analysis.monitoring.incidents import Incident, next_notice
 from ragfault.analysis.monitoring.monitor import select_referenced, select_watched
-from ragfault.analysis.monitoring.noise import HISTORY_MINUTES
-from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey, build_series
+from ragfault.analysis.monitoring.noise import HISTORY_MINUTES, HOUR_MINUTES, is_weekend
+from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series
 from ragfault.io.runs import MetricInfo
 from ragfault.server.alerts.delivery import IncidentNotice, NoticeSender
 from ragfault.server.alerts.incidents import IncidentBuilder
@@ -43,6 +46,10 @@ from ragfault.server.storage.outcome_rows import get_trace_time
 from ragfault.server.storage.run_transfer import IMPORTED_JUDGES_SETTING
 
 LAG_MINUTES = 2  # minutes before a minute is processed: traces are judged a little after they arrive
+EXTENDED_MINUTES = (3 * DAY_MINUTES, 7 * DAY_MINUTES)
+"""Minutes to which shorter references are extended once they have passed: these know more of seasons and of noise."""
+EXTENSION_DELAY = 360  # minutes after these, so that a fault can be found before it is part of a reference
+MAX_EXTENDED = 5  # references that are extended in a round
 
 
 class DropEvent(Struct, frozen=True, kw_only=True):
@@ -119,6 +126,21 @@ def _start_watch(
     part = series.between(first, first + reference_minutes)
     period = measure_reference((watch.metric, watch.route), part, measure, rate=rate)
     return watch if period is None else replace(watch, test=start_test(period, period.last))
+
+
+def find_extension(watch: SeriesWatch, until: int) -> int:
+    """Return the minutes to which a reference is to be extended now; 0 where it is not."""
+    if watch.test is None or watch.detection is not None:
+        return 0
+    period = watch.test.period
+    known, past = max(watch.reference_minutes, period.last - period.first), until - EXTENSION_DELAY - period.first
+    return max((length for length in EXTENDED_MINUTES if known + HOUR_MINUTES < length <= past), default=0)
+
+
+def is_usual(incident: Incident, period: ReferencePeriod) -> bool:
+    """Return whether an incident may come each week: without a layer, on a weekend or other day a reference lacks."""
+    known = is_weekend(np.arange(period.first, period.last, HOUR_MINUTES))
+    return incident.branch is None and not np.isin(is_weekend(np.array([incident.interval.minute])), known).any()
 
 
 log = logging.getLogger("ragfault.server")
@@ -231,6 +253,7 @@ class AlertScheduler(BackgroundThread):
         detector = self._follow_judge(decode_state(server.store.read_setting(DETECTOR_SETTING, "")), now, until)
         series = self._load_series(until, detector.first)
         scored, reference = self._compute_scored_until(until), server.settings.reference_minutes
+        detector = self._extend_references(detector, incidents, until)
         detector, drops = detect_changes(detector, series, measures, scored, reference, FALSE_ALARM_RATE)
         watches = detector.watches.values()
         dropped = [(watch.metric, watch.route) for watch in watches if watch.detection is not None]
@@ -262,6 +285,35 @@ class AlertScheduler(BackgroundThread):
             text = "a run of another judge was imported: alerts compare nothing with what was scored before"
         store.add_marks([TimelineMark(text=text, time=datetime.fromtimestamp(now, UTC))], now)
         return DetectorState(judge=latest, first=until)
+
+    def _extend_references(self, detector: DetectorState, incidents: Sequence[Incident], until: int) -> DetectorState:
+        """Measure some references anew over more minutes, on routes without an open incident; their tests start anew.
+
+        What incidents covered is left out, unless it may come each week.
+        """
+        store, measures, watches = self._server.store, self._server.measures, dict(detector.watches)
+        open_ = {route for own in incidents if own.resolved is None for route in own.routes}
+        due = (
+            (key, watch, watch.test.period, length)
+            for key, watch in detector.watches.items()
+            if watch.test is not None and watch.route not in open_ and watch.metric in measures
+            if (length := find_extension(watch, until))
+        )
+        for key, watch, old, length in islice(due, MAX_EXTENDED):
+            metric, route = watch.metric, watch.route
+            covered = [
+                (own.interval.earliest, math.ceil(own.resolved / 60), is_usual(own, old))
+                for own in [*incidents, *store.read_past_incidents()]
+                if own.resolved is not None and route in own.routes
+            ]
+            rollups = store.read_rollups(
+                old.first, old.first + length, metric=metric, route=route or "", grain=COARSE_GRAIN, bins=False
+            )
+            rows = [row for row in rollups if all(weekly or not a <= row.minute < b for a, b, weekly in covered)]
+            period = measure_reference((metric, route), build_series(rows)[metric, route, None], measures[metric])
+            test = None if period is None else start_test(period, max(period.last, *(b for _, b, _ in covered), 0))
+            watches[key] = replace(watch, test=test or watch.test, reference_minutes=length)
+        return replace(detector, watches=watches)
 
     def _load_series(self, until: int, oldest: int = 0) -> dict[SeriesKey, MetricSeries]:
         """Load the last hours by the minute and the days before in coarser segments, from a minute on."""
