@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json
+from ragfault.cli.options.output import align_columns, json_option, print_json
 from ragfault.errors import OutputError, UsageError
 from ragfault.text.number_format import format_cost
 
@@ -181,17 +181,14 @@ def _parse_age(age: str) -> float:
     return int(match[1]) * UNIT_SECONDS[match[2]]
 
 
-def _format_table(groups: list[CacheGroup]) -> Iterator[str]:
+def _format_table(groups: list[CacheGroup]) -> list[str]:
     """Format the lines of a table of what is kept."""
     rows: list[tuple[str, ...]] = [("model", "kind", "replies", "tokens sent", "received", "cost", "oldest", "newest")]
     for group in groups:
         days = (datetime.fromtimestamp(moment, UTC).date().isoformat() for moment in (group.oldest, group.newest))
         numbers = (f"{group.calls:,}", f"{group.prompt:,}", f"{group.completion:,}", format_cost(group.cost))
         rows.append((f"{group.provider}/{group.model}", group.kind, *numbers, *days))
-    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = [cell.ljust(wide[i]) if i < 2 else cell.rjust(wide[i]) for i, cell in enumerate(row)]
-        yield "  ".join(cells).rstrip()
+    return align_columns(rows, left=2)
 
 
 def _write_jsonl(rows: Iterator[dict[str, object]], target: Path) -> int:

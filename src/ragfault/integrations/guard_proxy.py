@@ -6,7 +6,6 @@ field `contexts` of the request (`extra_body` of the client of OpenAI), and reac
 
 from __future__ import annotations
 
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -14,13 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
-
 from ragfault.errors import UsageError
 from ragfault.guard.decisions import GuardDecision
 from ragfault.guard.rails import run_in_thread
 from ragfault.guard.runtime import Guard
 from ragfault.integrations.guard import GuardMiddleware, Receive, Scope, Send, read_body, send_refusal
+from ragfault.io.trace_writer import append_json_lines
 from ragfault.text.http import URL_OPENER
 
 PASSED_REQUEST = frozenset(("authorization", "content-type", "accept", "user-agent", "openai-organization",
@@ -48,15 +46,8 @@ def guard_endpoint(guard: Guard, endpoint: str, *, timeout: float = 120.0) -> Gu
 
 def append_decisions(path: str | Path) -> Callable[[GuardDecision], None]:
     """Return a sink that appends each decision to a file, a line of JSON each; OSError where it cannot be written."""
-    target, lock = Path(path), threading.Lock()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.touch()
-
-    def append(decision: GuardDecision) -> None:
-        line = msgspec.json.encode(decision) + b"\n"
-        with lock, target.open("ab") as file:
-            file.write(line)
-
+    append = append_json_lines(path)
+    Path(path).touch()
     return append
 
 

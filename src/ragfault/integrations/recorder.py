@@ -21,6 +21,7 @@ from ragfault.evaluation.online import BackgroundScorer
 from ragfault.evaluation.online.scorer import to_chunks
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel import OtelSpan, build_trace
+from ragfault.io.trace_writer import append_json_lines
 from ragfault.records import Trace
 
 TraceSink = BackgroundScorer | Callable[[Trace], object] | str | Path
@@ -39,7 +40,7 @@ class TraceDelivery:
         self._send = (
             sink.submit
             if isinstance(sink, BackgroundScorer)
-            else _open_jsonl(sink)
+            else append_json_lines(sink)
             if isinstance(sink, str | Path)
             else sink
         )
@@ -75,18 +76,6 @@ class TraceDelivery:
             self._background.reject(error)
         elif self.rejected == 1:
             warnings.warn(f"ragfault cannot record this: {error}", RuntimeWarning, stacklevel=3)
-
-
-def _open_jsonl(target: str | Path) -> Callable[[Trace], object]:
-    """Return a function that appends a line for each trace to a file."""
-    path, lock = Path(target), threading.Lock()
-    path.parent.mkdir(parents=True, exist_ok=True)
-
-    def write_trace(trace: Trace) -> None:
-        with lock, path.open("ab") as file:
-            file.write(msgspec.json.encode(trace) + b"\n")
-
-    return write_trace
 
 
 class _OpenSpan:

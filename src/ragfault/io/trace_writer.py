@@ -8,6 +8,7 @@ import gzip
 import io
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -279,6 +280,22 @@ def _open_compressed(path: Path, suffix: str) -> Iterator[IO[bytes]]:
         file.flush()
         if path.is_file():
             os.fsync(file.fileno())
+
+
+def append_json_lines(path: str | Path) -> Callable[[Any], None]:
+    """Return a sink that appends each record to a file, a line of JSON each, from one thread at a time.
+
+    The folder of the file is made. Raises OSError where that is impossible.
+    """
+    target, lock = Path(path), threading.Lock()
+    target.parent.mkdir(parents=True, exist_ok=True)
+
+    def append(record: Any) -> None:
+        line = msgspec.json.encode(record) + b"\n"
+        with lock, target.open("ab") as file:
+            file.write(line)
+
+    return append
 
 
 def _write_json_lines(traces: Iterable[Trace], out: IO[bytes], shape: str) -> int:

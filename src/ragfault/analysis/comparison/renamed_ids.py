@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -222,16 +222,36 @@ def rescore_renamed(
     Returns values on the pairs by metric; NaN where nothing was renamed or the metric has no value.
     """
     old, new = contents
-    at_pair = {int(row): pair for pair, row in enumerate(pairing.candidate) if renamed.pairs[pair]}
-    parsed = {name: parse_metric(name) for name in metrics}
+
+    def anchor(pair: int, trace: Trace, verdicts: Verdicts) -> tuple[Trace, Verdicts]:
+        keys = new.trace_keys[pairing.candidate[pair]]
+        return replace(rename_chunks(trace, keys, renamed), gold=old.gold[pairing.baseline[pair]]), verdicts
+
     values = {name: np.full(len(pairing), math.nan) for name in metrics}
+    return _fill_scores(values, run, pairing.candidate, np.flatnonzero(renamed.pairs).tolist(), anchor)
+
+
+def _fill_scores(
+    values: dict[str, NDArray[np.float64]],
+    run: Run,
+    rows: NDArray[np.int64],
+    pairs: Iterable[int],
+    view: Callable[[int, Trace, Verdicts], tuple[Trace, Verdicts]],
+) -> dict[str, NDArray[np.float64]]:
+    """Fill in the scores of some pairs by metric, NaN where there is no value; `view` returns what of a pair is scored.
+
+    `rows` are the traces of the run in each pair. A trace is read once.
+    """
+    metrics = {name: parse_metric(name) for name in values}
+    pairs_by_row: defaultdict[int, list[int]] = defaultdict(list)
+    for pair in pairs:
+        pairs_by_row[int(rows[pair])].append(pair)
     for row, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True)):
-        if row in at_pair:
-            gold = old.gold[pairing.baseline[at_pair[row]]]
-            anchored = replace(rename_chunks(trace, new.trace_keys[row], renamed), gold=gold)
-            for name, metric in parsed.items():
-                value = compute_score(metric, anchored, verdicts).value
-                values[name][at_pair[row]] = math.nan if value is None else value
+        for pair in pairs_by_row.get(row, ()):
+            scored = view(pair, trace, verdicts)
+            for name, metric in metrics.items():
+                value = compute_score(metric, *scored).value
+                values[name][pair] = math.nan if value is None else value
     return values
 
 
@@ -301,16 +321,8 @@ def score_without_gold(
 ) -> dict[str, NDArray[np.float64]]:
     """Score metrics by the judge alone on the pairs with other keys; NaN elsewhere and where there is no value."""
     values = {name: np.full(len(rows), math.nan) for name in metrics}
-    parsed = {name: parse_metric(name) for name in metrics}
-    pairs: dict[int, list[int]] = {}
-    for pair in np.flatnonzero(other_keys).tolist():
-        pairs.setdefault(int(rows[pair]), []).append(pair)
-    for row, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True)):
-        if row in pairs:
-            for name, metric in parsed.items():
-                value = compute_score(metric, trace, verdicts).value
-                values[name][pairs[row]] = math.nan if value is None else value
-    return values
+    pairs = np.flatnonzero(other_keys).tolist()
+    return _fill_scores(values, run, rows, pairs, lambda _, trace, verdicts: (trace, verdicts))
 
 
 def score_without_notices(
@@ -321,19 +333,13 @@ def score_without_notices(
     values: Mapping[str, NDArray[np.float64]],
 ) -> dict[str, NDArray[np.float64]]:
     """Return the values of metrics of claims on the pairs, without the claims within stretches of the answer."""
+
+    def drop_notices(pair: int, trace: Trace, verdicts: Verdicts) -> tuple[Trace, Verdicts]:
+        keyed = run.manifest.gold == "apply" and not other_keys[pair]
+        return trace, drop_claims(apply_gold(trace, verdicts) if keyed else verdicts, stretches[pair])
+
     scored = {name: column.copy() for name, column in values.items()}
-    parsed = {name: parse_metric(name) for name in values}
-    pairs: dict[int, list[int]] = {}
-    for pair in stretches:
-        pairs.setdefault(int(rows[pair]), []).append(pair)
-    for row, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True)):
-        for pair in pairs.get(row, ()):
-            keyed = run.manifest.gold == "apply" and not other_keys[pair]
-            seen = drop_claims(apply_gold(trace, verdicts) if keyed else verdicts, stretches[pair])
-            for name, metric in parsed.items():
-                value = compute_score(metric, trace, seen).value
-                scored[name][pair] = math.nan if value is None else value
-    return scored
+    return _fill_scores(scored, run, rows, stretches, drop_notices)
 
 
 def drop_claims(verdicts: Verdicts, stretches: Sequence[Stretch]) -> Verdicts:

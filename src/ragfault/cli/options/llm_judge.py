@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ragfault.cli.options.output import align_columns
 from ragfault.errors import UsageError
 from ragfault.text.number_format import format_cost
 
@@ -181,16 +182,11 @@ def format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
     costs = [[call_kind.cost for call_kind in estimate.kinds], [call_kind.max_cost for call_kind in estimate.kinds]]
     sums = [format_cost(None if None in some else sum(some)) for some in costs]  # type: ignore[arg-type]
     rows.append(("together", *(f"{number:,}" for number in total), *sums))
-    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join([row[0].ljust(wide[0]), *(cell.rjust(size) for cell, size in zip(row[1:], wide[1:], strict=True))])
-        for row in rows
-    ]
     size = ", ".join(f"{REPLY_TOKENS[call_kind.kind]} tokens for {call_kind.kind}" for call_kind in estimate.kinds)
     lost = f"\n{estimate.too_long:,} traces are too long to be asked about." if estimate.too_long else ""
     return (
         f"Nothing was sent. {estimate.traces:,} traces, judged by {' '.join(who)}:\n\n"
-        + "\n".join(line.rstrip() for line in lines)
+        + "\n".join(align_columns(rows, left=1))
         + f"\n\nTokens are estimated: {CHARACTERS_PER_TOKEN} characters to one, and replies of {size}. At the most: "
         "were every reply as long as --max-tokens. What a reply lacks is asked for once more, which comes on "
         f"top.{lost}"

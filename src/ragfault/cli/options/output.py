@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -148,3 +148,18 @@ def add_result_options(what: str) -> Callable[[F], F]:
         return function
 
     return add
+
+
+def align_columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Align rows of cells as lines, two spaces between columns; the first `left` columns begin at their left.
+
+    >>> align_columns([("model", "calls"), ("a", "12")], left=1)
+    ['model  calls', 'a         12']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        aligned = [cell.ljust(width) if at < left else cell.rjust(width) for at, (cell, width) in enumerate(cells)]
+        lines.append("  ".join(aligned).rstrip())
+    return lines

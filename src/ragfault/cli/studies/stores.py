@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, read_corpus, skip_bad_option
+from ragfault.cli.options.output import align_columns, json_option, print_json, read_corpus, skip_bad_option
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_count, format_number
 
@@ -100,8 +100,7 @@ def _format_losses(losses: list[StoreLoss]) -> list[str]:
                 *(format_number(value, 2) for value in (loss.latency_p50, loss.latency_p95, loss.write_seconds)),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    table = align_columns(rows, left=len(rows[0]))
     size = f"{format_count(losses[0].vectors, 'chunk')}, {losses[0].queries:,} queries"
     return [f"{head} ({size})", "", *table, "", "filtered: recall where conditions leave a random tenth of the chunks"]
 

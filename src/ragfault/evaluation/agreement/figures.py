@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from ragfault.evaluation.agreement.measurement import (
 from ragfault.evaluation.agreement.units import OWN_THRESHOLD, Bools, ScoredUnits, SpanOverlap
 from ragfault.stats import BootstrapEstimate, bootstrap_estimates, calibration_bins, choose_threshold, mean_interval
 from ragfault.stats.agreement import TwoRaterRatings
-from ragfault.stats.bootstrap import FloatArray
+from ragfault.stats.bootstrap import FloatArray, divide_or_nan
 from ragfault.stats.classification import RankedScores, assign_bins, rank_within_groups
 
 FOLDS = 5
@@ -232,16 +231,10 @@ def _ranking_statistics(units: ScoredUnits) -> _StatisticGroup:
     )
 
 
-def _divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio: FloatArray = np.where(denominator > 0, numerator / denominator, math.nan)
-    return ratio
-
-
 def _balanced_accuracy(weights: FloatArray, called: Bools, label: Bools) -> FloatArray:
     """Return the mean of sensitivity and specificity."""
     counts = weights @ np.stack([label, ~label, called & label, ~called & ~label], axis=1).astype(np.float64)
-    return (_divide(counts[:, 2], counts[:, 0]) + _divide(counts[:, 3], counts[:, 1])) / 2
+    return (divide_or_nan(counts[:, 2], counts[:, 0]) + divide_or_nan(counts[:, 3], counts[:, 1])) / 2
 
 
 def _f1_statistics(units: ScoredUnits, called: Bools) -> _StatisticGroup:
@@ -249,7 +242,7 @@ def _f1_statistics(units: ScoredUnits, called: Bools) -> _StatisticGroup:
 
     def statistic(weights: FloatArray) -> FloatArray:
         counts = weights @ columns
-        return _divide(counts[:, 0], counts[:, 1])[:, None]
+        return divide_or_nan(counts[:, 0], counts[:, 1])[:, None]
 
     return _StatisticGroup(("f1",), statistic)
 
@@ -316,7 +309,7 @@ def _within_statistics(groups: Sequence[tuple[NDArray[np.intp], RankedScores]]) 
             weighted = np.where(np.isnan(auroc), 0.0, member_weights.sum(axis=1))
             total += weighted * np.nan_to_num(auroc)
             size += weighted
-        return _divide(total, size)[:, None]
+        return divide_or_nan(total, size)[:, None]
 
     return _StatisticGroup(("auroc_within",), statistic)
 
@@ -333,9 +326,8 @@ def compute_span_agreement(
 
     def statistic(weights: FloatArray) -> FloatArray:
         common, judged, marked = (weights @ table).T
-        return np.stack(
-            [_divide(common, judged), _divide(common, marked), _divide(2 * common, judged + marked)], axis=1
-        )
+        sizes = ((common, judged), (common, marked), (2 * common, judged + marked))
+        return np.stack([divide_or_nan(part, whole) for part, whole in sizes], axis=1)
 
     estimates = bootstrap_estimates(
         statistic,

@@ -23,6 +23,7 @@ from msgspec import Struct
 from ragfault import judges
 from ragfault.errors import UsageError
 from ragfault.evaluation.online.scorer import ScoredTrace, TraceScorer
+from ragfault.io.trace_writer import append_json_lines
 from ragfault.judges import load_judge
 from ragfault.metrics import compute_scores, select_metrics
 from ragfault.protocols import Judge
@@ -437,12 +438,4 @@ class BackgroundScorer:
 
 def to_jsonl(path: str | Path) -> ScoreSink:
     """Return a sink that appends a line of JSON for each trace to a file: trace, verdicts, scores."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    encode: Any = msgspec.json.encode
-
-    def sink(scored: ScoredTrace) -> None:
-        with target.open("ab") as file:
-            file.write(encode(scored) + b"\n")
-
-    return sink
+    return append_json_lines(path)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ragfault.errors import OutputError
+from ragfault.retrieval.embedders.latent import normalize_rows
 from ragfault.retrieval.index import Array
 from ragfault.retrieval.stores.store_index import StoreHits
 
@@ -40,10 +41,3 @@ class MemoryStore:
     def drop(self) -> None:
         """Forget the vectors."""
         self._vectors = np.empty((0, 0), np.float32)
-
-
-def normalize_rows(vectors: Array) -> Array:
-    """Return vectors of length 1; one of length 0 stays as it is."""
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: Array = np.divide(vectors, length, out=np.zeros_like(vectors, dtype=np.float32), where=length > 0)
-    return scaled
