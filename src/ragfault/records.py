@@ -80,6 +80,7 @@ class Span(FrozenRecord, frozen=True):
     end: int
     """Last character, exclusive."""
     grade: float = 1.0
+    """How relevant it is, as the grade of a chunk."""
     quote: str | None = None
     """The text of the span, by which it is located again after the document was edited."""
     prefix: str | None = None
@@ -92,6 +93,7 @@ class Gold(FrozenRecord, frozen=True):
     """Gold relevance labels: chunk ids with grades, spans of source documents, or both."""
 
     chunks: dict[str, float] = field(default_factory=dict)
+    """Id of a chunk → its grade; 0: judged not relevant."""
     spans: tuple[Span, ...] = ()
 
 
@@ -175,11 +177,13 @@ class Trace(FrozenRecord, frozen=True):
     route: str | None = None
     """The product path it came through; findings are made per route."""
     time: datetime | None = None
+    """When the query came; in a run with an offset."""
     conversation: str | None = None
     """Traces of one conversation are not independent; statistics resample them together."""
     turn: int | None = None
     """Position in the conversation, from 1."""
     model: str | None = None
+    """The generator's model."""
     latency: Latency | None = None
     steps: tuple[Step, ...] | None = None
     """Stages of the pipeline and steps of the agent, by their start."""
@@ -236,7 +240,7 @@ class ClaimVerdict(FrozenRecord, frozen=True):
     end: int
     support: ClaimSupport
     p: float | None = None
-    """The judge's probability that the chunks support the claim."""
+    """The judge's probability that the chunks support the claim, in [0, 1]."""
     unsure: bool = False
     """True if `p` is so near the threshold that the judge is often wrong."""
     evidence: tuple[Evidence, ...] = ()
@@ -291,7 +295,9 @@ class AnswerVerdict(FrozenRecord, frozen=True):
     relevance: float
     """In [0, 1]."""
     aspects: tuple[Aspect, ...] = ()
+    """What the query asks for."""
     refused: bool = False
+    """True if the answer says that it cannot answer."""
     grounded: float | None = None
     """The judge's probability that the chunks support all that the answer claims; None without chunks."""
     spread: float | None = None

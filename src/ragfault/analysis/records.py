@@ -83,7 +83,7 @@ class MetricAggregate(FindingRecord, frozen=True):
     corrected: CorrectedShare | None = None
     """For the judge's error, on request, where the metric is a rate of one kind of verdict."""
     ppi: PpiMean | None = None
-    """Put right by labels of people, where they gave the metric a value; the target is then decided on it."""
+    """Corrected by human labels, where they gave the metric a value; the target is then decided on it."""
     quantiles: tuple[QuantileInterval, ...] = ()
     """p50, p95 and, where its interval has both ends, p99 of latency, tokens, cost and other amounts without end."""
 
@@ -111,7 +111,7 @@ class Scorecard(FindingRecord, frozen=True):
     correction: CardCorrection | None = None
     """By what the metrics were corrected; None where that was not asked for."""
     label_source: LabelProvenance | None = None
-    """By whose labels they were put right; None where that was not asked for."""
+    """By whose labels they were corrected; None where that was not asked for."""
 
 
 class LayerHealth(FindingRecord, frozen=True):
@@ -418,7 +418,7 @@ class GateResult(PrintedResult, FindingRecord, frozen=True):
     regression: RegressionReport | None = None
     """None: no baseline was given."""
     label_source: LabelProvenance | None = None
-    """By whose labels the figures of the run were put right; None where that was not asked for."""
+    """By whose labels the figures of the run were corrected; None where that was not asked for."""
     warnings: tuple[str, ...] = ()
     """What keeps the figures of the run from being relied on, in words."""
 

@@ -41,7 +41,7 @@ class ScoreMatrix:
 
     def __init__(self, run: Run, labels: HumanLabels | None = None, *, metrics: Collection[str] | None = None) -> None:
         self.run, self.labels = run, labels
-        self.measures = tuple(m for m in run.manifest.metrics if metrics is None or m.name in metrics)
+        self.measures = tuple(measure for measure in run.manifest.metrics if metrics is None or measure.name in metrics)
         self.metric_names = [measure.name for measure in self.measures]
         self.status, self.values, self.reason_codes, self.reasons = _read_scores(run, self.metric_names)
         self.values[self.status != SCORED] = math.nan
@@ -259,7 +259,7 @@ def segment_codes(run: Run, by: str) -> CodedTexts:
         raise UnknownName("field to divide by", by, [*SEGMENT_FIELDS, f"{METADATA_PREFIX}KEY"])
     key = by.removeprefix(METADATA_PREFIX)
     codes, texts = encode_texts(run.to_arrow("traces", ["metadata"])["metadata"])
-    objects = [_parse_object(text) for text in texts]
+    objects = [parse_object(text) for text in texts]
     if not any(key in entry for entry in objects):
         keys = sorted({name for entry in objects for name in entry})
         raise UnknownName("field to divide by", by, [*SEGMENT_FIELDS, *(METADATA_PREFIX + name for name in keys)])
@@ -282,8 +282,9 @@ def _label_text(value: Any) -> str | None:
     return msgspec.json.encode(value).decode()
 
 
-def _parse_object(text: str) -> dict[str, Any]:
+def parse_object(text: str | None) -> dict[str, Any]:
+    """Parse the JSON of a cell; anything but an object is an empty one."""
     import msgspec
 
-    value = msgspec.json.decode(text)
+    value = None if text is None else msgspec.json.decode(text)
     return value if isinstance(value, dict) else {}

@@ -301,7 +301,7 @@ def _check_margins(side: Any, texts: Sequence[str]) -> Any:
     from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
     from ragfault.analysis.score_matrix import match_metrics
 
-    names = [EQUAL_DEPTH, *(info.name for info in side.shared_metrics())]
+    names = [EQUAL_DEPTH, *side.shared_names()]
     for name in parse_margins(texts):
         match_metrics(name, names, "metric in both runs")
     return side

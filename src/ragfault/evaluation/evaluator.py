@@ -18,6 +18,7 @@ from ragfault.evaluation.jobs import (
     BadLineWriter,
     EvaluationJob,
     TraceSource,
+    ignore_report,
     make_rereadable,
     open_input_folder,
     read_unfinished,
@@ -85,10 +86,6 @@ METERED_BATCH, DEFAULT_BATCH, UNJUDGED_BATCH, MAX_BATCH = 16, 64, 1024, 1024
 MIN_CLUSTER_BATCHES = 256  # parts that a cluster's work is cut into at the least, before they are made larger than here
 
 
-def _ignore(*_: object) -> None:
-    """Discard a report."""
-
-
 def evaluate(  # noqa: PLR0913 - the options of one verb
     trace_source: TraceSource | Iterable[Trace] | TableLike,
     out: str | AnyPath,
@@ -106,9 +103,9 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     batch: int | None = None,
     force: bool = False,
     skip_bad: bool = False,
-    on_progress: Callable[[int, int], None] = _ignore,
-    on_usage: Callable[[Usage], None] = _ignore,
-    on_notice: Callable[[str], None] = _ignore,
+    on_progress: Callable[[int, int], None] = ignore_report,
+    on_usage: Callable[[Usage], None] = ignore_report,
+    on_notice: Callable[[str], None] = ignore_report,
     **read_options: Any,
 ) -> Run:
     """Judge every trace, compute every metric, and write the result as a run.
@@ -205,7 +202,8 @@ def _fetch_in_batches(
 ) -> None:
     """Let a judge that can do so ask about all unfinished traces at once."""
     if (fetch := getattr(judge, "fetch_in_batches", None)) is not None:
-        fetch(lambda: read_unfinished(partial, read_traces(trace_source, on_bad=_ignore, **read_options)), on_notice)
+        skipping = {**read_options, "on_bad": ignore_report}
+        fetch(lambda: read_unfinished(partial, read_traces(trace_source, **skipping)), on_notice)
 
 
 def _begin_run(out: AnyPath, plan: RunPlan, force: bool, on_notice: Callable[[str], None]) -> PartialRun:

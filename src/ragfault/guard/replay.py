@@ -124,23 +124,23 @@ def replay_run(
     known = labels or {}
     requests = [GuardedRequest(decision.trace, decision.route, (decision,)) for decision in decisions]
     routes = sorted({decision.route for decision in decisions}, key=str)
+    by_route = [[decision for decision in decisions if decision.route == route] for route in routes]
+    tuned = None
+    if costs is not None:
+        tuned = tune_thresholds(
+            settings, traces, lambda changed: decisions if changed is settings else decide(changed), costs, labels
+        )
     return GuardReplay(
         run=str(opened.path),
         judge=opened.manifest.judge,
         promised=guard.certificate is not None and guard.certificate.promises,
         total=_summarize(None, decisions, known, costs),
         routes=tuple(
-            _summarize(route, [item for item in decisions if item.route == route], known, costs) for route in routes
-        )
-        if len(routes) > 1
-        else (),
+            _summarize(route, own, known, costs) for route, own in zip(routes, by_route, strict=True) if len(routes) > 1
+        ),
         rails=tuple(rate_rail(name, requests, known) for name in settings.rails),
         withdrawn=next((decision.withdrawn for decision in reversed(decisions) if decision.withdrawn), ""),
-        tuned=None
-        if costs is None
-        else tune_thresholds(
-            settings, traces, lambda policy: decisions if policy is settings else decide(policy), costs, labels
-        ),
+        tuned=tuned,
         sample=opened.manifest.traces if opened.manifest.population else 0,
         population=opened.manifest.population,
     )

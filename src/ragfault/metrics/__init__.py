@@ -67,7 +67,8 @@ def _expand_set(text: str) -> Sequence[str]:
         return DEFAULT_METRICS
     if text == "all":
         basic = {parse_metric(name).name for name in DEFAULT_METRICS}
-        return [*DEFAULT_METRICS, *(d.name for d in get_definitions().values() if d.installed and d.name not in basic)]
+        installed = [definition.name for definition in get_definitions().values() if definition.installed]
+        return [*DEFAULT_METRICS, *(name for name in installed if name not in basic)]
     if text in get_args(Layer):
         return [name for name in DEFAULT_METRICS if parse_metric(name).definition.layer == text]
     return [resolve_alias(text)]

@@ -215,7 +215,8 @@ def bpref(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricR
     0.5
     """
     result = _score_ranking("bpref", trace, relevant=relevant)
-    if isinstance(result, float) and trace.gold and not any(0 <= g < relevant for g in trace.gold.chunks.values()):
+    grades = trace.gold.chunks.values() if trace.gold else ()
+    if isinstance(result, float) and trace.gold and not any(0 <= grade < relevant for grade in grades):
         return AnnotatedValue(result, "no gold of grade 0: bpref is recall")
     return result
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 from ragfault.records import Usage
 from ragfault.testsets import TestsetDescription
 from ragfault.testsets.difficulty import TestsetDifficulty
+from ragfault.testsets.nuggets import NuggetCounts
 
 
 class WrittenPool(Struct, frozen=True, kw_only=True):
@@ -51,22 +52,11 @@ class DescribedTestset(Struct, frozen=True, kw_only=True):
     difficulty: TestsetDifficulty
 
 
-class WrittenNuggets(Struct, frozen=True, kw_only=True):
+class WrittenNuggets(NuggetCounts, frozen=True, kw_only=True):
     """An evaluation set that was written with nuggets."""
 
     path: str
     items: int
-    vital: int
-    """Nuggets without which an answer is incomplete."""
-    okay: int
-    unchanged: int
-    """Items that had facts already."""
-    without: dict[str, int]
-    """Reason → number of items without a nugget."""
-    contradicted: int
-    """Pooled nuggets that another one contradicts; okay ones."""
-    unmatched: dict[str, int]
-    """Reason → number of answers that belong to no item."""
 
 
 class KeyedTraces(Struct, frozen=True, kw_only=True):

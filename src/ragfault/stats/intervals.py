@@ -114,11 +114,8 @@ def _binary_interval(
     p = 0.5 + confidence / 2
     z = normal_quantile(p)
     if clusters is not None and groups < n:
-        table = tabulate_clusters(as_matrix(sample), clusters, None)
-        error, df, _ = cluster_error(table, 0)
-        sample_error = standard_error(sample)
-        effect = (error / sample_error) ** 2 if sample_error > 0 else float((table.counts**2).sum()) / n
-        size, z = n / max(1.0, effect), t_quantile(p, df)
+        effect, df = estimate_design_effect(sample, clusters)
+        size, z = n / effect, t_quantile(p, df)
     bottom, top = _score_interval(share, size, z)
     width = high - low
     return Interval(low + width * share, low + width * bottom, low + width * top, n, groups)
@@ -134,6 +131,19 @@ def standard_error(values: Values) -> float:
     """
     sample = np.asarray(values, dtype=np.float64)
     return math.inf if sample.size < 2 else float(sample.std(ddof=1) / math.sqrt(sample.size))
+
+
+def estimate_design_effect(values: Values, clusters: Clusters) -> tuple[float, float]:
+    """Return the design effect of clusters, at least 1, with the degrees of freedom of its standard error.
+
+    The variance of the mean over that of as many independent values (Kish 1965); of values that are all alike, the mean
+    size of the cluster that a value is in.
+    """
+    table = tabulate_clusters(as_matrix(values), clusters, None)
+    error, df, _ = cluster_error(table, 0)
+    plain = standard_error(values)
+    effect = (error / plain) ** 2 if plain > 0 else float((table.counts**2).sum() / table.counts.sum())
+    return max(1.0, effect), df
 
 
 def clustered_standard_error(values: Values, clusters: Clusters) -> float:

@@ -23,7 +23,7 @@ from ragfault.stats.bootstrap import (
     tabulate_clusters,
 )
 from ragfault.stats.distributions import incomplete_beta, normal_quantile, t_quantile
-from ragfault.stats.intervals import MIN_CONSTANT_VALUES, standard_error
+from ragfault.stats.intervals import MIN_CONSTANT_VALUES, estimate_design_effect
 from ragfault.stats.significance import RELATIVE_TOLERANCE, flip_signs, sign_flip_test
 
 RESAMPLES = 1000
@@ -167,12 +167,9 @@ def _count_effective(below: NDArray[np.bool_], clusters: Clusters, groups: int, 
     n = below.size
     if groups in (1, n):
         return float(groups)
-    table = tabulate_clusters(as_matrix(below), clusters, None)
-    error, df, _ = cluster_error(table, 0)
-    sample_error = standard_error(below.astype(np.float64))
-    effect = (error / sample_error) ** 2 if sample_error > 0 else float((table.counts**2).sum()) / n
+    effect, df = estimate_design_effect(below.astype(np.float64), clusters)
     p = 0.5 + confidence / 2
-    return n / max(1.0, effect) * (normal_quantile(p) / t_quantile(p, df)) ** 2
+    return n / effect * (normal_quantile(p) / t_quantile(p, df)) ** 2
 
 
 def _find_ranks(n: int, size: float, quantile: float, tail: float) -> tuple[int | None, int | None]:

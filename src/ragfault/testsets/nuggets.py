@@ -24,11 +24,11 @@ MAX_NUGGETS = 20
 """Nuggets of an item at most, those of most answers first; as TREC RAG 2024 has it."""
 
 
-class NuggetResult(Struct, frozen=True, kw_only=True):
-    """Items with their nuggets, and why some have none."""
+class NuggetCounts(Struct, frozen=True, kw_only=True):
+    """Numbers of nuggets, and why some items have none."""
 
-    items: tuple[Trace, ...]
     vital: int
+    """Nuggets without which an answer is incomplete."""
     okay: int
     unchanged: int
     """Items that had facts already."""
@@ -38,6 +38,12 @@ class NuggetResult(Struct, frozen=True, kw_only=True):
     """Pooled nuggets that another one contradicts: okay ones, whatever the number of answers that state them."""
     unmatched: dict[str, int] = {}
     """Reason → number of answers that belong to no item."""
+
+
+class NuggetResult(NuggetCounts, frozen=True, kw_only=True):
+    """Items with their nuggets."""
+
+    items: tuple[Trace, ...]
 
 
 class KeyResult(Struct, frozen=True, kw_only=True):

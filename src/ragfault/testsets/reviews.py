@@ -295,16 +295,16 @@ def read_reviews(path: str | Path) -> Iterator[ItemReview]:
     """
     if not Path(path).exists():
         return
-    stream = open_bytes(str(path))
-    with stream.body as body:
+    with open_bytes(str(path)).body as body:
         for number, line, _ in iterate_lines(body):
-            if line.strip():
-                try:
-                    yield msgspec.json.decode(line, type=ItemReview)
-                except msgspec.MsgspecError as error:
-                    if not line.endswith(b"\n"):
-                        return
-                    raise InputError(f"{path}:{number}: {error}. Write it with: ragfault testset review") from None
+            if not line.strip():
+                continue
+            try:
+                yield msgspec.json.decode(line, type=ItemReview)
+            except msgspec.MsgspecError as error:
+                if not line.endswith(b"\n"):
+                    return
+                raise InputError(f"{path}:{number}: {error}. Write it with: ragfault testset review") from None
 
 
 def normalize_name(name: str) -> str:

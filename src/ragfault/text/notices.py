@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from ragfault.text.normalization import split_content_words
 from ragfault.text.sentences import split_sentences
@@ -107,8 +108,8 @@ def locate_added_lines(texts: Sequence[str], others: Sequence[Sequence[str]], le
     >>> [text[start:end] for text in answers[:1] for start, end in locate_added_lines(answers, [()] * 6, 5)[0]]
     ['Confidence: 0 %']
     """
-    forms_by_text: dict[str, frozenset[str]] = {}  # a text beside others → forms of its lines
-    words: dict[str, frozenset[str]] = {}  # a text beside others → its content words
+    list_line_forms = cache(lambda text: frozenset().union(*map(list_forms, text.split("\n"))))
+    list_words = cache(lambda text: frozenset(split_content_words(text)))
     notices: list[list[Stretch]] = [[] for _ in texts]
     rests = [(len(text) - len(text.lstrip()), len(text.rstrip())) for text in texts]
     for _ in range(MAX_OUTER_SENTENCES):
@@ -118,14 +119,9 @@ def locate_added_lines(texts: Sequence[str], others: Sequence[Sequence[str]], le
             forms = {number: list_forms(texts[number][slice(*span)]) for number, span in outer.items() if span}
             frequent = _count_forms(texts, forms, least)
             for number in [number for number, lines in forms.items() if lines & frequent]:
+                forms[number] = forms[number].difference(*map(list_line_forms, others[number]))
                 span = outer[number]
-                for text in others[number]:
-                    if text not in forms_by_text:
-                        forms_by_text[text] = frozenset().union(*map(list_forms, text.split("\n")))
-                    forms[number] -= forms_by_text[text]
-                    if text not in words:
-                        words[text] = frozenset(split_content_words(text))
-                if span and _repeats_words(texts[number][slice(*span)], [words[text] for text in others[number]]):
+                if span and _repeats_words(texts[number][slice(*span)], list(map(list_words, others[number]))):
                     forms[number] = frozenset()
             frequent = frequent and _count_forms(texts, forms, least)
             cut = {number: span for number, lines in forms.items() if (span := outer[number]) and lines & frequent}

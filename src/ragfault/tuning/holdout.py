@@ -343,11 +343,12 @@ def measure_frontier(
         if all(question.id in outcomes for question in selection)
     ]
     figures = [
-        tuple(
-            round(fmean(getattr(outcome, key) for outcome in measured_outcomes) * sign, 4)
-            for key, sign in (("value", 1), ("ms", -1), ("tokens", -1))
+        (
+            round(fmean(outcome.value for outcome in outcomes), 4),
+            round(-fmean(outcome.ms for outcome in outcomes), 4),
+            round(-fmean(outcome.tokens for outcome in outcomes), 4),
         )
-        for _, measured_outcomes in complete
+        for _, outcomes in complete
     ]
     undominated = select_undominated(figures)
     on_frontier = {config.name: i in undominated for i, (config, _) in enumerate(complete)}

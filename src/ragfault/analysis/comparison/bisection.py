@@ -128,8 +128,7 @@ def bisect(
     gone = stale_gold_share(old, new)
     _add_equal_depth(side)
     scoring = side.find_scoring_mismatch()
-    known = (m.name for m in side.shared_metrics() if scoring is None or m.name not in scoring.left_out)
-    names = select_tree_metrics(name for name in known if gone is None or metric_name(name) not in GOLD_ID_METRICS)
+    names = _list_tree_metrics(side, () if scoring is None else scoring.left_out, has_lost_gold=gone is not None)
     added = [*add_pipeline_checks(side), *add_answer_defects(side), *add_step_checks(side)]
     defects, full = split_changes(compare(side, metrics=[*added, *names], pair_mask=pair_mask, **options), is_defect)
     if scoring is not None:
@@ -174,6 +173,12 @@ def bisect(
         needed=walk.needed if verdict == "cannot tell" else None,
     )  # fmt: skip
     return _add_segments(side, result, options) if has_all_pairs and explained is None else result
+
+
+def _list_tree_metrics(paired: PairedRuns, left_out: Sequence[str], has_lost_gold: bool) -> list[str]:
+    """Return the metrics of the tree but for those that are left out, and for gold ids where the corpus lacks some."""
+    names = (name for name in paired.shared_names() if name not in left_out)
+    return select_tree_metrics(name for name in names if not (has_lost_gold and metric_name(name) in GOLD_ID_METRICS))
 
 
 def _attribute_drop(
@@ -223,7 +228,7 @@ def _describe_faults(
     evidence = collect_evidence(read_pairs(paired, pair_mask)) if faults else ()
     for fault in faults:
         usual, others = STAGES_BY_BRANCH.get(fault.branch, ()), STAGES_BY_LAYER.get(fault.layer, ())
-        reordered = fault.branch == BRANCHES[0].name and any(e.name == ORDER_ALONE for e in evidence)
+        reordered = fault.branch == BRANCHES[0].name and any(item.name == ORDER_ALONE for item in evidence)
         suspects = rank_suspects(usual, evidence, others)
         yield replace(
             fault,
@@ -388,7 +393,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
     if walk.denied_by_gold is not None:
         begin = describe_change(walk.denied_by_gold)
         return f"{begin}, but the gold metrics exclude a loss: the judge and what people marked disagree."
-    least = [c for c in comparison.changes if c.detectable is not None and not excludes_drop(c)]
+    least = [change for change in comparison.changes if change.detectable is not None and not excludes_drop(change)]
     alone = f" ({comparison.dependence})" if comparison.dependence else ""
     if not least:
         few = any(change.n for change in comparison.changes)

@@ -112,11 +112,11 @@ def compare(  # noqa: PLR0913 - the options of one verb
     named = {name: value for key, value in (margins or {}).items() for name in (resolve_alias(key), key)}
     options = _ComparisonOptions(margin=margin, margins=named, alpha=alpha, power=power, share=share)
     paired = pair_runs(baseline, candidate, anyway=anyway)
-    _check_margin_names(margins or {}, [measure.name for measure in paired.shared_metrics()])
+    _check_margin_names(margins or {}, paired.shared_names())
     pairing = paired.pairing
     mask = np.ones(len(pairing), dtype=bool) if pair_mask is None else pair_mask
 
-    measures = [m for m in paired.shared_metrics() if metrics is None or m.name in metrics]
+    measures = [measure for measure in paired.shared_metrics() if metrics is None or measure.name in metrics]
     samples = [_sample_metric(paired, measure, mask) for measure in measures]
     tests = _test_metrics(paired, samples, mask, options, seed) if samples else []
     family = sum(test.adjusted is not None for test in tests) / share
@@ -146,7 +146,9 @@ def split_segments(paired: PairedRuns, by: str) -> list[SegmentMask]:
     codes, names = segment_codes(paired.runs[0], by)
     pair_codes = codes[paired.pairing.baseline]
     segments = [SegmentMask(name, pair_codes == code) for code, name in enumerate(names)]
-    return sorted((s for s in segments if s.pair_mask.any()), key=lambda s: -int(s.pair_mask.sum()))
+    return sorted(
+        (segment for segment in segments if segment.pair_mask.any()), key=lambda segment: -int(segment.pair_mask.sum())
+    )
 
 
 def compare_segments(paired: PairedRuns, by: str, *, alpha: float = ALPHA, **options: Any) -> list[Comparison]:

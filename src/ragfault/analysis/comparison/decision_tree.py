@@ -192,7 +192,7 @@ class TreeWalk:
     @property
     def more_chunks(self) -> bool:
         """Return whether the candidate retrieved more chunks, or more copies of them."""
-        return any(d.name in ("depth", "copies") and _rise(d) > 0 for d in self.differences)
+        return any(difference.name in ("depth", "copies") and _rise(difference) > 0 for difference in self.differences)
 
     @property
     def verdict(self) -> Literal["fault", "no fault", "cannot tell"]:
@@ -209,8 +209,8 @@ class TreeWalk:
         """Return about how many pairs would decide, where these cannot."""
         if self.verdict != "cannot tell":
             return None
-        unsure = [c for c in self.comparison.changes if not excludes_drop(c)]
-        return max((c.needed for c in unsure if c.needed is not None), default=None)
+        unsure = [change for change in self.comparison.changes if not excludes_drop(change)]
+        return max((change.needed for change in unsure if change.needed is not None), default=None)
 
     def _evaluate(self, branch: TreeBranch) -> None:
         """Evaluate one branch: record a fault if it is the first to match, else the reason why not."""
@@ -229,7 +229,10 @@ class TreeWalk:
             self.undecided = self.undecided or evidence[0]
             self._record(branch, "cannot tell", "the data cannot tell whether retrieval moved with it")
         elif evidence:
-            strength = sorted(evidence, key=lambda c: (metric_name(c.metric) not in GOLD_METRICS, c.p or 0.0, c.metric))
+            strength = sorted(
+                evidence,
+                key=lambda change: (metric_name(change.metric) not in GOLD_METRICS, change.p or 0.0, change.metric),
+            )
             own = [difference for difference in self.differences if difference.name in branch.differences]
             self.faults.append(branch.build_fault(strength, own))
             self._record(branch, "fault", "; ".join(_state_text(change) for change in evidence))

@@ -208,7 +208,8 @@ class PairedRuns:
         labels: PairedLabels = (None, None),
         flakiness: JudgeFlakiness | None = None,
     ) -> None:
-        self.judge_flakiness = flakiness and check_judge(flakiness, [r.manifest.judge for r in (baseline, candidate)])
+        judges = [run.manifest.judge for run in (baseline, candidate)]
+        self.judge_flakiness = flakiness and check_judge(flakiness, judges)
         """Flakiness of the judge of both runs."""
         self.runs = (baseline, candidate)
         self.warnings = (
@@ -337,11 +338,8 @@ class PairedRuns:
         if self.renamed_ids is None or not self.renamed_ids.pairs.any():
             return {}
         known = get_definitions()
-        metrics = [
-            m.name
-            for m in self.shared_metrics()
-            if metric_name(m.name) in known and read_fields(m.name) & {"gold", GOLD_SPANS}
-        ]
+        named = [name for name in self.shared_names() if metric_name(name) in known]
+        metrics = [name for name in named if read_fields(name) & {"gold", GOLD_SPANS}]
         return rescore_renamed(self.runs[1], self.contents, self.pairing, self.renamed_ids, metrics)
 
     @cached_property
@@ -355,10 +353,10 @@ class PairedRuns:
         if not self._other_keys.any():
             return {}, {}
         known = get_definitions()
-        names = {m.name for matrix in self.matrices for m in matrix.measures if metric_name(m.name) in known}
-        shared = [name for name in names if known[metric_name(name)].verdicts]
+        names = {measure.name for matrix in self.matrices for measure in matrix.measures}
+        judged = [name for name in names if metric_name(name) in known and known[metric_name(name)].verdicts]
         old, new = (
-            score_without_gold(run, self.paired_rows(side), self._other_keys, shared)
+            score_without_gold(run, self.paired_rows(side), self._other_keys, judged)
             for side, run in enumerate(self.runs)
         )
         return old, new
@@ -367,7 +365,7 @@ class PairedRuns:
     def _without_notice(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
         """Return the values of metrics of claims for each side, without the claims in a notice; none where none is."""
         values: tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]] = ({}, {})
-        names = [m.name for m in self.shared_metrics() if metric_name(m.name) in PART_METRICS - {"completeness"}]
+        names = [name for name in self.shared_names() if metric_name(name) in PART_METRICS - {"completeness"}]
         for mismatch in self.mismatch_list:
             if mismatch.side is not None:
                 run, rows = self.runs[mismatch.side], self.paired_rows(mismatch.side)
@@ -413,7 +411,7 @@ class PairedRuns:
             text = f"metrics of the baseline {old.gold} gold, those of the candidate {new.gold} it"
         else:
             return None
-        names = tuple(m.name for m in self.shared_metrics() if rests_on_verdicts(m.name))
+        names = tuple(filter(rests_on_verdicts, self.shared_names()))
         return PairMismatch(kind="judges", pairs=len(self.pairing), share=1.0, sentence=text, left_out=names)
 
     def find_incomparable(self, metric: str) -> NDArray[np.bool_]:
@@ -460,9 +458,13 @@ class PairedRuns:
 
     def shared_metrics(self) -> list[MetricInfo]:
         """Return the metrics that both runs have, in the order of the candidate."""
-        there = {measure.name for measure in self.matrices[0].measures}
-        mine = [m for m in self.matrices[1].measures if m.name in there and m.name not in self._extra_metrics]
+        stored = {measure.name for measure in self.matrices[0].measures} - self._extra_metrics.keys()
+        mine = [measure for measure in self.matrices[1].measures if measure.name in stored]
         return [*mine, *(measure for measure, _ in self._extra_metrics.values())]
+
+    def shared_names(self) -> list[str]:
+        """Return the names of the metrics that both runs have."""
+        return [measure.name for measure in self.shared_metrics()]
 
 
 def pair_runs(

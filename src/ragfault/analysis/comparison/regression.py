@@ -141,7 +141,7 @@ def _select_metrics(paired: PairedRuns, metrics: Sequence[str] | None) -> list[s
 
 def _match_metrics(paired: PairedRuns, text: str) -> list[str]:
     """Return the metrics of both runs that a text names: the exact one, else all of that bare name."""
-    names = [measure.name for measure in paired.shared_metrics()]
+    names = paired.shared_names()
     both = f"both {paired.runs[0].path.name} and {paired.runs[1].path.name}"
     return match_metrics(text, names, f"metric of {both}", hint="Compute it with: ragfault rescore")
 
@@ -180,7 +180,7 @@ def _weigh_gains(
     if not failed:
         return list(decisions)
     rivals = {name for decision in failed for name in COUNTERPARTS.get(metric_name(decision.change.metric), ())}
-    shared = [measure.name for measure in paired.shared_metrics() if measure.name in rivals]
+    shared = [name for name in paired.shared_names() if name in rivals]
     changes = (
         {change.metric: change for change in compare(paired, metrics=shared, **settings).changes} if shared else {}
     )

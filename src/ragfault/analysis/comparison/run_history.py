@@ -259,8 +259,8 @@ def _follow_metrics(
 ) -> tuple[MetricHistory, ...]:
     matrices = [ScoreMatrix(run) for run in runs]
     names = [set(matrix.metric_names) for matrix in matrices]
-    shared = [m for m in matrices[-1].measures if all(m.name in there for there in names)]
-    chosen = [m for m in shared if metrics is None or m.name in metrics]
+    shared = [measure for measure in matrices[-1].measures if all(measure.name in there for there in names)]
+    chosen = [measure for measure in shared if metrics is None or measure.name in metrics]
     tables = [
         (measure, np.where(left_out[measure.name][:, None], np.nan, _values_by_run(measure, matrices, rows)))
         for measure in chosen

@@ -184,7 +184,7 @@ def parse_rules(text: str, source: str = "rules") -> tuple[AlertRule, ...]:
         if key not in ("builtin", "rule"):
             raise UnknownName(f"key of {source}", key, ["builtin", "rule"], listed=True)
     builtin, rows = table.get("builtin", True), table.get("rule", [])
-    if not isinstance(builtin, bool) or not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
+    if not isinstance(builtin, bool) or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InputError(f"{source}: builtin is true or false, and each rule is a table [[rule]] with its keys below.")
     own = [_parse_rule(row, f"rule {at} of {source}") for at, row in enumerate(rows, start=1)]
     names = [rule.name for rule in own]

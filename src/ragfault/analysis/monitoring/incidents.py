@@ -275,7 +275,7 @@ def is_one_cause(
         return False
     if not unsure:
         return True
-    counts = [sum(s.between(*windows[1]).value_count for s in group) for group in (unsure, others.values())]
+    counts = [sum(series.between(*windows[1]).value_count for series in group) for group in (unsure, others.values())]
     owned = sum(
         series.between(*windows[1]).value_count
         for (metric, route, cohort), series in series_by_key.items()

@@ -37,6 +37,7 @@ from ragfault.evaluation.ablation.parts import (
     strip_outputs,
 )
 from ragfault.evaluation.evaluator import describe_metric, evaluate
+from ragfault.evaluation.jobs import ignore_report
 from ragfault.io import TraceDigest
 from ragfault.io.formats.tables import is_memory_table
 from ragfault.io.normalization import normalize_trace
@@ -54,10 +55,6 @@ DEFAULT_METRICS = (
 """The metrics of an experiment where none are named: few, since each costs the others power."""
 
 
-def _ignore(*_: object) -> None:
-    """Do nothing."""
-
-
 class AblationOptions:
     """Options of an experiment; see `ablate`."""
 
@@ -73,8 +70,8 @@ class AblationOptions:
         confidence: float = 0.95,
         resamples: int | None = None,
         margin: float = MARGIN,
-        progress: Callable[[int, int], None] = _ignore,
-        notice: Callable[[str], None] = _ignore,
+        progress: Callable[[int, int], None] = ignore_report,
+        notice: Callable[[str], None] = ignore_report,
     ) -> None:
         if workers < 1 or threads < 1:
             raise UsageError(f"workers and threads are at least 1, got workers={workers}, threads={threads}.")
@@ -85,7 +82,7 @@ class AblationOptions:
         self.effect_options = EffectOptions(confidence=confidence, resamples=resamples, seed=seed, margin=margin)
         self.metrics = select_metrics(metrics)
         if isinstance(judge, str):
-            judge = judges.load_judge(judge if any(m.definition.verdicts for m in self.metrics) else "none")
+            judge = judges.load_judge(judge if any(metric.definition.verdicts for metric in self.metrics) else "none")
         self.judge = CachedJudge(judge)
 
 
@@ -104,8 +101,8 @@ def ablate(  # noqa: PLR0913 - the options of one verb
     resamples: int | None = None,
     margin: float = MARGIN,
     permutations: int | None = None,
-    progress: Callable[[int, int], None] = _ignore,
-    notice: Callable[[str], None] = _ignore,
+    progress: Callable[[int, int], None] = ignore_report,
+    notice: Callable[[str], None] = ignore_report,
 ) -> Ablation:
     """Decide by experiment which part of a RAG system made the change from `baseline` to `candidate`.
 
@@ -211,7 +208,7 @@ def run_experiment(
         plan.metrics,
         plan.parts,
         design,
-        [("query", q.query) if q.conversation is None else ("talk", q.conversation) for q in queries],
+        [("query", query.query) if query.conversation is None else ("talk", query.conversation) for query in queries],
         fixed_parts=list_fixed_parts(options.metrics, baseline, candidate, runs.retrieval_hashes),
         options=options.effect_options,
     )

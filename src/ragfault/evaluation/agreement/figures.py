@@ -327,7 +327,7 @@ def compute_span_agreement(
     def statistic(weights: FloatArray) -> FloatArray:
         common, judged, marked = (weights @ table).T
         sizes = ((common, judged), (common, marked), (2 * common, judged + marked))
-        return np.stack([divide_or_nan(part, whole) for part, whole in sizes], axis=1)
+        return np.stack([divide_or_nan(part, size) for part, size in sizes], axis=1)
 
     estimates = bootstrap_estimates(
         statistic,

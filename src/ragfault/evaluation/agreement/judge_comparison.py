@@ -14,9 +14,10 @@ from msgspec import Struct
 from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.agreement.figures import IntervalOptions
 from ragfault.evaluation.agreement.human_verdicts import COMPARED_METRICS, compare_metric
-from ragfault.evaluation.agreement.judge_runner import have_same_inputs, ignore_progress, run_judge
+from ragfault.evaluation.agreement.judge_runner import have_same_inputs, run_judge
 from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource, hash_rank
 from ragfault.evaluation.agreement.measurement import JudgeSpeed
+from ragfault.evaluation.jobs import ignore_report
 from ragfault.io import read_traces
 from ragfault.io.runs import Run
 from ragfault.judges import load_judge
@@ -191,7 +192,7 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
     workers: int = 1,
     resamples: int = 1000,
     seed: int = 0,
-    progress: Callable[[int, int], None] = ignore_progress,
+    progress: Callable[[int, int], None] = ignore_report,
     **reading: Any,
 ) -> JudgeComparison:
     """Compare two judges on the same traces.
@@ -255,11 +256,9 @@ def compare_run_judges(first: Run, second: Run, *, seed: int = 0) -> JudgeCompar
             f"{first.path} and {second.path} share no trace with the same chunks and answer: their judges looked at "
             "different things. Judge the traces of one again: ragfault evaluate TRACES --judge …"
         )
-    verdicts_by_run = [
-        {verdict.trace: verdict for verdict in run.verdicts([shared_trace.id for shared_trace in shared_traces])}
-        for run in (first, second)
-    ]
-    verdicts = [[by_trace[trace.id] for trace in shared_traces] for by_trace in verdicts_by_run]
+    ids = [trace.id for trace in shared_traces]
+    verdicts_by_run = [{verdicts.trace: verdicts for verdicts in run.verdicts(ids)} for run in (first, second)]
+    verdicts = [[by_trace[trace] for trace in ids] for by_trace in verdicts_by_run]
     fingerprints = (first.manifest.judge, second.manifest.judge)
     return _build_comparison(
         shared_traces, (verdicts[0], verdicts[1]), fingerprints, (None, None), IntervalOptions(1000, seed)

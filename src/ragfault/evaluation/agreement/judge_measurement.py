@@ -29,7 +29,7 @@ from ragfault.evaluation.agreement.human_labels import (
     resolve_labels,
 )
 from ragfault.evaluation.agreement.human_verdicts import LabelReading, compare_metrics
-from ragfault.evaluation.agreement.judge_runner import RecordedJudge, ignore_progress, run_judge
+from ragfault.evaluation.agreement.judge_runner import RecordedJudge, run_judge
 from ragfault.evaluation.agreement.labeled_trace_loader import (
     TASK_OBJECTS,
     LabeledSource,
@@ -60,6 +60,7 @@ from ragfault.evaluation.agreement.units import (
     iterate_sentences,
     iterate_spans,
 )
+from ragfault.evaluation.jobs import ignore_report
 from ragfault.io.error_collector import OnBad
 from ragfault.io.files import describe_input
 from ragfault.io.runs import Run
@@ -333,8 +334,8 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     resamples: int = 1000,
     workers: int = 1,
     on_bad: OnBad = "raise",
-    progress: Callable[[int, int], None] = ignore_progress,
-    notice: Callable[[str], object] = ignore_progress,
+    progress: Callable[[int, int], None] = ignore_report,
+    notice: Callable[[str], object] = ignore_report,
     **reading: Any,
 ) -> JudgeMeasurement:
     """Measure how far a judge agrees with human labels.
@@ -403,8 +404,8 @@ def judge_labels(  # noqa: PLR0913 - the options of one verb
     columns: Sequence[str] = (),
     workers: int = 1,
     on_bad: OnBad = "raise",
-    progress: Callable[[int, int], None] = ignore_progress,
-    notice: Callable[[str], object] = ignore_progress,
+    progress: Callable[[int, int], None] = ignore_report,
+    notice: Callable[[str], object] = ignore_report,
     **reading: Any,
 ) -> JudgedSource:
     """Load labels and let a judge look at their traces, as `measure_judge` describes it; raises what that raises.

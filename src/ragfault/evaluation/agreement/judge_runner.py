@@ -18,6 +18,7 @@ from ragfault.analysis.comparison.paired_runs import JudgeFlakiness, measure_fla
 from ragfault.errors import InputError, RunError, UsageError
 from ragfault.evaluation.agreement.human_verdicts import COMPARED_METRICS
 from ragfault.evaluation.agreement.measurement import JudgeSpeed
+from ragfault.evaluation.jobs import ignore_report
 from ragfault.judges import list_rubrics, load_judge
 from ragfault.judges.assembly import observe_traces, prepare_worker
 from ragfault.metrics import compute_score, parse_metric
@@ -202,10 +203,6 @@ def have_same_inputs(first: Trace, second: Trace) -> bool:
     return first.answer == second.answer and chunks[0] == chunks[1]
 
 
-def ignore_progress(*_: object) -> None:
-    """Ignore progress and notices."""
-
-
 def repeat_judge(
     judge: str | Judge,
     traces: Iterable[Trace],
@@ -214,7 +211,7 @@ def repeat_judge(
     options: Mapping[str, Any] | None = None,
     metrics: Sequence[str] = COMPARED_METRICS[1:],
     workers: int = 1,
-    progress: Callable[[int, int], None] = ignore_progress,
+    progress: Callable[[int, int], None] = ignore_report,
 ) -> JudgeFlakiness:
     """Judge the traces `k` times and measure how far each metric varies.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -217,6 +217,12 @@ def build_card(measurement: JudgeMeasurement, command: str, previous: JudgeCard 
     )
 
 
+CARD_FIGURES = ("auroc", "auroc_within", "balanced_accuracy", "best_balanced_accuracy", "calibration_error", "kappa",
+                "alpha")  # fmt: skip
+CLAIM_FIGURES = ("f1", "precision", "recall", "recall_at_precision")
+"""Figures of an entry of a card: of every kind of unit, and beside these of claims and answers."""
+
+
 def build_entries(measurement: JudgeMeasurement, command: str) -> Iterator[CardEntry]:
     """Yield a card entry for each kind of unit but sentences, where both classes occur.
 
@@ -231,6 +237,8 @@ def _build_entry(measurement: JudgeMeasurement, view: UnitAgreement, command: st
     chunk = view.unit == "chunk"
     share = view.positives / view.n
     bad_rate, good_rate = ("specificity", "sensitivity") if chunk else ("sensitivity", "specificity")
+    names = CARD_FIGURES if chunk else (*CARD_FIGURES, *CLAIM_FIGURES)
+    estimates: dict[str, Any] = {name: _get_estimate(view, name) for name in names}
     return CardEntry(
         set=", ".join(measurement.source),
         shape="passage" if chunk else "mixed",
@@ -240,24 +248,14 @@ def _build_entry(measurement: JudgeMeasurement, view: UnitAgreement, command: st
         n=view.n,
         groups=view.groups,
         share_bad=1 - share if chunk else share,
-        auroc=_get_estimate(view, "auroc"),
-        auroc_within=_get_estimate(view, "auroc_within"),
-        f1=None if chunk else _get_estimate(view, "f1"),
-        precision=None if chunk else _get_estimate(view, "precision"),
-        recall=None if chunk else _get_estimate(view, "recall"),
-        recall_at_precision=None if chunk else _get_estimate(view, "recall_at_precision"),
         kendall_tau=_get_order(measurement) if view is measurement.overall else None,
-        balanced_accuracy=_get_estimate(view, "balanced_accuracy"),
-        best_balanced_accuracy=_get_estimate(view, "best_balanced_accuracy"),
-        calibration_error=_get_estimate(view, "calibration_error"),
-        kappa=_get_estimate(view, "kappa"),
-        alpha=_get_estimate(view, "alpha"),
         sensitivity=_get_interval(view, bad_rate),
         specificity=_get_interval(view, good_rate),
         corrects=CORRECTED_VERDICTS.get(view.unit),
         groundedness_bias=None if chunk else _get_bias(measurement),
         note="; ".join(measurement.notes),
         command=command,
+        **estimates,
     )
 
 

@@ -27,8 +27,9 @@ from ragfault.evaluation.agreement.human_verdicts import (
     read_grades,
     read_marks,
 )
-from ragfault.evaluation.agreement.judge_runner import have_same_inputs, ignore_progress
+from ragfault.evaluation.agreement.judge_runner import have_same_inputs
 from ragfault.evaluation.agreement.labeled_trace_loader import LabelOptions, load_labeled_traces
+from ragfault.evaluation.jobs import ignore_report
 from ragfault.io import MAX_LINE
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.files import detect_format, get_format_suffix, iterate_lines, open_bytes
@@ -44,7 +45,7 @@ MAX_LABELERS_SHOWN = 3  # annotators that are named
 
 
 def load_reference_scores(
-    source: LabelSource, run: Run, *, shared: bool = False, notice: Callable[[str], object] = ignore_progress
+    source: LabelSource, run: Run, *, shared: bool = False, notice: Callable[[str], object] = ignore_report
 ) -> HumanLabels:
     """Load human labels of a run as values of its metrics.
 
@@ -77,7 +78,7 @@ def load_reference_scores(
 
 
 def load_paired_reference_scores(
-    sources: Sequence[LabelSource], runs: tuple[Run, Run], *, notice: Callable[[str], object] = ignore_progress
+    sources: Sequence[LabelSource], runs: tuple[Run, Run], *, notice: Callable[[str], object] = ignore_report
 ) -> tuple[HumanLabels | None, HumanLabels | None]:
     """Load the labels of a baseline and a candidate: one file for both, or one for each, in this order.
 
@@ -249,7 +250,7 @@ def _compute_metrics_from_labels(
 
 def _load_traces(source: LabelSource, run: Run, _: bool) -> LoadedScores:
     """Load labels of traces, in place of verdicts."""
-    labeled = load_labeled_traces(source, LabelOptions(None, (), None, None, 0), "raise", ignore_progress, {})
+    labeled = load_labeled_traces(source, LabelOptions(None, (), None, None, 0), "raise", ignore_report, {})
     items = {item.trace.id: item for item in labeled.labeled}
 
     def readings(trace: Trace, verdicts: Verdicts) -> list[LabelReading]:

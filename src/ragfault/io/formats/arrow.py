@@ -238,7 +238,7 @@ def _nest_values(parts: Sequence[Sequence[Any] | None], values: pa.Array) -> pa.
 
 
 def _build_structs(records: list[Any], columns: ColumnTypes) -> pa.Array:
-    arrays = [_build_array([getattr(r, name, None) for r in records], kind) for name, kind in columns.items()]
+    arrays = [_build_array([getattr(record, name, None) for record in records], kind) for name, kind in columns.items()]
     return _build_nullable_struct(arrays, list(_make_struct_type(columns)), records)
 
 
@@ -400,7 +400,7 @@ def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
         parts = [
-            _build_column([None if v is None else getattr(v, name) for v in values], kind.field(name).type)
+            _build_column([None if value is None else getattr(value, name) for value in values], kind.field(name).type)
             for name in names
         ]
         mask = pa.array([value is None for value in values], pa.bool_())

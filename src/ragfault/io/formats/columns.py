@@ -72,16 +72,13 @@ def list_columns(samples: Sequence[RawRecord], enter: bool = False) -> list[Colu
 
 def _is_below_passages(path: str, values: dict[str, list[Any]]) -> bool:
     """Tell whether a path enters a list of passages, which is read at once."""
-    ends = [match.start() for match in re.finditer(r"\[0\]", path)]
-    return any(
-        any(
-            (len(value) > 1 or any(field == "chunks" for field, _ in rank_fields(path[:end])))
-            and classify(value) in ("passages", "texts")
-            for value in values.get(path[:end], ())
-            if isinstance(value, list)
-        )
-        for end in ends
-    )
+    for match in re.finditer(r"\[0\]", path):
+        parent = path[: match.start()]
+        is_named = any(field == "chunks" for field, _ in rank_fields(parent))
+        lists = [value for value in values.get(parent, ()) if isinstance(value, list)]
+        if any(classify(value) in ("passages", "texts") for value in lists if is_named or len(value) > 1):
+            return True
+    return False
 
 
 def _is_chunks_object(value: Any) -> bool:

@@ -298,7 +298,7 @@ def _select_chunks(
         last, chunks = shown[-1]
     met = {chunk.id for chunk in chunks} | {chunk.text for chunk in chunks}
     earlier = [(step, chunk) for step, stage_chunks in known if step is not last for chunk in stage_chunks]
-    seen = [c for step, c in earlier if _is_in_prompt(prompt, c) or (not c.text and step in read)]
+    seen = [chunk for step, chunk in earlier if _is_in_prompt(prompt, chunk) or (not chunk.text and step in read)]
     return chunks + _drop_known_chunks(seen, met)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from statistics import fmean, median, pstdev
 from typing import Any, NamedTuple, TypeVar
@@ -319,9 +320,8 @@ def _merge_values(name: str, values: Sequence[Any], spread: dict[str, float]) ->
 
 def _merge_harm(votes: Sequence[Sequence[HarmItem]]) -> tuple[HarmItem, ...]:
     """Return the mean score of each kind of harm; a vote that does not name it counts as 0."""
-    worst = [
-        {kind: max(item.score for item in vote if item.category == kind) for kind in {item.category for item in vote}}
-        for vote in votes
-    ]
-    kinds = sorted({kind for vote in worst for kind in vote})
-    return tuple(HarmItem(category=kind, score=fmean(vote.get(kind, 0.0) for vote in worst)) for kind in kinds)
+    worst: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * len(votes))
+    for index, vote in enumerate(votes):
+        for item in vote:
+            worst[item.category][index] = max(worst[item.category][index], item.score)
+    return tuple(HarmItem(category=kind, score=fmean(worst[kind])) for kind in sorted(worst))

@@ -65,7 +65,7 @@ def build_trace_browser(run: Run, diagnoses: Iterable[Diagnosis]) -> TraceBrowse
         for name, column in values.items():
             column.append(by_metric.get(name))
         bodies.add(_encode_trace(trace, verdicts, scores))
-    present = {name: column for name, column in values.items() if any(v is not None for v in column)}
+    present = {name: column for name, column in values.items() if any(value is not None for value in column)}
     index = {
         **columns,
         "routes": list(routes),

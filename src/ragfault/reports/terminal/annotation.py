@@ -109,7 +109,7 @@ def _build_context(item: AnnotationItem, full: bool, color: bool) -> Iterator[Re
         chunk_ids = chunks if item.kind == "claim" else [piece for piece in chunks if piece.id == key[1]]
         yield head("Chunks" if item.kind == "claim" else "The cited chunk")
         for chunk in chunk_ids:
-            claims = [c for c in item.verdicts.claim or () if (c.start, c.end) == key[1:]][:1]
+            claims = [claim for claim in item.verdicts.claim or () if (claim.start, claim.end) == key[1:]][:1]
             chunks_item = [piece for claim in claims for piece in claim.evidence if piece.chunk == chunk.id]
             yield _indent_text(_build_chunk(chunk, chunks_item, full or item.kind == "citation", color))
     yield head("Answer")

@@ -377,7 +377,9 @@ def _build_rag_health(findings: Findings) -> list[RenderableType]:
     table = build_table(("", "", ""), rows)
     table.show_header = False
     styles = {"high": "red", "medium": "yellow"}
-    alerts = [build_line((a.name, styles[a.severity]), f"   {describe_alert(a)}") for a in findings.rag.alerts]
+    alerts = [
+        build_line((alert.name, styles[alert.severity]), f"   {describe_alert(alert)}") for alert in findings.rag.alerts
+    ]
     return [build_line(("\nRAG health", "bold cyan")), table, *alerts]
 
 

@@ -194,7 +194,7 @@ def _find_drop(
     paired: PairedRuns, metric: str, part: NDArray[np.bool_], options: Mapping[str, Any]
 ) -> MetricChange | None:
     """Return the change of a metric on some pairs; None where no drop is shown there."""
-    name = next((info.name for info in paired.shared_metrics() if metric_name(info.name) == metric), None)
+    name = next((name for name in paired.shared_names() if metric_name(name) == metric), None)
     if name is None:
         return None
     changes = compare(paired, metrics=[name], pair_mask=part, **options).changes

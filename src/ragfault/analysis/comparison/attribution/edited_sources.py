@@ -207,7 +207,7 @@ def find_lost_facts(
 
 def _name_facts(paired: PairedRuns) -> str | None:
     """Return the metric for the share of the key's facts that the chunks hold, as the runs name it."""
-    return next((info.name for info in paired.shared_metrics() if metric_name(info.name) == "context_recall"), None)
+    return next((name for name in paired.shared_names() if metric_name(name) == "context_recall"), None)
 
 
 def _blame_lost_facts(evidence: Sequence[MetricChange], differences: Sequence[RunDifference]) -> LayerFault:

@@ -29,7 +29,7 @@ def pick_examples(paired: PairedRuns, fault: LayerFault) -> tuple[ExampleTrace, 
 
 def _load_traces(paired: PairedRuns, side_index: int, ids: list[str]) -> dict[str, JudgedTrace]:
     run = paired.runs[side_index]
-    return {t.id: (t, v) for t, v in zip(run.traces(ids), run.verdicts(ids), strict=True)}
+    return {trace.id: (trace, verdicts) for trace, verdicts in zip(run.traces(ids), run.verdicts(ids), strict=True)}
 
 
 def _build_example(metric: str, mover: MovedTrace, before: str | None, after: str | None) -> ExampleTrace:

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.analysis.comparison.records import BrokenSegment, MetricChange
+from ragfault.analysis.score_matrix import parse_object
 from ragfault.stats import paired_difference
 from ragfault.stats.distributions import normal_cdf
 from ragfault.text.number_format import format_percent
@@ -245,7 +245,7 @@ def _list_fields(paired: PairedRuns) -> Iterator[tuple[str, list[str | None]]]:
         agreed = _agree(*([None if v is None else str(v) for v in table[name].to_pylist()] for table in tables))
         if agreed is not None:
             yield name, agreed
-    objects = [[_parse_object(text) for text in table["metadata"].to_pylist()] for table in tables]
+    objects = [[parse_object(text) for text in table["metadata"].to_pylist()] for table in tables]
     keys = Counter(key for entry in objects[0] for key in entry)
     for key, _ in keys.most_common(MAX_FIELDS):
         agreed = _agree(*([_label(entry.get(key)) for entry in side] for side in objects))
@@ -283,11 +283,6 @@ def _find_document(paired: PairedRuns, documents: dict[str, str], old: int, new:
         for side, row in zip(paired.contents, (old, new), strict=True)
     ]
     return first[0] if first[0] == first[1] else None
-
-
-def _parse_object(text: str | None) -> dict[str, Any]:
-    value = None if text is None else msgspec.json.decode(text)
-    return value if isinstance(value, dict) else {}
 
 
 def _label(value: Any) -> str | None:

@@ -328,7 +328,8 @@ def _citation_rules(traces: PairedTraces) -> Evidence:
     text = f"citations per answer: {count[0]:.3g} → {count[1]:.3g}"
     yield from give("fewer citations", ramp(count[0] / max(count[1], 1e-9), 1.2, 2.0), text, "output schema", "prompt")
     unknown = [
-        _share(side, lambda trace, c: c.chunk not in {chunk.id for chunk in trace.chunks or ()}) for side in sides
+        _share(side, lambda trace, citation: citation.chunk not in {chunk.id for chunk in trace.chunks or ()})
+        for side in sides
     ]
     text = (
         f"{format_percent(unknown[1])} of the citations name a chunk that was not retrieved, "

@@ -48,7 +48,7 @@ def _chunk_lists(traces: PairedTraces) -> _ChunkLists:
         return chunk.id if by_id else chunk.text
 
     lists = [
-        (pair, [key(c) for c in pair.old.chunks], [key(c) for c in pair.new.chunks])
+        (pair, [key(chunk) for chunk in pair.old.chunks], [key(chunk) for chunk in pair.new.chunks])
         for pair in traces.pairs
         if pair.old.chunks is not None and pair.new.chunks is not None
     ]

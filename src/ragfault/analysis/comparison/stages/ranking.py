@@ -86,7 +86,7 @@ def rank_suspects(
     stages, calibrated on kinds of faults that were held out. Stages of equal score stay in the order given.
     """
     table = load_stage_weights()
-    logits = {s: score / table.temperature for s, score in score_stages(usual, others, evidence, table).items()}
+    logits = {stage: score / table.temperature for stage, score in score_stages(usual, others, evidence, table).items()}
     most = max(logits.values(), default=0.0)
     total = sum(math.exp(logit - most) for logit in logits.values())
     ranked = sorted(logits.items(), key=lambda pair: -pair[1])
