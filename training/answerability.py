@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import gzip
-import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
-from training.embedded.boosting import boost, pack
+from training.data_files import Row, read_rows
+from training.embedded.boosting import pack_trees, train_trees
 
+from ragfault.stats import auroc
 from ragfault.testsets.answerability import (
     PROBABILITY_BOUNDS,
     AnswerabilityModel,
@@ -35,10 +34,10 @@ from ragfault.testsets.answerability import (
 from ragfault.text import split_content_words
 
 WEIGHTS = Path(__file__).parents[1] / "src/ragfault/testsets"
-FOLDS, ROUNDS, RIDGE = 8, 200, 0.05
-TREES = {"num_leaves": 15, "learning_rate": 0.03, "min_child_samples": 30, "feature_fraction": 0.3}
+FOLDS, TREE_ROUNDS, RIDGE = 8, 200, 0.05
+TREE_SETTINGS = {"num_leaves": 15, "learning_rate": 0.03, "min_child_samples": 30, "feature_fraction": 0.3}
 MAX_PAIRS = 600
-"""Pairs that are taken from each of the sets of single sentences and of search results."""
+"""Pairs that are sampled from each of the sets of single sentences and of search results."""
 
 
 class LabelledPair(NamedTuple):
@@ -49,12 +48,6 @@ class LabelledPair(NamedTuple):
     query: str
     passage: str
     answers: bool
-
-
-def read_rows(folder: Path, name: str) -> list[dict[str, Any]]:
-    """Read a file of the data."""
-    with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def load_pairs(folder: Path) -> Iterator[LabelledPair]:
@@ -71,7 +64,7 @@ def load_pairs(folder: Path) -> Iterator[LabelledPair]:
     yield from _balance("trec", read_rows(folder, "trec_dl19"), 2)
 
 
-def _pair_with_others(rows: Sequence[dict[str, Any]], texts: dict[str, str]) -> Iterator[LabelledPair]:
+def _pair_with_others(rows: Sequence[Row], texts: dict[str, str]) -> Iterator[LabelledPair]:
     """Yield questions with their paragraph, and with the other one of its article that has most of their words."""
     words = {name: set(split_content_words(text)) for name, text in texts.items()}
     answered = [row for row in rows if row["answerable"]]
@@ -84,9 +77,9 @@ def _pair_with_others(rows: Sequence[dict[str, Any]], texts: dict[str, str]) -> 
         yield LabelledPair("squad2-other", group, row["query"], texts[nearest], False)
 
 
-def _balance(source: str, rows: Sequence[dict[str, Any]], threshold: int) -> Iterator[LabelledPair]:
+def _balance(source: str, rows: Sequence[Row], threshold: int) -> Iterator[LabelledPair]:
     rng = random.Random(0)
-    by_query: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    by_query: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_query[row["query"]].append(row)
     count_so_far = 0
@@ -102,7 +95,7 @@ def _balance(source: str, rows: Sequence[dict[str, Any]], threshold: int) -> Ite
 
 
 def find_near_pairs(pairs: Sequence[LabelledPair]) -> list[tuple[int, int]]:
-    """Return the places of questions on one passage that differ in one word: one has an answer, the other none."""
+    """Return the indexes of questions on one passage that differ in one word: one has an answer, the other none."""
     by_passage: defaultdict[str, list[int]] = defaultdict(list)
     for index, pair in enumerate(pairs):
         if pair.source == "squad2":
@@ -123,37 +116,37 @@ def _count_edits(words: Sequence[str], other_words: Sequence[str]) -> int:
     return sum(max(step[2] - step[1], step[4] - step[3]) for step in steps if step[0] != "equal")
 
 
-def fit_arrays(features: Array, answers: Array, sources: Array) -> dict[str, Array]:
+def fit_arrays(features: Array, labels: Array, sources: Array) -> dict[str, Array]:
     """Fit both parts of the model, each source with the same weight in all but SQuAD with twice as much."""
-    shares = np.ones(len(sources))
+    weights = np.ones(len(sources))
     for source in set(sources):
-        shares[sources == source] = (2.0 if source == "squad2" else 1.0) / (sources == source).sum()
-    shares *= len(shares) / shares.sum()
+        weights[sources == source] = (2.0 if source == "squad2" else 1.0) / (sources == source).sum()
+    weights *= len(weights) / weights.sum()
     mean, deviation = features.mean(0), features.std(0) + 1e-9
-    linear = LogisticRegression(C=RIDGE, max_iter=3000).fit((features - mean) / deviation, answers, shares)
-    boosted = boost(features, answers.astype(int), shares, ROUNDS, **TREES)
+    linear = LogisticRegression(C=RIDGE, max_iter=3000).fit((features - mean) / deviation, labels, weights)
+    boosted = train_trees(features, labels.astype(int), weights, TREE_ROUNDS, **TREE_SETTINGS)
     return {
         "mean": mean, "deviation": deviation, "weights": linear.coef_[0], "bias": linear.intercept_[0],
-        **{f"trees.{name}": array for name, array in pack(boosted).items()},
+        **{f"trees.{name}": array for name, array in pack_trees(boosted).items()},
     }  # fmt: skip
 
 
 def _name_group(pair: LabelledPair) -> str:
-    """Return what is never split between folds: an article, whatever its pairs, a passage or a question."""
+    """Return the group of a pair, which is never split between folds: its article, its passage or its question."""
     return f"{pair.source.partition('-')[0]} {pair.group}"
 
 
-def predict_unseen(pairs: Sequence[LabelledPair], features: Array, answers: Array, sources: Array) -> Array:
-    """Return the probability of each pair by a model that has seen no pair of its article or question."""
+def predict_out_of_fold(pairs: Sequence[LabelledPair], features: Array, answers: Array, sources: Array) -> Array:
+    """Predict the probability of each pair by a model that has seen no pair of its article or question."""
     groups = sorted(set(map(_name_group, pairs)))
     random.Random(1).shuffle(groups)
     fold_of = {group: i % FOLDS for i, group in enumerate(groups)}
     folds = np.array([fold_of[_name_group(pair)] for pair in pairs])
     scores = np.zeros(len(pairs))
     for fold in range(FOLDS):
-        train = folds != fold
-        arrays = fit_arrays(features[train], answers[train], sources[train])
-        scores[~train] = AnswerabilityModel.unpack(arrays).predict(features[~train])
+        in_training = folds != fold
+        arrays = fit_arrays(features[in_training], answers[in_training], sources[in_training])
+        scores[~in_training] = AnswerabilityModel.unpack(arrays).predict(features[~in_training])
     return scores
 
 
@@ -161,16 +154,18 @@ def report(pairs: Sequence[LabelledPair], scores: Array, name: str) -> None:
     """Print the AUROC of each source, and how often the right one of two near questions has the higher score."""
     answers = np.array([pair.answers for pair in pairs])
     for source in sorted({pair.source for pair in pairs}):
-        own = np.array([pair.source == source for pair in pairs])
-        if 0 < answers[own].sum() < own.sum() and np.ptp(scores[own]) > 0:
-            print(f"{name:12} {source:8} n {own.sum():5}  AUROC {roc_auc_score(answers[own], scores[own]):.3f}")
+        in_source = np.array([pair.source == source for pair in pairs])
+        if 0 < answers[in_source].sum() < in_source.sum() and np.ptp(scores[in_source]) > 0:
+            print(
+                f"{name:12} {source:8} n {in_source.sum():5}  AUROC {auroc(scores[in_source], answers[in_source]):.3f}"
+            )
     near_pairs = find_near_pairs(pairs)
     if not near_pairs:
         return
     rows = sorted({i for pair in near_pairs for i in pair})
     wins = np.mean([(scores[a] > scores[b]) + 0.5 * (scores[a] == scores[b]) for a, b in near_pairs])
     print(f"{name:12} one word differs: {len(near_pairs)} pairs, right one higher {wins:.3f}, "
-          f"AUROC {roc_auc_score(answers[rows], scores[rows]):.3f}")  # fmt: skip
+          f"AUROC {auroc(scores[rows], answers[rows]):.3f}")  # fmt: skip
 
 
 def measure_overlap(pair: LabelledPair) -> float:
@@ -203,7 +198,7 @@ def main() -> None:
     answers = np.array([pair.answers for pair in pairs])
     sources = np.array([pair.source for pair in pairs])
     report(pairs, np.array([measure_overlap(pair) for pair in pairs]), "word overlap")
-    scores = predict_unseen(pairs, features, answers, sources)
+    scores = predict_out_of_fold(pairs, features, answers, sources)
     report(pairs, scores, "folds")
     for share in (0.02, 0.05):
         low, high = np.quantile(scores[answers], share), np.quantile(scores[~answers], 1 - share)

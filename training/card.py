@@ -1,22 +1,20 @@
 """Measure a judge on all labelled sets, and write its card.
 
     python training/card.py DATA_FOLDER --judge NAME [--limit N] [-w PROCESSES]
-    python training/card.py DATA_FOLDER --judge NAME --set begin     (one set anew; the others as the card has them)
+    python training/card.py DATA_FOLDER --judge NAME --set begin     (one set again; the others as the card has them)
 
-The words of the card are in training/cards.toml; the figures come from `ragfault.evaluation.agreement`, on each of
+The texts of the card are in training/cards.toml; the figures come from `ragfault.evaluation.agreement`, on each of
 SETS. The card is written to src/ragfault/judges/cards/NAME.json; `make docs` then brings it into docs/judge.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import sys
 import tempfile
 import time
 import tomllib
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -41,16 +39,15 @@ from ragfault.stats import BootstrapEstimate, Interval
 from ragfault.text import split_content_words
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from training.unseen import unseen
+from training.data_files import Row, assign_fold, iterate_rows
+from training.unseen import load_cross_fitted_judge
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parent / "src/ragfault"
 
-Row = dict[str, Any]
 
-
-class Labelled(NamedTuple):
-    """A set of labels, or a part of it, and how it is read."""
+class LabelledSet(NamedTuple):
+    """A set of labelled data, or a part of it, and how it is measured."""
 
     name: str
     file: str
@@ -59,7 +56,7 @@ class Labelled(NamedTuple):
     shape: AnswerShape
     split: str
     task: LabelTask = "answer"
-    keep: Callable[[Row], bool] = bool
+    includes: Callable[[Row], bool] = bool
     within: tuple[str, ...] = ()
     positive: str = "1"
     corrects: tuple[tuple[UnitKind, BinaryVerdict], ...] = ()
@@ -68,67 +65,62 @@ class Labelled(NamedTuple):
 
 
 def is_reserved(row: Row) -> bool:
-    """Return whether a source of RAGTruth is kept for measuring; one in five is."""
-    return zlib.crc32(row["source_id"].encode()) % 5 == 0
+    """Return whether a source of RAGTruth is held out for measuring; one in five is."""
+    return assign_fold(row["source_id"]) == 0
 
 
-def of_task(task: str) -> Callable[[Row], bool]:
-    """Return the held-out rows of a task."""
+def select_task(task: str) -> Callable[[Row], bool]:
+    """Return a filter for the held-out rows of a task."""
     return lambda row: is_reserved(row) and row["task"] == task
 
 
 RAGTRUTH = "one source in five of the training file, never fitted on"
 SETS = (
-    Labelled("RAGTruth", "ragtruth_train", "ragtruth", "mixed", RAGTRUTH, keep=is_reserved, within=("task", "model"),
+    LabelledSet("RAGTruth", "ragtruth_train", "ragtruth", "mixed", RAGTRUTH, includes=is_reserved,
+             within=("task", "model"),
              note="An answer is bad where people marked a stretch of it, a claim where it touches one."),
-    Labelled("RAGTruth QA", "ragtruth_train", "ragtruth", "long answer", RAGTRUTH, keep=of_task("QA"),
+    LabelledSet("RAGTruth QA", "ragtruth_train", "ragtruth", "long answer", RAGTRUTH, includes=select_task("QA"),
              within=("model",), corrects=(("claim", "claim"),)),
-    Labelled("RAGTruth Summary", "ragtruth_train", "ragtruth", "summary", RAGTRUTH, keep=of_task("Summary"),
+    LabelledSet("RAGTruth Summary", "ragtruth_train", "ragtruth", "summary", RAGTRUTH, includes=select_task("Summary"),
              within=("model",), corrects=(("claim", "claim"),)),
-    Labelled("RAGTruth Data-to-text", "ragtruth_train", "ragtruth", "structured data", RAGTRUTH,
-             keep=of_task("Data2txt"), within=("model",), corrects=(("claim", "claim"),)),
-    Labelled("AttributionBench", "attributionbench_dev", "attributionbench", "short claim",
+    LabelledSet("RAGTruth Data-to-text", "ragtruth_train", "ragtruth", "structured data", RAGTRUTH,
+             includes=select_task("Data2txt"), within=("model",), corrects=(("claim", "claim"),)),
+    LabelledSet("AttributionBench", "attributionbench_dev", "attributionbench", "short claim",
              "development part and the first 500 of the test part", "support", within=("subset",),
              corrects=(("claim", "citation"),),
              note="Claims against cited passages; one in eight against several, taken together."),
-    Labelled("WiCE", "wice_dev", "wice", "short claim", "development part", "support",
+    LabelledSet("WiCE", "wice_dev", "wice", "short claim", "development part", "support",
              note="Partially supported counts as bad."),
-    Labelled("BEGIN", "begin_dev", "begin", "dialogue turn", "development part", within=("model",),
+    LabelledSet("BEGIN", "begin_dev", "begin", "dialogue turn", "development part", within=("model",),
              note="Replies that are not fully attributable count as bad."),
-    Labelled("WikiQA", "wikiqa", "wikiqa", "passage", "training and development part", "relevance",
+    LabelledSet("WikiQA", "wikiqa", "wikiqa", "passage", "training and development part", "relevance",
              within=("query",), note="Single sentences; bad is what does not answer the query."),
-    Labelled("TREC DL 2019", "trec_dl19", "trec_dl19", "passage", "judged passages", "relevance", within=("query",),
+    LabelledSet("TREC DL 2019", "trec_dl19", "trec_dl19", "passage", "judged passages", "relevance", within=("query",),
              positive="2", corrects=(("chunk", "chunk"),),
              note="Passages that five retrievers ranked high; those below grade 2 count as bad."),
 )  # fmt: skip
 
 
-def rows(folder: Path, file: str) -> Iterator[Row]:
-    """Yield the records of one file."""
-    with gzip.open(folder / f"{file}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
-
-
-def traces(folder: Path, source: Labelled, place: Path) -> Path:
-    """Return the set as a file of traces, each with its labels beside it."""
-    path = place / f"{source.name}.jsonl"
-    with path.open("w", encoding="utf-8") as out:
-        for at, row in enumerate(rows(folder, source.file)):
-            if source.keep(row):
+def write_traces(data: Path, source: LabelledSet, folder: Path) -> Path:
+    """Write a set as a file of traces, each with its labels; return the path."""
+    path = folder / f"{source.name}.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for index, row in enumerate(iterate_rows(data / f"{source.file}.jsonl.gz")):
+            if source.includes(row):
                 texts = row["contexts"] if "contexts" in row else [row["passage"]]
                 chunks = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
                 columns = {name: row[name] for name in ("source_id", "label", "task", "model", "subset") if name in row}
                 if source.task == "answer" and "spans" in row:
                     columns["spans"] = [[span["start"], span["end"]] for span in row["spans"]]
-                line = {"id": str(row.get("id", at)), "query": row.get("query") or "", "chunks": chunks, **columns}
+                trace = {"id": str(row.get("id", index)), "query": row.get("query") or "", "chunks": chunks, **columns}
                 if row.get("answer") is not None:
-                    line["answer"] = row["answer"]
-                out.write(json.dumps(line, ensure_ascii=False) + "\n")
+                    trace["answer"] = row["answer"]
+                file.write(json.dumps(trace, ensure_ascii=False) + "\n")
     return path
 
 
-def entries(source: Labelled, results: Measurements, fitted: bool, command: str) -> Iterator[CardEntry]:
-    """Yield what the card says of a set: an entry for each kind of unit but sentences, with the baselines beside."""
+def build_set_entries(source: LabelledSet, results: Measurements, fitted: bool, command: str) -> Iterator[CardEntry]:
+    """Yield an entry for each kind of unit of a set, with the AUROC of both baselines."""
     baselines = [
         {entry.level: entry.auroc for entry in build_entries(result, command)}
         for result in (results.lexical, results.trivial)
@@ -138,7 +130,9 @@ def entries(source: Labelled, results: Measurements, fitted: bool, command: str)
         unit: UnitKind = "chunk" if entry.level == "chunk" else entry.level
         figures = {name: getattr(entry, name) for name in CardEntry.__struct_fields__}
         rounded = {
-            name: _round(value) for name, value in figures.items() if isinstance(value, BootstrapEstimate | Interval)
+            name: _round_figures(value)
+            for name, value in figures.items()
+            if isinstance(value, BootstrapEstimate | Interval)
         }
         yield replace(
             replace(entry, **rounded),
@@ -165,8 +159,8 @@ def print_unsure(result: JudgeMeasurement) -> None:
             print(f"  {agreement.unit}: unsure {values[0]:.3f}, accuracy {values[1]:.3f} sure, {values[2]:.3f} unsure")
 
 
-def _round(value: Any) -> Any:
-    """Return a figure and the ends of its interval to four digits."""
+def _round_figures(value: Any) -> Any:
+    """Round a figure and the ends of its interval to four digits."""
     parts = tuple(value) if isinstance(value, BootstrapEstimate) else msgspec.structs.astuple(value)
     return type(value)(*(round(part, 4) if isinstance(part, float) else part for part in parts))
 
@@ -207,8 +201,8 @@ class OverlapJudge(ScorerJudge):
         return OverlapSession(load_idf(), EntailmentThresholds(0.5, 0.5), query)
 
 
-class RememberingJudge:
-    """A judge that looks at each trace of a file once, though several sets hold it."""
+class CachingJudge:
+    """A judge that caches its verdicts, since several sets have the same traces."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge, self.offers, self.fingerprint = judge, judge.offers, judge.fingerprint
@@ -229,15 +223,17 @@ class Measurements(NamedTuple):
     trivial: JudgeMeasurement
 
 
-class Judges(NamedTuple):
+class JudgeWithBaselines(NamedTuple):
     """The judge and the two baselines, for the sets of one file."""
 
-    judge: RememberingJudge
-    lexical: RememberingJudge
-    trivial: RememberingJudge
+    judge: CachingJudge
+    lexical: CachingJudge
+    trivial: CachingJudge
 
 
-def measure(source: Labelled, judges: Judges, path: Path, limit: int | None, workers: int) -> Measurements:
+def measure_set(
+    source: LabelledSet, judges: JudgeWithBaselines, path: Path, limit: int | None, workers: int
+) -> Measurements:
     """Measure the judge and the baselines on one set."""
     return Measurements(*(
         measure_judge(
@@ -256,44 +252,47 @@ def measure(source: Labelled, judges: Judges, path: Path, limit: int | None, wor
     ))  # fmt: skip
 
 
-def size(files: list[str]) -> str:
-    """Return what the judge's files weigh in the package."""
+def measure_size(files: list[str]) -> str:
+    """Return the size of the judge's files in the package."""
     total = sum((PACKAGE / name).stat().st_size for name in files)
     return f"{total / 1e6:.1f} MB" if total >= 1e6 else f"{total / 1e3:.0f} kB"
 
 
-def narrowed(source: Labelled, judge: str) -> Labelled:
+def exclude_training_sources(source: LabelledSet, judge: str) -> LabelledSet:
     """Return the set without the sources that the model of minilm was trained on."""
-    if judge != "minilm" or source.keep is not bool or source.key == "trec_dl19":
+    if judge != "minilm" or source.includes is not bool or source.key == "trec_dl19":
         return source
     folds = (0,) if source.task == "relevance" else (0, 1)
-    keep = partial(of_folds, folds=folds)
-    return source._replace(keep=keep, split=f"{source.split}; sources that the model was not trained on")
+    includes = partial(is_in_folds, folds=folds)
+    return source._replace(includes=includes, split=f"{source.split}; sources that the model was not trained on")
 
 
-def of_folds(row: Row, folds: tuple[int, ...]) -> bool:
+def is_in_folds(row: Row, folds: tuple[int, ...]) -> bool:
     """Return whether the source of a row is in some folds."""
-    return zlib.crc32(row["source_id"].encode()) % 5 in folds
+    return assign_fold(row["source_id"]) in folds
 
 
-def was_judged(row: Row, keep: Callable[[Row], bool], known: Mapping[str, Verdicts]) -> bool:
-    """Return whether a row is kept and was judged."""
-    return keep(row) and row["id"] in known
+def is_judged(row: Row, includes: Callable[[Row], bool], known: Mapping[str, Verdicts]) -> bool:
+    """Return whether a set includes a row and the row was judged."""
+    return includes(row) and row["id"] in known
 
 
-def renew(card: JudgeCard, path: Path) -> JudgeCard:
-    """Return the card at a path with the sets that were measured anew; its other entries and its speed stay."""
-    old = msgspec.json.decode(path.read_bytes(), type=JudgeCard)
-    if old.fingerprint != card.fingerprint:
-        sys.exit(f"{path} is of {old.fingerprint}, this judge is {card.fingerprint}: measure all sets, without --set")
-    anew = {entry.set for entry in card.measured}
-    entries = [*(entry for entry in old.measured if entry.set not in anew), *card.measured]
-    places = [source.name for source in SETS]
-    entries.sort(key=lambda entry: places.index(entry.set))
-    return replace(card, speed=old.speed, measured=tuple(entries))
+def update_card(card: JudgeCard, path: Path) -> JudgeCard:
+    """Return the card at a path with the entries of the sets measured now; its other entries and its speed stay."""
+    previous = msgspec.json.decode(path.read_bytes(), type=JudgeCard)
+    if previous.fingerprint != card.fingerprint:
+        sys.exit(
+            f"{path} is of {previous.fingerprint}, this judge is {card.fingerprint}: measure all sets, without --set"
+        )
+    measured_sets = {entry.set for entry in card.measured}
+    entries = [*(entry for entry in previous.measured if entry.set not in measured_sets), *card.measured]
+    set_names = [source.name for source in SETS]
+    entries.sort(key=lambda entry: set_names.index(entry.set))
+    return replace(card, speed=previous.speed, measured=tuple(entries))
 
 
 def main() -> None:
+    """Measure the judge on the sets and write its card."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--judge", default="lexical")
@@ -307,51 +306,57 @@ def main() -> None:
     parser.add_argument(
         "--set", action="append", choices=sorted({source.key for source in SETS}), help="measure it alone; repeatable"
     )
-    given = parser.parse_args()
-    text = tomllib.loads((HERE / "cards.toml").read_text(encoding="utf-8")).get(given.judge)
-    if text is None:
-        parser.error(f"training/cards.toml has no section [{given.judge}]: say there what the card is to say in words")
-    command = f"python training/card.py DATA --judge {given.judge}"
-    command += f" --limit {given.limit}" if given.limit else ""
-    command += " --kept kept.npz" if given.kept else ""
+    options = parser.parse_args()
+    description = tomllib.loads((HERE / "cards.toml").read_text(encoding="utf-8")).get(options.judge)
+    if description is None:
+        parser.error(
+            f"training/cards.toml has no section [{options.judge}]: say there what the card is to say in words"
+        )
+    command = f"python training/card.py DATA --judge {options.judge}"
+    command += f" --limit {options.limit}" if options.limit else ""
+    command += " --kept kept.npz" if options.kept else ""
     measured: list[CardEntry] = []
-    speed = given.speed or ""
-    judges: dict[str, Judges] = {}
-    with tempfile.TemporaryDirectory() as place:
-        chosen = [source for source in SETS if not given.set or source.key in given.set]
-        for full_set in map(partial(narrowed, judge=given.judge), chosen):
+    speed = options.speed or ""
+    judges: dict[str, JudgeWithBaselines] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        selected = [source for source in SETS if not options.set or source.key in options.set]
+        for full_set in map(partial(exclude_training_sources, judge=options.judge), selected):
             source = full_set
             start = time.perf_counter()
-            judge = unseen(given.judge, given.kept, source.key) if given.kept else load_judge(given.judge)
-            looked = judges.setdefault(
-                source.file, Judges(*map(RememberingJudge, (judge, load_judge("lexical"), OverlapJudge())))
+            judge = (
+                load_cross_fitted_judge(options.judge, options.kept, source.key)
+                if options.kept
+                else load_judge(options.judge)
             )
-            is_part = source.key == "ragtruth" and given.limit and looked.judge.verdicts
+            judges_of_file = judges.setdefault(
+                source.file, JudgeWithBaselines(*map(CachingJudge, (judge, load_judge("lexical"), OverlapJudge())))
+            )
+            is_part = source.key == "ragtruth" and options.limit and judges_of_file.judge.verdicts
             if is_part:  # of what was drawn of the whole set
-                known = looked.judge.verdicts
-                source = full_set._replace(keep=partial(was_judged, keep=full_set.keep, known=known))
-            path = traces(given.data, source, Path(place))
-            results = measure(source, looked, path, None if is_part else given.limit, given.workers)
-            measured += entries(source, results, source.key in text["fitted"], command)
+                known = judges_of_file.judge.verdicts
+                source = full_set._replace(includes=partial(is_judged, includes=full_set.includes, known=known))
+            path = write_traces(options.data, source, Path(folder))
+            results = measure_set(source, judges_of_file, path, None if is_part else options.limit, options.workers)
+            measured += build_set_entries(source, results, source.key in description["fitted"], command)
             if not speed and results.judge.speed.rate:
                 speed = f"{results.judge.speed.rate:.0f} answers of {source.name} a second on one core"
             print(f"{source.name}: {results.judge.traces:,} traces, {time.perf_counter() - start:.0f} s", flush=True)
             print_unsure(results.judge)
     card = JudgeCard(
-        judge=given.judge,
-        fingerprint=load_judge(given.judge).fingerprint,
-        summary=text["summary"],
-        reads=text["reads"],
-        training=tuple(text["training"]),
-        licence=text["licence"],
-        size=size(text["files"]),
+        judge=options.judge,
+        fingerprint=load_judge(options.judge).fingerprint,
+        summary=description["summary"],
+        reads=description["reads"],
+        training=tuple(description["training"]),
+        licence=description["licence"],
+        size=measure_size(description["files"]),
         speed=speed,
         measured=tuple(measured),
-        weaknesses=tuple(text["weaknesses"]),
+        weaknesses=tuple(description["weaknesses"]),
     )
-    out = given.out or PACKAGE / "judges" / "cards" / f"{given.judge}.json"
-    if given.set:
-        card = renew(card, out)
+    out = options.out or PACKAGE / "judges" / "cards" / f"{options.judge}.json"
+    if options.set:
+        card = update_card(card, out)
     out.write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
     print(f"written: {out}")
 

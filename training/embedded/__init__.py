@@ -1,1 +1,1 @@
-"""How the weights of the embedded judge are made: `python -m training.embedded DATA`."""
+"""Training of the weights of the embedded judge: `python -m training.embedded DATA`."""

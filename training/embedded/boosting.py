@@ -1,4 +1,4 @@
-"""Boosted trees and the table of words: fitted with libraries, used without them."""
+"""Boosted trees, and a linear model of a claim's words: fitted with LightGBM and scikit-learn, packed as arrays."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from sklearn.linear_model import LogisticRegression
 
 from ragfault.judges.embedded.word_vectors import Array
 
-__all__ = ["bag", "bagged", "boost", "pack"]
+__all__ = ["fit_bag", "pack_trees", "score_bag", "train_trees"]
 
-CLAIMS = {"num_leaves": 31, "learning_rate": 0.05, "min_child_samples": 40, "feature_fraction": 0.6}
-MONOTONE = {
+CLAIM_TREES = {"num_leaves": 31, "learning_rate": 0.05, "min_child_samples": 40, "feature_fraction": 0.6}
+MONOTONE_TREES = {
     "num_leaves": 15, "learning_rate": 0.05, "min_child_samples": 60, "feature_fraction": 0.4, "lambda_l2": 5,
     "bagging_fraction": 0.6,
 }  # fmt: skip
-COMMON = {
+TREE_DEFAULTS = {
     "objective": "binary", "lambda_l2": 2, "bagging_fraction": 0.8, "bagging_freq": 1, "num_threads": 1,
     "verbose": -1, "seed": 0, "deterministic": True,
 }  # fmt: skip
-LEAST = 8
-"""A word counts where so many claims have it in that state."""
+MIN_CLAIMS = 8
+"""Claims that must have a word in a state before the pair of both is a feature."""
 RIDGE = 0.05
 
 
-def boost(rows: Array, labels: Array, weights: Array | None, rounds: int, **options: Any) -> lightgbm.Booster:
-    """Fit trees."""
-    return lightgbm.train({**COMMON, **options}, lightgbm.Dataset(rows, labels, weight=weights), rounds)
+def train_trees(rows: Array, labels: Array, weights: Array | None, rounds: int, **options: Any) -> lightgbm.Booster:
+    """Fit boosted trees."""
+    return lightgbm.train({**TREE_DEFAULTS, **options}, lightgbm.Dataset(rows, labels, weight=weights), rounds)
 
 
-def pack(model: lightgbm.Booster, columns: Array | None = None) -> dict[str, Array]:
-    """Return the trees as one table of nodes (see `ragfault.judges.embedded.network`); `columns` are their features."""
+def pack_trees(model: lightgbm.Booster, columns: Array | None = None) -> dict[str, Array]:
+    """Pack the trees as one table of nodes (see `ragfault.judges.embedded.network`); `columns` are their features."""
     roots: list[int] = []
     nodes: list[list[float]] = []
 
-    def add(node: dict[str, Any]) -> tuple[int, int]:
+    def add_node(node: dict[str, Any]) -> tuple[int, int]:
         index = len(nodes)
         if "leaf_value" in node:
             nodes.append([0, 0, index, index, node["leaf_value"]])
             return index, 0
         nodes.append([node["split_feature"], node["threshold"], 0, 0, 0])
-        left, deep = add(node["left_child"])
-        right, deeper = add(node["right_child"])
+        left, left_depth = add_node(node["left_child"])
+        right, right_depth = add_node(node["right_child"])
         nodes[index][2:4] = [left, right]
-        return index, 1 + max(deep, deeper)
+        return index, 1 + max(left_depth, right_depth)
 
     depth = 0
     for tree in model.dump_model()["tree_info"]:
-        root, deep = add(tree["tree_structure"])
+        root, tree_depth = add_node(tree["tree_structure"])
         roots.append(root)
-        depth = max(depth, deep)
+        depth = max(depth, tree_depth)
     feature, threshold, left, right, value = np.array(nodes).T
     if columns is not None:
         feature = columns[feature.astype(int)]
@@ -67,11 +67,11 @@ def pack(model: lightgbm.Booster, columns: Array | None = None) -> dict[str, Arr
     }
 
 
-def bag(owner: Array, codes: Array, labels: Array, count: int) -> dict[str, Array]:
-    """Fit what each word in each state says of a claim that has it: a sparse logistic regression."""
+def fit_bag(owner: Array, codes: Array, labels: Array, count: int) -> dict[str, Array]:
+    """Fit a sparse logistic regression on the bag of words of each claim; a feature is a word in a state."""
     frequent, frequency = np.unique(codes, return_counts=True)
-    frequent = frequent[frequency >= LEAST]
-    matrix = _matrix(owner, codes, frequent, count)
+    frequent = frequent[frequency >= MIN_CLAIMS]
+    matrix = _build_matrix(owner, codes, frequent, count)
     model = LogisticRegression(C=RIDGE, solver="liblinear", max_iter=100, random_state=0).fit(matrix, labels)
     weights = model.coef_[0]
     scale = np.abs(weights).max() / 127
@@ -83,17 +83,17 @@ def bag(owner: Array, codes: Array, labels: Array, count: int) -> dict[str, Arra
     }
 
 
-def _matrix(owner: Array, codes: Array, frequent: Array, count: int) -> csr_matrix:
-    column = np.minimum(np.searchsorted(frequent, codes), len(frequent) - 1)
-    is_frequent = frequent[column] == codes
+def _build_matrix(owner: Array, codes: Array, frequent: Array, count: int) -> csr_matrix:
+    columns = np.minimum(np.searchsorted(frequent, codes), len(frequent) - 1)
+    is_frequent = frequent[columns] == codes
     return csr_matrix(
-        (np.ones(is_frequent.sum(), np.float32), (owner[is_frequent], column[is_frequent])),
+        (np.ones(is_frequent.sum(), np.float32), (owner[is_frequent], columns[is_frequent])),
         shape=(count, len(frequent)),
     )
 
 
-def bagged(table: dict[str, Array], owner: Array, codes: Array, count: int) -> Array:
-    """Return what the words of each claim say together."""
+def score_bag(table: dict[str, Array], owner: Array, codes: Array, count: int) -> Array:
+    """Return the log-odds that each claim is unsupported, by its bag of words."""
     row = np.minimum(np.searchsorted(table["codes"], codes), len(table["codes"]) - 1)
     is_known = table["codes"][row] == codes
     summed = np.bincount(owner[is_known], table["weights"][row[is_known]].astype(float), count)

@@ -1,4 +1,4 @@
-"""Print how sums of the parts of the embedded judge rank sets and sources that the parts have not seen.
+"""Print the AUROC of weighted sums of the embedded judge's models on held-out sets and sources.
 
     python -m training.embedded DATA --transfer --thin 9 --keep unseen.npz
     python -m training.embedded DATA --fold 0 --keep first.npz
@@ -6,7 +6,7 @@
     python -m training.embedded.combining first.npz
 
 A network that is trained on few claims deserves less weight than one that is trained on all: choose sums by the
-latter. Every line is the AUROC of answers, of each task and set, each part and each sum alone.
+latter. Each line has the AUROC of answers of each task and set, by one model or one sum.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ SUMS = {
     "present sum": (*TEXT_WEIGHTS, 0), "small .4, words .5": (0.3, 0, 0.1, 0.5, 0.4),
     "small .4, words .6": (0.2, 0, 0.1, 0.6, 0.4), "small .4, words .3": (0.3, 0, 0.3, 0.3, 0.4),
 }  # fmt: skip
-"""The weights of the parts beside texts; records have those of the judge."""
+"""The weights of the models for texts; records have those of the judge."""
 
 
-def rank(arrays: Mapping[str, Array], odds: Array) -> Array:
+def compute_aurocs(arrays: Mapping[str, Array], odds: Array) -> Array:
     """Return the AUROC of each kind of answers."""
     scores = np.array([combine_claims(odds[start:end]) for start, end in pairwise(arrays["start"])])
     return np.array([auroc(scores[arrays["kinds"] == kind], arrays["bad"][arrays["kinds"] == kind]) for kind in KINDS])
 
 
-def show(name: str, figures: Array) -> None:
-    """Print a line."""
+def print_figures(name: str, figures: Array) -> None:
+    """Print a line of figures and their mean."""
     print(f"{name:62}", *(f"{figure:.3f}" for figure in figures), f" mean {figures.mean():.4f}", flush=True)
 
 
 def compare_sums(arrays: Mapping[str, Array]) -> None:
-    """Print each part and each sum."""
-    every = np.c_[arrays["parts"], arrays["small"]]
+    """Print the figures of each model and each sum."""
+    part_odds = np.c_[arrays["parts"], arrays["small"]]
     for number, part in enumerate(PARTS):
-        show(part, rank(arrays, every[:, number]))
+        print_figures(part, compute_aurocs(arrays, part_odds[:, number]))
     for name, weights in SUMS.items():
-        odds = np.where(arrays["keyed"] > RECORD_SHARE, arrays["parts"] @ RECORD_WEIGHTS, every @ weights)
-        show(name, rank(arrays, odds))
+        odds = np.where(arrays["keyed"] > RECORD_SHARE, arrays["parts"] @ RECORD_WEIGHTS, part_odds @ weights)
+        print_figures(name, compute_aurocs(arrays, odds))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
-"""Make the examples that the embedded judge is trained on: features and words of claims that people judged."""
+"""The labelled answers that the embedded judge is trained on: features and words of their claims."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from training.data_files import FOLDS, Row, assign_fold, read_rows
 from training.embedded.altering import alter_answer
 
 from ragfault.judges.checks.claims import Claim, extract_claims, strip_marks
@@ -22,18 +21,17 @@ from ragfault.judges.embedded.support import ClaimFeatures, TextType, classify_t
 from ragfault.judges.embedded.word_vectors import Array, load_vectors
 from ragfault.text import split_words
 
-__all__ = ["FOLDS", "SETS", "Answer", "answers"]
+__all__ = ["SETS", "Answer", "list_marked_spans", "load_answers"]
 
 SETS = ("ragtruth_train", "attributionbench_dev", "wice_dev", "begin_dev")
-FOLDS = 5
-EVERY, BACK = 8, 20
+INSERT_EVERY, INSERT_DISTANCE = 8, 20
+"""One answer in so many is repeated with a foreign claim, taken from an answer so many places before it in its fold."""
 ALTER_EVERY = 8
 """One answer in so many is repeated with one claim altered."""
-"""One answer in so many is repeated with an invented statement, taken from so many answers before it in its fold."""
 
 
 class Answer(NamedTuple):
-    """An answer that people judged, with all that the judge sees of it."""
+    """An answer that people labelled, with the features of its claims."""
 
     set: str
     id: str
@@ -41,89 +39,96 @@ class Answer(NamedTuple):
     """Answers of one source are in one fold."""
     task: str
     model: str
-    shape: TextType
+    text_type: TextType
     bad: int
     """Whether people found something in it that the passages do not support."""
-    seen: ClaimFeatures | None
+    features: ClaimFeatures | None
     """None where nothing is claimed, or there is nothing to hold it against."""
     marks: Array
     """For each claim whether people marked it; -1 where they judged the answer as a whole and it has more."""
     tokens: list[Array | None]
     """For each claim which of its words people marked; None where they marked none."""
 
+    @property
+    def kind(self) -> str:
+        """The task of an answer of RAGTruth, the set of another."""
+        return self.task if self.set == "ragtruth" else self.set
 
-def rows(folder: Path, name: str) -> list[dict[str, Any]]:
-    """Return the records of one file."""
-    with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
-
-def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
-    """Yield every labelled answer of some sets."""
-    last: tuple[object, ...] = ()
-    earlier_rows: list[deque[dict[str, Any]]] = [deque(maxlen=BACK + 1) for _ in range(FOLDS)]
+def load_answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
+    """Yield every labelled answer of some sets, and the altered answers and those with a foreign claim ("invented")."""
+    last_texts: tuple[object, ...] = ()
+    earlier_rows: list[deque[Row]] = [deque(maxlen=INSERT_DISTANCE + 1) for _ in range(FOLDS)]
     for name in sets:
-        for row in rows(folder, name):
+        for row in read_rows(folder, name):
             texts = row["contexts"] if "contexts" in row else [row["passage"]]
-            if (*texts,) != last:
-                last = (*texts,)
+            if (*texts,) != last_texts:
+                last_texts = (*texts,)
                 index = SentenceIndex([Passage(str(i), text) for i, text in enumerate(texts)])
-                ground = PassageArrays(index, load_vectors(), load_idf())
-            yield _answer(name.split("_")[0], row, ground)
+                passage_arrays = PassageArrays(index, load_vectors(), load_idf())
+            yield _build_answer(name.split("_")[0], row, passage_arrays)
             if row.get("spans") is not None:
                 if zlib.crc32(row["id"].encode()) % ALTER_EVERY == 0:
-                    changed = alter_answer(row, texts, random.Random(row["id"]))
-                    if changed is not None:
-                        yield _answer("invented", changed, ground)
-                earlier_rows[fold := zlib.crc32(row["source_id"].encode()) % FOLDS].append(row)
-                if zlib.crc32(row["id"].encode()) // FOLDS % EVERY == 0:
-                    strange = earlier_rows[fold][0]
-                    if strange["source_id"] != row["source_id"]:
-                        yield _answer("invented", invented(row, strange), ground)
+                    altered = alter_answer(row, texts, random.Random(row["id"]))
+                    if altered is not None:
+                        yield _build_answer("invented", altered, passage_arrays)
+                earlier_rows[fold := assign_fold(row["source_id"])].append(row)
+                if zlib.crc32(row["id"].encode()) // FOLDS % INSERT_EVERY == 0:
+                    foreign_row = earlier_rows[fold][0]
+                    if foreign_row["source_id"] != row["source_id"]:
+                        yield _build_answer("invented", insert_foreign_claim(row, foreign_row), passage_arrays)
 
 
-def invented(row: dict[str, Any], strange: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer with a statement of another source before or after it, which nothing here supports."""
-    message = extract_claims(strange["answer"])
-    text = message[zlib.crc32(row["id"].encode()) % len(message)].text if message else "The harbour was closed by then."
-    comes_first = zlib.crc32(text.encode()) % 2
-    answer = f"{text} {row['answer']}" if comes_first else f"{row['answer'].rstrip()} {text}"
-    shift = len(text) + 1 if comes_first else 0
+def insert_foreign_claim(row: Row, foreign_row: Row) -> Row:
+    """Return an answer with a claim about another source before or after it, which its passages do not support."""
+    claims = extract_claims(foreign_row["answer"])
+    text = claims[zlib.crc32(row["id"].encode()) % len(claims)].text if claims else "The harbour was closed by then."
+    is_first = zlib.crc32(text.encode()) % 2
+    answer = f"{text} {row['answer']}" if is_first else f"{row['answer'].rstrip()} {text}"
+    shift = len(text) + 1 if is_first else 0
     spans = [{"start": item["start"] + shift, "end": item["end"] + shift} for item in row["spans"]]
-    span = {"start": 0, "end": len(text)} if comes_first else {"start": len(answer) - len(text), "end": len(answer)}
+    span = {"start": 0, "end": len(text)} if is_first else {"start": len(answer) - len(text), "end": len(answer)}
     return {**row, "answer": answer, "spans": [*spans, span], "label": 1}
 
 
-def _answer(name: str, row: dict[str, Any], ground: PassageArrays) -> Answer:
-    result = extract_claims(row["answer"])
-    texts = [strip_marks(claim.text) for claim in result]
-    features = extract_features([(texts, ground)], row.get("query") or "") if texts and len(ground.tokens) else None
+def _build_answer(set_name: str, row: Row, passage_arrays: PassageArrays) -> Answer:
+    claims = extract_claims(row["answer"])
+    texts = [strip_marks(claim.text) for claim in claims]
+    features = (
+        extract_features([(texts, passage_arrays)], row.get("query") or "")
+        if texts and len(passage_arrays.tokens)
+        else None
+    )
     spans = row.get("spans")
     if spans is None:
-        marks = [row["label"] if len(result) == 1 or not row["label"] else -1] * len(result)
+        marks = [row["label"] if len(claims) == 1 or not row["label"] else -1] * len(claims)
     else:
-        marks = [int(bool(_within(claim, spans))) for claim in result]
+        marks = [int(bool(list_marked_spans(claim, spans))) for claim in claims]
     return Answer(
-        name,
+        set_name,
         str(row["id"]),
-        zlib.crc32(row["source_id"].encode()) % FOLDS,
-        row.get("task") or row.get("subset") or name,
+        assign_fold(row["source_id"]),
+        row.get("task") or row.get("subset") or set_name,
         row.get("model") or "",
-        classify_text(row.get("query") or "", texts, float(ground.is_field.mean()) if len(ground.is_field) else 0.0),
+        classify_text(
+            row.get("query") or "",
+            texts,
+            float(passage_arrays.is_field.mean()) if len(passage_arrays.is_field) else 0.0,
+        ),
         int(row["label"]),
         features,
         np.array(marks),
-        [_words(claim, _within(claim, spans)) if spans else None for claim in result],
+        [_mark_words(claim, list_marked_spans(claim, spans)) if spans else None for claim in claims],
     )
 
 
-def _within(claim: Claim, spans: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Return the marked stretches that touch a claim."""
+def list_marked_spans(claim: Claim, spans: Sequence[Row]) -> list[tuple[int, int]]:
+    """Return start and end of the marked spans that overlap a claim."""
     return [(span["start"], span["end"]) for span in spans if claim.start < span["end"] and span["start"] < claim.end]
 
 
-def _words(claim: Claim, marks: Sequence[tuple[int, int]]) -> Array | None:
-    """Return which words of a claim lie in marked stretches: the run of words that is spelled so, else each that is."""
+def _mark_words(claim: Claim, marks: Sequence[tuple[int, int]]) -> Array | None:
+    """Return 1 for each word of a claim in a marked span: the run of words that is spelled so, else every such word."""
     if not marks:
         return None
     words = split_words(normalize_spelling(strip_marks(claim.text))) or (".",)

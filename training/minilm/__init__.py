@@ -1,1 +1,1 @@
-"""How the weights of the judge minilm are made: pairs.py, bases.py, distillation.py, then training/pack.py."""
+"""Training of the weights of the judge minilm: pairs.py, bases.py, distillation.py, then training/pack.py."""
