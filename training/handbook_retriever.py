@@ -1,4 +1,4 @@
-"""The retrieving half of the system that records the demo data: chance, words, chunkers, and BM25."""
+"""The retriever of the system that records the demo data: random numbers, words, chunkers, and BM25."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ import msgspec
 
 from ragfault.records import Chunk
 
-# --- chance and words ------------------------------------------------------------------------------
+# --- random numbers and words ------------------------------------------------------------------------------
 
 
-def chance(*parts: object) -> float:
+def draw_number(*parts: object) -> float:
     """Return a number in [0, 1) that depends on the parts alone."""
     digest = hashlib.sha256("|".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def pick(options: list[str], *parts: object) -> str:
-    return options[int(chance(*parts) * len(options))]
+    """Return one of several options, by the number that the parts draw."""
+    return options[int(draw_number(*parts) * len(options))]
 
 
-STOP = frozenset(
+STOP_WORDS = frozenset(
     re.findall(
         "[a-z]+",
         "a an and are as at be by can do does for from have how i if in is it me my of on or our so than that the "
@@ -35,9 +36,10 @@ STOP = frozenset(
 )
 
 
-def words(text: str) -> list[str]:
+def extract_words(text: str) -> list[str]:
+    """Return the words and figures of a text in lower case, without stop words and plural endings."""
     result = re.findall(r"[a-z]+|\d+(?:[.,:]\d+)*", text.lower())
-    return [w[:-1] if len(w) > 3 and w.endswith("s") else w for w in result if w not in STOP]
+    return [w[:-1] if len(w) > 3 and w.endswith("s") else w for w in result if w not in STOP_WORDS]
 
 
 # --- the chunkers ----------------------------------------------------------------------------------
@@ -46,33 +48,33 @@ SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z0-9])|\n+")
 HEADING = re.compile(r"^## Section (\d+)\. (.+)$", re.MULTILINE)
 
 
-def sections(text: str) -> Iterator[tuple[int, int, int, str]]:
-    """Start, end, number and title of every section, without the white space that follows it."""
+def split_sections(text: str) -> Iterator[tuple[int, int, int, str]]:
+    """Yield start, end, number and title of every section, without the white space that follows it."""
     heads = list(HEADING.finditer(text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
     for head, end in zip(heads, ends, strict=True):
         yield head.start(), len(text[:end].rstrip()), int(head[1]), head[2]
 
 
-def circumstances(text: str, start: int, end: int) -> dict[str, Any]:
-    """Return when the document was revised and, for a tariff, how long the section is valid."""
+def extract_dates(text: str, start: int, end: int) -> dict[str, Any]:
+    """Return the date of the document's revision and, for a tariff, the dates between which the section is valid."""
     revised = re.search(r"^Last revised: (\S+)\.$", text, re.MULTILINE)
     valid = re.search(r"Valid: (\S+) to (\S+)\.", text[start:end])
     dates = {"valid_from": valid[1], "valid_to": valid[2]} if valid else {}
     return ({"updated_at": revised[1]} if revised else {}) | dates
 
 
-def by_section(document: str, text: str) -> Iterator[Chunk]:
+def cut_sections(document: str, text: str) -> Iterator[Chunk]:
     """Yield one chunk for each section, with its heading."""
     stem = document.removesuffix(".md")
-    for start, end, number, title in sections(text):
-        metadata = {"section": number, "title": title} | circumstances(text, start, end)
+    for start, end, number, title in split_sections(text):
+        metadata = {"section": number, "title": title} | extract_dates(text, start, end)
         yield Chunk(
             id=f"{stem}#{number}", text=text[start:end], document=document, start=start, end=end, metadata=metadata
         )
 
 
-def sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def split_sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the spans of sentences and table lines of a text, without its heading and rules."""
     position = start = text.index("\n", start) + 1 if text.startswith("## ", start) else start
     for gap in [*SENTENCE.finditer(text, start, end), None]:
@@ -82,14 +84,14 @@ def sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         position = gap.end() if gap else end
 
 
-def by_sentence(document: str, text: str) -> Iterator[Chunk]:
+def cut_sentences(document: str, text: str) -> Iterator[Chunk]:
     """Yield one chunk for each sentence or table line; headings are dropped, long sentences cut in two."""
     stem = document.removesuffix(".md")
-    for begin, finish, _, _ in sections(text):
-        metadata = circumstances(text, begin, finish)
-        for start, end in sentences(text, begin, finish):
+    for section_start, section_end, _, _ in split_sections(text):
+        metadata = extract_dates(text, section_start, section_end)
+        for start, end in split_sentences(text, section_start, section_end):
             kind = "table" if text.startswith("|", start) else "text"
-            for a, b in [(start, end)] if kind == "table" else halves(text, start, end):
+            for a, b in [(start, end)] if kind == "table" else split_long_sentence(text, start, end):
                 yield Chunk(
                     id=f"{stem}@{a}-{b}",
                     text=text[a:b],
@@ -101,8 +103,8 @@ def by_sentence(document: str, text: str) -> Iterator[Chunk]:
                 )
 
 
-def halves(text: str, start: int, end: int, max_words: int = 100) -> list[tuple[int, int]]:
-    """Return a stretch of text, cut at the blank before its middle where it is too long."""
+def split_long_sentence(text: str, start: int, end: int, max_words: int = 100) -> list[tuple[int, int]]:
+    """Return the span of a sentence, or two spans cut at the blank before its middle where it is too long."""
     if end - start <= max_words:
         return [(start, end)]
     middle = text.rindex(" ", start, (start + end) // 2 + 1)
@@ -117,7 +119,7 @@ class Index:
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self.chunks = chunks
-        self.counts = [Counter(words(chunk.text)) for chunk in chunks]
+        self.counts = [Counter(extract_words(chunk.text)) for chunk in chunks]
         self.lengths = [sum(count.values()) for count in self.counts]
         self.average = sum(self.lengths) / len(chunks)
         document_counts = Counter(word for count in self.counts for word in count)
@@ -128,12 +130,12 @@ class Index:
         hits = ((self.counts[i][word], self.idf.get(word, 0.0)) for word in query)
         return sum(idf * n * 2.2 / (n + norm) for n, idf in hits)
 
-    def search(self, query: str, keep: int, floor: float) -> tuple[Chunk, ...]:
+    def search(self, query: str, top_k: int, score_floor: float) -> tuple[Chunk, ...]:
         """Return the best chunks, those below the floor (a share of the best score) left out."""
-        query_words = sorted(set(words(query)))
+        query_words = sorted(set(extract_words(query)))
         scores = [round(self.score(query_words, i), 3) for i in range(len(self.chunks))]
-        ranked = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:keep]
-        threshold = floor * scores[ranked[0]]
+        ranked = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:top_k]
+        threshold = score_floor * scores[ranked[0]]
         return tuple(
             msgspec.structs.replace(self.chunks[i], score=scores[i])
             for i in ranked

@@ -1,9 +1,9 @@
-"""Pack what training added to MiniLM-L6 into the file that the package carries.
+"""Pack the difference between trained and published weights of MiniLM-L6 into the file in the package.
 
     python training/pack.py FOLDER [--pairs PAIRS] [--tolerance 0.05] [--count 300]
 
-FOLDER is what the training wrote. Matrices become whole steps of one size over the published weights, as coarse
-as keeps the logits within the tolerance on COUNT pairs; vectors and heads stay 16-bit and 32-bit floats. PAIRS is
+FOLDER is the output of the training. Differences of matrices are rounded to integers times one step, the largest one
+that keeps the logits within the tolerance on COUNT pairs; vectors and heads are 16-bit and 32-bit floats. PAIRS is
 JSONL of {"claim", "ev": [...]}; without it, pairs are made from the demo. Needs the extra `nli` and
 the published weights. Prints sizes and errors, and writes src/ragfault/judges/minilm/delta.xz.
 """
@@ -41,12 +41,12 @@ from ragfault.judges.minilm.judge import get_sentence_text, select_evidence
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/minilm/delta.xz"
 STEPS = tuple(1.6 * 0.84**power for power in range(25))
-"""The sizes of step that are tried, the coarsest first, in root mean squares of the difference."""
-NAMES = {"float32": "F32", "float16": "F16", "int8": "I8"}
+"""The steps that are tried, the largest first, as multiples of the root mean square of the differences."""
+TYPE_NAMES = {"float32": "F32", "float16": "F16", "int8": "I8"}
 
 
 def load_trained(folder: Path, published: dict[str, Array]) -> dict[str, Array]:
-    """Load what `training/minilm/distillation.py` wrote, under the names of the graph, over the published weights."""
+    """Load the output of `training/minilm/distillation.py` under the names of the graph, over the published weights."""
     trained: dict[str, Array] = {}
     for path in sorted(folder.glob("student-*.npz")):
         with np.load(path) as packed:
@@ -63,34 +63,34 @@ def load_trained(folder: Path, published: dict[str, Array]) -> dict[str, Array]:
     return published | trained | {name: tensor.astype(np.float32) for name, tensor in heads.items()}
 
 
-def differences(reached: dict[str, Array], published: dict[str, Array]) -> dict[str, Array]:
-    """Return what training changed; what it left alone is left out."""
+def subtract_weights(trained_weights: dict[str, Array], published: dict[str, Array]) -> dict[str, Array]:
+    """Return the tensors that training changed, less the published ones."""
     return {
         name: tensor - published[name] if name in published else tensor
-        for name, tensor in reached.items()
+        for name, tensor in trained_weights.items()
         if name not in published or not np.array_equal(tensor, published[name])
     }
 
 
-def rounded(added: dict[str, Array], published: dict[str, Array], step: float) -> dict[str, Array]:
-    """Return matrices as whole steps, vectors as short floats, heads as they are."""
+def round_weights(added: dict[str, Array], published: dict[str, Array], step: float) -> dict[str, Array]:
+    """Return matrices as 8-bit integers of one step, vectors as 16-bit floats, heads as 32-bit floats."""
 
-    def first(name: str, tensor: Array) -> Array:
+    def round_tensor(name: str, tensor: Array) -> Array:
         if name not in published:
             return tensor.astype(np.float32)
         if tensor.ndim < 2:
             return tensor.astype(np.float16)
         return np.clip(np.rint(tensor / step), -127, 127).astype(np.int8)
 
-    return {name: first(name, tensor) for name, tensor in added.items()}
+    return {name: round_tensor(name, tensor) for name, tensor in added.items()}
 
 
-def packed(tensors: dict[str, Array], notes: dict[str, str]) -> bytes:
-    """Return the safetensors layout, compressed."""
+def compress_tensors(tensors: dict[str, Array], notes: dict[str, str]) -> bytes:
+    """Return the tensors in the layout of safetensors, compressed."""
     head: dict[str, Any] = {"__metadata__": notes}
     offset = 0
     for name, tensor in tensors.items():
-        kind = NAMES[str(tensor.dtype)]
+        kind = TYPE_NAMES[str(tensor.dtype)]
         head[name] = {"dtype": kind, "shape": tensor.shape, "data_offsets": [offset, offset + tensor.nbytes]}
         offset += tensor.nbytes
     text = json.dumps(head).encode()
@@ -99,22 +99,22 @@ def packed(tensors: dict[str, Array], notes: dict[str, str]) -> bytes:
     return lzma.compress(len(text).to_bytes(8, "little") + text + body, filters=filters)
 
 
-def rows(path: Path | None, count: int, folder: Path) -> list[TokenPair]:
-    """Return pairs to measure on."""
-    split = load_tokenizer(folder)
+def load_pairs(path: Path | None, count: int, folder: Path) -> list[TokenPair]:
+    """Load the pairs that the error is measured on."""
+    tokenizer = load_tokenizer(folder)
     if path is None:
-        return demo(count, folder)
+        return build_demo_pairs(count, folder)
     with path.open(encoding="utf-8") as lines:
-        read = [json.loads(line) for line in lines]
+        records = [json.loads(line) for line in lines]
     result = []
-    for row in read[:: max(1, len(read) // count)]:
-        result.append(encode_pair(split, row["claim"], row["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
+    for row in records[:: max(1, len(records) // count)]:
+        result.append(encode_pair(tokenizer, row["claim"], row["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
     return result
 
 
-def demo(count: int, folder: Path) -> list[TokenPair]:
-    """Return claims and their evidence from the traces of the demo."""
-    split, table = load_tokenizer(folder), load_idf()
+def build_demo_pairs(count: int, folder: Path) -> list[TokenPair]:
+    """Build pairs of the claims and their evidence from the traces of the demo."""
+    tokenizer, table = load_tokenizer(folder), load_idf()
     result = []
     for traces in load_handbook().traces.values():
         for trace in traces:
@@ -122,12 +122,14 @@ def demo(count: int, folder: Path) -> list[TokenPair]:
             for claim in extract_claims(trace.answer or ""):
                 evidence = select_evidence(parse_statement(strip_marks(claim.text), table), index)
                 texts = [get_sentence_text(index, item) for item in evidence]
-                result.append(encode_pair(split, strip_marks(claim.text), texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
+                result.append(
+                    encode_pair(tokenizer, strip_marks(claim.text), texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
+                )
     return result[:: max(1, len(result) // count)]
 
 
 def main() -> None:
-    """Try steps from the coarsest on; keep the first that is fine enough."""
+    """Try the steps from the largest on, and write the differences with the first step within the tolerance."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pairs", type=Path)
@@ -138,21 +140,21 @@ def main() -> None:
     folder = locate_weights()
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     published = load_base_weights(folder)
-    reached = load_trained(options.folder, published)
-    added = differences(reached, published)
-    pairs = rows(options.pairs, options.count, folder)
-    true = np.array([item.bad for item in MiniLMEncoder(reached).run(pairs)])
+    trained_weights = load_trained(options.folder, published)
+    added = subtract_weights(trained_weights, published)
+    pairs = load_pairs(options.pairs, options.count, folder)
+    exact_logits = np.array([item.bad for item in MiniLMEncoder(trained_weights).run(pairs)])
     matrices = [tensor.ravel() for name, tensor in added.items() if name in published and tensor.ndim == 2]
-    size = float(np.sqrt(np.mean(np.concatenate(matrices) ** 2)))
+    root_mean_square = float(np.sqrt(np.mean(np.concatenate(matrices) ** 2)))
     for step in STEPS:
-        tensors = rounded(added, published, step * size)
-        state = apply_delta(published, WeightDelta(tensors, step * size, digest, ""))
-        error = np.abs(np.array([item.bad for item in MiniLMEncoder(state).run(pairs)]) - true)
+        tensors = round_weights(added, published, step * root_mean_square)
+        state = apply_delta(published, WeightDelta(tensors, step * root_mean_square, digest, ""))
+        error = np.abs(np.array([item.bad for item in MiniLMEncoder(state).run(pairs)]) - exact_logits)
         print(f"step {step:.3f} rms: worst {error.max():.4f}, mean {error.mean():.4f}", flush=True)
         if error.max() <= options.tolerance:
             break
     # repr gives the very float back
-    file = packed(tensors, {"step": repr(step * size), "base": digest})
+    file = compress_tensors(tensors, {"step": repr(step * root_mean_square), "base": digest})
     options.out.write_bytes(file)
     print(f"{options.out}: {len(file):,} bytes, {len(pairs)} pairs, worst {error.max():.4f}")
 

@@ -8,8 +8,6 @@ SHARED holds agent_steps_hotpotqa_dev and agent_steps_whowhen_dev. Fitted with s
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
+from training.data_files import Row, read_rows
 
 from ragfault.analysis.steps.features import FEATURE_NAMES, Array, compute_features
 from ragfault.analysis.steps.localization import detect_outcome
@@ -37,10 +36,10 @@ from ragfault.io import read_traces
 from ragfault.records import Trace
 
 FILES: dict[RunKind, str] = {"search": "agent_steps_hotpotqa_dev", "team": "agent_steps_whowhen_dev"}
-FOLDS, TREES, LEAST_LEAF, LABEL_LEAF, RIDGE, MISS_RATE = 8, 150, 4, 2, 0.03, 0.1
+FOLDS, TREE_COUNT, MIN_LEAF, MIN_LABEL_LEAF, RIDGE, MISS_RATE = 8, 150, 4, 2, 0.03, 0.1
 WEIGHTS = Path(__file__).parents[1] / "src/ragfault/analysis/steps/weights.npz"
-PLAIN_SHARES = np.array([0.05, 0.95])
-"""Shares of right answers where the runs do not tell them."""
+PRIOR_RIGHT_SHARES = np.array([0.05, 0.95])
+"""The share of right answers among runs with and without a fault, to which shares of few runs are smoothed."""
 
 
 class LabelledRun(NamedTuple):
@@ -50,16 +49,16 @@ class LabelledRun(NamedTuple):
     steps: tuple[str, ...]
     features: Array
     first: int | None
-    """The place of the first fault, -1 where it is no move, None where there is none."""
+    """The index of the first fault, -1 where it is no move, None where there is none."""
     labels: tuple[int | None, ...]
     outcome: Outcome
-    """What the references say of the answer; of a team, that it failed."""
+    """The outcome of the answer by the references; of a team always "failed"."""
     text_steps: int
     """Number of labelled steps."""
 
     @property
     def target(self) -> int:
-        """The place of the truth in a posterior; -2 where no entry stands for it."""
+        """The index of the true entry of a posterior; -2 where there is none."""
         if self.first is None:
             return len(self.steps)
         return self.first if self.first >= 0 else -2
@@ -67,13 +66,11 @@ class LabelledRun(NamedTuple):
 
 def load_runs(folder: Path, kind: RunKind) -> list[LabelledRun]:
     """Load the runs of one benchmark with the features of their moves."""
-    path = folder / f"{FILES[kind]}.jsonl.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    return [_build_run(row, trace, kind) for row, trace in zip(rows, read_traces(path), strict=True)]
+    rows, traces = read_rows(folder, FILES[kind]), read_traces(folder / f"{FILES[kind]}.jsonl.gz")
+    return [_build_run(row, trace, kind) for row, trace in zip(rows, traces, strict=True)]
 
 
-def _build_run(row: dict[str, Any], trace: Trace, kind: RunKind) -> LabelledRun:
+def _build_run(row: Row, trace: Trace, kind: RunKind) -> LabelledRun:
     moves = group_moves(trace)
     steps = tuple(move.step.id for move in moves.moves)
     labels = {str(step["index"]): step.get("label") for step in row["steps"]}
@@ -95,25 +92,25 @@ def fit(runs: Sequence[LabelledRun], kind: RunKind) -> StepModel:
 def fit_arrays(runs: Sequence[LabelledRun], kind: RunKind) -> dict[str, Array]:
     """Fit the hazards, the labels of steps and the weight of the outcome; return them as named arrays."""
     columns = np.array([FEATURE_NAMES.index(name) for name in FEATURES_BY_KIND[kind]])
-    rows = np.concatenate([run.features[: _count_rows(run)] for run in runs])
-    faulty = np.concatenate([np.arange(_count_rows(run)) == run.first for run in runs])
+    rows = np.concatenate([run.features[: _count_hazard_rows(run)] for run in runs])
+    faulty = np.concatenate([np.arange(_count_hazard_rows(run)) == run.first for run in runs])
     clipped = np.clip(rows[:, columns], -MAX_VALUE, MAX_VALUE)
     mean, deviation = clipped.mean(0), clipped.std(0) + 1e-9
     linear = LogisticRegression(C=RIDGE, max_iter=3000).fit((clipped - mean) / deviation, faulty)
     forest = ExtraTreesClassifier(
-        TREES, min_samples_leaf=LEAST_LEAF, max_leaf_nodes=32, max_features=0.3, random_state=0
+        TREE_COUNT, min_samples_leaf=MIN_LEAF, max_leaf_nodes=32, max_features=0.3, random_state=0
     ).fit(rows[:, columns], faulty)
     arrays = {
         "columns": columns, "mean": mean, "deviation": deviation, "weights": linear.coef_[0],
         "bias": linear.intercept_[0], **_fit_labels(runs, columns),
-        "thresholds": np.zeros(len(OUTCOMES)), "right_shares": _count_right(runs),
+        "thresholds": np.zeros(len(OUTCOMES)), "right_shares": _estimate_right_shares(runs),
         **{f"trees.{name}": array for name, array in pack_forest(forest, 1).items()},
     }  # fmt: skip
     return {f"{kind}.{name}": np.asarray(array) for name, array in arrays.items()}
 
 
-def _count_rows(run: LabelledRun) -> int:
-    """Return the number of moves that a hazard is trained on: up to the first fault."""
+def _count_hazard_rows(run: LabelledRun) -> int:
+    """Count the moves that a hazard is trained on: up to the first fault."""
     return len(run.steps) if run.first is None or run.first < 0 else run.first + 1
 
 
@@ -125,7 +122,7 @@ def _fit_labels(runs: Sequence[LabelledRun], columns: Array) -> dict[str, Array]
     if not pairs:
         return {}
     forest = ExtraTreesClassifier(
-        TREES, min_samples_leaf=LABEL_LEAF, max_leaf_nodes=32, max_features=0.3, random_state=0
+        TREE_COUNT, min_samples_leaf=MIN_LABEL_LEAF, max_leaf_nodes=32, max_features=0.3, random_state=0
     ).fit(np.array([row for row, _ in pairs])[:, columns], [label for _, label in pairs])
     return {
         f"{label}.{name}": array
@@ -134,10 +131,10 @@ def _fit_labels(runs: Sequence[LabelledRun], columns: Array) -> dict[str, Array]
     }
 
 
-def _count_right(runs: Sequence[LabelledRun]) -> Array:
-    """Return the smoothed share of answers that state the reference among runs with a fault and without one."""
+def _estimate_right_shares(runs: Sequence[LabelledRun]) -> Array:
+    """Estimate the share of answers that state the reference among runs with a fault and without one, smoothed."""
     shares = []
-    for has_fault, share in zip((True, False), PLAIN_SHARES, strict=True):
+    for has_fault, share in zip((True, False), PRIOR_RIGHT_SHARES, strict=True):
         selected = [
             run.outcome == "right"
             for run in runs
@@ -152,18 +149,18 @@ def pack_forest(forest: ExtraTreesClassifier, label: int) -> dict[str, Array]:
     roots: list[int] = []
     nodes: list[list[float]] = []
 
-    def add(tree: Any, number: int) -> int:
+    def add_node(tree: Any, number: int) -> int:
         index = len(nodes)
         if tree.children_left[number] < 0:
             counts = tree.value[number][0]
             nodes.append([0, 0, index, index, counts[label] / counts.sum() / len(forest.estimators_)])
             return index
         nodes.append([tree.feature[number], tree.threshold[number], 0, 0, 0])
-        nodes[index][2:4] = [add(tree, tree.children_left[number]), add(tree, tree.children_right[number])]
+        nodes[index][2:4] = [add_node(tree, tree.children_left[number]), add_node(tree, tree.children_right[number])]
         return index
 
     for estimator in forest.estimators_:
-        roots.append(add(estimator.tree_, 0))
+        roots.append(add_node(estimator.tree_, 0))
     feature, threshold, left, right, value = np.array(nodes).T
     return {
         "roots": np.array(roots, np.int32), "feature": feature.astype(np.int16), "bar": threshold.astype(np.float32),
@@ -172,14 +169,14 @@ def pack_forest(forest: ExtraTreesClassifier, label: int) -> dict[str, Array]:
 
 
 def split_folds(runs: Sequence[LabelledRun], seed: int, count: int = FOLDS) -> list[list[int]]:
-    """Split the places of runs by question."""
+    """Split the indexes of runs into folds by question."""
     groups = sorted({run.group for run in runs})
     np.random.default_rng(seed).shuffle(groups)
     return [[n for n, run in enumerate(runs) if run.group in set(groups[fold::count])] for fold in range(count)]
 
 
 def predict_unseen(runs: Sequence[LabelledRun], kind: RunKind, seed: int) -> tuple[list[Array], list[Array], Array]:
-    """Return posteriors and labels of each run by a model that has not seen its question, and right shares."""
+    """Return posteriors, labels and right shares of each run by a model that has not seen its question."""
     posteriors: list[Array] = [np.empty(0)] * len(runs)
     labels: list[Array] = [np.empty(0)] * len(runs)
     shares = np.zeros((len(runs), 2))
@@ -201,26 +198,28 @@ def apply_outcomes(runs: Sequence[LabelledRun], posteriors: Sequence[Array], sha
 
 
 def calibrate(runs: Sequence[LabelledRun], posteriors: Sequence[Array], miss_rate: float = MISS_RATE) -> float:
-    """Return the greatest threshold whose sets hold the truth often enough, questions weighed equally.
+    """Return the greatest threshold whose sets contain the true entry often enough, questions weighed equally.
 
-    Conformal prediction with posteriors of is_best-out questions; the level is corrected for their finite number.
+    Conformal prediction with cross-fitted posteriors; the level is corrected for the finite number of runs.
     """
     groups = sorted({run.group for run in runs})
     sizes = {group: sum(run.group == group for run in runs) for group in groups}
     weights = np.array([1 / sizes[run.group] for run in runs])
-    truths = np.array([p[run.target] if run.target >= 0 else 0.0 for run, p in zip(runs, posteriors, strict=True)])
+    target_probabilities = np.array([
+        p[run.target] if run.target >= 0 else 0.0 for run, p in zip(runs, posteriors, strict=True)
+    ])  # fmt: skip
     is_best = np.array([
         run.target >= 0 and p.argmax() == run.target for run, p in zip(runs, posteriors, strict=True)
     ])  # fmt: skip
     level = min(1.0, (len(runs) + 1) * (1 - miss_rate) / len(runs))
-    for threshold in sorted(truths, reverse=True):
-        if weights[is_best | (truths >= threshold)].sum() / weights.sum() >= level:
+    for threshold in sorted(target_probabilities, reverse=True):
+        if weights[is_best | (target_probabilities >= threshold)].sum() / weights.sum() >= level:
             return float(threshold)
     return 0.0
 
 
-def train(runs: Sequence[LabelledRun], kind: RunKind, seeds: int = 2) -> dict[str, Array]:
-    """Fit a model on all runs, with thresholds of sets from is_best-out posteriors."""
+def fit_with_thresholds(runs: Sequence[LabelledRun], kind: RunKind, seeds: int = 2) -> dict[str, Array]:
+    """Fit a model on all runs, with thresholds of sets from cross-fitted posteriors."""
     thresholds = np.zeros((seeds, len(OUTCOMES)))
     for seed in range(seeds):
         posteriors, _, shares = predict_unseen(runs, kind, seed)
@@ -237,11 +236,12 @@ def train(runs: Sequence[LabelledRun], kind: RunKind, seeds: int = 2) -> dict[st
 def describe(name: str, runs: Sequence[LabelledRun], posteriors: Sequence[Array]) -> str:
     """Describe the accuracy of posteriors and the size of their sets, cross-calibrated by question."""
     hits = [p.argmax() == run.target for run, p in zip(runs, posteriors, strict=True)]
-    top = [run.target in np.argsort(-p[:-1])[:3] for run, p in zip(runs, posteriors, strict=True)]
+    top_three = [run.target in np.argsort(-p[:-1])[:3] for run, p in zip(runs, posteriors, strict=True)]
     members = cross_sets(runs, posteriors)
     covered = [run.target >= 0 and bool(m[run.target]) for run, m in zip(runs, members, strict=True)]
     return (
-        f"{name}: first {np.mean(hits):.3f}, among three steps {np.mean(top):.3f}, sets hold {np.mean(covered):.3f}, "
+        f"{name}: first {np.mean(hits):.3f}, among three steps {np.mean(top_three):.3f}, "
+        f"sets hold {np.mean(covered):.3f}, "
         f"mean size {np.mean([m.sum() for m in members]):.2f} ({np.mean([m[:-1].sum() for m in members]):.2f} steps of "
         f"{np.mean([run.text_steps for run in runs]):.2f})"
     )
@@ -286,7 +286,7 @@ def main() -> None:
                 flush=True,
             )
         if options.write:
-            arrays |= train(runs, kind)
+            arrays |= fit_with_thresholds(runs, kind)
     if options.write:
         np.savez_compressed(WEIGHTS, **arrays)  # type: ignore[arg-type]
         print(f"{WEIGHTS.name}: {WEIGHTS.stat().st_size:,} bytes")

@@ -144,7 +144,7 @@ def test_recording_again_yields_the_same_bytes(monkeypatch, tmp_path):
     recorder = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recorder)
     write_handbook(tmp_path)
-    for name, content in recorder.record().items():
+    for name, content in recorder.build_files().items():
         assert content == (tmp_path / name).read_bytes(), name
 
 

