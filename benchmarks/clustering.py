@@ -52,9 +52,9 @@ from ragfault.records import Trace
 from ragfault.retrieval.embedders import load_embedder
 
 from .faults.config import Config
-from .faults.corpora import Corpus, handbook_corpus, sample, squad_corpus
+from .faults.corpora import Corpus, load_handbook_corpus, load_squad_corpus, sample
 from .faults.injection import inject
-from .faults.system import answers
+from .faults.system import answer_questions
 
 FAULTS = (
     "wrong-filter",
@@ -80,14 +80,14 @@ def broken(corpus: Corpus, questions: Sequence[Trace], confined: bool) -> Iterat
     """Yield the answers of seven systems, each with a fault, in its share of the questions, labelled by the fault."""
     names = sorted({topic(item) for item in questions})
     rows = {name: i for i, name in enumerate(names)}
-    plain = {item.id: item for item in answers(corpus, Config(), questions)}
+    plain = {item.id: item for item in answer_questions(corpus, Config(), questions)}
     for index, fault in enumerate(FAULTS):
         mine = [
             item
             for number, item in enumerate(questions)
             if (rows[topic(item)] if confined else number) % len(FAULTS) == index
         ]
-        for item in answers(corpus, inject(Config(), fault, "strong"), mine):
+        for item in answer_questions(corpus, inject(Config(), fault, "strong"), mine):
             was = plain[item.id]
             changed = (item.answer, item.citations, item.chunks) != (was.answer, was.citations, was.chunks)
             yield replace(item, metadata={"fault": fault if changed else "none", "topic": topic(item)})
@@ -216,7 +216,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--failures", type=int, default=10_000)
     options = parser.parse_args()
-    corpus = squad_corpus(options.data) if options.data else handbook_corpus()
+    corpus = load_squad_corpus(options.data) if options.data else load_handbook_corpus()
     questions = sample(corpus, min(options.questions, len(corpus.questions)), 0)
     print(f"{corpus.name}, {len(questions):,} questions, judge {options.judge}\n")
     head = "| | failures | clusters | ARI | ARI, all | purity | purity by topic | ARI, fault × topic | single |"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.faults.corpora import handbook_corpus, squad_corpus
+from benchmarks.faults.corpora import load_handbook_corpus, load_squad_corpus
 from benchmarks.faults.injection import pair
 from benchmarks.faults.phrases import INVENTIONS, WANDERINGS
 
@@ -215,7 +215,7 @@ def spoken(folder: Path) -> None:
     for fault, phrases in (("wandering-preamble", WANDERINGS), ("invented-claims", INVENTIONS)):
         parts = [max(phrase.split("{0}"), key=len) for phrase in phrases]
         seen: Counter[str] = Counter()
-        for corpus in (handbook_corpus(), squad_corpus(folder)):
+        for corpus in (load_handbook_corpus(), load_squad_corpus(folder)):
             for seed in (0, 1):
                 traces = pair(corpus, fault, "strong", seed=seed)[1]
                 for first, verdicts in zip(traces, load_judge("lexical").observe(traces), strict=True):

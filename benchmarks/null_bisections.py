@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 from benchmarks.faults.__main__ import JUDGE, METRICS
-from benchmarks.faults.corpora import handbook_corpus
+from benchmarks.faults.corpora import load_handbook_corpus
 from benchmarks.faults.injection import pair
 from benchmarks.faults.unseen.corpora import shop_chunks, shop_questions
 from benchmarks.faults.unseen.system import Parts, answer_all
@@ -46,7 +46,7 @@ def draw_systems() -> Iterator[tuple[str, Sequence[Trace], Sequence[Trace]]]:
     """Yield each system with its traces of both sides: two releases of the demo, or two seeds of one configuration."""
     demo = load_handbook().traces
     yield "demo", *(_keep_spans(demo[version]) for version in ("v1", "v2"))
-    yield "handbook", *pair(handbook_corpus(), "none", n=400)
+    yield "handbook", *pair(load_handbook_corpus(), "none", n=400)
     parts, questions = Parts(name="shop", chunks=tuple(shop_chunks())), shop_questions()[:400]
     yield "shop", answer_all(parts, questions), answer_all(replace(parts, seed=1), questions)
 

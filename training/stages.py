@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 from benchmarks.faults.__main__ import METRICS
-from benchmarks.faults.corpora import Corpus, handbook_corpus, squad_corpus
+from benchmarks.faults.corpora import Corpus, load_handbook_corpus, load_squad_corpus
 from benchmarks.faults.injection import FAULTS, STRENGTHS, Strength, pair
 from benchmarks.faults.unseen.__main__ import build_pairs, systems
 from benchmarks.faults.unseen.kinds import DEVELOPED, KINDS
@@ -230,7 +230,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--strengths", nargs="+", choices=STRENGTHS, default=["medium"])
     options = parser.parse_args()
-    corpora = [handbook_corpus()] + ([squad_corpus(options.data)] if options.data else [])
+    corpora = [load_handbook_corpus()] + ([load_squad_corpus(options.data)] if options.data else [])
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.cache or Path(temporary)
         trials = [

@@ -1,4 +1,4 @@
-"""The fault bench: how often bisection names the layer and the branch of a fault that was put there.
+"""The fault bench: how often bisection names the layer and the branch of a fault that was injected.
 
     python -m benchmarks.faults [FAULT …] [--strength medium] [--sizes 50 100 200 500] [--seeds 3] [--draws 4]
                                 [--data FOLDER] [--out FILE]
@@ -8,7 +8,7 @@ question of the corpus and are judged once. For each size n, `draws` samples of 
 each seed. Without `--data` over the demo handbook, with it over `squad2_*.jsonl.gz` of that folder. Prints
 a Markdown table.
 
-A verdict counts as *layer* where the first fault named lies in the layer of the fault that was put there,
+A verdict counts as *layer* where the first fault named lies in the layer of the fault that was injected,
 as *branch* where it is the branch too, as *wrong* where another layer is named first, and as *cannot tell*
 otherwise.
 """
@@ -30,10 +30,10 @@ from ragfault.analysis import bisect, pair_runs
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.evaluation import evaluate
 
-from .corpora import Corpus, handbook_corpus, squad_corpus
+from .corpora import Corpus, load_handbook_corpus, load_squad_corpus
 from .injection import FAULTS, STRENGTHS, Fault, Strength, pair
 
-__all__ = ["METRICS", "trials"]
+__all__ = ["METRICS", "run_trials"]
 
 METRICS = (
     "context_relevance",
@@ -51,19 +51,19 @@ METRICS = (
 )
 """The metrics of the decision tree."""
 
-MOST = 620
-"""Questions of a corpus that are answered for a seed."""
+MAX_QUESTIONS = 620
+"""Questions of a corpus that are answered for a seed, at most."""
 
 LAYERS = {"retrieval": "retrieval", "generation": "generation", "source": "source data"}
 
 
 JUDGE = "lexical"
-"""Of whom the tables in docs/faults.md are."""
+"""The judge of the tables in docs/faults.md."""
 
 
-def judged(corpus: Corpus, name: str, strength: Strength, seed: int, folder: Path, judge: str) -> PairedRuns:
-    """Return both versions, answered and judged."""
-    sides = pair(corpus, name, strength, n=min(MOST, len(corpus.questions)), seed=seed)
+def judge_pair(corpus: Corpus, name: str, strength: Strength, seed: int, folder: Path, judge: str) -> PairedRuns:
+    """Judge the answers of both versions and pair the runs."""
+    sides = pair(corpus, name, strength, n=min(MAX_QUESTIONS, len(corpus.questions)), seed=seed)
     runs = [
         evaluate(list(traces), folder / f"{name}-{seed}-{i}", metrics=METRICS, force=True, judge=judge)
         for i, traces in enumerate(sides)
@@ -71,18 +71,18 @@ def judged(corpus: Corpus, name: str, strength: Strength, seed: int, folder: Pat
     return pair_runs(*runs)
 
 
-def samples(size: int, n: int, draws: int, seed: int) -> Iterator[np.ndarray]:
-    """Return masks over the pairs that keep n of them."""
+def draw_samples(size: int, n: int, draws: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield masks over the pairs that select n of them at random; one mask of all where there are no more."""
     rng = random.Random(f"{seed}-{n}")
     for _ in range(draws if n < size else 1):
-        keep = np.zeros(size, dtype=bool)
-        keep[rng.sample(range(size), min(n, size))] = True
-        yield keep
+        pair_mask = np.zeros(size, dtype=bool)
+        pair_mask[rng.sample(range(size), min(n, size))] = True
+        yield pair_mask
 
 
-def outcome(fault: Fault, side: PairedRuns, keep: np.ndarray, seed: int) -> str:
-    """Return what bisection makes of a sample: branch, layer, wrong or cannot tell."""
-    result = bisect(side, pair_mask=keep, seed=seed)
+def classify_outcome(fault: Fault, paired: PairedRuns, pair_mask: np.ndarray, seed: int) -> str:
+    """Classify the verdict of bisection on a sample: branch, layer, wrong or cannot tell."""
+    result = bisect(paired, pair_mask=pair_mask, seed=seed)
     if not result.faults:
         return "cannot tell"
     first = result.faults[0]
@@ -91,32 +91,32 @@ def outcome(fault: Fault, side: PairedRuns, keep: np.ndarray, seed: int) -> str:
     return "branch" if first.branch.startswith(str(fault.branch)) else f"layer: {first.branch}"
 
 
-def trials(
+def run_trials(
     corpus: Corpus, name: str, strength: Strength, sizes: Sequence[int], seeds: int, draws: int, judge: str
 ) -> dict[int, Counter[str]]:
-    """Run all trials of a fault; return their outcomes by size."""
+    """Run all trials of a fault; return size → outcome → count."""
     counts: dict[int, Counter[str]] = {n: Counter() for n in sizes}
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):
-            side = judged(corpus, name, strength, seed, Path(folder), judge)
+            paired = judge_pair(corpus, name, strength, seed, Path(folder), judge)
             for n in sizes:
-                for keep in samples(len(side.pairing), n, draws, seed):
-                    counts[n][outcome(FAULTS[name], side, keep, seed)] += 1
+                for pair_mask in draw_samples(len(paired.pairing), n, draws, seed):
+                    counts[n][classify_outcome(FAULTS[name], paired, pair_mask, seed)] += 1
     return counts
 
 
-def row(name: str, counts: dict[int, Counter[str]]) -> str:
-    """Return a line of the table: for each size the shares of layer, branch and wrong."""
+def format_row(name: str, counts: dict[int, Counter[str]]) -> str:
+    """Format a row of the table: for each size the shares of layer, branch and wrong."""
     cells = []
-    for result in counts.values():
-        total = sum(result.values())
-        branch = result["branch"]
-        layer = branch + sum(count for kind, count in result.items() if kind.startswith("layer"))
-        wrong = sum(count for kind, count in result.items() if kind.startswith("wrong"))
+    for outcomes in counts.values():
+        total = sum(outcomes.values())
+        branch = outcomes["branch"]
+        layer = branch + sum(count for kind, count in outcomes.items() if kind.startswith("layer"))
+        wrong = sum(count for kind, count in outcomes.items() if kind.startswith("wrong"))
         cells.append(f"{layer / total:.0%} / {branch / total:.0%} / {wrong / total:.0%}")
-    others = Counter(kind for result in counts.values() for kind in result.elements() if ":" in kind)
-    named = ", ".join(f"{kind.split(': ')[1]} ×{count}" for kind, count in others.most_common(2))
-    return f"| {name} | {FAULTS[name].branch or '–'} | {' | '.join(cells)} | {named} |"
+    other_branches = Counter(kind for outcomes in counts.values() for kind in outcomes.elements() if ":" in kind)
+    listing = ", ".join(f"{kind.split(': ')[1]} ×{count}" for kind, count in other_branches.most_common(2))
+    return f"| {name} | {FAULTS[name].branch or '–'} | {' | '.join(cells)} | {listing} |"
 
 
 def main() -> None:
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--judge", default=JUDGE)
     options = parser.parse_args()
-    corpus = squad_corpus(options.data) if options.data else handbook_corpus()
+    corpus = load_squad_corpus(options.data) if options.data else load_handbook_corpus()
     start = time.perf_counter()
     print(
         f"{options.strength} faults, {options.seeds} seeds × {options.draws} samples; "
@@ -138,12 +138,18 @@ def main() -> None:
     print(f"| fault | branch | {' | '.join(f'n = {n}' for n in options.sizes)} | named instead |")
     print("|---|---|" + "---|" * (len(options.sizes) + 1), flush=True)
     for name in options.faults:
-        many = 4 if FAULTS[name].layer == "none" else 1
+        seed_factor = 4 if FAULTS[name].layer == "none" else 1
         print(
-            row(
+            format_row(
                 name,
-                trials(
-                    corpus, name, options.strength, options.sizes, many * options.seeds, options.draws, options.judge
+                run_trials(
+                    corpus,
+                    name,
+                    options.strength,
+                    options.sizes,
+                    seed_factor * options.seeds,
+                    options.draws,
+                    options.judge,
                 ),
             ),
             flush=True,

@@ -1,4 +1,4 @@
-"""Changes of a trace as pipelines and logs make them in practice, faults or not."""
+"""Changes of a trace that pipelines and logs make in practice, faults or not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AMOUNT = re.compile(r"£?\d[\d.,:]*\d|\d")
 NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 
 WORD = re.compile(r"[^\W\d_]{2,}")
-WORDINGS = (
+SYNONYMS = (
     ("must", "has to"), ("may", "can"), ("each", "every"), ("pays", "is charged"), ("before", "ahead of"),
     ("at least", "no fewer than"), ("boat", "vessel"), ("is due", "has to be paid"), ("within", "inside"),
 )  # fmt: skip
@@ -26,13 +26,13 @@ WORDINGS = (
 Change = Callable[[Trace], Trace]
 
 
-def among(share: float, change: Change) -> Change:
-    """Change a share of the traces, chosen by their ids."""
+def apply_to_share(share: float, change: Change) -> Change:
+    """Return a change of a share of the traces, selected by their ids."""
     return lambda trace: change(trace) if crc32(trace.id.encode()) % 1000 < 1000 * share else trace
 
 
-def in_turn(*changes: Change) -> Change:
-    """Make several changes."""
+def chain_changes(*changes: Change) -> Change:
+    """Return a change that makes several changes, one after the other."""
 
     def apply(trace: Trace) -> Trace:
         for change in changes:
@@ -52,7 +52,7 @@ def fail_empty(trace: Trace) -> Trace:
     return replace(trace, error="TimeoutError: 30 s", chunks=(), answer="", citations=())
 
 
-def blank(trace: Trace) -> Trace:
+def blank_answer(trace: Trace) -> Trace:
     """Return no answer, or a blank one."""
     return replace(trace, answer=(None, "", " \n")[len(trace.id + trace.query) % 3], citations=())
 
@@ -159,8 +159,8 @@ def reflow(trace: Trace) -> Trace:
     return change_chunks(trace, lambda chunk: replace(chunk, text="  " + chunk.text.replace("\n\n", "\n").strip()))
 
 
-def cut_anew(trace: Trace) -> Trace:
-    """Give every chunk a new id and the second half of its text."""
+def replace_chunks(trace: Trace) -> Trace:
+    """Give every chunk a new id and the second half of its text, as another chunker would."""
     return change_chunks(
         trace, lambda chunk: replace(chunk, id=f"new/{chunk.id}", text=chunk.text[len(chunk.text) // 2 :])
     )
@@ -178,7 +178,7 @@ def add_invention(trace: Trace) -> Trace:
 
 
 def translate(trace: Trace) -> Trace:
-    """Answer in a language of no common words with that of the chunks: each word is spelled backwards."""
+    """Answer in a language that has no words in common with the chunks: each word is spelled backwards."""
     return replace(trace, answer=trace.answer and WORD.sub(lambda match: match[0][::-1], trace.answer))
 
 
@@ -186,7 +186,7 @@ def rephrase(trace: Trace) -> Trace:
     """Answer with the same facts in other words, as a model that is asked again does."""
 
     def apply(text: str) -> str:
-        for index, (old, new) in enumerate(WORDINGS):
+        for index, (old, new) in enumerate(SYNONYMS):
             text = re.sub(rf"\b{old}\b", new, text) if crc32(f"{trace.id}-{index}".encode()) % 10 < 7 else text
         return text if crc32(trace.id.encode()) % 3 else f"In short: {text}"
 
@@ -267,7 +267,7 @@ def add_headers(trace: Trace) -> Trace:
     return change_chunks(trace, lambda chunk: replace(chunk, text=f"[{chunk.document} > the handbook] {chunk.text}"))
 
 
-def fence_json(trace: Trace) -> Trace:
+def write_json(trace: Trace) -> Trace:
     """Answer with a JSON object between code fences."""
     text = json.dumps({"answer": trace.answer, "sources": [chunk.id for chunk in trace.chunks or ()]}, indent=1)
     return replace(trace, answer=f"```json\n{text}\n```") if trace.answer else trace
@@ -285,32 +285,32 @@ def drop_quotes(trace: Trace) -> Trace:
 
 
 def add_dialogue(trace: Trace) -> Trace:
-    """Record the query behind a dialogue, the same everywhere."""
+    """Put a dialogue, the same everywhere, before the query in the record."""
     return replace(trace, query=f"user: Hello, may I ask something? assistant: Of course. user: {trace.query}")
 
 
-def is_unknowable(trace: Trace) -> bool:
-    """Return whether a query is taken for one of the fifth that the documents do not answer."""
+def is_unanswerable(trace: Trace) -> bool:
+    """Return whether a query belongs to the fifth that counts as not answered by the documents."""
     return crc32(trace.id.encode()) % 5 == 0
 
 
 def answer_carelessly(trace: Trace) -> Trace:
-    """Answer what cannot be known, and add what no chunk says to a third of the other answers."""
-    if is_unknowable(trace):
+    """Answer unanswerable queries with an invention, and add one to a third of the other answers."""
+    if is_unanswerable(trace):
         return replace(invent(trace), answerable=False, gold=None, reference=None, facts=None)
-    return among(1 / 3, add_invention)(trace)
+    return apply_to_share(1 / 3, add_invention)(trace)
 
 
-def refuse_the_unknowable(trace: Trace) -> Trace:
-    """Refuse what cannot be known, and answer the rest as it is."""
-    if not is_unknowable(trace):
+def refuse_unanswerable(trace: Trace) -> Trace:
+    """Refuse unanswerable queries; other traces stay."""
+    if not is_unanswerable(trace):
         return trace
     known = replace(trace, answerable=False, gold=None, reference=None, facts=None)
     return replace(known, answer="I cannot find this in the handbook.", citations=())
 
 
-def ask_otherwise(trace: Trace) -> Trace:
-    """Ask another question under the same id."""
+def change_query(trace: Trace) -> Trace:
+    """Replace the query by another one under the same id."""
     return replace(trace, query=f"Who signed the treaty of the year {1000 + crc32(trace.id.encode()) % 1000}?")
 
 
@@ -320,17 +320,17 @@ def retrieve_other(trace: Trace) -> Trace:
     return replace(trace, chunks=tuple(Chunk(id=f"fair#{k}", text=f"{text} Stall {k}.") for k in range(3)))
 
 
-def ask_in_talk(trace: Trace) -> Trace:
-    """Put a turn before the query."""
+def add_earlier_turns(trace: Trace) -> Trace:
+    """Add an earlier turn of user and assistant to the trace."""
     number = crc32(trace.id.encode()) % 90 + 10
     text = f"Rule {number} is, which the council of Lerwick passed in 19{number}."
     asked = ConversationTurn(role="user", text="Which rule is about this?")
     return replace(trace, history=(asked, ConversationTurn(role="assistant", text=text)))
 
 
-def mislead(trace: Trace) -> Trace:
-    """Retrieve what another answer before the query leads to."""
-    asked, _ = ask_in_talk(trace).history or ()
+def retrieve_misled(trace: Trace) -> Trace:
+    """Change the answer of the earlier turn, and retrieve chunks of no use."""
+    asked, _ = add_earlier_turns(trace).history or ()
     wrong = ConversationTurn(role="assistant", text="That is a matter of the weavers, who meet at the old mill.")
     return replace(retrieve_other(trace), history=(asked, wrong))
 
@@ -342,7 +342,7 @@ def add_confidence(trace: Trace) -> Trace:
 
 
 def add_disclaimer(trace: Trace) -> Trace:
-    """Add two sentences about the answer behind it, in the same paragraph."""
+    """Add two sentences about the answer after it, in the same paragraph."""
     text = "This answer was generated automatically and may hold mistakes. Please check with the office before you act."
     return replace(trace, answer=f"{trace.answer} {text}") if trace.answer else trace
 
@@ -380,7 +380,7 @@ def echo_prompt(trace: Trace) -> Trace:
 
 
 def stutter(trace: Trace) -> Trace:
-    """Say the last sentence of the answer three times."""
+    """Repeat the last sentence of the answer two more times."""
     last = (trace.answer or "").rsplit(". ", 1)[-1]
     return replace(trace, answer=f"{trace.answer} {last} {last}") if trace.answer else trace
 
@@ -391,7 +391,7 @@ def cut_short(trace: Trace) -> Trace:
 
 
 def answer_with_reference(trace: Trace) -> Trace:
-    """Say the reference alone in place of an answer that says more."""
+    """Replace an answer that is longer than the reference by the reference."""
     if trace.reference is None or len(trace.reference) >= len(trace.answer or ""):
         return trace
     return replace(trace, answer=trace.reference)

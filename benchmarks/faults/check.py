@@ -1,4 +1,4 @@
-"""What each fault does to the metrics: the mean paired change from the baseline, one line a fault.
+"""The effect of each fault on the metrics: the mean paired change from the baseline, one line for each fault.
 
     python -m benchmarks.faults.check [FAULT …] [--size 200] [--strength medium] [--seed 0] [--data FOLDER]
 
@@ -19,10 +19,10 @@ from pathlib import Path
 from ragfault.evaluation import evaluate
 from ragfault.records import Trace
 
-from .corpora import Corpus, handbook_corpus, squad_corpus
+from .corpora import Corpus, load_handbook_corpus, load_squad_corpus
 from .injection import FAULTS, STRENGTHS, pair
 
-__all__ = ["METRICS", "changes", "scores"]
+__all__ = ["METRICS", "compare_scores", "score_traces"]
 
 METRICS = {
     "context_relevance": "ctx_rel",
@@ -42,12 +42,12 @@ METRICS = {
 }
 """The metrics that the decision tree asks for, and their names at the head of the table."""
 JUDGE = "lexical"
-"""Of whom the table in docs/judge.md is."""
+"""The judge of the table in docs/judge.md."""
 Table = Mapping[str, Mapping[str, float]]
 
 
-def scores(traces: Sequence[Trace], folder: Path) -> Table:
-    """Return metric → trace → value, for what is scored."""
+def score_traces(traces: Sequence[Trace], folder: Path) -> Table:
+    """Score traces; return metric → trace → value, without undefined and failed ones."""
     run = evaluate(traces, folder, metrics=list(METRICS), force=True, judge=JUDGE)
     result: dict[str, dict[str, float]] = {name: {} for name in METRICS}
     for score in run.scores():
@@ -56,28 +56,28 @@ def scores(traces: Sequence[Trace], folder: Path) -> Table:
     return result
 
 
-def changes(before: Table, after: Table) -> dict[str, str]:
-    """Return the mean paired change of every metric as the table shows it."""
-    shown = {}
+def compare_scores(before: Table, after: Table) -> dict[str, str]:
+    """Compare two sides; return metric → mean paired change, formatted."""
+    cells = {}
     for name in METRICS:
-        both = before[name].keys() & after[name].keys()
-        differences = [after[name][trace] - before[name][trace] for trace in both]
+        common = before[name].keys() & after[name].keys()
+        differences = [after[name][trace] - before[name][trace] for trace in common]
         if not any(differences):
-            shown[name] = "=" if differences else "-"
+            cells[name] = "=" if differences else "-"
             continue
         mean = statistics.fmean(differences)
         error = statistics.stdev(differences) / math.sqrt(len(differences))
-        shown[name] = f"{mean:+.3f}{'*' if abs(mean) > 2.6 * error else ''}"
-    return shown
+        cells[name] = f"{mean:+.3f}{'*' if abs(mean) > 2.6 * error else ''}"
+    return cells
 
 
-def line(name: str, place: str, cells: Mapping[str, str]) -> str:
-    """Return one line of the table."""
-    return f"| {name} | {place} | " + " | ".join(cells[metric] for metric in METRICS) + " |"
+def format_line(name: str, branch: str, cells: Mapping[str, str]) -> str:
+    """Format a line of the table."""
+    return f"| {name} | {branch} | " + " | ".join(cells[metric] for metric in METRICS) + " |"
 
 
-def table(corpus: Corpus, names: Sequence[str], options: argparse.Namespace) -> None:
-    """Print the baseline's means and every fault's changes."""
+def print_table(corpus: Corpus, names: Sequence[str], options: argparse.Namespace) -> None:
+    """Print the means of the baseline and the changes by each fault."""
     print("| fault | branch | " + " | ".join(METRICS.values()) + " |")
     print("|---" * (len(METRICS) + 2) + "|")
     with tempfile.TemporaryDirectory() as folder:
@@ -85,20 +85,20 @@ def table(corpus: Corpus, names: Sequence[str], options: argparse.Namespace) -> 
         for name in names:
             baseline, candidate = pair(corpus, name, options.strength, n=options.size, seed=options.seed)
             if before is None:
-                before = scores(baseline, Path(folder, "baseline"))
-                print(line("baseline", "", {m: f"{_mean(before[m]):.3f}" for m in METRICS}))
-            after = scores(candidate, Path(folder, "candidate"))
-            kind = FAULTS[name]
-            place = f"{kind.layer} {kind.branch}" if kind.branch else "none"
-            print(line(name, place, changes(before, after)), flush=True)
+                before = score_traces(baseline, Path(folder, "baseline"))
+                print(format_line("baseline", "", {m: f"{_average(before[m]):.3f}" for m in METRICS}))
+            after = score_traces(candidate, Path(folder, "candidate"))
+            fault = FAULTS[name]
+            branch = f"{fault.layer} {fault.branch}" if fault.branch else "none"
+            print(format_line(name, branch, compare_scores(before, after)), flush=True)
 
 
-def _mean(values: Mapping[str, float]) -> float:
+def _average(values: Mapping[str, float]) -> float:
     return statistics.fmean(values.values()) if values else math.nan
 
 
 def main() -> None:
-    """Print the table."""
+    """Check the arguments, run the faults and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=", ".join(FAULTS))
     parser.add_argument("--size", type=int, default=200)
@@ -109,9 +109,9 @@ def main() -> None:
     unknown = [name for name in options.faults if name not in FAULTS]
     if unknown:
         parser.error(f"no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}")
-    corpus = squad_corpus(options.data) if options.data else handbook_corpus()
+    corpus = load_squad_corpus(options.data) if options.data else load_handbook_corpus()
     start = time.perf_counter()
-    table(corpus, options.faults or list(FAULTS), options)
+    print_table(corpus, options.faults or list(FAULTS), options)
     print(f"\n{corpus.name}, {options.strength}, n = {options.size}: {time.perf_counter() - start:.0f} s")
 
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.faults.combined [--size 200] [--seeds 3] [--strength medium]
 
-Prints for each pair of faults of different layers how often both layers are named, one of them, and a layer in which
-nothing broke, and which fault stands first.
+Prints for each pair of faults of different layers how often both layers are named, one of them, and a layer without a
+fault, and the lists of layers that are named.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ragfault.analysis import bisect
 from ragfault.evaluation import evaluate
 
 from .__main__ import JUDGE, LAYERS, METRICS
-from .corpora import Corpus, handbook_corpus, sample
-from .injection import FAULTS, STRENGTHS, Strength, configs, inject
-from .system import answers
+from .corpora import Corpus, load_handbook_corpus, sample
+from .injection import FAULTS, STRENGTHS, Strength, build_configs, inject
+from .system import answer_questions
 
 __all__ = ["PAIRS", "name_layers"]
 
@@ -47,8 +47,10 @@ def name_layers(
 ) -> list[str]:
     """Return the layers that bisection names for a candidate with both faults, in its order."""
     questions = sample(corpus, n, seed)
-    base, broken = configs(names[0], strength, seed)
-    sides = [answers(corpus, how, questions) for how in (base, inject(broken, names[1], strength))]
+    baseline, candidate = build_configs(names[0], strength, seed)
+    sides = [
+        answer_questions(corpus, config, questions) for config in (baseline, inject(candidate, names[1], strength))
+    ]
     runs = [
         evaluate(side, folder / f"{'-'.join(names)}-{seed}-{i}", metrics=METRICS, judge=JUDGE)
         for i, side in enumerate(sides)
@@ -57,29 +59,29 @@ def name_layers(
 
 
 def main() -> None:
-    """Print the table."""
+    """Run each pair of faults and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--size", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--strength", choices=STRENGTHS, default="medium")
     options = parser.parse_args()
-    corpus = handbook_corpus()
+    corpus = load_handbook_corpus()
     print("| faults | both | one | another layer | named |\n|---|---|---|---|---|")
     for names in PAIRS:
-        true = {LAYERS[FAULTS[name].layer] for name in names}
+        expected = {LAYERS[FAULTS[name].layer] for name in names}
         with tempfile.TemporaryDirectory() as folder:
             trials = [
                 name_layers(corpus, names, Path(folder), n=options.size, seed=seed, strength=options.strength)
                 for seed in range(options.seeds)
             ]
-        complete, partial = (
-            sum(true <= set(named) for named in trials),
-            sum(len(true & set(named)) == 1 for named in trials),
+        both, single = (
+            sum(expected <= set(named) for named in trials),
+            sum(len(expected & set(named)) == 1 for named in trials),
         )
-        wrong = sum(bool(set(named) - true) for named in trials)
+        wrong = sum(bool(set(named) - expected) for named in trials)
         layer_lists = Counter(", ".join(named) or "cannot tell" for named in trials)
         listed = "; ".join(f"{text} ×{count}" for text, count in layer_lists.most_common())
-        counts = " | ".join(f"{count}/{len(trials)}" for count in (complete, partial, wrong))
+        counts = " | ".join(f"{count}/{len(trials)}" for count in (both, single, wrong))
         print(f"| {' + '.join(names)} | {counts} | {listed} |", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What the system under test can be set to; a fault is a change of these settings."""
+"""The settings of the system under test; a fault is a change of these settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Config", "Generation", "Indexing", "Search"]
 
 
 class Indexing(Struct, frozen=True, kw_only=True):
-    """How the documents are cut, embedded and stored."""
+    """Settings of cutting, embedding and storing the documents."""
 
     chunker: Literal["section", "window"] = "section"
     """By section (a paragraph where there are no headings), or windows of whole sentences."""
@@ -18,79 +18,79 @@ class Indexing(Struct, frozen=True, kw_only=True):
     """Characters of a window at most; a longer sentence is cut at a blank."""
     model: str = "a"
     """The embedding model."""
-    mismatched: float = 0.0
-    """The share of the chunks whose vectors another model made."""
-    copied: float = 0.0
-    """The share of the documents that were taken in more than once."""
+    mismatched_share: float = 0.0
+    """The share of the chunks whose vectors come from another model."""
+    copied_share: float = 0.0
+    """The share of the documents that were indexed more than once."""
     copies: int = 3
-    """How many more times."""
-    stale: float = 0.0
+    """How many more times they were indexed."""
+    stale_share: float = 0.0
     """The share of the sections whose figures are out of date."""
-    redated: float = 0.0
+    redated_share: float = 0.0
     """The share of the sections whose dates and years are wrong."""
     seed: int = 0
 
 
 class Search(Struct, frozen=True, kw_only=True):
-    """How chunks are found for a query."""
+    """Settings of the retrieval of chunks for a query."""
 
-    angle: float = 0.0
+    rotation_angle: float = 0.0
     """Degrees by which the vectors of queries are turned against those of the index."""
-    dense: float = 0.85
-    """The weight of the embedding against that of the words (BM25)."""
-    pool: int = 20
-    """How many candidates the reranker sees."""
-    unranked: float = 0.0
+    dense_weight: float = 0.85
+    """The weight of the cosine of embeddings; the rest is that of BM25."""
+    rerank_depth: int = 20
+    """How many candidates are reranked."""
+    unranked_share: float = 0.0
     """The share of the queries that do not reach the reranker."""
     top_k: int = 5
     budget: int = 8000
-    """Characters that the prompt has room for; the first chunk always goes in."""
-    misfiltered: float = 0.0
-    """The share of the queries that are confined to a document that was not meant."""
-    uncovered: float = 0.0
-    """The share of the chunks that never reached the index."""
-    least_score: float = 0.0
+    """Characters of chunks in the prompt at most; the first chunk is always included."""
+    misfiltered_share: float = 0.0
+    """The share of the queries that are restricted to a document that was not meant."""
+    unindexed_share: float = 0.0
+    """The share of the chunks that are missing from the index."""
+    min_score: float = 0.0
     """Chunks that score less are left out."""
-    misread: float = 0.0
-    """The share of the queries of which the rewriter leaves only the last words."""
-    missed: float = 0.02
-    """How often the approximate index overlooks a candidate."""
+    misread_share: float = 0.0
+    """The share of the queries that the rewriter cuts to their last three words."""
+    missed_share: float = 0.02
+    """The share of the candidates that the approximate index misses."""
     seed: int = 0
-    """Which candidates it overlooks, and which queries are hit."""
+    """Seed of the candidates that are missed, and of the queries that are affected."""
 
 
 class Generation(Struct, frozen=True, kw_only=True):
-    """How an answer is written. Shares are of the queries where nothing else is said."""
+    """Settings of the generator. Shares are of the queries unless stated otherwise."""
 
     seed: int = 0
-    """Which slips are made, and which queries are hit."""
-    slips: float = 1.0
-    """The rate of the small imperfections that every model has, 1 being the usual one."""
-    sentences: int = 3
-    """At most so many sentences."""
-    refuses_below: float = 0.22
-    """It refuses where the best sentence covers less of the query."""
+    """Seed of the errors that are made, and of the queries that are affected."""
+    error_rate: float = 1.0
+    """The rate of the small errors that every model makes, as a multiple of the usual one."""
+    max_sentences: int = 3
+    """Sentences of an answer at most."""
+    min_coverage: float = 0.22
+    """The generator refuses where the best sentence covers less of the query."""
     max_words: int = 400
-    """Where the answer is cut, in words."""
-    refusing: float = 0.0
-    inventing: float = 0.0
-    skipping: float = 0.0
+    """Words after which the answer is cut."""
+    refusal_share: float = 0.0
+    invention_share: float = 0.0
+    skipped_share: float = 0.0
     """The share of the queries of which the first chunk does not reach the prompt."""
-    converting: float = 0.0
-    """The share of the answers whose amounts are said in another currency or unit."""
-    altering: float = 0.0
+    conversion_share: float = 0.0
+    """The share of the answers whose amounts are stated in another currency or unit."""
+    alteration_share: float = 0.0
     """The share of the answers with figures in which one of them is changed."""
-    fabricating: float = 0.0
-    """The share of the citations whose quote is made up."""
-    shifting: float = 0.0
-    wandering: float = 0.0
-    preamble: int = 3
-    """How many sentences of small talk a wandering answer begins with."""
-    digressing: float = 0.0
+    fabrication_share: float = 0.0
+    """The share of the citations whose quote is fabricated."""
+    shift_share: float = 0.0
+    preamble_share: float = 0.0
+    preamble_sentences: int = 3
+    """Sentences of small talk before an answer of the preamble share."""
+    digression_share: float = 0.0
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """The whole system: index, search, writer."""
+    """Settings of the system: index, search, generator."""
 
     indexing: Indexing = Indexing()
     search: Search = Search()

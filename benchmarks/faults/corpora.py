@@ -1,4 +1,4 @@
-"""Two corpora with questions that nobody has answered yet: the demo handbook, and paragraphs in the shape of SQuAD."""
+"""Two corpora with questions as traces without answers: the demo handbook, and paragraphs in the format of SQuAD."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 from ragfault.io.datasets import load_handbook
 from ragfault.records import Gold, Span, Trace
 
-from .templates import combined, of_sentences, of_tables
-from .words import chance, sentences, words
+from .templates import ask_about_sentences, ask_about_tables, combine_questions
+from .words import chance, extract_words, split_sentences
 
-__all__ = ["Corpus", "handbook_corpus", "sample", "squad_corpus"]
+__all__ = ["Corpus", "load_handbook_corpus", "load_squad_corpus", "sample"]
 
-UNANSWERABLE = 0.15
-"""The share of the unanswerable questions that is kept, so that they make up about a tenth."""
-LONG = 170
-"""A sentence of more characters is cut to the clauses around its answer before it becomes a fact."""
+UNANSWERABLE_SHARE = 0.15
+"""The share of the unanswerable questions that is included, so that they are about a tenth of all."""
+MAX_FACT_LENGTH = 170
+"""A sentence of more characters is cut to the clauses around its answer, and these are the fact."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Corpus:
 
 
 def sample(corpus: Corpus, n: int, seed: int = 0) -> tuple[Trace, ...]:
-    """Return so many questions drawn at random without repetition; other seeds draw others.
+    """Sample questions at random without replacement, by a seed.
 
     Raises ValueError where the corpus has fewer.
     """
@@ -42,83 +42,87 @@ def sample(corpus: Corpus, n: int, seed: int = 0) -> tuple[Trace, ...]:
     return tuple(sorted(corpus.questions, key=lambda question: chance(seed, "sample", question.id))[:n])
 
 
-def handbook_corpus() -> Corpus:
-    """Return the demo handbook with its 104 questions and more than 400 made by templates from its text."""
+def load_handbook_corpus() -> Corpus:
+    """Load the demo handbook with its 104 questions and more than 400 made by templates from its text."""
     data = load_handbook()
-    plain = list(of_sentences(data.documents))
-    questions = [*plain, *of_tables(data.documents), *combined(plain)]
+    sentence_questions = list(ask_about_sentences(data.documents))
+    questions = [*sentence_questions, *ask_about_tables(data.documents), *combine_questions(sentence_questions)]
     return Corpus("handbook", data.documents, (*data.questions, *questions))
 
 
-# --- paragraphs and questions in the shape of SQuAD --------------------------------------------------
+# --- paragraphs and questions in the format of SQuAD-------------------------------------------------
 
 
-def squad_corpus(folder: str | Path) -> Corpus:
-    """Return the corpus of `squad2_paragraphs.jsonl.gz` and `squad2_questions.jsonl.gz`, one document a title.
+def load_squad_corpus(folder: str | Path) -> Corpus:
+    """Load the corpus of `squad2_paragraphs.jsonl.gz` and `squad2_questions.jsonl.gz`, one document for each title.
 
     An answerable question has its answers as references, the sentence of the paragraph that holds the answer
     as gold span, and as its fact that sentence, or the clauses around the answer where it is long.
     """
     documents: dict[str, str] = {}
-    places: dict[str, tuple[str, int, int]] = {}
-    for question in _rows(Path(folder, "squad2_paragraphs.jsonl.gz")):
+    spans: dict[str, tuple[str, int, int]] = {}
+    for question in _read_rows(Path(folder, "squad2_paragraphs.jsonl.gz")):
         name, text = question["title"], " ".join(question["text"].split("\n"))
         before = documents.get(name)
         start = len(before) + 2 if before is not None else 0
         documents[name] = f"{before}\n\n{text}" if before is not None else text
-        places[question["pid"]] = (name, start, start + len(text))
+        spans[question["pid"]] = (name, start, start + len(text))
     questions = [
         trace
-        for question in _rows(Path(folder, "squad2_questions.jsonl.gz"))
-        if (trace := _asked(question, documents, places))
+        for question in _read_rows(Path(folder, "squad2_questions.jsonl.gz"))
+        if (trace := _build_question(question, documents, spans))
     ]
     return Corpus("squad", documents, tuple(questions))
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         yield from map(json.loads, file)
 
 
-def _asked(
-    question: dict[str, Any], documents: Mapping[str, str], places: Mapping[str, tuple[str, int, int]]
+def _build_question(
+    question: dict[str, Any], documents: Mapping[str, str], spans: Mapping[str, tuple[str, int, int]]
 ) -> Trace | None:
-    """Return a question as a trace; None where it is left out."""
+    """Return a question as a trace; None where it is not sampled, or its answer is not within one sentence."""
     if not question["answerable"]:
-        selected = chance("unanswerable", question["id"]) < UNANSWERABLE
+        selected = chance("unanswerable", question["id"]) < UNANSWERABLE_SHARE
         return Trace(id=question["id"], query=question["query"].strip(), route="unanswerable") if selected else None
-    name, start, end = places[question["gold_pid"]]
+    name, start, end = spans[question["gold_pid"]]
     text = documents[name]
-    at = start + question["answer_start"][0]
-    answer_text = next((answer for answer in question["answers"] if text.startswith(answer, at)), None)
+    answer_start = start + question["answer_start"][0]
+    answer_text = next((answer for answer in question["answers"] if text.startswith(answer, answer_start)), None)
     if answer_text is None:
         return None
-    around = [(a, b) for a, b in sentences(text, start, end) if a <= at and at + len(answer_text) <= b]
-    if not around:
+    containing = [
+        (a, b)
+        for a, b in split_sentences(text, start, end)
+        if a <= answer_start and answer_start + len(answer_text) <= b
+    ]
+    if not containing:
         return None
-    a, b = around[0]
+    a, b = containing[0]
     return Trace(
         id=question["id"],
         query=question["query"].strip(),
         reference=tuple(dict.fromkeys(question["answers"])),
-        facts=(fact(text[a:b], at - a, at - a + len(answer_text)),),
+        facts=(extract_fact(text[a:b], answer_start - a, answer_start - a + len(answer_text)),),
         gold=Gold(spans=(Span(document=name, start=a, end=b),)),
         route=name,
     )
 
 
-def fact(sentence: str, start: int, end: int) -> str:
-    """Return the clauses of a sentence around its answer, as a statement of their own.
+def extract_fact(sentence: str, start: int, end: int) -> str:
+    """Return the clauses of a sentence around its answer as a statement.
 
-    >>> fact("The mill, built by monks, burned down.", 16, 21)
+    >>> extract_fact("The mill, built by monks, burned down.", 16, 21)
     'The mill, built by monks, burned down.'
     """
-    if len(sentence) <= LONG:
+    if len(sentence) <= MAX_FACT_LENGTH:
         return sentence
     cuts = [0, *(i + 2 for i in range(len(sentence)) if sentence.startswith((", ", "; "), i)), len(sentence)]
     left = max(at for at in cuts if at <= start)
     right = min(at for at in cuts if at >= end)
-    while len(words(sentence[left:right])) < 8 and (left > 0 or right < len(sentence)):
+    while len(extract_words(sentence[left:right])) < 8 and (left > 0 or right < len(sentence)):
         if left > 0:
             left = max(at for at in cuts if at < left)
         else:

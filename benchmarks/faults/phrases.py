@@ -1,8 +1,8 @@
-"""The stock of phrases of the writer; none of them says anything that a document says."""
+"""The phrases of the generator; none of them states anything that a document states."""
 
 from __future__ import annotations
 
-__all__ = ["INVENTIONS", "OPENERS", "QUOTES", "REFUSALS", "SWAPS", "WANDERINGS"]
+__all__ = ["FALSE_QUOTE_ENDINGS", "INVENTIONS", "OPENING_TEMPLATES", "REFUSALS", "SYNONYMS", "WANDERINGS"]
 
 REFUSALS = (
     "I could not find anything about this in the documents.",
@@ -10,8 +10,8 @@ REFUSALS = (
     "I'm sorry, but I don't have enough information to answer this.",
     "The sources do not mention that, so I cannot answer the question.",
 )
-OPENERS = ("{0}", "{0}", "{0}", "According to the documents, {1}", "The sources say that {1}")
-SWAPS = (
+OPENING_TEMPLATES = ("{0}", "{0}", "{0}", "According to the documents, {1}", "The sources say that {1}")
+SYNONYMS = (
     ("before departure", "ahead of departure"),
     ("at least", "no less than"),
     ("is forbidden", "is not allowed"),
@@ -39,7 +39,7 @@ INVENTIONS = (
     "Pensioners with a silver badge are moved to the front of the queue.",
     "A leaked memorandum puts the yearly cost of {0} at eleven million crowns.",
 )
-QUOTES = (
+FALSE_QUOTE_ENDINGS = (
     "unless the responsible manager has agreed otherwise in writing",
     "as confirmed by the annual review of the inspectors",
     "which was later extended to all other cases without exception",

@@ -14,122 +14,124 @@ from numpy.typing import NDArray
 
 from ragfault.records import Chunk, Gold, Span
 
-from .chunking import ORIGINAL, cut
+from .chunking import COPY_SUFFIX, cut
 from .config import Indexing, Search
-from .words import chance, sentences, words
+from .words import chance, extract_words, split_sentences
 
-__all__ = ["DIMENSIONS", "Index", "Sentence", "embed", "rewritten", "rotation", "search"]
+__all__ = ["DIMENSIONS", "Index", "IndexedSentence", "draw_rotation", "embed", "rewrite_query", "search"]
 
 DIMENSIONS = 64
-"""So few that unlike texts come near each other now and then: the embedding is a rough one."""
+"""So few that different texts are sometimes close to each other: the embedding is a rough one."""
 Vector = NDArray[np.float32]
 
 
-class Sentence:
-    """A sentence of a chunk and the words it holds."""
+class IndexedSentence:
+    """A sentence of a chunk, its form in an answer (`tokens`), and the words of this."""
 
     __slots__ = ("terms", "text", "tokens")
 
     def __init__(self, text: str, tokens: str) -> None:
         self.text = text
         self.tokens = tokens
-        self.terms = frozenset(words(tokens))
+        self.terms = frozenset(extract_words(tokens))
 
 
 @lru_cache(maxsize=200_000)
-def _term(model: str, term: str) -> Vector:
-    """Return the vector of a word: its own and, less so, that of all words that begin alike."""
-    return _noise(model, term) + np.float32(0.6) * _noise(model, f"{term[:4]}…")
+def _embed_word(model: str, term: str) -> Vector:
+    """Embed a word: its own vector plus, with weight 0.6, the one of all words with the same first four letters."""
+    return _draw_vector(model, term) + np.float32(0.6) * _draw_vector(model, f"{term[:4]}…")
 
 
 @lru_cache(maxsize=200_000)
-def _noise(model: str, text: str) -> Vector:
+def _draw_vector(model: str, text: str) -> Vector:
     seed = int.from_bytes(blake2b(f"{model}|{text}".encode(), digest_size=8).digest())
     return np.random.Generator(np.random.PCG64(seed)).standard_normal(DIMENSIONS, dtype=np.float32)
 
 
 def embed(terms: Sequence[str], idf: Mapping[str, float], model: str) -> Vector:
-    """Return the embedding of a text: its words by rarity, projected at random, of length 1."""
+    """Embed a text: its words by rarity, projected at random, of length 1."""
     total = np.zeros(DIMENSIONS, dtype=np.float32)
     for term, count in Counter(terms).items():
-        total += np.float32(math.sqrt(count) * idf.get(term, 1.0)) * _term(model, term)
+        total += np.float32(math.sqrt(count) * idf.get(term, 1.0)) * _embed_word(model, term)
     return total / np.float32(max(1e-9, float(np.linalg.norm(total))))
 
 
 @lru_cache(maxsize=8)
-def rotation(seed: int = 7) -> Vector:
-    """Return a random rotation of the space of embeddings."""
-    turned, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((DIMENSIONS, DIMENSIONS)))
-    return np.asarray(turned, dtype=np.float32)
+def draw_rotation(seed: int = 7) -> Vector:
+    """Draw a random rotation of the space of embeddings."""
+    rotation, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((DIMENSIONS, DIMENSIONS)))
+    return np.asarray(rotation, dtype=np.float32)
 
 
 class Index:
-    """The chunks of a corpus, ready to be searched."""
+    """An index of the chunks of a corpus, with their words, vectors and sentences."""
 
     def __init__(self, documents: Mapping[str, str], settings: Indexing) -> None:
-        self.how = settings
+        self.settings = settings
         self.chunks = cut(documents, settings)
-        self.place = {chunk.id: i for i, chunk in enumerate(self.chunks)}
+        self.positions = {chunk.id: i for i, chunk in enumerate(self.chunks)}
         self.documents = sorted({chunk.document or "" for chunk in self.chunks})
         self.inside = {name: np.array([chunk.document == name for chunk in self.chunks]) for name in self.documents}
-        posting = [words(chunk.text) for chunk in self.chunks]
-        self.terms = [frozenset(terms) for terms in posting]
-        self.idf = _rarity(self.terms)
-        self.postings = _postings(posting, self.idf)
-        self.vectors = np.stack([self._vector(i, terms) for i, terms in enumerate(posting)])
-        self._sentences: dict[int, list[Sentence]] = {}
+        chunk_words = [extract_words(chunk.text) for chunk in self.chunks]
+        self.terms = [frozenset(terms) for terms in chunk_words]
+        self.idf = _compute_idf(self.terms)
+        self.postings = _build_postings(chunk_words, self.idf)
+        self.vectors = np.stack([self._embed_chunk(i, terms) for i, terms in enumerate(chunk_words)])
+        self._sentences: dict[int, list[IndexedSentence]] = {}
         self._gold: dict[tuple[Span, ...], Gold] = {}
 
-    def _vector(self, i: int, terms: Sequence[str]) -> Vector:
-        how = self.how
-        alien = how.mismatched and chance(how.seed, "model", self.chunks[i].id) < how.mismatched
-        return embed(terms, self.idf, f"not {how.model}" if alien else how.model)
+    def _embed_chunk(self, i: int, terms: Sequence[str]) -> Vector:
+        settings = self.settings
+        is_mismatched = (
+            settings.mismatched_share and chance(settings.seed, "model", self.chunks[i].id) < settings.mismatched_share
+        )
+        return embed(terms, self.idf, f"not {settings.model}" if is_mismatched else settings.model)
 
-    def sentences(self, chunk: str) -> list[Sentence]:
-        """Return the sentences of a chunk; a table line is said with the heads of its table."""
-        place = self.place[chunk]
-        if place not in self._sentences:
-            text = self.chunks[place].text
+    def split_chunk(self, chunk: str) -> list[IndexedSentence]:
+        """Split a chunk into sentences; a table line is rewritten with the heads of its table."""
+        position = self.positions[chunk]
+        if position not in self._sentences:
+            text = self.chunks[position].text
             rows = [line for line in text.splitlines() if line.startswith("|") and line[1] != "-"]
-            spans = [text[a:b] for a, b in sentences(text) if text[a] != "#"]
-            self._sentences[place] = [
-                Sentence(span, verbalised(span, rows) if span.startswith("|") else span)
+            spans = [text[a:b] for a, b in split_sentences(text) if text[a] != "#"]
+            self._sentences[position] = [
+                IndexedSentence(span, describe_table_row(span, rows) if span.startswith("|") else span)
                 for span in spans
                 if not (len(rows) > 1 and span == rows[0])
             ]
-        return self._sentences[place]
+        return self._sentences[position]
 
-    def gold(self, spans: tuple[Span, ...]) -> Gold:
-        """Return the answer key in the terms of this index: the chunks that hold half of a span, or lie half in it."""
+    def map_gold(self, spans: tuple[Span, ...]) -> Gold:
+        """Map the spans of an answer key to chunks of this index: those with half of a span, or half within it."""
         if spans not in self._gold:
             grades: dict[str, float] = {}
             for span in spans:
                 for chunk in self.chunks:
-                    if chunk.document == span.document and _holds(chunk, span):
+                    if chunk.document == span.document and _is_relevant(chunk, span):
                         grades[chunk.id] = max(span.grade, grades.get(chunk.id, 0.0))
             self._gold[spans] = Gold(chunks=grades, spans=spans)
         return self._gold[spans]
 
 
-def _holds(chunk: Chunk, span: Span) -> bool:
+def _is_relevant(chunk: Chunk, span: Span) -> bool:
     start, end = chunk.start or 0, chunk.end or 0
     shared = min(end, span.end) - max(start, span.start)
     return 2 * shared >= min(end - start, span.end - span.start)
 
 
-def _rarity(posting: Sequence[frozenset[str]]) -> dict[str, float]:
-    seen = Counter(term for terms in posting for term in terms)
-    return {term: math.log(1 + (len(posting) - n + 0.5) / (n + 0.5)) for term, n in seen.items()}
+def _compute_idf(chunk_words: Sequence[frozenset[str]]) -> dict[str, float]:
+    document_counts = Counter(term for terms in chunk_words for term in terms)
+    return {term: math.log(1 + (len(chunk_words) - n + 0.5) / (n + 0.5)) for term, n in document_counts.items()}
 
 
-def _postings(
-    posting: Sequence[Sequence[str]], idf: Mapping[str, float]
+def _build_postings(
+    chunk_words: Sequence[Sequence[str]], idf: Mapping[str, float]
 ) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Return term → the chunks that hold it and what it adds to their BM25 score."""
-    mean = sum(map(len, posting)) / max(1, len(posting))
+    """Return term → the chunks that have it, and its summand of their BM25 score."""
+    mean = sum(map(len, chunk_words)) / max(1, len(chunk_words))
     places: defaultdict[str, list[int]] = defaultdict(list)
     weights: defaultdict[str, list[float]] = defaultdict(list)
-    for index, terms in enumerate(posting):
+    for index, terms in enumerate(chunk_words):
         norm = 1.2 * (0.25 + 0.75 * len(terms) / mean)
         for term, n in Counter(terms).items():
             places[term].append(index)
@@ -137,10 +139,10 @@ def _postings(
     return {term: (np.array(places[term]), np.array(weights[term])) for term in places}
 
 
-def verbalised(line: str, rows: Sequence[str]) -> str:
-    """Return a table line as a sentence; without the head of the table the figures stay bare.
+def describe_table_row(line: str, rows: Sequence[str]) -> str:
+    """Return a table line as a sentence; without the head of the table the figures have no names.
 
-    >>> verbalised("| Cabin | £9 |", ["| Kind | Price |", "| Cabin | £9 |"])
+    >>> describe_table_row("| Cabin | £9 |", ["| Kind | Price |", "| Cabin | £9 |"])
     'For Cabin the table gives: Price £9.'
     """
     name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
@@ -154,70 +156,75 @@ def verbalised(line: str, rows: Sequence[str]) -> str:
 
 
 def search(query: str, index: Index, settings: Search, seed: object) -> tuple[Chunk, ...]:
-    """Return the chunks for a query: found by words and vectors, filtered, reranked, cut to k and the prompt."""
-    terms = sorted(set(words(rewritten(query, settings, seed))))
-    scores = _fused(terms, index, settings)
-    if settings.uncovered:
-        scores = np.where(_covered(index, settings), scores, -1.0)
-    if settings.misfiltered and chance(settings.seed, "filter", seed) < settings.misfiltered:
-        best = ORIGINAL.sub("", index.chunks[int(np.argmax(scores))].document or "")
-        others = [name for name in index.documents if ORIGINAL.sub("", name) != best]
+    """Search the chunks for a query: by words and vectors, filtered, reranked, cut to k and to the prompt's budget."""
+    terms = sorted(set(extract_words(rewrite_query(query, settings, seed))))
+    scores = _fuse_scores(terms, index, settings)
+    if settings.unindexed_share:
+        scores = np.where(_mask_indexed(index, settings), scores, -1.0)
+    if settings.misfiltered_share and chance(settings.seed, "filter", seed) < settings.misfiltered_share:
+        best = COPY_SUFFIX.sub("", index.chunks[int(np.argmax(scores))].document or "")
+        others = [name for name in index.documents if COPY_SUFFIX.sub("", name) != best]
         wrong = others[int(chance(settings.seed, "wrong", seed) * len(others))]
         scores = np.where(index.inside[wrong], scores, -1.0)
     selected = [
         (float(scores[i]), int(i))
-        for i in np.argsort(-scores, kind="stable")[: max(settings.pool, settings.top_k)]
-        if scores[i] > 0 and chance(settings.seed, "missed", seed, index.chunks[i].id) >= settings.missed
+        for i in np.argsort(-scores, kind="stable")[: max(settings.rerank_depth, settings.top_k)]
+        if scores[i] > 0 and chance(settings.seed, "missed", seed, index.chunks[i].id) >= settings.missed_share
     ]
-    if chance(settings.seed, "unranked", seed) >= settings.unranked:
-        seen = [(_rerank(terms, i, index) + 0.3 * s, i) for s, i in selected[: settings.pool]]
-        selected = [*sorted(seen, key=lambda item: -item[0]), *selected[settings.pool :]]
-    selected = [item for item in selected if item[0] >= settings.least_score]
-    return _room([replace(index.chunks[i], score=round(s, 4)) for s, i in selected[: settings.top_k]], settings.budget)
+    if chance(settings.seed, "unranked", seed) >= settings.unranked_share:
+        reranked = [(_rerank(terms, i, index) + 0.3 * s, i) for s, i in selected[: settings.rerank_depth]]
+        selected = [*sorted(reranked, key=lambda item: -item[0]), *selected[settings.rerank_depth :]]
+    selected = [item for item in selected if item[0] >= settings.min_score]
+    return _cut_to_budget(
+        [replace(index.chunks[i], score=round(s, 4)) for s, i in selected[: settings.top_k]], settings.budget
+    )
 
 
-def rewritten(query: str, settings: Search, seed: object) -> str:
-    """Return what the rewriter makes of a query: the query itself, or only its last words."""
-    if settings.misread and chance(settings.seed, "misread", seed) < settings.misread:
+def rewrite_query(query: str, settings: Search, seed: object) -> str:
+    """Return the query, or its last three words where it is in the misread share."""
+    if settings.misread_share and chance(settings.seed, "misread", seed) < settings.misread_share:
         return " ".join(query.split()[-3:])
     return query
 
 
 @lru_cache(maxsize=8)
-def _covered(index: Index, settings: Search) -> NDArray[np.bool_]:
-    """Return which chunks reached the index."""
-    return np.array([chance(settings.seed, "covered", chunk.id) >= settings.uncovered for chunk in index.chunks])
+def _mask_indexed(index: Index, settings: Search) -> NDArray[np.bool_]:
+    """Return a mask of the chunks that are in the index."""
+    return np.array([chance(settings.seed, "covered", chunk.id) >= settings.unindexed_share for chunk in index.chunks])
 
 
-def _fused(terms: Sequence[str], index: Index, settings: Search) -> NDArray[np.float64]:
+def _fuse_scores(terms: Sequence[str], index: Index, settings: Search) -> NDArray[np.float64]:
     """Return the weighted sum of BM25, as a share of the best, and the cosine."""
     sparse = np.zeros(len(index.chunks))
     for term in terms:
         if term in index.postings:
             places, weights = index.postings[term]
             sparse[places] += weights
-    asked = embed(terms, index.idf, index.how.model)
-    if settings.angle:
-        turn = math.radians(settings.angle)
-        asked = np.float32(math.cos(turn)) * asked + np.float32(math.sin(turn)) * (rotation() @ asked)
-    cosine = (index.vectors @ asked).astype(np.float64)
-    return settings.dense * cosine + (1 - settings.dense) * sparse / max(1e-9, float(sparse.max()))
+    query_vector = embed(terms, index.idf, index.settings.model)
+    if settings.rotation_angle:
+        radians = math.radians(settings.rotation_angle)
+        query_vector = np.float32(math.cos(radians)) * query_vector + np.float32(math.sin(radians)) * (
+            draw_rotation() @ query_vector
+        )
+    cosine = (index.vectors @ query_vector).astype(np.float64)
+    return settings.dense_weight * cosine + (1 - settings.dense_weight) * sparse / max(1e-9, float(sparse.max()))
 
 
-def _rerank(terms: Sequence[str], place: int, index: Index) -> float:
-    """Return how much of the query a chunk covers: as a whole, and in its best sentence."""
+def _rerank(terms: Sequence[str], position: int, index: Index) -> float:
+    """Return the mean share of the query that a chunk and its best sentence cover."""
     weight = {term: index.idf.get(term, 3.0) for term in terms}
     total = sum(weight.values()) or 1.0
-    text = sum(weight[term] for term in terms if term in index.terms[place])
-    asked = frozenset(terms)
+    full_score = sum(weight[term] for term in terms if term in index.terms[position])
+    query_terms = frozenset(terms)
     best = max(
-        (sum(weight[t] for t in asked & chunk.terms) for chunk in index.sentences(index.chunks[place].id)), default=0.0
+        (sum(weight[t] for t in query_terms & chunk.terms) for chunk in index.split_chunk(index.chunks[position].id)),
+        default=0.0,
     )
-    return (0.5 * text + 0.5 * best) / total
+    return (0.5 * full_score + 0.5 * best) / total
 
 
-def _room(chunks: Sequence[Chunk], budget: int) -> tuple[Chunk, ...]:
-    """Return the first chunks that fit."""
+def _cut_to_budget(chunks: Sequence[Chunk], budget: int) -> tuple[Chunk, ...]:
+    """Return the first chunks whose texts are within the budget, at least one."""
     selected: list[Chunk] = []
     for chunk in chunks:
         if selected and sum(len(item.text) for item in selected) + len(chunk.text) > budget:

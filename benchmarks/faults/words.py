@@ -1,4 +1,4 @@
-"""Chance, words and sentences of the system under test; on purpose not those that the judge reads with."""
+"""Random numbers, words and sentences of the system under test; on purpose not the tokenization of the judge."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
-__all__ = ["NUMBER", "chance", "pick", "sentences", "words"]
+__all__ = ["NUMBER", "chance", "extract_words", "pick", "split_sentences"]
 
-STOP = frozenset(
+STOP_WORDS = frozenset(
     re.findall(
         "[a-z]+",
         "a an and are as at be been by can did do does for from had has have how i if in into is it its me my of on "
@@ -28,24 +28,24 @@ def chance(*parts: object) -> float:
 
 
 def pick(options: Sequence[str], *parts: object) -> str:
-    """Return one of several options, by chance."""
+    """Return one of several options, by the number of the parts."""
     return options[int(chance(*parts) * len(options))]
 
 
-def words(text: str) -> list[str]:
+def extract_words(text: str) -> list[str]:
     """Return the words and figures of a text in lower case, without stop words and plural endings."""
     result = re.findall(r"[^\W\d_]+|\d+(?:[.,:]\d+)*", text.lower())
-    return [w[:-1] if len(w) > 3 and w[-1] == "s" != w[-2] else w for w in result if w not in STOP]
+    return [w[:-1] if len(w) > 3 and w[-1] == "s" != w[-2] else w for w in result if w not in STOP_WORDS]
 
 
-def sentences(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
+def split_sentences(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
     """Return the spans of the sentences, headings and table lines of a text, without the rules of tables."""
     end = len(text) if end is None else end
-    at = start
-    for gap in [*SENTENCE.finditer(text, start, end), None]:
-        stop = gap.start() if gap else end
-        if gap and gap[0] == " " and text.startswith("#", at):
+    position = start
+    for separator in [*SENTENCE.finditer(text, start, end), None]:
+        stop = separator.start() if separator else end
+        if separator and separator[0] == " " and text.startswith("#", position):
             continue
-        if text[at:stop].strip() and not text.startswith("|---", at):
-            yield at, stop
-        at = gap.end() if gap else end
+        if text[position:stop].strip() and not text.startswith("|---", position):
+            yield position, stop
+        position = separator.end() if separator else end

@@ -1,4 +1,4 @@
-"""The writer: picks sentences, phrases them, cites them, slips now and then; and the faults a writer can have."""
+"""The generator: selects sentences, rewrites and cites them, with the small errors and the faults of its settings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 from ragfault.records import Chunk, Citation
 
 from .config import Generation
-from .phrases import INVENTIONS, OPENERS, QUOTES, REFUSALS, SWAPS, WANDERINGS
-from .retrieving import Index, Sentence
-from .words import NUMBER, chance, pick, words
+from .phrases import FALSE_QUOTE_ENDINGS, INVENTIONS, OPENING_TEMPLATES, REFUSALS, SYNONYMS, WANDERINGS
+from .retrieving import Index, IndexedSentence
+from .words import NUMBER, chance, extract_words, pick
 
-__all__ = ["WrittenSentence", "cited", "write"]
+__all__ = ["WrittenSentence", "build_citations", "write_answer"]
 
-PARTS = re.compile(r", and (?=how|what|when|where|who|which|can|is|are|do|must)|\? (?=\w)", re.IGNORECASE)
-FIGURES = re.compile(
+QUERY_PARTS = re.compile(r", and (?=how|what|when|where|who|which|can|is|are|do|must)|\? (?=\w)", re.IGNORECASE)
+FIGURE_QUESTION = re.compile(
     r"\b(?:how (?:much|many|long|far|old|often|early|late)|when|what (?:year|time|date|is the price))\b"
 )
 
@@ -28,136 +28,150 @@ OTHER_UNITS = {
 }  # fmt: skip
 UNIT = re.compile(r"[£$€](?=\d)|(?<=\d)%|(?<=\d )(?:" + "|".join(key for key in OTHER_UNITS if key.isalpha()) + r")\b")
 
-LOWERED = frozenset(re.findall("[a-z]+", "a all an at each every for from if in no on the there these this when"))
-"""First words of a sentence that are written small once something stands before them."""
+LOWERCASED_WORDS = frozenset(
+    re.findall("[a-z]+", "a all an at each every for from if in no on the there these this when")
+)
+"""First words of a sentence that are written in lower case after an opening."""
 
 
 class WrittenSentence(NamedTuple):
-    """A sentence of an answer, the chunk it points to, and the words it says stand there."""
+    """A sentence of an answer, the chunk that it cites, and the quote from it."""
 
     text: str
     chunk: str | None = None
     quote: str | None = None
 
 
-def write(query: str, chunks: Sequence[Chunk], index: Index, settings: Generation, name: str) -> list[WrittenSentence]:
-    """Return the sentences of an answer to a query from its chunks, with the slips and faults of the writer."""
-    sentences = _sober(query, chunks, index, settings, name)
+def write_answer(
+    query: str, chunks: Sequence[Chunk], index: Index, settings: Generation, name: str
+) -> list[WrittenSentence]:
+    """Write the sentences of an answer to a query from its chunks, with the errors and faults of the settings."""
+    sentences = _select_sentences(query, chunks, index, settings, name)
     if (
         not sentences
-        or _hit(settings, settings.refusing, "refuse", name)
-        or _hit(settings, 0.02 * settings.slips, "shy", name)
+        or _draw_event(settings, settings.refusal_share, "refuse", name)
+        or _draw_event(settings, 0.02 * settings.error_rate, "shy", name)
     ):
         return [WrittenSentence(pick(REFUSALS, settings.seed, "refusal", name))]
-    sentences = _altered(sentences, settings, name)
-    if _hit(settings, settings.converting, "convert", name):
-        sentences = [sentence._replace(text=_converted(sentence.text)) for sentence in sentences]
-    if _hit(settings, max(settings.inventing, 0.04 * settings.slips), "invent", name):
-        sentences = _embroidered(sentences, query, settings, name)
-    sentences = [_misquoted(sentence, chunks, settings, name, i) for i, sentence in enumerate(sentences)]
-    if _hit(settings, settings.shifting, "shift", name):
-        sentences = [_shifted(sentence, chunks) for sentence in sentences]
-    if _hit(settings, settings.wandering, "wander", name):
-        sentences = [*_wandering(settings, name), *sentences]
-    if _hit(settings, settings.digressing, "digress", name):
-        sentences = [*_digression(sentences, chunks, index), *sentences]
-    return _truncated(sentences, settings.max_words)
+    sentences = _alter_figure(sentences, settings, name)
+    if _draw_event(settings, settings.conversion_share, "convert", name):
+        sentences = [sentence._replace(text=_convert_units(sentence.text)) for sentence in sentences]
+    if _draw_event(settings, max(settings.invention_share, 0.04 * settings.error_rate), "invent", name):
+        sentences = _add_inventions(sentences, query, settings, name)
+    sentences = [_alter_citation(sentence, chunks, settings, name, i) for i, sentence in enumerate(sentences)]
+    if _draw_event(settings, settings.shift_share, "shift", name):
+        sentences = [_shift_citation(sentence, chunks) for sentence in sentences]
+    if _draw_event(settings, settings.preamble_share, "wander", name):
+        sentences = [*_write_preamble(settings, name), *sentences]
+    if _draw_event(settings, settings.digression_share, "digress", name):
+        sentences = [*_write_digression(sentences, chunks, index), *sentences]
+    return _truncate_answer(sentences, settings.max_words)
 
 
-def cited(sentences: Sequence[WrittenSentence]) -> tuple[Citation, ...]:
-    """Return the citations of an answer."""
+def build_citations(sentences: Sequence[WrittenSentence]) -> tuple[Citation, ...]:
+    """Build the citations of an answer."""
     return tuple(Citation(chunk=s.chunk, quote=s.quote, claim=s.text) for s in sentences if s.chunk is not None)
 
 
-def _hit(settings: Generation, share: float, what: str, name: str, *more: object) -> bool:
-    return share > 0 and chance(settings.seed, what, name, *more) < share
+def _draw_event(settings: Generation, share: float, event: str, name: str, *key: object) -> bool:
+    """Draw whether an event that has this share occurs for a question."""
+    return share > 0 and chance(settings.seed, event, name, *key) < share
 
 
-# --- what a good day yields --------------------------------------------------------------------------
+# --- selecting and rewriting -------------------------------------------------------------------------
 
 
-def _sober(query: str, chunks: Sequence[Chunk], index: Index, settings: Generation, name: str) -> list[WrittenSentence]:
-    """Return the sentences that cover the query best, part by part, phrased and cited; none where nothing does."""
-    taken: list[tuple[int, Chunk, Sentence]] = []
-    for part in PARTS.split(query):
-        ranked = _ranked(part, chunks, index)
-        if not ranked or ranked[0][0] < settings.refuses_below:
+def _select_sentences(
+    query: str, chunks: Sequence[Chunk], index: Index, settings: Generation, name: str
+) -> list[WrittenSentence]:
+    """Select the sentences that cover the parts of the query best, rewritten and cited; none that cover too little."""
+    candidates: list[tuple[int, Chunk, IndexedSentence]] = []
+    for part in QUERY_PARTS.split(query):
+        ranked = _rank_sentences(part, chunks, index)
+        if not ranked or ranked[0][0] < settings.min_coverage:
             continue
-        first = int(len(ranked) > 1 and _hit(settings, 0.07 * settings.slips, "second", name))
+        first = int(len(ranked) > 1 and _draw_event(settings, 0.07 * settings.error_rate, "second", name))
         best = ranked[first][0]
-        near = [item for item in ranked[first : first + 3] if item[0] >= 0.8 * best]
-        taken += [(place, chunk, sentence) for place, (_, chunk, sentence) in enumerate(near)]
-    remaining: list[tuple[Chunk, Sentence]] = []
-    for _, chunk, sentence in sorted(taken, key=lambda item: item[0]):
-        if all(sentence.text != other.text for _, other in remaining):
-            remaining.append((chunk, sentence))
-    remaining = remaining[: settings.sentences]
-    if len(remaining) > 1 and _hit(settings, 0.04 * settings.slips, "short", name):
-        remaining = remaining[:-1]
-    return [WrittenSentence(_phrased(s.tokens, settings, name, i), c.id, s.text) for i, (c, s) in enumerate(remaining)]
+        best_sentences = [item for item in ranked[first : first + 3] if item[0] >= 0.8 * best]
+        candidates += [(rank, chunk, sentence) for rank, (_, chunk, sentence) in enumerate(best_sentences)]
+    selected: list[tuple[Chunk, IndexedSentence]] = []
+    for _, chunk, sentence in sorted(candidates, key=lambda item: item[0]):
+        if all(sentence.text != other.text for _, other in selected):
+            selected.append((chunk, sentence))
+    selected = selected[: settings.max_sentences]
+    if len(selected) > 1 and _draw_event(settings, 0.04 * settings.error_rate, "short", name):
+        selected = selected[:-1]
+    return [
+        WrittenSentence(_rewrite_sentence(s.tokens, settings, name, i), c.id, s.text)
+        for i, (c, s) in enumerate(selected)
+    ]
 
 
-def _ranked(part: str, chunks: Sequence[Chunk], index: Index) -> list[tuple[float, Chunk, Sentence]]:
-    """Return all sentences of the chunks by how much of the query they cover, the earlier chunk first."""
-    asked = frozenset(words(part))
-    weight = {term: index.idf.get(term, 3.0) for term in asked}
+def _rank_sentences(part: str, chunks: Sequence[Chunk], index: Index) -> list[tuple[float, Chunk, IndexedSentence]]:
+    """Rank all sentences of the chunks by the share of the query that they cover, earlier chunks preferred."""
+    query_terms = frozenset(extract_words(part))
+    weight = {term: index.idf.get(term, 3.0) for term in query_terms}
     total = sum(weight.values()) or 1.0
-    figures = bool(FIGURES.search(part.lower()))
-    match = []
+    asks_figure = bool(FIGURE_QUESTION.search(part.lower()))
+    scored = []
     for rank, chunk in enumerate(chunks):
-        titled = sum(weight[t] for t in asked & frozenset(words(str(chunk.metadata.get("title", ""))))) / total
-        for sentence in index.sentences(chunk.id):
-            own = sum(weight[t] for t in asked & sentence.terms) / total
-            bonus = 0.08 if figures and NUMBER.search(sentence.text) else 0.0
-            score = own + bonus + 0.25 * titled if own else 0.0
-            match.append((score - 0.015 * rank, chunk, sentence))
-    return sorted(match, key=lambda item: -item[0])
+        title_share = (
+            sum(weight[t] for t in query_terms & frozenset(extract_words(str(chunk.metadata.get("title", ""))))) / total
+        )
+        for sentence in index.split_chunk(chunk.id):
+            sentence_share = sum(weight[t] for t in query_terms & sentence.terms) / total
+            bonus = 0.08 if asks_figure and NUMBER.search(sentence.text) else 0.0
+            score = sentence_share + bonus + 0.25 * title_share if sentence_share else 0.0
+            scored.append((score - 0.015 * rank, chunk, sentence))
+    return sorted(scored, key=lambda item: -item[0])
 
 
-def _phrased(text: str, settings: Generation, name: str, place: int) -> str:
-    """Return a sentence of a chunk in nearly its own words."""
-    for old, new in SWAPS:
+def _rewrite_sentence(text: str, settings: Generation, name: str, position: int) -> str:
+    """Rewrite a sentence of a chunk with synonyms and an opening."""
+    for old, new in SYNONYMS:
         if old in text and chance(settings.seed, "swap", name, old) < 0.5:
             text = text.replace(old, new)
     text = text if text[-1] in ".!?" else f"{text.rstrip(',;: ')}."
     first, _, rest = text.partition(" ")
-    if place or first.lower() not in LOWERED:
+    if position or first.lower() not in LOWERCASED_WORDS:
         return text
-    return pick(OPENERS, settings.seed, "opener", name).format(text, f"{first.lower()} {rest}")
+    return pick(OPENING_TEMPLATES, settings.seed, "opener", name).format(text, f"{first.lower()} {rest}")
 
 
-# --- what goes wrong ---------------------------------------------------------------------------------
+# --- errors and faults -------------------------------------------------------------------------------
 
 
-def _altered(sentences: list[WrittenSentence], settings: Generation, name: str) -> list[WrittenSentence]:
-    """Return the answer with one of its figures changed, if it was its turn."""
-    rows = [i for i, sentence in enumerate(sentences) if NUMBER.search(sentence.text)]
-    if not rows or not _hit(settings, max(settings.altering, 0.03 * settings.slips), "alter", name):
+def _alter_figure(sentences: list[WrittenSentence], settings: Generation, name: str) -> list[WrittenSentence]:
+    """Return the answer with one of its figures changed, at the rate of the settings."""
+    indexes = [i for i, sentence in enumerate(sentences) if NUMBER.search(sentence.text)]
+    if not indexes or not _draw_event(
+        settings, max(settings.alteration_share, 0.03 * settings.error_rate), "alter", name
+    ):
         return sentences
-    at = rows[0]
-    match = list(NUMBER.finditer(sentences[at].text))[-1]
-    text = sentences[at].text
-    changed = text[: match.start()] + _another(match[0]) + text[match.end() :]
-    return [*sentences[:at], sentences[at]._replace(text=changed), *sentences[at + 1 :]]
+    index = indexes[0]
+    match = list(NUMBER.finditer(sentences[index].text))[-1]
+    text = sentences[index].text
+    changed = text[: match.start()] + _change_figure(match[0]) + text[match.end() :]
+    return [*sentences[:index], sentences[index]._replace(text=changed), *sentences[index + 1 :]]
 
 
-def _converted(text: str) -> str:
-    """Return a sentence with other currencies and units; its figures stay.
+def _convert_units(text: str) -> str:
+    """Convert a sentence to other currencies and units, the figures unchanged.
 
-    >>> _converted("A cabin costs £9 and measures 4 m.")
+    >>> _convert_units("A cabin costs £9 and measures 4 m.")
     'A cabin costs $9 and measures 4 ft.'
     """
     return UNIT.sub(lambda match: OTHER_UNITS[match[0]], text)
 
 
-def _another(figure: str) -> str:
-    """Return another figure of the same kind.
+def _change_figure(figure: str) -> str:
+    """Return another figure of the same format.
 
-    >>> _another("30"), _another("16:00"), _another("2.50"), _another("1998")
+    >>> _change_figure("30"), _change_figure("16:00"), _change_figure("2.50"), _change_figure("1998")
     ('45', '19:00', '4.50', '2011')
     """
-    sentence_text = re.match(r"\d+", figure)
-    digits = sentence_text[0] if sentence_text else figure
+    integer_part = re.match(r"\d+", figure)
+    digits = integer_part[0] if integer_part else figure
     value = int(digits)
     if ":" in figure:
         changed = (value + 3) % 24
@@ -166,58 +180,66 @@ def _another(figure: str) -> str:
     return str(changed).zfill(len(digits)) + figure[len(digits) :]
 
 
-def _embroidered(
+def _add_inventions(
     sentences: list[WrittenSentence], query: str, settings: Generation, name: str
 ) -> list[WrittenSentence]:
     """Return the answer with one or two statements that no source makes."""
-    topic = max(words(query), key=len, default="matter")
+    topic = max(extract_words(query), key=len, default="matter")
     count = 1 + (chance(settings.seed, "invented", name) < 0.4)
     first = int(chance(settings.seed, "which", name) * len(INVENTIONS))
     added = [WrittenSentence(INVENTIONS[(first + i) % len(INVENTIONS)].format(topic)) for i in range(count)]
     return [*sentences, *added]
 
 
-def _misquoted(
-    sentence: WrittenSentence, chunks: Sequence[Chunk], settings: Generation, name: str, place: int
+def _alter_citation(
+    sentence: WrittenSentence, chunks: Sequence[Chunk], settings: Generation, name: str, position: int
 ) -> WrittenSentence:
-    """Return a sentence whose quote is made up, or whose citation points elsewhere, if it was its turn."""
+    """Return a sentence with a fabricated quote or with the citation of another chunk, at the rates of the settings."""
     if sentence.chunk is None:
         return sentence
-    if _hit(settings, max(settings.fabricating, 0.03 * settings.slips), "misquote", name, place):
+    if _draw_event(settings, max(settings.fabrication_share, 0.03 * settings.error_rate), "misquote", name, position):
         half = (sentence.quote or "").split(" ")[: max(2, len((sentence.quote or "").split(" ")) // 3)]
-        return sentence._replace(quote=f"{' '.join(half)} {pick(QUOTES, settings.seed, 'quote', name, place)}")
-    return _shifted(sentence, chunks) if _hit(settings, 0.02 * settings.slips, "slip", name, place) else sentence
+        return sentence._replace(
+            quote=f"{' '.join(half)} {pick(FALSE_QUOTE_ENDINGS, settings.seed, 'quote', name, position)}"
+        )
+    return (
+        _shift_citation(sentence, chunks)
+        if _draw_event(settings, 0.02 * settings.error_rate, "slip", name, position)
+        else sentence
+    )
 
 
-def _shifted(sentence: WrittenSentence, chunks: Sequence[Chunk]) -> WrittenSentence:
-    """Return a sentence that points to the chunk after the one it was drawn from."""
+def _shift_citation(sentence: WrittenSentence, chunks: Sequence[Chunk]) -> WrittenSentence:
+    """Return a sentence that cites the chunk after the one it was taken from."""
     ids = [chunk.id for chunk in chunks]
     return (
         sentence if sentence.chunk is None else sentence._replace(chunk=ids[(ids.index(sentence.chunk) + 1) % len(ids)])
     )
 
 
-def _wandering(settings: Generation, name: str) -> list[WrittenSentence]:
-    """Return the sentences with which a wandering answer begins."""
+def _write_preamble(settings: Generation, name: str) -> list[WrittenSentence]:
+    """Write the sentences of small talk before an answer."""
     order = sorted(WANDERINGS, key=lambda sentence: chance(settings.seed, "preamble", name, sentence))
-    return [WrittenSentence(sentence) for sentence in order[: settings.preamble]]
+    return [WrittenSentence(sentence) for sentence in order[: settings.preamble_sentences]]
 
 
-def _digression(sentences: Sequence[WrittenSentence], chunks: Sequence[Chunk], index: Index) -> list[WrittenSentence]:
-    """Return the first sentences of the last two chunks that the answer does not draw on, word for word and uncited."""
-    choices = {sentence.chunk for sentence in sentences}
-    others = [chunk for chunk in chunks if chunk.id not in choices][-2:]
-    topics = [next((sentence.tokens for sentence in index.sentences(chunk.id)), "") for chunk in others]
-    return [WrittenSentence(text if text[-1] in ".!?" else f"{text}.") for text in topics if text]
+def _write_digression(
+    sentences: Sequence[WrittenSentence], chunks: Sequence[Chunk], index: Index
+) -> list[WrittenSentence]:
+    """Write the first sentences of the last two chunks that the answer does not cite, word for word and uncited."""
+    cited_chunks = {sentence.chunk for sentence in sentences}
+    others = [chunk for chunk in chunks if chunk.id not in cited_chunks][-2:]
+    first_sentences = [next((sentence.tokens for sentence in index.split_chunk(chunk.id)), "") for chunk in others]
+    return [WrittenSentence(text if text[-1] in ".!?" else f"{text}.") for text in first_sentences if text]
 
 
-def _truncated(sentences: list[WrittenSentence], most: int) -> list[WrittenSentence]:
-    """Return the answer up to so many words; what is left of a sentence keeps its citation."""
-    remaining: list[WrittenSentence] = []
+def _truncate_answer(sentences: list[WrittenSentence], max_words: int) -> list[WrittenSentence]:
+    """Truncate the answer after so many words; a truncated sentence keeps its citation."""
+    result: list[WrittenSentence] = []
     for sentence in sentences:
         tokens = sentence.text.split(" ")
-        if most <= 0:
+        if max_words <= 0:
             break
-        remaining.append(sentence if len(tokens) <= most else sentence._replace(text=" ".join(tokens[:most])))
-        most -= len(tokens)
-    return remaining
+        result.append(sentence if len(tokens) <= max_words else sentence._replace(text=" ".join(tokens[:max_words])))
+        max_words -= len(tokens)
+    return result

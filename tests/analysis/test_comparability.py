@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.faults.changes import invent
-from benchmarks.faults.situations import EXIT_CODES, SITUATIONS, build_pair, demo_traces, expect
+from benchmarks.faults.situations import EXIT_CODES, SITUATIONS, build_pair, expect, load_demo_traces
 from msgspec.structs import replace
 
 from ragfault.analysis import bisect, compare, gate, pair_runs
@@ -261,7 +261,7 @@ def test_white_space_is_no_difference(baseline: Run, tmp_path: Path):
 
 @pytest.fixture(scope="module")
 def demo() -> list[Trace]:
-    return demo_traces()
+    return load_demo_traces()
 
 
 def test_failed_attempts_that_are_logged_beside_their_retries_are_counted(baseline: Run, tmp_path: Path):
@@ -332,7 +332,7 @@ def test_what_is_asked_within_a_fixed_text_is_not_read_as_aspects(tmp_path: Path
     """Completeness without facts reads the query, and a fixed text around it holds questions of its own."""
     sides = []
     for at, text in enumerate(("{}", "user: Hello, may I ask something? assistant: Of course, what is it? user: {}")):
-        traces = [replace(t, query=text.format(t.query), facts=None) for t in demo_traces()]
+        traces = [replace(t, query=text.format(t.query), facts=None) for t in load_demo_traces()]
         sides.append(evaluate(traces, tmp_path / str(at), judge="lexical"))
     assert bisect(*sides).verdict == "cannot tell"
 
@@ -346,8 +346,8 @@ def test_each_situation_has_its_verdict(demo: list[Trace], tmp_path: Path, name:
     sides = build_pair(demo, situation, key=key, n=104)
     runs = [evaluate(side, tmp_path / f"run-{at}", judge="lexical") for at, side in enumerate(sides)]
     bisection = bisect(*runs, margin=0.05)
-    assert EXIT_CODES[bisection.verdict] in situation.exits
-    assert situation.words in bisection.sentence
+    assert EXIT_CODES[bisection.verdict] in situation.exit_codes
+    assert situation.phrase in bisection.sentence
     if situation.layer is not None:
         assert bisection.faults[0].layer == situation.layer
 

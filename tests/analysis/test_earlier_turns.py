@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.changes import ask_in_talk, mislead, retrieve_other
-from benchmarks.faults.situations import demo_traces
+from benchmarks.faults.changes import add_earlier_turns, retrieve_misled, retrieve_other
+from benchmarks.faults.situations import load_demo_traces
 from msgspec.structs import replace
 
 from ragfault.analysis import bisect
@@ -15,9 +15,9 @@ from ragfault.analysis.comparison.records import Bisection
 from ragfault.evaluation import evaluate
 from ragfault.records import ConversationTurn, Trace
 
-TRACES = [replace(trace, conversation=None, turn=None) for trace in demo_traces()]
-TALKS = [ask_in_talk(trace) for trace in TRACES]
-MISLED = [mislead(trace) if at % 2 else trace for at, trace in enumerate(TALKS)]
+TRACES = [replace(trace, conversation=None, turn=None) for trace in load_demo_traces()]
+TALKS = [add_earlier_turns(trace) for trace in TRACES]
+MISLED = [retrieve_misled(trace) if at % 2 else trace for at, trace in enumerate(TALKS)]
 
 
 def judge(baseline: list[Trace], candidate: list[Trace], place: Path) -> Bisection:

@@ -9,15 +9,15 @@ import pytest
 from benchmarks.faults.changes import (
     Change,
     add_invention,
-    among,
+    apply_to_share,
+    chain_changes,
     change_chunks,
     drop_figures,
-    in_turn,
     misdate_documents,
 )
 from benchmarks.faults.combined import name_layers
-from benchmarks.faults.corpora import handbook_corpus
-from benchmarks.faults.situations import Situation, build_pair, demo_traces
+from benchmarks.faults.corpora import load_handbook_corpus
+from benchmarks.faults.situations import Situation, build_pair, load_demo_traces
 from benchmarks.faults.unseen import fourth_kinds, fresh_kinds, second_kinds
 from benchmarks.faults.unseen.corpora import shop_chunks, shop_questions
 from benchmarks.faults.unseen.kinds import KINDS
@@ -88,8 +88,8 @@ def test_answers_cut_short_are_no_fault_of_edited_sources(tmp_path: Path):
     def add(trace: Trace) -> Trace:
         return change_chunks(trace, lambda chunk: replace(chunk, text=f"{chunk.text} Page 7 of 90."))
 
-    situation = Situation(change=in_turn(add, cut), exits=(1,), words="")
-    sides = build_pair(demo_traces(), situation, key=True, n=104)
+    situation = Situation(change=chain_changes(add, cut), exit_codes=(1,), phrase="")
+    sides = build_pair(load_demo_traces(), situation, key=True, n=104)
     runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
     assert bisect(*runs, margin=0.05).faults[0].layer == "generation"
 
@@ -108,10 +108,10 @@ def test_answers_that_lack_what_their_sources_lost_are_no_fault_of_generation(tm
 @pytest.mark.long
 def test_facts_that_left_the_sources_are_a_fault_of_the_sources(tmp_path: Path):
     """The tree says so too: its branch of the sources is the one fault, and no layer is blamed without a key."""
-    situation = Situation(change=drop_figures, exits=(1,), words="")
+    situation = Situation(change=drop_figures, exit_codes=(1,), phrase="")
     verdicts = []
     for key in (True, False):
-        sides = build_pair(demo_traces(), situation, key=key, n=104)
+        sides = build_pair(load_demo_traces(), situation, key=key, n=104)
         runs = [evaluate(side, tmp_path / f"{key}-{at}", judge="lexical") for at, side in enumerate(sides)]
         result = bisect(*runs, margin=0.05)
         verdicts.append((result.verdict, [ruling.branch for ruling in result.tree if ruling.outcome == "fault"]))
@@ -127,8 +127,8 @@ def shorten(trace: Trace) -> Trace:
 @pytest.mark.long
 def test_edited_figures_are_stated_beside_a_fault(tmp_path: Path):
     """Without a key generation is blamed for inventions, and the sentence names the edits of the sources."""
-    change = in_turn(misdate_documents(0.6), among(0.4, add_invention))
-    sides = build_pair(demo_traces(), Situation(change=change, exits=(1,), words=""), key=False, n=104)
+    change = chain_changes(misdate_documents(0.6), apply_to_share(0.4, add_invention))
+    sides = build_pair(load_demo_traces(), Situation(change=change, exit_codes=(1,), phrase=""), key=False, n=104)
     result = bisect(*(evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)))
     assert [fault.layer for fault in result.faults] == ["generation"]
     assert "differ in their figures, and without an answer key nothing tells which are right" in result.sentence
@@ -138,13 +138,13 @@ def test_edited_figures_are_stated_beside_a_fault(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "layers"),
     [
-        (in_turn(misdate_documents(0.6), among(0.4, add_invention)), {"generation", "source data"}),
-        (in_turn(misdate_documents(0.4), shorten), {"generation", "source data"}),
+        (chain_changes(misdate_documents(0.6), apply_to_share(0.4, add_invention)), {"generation", "source data"}),
+        (chain_changes(misdate_documents(0.4), shorten), {"generation", "source data"}),
         (misdate_documents(0.6), {"source data"}),
         (
-            in_turn(
+            chain_changes(
                 lambda t: change_chunks(t, lambda c: replace(c, text=f"{c.text} Page 7 of 90.")),
-                among(0.4, add_invention),
+                apply_to_share(0.4, add_invention),
             ),
             {"generation"},
         ),
@@ -153,7 +153,7 @@ def test_edited_figures_are_stated_beside_a_fault(tmp_path: Path):
 )
 def test_source_data_can_be_a_second_fault(tmp_path: Path, change: Change, layers: set[str]):
     """Facts that left the texts under the same ids are named beside another fault, and only where they left."""
-    sides = build_pair(demo_traces(), Situation(change=change, exits=(1,), words=""), key=True, n=104)
+    sides = build_pair(load_demo_traces(), Situation(change=change, exit_codes=(1,), phrase=""), key=True, n=104)
     runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
     assert {fault.layer for fault in bisect(*runs).faults} == layers
 
@@ -161,7 +161,7 @@ def test_source_data_can_be_a_second_fault(tmp_path: Path, change: Change, layer
 @pytest.mark.long
 def test_source_data_can_be_a_second_fault_behind_retrieval(tmp_path: Path):
     """Where a reranker is gone and documents are stale, both are named."""
-    layers = name_layers(handbook_corpus(), ("reranker-removed", "stale-documents"), tmp_path, n=120)
+    layers = name_layers(load_handbook_corpus(), ("reranker-removed", "stale-documents"), tmp_path, n=120)
     assert layers == ["retrieval", "source data"]
 
 

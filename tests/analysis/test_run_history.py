@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.faults.changes import clip
-from benchmarks.faults.situations import demo_traces
+from benchmarks.faults.situations import load_demo_traces
 from msgspec.structs import replace
 
 from ragfault.analysis import RunHistory, history
@@ -170,7 +170,7 @@ def test_repeated_queries_do_not_count_twice(tmp_path: Path):
 
 def test_a_release_whose_record_differs_broke_nothing(tmp_path: Path):
     """Where chunk texts are clipped from the third run on, no metric that reads them is followed over that step."""
-    good = demo_traces()
+    good = load_demo_traces()
     sides = [good, good, [clip(trace) for trace in good], [clip(trace) for trace in good]]
     runs = [evaluate(side, tmp_path / f"r{at}", judge="lexical") for at, side in enumerate(sides, 1)]
     result = history(runs, margin=0.05)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.situations import demo_traces
+from benchmarks.faults.situations import load_demo_traces
 from msgspec.structs import replace
 
 from ragfault.analysis import bisect, gate
@@ -115,7 +115,7 @@ def search_again(trace: Trace, *, is_asked: bool) -> Trace:
 
 @pytest.mark.parametrize("is_asked", [True, False], ids=["with inputs", "without inputs"])
 def test_a_failure_that_succeeds_in_another_attempt_is_named_and_is_no_fault(is_asked: bool, tmp_path: Path):
-    new = [search_again(trace, is_asked=is_asked) for trace in demo_traces()]
+    new = [search_again(trace, is_asked=is_asked) for trace in load_demo_traces()]
     old = [replace(trace, steps=trace.steps[1:]) for trace in new]
     runs = [score(side, tmp_path / name) for name, side in (("old", old), ("new", new))]
     result = bisect(*runs)
@@ -125,7 +125,7 @@ def test_a_failure_that_succeeds_in_another_attempt_is_named_and_is_no_fault(is_
 
 
 def test_a_search_for_something_else_is_no_other_attempt(tmp_path: Path):
-    old = [search_again(trace, is_asked=True) for trace in demo_traces()]
+    old = [search_again(trace, is_asked=True) for trace in load_demo_traces()]
     new = [replace(t, steps=(replace(t.steps[0], input=f"{t.query} by law"), *t.steps[1:])) for t in old]
     old = [replace(trace, steps=trace.steps[1:]) for trace in old]
     sentence = bisect(score(old, tmp_path / "old"), score(new, tmp_path / "new")).sentence

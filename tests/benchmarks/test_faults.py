@@ -29,10 +29,10 @@ def bench(name: str) -> ModuleType:
 
 config, corpora, injection = bench("config"), bench("corpora"), bench("injection")
 chunking, retrieving, system = bench("chunking"), bench("retrieving"), bench("system")
-CORPUS = corpora.handbook_corpus()
+CORPUS = corpora.load_handbook_corpus()
 N = 60
 FAULTS = [name for name, fault in injection.FAULTS.items() if fault.branch]
-WRITERS = [name for name, fault in injection.FAULTS.items() if fault.layer == "generation"]
+GENERATION_FAULTS = [name for name, fault in injection.FAULTS.items() if fault.layer == "generation"]
 
 
 def inject(name: str, strength: str = "medium", seed: int = 0) -> tuple[list[Trace], list[Trace]]:
@@ -67,10 +67,10 @@ def test_the_same_seed_gives_the_same_traces(name: str):
 @pytest.mark.parametrize("name", list(injection.FAULTS))
 def test_a_chunk_is_its_document_from_start_to_end(name: str):
     """The text of every chunk stands at its offsets in its document, as that was when it was indexed."""
-    _, broken = injection.configs(name, "strong", 0)
-    how = broken.indexing
-    documents = chunking.aged(CORPUS.documents, how.stale, how.seed, how.redated)
-    documents = chunking.copied(documents, how.copied, how.copies, how.seed)
+    _, broken = injection.build_configs(name, "strong", 0)
+    settings = broken.indexing
+    documents = chunking.alter_documents(CORPUS.documents, settings.stale_share, settings.seed, settings.redated_share)
+    documents = chunking.duplicate_documents(documents, settings.copied_share, settings.copies, settings.seed)
     for chunk in system.System(CORPUS, broken).index.chunks:
         assert chunk.text == documents[chunk.document][chunk.start : chunk.end] != ""
 
@@ -85,9 +85,9 @@ def test_traces_survive_their_way_through_json(name: str):
 
 
 def test_quotes_stand_in_their_chunks():
-    """A writer without slips quotes word for word."""
-    calm = config.Config(generation=config.Generation(slips=0.0))
-    for trace in system.answers(CORPUS, calm, CORPUS.questions[:N]):
+    """A generator without errors quotes word for word."""
+    calm = config.Config(generation=config.Generation(error_rate=0.0))
+    for trace in system.answer_questions(CORPUS, calm, CORPUS.questions[:N]):
         texts = {chunk.id: chunk.text for chunk in trace.chunks}
         assert all(item.quote in texts[item.chunk] for item in trace.citations)
 
@@ -95,7 +95,7 @@ def test_quotes_stand_in_their_chunks():
 def test_a_rotation_of_both_sides_changes_nothing():
     """A rotation leaves every angle as it is, so that only a one-sided one is a fault."""
     terms = [retrieving.embed([word], {}, "a") for word in ("harbour", "ferry", "ticket")]
-    before, turn = np.stack(terms), retrieving.rotation()
+    before, turn = np.stack(terms), retrieving.draw_rotation()
     after = before @ turn.T
     assert np.allclose(before @ before.T, after @ after.T, atol=1e-4)
 
@@ -135,7 +135,7 @@ def test_paragraphs_in_the_shape_of_squad(tmp_path: Path):
     for name, some in rows.items():
         with gzip.open(tmp_path / f"squad2_{name}.jsonl.gz", "wt", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in some)
-    first, *others = corpora.squad_corpus(tmp_path).questions
+    first, *others = corpora.load_squad_corpus(tmp_path).questions
     assert first.facts == ("It was rebuilt by the monks of Tarn.",)
     assert text[first.gold.spans[0].start : first.gold.spans[0].end] == first.facts[0]
     assert 0 < len(others) < 40
@@ -148,16 +148,16 @@ def test_paragraphs_in_the_shape_of_squad(tmp_path: Path):
 @pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_changes_some_trace(name: str):
-    """A fault changes traces beyond what the writer's slips change."""
+    """A fault changes traces beyond those that small errors change."""
     _, calm = inject("none")
     for strength in injection.STRENGTHS:
         assert inject(name, strength)[1] != calm
     assert injection.FAULTS[name].about
 
 
-@pytest.mark.parametrize("name", [*WRITERS, "none"])
-def test_a_fault_of_the_writer_leaves_the_chunks(name: str):
-    """With any fault of the writer, and with none, chunks and gold are the same to the bit."""
+@pytest.mark.parametrize("name", [*GENERATION_FAULTS, "none"])
+def test_a_fault_of_the_generator_leaves_the_chunks(name: str):
+    """With any fault of the generator, and with none, chunks and gold are the same to the bit."""
     for item, other in zip(*inject(name, "strong"), strict=True):
         assert (item.chunks, item.gold) == (other.chunks, other.gold)
 
@@ -170,7 +170,7 @@ def test_more_chunks_begin_with_the_same_chunks():
 
 def test_stale_documents_change_figures_and_nothing_else():
     """A stale document is as long as the right one and differs in digits only."""
-    old = chunking.aged(CORPUS.documents, 1.0, 0)
+    old = chunking.alter_documents(CORPUS.documents, 1.0, 0)
     for name, text in CORPUS.documents.items():
         differing = [(a, b) for a, b in zip(text, old[name], strict=True) if a != b]
         assert differing
@@ -190,14 +190,14 @@ def test_strengths_are_in_order():
 
 def test_halves_share_no_question():
     """The halves of an A/A without pairs hold different questions."""
-    left, right = injection.halves(CORPUS, n=50)
+    left, right = injection.answer_halves(CORPUS, n=50)
     assert not {item.id for item in left} & {item.id for item in right}
 
 
 def test_the_key_of_the_baseline():
     """With the baseline's labels, the gold ids of another chunking are gone and the spans stay."""
     baseline, candidate = inject("chunks-small")
-    for item, other in zip(baseline, injection.with_key_of(baseline, candidate), strict=True):
+    for item, other in zip(baseline, injection.keep_labels(baseline, candidate), strict=True):
         assert item.gold == other.gold
     names = {chunk.id for trace in candidate for chunk in trace.chunks}
     assert not names & {name for trace in baseline if trace.gold for name in trace.gold.chunks}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.faults.chunking import cut
 from benchmarks.faults.config import Indexing
-from benchmarks.faults.corpora import handbook_corpus
+from benchmarks.faults.corpora import load_handbook_corpus
 from benchmarks.faults.words import chance, pick
 from msgspec.structs import replace
 
@@ -161,13 +161,15 @@ def _asked(shop: str, number: int, at: int, name: str, props: Sequence[str]) -> 
 
 def handbook_chunks() -> list[Chunk]:
     """Return the sections of the demo handbook as chunks with their places."""
-    sections = cut(handbook_corpus().documents, Indexing())
+    sections = cut(load_handbook_corpus().documents, Indexing())
     return [replace(chunk, metadata={"tenant": chunk.document}) for chunk in sections]
 
 
 def handbook_questions() -> tuple[Trace, ...]:
     """Return the questions about the handbook that have an answer and stand alone."""
-    return tuple(question for question in handbook_corpus().questions if question.gold and not question.conversation)
+    return tuple(
+        question for question in load_handbook_corpus().questions if question.gold and not question.conversation
+    )
 
 
 # --- reports: the corpora of a chunking benchmark ----------------------------------------------------
