@@ -190,21 +190,23 @@ def test_more_errors_everywhere_are_one_incident(traffic: LiveTraffic):
 
 
 def test_open_incidents_say_at_once_why_and_what_to_do(traffic: LiveTraffic):
-    """One is unfolded, and so is a second one. The traces are those of its route, and not all; notices link to it."""
+    """One is unfolded, on the overview too, and so is a second one. The traces are those of its route; notices link."""
     from fastapi.testclient import TestClient
 
-    def read_page() -> str:
-        return TestClient(traffic.app).get("/incidents", headers={"host": "localhost"}).text
+    def read_page(path: str = "/incidents") -> str:
+        return TestClient(traffic.app).get(path, headers={"host": "localhost"}).text
 
     traffic.run(60, {"b": {"error": 0.4}})
     page = read_page()
     assert "<details open><summary>Why, and what to do" in page
+    assert "<details open><summary>Why, and what to do" in read_page("/")
     assert "Read the errors of these traces" in page
     assert "traces on this route, 25 % of those scored since" in page
     traffic.run(60, {"b": {"error": 0.4}, "c": RETRIEVAL})
     assert len(traffic.open) == 2
     page = read_page()
     assert page.count("<details open>") == 2
+    assert read_page("/").count("<details open>") == 1  # the overview goes on to the layers
     for notice in traffic.notices:
         assert notice.link == f"http://127.0.0.1:4318/incidents#{notice.incident.id}"
         assert f'id="{notice.incident.id}"' in page
