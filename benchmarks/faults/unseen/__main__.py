@@ -38,6 +38,7 @@ from ragfault.records import Trace
 
 from . import damage
 from .corpora import handbook_chunks, handbook_questions, report_chunks, report_questions, shop_chunks, shop_questions
+from .fifth_kinds import FIFTH
 from .fourth_kinds import FOURTH
 from .fresh_kinds import FRESH
 from .kinds import DEVELOPED, KINDS, Kind, chosen
@@ -65,11 +66,12 @@ def sampled(questions: Sequence[Trace], n: int, seed: int) -> list[Trace]:
 
 GROUPS = {
     "developed": DEVELOPED,
-    "held-out": frozenset(KINDS) - DEVELOPED - FRESH - SECOND - THIRD - FOURTH,
+    "held-out": frozenset(KINDS) - DEVELOPED - FRESH - SECOND - THIRD - FOURTH - FIFTH,
     "fresh": FRESH,
     "fresh-2": SECOND,
     "fresh-3": THIRD,
     "fresh-4": FOURTH,
+    "fresh-5": FIFTH,
 }
 
 
