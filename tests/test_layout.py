@@ -202,6 +202,21 @@ def test_docstrings_name_what_there_is():
     assert not {text for name in named.keys() - names for text in named[name]}
 
 
+def test_functions_keep_their_names():
+    """A function or class of the package is imported under its own name."""
+    renamed = [
+        f"{place(path, node.lineno)}: {alias.name} as {alias.asname}"
+        for path, tree in parse_modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ragfault"
+        for alias in node.names
+        if alias.asname not in (None, alias.name)
+        and f"{node.module}.{alias.name}" not in MODULES
+        and not alias.name.isupper()
+    ]
+    assert not renamed, "\n".join(renamed)
+
+
 def test_class_names_occur_once():
     """A class name is unique in the package, so that it names one concept."""
     places = defaultdict(list)

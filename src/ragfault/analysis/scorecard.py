@@ -9,8 +9,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.analysis.chunk_insights import ChunkTable, load_chunks
-from ragfault.analysis.correction import CardChoice, Codes, Floats, HumanLabels, correct_mean, load_correction
-from ragfault.analysis.correction import correct_interval as correct
+from ragfault.analysis.correction import (
+    CardChoice,
+    Codes,
+    Floats,
+    HumanLabels,
+    correct_interval,
+    correct_mean,
+    load_correction,
+)
 from ragfault.analysis.records import (
     HealthAlert,
     LayerHealth,
@@ -96,7 +103,7 @@ def build_scorecard(
     return replace(
         scorecard,
         aggregates=tuple(
-            replace(aggregate, corrected=correct(aggregate.metric, aggregate.interval, known))
+            replace(aggregate, corrected=correct_interval(aggregate.metric, aggregate.interval, known))
             for aggregate in scorecard.aggregates
         ),
         correction=known,

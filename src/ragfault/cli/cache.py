@@ -42,13 +42,13 @@ def cache() -> None:
 @json_option
 def stats(name: str | None, kind: str | None) -> None:
     """Show how many replies are kept, by model and kind of call, and what they cost."""
-    from ragfault.judges.llm.transport.reply_cache import summarize_cache as counted
+    from ragfault.judges.llm.transport.reply_cache import summarize_cache
 
     place = _locate_cache(name)
     groups: list[CacheGroup] = []
     if place.is_file():
         with _open_cache(place) as file:
-            groups = counted(file)
+            groups = summarize_cache(file)
     if kind == "json":
         from ragfault.reports.json_documents import CacheSummary
 
@@ -81,7 +81,7 @@ def prune(
 
     The usage of runs is kept, so that their budgets hold.
     """
-    from ragfault.judges.llm.transport.reply_cache import prune_cache as removed
+    from ragfault.judges.llm.transport.reply_cache import prune_cache
 
     if not (older or model or everything) or (everything and (older or model)):
         raise UsageError("nothing was selected for removal: give --older 30d, --model MODEL, both, or --all.")
@@ -91,7 +91,7 @@ def prune(
         which = (f" of {model}" if model else "") + (f" older than {older}" if older else "")
         if yes or _confirm_removal(f"Remove {'the' if which else 'all'} replies{which} from {place}?"):
             with _open_cache(place) as file:
-                count = removed(file, older=seconds, model=model)
+                count = prune_cache(file, older=seconds, model=model)
                 file.vacuum()
     if kind == "json":
         from ragfault.reports.json_documents import CacheRemoval
@@ -113,7 +113,7 @@ def export(name: str | None, out: str, force: bool, kind: str | None) -> None:
 
     Each with its kind, model, tokens, cost and time; the key is a hash of what was asked.
     """
-    from ragfault.judges.llm.transport.reply_cache import export_replies as rows
+    from ragfault.judges.llm.transport.reply_cache import export_replies
     from ragfault.reports.output import check_output_path
 
     place, target = _locate_cache(name), check_output_path(out, force=force)
@@ -125,7 +125,7 @@ def export(name: str | None, out: str, force: bool, kind: str | None) -> None:
     try:
         with _open_cache(place) as file:
             write = _write_parquet if target.suffix == ".parquet" else _write_jsonl
-            count = write(rows(file), draft)
+            count = write(export_replies(file), draft)
         draft.replace(target)
     except OSError as error:
         raise OutputError(f"cannot write {out}: {error.strerror or error}. Choose another path.") from error

@@ -172,14 +172,13 @@ def promote(
     A case has the query, the answer key as far as there is one, and in its metadata the answer that failed and where it
     came from. Queries that OUT has already are left out; the cases in OUT are not changed.
     """
-    from ragfault.analysis.clusters import accept_cases as mark
-    from ragfault.analysis.clusters import promote_cases as add
+    from ragfault.analysis.clusters import accept_cases, promote_cases
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if accept:
         if run is not None or cluster is not None or traces:
             raise UsageError("--accept marks cases that are in OUT. Leave RUN, --cluster and --trace out.")
-        count = mark(out, accept, by, now)
+        count = accept_cases(out, accept, by, now)
         if kind == "json":
             from ragfault.reports.json_documents import AcceptedCases
 
@@ -189,7 +188,7 @@ def promote(
         return
     if run is None or bool(cluster) == bool(traces):
         raise UsageError("nothing to promote was given: name a RUN, and either --cluster ID or --trace ID.")
-    done = add(_collect_cases(run, cluster, traces, registry, now), out)
+    done = promote_cases(_collect_cases(run, cluster, traces, registry, now), out)
     for name, double in done.duplicates:
         click.echo(f"{name} is skipped: {double} asks the same", err=True)
     if kind == "json":

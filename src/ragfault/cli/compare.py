@@ -226,7 +226,7 @@ def _locate_breaking_run(
 
 
 def _render_comparison(comparison: Any, kind: str, screen: bool) -> str:
-    from ragfault.reports.terminal import comparison as written
+    from ragfault.reports.terminal.comparison import render_comparison_markdown, render_comparison_terminal
 
     if kind == "json":
         return encode_json(comparison)
@@ -235,12 +235,12 @@ def _render_comparison(comparison: Any, kind: str, screen: bool) -> str:
 
         return render_comparison_html(comparison)
     if kind == "md":
-        return written.render_comparison_markdown(comparison)
-    return written.render_comparison_terminal(comparison, **_get_display_options(screen))
+        return render_comparison_markdown(comparison)
+    return render_comparison_terminal(comparison, **_get_display_options(screen))
 
 
 def _render_bisection(bisection: Any, by: str, kind: str, screen: bool) -> str:
-    from ragfault.reports.terminal import bisection as written
+    from ragfault.reports.terminal.bisection import render_bisection_markdown, render_bisection_terminal
 
     if kind == "json":
         from ragfault.reports.json_documents import combine_segments
@@ -251,12 +251,12 @@ def _render_bisection(bisection: Any, by: str, kind: str, screen: bool) -> str:
 
         return render_bisection_html(bisection, by=by)
     if kind == "md":
-        return written.render_bisection_markdown(bisection, by=by)
-    return written.render_bisection_terminal(bisection, by=by, **_get_display_options(screen))
+        return render_bisection_markdown(bisection, by=by)
+    return render_bisection_terminal(bisection, by=by, **_get_display_options(screen))
 
 
 def _render_history(history: Any, kind: str, screen: bool) -> str:
-    from ragfault.reports.terminal import run_history as written
+    from ragfault.reports.terminal.run_history import render_history_markdown, render_history_terminal
 
     if kind == "json":
         return encode_json(history)
@@ -265,8 +265,8 @@ def _render_history(history: Any, kind: str, screen: bool) -> str:
 
         return render_history_html(history)
     if kind == "md":
-        return written.render_history_markdown(history)
-    return written.render_history_terminal(history, **_get_display_options(screen))
+        return render_history_markdown(history)
+    return render_history_terminal(history, **_get_display_options(screen))
 
 
 def _read_terms(options: dict[str, Any]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def evaluate(
     standard input; also in an object store (s3://, gs://, az://), as OUT may be. Columns are recognised by their names
     and contents, and so is what OpenTelemetry, Phoenix, Langfuse and LangSmith export; `ragfault lint FILE` shows how.
     """
-    from ragfault.evaluation import evaluate as work
+    from ragfault.evaluation import evaluate
 
     table = load_settings(config)
     reading = pick_trace_options(options, table.get("map"))
@@ -146,7 +146,7 @@ def evaluate(
         _print_estimate(where, merged, reading, kind)
         return 0
     with show_progress(quiet) as progress:
-        run = work(
+        run = evaluate(
             where,
             out or _name_run(traces[0]),
             force=force,
@@ -217,7 +217,7 @@ def rescore(
 
     For other weights, penalties, thresholds or metrics. Nothing is sent or spent.
     """
-    from ragfault.evaluation import rescore as work
+    from ragfault.evaluation import rescore
     from ragfault.metrics.aliases import explain_aliases
 
     spread: dict[str, Any] = {} if workers is None else {"workers": workers}
@@ -227,7 +227,7 @@ def rescore(
         spread["gold"] = mode
     for line in explain_aliases(metrics):
         click.echo(line, err=True)
-    rescored = work(run, out, metrics=metrics or None, force=force, **spread)
+    rescored = rescore(run, out, metrics=metrics or None, force=force, **spread)
     return _report_run(rescored, table, full=full, kind=kind, quiet=quiet)
 
 

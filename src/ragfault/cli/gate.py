@@ -139,11 +139,10 @@ def gate(
     beyond its margin is shown, and passes where one is ruled out. Otherwise: "cannot tell", with about how
     many traces would.
     """
-    from ragfault.analysis import MIN_COVERAGE
-    from ragfault.analysis import gate as decide
+    from ragfault.analysis import MIN_COVERAGE, gate
     from ragfault.io.runs import Run
     from ragfault.reports.output import write_report_file
-    from ragfault.reports.terminal import gate as written
+    from ragfault.reports.terminal.gate import render_gate_junit, render_gate_markdown, render_gate_terminal
 
     table = load_settings(config).get("gate", {})
     terms = _read_baseline_terms(options, table, baseline)
@@ -157,7 +156,7 @@ def gate(
         )
         candidate = calibrate_run(opened, calibration, workspace / "candidate")
         old = None if old is None else calibrate_run(old, calibration, workspace / "baseline")
-        result = decide(
+        result = gate(
             candidate,
             thresholds or table.get("thresholds", ()),
             coverage=coverage if coverage is not None else table.get("coverage", MIN_COVERAGE),
@@ -169,13 +168,13 @@ def gate(
             **terms,
         )
     if junit:
-        write_report_file(junit, written.render_gate_junit(result), force=True)
+        write_report_file(junit, render_gate_junit(result), force=True)
     if markdown:
-        write_report_file(markdown, written.render_gate_markdown(result), force=True)
+        write_report_file(markdown, render_gate_markdown(result), force=True)
     if kind == "json":
         print_json(result)
     else:
-        click.echo(written.render_gate_terminal(result, color=supports_color()), nl=False)
+        click.echo(render_gate_terminal(result, color=supports_color()), nl=False)
     return result.exit_code
 
 

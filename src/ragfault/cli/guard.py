@@ -80,10 +80,10 @@ def certify(labels: tuple[str, ...], **options: Any) -> int:
     traffic that the guard will see. The certificate states threshold, counts, released share and bound, and keeps the
     inputs of the released answers, against which traffic is watched.
     """
-    from ragfault.guard.certificate import certify as work
+    from ragfault.guard.certificate import certify
     from ragfault.reports.terminal.guard import render_certificate_terminal
 
-    return derive_from_labels(work, render_certificate_terminal, attrgetter("promises"), labels, options)
+    return derive_from_labels(certify, render_certificate_terminal, attrgetter("promises"), labels, options)
 
 
 @guard.command(

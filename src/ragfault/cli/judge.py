@@ -122,13 +122,13 @@ def measure(
     With --run they are the labels that `ragfault label` wrote on that run, and its verdicts are measured as they
     stand, or those of another --judge on the same traces.
     """
-    from ragfault.evaluation.agreement import measure_judge as work
+    from ragfault.evaluation.agreement import measure_judge
     from ragfault.reports.output import check_output_path
 
     for path in (out, html):
         if path is not None:
             check_output_path(path, force=force)
-    measurement = run_with_labels(work, labels, out, options, quiet=quiet)
+    measurement = run_with_labels(measure_judge, labels, out, options, quiet=quiet)
     from ragfault.reports.terminal.agreement import render_agreement_terminal
 
     renderers = (render_agreement_terminal, _render_measurement_html)
@@ -353,7 +353,7 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
 
     Replies are not kept for this, and so paid for each time. compare, bisect and gate take the file with --flakiness.
     """
-    from ragfault.evaluation.agreement.judge_runner import repeat_judge as work
+    from ragfault.evaluation.agreement.judge_runner import repeat_judge
     from ragfault.reports.output import check_output_path
     from ragfault.reports.terminal.judges import render_flakiness_terminal
 
@@ -367,7 +367,7 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
             raise UsageError("judge repeat needs fresh replies and cannot use a cache. Leave out --cache.")
         settings["cache"] = "none"
     with show_progress(options["quiet"]) as progress:
-        flakiness = work(
+        flakiness = repeat_judge(
             name,
             _sample_traces(traces, options),
             k=repeats,

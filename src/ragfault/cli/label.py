@@ -330,12 +330,12 @@ def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force
     """
     import msgspec
 
-    from ragfault.evaluation.agreement.annotation import suggest_traces as pick
+    from ragfault.evaluation.agreement.annotation import suggest_traces
     from ragfault.io.runs import Run
     from ragfault.reports.output import write_report_file
 
     opened = Run.open(run)
-    suggestions = pick(opened, count, metric, seed)
+    suggestions = suggest_traces(opened, count, metric, seed)
     text = "".join(msgspec.json.encode(suggestion).decode() + "\n" for suggestion in suggestions)
     if out is not None:
         print_notice(f"written: {write_report_file(out, text, force=force)}")

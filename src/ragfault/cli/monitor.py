@@ -90,8 +90,7 @@ def _render_monitor(report: MonitorReport, kind: str, screen: bool) -> str:
 def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorReport:
     """Monitor the runs as one stretch of traffic, a sample of them where they are large."""
     from ragfault.analysis.languages import list_text_warnings
-    from ragfault.analysis.monitoring.monitor import CORRELATED_PAIRS, load_marks
-    from ragfault.analysis.monitoring.monitor import monitor as watch
+    from ragfault.analysis.monitoring.monitor import CORRELATED_PAIRS, load_marks, monitor
     from ragfault.analysis.monitoring.rollups import collect_measures, observe_runs, roll_up, sum_products
     from ragfault.io.runs import Run, count_population, sample_run
 
@@ -117,7 +116,7 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
     drift = _measure_drift(against, opened, rollups, measures, options["seed"])
     remaining = iter(rollups)
     del rollups  # the largest thing in memory: the iterator alone holds it, until series are built
-    report = watch(remaining, measures, products=products, marks=marks, drift=drift, options=monitor_options)
+    report = monitor(remaining, measures, products=products, marks=marks, drift=drift, options=monitor_options)
     population = count_population(opened)
     sample = sum(run.manifest.traces for run in opened) if population else 0
     untimed = sum(run.to_arrow("traces", ["time"])["time"].null_count for run in opened)

@@ -175,8 +175,7 @@ def diagnose(run: str, ids: tuple[str, ...], worst: int, conversations: bool, sa
     if conversations:
         _print_conversations(run, ids, kind)
         return
-    from ragfault.analysis import diagnose_run
-    from ragfault.analysis import worst_traces as pick
+    from ragfault.analysis import diagnose_run, worst_traces
     from ragfault.io.runs import Run, sample_run
     from ragfault.reports.terminal import scorecard
     from ragfault.reports.wording import describe_trace_count
@@ -184,7 +183,7 @@ def diagnose(run: str, ids: tuple[str, ...], worst: int, conversations: bool, sa
     opened = sample_run(Run.open(run), 0 if ids else sample)
     if opened.manifest.population:
         print_notice(f"{describe_trace_count(opened.manifest)}; --sample 0 takes all")
-    trace_ids = dict.fromkeys(ids or (diagnosis.trace for diagnosis in pick(opened, worst)))
+    trace_ids = dict.fromkeys(ids or (diagnosis.trace for diagnosis in worst_traces(opened, worst)))
     by_id = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(opened, tuple(trace_ids))}
     diagnoses = [by_id[name] for name in trace_ids]
     if kind == "json":

@@ -38,7 +38,7 @@ from ragfault.judges.calibration import JudgeCalibration, wrap_judge
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.metrics import Metric, get_definitions, parse_metric, select_metrics
-from ragfault.metrics.aliases import explain_aliases as answered
+from ragfault.metrics.aliases import explain_aliases
 from ragfault.protocols import Executor, Judge, MeteredJudge
 from ragfault.records import Trace, Usage
 from ragfault.retrieval.index import ChunkIndex
@@ -158,7 +158,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
         judge = trust_corpus(judge, trusted)
     selected = add_rubric_metrics(selected, judge)
     _check_workers(workers, batch, judge, executor, on_notice)
-    for line in (*_explain_missing_metrics(requested), *answered(requested)):
+    for line in (*_explain_missing_metrics(requested), *explain_aliases(requested)):
         on_notice(line)
     source_names = describe_input(trace_source)
     with lock_run(out) as run_folder, open_input_folder(run_folder) as input_folder:

@@ -198,15 +198,14 @@ def _score_row_group(job: RescoreJob, number: int) -> bytes:
     """Score one row group, and return the bytes of a Parquet file."""
     import pyarrow.parquet as pq
 
-    from ragfault.io.formats.arrow import table_to_records
-    from ragfault.io.formats.arrow import table_to_traces as traces_of
+    from ragfault.io.formats.arrow import table_to_records, table_to_traces
 
     tables = []
     for name in ("traces", "verdicts"):
         with pq.ParquetFile(open_for_arrow(job.run.path / f"{name}.parquet")) as file:
             tables.append(file.read_row_group(number))
     metrics = [parse_metric(text) for text in job.metrics]
-    traces, verdicts = list(traces_of(tables[0])), table_to_records(tables[1], Verdicts)
+    traces, verdicts = list(table_to_traces(tables[0])), table_to_records(tables[1], Verdicts)
     file = io.BytesIO()
     pq.write_table(compute_score_table(metrics, traces, verdicts, job.gold), file, compression="lz4")
     return file.getvalue()

@@ -26,8 +26,7 @@ from ragfault.guard.policy import GuardPolicy
 from ragfault.guard.rails import run_sync
 from ragfault.guard.runtime import Guard
 from ragfault.integrations.recorder import TraceDelivery, TraceSink
-from ragfault.io.otel import OtelSpan
-from ragfault.io.otel import build_trace as joined
+from ragfault.io.otel import OtelSpan, build_trace
 from ragfault.io.otel.tracing_platforms import read_langsmith_run
 from ragfault.records import Chunk, Trace
 
@@ -65,7 +64,7 @@ def to_trace(run: Run) -> Trace | None:
     For runs in a file, as LangSmith exports them: `ragfault evaluate runs.jsonl`. Raises a ValueError if the
     run has no query.
     """
-    return joined(_to_operations(run))
+    return build_trace(_to_operations(run))
 
 
 def _to_operations(run: Run) -> tuple[OtelSpan, ...]:

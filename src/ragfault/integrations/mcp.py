@@ -104,10 +104,10 @@ class McpTools:
         Pass, fail or cannot tell.
         """
         from ragfault.analysis import gate
-        from ragfault.reports.terminal import gate as report
+        from ragfault.reports.terminal.gate import render_gate_markdown
 
         baseline_run = None if baseline is None else self._open_run(baseline)
-        return report.render_gate_markdown(gate(self._open_run(run), thresholds, baseline=baseline_run))
+        return render_gate_markdown(gate(self._open_run(run), thresholds, baseline=baseline_run))
 
     def explain(self, run: str, traces: list[str]) -> list[dict[str, Any]]:
         """Explain the problems of traces of a run, by id.

@@ -298,10 +298,10 @@ class RagfaultFixture:
 
     def _attach_report(self, run: Run, result: GateResult) -> None:
         """Attach the decision to the running test, and write the requested reports."""
-        from ragfault.reports.terminal import gate as report
+        from ragfault.reports.terminal.gate import list_gate_properties, render_gate_markdown
 
         item = self._config.stash[_CURRENT_ITEM]
-        item.user_properties.extend(report.list_gate_properties(result))
+        item.user_properties.extend(list_gate_properties(result))
         folder = self._get_path("report")
         if folder is None:
             return
@@ -309,7 +309,7 @@ class RagfaultFixture:
 
         folder.mkdir(parents=True, exist_ok=True)
         notes = self._notes.setdefault(item.nodeid, [])
-        notes.append(report.render_gate_markdown(result))
+        notes.append(render_gate_markdown(result))
         text = f"## {_to_file_name(item.nodeid)}\n\n" + "\n".join(notes)
         self.written_reports.add(
             write_report_file(folder / f"{_to_file_name(item.nodeid)[-120:]}.md", text, force=True)
@@ -331,11 +331,11 @@ class RagfaultFixture:
 
     def _apply_result(self, result: GateResult, unsure: UnsureOutcome) -> None:
         __tracebackhide__ = True
-        from ragfault.reports.terminal import gate as report
+        from ragfault.reports.terminal.gate import render_gate_terminal
 
         if unsure not in get_args(UnsureOutcome):
             raise UsageError(f'unsure="{unsure}" is none of: {", ".join(get_args(UnsureOutcome))}.')
-        text = report.render_gate_terminal(result, width=REPORT_WIDTH).rstrip()
+        text = render_gate_terminal(result, width=REPORT_WIDTH).rstrip()
         if result.result == "fail":
             raise AssertionError(text)
         if result.result == "pass" or unsure != "fail":

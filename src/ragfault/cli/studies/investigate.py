@@ -44,14 +44,14 @@ def investigate(
     it, proposes a fix and a test for the fix, and states how sure it is. Beside a baseline the hypotheses are stages
     of the pipeline; of a run alone they are the kinds of problem that come first.
     """
-    from ragfault.analysis.investigation import investigate as find_cause
+    from ragfault.analysis.investigation import investigate
     from ragfault.reports.format import clean_text
 
     if baseline is not None and baseline == run:
         raise UsageError(f"{run} is its own baseline. Name the run from before the change.")
     if by is not None or budget is not None:
         return _investigate_by_model(run, baseline, by, budget, kind)
-    result = find_cause(run, baseline, seed=seed, sample=sample)
+    result = investigate(run, baseline, seed=seed, sample=sample)
     if kind == "json":
         print_json(result)
     else:

@@ -181,13 +181,13 @@ def lint(target: str, index: str | None, sample: int, kind: str | None, **option
     without embedding the corpus again: each with what was seen of it.
     """
     from ragfault.reports.format import clean_text
-    from ragfault.tuning.pitfalls import lint as look
+    from ragfault.tuning.pitfalls import lint
 
     if target == "-" or not (Path(target).is_dir() or target.endswith(".toml")):
         return _show_reading(target, pick_trace_options(options), kind)
 
     opened = _open_target(Path(target), sample)
-    pitfalls = look(opened, index)
+    pitfalls = lint(opened, index)
     detected = [pitfall for pitfall in pitfalls if pitfall.detected]
     if kind == "json":
         print_json(pitfalls)

@@ -29,7 +29,7 @@ from ragfault.io.error_collector import OnBad, TraceLocations
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.record_shapes import load_column_map
 from ragfault.io.formats.tables import is_memory_table
-from ragfault.io.normalization import describe_missing_column as no_column
+from ragfault.io.normalization import describe_missing_column
 from ragfault.records import Trace
 
 LABEL_KEYS = ("label", "spans", "claims", "grades")  # map keys of the label columns
@@ -119,7 +119,7 @@ def detect_columns(
     """
     for key, path in columns.items():
         if all(get_value(trace, path) is None for trace in traces):
-            raise InputError(no_column(key, path, _list_columns(traces)))
+            raise InputError(describe_missing_column(key, path, _list_columns(traces)))
     detected = {key: columns.get(key) or _detect_column(key, traces, columns) for key in LABEL_KEYS}
     task = task or _infer_task(traces, detected, columns)
     if task == "relevance":

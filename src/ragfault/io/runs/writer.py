@@ -198,10 +198,10 @@ def encode_part(traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: p
     """Encode the tables of a part, each as the bytes of a Parquet file."""
     import pyarrow.parquet as pq
 
-    from ragfault.io.formats.arrow import VERDICTS_SCHEMA, records_to_table
-    from ragfault.io.formats.arrow import traces_to_table as trace_table
+    from ragfault.io.formats.arrow import VERDICTS_SCHEMA, records_to_table, traces_to_table
 
-    tables = {"traces": trace_table(traces), "verdicts": records_to_table(verdicts, VERDICTS_SCHEMA), "scores": scores}
+    judged = records_to_table(verdicts, VERDICTS_SCHEMA)
+    tables = {"traces": traces_to_table(traces), "verdicts": judged, "scores": scores}
     blobs = {}
     for name, table in tables.items():
         file = io.BytesIO()

@@ -17,8 +17,8 @@ from ragfault.reports.charts.svg import CHANGE_TINTS, build_sign, tag
 from ragfault.reports.format import LAYER_QUESTIONS, LAYER_TITLES, clean_label
 from ragfault.reports.html.environment import render_page
 from ragfault.reports.output import write_report_file
-from ragfault.reports.terminal import clusters as text
-from ragfault.reports.terminal import run_history as chain_text
+from ragfault.reports.terminal import clusters as terminal_clusters
+from ragfault.reports.terminal import run_history as terminal_history
 from ragfault.reports.terminal.agreement import (
     METRIC_HEADINGS,
     ORDER_HEADINGS,
@@ -229,7 +229,7 @@ def render_history_html(history: RunHistory) -> str:
         ("theme.js", "open_theme.js"),
         name=f"{history.runs[0]} → {history.runs[-1]}",
         history=history,
-        sentence=chain_text.summarize_history(history),
+        sentence=terminal_history.summarize_history(history),
         sections=[
             ("verdict", "Verdict"),
             *([("breaks", "Breaks")] if history.breaks else []),
@@ -238,7 +238,7 @@ def render_history_html(history: RunHistory) -> str:
         ],
         TINTS=VERDICT_TINTS,
         SIGNS=VERDICT_GLYPHS,
-        format_step=chain_text.format_step,
+        format_step=terminal_history.format_step,
         break_rows=[
             [
                 "little by little" if part.gradual else part.run,
@@ -249,18 +249,18 @@ def render_history_html(history: RunHistory) -> str:
             for part in history.breaks
         ],
         metric_tables=[(title, rows) for title, rows in tables if rows],
-        unplaced=chain_text.explain_unplaced(history),
+        unplaced=terminal_history.explain_unplaced(history),
         next_pair=None if broken is None else (history.runs[history.runs.index(broken) - 1], broken),
     )
 
 
 def _build_history_cells(entry: MetricHistory) -> list[str]:
-    verdict = chain_text.METRIC_VERDICTS[entry.verdict]
+    verdict = terminal_history.METRIC_VERDICTS[entry.verdict]
     return [
         entry.metric + (" ↓" if entry.better == "lower" else ""),
-        chain_text.format_means(entry),
+        terminal_history.format_means(entry),
         build_sign(wording.VERDICT_GLYPHS[verdict], entry.verdict, CHANGE_TINTS[verdict]),
-        chain_text.format_shifts(entry) or MISSING,
+        terminal_history.format_shifts(entry) or MISSING,
         format_p_value(entry.adjusted),
     ]
 
@@ -272,27 +272,27 @@ def render_clusters_html(clusters: ClusterReport) -> str:
         "clusters.html",
         ("page.css",),
         ("theme.js", "open_theme.js"),
-        name=text.summarize_clusters(clusters),
-        facts=[text.describe_clustering(clusters)],
+        name=terminal_clusters.summarize_clusters(clusters),
+        facts=[terminal_clusters.describe_clustering(clusters)],
         clusters=parts,
         cluster_rows=[_build_cluster_cells(cluster) for cluster in parts],
         gone=clusters.gone,
-        format_size=text.format_cluster_size,
-        list_kinds=text.list_problem_kinds,
+        format_size=terminal_clusters.format_cluster_size,
+        list_kinds=terminal_clusters.list_problem_kinds,
     )
 
 
 def _build_cluster_cells(cluster: Cluster) -> list[str]:
     """Build the row of a cluster; failures that are alike to no others have neither id, layer nor state."""
     single = cluster.id == "single"
-    states = [cluster.state, text.describe_cluster_state(cluster)]
+    states = [cluster.state, terminal_clusters.describe_cluster_state(cluster)]
     return [
         tag("a", clean_label(cluster.name, 160), href=f"#{cluster.id}"),
         MISSING if single else cluster.id,
         MISSING if single else LAYER_QUESTIONS[cluster.layer][0],
         f"{cluster.size:,}",
         format_share(cluster.share),
-        text.format_trend(cluster) or MISSING,
+        terminal_clusters.format_trend(cluster) or MISSING,
         MISSING if single else ", ".join(state for state in states if state),
     ]
 

@@ -11,8 +11,7 @@ from ragfault.evaluation.agreement import JudgeComparison, JudgeDisagreement
 from ragfault.evaluation.agreement.preferences import PreferenceReport
 from ragfault.judges.cards import CardEntry, JudgeCard
 from ragfault.reports.format import clean_text, clip_text
-from ragfault.reports.markdown.scorecard import build_markdown_table as piped
-from ragfault.reports.markdown.scorecard import escape_markdown
+from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown
 from ragfault.reports.terminal.agreement import format_speed
 from ragfault.reports.terminal.scorecard import build_table, render_rich
 from ragfault.text.number_format import MISSING, format_count, format_interval, format_number, format_percent
@@ -52,9 +51,8 @@ def build_figure_lines(card: JudgeCard) -> list[str]:
         for entry in card.measured
     ]
     heads = [head[0].upper() + head[1:] for head in CARD_HEADINGS]
-    return [*piped(heads, rows), "", *(line for entry in _list_notes(card) for line in (escape_markdown(entry), ""))][
-        :-1
-    ]
+    notes = [line for entry in _list_notes(card) for line in (escape_markdown(entry), "")]
+    return [*build_markdown_table(heads, rows), "", *notes][:-1]
 
 
 def render_card_terminal(card: JudgeCard, *, width: int | None = None, color: bool = False) -> str:

@@ -180,12 +180,11 @@ def _iterate_again(store: TraceStore, selection: TraceSelection, survey: _Select
 
 def _build_tables(name: str, stored_traces: Iterator[StoredTrace], metrics: list[str]) -> Iterator[pa.Table]:
     """Iterate over the tables of one file, a bounded number of traces at a time."""
-    from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table
-    from ragfault.io.formats.arrow import traces_to_table as trace_table
+    from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table, traces_to_table
 
     while part := list(islice(stored_traces, TRACE_BATCH)):
         if name == "traces":
-            yield trace_table([stored.trace for stored in part])
+            yield traces_to_table([stored.trace for stored in part])
         elif name == "verdicts":
             yield records_to_table([stored.verdicts for stored in part if stored.verdicts is not None], VERDICTS_SCHEMA)
         else:
