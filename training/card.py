@@ -187,8 +187,8 @@ class OverlapSession(LexicalSession):
 def share_words(text: str, passages: Sequence[Passage]) -> float:
     """Return the share of the content words of a text that some passage has; 1 without any."""
     words = set(split_content_words(text))
-    have = {word for passage in passages for word in split_content_words(passage.text)}
-    return len(words & have) / len(words) if words else 1.0
+    passage_words = {word for passage in passages for word in split_content_words(passage.text)}
+    return len(words & passage_words) / len(words) if words else 1.0
 
 
 class OverlapJudge(ScorerJudge):

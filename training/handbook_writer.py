@@ -102,10 +102,10 @@ def is_complete(chunks: tuple[Chunk, ...], span: Span) -> bool:
     return len(inside) >= 0.9 * (span.end - span.start)
 
 
-def build_authored_answer(script: str, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]) -> list[AnswerSentence]:
+def build_authored_answer(authored: str, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]) -> list[AnswerSentence]:
     """Return the sentences of an answer that a person wrote, its marks replaced by citations."""
     answer_sentences = []
-    for sentence in re.findall(r".+?(?:[.!?](?: \[\d+\])*(?= |$))", script):
+    for sentence in re.findall(r".+?(?:[.!?](?: \[\d+\])*(?= |$))", authored):
         text = re.sub(r" \[\d+\]", "", sentence).strip()
         sources = []
         for mark in re.findall(r"\[(\d+)\]", sentence):
@@ -168,8 +168,8 @@ def rewrite_sentence(version: Version, question: Question, position: int, chunk:
     for old, new in SYNONYMS:
         if draw_number(question["id"], old) < 0.6:
             text = text.replace(old, new)
-    first, _, rest = text.partition(" ")
-    lowered = text if first in PROPER_NOUNS else f"{first.lower()} {rest}"
+    first, _, remaining_words = text.partition(" ")
+    lowered = text if first in PROPER_NOUNS else f"{first.lower()} {remaining_words}"
     opener = pick(OPENING_TEMPLATES[version.name], version.name, question["id"], "opener") if position == 0 else "{0}"
     return opener.format(text, lowered)
 

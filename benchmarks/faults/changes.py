@@ -195,9 +195,9 @@ def rephrase(trace: Trace) -> Trace:
 
 def reword(trace: Trace) -> Trace:
     """Answer with the same facts in other words and a wish, as a model at another temperature does."""
-    known = rephrase(replace(trace, metadata={**(trace.metadata or {}), "temperature": 0.9}))
-    helped = known.answer and crc32(trace.id.encode()) % 3
-    return replace(known, answer=f"{known.answer} I hope this helps.") if helped else known
+    reworded = rephrase(replace(trace, metadata={**(trace.metadata or {}), "temperature": 0.9}))
+    adds_wish = reworded.answer and crc32(trace.id.encode()) % 3
+    return replace(reworded, answer=f"{reworded.answer} I hope this helps.") if adds_wish else reworded
 
 
 def add_notice(trace: Trace) -> Trace:
@@ -305,8 +305,8 @@ def refuse_unanswerable(trace: Trace) -> Trace:
     """Refuse unanswerable queries; other traces stay."""
     if not is_unanswerable(trace):
         return trace
-    known = replace(trace, answerable=False, gold=None, reference=None, facts=None)
-    return replace(known, answer="I cannot find this in the handbook.", citations=())
+    unanswerable = replace(trace, answerable=False, gold=None, reference=None, facts=None)
+    return replace(unanswerable, answer="I cannot find this in the handbook.", citations=())
 
 
 def change_query(trace: Trace) -> Trace:
@@ -324,15 +324,15 @@ def add_earlier_turns(trace: Trace) -> Trace:
     """Add an earlier turn of user and assistant to the trace."""
     number = crc32(trace.id.encode()) % 90 + 10
     text = f"Rule {number} is, which the council of Lerwick passed in 19{number}."
-    asked = ConversationTurn(role="user", text="Which rule is about this?")
-    return replace(trace, history=(asked, ConversationTurn(role="assistant", text=text)))
+    user_turn = ConversationTurn(role="user", text="Which rule is about this?")
+    return replace(trace, history=(user_turn, ConversationTurn(role="assistant", text=text)))
 
 
 def retrieve_misled(trace: Trace) -> Trace:
     """Change the answer of the earlier turn, and retrieve chunks of no use."""
-    asked, _ = add_earlier_turns(trace).history or ()
+    user_turn, _ = add_earlier_turns(trace).history or ()
     wrong = ConversationTurn(role="assistant", text="That is a matter of the weavers, who meet at the old mill.")
-    return replace(retrieve_other(trace), history=(asked, wrong))
+    return replace(retrieve_other(trace), history=(user_turn, wrong))
 
 
 def add_confidence(trace: Trace) -> Trace:

@@ -46,12 +46,12 @@ Alteration = Callable[[str, Sequence[str], random.Random], str | None]
 def _replace_name(claim: str, texts: Sequence[str], rng: random.Random) -> str | None:
     """Replace a name by another name of the sources; return None where there is none."""
     claim_names = list(NAME.finditer(claim))
-    rivals = sorted({name for text in texts for name in NAME.findall(text)} - {match[0] for match in claim_names})
-    rivals = [name for name in rivals if not any(word in claim for word in name.split())]
-    if not claim_names or not rivals:
+    alternatives = sorted({name for text in texts for name in NAME.findall(text)} - {match[0] for match in claim_names})
+    alternatives = [name for name in alternatives if not any(word in claim for word in name.split())]
+    if not claim_names or not alternatives:
         return None
     match = rng.choice(claim_names)
-    return claim[: match.start()] + rng.choice(rivals) + claim[match.end() :]
+    return claim[: match.start()] + rng.choice(alternatives) + claim[match.end() :]
 
 
 def _replace_number(claim: str, texts: Sequence[str], rng: random.Random) -> str | None:
@@ -60,17 +60,17 @@ def _replace_number(claim: str, texts: Sequence[str], rng: random.Random) -> str
     if not numbers:
         return None
     match = rng.choice(numbers)
-    rivals = sorted({number for text in texts for number in NUMBER.findall(text) if len(number) == len(match[0])})
-    rivals = [number for number in rivals if number not in claim]
-    return claim[: match.start()] + rng.choice(rivals) + claim[match.end() :] if rivals else None
+    alternatives = sorted({number for text in texts for number in NUMBER.findall(text) if len(number) == len(match[0])})
+    alternatives = [number for number in alternatives if number not in claim]
+    return claim[: match.start()] + rng.choice(alternatives) + claim[match.end() :] if alternatives else None
 
 
 def _change_modality(claim: str, _texts: Sequence[str], rng: random.Random) -> str | None:
     """State as done, certain or general what is planned, possible or partial, or reverse a relation."""
-    fitting = [(pattern, replacement) for pattern, replacement in MODALITIES if re.search(pattern, claim)]
-    if not fitting:
+    applicable = [(pattern, replacement) for pattern, replacement in MODALITIES if re.search(pattern, claim)]
+    if not applicable:
         return None
-    pattern, replacement = rng.choice(fitting)
+    pattern, replacement = rng.choice(applicable)
     return re.sub(pattern, replacement, claim, count=1)
 
 

@@ -96,8 +96,8 @@ def pair_with_neighbors(
     vectors = vectorizer.transform(texts)
     for query, gold, source in queries:
         nearest = np.argsort(-(vectors @ vectorizer.transform([query]).T).toarray()[:, 0], kind="stable")
-        rivals = [int(i) for i in nearest[:30] if i not in gold][:12]
-        for i in [*sorted(gold), *rng.sample(rivals, count)]:
+        candidates = [int(i) for i in nearest[:30] if i not in gold][:12]
+        for i in [*sorted(gold), *rng.sample(candidates, count)]:
             yield RelevancePair(name, assign_fold(source), query, texts[i], int(i in gold))
 
 
