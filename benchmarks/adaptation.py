@@ -19,7 +19,7 @@ from ragfault.stats import wilson_interval
 from ragfault.tuning.adaptation import LoggedDecision, choose_arm, estimate_policy, list_breaches, plan_policy
 
 ARMS = ("top(5)", "top(3)", "top(10)", "top(20)", "adaptive")
-PRESENT = "top(5)"
+PRESENT_ARM = "top(5)"
 ROUTES = ("faq", "orders", "legal")
 
 
@@ -29,71 +29,71 @@ def draw_means(rng: np.random.Generator) -> dict[str, dict[str, float]]:
     for route in ROUTES:
         present = rng.uniform(0.7, 0.85)
         others = np.clip(present + rng.normal(-0.05, 0.12, len(ARMS) - 1), 0.05, 0.98)
-        means[route] = {PRESENT: present, **dict(zip(ARMS[1:], others.tolist(), strict=True))}
+        means[route] = {PRESENT_ARM: present, **dict(zip(ARMS[1:], others.tolist(), strict=True))}
     return means
 
 
-def run_adaptation(seed: int, queries: int, periods: int, margin: float) -> tuple[bool, float, float]:
-    """Return whether some route fell below its floor, the gain of the last policy, and the gain that was possible."""
+def run_adaptation(seed: int, queries_per_period: int, periods: int, margin: float) -> tuple[bool, float, float]:
+    """Return True if a route fell below its floor, the mean gain of the last policy, and the mean possible gain."""
     rng = np.random.default_rng(seed)
     means = draw_means(rng)
-    floors = {route: means[route][PRESENT] - margin for route in ROUTES}
+    floors = {route: means[route][PRESENT_ARM] - margin for route in ROUTES}
     log: list[LoggedDecision] = []
-    policy = plan_policy(log, ARMS, PRESENT, floors).policy
-    fell = False
+    policy = plan_policy(log, ARMS, PRESENT_ARM, floors).policy
+    has_breach = False
     for period in range(periods):
-        fell = fell or bool(list_breaches(policy, means))
+        has_breach = has_breach or bool(list_breaches(policy, means))
         for route in policy.routes:
-            for index in range(queries):
+            for index in range(queries_per_period):
                 arm, propensity = choose_arm(route, f"{seed} {period} {index}")
                 reward = float(rng.random() < means[route.route][arm])
                 log.append(LoggedDecision(route=route.route, arm=arm, propensity=propensity, reward=reward))
-        policy = plan_policy(log, ARMS, PRESENT, floors, before=None).policy
+        policy = plan_policy(log, ARMS, PRESENT_ARM, floors, before=None).policy
     gains = [
-        sum(share * means[route.route][arm] for arm, share in route.shares.items()) - means[route.route][PRESENT]
+        sum(share * means[route.route][arm] for arm, share in route.shares.items()) - means[route.route][PRESENT_ARM]
         for route in policy.routes
     ]
-    possible = [max(means[route].values()) - means[route][PRESENT] for route in ROUTES]
-    return fell, float(np.mean(gains)), float(np.mean(possible))
+    possible_gains = [max(means[route].values()) - means[route][PRESENT_ARM] for route in ROUTES]
+    return has_breach, float(np.mean(gains)), float(np.mean(possible_gains))
 
 
-def run_thompson(seed: int, queries: int, periods: int, margin: float) -> bool:
-    """Return whether some route fell below its floor in some period under Thompson sampling."""
+def run_thompson(seed: int, queries_per_period: int, periods: int, margin: float) -> bool:
+    """Return True if a route falls below its floor in some period under Thompson sampling."""
     rng = np.random.default_rng(seed)
     means = draw_means(rng)
     for route in ROUTES:
         wins, losses = np.ones(len(ARMS)), np.ones(len(ARMS))
-        truth = np.array([means[route][arm] for arm in ARMS])
+        true_means = np.array([means[route][arm] for arm in ARMS])
         for _ in range(periods):
-            picked = rng.beta(wins, losses, (queries, len(ARMS))).argmax(axis=1)
-            if truth[picked].mean() < means[route][PRESENT] - margin:
+            arms = rng.beta(wins, losses, (queries_per_period, len(ARMS))).argmax(axis=1)
+            if true_means[arms].mean() < means[route][PRESENT_ARM] - margin:
                 return True
-            rewards = rng.random(queries) < truth[picked]
-            np.add.at(wins, picked, rewards)
-            np.add.at(losses, picked, ~rewards)
+            rewards = rng.random(queries_per_period) < true_means[arms]
+            np.add.at(wins, arms, rewards)
+            np.add.at(losses, arms, ~rewards)
     return False
 
 
-def check_estimates(replays: int, decisions: int) -> tuple[int, int, float]:
-    """Return how often the interval of a policy held its true value, of how many, and the mean error."""
-    inside, errors = 0, list[float]()
-    for seed in range(replays):
+def measure_estimates(simulations: int, decisions: int) -> tuple[int, int, float]:
+    """Return how many intervals hold the true value of a policy, the number of intervals, and the mean error."""
+    covered, errors = 0, list[float]()
+    for seed in range(simulations):
         rng = np.random.default_rng((seed, 1))
-        truth = rng.uniform(0.4, 0.9, 3)
+        true_means = rng.uniform(0.4, 0.9, 3)
         logging, target = rng.dirichlet((4, 2, 2)), rng.dirichlet((1, 1, 1))
-        picked = rng.choice(3, decisions, p=logging)
-        rewards = rng.random(decisions) < truth[picked]
+        arms = rng.choice(3, decisions, p=logging)
+        rewards = rng.random(decisions) < true_means[arms]
         log = [
             LoggedDecision(route="r", arm=str(arm), propensity=float(logging[arm]), reward=float(reward))
-            for arm, reward in zip(picked.tolist(), rewards.tolist(), strict=True)
+            for arm, reward in zip(arms.tolist(), rewards.tolist(), strict=True)
         ]
         estimate = estimate_policy(log, {str(arm): float(share) for arm, share in enumerate(target)})
         if estimate is None:
             continue
-        value = float(target @ truth)
-        inside += estimate.low <= value <= estimate.high
+        value = float(target @ true_means)
+        covered += estimate.low <= value <= estimate.high
         errors.append(estimate.doubly_robust - value)
-    return inside, len(errors), float(np.mean(errors))
+    return covered, len(errors), float(np.mean(errors))
 
 
 def main() -> None:
@@ -110,21 +110,21 @@ def main() -> None:
         for seed in range(arguments.replays)
     ]
     n = len(runs)
-    stayed = sum(not fell for fell, _, _ in runs)
-    low, high = wilson_interval(stayed, n)
+    safe_runs = sum(not has_breach for has_breach, _, _ in runs)
+    low, high = wilson_interval(safe_runs, n)
     print(f"{n} runs of {arguments.periods} periods with {arguments.queries} queries a route and period")
-    print(f"no route below its floor: {stayed / n:.1%} [{low:.1%}, {high:.1%}] of runs")
+    print(f"no route below its floor: {safe_runs / n:.1%} [{low:.1%}, {high:.1%}] of runs")
     thompson = sum(
         not run_thompson(seed, arguments.queries, arguments.periods, arguments.margin)
         for seed in range(arguments.replays)
     )
     print(f"the same by Thompson sampling without a floor: {thompson / n:.1%}")
-    gain, possible = (float(np.mean([run[at] for run in runs])) for at in (1, 2))
+    gain, possible = (float(np.mean([run[index] for run in runs])) for index in (1, 2))
     print(f"gain of the last policy {gain:+.3f} of {possible:+.3f} possible")
-    inside, estimated, error = check_estimates(400, 1000)
+    covered, estimated, mean_error = measure_estimates(400, 1000)
     print(
-        f"doubly robust interval holds the value of another policy: {inside / estimated:.1%} of {estimated}, "
-        f"mean error {error:+.4f}"
+        f"doubly robust interval holds the value of another policy: {covered / estimated:.1%} of {estimated}, "
+        f"mean error {mean_error:+.4f}"
     )
     print(f"{time.monotonic() - start:.0f} s")
 

@@ -22,13 +22,13 @@ from ragfault.records import Trace
 from ragfault.retrieval.answers.checks import AnswerStage, escalate, verify
 from ragfault.stats import mean_interval
 
-STRONG = "gpt-4-0613"
-WEAK = ("gpt-3.5-turbo-0613", "mistral-7B-instruct", "llama-2-7b-chat", "llama-2-13b-chat")
+STRONG_MODEL = "gpt-4-0613"
+WEAK_MODELS = ("gpt-3.5-turbo-0613", "mistral-7B-instruct", "llama-2-7b-chat", "llama-2-13b-chat")
 Claims = list[tuple[str, bool]]
 
 
 def list_claims(row: dict[str, Any], judge: Judge) -> Claims:
-    """List the claims of an answer, each with True where people marked a part of it."""
+    """Return the claims of an answer, each with True where people marked a part of it as unsupported."""
     [verdicts] = judge.observe([trace(row)])
     return [
         (claim.claim, any(claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]))
@@ -44,47 +44,49 @@ def main() -> None:
     options = parser.parse_args()
     judge, splitter = load_judge(options.judge), load_judge("lexical")
     reserved = [row for row in rows(options.data, "ragtruth_train") if is_reserved(row)]
-    names = sorted({row["source_id"] for row in reserved})
-    strong = {row["source_id"]: row for row in reserved if row["model"] == STRONG}
-    chosen = {name for name in names[:: max(1, len(names) // options.sources)] if name in strong}
-    weak = [row for row in reserved if row["source_id"] in chosen and row["model"] in WEAK]
-    claims = {row["id"]: list_claims(row, splitter) for row in (*weak, *(strong[name] for name in chosen))}
+    all_sources = sorted({row["source_id"] for row in reserved})
+    strong_rows = {row["source_id"]: row for row in reserved if row["model"] == STRONG_MODEL}
+    source_ids = {name for name in all_sources[:: max(1, len(all_sources) // options.sources)] if name in strong_rows}
+    weak_rows = [row for row in reserved if row["source_id"] in source_ids and row["model"] in WEAK_MODELS]
+    claims = {
+        row["id"]: list_claims(row, splitter) for row in (*weak_rows, *(strong_rows[name] for name in source_ids))
+    }
     stages: dict[str, Callable[[dict[str, Any]], AnswerStage]] = {
         "none": lambda _: lambda item: item,
         "cut": lambda _: verify(judge, "cut"),
         "abstain, risk 0.5": lambda _: verify(judge, "abstain"),
         "abstain, risk 0.8": lambda _: verify(judge, "abstain", threshold=0.8),
-        "escalate": lambda row: escalate(judge, lambda *_: str(strong[row["source_id"]]["answer"])),
+        "escalate": lambda row: escalate(judge, lambda *_: str(strong_rows[row["source_id"]]["answer"])),
     }
-    print(f"{len(weak)} answers to {len(chosen)} sources, judge {judge.fingerprint.split()[0]}")
-    for name, make in stages.items():
-        report(name, weak, claims, strong, make)
+    print(f"{len(weak_rows)} answers to {len(source_ids)} sources, judge {judge.fingerprint.split()[0]}")
+    for name, make_stage in stages.items():
+        report_stage(name, weak_rows, claims, strong_rows, make_stage)
 
 
-def report(
+def report_stage(
     name: str,
-    weak: list[dict[str, Any]],
+    rows: list[dict[str, Any]],
     claims: dict[str, Claims],
-    strong: dict[str, dict[str, Any]],
-    make: Callable[[dict[str, Any]], AnswerStage],
+    strong_rows: dict[str, dict[str, Any]],
+    make_stage: Callable[[dict[str, Any]], AnswerStage],
 ) -> None:
-    """Print the shares of unsupported claims released and of supported ones lost, with intervals over sources."""
+    """Print for one stage the shares of unsupported claims released and of supported ones lost."""
     released, supported, unchanged = [], [], 0
-    for row in weak:
+    for row in rows:
         before: Trace = trace(row)
-        after = make(row)(before).answer or ""
-        own = strong[row["source_id"]] if after == strong[row["source_id"]]["answer"] else row
+        after = make_stage(row)(before).answer or ""
+        released_row = strong_rows[row["source_id"]] if after == strong_rows[row["source_id"]]["answer"] else row
         source = row["source_id"]
         unchanged += after == row["answer"]
-        released += [(bad, source) for claim, bad in claims[own["id"]] if claim in after]
-        if own is row:
-            supported += [(claim not in after, source) for claim, bad in claims[row["id"]] if not bad]
-    bad = mean_interval([flag for flag, _ in released], [source for _, source in released], bounds=(0, 1))
+        released += [(unsupported, source) for claim, unsupported in claims[released_row["id"]] if claim in after]
+        if released_row is row:
+            supported += [(claim not in after, source) for claim, unsupported in claims[row["id"]] if not unsupported]
+    unsupported = mean_interval([flag for flag, _ in released], [source for _, source in released], bounds=(0, 1))
     lost = mean_interval([flag for flag, _ in supported], [source for _, source in supported], bounds=(0, 1))
     total = sum(flag for flag, _ in released)
-    shares = f"{bad.mean:.1%} [{bad.low:.1%}, {bad.high:.1%}], {total} of {len(released)}"
+    shares = f"{unsupported.mean:.1%} [{unsupported.low:.1%}, {unsupported.high:.1%}], {total} of {len(released)}"
     losses = f"{lost.mean:.1%} [{lost.low:.1%}, {lost.high:.1%}]"
-    print(f"{name:18} unsupported of released {shares}; supported lost {losses}; unchanged {unchanged / len(weak):.0%}")
+    print(f"{name:18} unsupported of released {shares}; supported lost {losses}; unchanged {unchanged / len(rows):.0%}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from ragfault.stats import paired_differences, sign_flip_tests
 SCIPY_RESAMPLES = 20
 
 
-def peak() -> float:
+def measure_peak_memory() -> float:
     """Return the peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
@@ -36,36 +36,38 @@ def main() -> None:
     rng = np.random.default_rng(0)
     old = rng.uniform(size=(options.traces, options.metrics))
     new = np.clip(old + rng.normal(0, 0.1, size=old.shape), 0, 1)
-    inputs = peak()
+    input_memory = measure_peak_memory()
     bounds = [(0.0, 1.0)] * options.metrics
 
     start = time.perf_counter()
-    result = paired_differences(old, new, bounds=bounds, resamples=options.resamples)
-    boot = time.perf_counter() - start
+    differences = paired_differences(old, new, bounds=bounds, resamples=options.resamples)
+    bootstrap_seconds = time.perf_counter() - start
     start = time.perf_counter()
     sign_flip_tests(old, new, resamples=options.resamples)
-    flips = time.perf_counter() - start
+    flip_seconds = time.perf_counter() - start
     start = time.perf_counter()
     paired_differences(old, new, bounds=bounds)
     sign_flip_tests(old, new)
-    plain = time.perf_counter() - start
-    memory = peak() - inputs
+    default_seconds = time.perf_counter() - start
+    memory = measure_peak_memory() - input_memory
 
     start = time.perf_counter()
     change = new[:, 0] - old[:, 0]
     scipy_stats.bootstrap(
         (change,), np.mean, n_resamples=SCIPY_RESAMPLES, batch=1, method="percentile", vectorized=True
     )
-    loop = (time.perf_counter() - start) / SCIPY_RESAMPLES * options.resamples * options.metrics
+    scipy_seconds = (time.perf_counter() - start) / SCIPY_RESAMPLES * options.resamples * options.metrics
 
-    assert result[0] is not None
+    assert differences[0] is not None
     print(f"{options.traces:,} pairs × {options.metrics} metrics, {options.resamples:,} resamples\n")
     print("| | seconds |\n|---|---|")
-    print(f"| ragfault, bootstrap intervals | {boot:.1f} |")
-    print(f"| ragfault, sign-flip tests | {flips:.1f} |")
-    print(f"| ragfault as `compare` uses them (normal limits at this size) | {plain:.1f} |")
-    print(f"| scipy.stats.bootstrap, metric by metric (scaled from {SCIPY_RESAMPLES} resamples of one) | {loop:.0f} |")
-    print(f"\nThe bootstrap is {loop / boot:.1f} × as fast; memory beyond the inputs {memory:,.0f} MiB.")
+    print(f"| ragfault, bootstrap intervals | {bootstrap_seconds:.1f} |")
+    print(f"| ragfault, sign-flip tests | {flip_seconds:.1f} |")
+    print(f"| ragfault as `compare` uses them (normal limits at this size) | {default_seconds:.1f} |")
+    scaling = f"metric by metric (scaled from {SCIPY_RESAMPLES} resamples of one)"
+    print(f"| scipy.stats.bootstrap, {scaling} | {scipy_seconds:.0f} |")
+    ratio = scipy_seconds / bootstrap_seconds
+    print(f"\nThe bootstrap is {ratio:.1f} × as fast; memory beyond the inputs {memory:,.0f} MiB.")
 
 
 if __name__ == "__main__":

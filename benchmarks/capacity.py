@@ -30,14 +30,14 @@ from ragfault.records import Trace
 
 JUDGES = {"none": 2000, "lexical": 500, "embedded": 300, "minilm": 8}
 """The judges, each with the least number of traces it is measured on."""
-FEW = 100
-"""So many traces tell what the driver costs."""
-DAY = 86_400
+DRIVER_MIN_TRACES = 100
+"""Fewest traces from which the driver's cost is measured."""
+DAY_SECONDS = 86_400
 VOLUMES = {"1M": 10**6, "100M": 10**8, "10B": 10**10}
-PROMPT, COMPLETION, ASKING = 3811, 534, 12.0
+PROMPT_TOKENS, COMPLETION_TOKENS, DRIVER_MS_PER_LLM_TRACE = 3811, 534, 12.0
 """Tokens and processor milliseconds of a trace by a judge that asks a model (docs/cost.md)."""
 
-CODE = """
+EVALUATION_SCRIPT = """
 import resource, sys
 from ragfault.evaluation import evaluate
 def main():
@@ -51,32 +51,33 @@ if __name__ == "__main__":
 """
 
 
-class Cost(msgspec.Struct):
-    """What one trace costs by one judge."""
+class JudgeCost(msgspec.Struct):
+    """Cost of one trace by one judge."""
 
-    driver: float | None
-    """Processor milliseconds of the process that drives: counting, handing out, putting together; None: too few
-    traces to tell, and it does the same for every judge."""
-    worker: float
-    """Processor milliseconds of the workers: reading, judging, computing, writing."""
-    verdicts: float
-    """Bytes of the verdicts on disk."""
-    scores: float
+    driver_ms: float | None
+    """Processor milliseconds of the driver, which splits the work and merges the results; None: too few traces were
+    measured. The driver does the same work for every judge."""
+    worker_ms: float
+    """Processor milliseconds of the workers, which read, judge, compute and write."""
+    verdict_bytes: float
+    """Bytes of a trace's verdicts on disk."""
+    score_bytes: float
+    """Bytes of a trace's scores on disk."""
 
 
-class Measured(msgspec.Struct):
-    """What was measured."""
+class CostFigures(msgspec.Struct):
+    """Measured figures, from which the tables are computed."""
 
-    text: float
+    trace_bytes: float
     """Bytes of a trace as a line of JSON."""
-    costs: dict[str, Cost]
+    costs: dict[str, JudgeCost]
 
 
 # --- measuring -------------------------------------------------------------------------------------
 
 
-def distinct(count: int) -> Iterator[Trace]:
-    """Yield traces of which no two share a chunk or an answer."""
+def vary_all_texts(count: int) -> Iterator[Trace]:
+    """Yield traces of the demo of which no two share a chunk or an answer."""
     for number, trace in enumerate(varied(count)):
         chunks = trace.chunks and tuple(
             replace(chunk, text=f"{chunk.text} Noted {number}-{i}.") for i, chunk in enumerate(trace.chunks)
@@ -84,104 +85,108 @@ def distinct(count: int) -> Iterator[Trace]:
         yield replace(trace, chunks=chunks, answer=trace.answer and f"{trace.answer} This was case {number}.")
 
 
-def spent(folder: Path, judge: str, count: int) -> tuple[float, float]:
-    """Return the processor seconds of the driver and of the workers."""
-    write_traces(distinct(count), folder / "traces.jsonl", force=True)
+def measure_processor_seconds(folder: Path, judge: str, count: int) -> tuple[float, float]:
+    """Return the processor seconds that the driver and the workers need to evaluate so many traces."""
+    write_traces(vary_all_texts(count), folder / "traces.jsonl", force=True)
     metrics = UNJUDGED if judge == "none" else []
     script = folder / "evaluate.py"
-    script.write_text(CODE)
+    script.write_text(EVALUATION_SCRIPT)
     command = [sys.executable, str(script), str(folder / "traces.jsonl"), str(folder / "run"), judge, *metrics]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     driver, workers = map(float, done.stdout.split()[-2:])
     return driver, workers
 
 
-def measured(folder: Path, judge: str, least: int) -> Cost:
-    """Return the cost of a trace, as the slope between two counts."""
-    small, large = (spent(folder, judge, count) for count in (least, 3 * least))
-    driver, worker = (1000 * (large[at] - small[at]) / (2 * least) for at in (0, 1))
+def measure_judge_cost(folder: Path, judge: str, count: int) -> JudgeCost:
+    """Return the cost of a trace: the slope between `count` traces and three times as many."""
+    small = measure_processor_seconds(folder, judge, count)
+    large = measure_processor_seconds(folder, judge, 3 * count)
+    driver, worker = (1000 * (large[side] - small[side]) / (2 * count) for side in (0, 1))
     sizes = {name: (folder / "run" / f"{name}.parquet").stat().st_size for name in ("verdicts", "scores")}
-    driver = driver if least >= FEW else None
-    return Cost(driver, worker, sizes["verdicts"] / (3 * least), sizes["scores"] / (3 * least))
+    driver = driver if count >= DRIVER_MIN_TRACES else None
+    return JudgeCost(driver, worker, sizes["verdicts"] / (3 * count), sizes["scores"] / (3 * count))
 
 
-def measure(where: Path) -> None:
-    """Measure every judge and write the figures."""
+def measure_judges(path: Path) -> None:
+    """Measure every judge and write the figures to a file."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         costs = {}
-        for judge, least in JUDGES.items():
-            costs[judge] = measured(folder, judge, least)
+        for judge, count in JUDGES.items():
+            costs[judge] = measure_judge_cost(folder, judge, count)
             print(judge, costs[judge], flush=True)
-        write_traces(distinct(1000), folder / "traces.jsonl", force=True)
-        text = (folder / "traces.jsonl").stat().st_size / 1000
-    where.write_bytes(msgspec.json.format(msgspec.json.encode(Measured(text, costs))) + b"\n")
+        write_traces(vary_all_texts(1000), folder / "traces.jsonl", force=True)
+        trace_bytes = (folder / "traces.jsonl").stat().st_size / 1000
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(CostFigures(trace_bytes, costs))) + b"\n")
 
 
 # --- the tables ------------------------------------------------------------------------------------
 
 
-def price(model: str) -> float:
+def compute_llm_price(model: str) -> float:
     """Return the price of a trace by a model in US$."""
     from genai_prices import Usage, calc_price
 
-    return float(calc_price(Usage(input_tokens=PROMPT, output_tokens=COMPLETION), model).total_price)
+    return float(calc_price(Usage(input_tokens=PROMPT_TOKENS, output_tokens=COMPLETION_TOKENS), model).total_price)
 
 
-def list_judges(figures: Measured, options: argparse.Namespace) -> Iterator[tuple[str, float, float, float]]:
-    """Yield the name of every judge, the driver's and the workers' milliseconds, and a model's US$ for a trace."""
+def list_judges(figures: CostFigures, options: argparse.Namespace) -> Iterator[tuple[str, float, float, float]]:
+    """Yield for each judge its name, the milliseconds of driver and workers, and the US$ of a model, for one trace."""
     for judge, cost in figures.costs.items():
-        yield f"`{judge}`", same(cost, figures), cost.worker, 0.0
+        yield f"`{judge}`", get_driver_cost(cost, figures), cost.worker_ms, 0.0
     for model in options.models:
-        yield f"`llm:{model}`", same(figures.costs["lexical"], figures) + ASKING, 0.0, price(model)
+        driver_ms = get_driver_cost(figures.costs["lexical"], figures) + DRIVER_MS_PER_LLM_TRACE
+        yield f"`llm:{model}`", driver_ms, 0.0, compute_llm_price(model)
 
 
-def same(cost: Cost, figures: Measured) -> float:
-    """Return the driver's cost, or that with the embedded judge where it was not measured."""
-    other = figures.costs["embedded"].driver
-    assert other is not None
-    return other if cost.driver is None else cost.driver
+def get_driver_cost(cost: JudgeCost, figures: CostFigures) -> float:
+    """Return the driver's milliseconds, or those with the embedded judge where they were not measured."""
+    embedded_cost = figures.costs["embedded"].driver_ms
+    assert embedded_cost is not None
+    return embedded_cost if cost.driver_ms is None else cost.driver_ms
 
 
-def money(amount: float) -> str:
+def format_money(amount: float) -> str:
     """Format US$ with the digits that are significant."""
     return f"{amount:,.0f}" if amount >= 100 else f"{amount:,.2f}"
 
 
-def tables(figures: Measured, options: argparse.Namespace) -> None:
-    """Print the cost of a trace and of a day."""
+def print_costs(figures: CostFigures, options: argparse.Namespace) -> None:
+    """Print the tables: cost of a trace, cost of a day, and storage."""
     rows = list(list_judges(figures, options))
     print("| judge | worker, CPU ms | driver, CPU ms | a model, US$ | US$ for a million |\n|---|---|---|---|---|")
     for name, driver, worker, model in rows:
         compute = 1e6 * (driver + worker) / 1000 / options.utilisation / 3600 * options.cpu_hour
-        print(f"| {name} | {worker:.2f} | {driver:.2f} | {model:.5f} | {money(compute + 1e6 * model)} |")
+        print(f"| {name} | {worker:.2f} | {driver:.2f} | {model:.5f} | {format_money(compute + 1e6 * model)} |")
     print(
         "\n| judge | traces a day | processors busy | machines | drivers | machines, US$ a day | model, US$ a day |"
         "\n|---|---|---|---|---|---|---|"
     )
     for (name, driver, worker, model), (volume, count) in itertools.product(rows, VOLUMES.items()):
-        busy = count * (driver + worker) / 1000 / DAY / options.utilisation
-        drivers = max(1, -(-count * driver / 1000 / DAY / options.utilisation // 1))
+        processors = count * (driver + worker) / 1000 / DAY_SECONDS / options.utilisation
+        drivers = max(1, -(-count * driver / 1000 / DAY_SECONDS / options.utilisation // 1))
+        machines = max(1, -(-processors // options.cores))
         print(
-            f"| {name} | {volume} | {busy:,.2f} | {max(1, -(-busy // options.cores)):,.0f} | {drivers:,.0f} | "
-            f"{money(busy * 24 * options.cpu_hour)} | {money(count * model)} |"
+            f"| {name} | {volume} | {processors:,.2f} | {machines:,.0f} | {drivers:,.0f} | "
+            f"{format_money(processors * 24 * options.cpu_hour)} | {format_money(count * model)} |"
         )
-    stored(figures, options)
+    print_storage(figures, options)
 
 
-def stored(figures: Measured, options: argparse.Namespace) -> None:
-    """Print the storage of a day."""
+def print_storage(figures: CostFigures, options: argparse.Namespace) -> None:
+    """Print the bytes of a trace and the storage of a day."""
     cost = figures.costs["embedded"]
-    size = figures.text / options.packing + cost.verdicts + cost.scores
+    packed_bytes = figures.trace_bytes / options.packing
+    size = packed_bytes + cost.verdict_bytes + cost.score_bytes
     print(
-        f"\nA trace is {figures.text:,.0f} bytes of JSON; in a run {figures.text / options.packing:,.0f} of it, "
-        f"{cost.verdicts:,.0f} of verdicts and {cost.scores:,.0f} of scores: {size:,.0f} together."
+        f"\nA trace is {figures.trace_bytes:,.0f} bytes of JSON; in a run {packed_bytes:,.0f} of it, "
+        f"{cost.verdict_bytes:,.0f} of verdicts and {cost.score_bytes:,.0f} of scores: {size:,.0f} together."
     )
     print(f"\n| traces a day | GB a day | GB kept {options.days} days | US$ a month |\n|---|---|---|---|")
     for volume, count in VOLUMES.items():
         day = count * size / 1e9
         retained = day * options.days
-        print(f"| {volume} | {day:,.1f} | {retained:,.0f} | {money(retained * options.gb_month)} |")
+        print(f"| {volume} | {day:,.1f} | {retained:,.0f} | {format_money(retained * options.gb_month)} |")
 
 
 def main() -> None:
@@ -197,8 +202,8 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=30, help="how long runs are kept")
     options = parser.parse_args()
     if options.measure:
-        measure(options.figures)
-    tables(msgspec.json.decode(options.figures.read_bytes(), type=Measured), options)
+        measure_judges(options.figures)
+    print_costs(msgspec.json.decode(options.figures.read_bytes(), type=CostFigures), options)
 
 
 if __name__ == "__main__":

@@ -31,112 +31,119 @@ from ragfault.server.scoring.ppi_estimates import PpiEstimate, estimate_ppi
 from ragfault.server.storage import SpotCheckSample
 from ragfault.stats.bootstrap import FloatArray
 
-MEASURE = MetricInfo("groundedness", "generation")
-UNSURE = ClaimVerdict(claim="", start=0, end=0, support="supported", p=0.5, unsure=True)
-RIGHT = (0.0, 0.5, 0.9)
+METRIC = MetricInfo("groundedness", "generation")
+UNSURE_VERDICT = ClaimVerdict(claim="", start=0, end=0, support="supported", p=0.5, unsure=True)
+AGREEMENT_SHARES = (0.0, 0.5, 0.9)
 """How often the judge of every trace is as good as the better one."""
 
 
-class Day(NamedTuple):
-    """The traffic of a day: what either judge says of each trace, how often the first is unsure, what a check costs."""
+class DayTraffic(NamedTuple):
+    """Traffic of a day: for each trace the values of both judges, whether the first is unsure, and a check's cost."""
 
-    judged: FloatArray
-    better: FloatArray
-    unsure: np.ndarray
-    cost: FloatArray
+    base_values: FloatArray
+    reference_values: FloatArray
+    is_unsure: np.ndarray
+    costs: FloatArray
 
 
-def traffic(rng: np.random.Generator, traces: int, right: float, drop: float) -> Day:
+def simulate_day(rng: np.random.Generator, traces: int, agreement: float, drop: float) -> DayTraffic:
     """Simulate a day on which quality falls at noon."""
     claims = rng.integers(1, 9, size=traces)
     level = np.clip(rng.beta(6, 1.5, size=traces) - drop * (np.arange(traces) >= traces / 2), 0, 1)
     better = rng.binomial(claims, level)
     anew = rng.binomial(claims, rng.permutation(level))
-    judged = np.where(rng.uniform(size=traces) < right, better, anew)
+    judged = np.where(rng.uniform(size=traces) < agreement, better, anew)
     unsure = rng.uniform(size=traces) < np.where(judged == better, 0.1, 0.5)
-    return Day(judged / claims, better / claims, unsure, claims.astype(float))
+    return DayTraffic(judged / claims, better / claims, unsure, claims.astype(float))
 
 
-def draw_sample(day: Day, salt: str) -> tuple[FloatArray, np.ndarray]:
-    """Return the chance of each trace, and whether it is taken."""
+def draw_sample(day: DayTraffic, salt: str) -> tuple[FloatArray, np.ndarray]:
+    """Return the sampling probability of each trace, and which traces are sampled."""
     sampler = TraceSampler(SamplingPolicy(), salt, "better")
     draws = []
-    for index, value in enumerate(day.judged.tolist()):
+    for index, value in enumerate(day.base_values.tolist()):
         name = str(index)
-        seen = Verdicts(trace=name, claim=(UNSURE,) if day.unsure[index] else ())
+        verdicts = Verdicts(trace=name, claim=(UNSURE_VERDICT,) if day.is_unsure[index] else ())
         scores = (Score(name, "groundedness", "generation", "scored", value),)
-        draws.append(sampler.draw(ScoredTrace(Trace(id=name, query=""), seen, scores)))
+        draws.append(sampler.draw(ScoredTrace(Trace(id=name, query=""), verdicts, scores)))
     return np.array([draw.chance for draw in draws]), np.array([draw.taken for draw in draws])
 
 
-def checked(day: Day, taken: np.ndarray, budget: float) -> tuple[np.ndarray, np.ndarray]:
+def apply_budget(day: DayTraffic, is_sampled: np.ndarray, budget: float) -> tuple[np.ndarray, np.ndarray]:
     """Return which traces are checked and which are covered.
 
     The budget is spent in the order of arrival until a check does not fit.
     """
-    spent = np.cumsum(np.where(taken, day.cost, 0.0))
-    late = np.flatnonzero(taken & (spent > budget))
-    before = np.arange(taken.size) < (late[0] if late.size else taken.size)
-    return taken & before, before
+    spent = np.cumsum(np.where(is_sampled, day.costs, 0.0))
+    unaffordable = np.flatnonzero(is_sampled & (spent > budget))
+    is_covered = np.arange(is_sampled.size) < (unaffordable[0] if unaffordable.size else is_sampled.size)
+    return is_sampled & is_covered, is_covered
 
 
-def sample(day: Day, chance: FloatArray, asked: np.ndarray, covered: np.ndarray) -> SpotCheckSample:
+def build_sample(
+    day: DayTraffic, chances: FloatArray, is_checked: np.ndarray, is_covered: np.ndarray
+) -> SpotCheckSample:
     """Return the sample in the form of the store."""
-    rest = day.judged[covered & ~asked]
+    rest = day.base_values[is_covered & ~is_checked]
     return SpotCheckSample(
         metric="groundedness",
         route="",
-        scored=day.judged.size,
-        covered=int(covered.sum()),
+        scored=day.base_values.size,
+        covered=int(is_covered.sum()),
         failed=0,
         remainder=(rest.size, float(rest.sum()), float(rest @ rest)),
-        base_values=day.judged[asked],
-        reference_values=day.better[asked],
-        chance=chance[asked],
-        cost=day.cost[asked],
-        conversation=np.zeros(int(asked.sum()), dtype=np.uint64),
+        base_values=day.base_values[is_checked],
+        reference_values=day.reference_values[is_checked],
+        chance=chances[is_checked],
+        cost=day.costs[is_checked],
+        conversation=np.zeros(int(is_checked.sum()), dtype=np.uint64),
     )
 
 
-class Seen(NamedTuple):
-    """What came of a day."""
+class DayOutcome(NamedTuple):
+    """Estimates of one day, held against the truth."""
 
     checks: int
     covered: float
-    inside: bool
-    """Whether the truth of what is covered is in the interval."""
-    alike: bool
-    """Whether it is, with every check counted alike, whatever its chance."""
-    full_day: bool
-    """Whether the truth of the whole day is in the interval that all checks and all traces would give."""
+    has_truth: bool
+    """Whether the interval holds the mean of the covered traces."""
+    has_truth_unweighted: bool
+    """The same for the interval in which every check has the same weight."""
+    has_truth_full_day: bool
+    """Whether the interval of all checks and all traces holds the mean of the whole day."""
     error: float
     gain: float
 
 
-def seen(traces: int, right: float, short: bool, seed: int) -> Seen:
-    """Simulate one day."""
-    rng = np.random.default_rng([seed, int(10 * right), short])
-    day = traffic(rng, traces, right, 0.2 if short else 0.0)
-    budget = 0.25 * traces if short else np.inf
-    chance, taken = draw_sample(day, rng.bytes(16).hex())
-    asked, covered = checked(day, taken, budget)
-    ones, truth = np.ones(traces), float(day.better[covered].mean())
-    estimate, alike, full_day = (
-        estimate_ppi(sample(day, *arguments), MEASURE, "better")
-        for arguments in ((chance, asked, covered), (ones, asked, covered), (chance, asked, ones > 0))
+def estimate_day(traces: int, agreement: float, is_short: bool, seed: int) -> DayOutcome:
+    """Simulate one day and its estimates."""
+    rng = np.random.default_rng([seed, int(10 * agreement), is_short])
+    day = simulate_day(rng, traces, agreement, 0.2 if is_short else 0.0)
+    budget = 0.25 * traces if is_short else np.inf
+    chance, is_sampled = draw_sample(day, rng.bytes(16).hex())
+    is_checked, is_covered = apply_budget(day, is_sampled, budget)
+    ones, truth = np.ones(traces), float(day.reference_values[is_covered].mean())
+    estimate, unweighted, full_day = (
+        estimate_ppi(build_sample(day, *arguments), METRIC, "better")
+        for arguments in (
+            (chance, is_checked, is_covered),
+            (ones, is_checked, is_covered),
+            (chance, is_checked, ones > 0),
+        )
     )
-    return Seen(
+    return DayOutcome(
         checks=estimate.checks,
         covered=estimate.covered,
-        inside=_inside(estimate, truth),
-        alike=_inside(alike, truth),
-        full_day=_inside(full_day, float(day.better.mean())),
+        has_truth=is_truth_covered(estimate, truth),
+        has_truth_unweighted=is_truth_covered(unweighted, truth),
+        has_truth_full_day=is_truth_covered(full_day, float(day.reference_values.mean())),
         error=(estimate.mean or 0.0) - truth,
         gain=estimate.gain or 1.0,
     )
 
 
-def _inside(estimate: PpiEstimate, truth: float) -> bool:
+def is_truth_covered(estimate: PpiEstimate, truth: float) -> bool:
+    """Return whether an interval is defined and holds the truth."""
     return estimate.low is not None and estimate.high is not None and estimate.low <= truth <= estimate.high
 
 
@@ -149,16 +156,16 @@ def main() -> None:
     print("| money | judge is right | checks | covered | inside | bias | chances ignored | days cut as whole | width |")
     print("|---|---|---|---|---|---|---|---|---|")
     with ProcessPoolExecutor(2) as pool:
-        for short in (False, True):
-            for right in RIGHT:
-                simulate = partial(seen, options.traces, right, short)
+        for is_short in (False, True):
+            for agreement in AGREEMENT_SHARES:
+                simulate = partial(estimate_day, options.traces, agreement, is_short)
                 days = list(pool.map(simulate, range(options.days), chunksize=10))
-                checks, covered, inside, alike, full_day, error, gain = (
+                checks, covered, has_truth, unweighted, full_day, error, gain = (
                     float(np.mean([outcome[i] for outcome in days])) for i in range(7)
                 )
                 print(
-                    f"| {'short' if short else 'even'} | {right:.0%} | {checks:.0f} | {covered:.0%} | {inside:.1%} | "
-                    f"{error:+.4f} | {alike:.1%} | {full_day:.1%} | {gain:.2f} |",
+                    f"| {'short' if is_short else 'even'} | {agreement:.0%} | {checks:.0f} | {covered:.0%} "
+                    f"| {has_truth:.1%} | {error:+.4f} | {unweighted:.1%} | {full_day:.1%} | {gain:.2f} |",
                     flush=True,
                 )
 

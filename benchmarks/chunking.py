@@ -16,7 +16,7 @@ from ragfault.io.datasets import load_handbook
 from ragfault.records import Document
 from ragfault.retrieval.chunking import CHUNKER_KINDS, count_tokens, load_chunker
 
-HARD = {
+REPEATED_UNITS = {
     "spaces": " ",
     "one word": "a",
     "empty lines": "\n",
@@ -33,7 +33,7 @@ HARD = {
 }
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--megabytes", type=float, default=10)
@@ -41,8 +41,8 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def timed(name: str, document: Document) -> tuple[float, int]:
-    """Return seconds of the processor, and chunks."""
+def time_chunker(name: str, document: Document) -> tuple[float, int]:
+    """Return the processor seconds of a chunker on a document, and the number of chunks."""
     cut = load_chunker(name)
     start = time.process_time()
     chunks = cut(document)
@@ -50,7 +50,7 @@ def timed(name: str, document: Document) -> tuple[float, int]:
 
 
 def main() -> None:
-    options = arguments()
+    options = parse_arguments()
     text = options.file.read_text() if options.file else "\n\n".join(load_handbook().documents.values())
     size = int(options.megabytes * 1e6)
     document = Document(id="long", text=(text * (size // len(text) + 1))[:size])
@@ -59,12 +59,12 @@ def main() -> None:
     for kind in CHUNKER_KINDS:
         load_chunker(kind)(Document(id="short", text="Warm up."))
         name = f"{kind}({options.size}, overlap={options.size // 8})"
-        seconds, chunks = timed(name, document)
+        seconds, chunks = time_chunker(name, document)
         print(f"| `{name}` | {seconds:.2f} | {size / 1e6 / seconds:.1f} | {chunks:,} |", flush=True)
     print("\n| a million characters of | slowest chunker | seconds |\n|---|---|---|")
-    for name, unit in HARD.items():
-        hard = Document(id="hard", text="x " + unit * (1_000_000 // len(unit)))
-        slowest = max((timed(f"{kind}(400, overlap=50)", hard)[0], kind) for kind in CHUNKER_KINDS)
+    for name, unit in REPEATED_UNITS.items():
+        document = Document(id="hard", text="x " + unit * (1_000_000 // len(unit)))
+        slowest = max((time_chunker(f"{kind}(400, overlap=50)", document)[0], kind) for kind in CHUNKER_KINDS)
         print(f"| {name} | {slowest[1]} | {slowest[0]:.2f} |", flush=True)
 
 

@@ -66,69 +66,79 @@ FAULTS = (
     "stale-documents",
 )
 
-Truth = dict[str, tuple[str, str]]
-"""Trace → fault and topic."""
+TraceLabels = dict[str, tuple[str, str]]
+"""Trace id → its fault and its topic."""
 
 
-def topic(question: Trace) -> str:
-    """Return the document that a question is about."""
+def get_topic(question: Trace) -> str:
+    """Return the document that a question is about, or "none"."""
     spans = question.gold.spans if question.gold else ()
     return spans[0].document if spans else "none"
 
 
-def broken(corpus: Corpus, questions: Sequence[Trace], confined: bool) -> Iterator[Trace]:
-    """Yield the answers of seven systems, each with a fault, in its share of the questions, labelled by the fault."""
-    names = sorted({topic(item) for item in questions})
-    rows = {name: i for i, name in enumerate(names)}
+def answer_with_faults(corpus: Corpus, questions: Sequence[Trace], confined: bool) -> Iterator[Trace]:
+    """Yield the answers of seven systems with one fault each, labelled by fault and topic.
+
+    Each fault gets a seventh of the questions: of the topics, if `confined`, else of the questions in order.
+    """
+    topics = sorted({get_topic(item) for item in questions})
+    topic_numbers = {name: i for i, name in enumerate(topics)}
     plain = {item.id: item for item in answer_questions(corpus, Config(), questions)}
     for index, fault in enumerate(FAULTS):
-        mine = [
+        affected = [
             item
             for number, item in enumerate(questions)
-            if (rows[topic(item)] if confined else number) % len(FAULTS) == index
+            if (topic_numbers[get_topic(item)] if confined else number) % len(FAULTS) == index
         ]
-        for item in answer_questions(corpus, inject(Config(), fault, "strong"), mine):
-            was = plain[item.id]
-            changed = (item.answer, item.citations, item.chunks) != (was.answer, was.citations, was.chunks)
-            yield replace(item, metadata={"fault": fault if changed else "none", "topic": topic(item)})
+        for item in answer_questions(corpus, inject(Config(), fault, "strong"), affected):
+            before = plain[item.id]
+            changed = (item.answer, item.citations, item.chunks) != (before.answer, before.citations, before.chunks)
+            yield replace(item, metadata={"fault": fault if changed else "none", "topic": get_topic(item)})
 
 
-def agreement(labels: Sequence[int], truth: Sequence[str]) -> tuple[float, float, float, float]:
+def compute_agreement(labels: Sequence[int], truth: Sequence[str]) -> tuple[float, float, float, float]:
     """Return ARI over what is clustered, ARI over all, purity, share of single failures."""
-    alone = [label if label >= 0 else -1 - i for i, label in enumerate(labels)]
+    all_labels = [label if label >= 0 else -1 - i for i, label in enumerate(labels)]
     clusters = [i for i, label in enumerate(labels) if label >= 0]
     groups: defaultdict[int, list[str]] = defaultdict(list)
     for at in clusters:
         groups[labels[at]].append(truth[at])
-    pure = sum(Counter(item).most_common(1)[0][1] for item in groups.values()) / max(1, len(clusters))
-    inside = adjusted_rand_score([truth[at] for at in clusters], [labels[at] for at in clusters]) if clusters else 0.0
-    return inside, adjusted_rand_score(truth, alone), pure, 1 - len(clusters) / len(labels)
+    purity = sum(Counter(item).most_common(1)[0][1] for item in groups.values()) / max(1, len(clusters))
+    clustered_ari = (
+        adjusted_rand_score([truth[at] for at in clusters], [labels[at] for at in clusters]) if clusters else 0.0
+    )
+    return clustered_ari, adjusted_rand_score(truth, all_labels), purity, 1 - len(clusters) / len(labels)
 
 
-def labelled(report: ClusterReport, failures: Sequence[FailingTrace]) -> list[int]:
-    """Return the place of the cluster that each failure is in; -1 for single ones."""
+def list_cluster_labels(report: ClusterReport, failures: Sequence[FailingTrace]) -> list[int]:
+    """Return the number of the cluster of each failure; -1 for failures in no cluster."""
     rows = {name: i for i, item in enumerate(report.clusters) for name in item.members}
     return [rows.get(item.trace, -1) for item in failures]
 
 
-def row(name: str, labels: Sequence[int], failures: Sequence[FailingTrace], truth: Truth) -> str:
-    """Return a line of the table, over the failures that a fault made."""
+def format_row(name: str, labels: Sequence[int], failures: Sequence[FailingTrace], truth: TraceLabels) -> str:
+    """Format a row of the table, over the failures that an injected fault caused."""
     clusters = [i for i, item in enumerate(failures) if truth[item.trace][0] != "none"]
-    mine = [labels[at] for at in clusters]
-    figures = agreement(mine, [truth[failures[at].trace][0] for at in clusters])
-    cross = agreement(mine, [" ".join(truth[failures[at].trace]) for at in clusters])
-    topics = agreement(mine, [truth[failures[at].trace][1] for at in clusters])
+    clustered_labels = [labels[at] for at in clusters]
+    figures = compute_agreement(clustered_labels, [truth[failures[at].trace][0] for at in clusters])
+    cross_figures = compute_agreement(clustered_labels, [" ".join(truth[failures[at].trace]) for at in clusters])
+    topic_figures = compute_agreement(clustered_labels, [truth[failures[at].trace][1] for at in clusters])
     return (
-        f"| {name} | {len(clusters):,} | {len(set(mine) - {-1})} | {figures[0]:.2f} | {figures[1]:.2f} | "
-        f"{figures[2]:.2f} | {topics[2]:.2f} | {cross[0]:.2f} | {figures[3]:.0%} |"
+        f"| {name} | {len(clusters):,} | {len(set(clustered_labels) - {-1})} | {figures[0]:.2f} | {figures[1]:.2f} | "
+        f"{figures[2]:.2f} | {topic_figures[2]:.2f} | {cross_figures[0]:.2f} | {figures[3]:.0%} |"
     )
 
 
-def ways(failures: Sequence[FailingTrace], wholes: Sequence[TracePopulation]) -> Iterator[tuple[str, list[int]]]:
-    """Return the clusters as they are, and what parts of them alone would give."""
-    yield "ragfault clusters", labelled(cluster_failures(failures, wholes), failures)
+def iterate_groupings(
+    failures: Sequence[FailingTrace], populations: Sequence[TracePopulation]
+) -> Iterator[tuple[str, list[int]]]:
+    """Yield the name and the labels of each way to group the failures: ragfault's clusters and simpler ones."""
+    yield "ragfault clusters", list_cluster_labels(cluster_failures(failures, populations), failures)
     latent = load_embedder("latent", dimensions=128)
-    yield ("… with the latent embedder", labelled(cluster_failures(failures, wholes, embedder=latent), failures))
+    yield (
+        "… with the latent embedder",
+        list_cluster_labels(cluster_failures(failures, populations, embedder=latent), failures),
+    )
     size = minimum_size(len(failures))
     yield (
         "word vectors alone",
@@ -142,69 +152,80 @@ def ways(failures: Sequence[FailingTrace], wholes: Sequence[TracePopulation]) ->
     yield "by leading kind", [kinds.index(item.kind) for item in failures]
 
 
-def halves(
-    failures: Sequence[FailingTrace], populations: TracePopulation, seed: int, truth: Truth
+def measure_halves(
+    failures: Sequence[FailingTrace], populations: TracePopulation, seed: int, truth: TraceLabels
 ) -> tuple[float, float, float]:
-    """Return how far two halves agree on all failures; how many clusters are recognised, and rightly by their fault."""
+    """Return the ARI of clusters of two halves on all failures, the share recognised, and of those the share correct.
+
+    A recognised cluster is correct if its commonest fault is that of the cluster of the first half.
+    """
     order = list(failures)
     random.Random(seed).shuffle(order)
     cut = len(order) // 2
     sides = [sorted(part, key=lambda item: item.trace) for part in (order[:cut], order[cut:])]
     report = [cluster_failures(side, [populations]) for side in sides]
     rows = np.hstack([embed_failures(failures), encode_kinds(failures)])
-    at = {item.trace: number for number, item in enumerate(failures)}
-    put = []
+    positions = {item.trace: number for number, item in enumerate(failures)}
+    assignments = []
     for item in report:
-        middles = np.stack([rows[[at[name] for name in item.members]].mean(axis=0) for item in item.clusters])
-        put.append(((rows[:, None] - middles[None]) ** 2).sum(axis=2).argmin(axis=1))
+        centroids = np.stack([rows[[positions[name] for name in item.members]].mean(axis=0) for item in item.clusters])
+        assignments.append(((rows[:, None] - centroids[None]) ** 2).sum(axis=2).argmin(axis=1))
     first = populations._replace(fingerprint="first")
-    known, before = record_clusters(ClusterRegistry(), report[0], [first], "")
-    _, again = record_clusters(known, report[1], [populations], "")
-    faults = {item.id: mostly(item, truth) for item in before.clusters}
-    same = [item for item in again.clusters if not item.new]
-    right = [item for item in same if faults[item.id] == mostly(item, truth)]
-    return (float(adjusted_rand_score(*put)), len(same) / max(1, len(again.clusters)), len(right) / max(1, len(same)))
+    registry, first_report = record_clusters(ClusterRegistry(), report[0], [first], "")
+    _, second = record_clusters(registry, report[1], [populations], "")
+    faults = {item.id: find_commonest_fault(item, truth) for item in first_report.clusters}
+    recognized = [item for item in second.clusters if not item.new]
+    correct = [item for item in recognized if faults[item.id] == find_commonest_fault(item, truth)]
+    return (
+        float(adjusted_rand_score(*assignments)),
+        len(recognized) / max(1, len(second.clusters)),
+        len(correct) / max(1, len(recognized)),
+    )
 
 
-def mostly(item: Cluster, truth: Truth) -> str:
-    """Return the commonest fault of a cluster."""
+def find_commonest_fault(item: Cluster, truth: TraceLabels) -> str:
+    """Return the commonest fault of the members of a cluster."""
     return Counter(truth[name][0] for name in item.members).most_common(1)[0][0]
 
 
-def stability(failures: Sequence[FailingTrace], wholes: Sequence[TracePopulation], seeds: int, truth: Truth) -> str:
-    """Measure stability over seeds and orders of the same failures, and over halves of them."""
-    base = labelled(cluster_failures(failures, wholes), failures)
-    same = []
+def measure_stability(
+    failures: Sequence[FailingTrace], populations: Sequence[TracePopulation], seeds: int, truth: TraceLabels
+) -> str:
+    """Format a row of the stability over seeds and orders of the same failures, and over halves of them."""
+    base = list_cluster_labels(cluster_failures(failures, populations), failures)
+    order_aris = []
     for seed in range(1, seeds + 1):
         mixed = list(failures)
         random.Random(seed).shuffle(mixed)
-        same.append(adjusted_rand_score(base, labelled(cluster_failures(mixed, wholes, seed=seed), failures)))
-    split = [halves(failures, wholes[0], seed, truth) for seed in range(seeds)]
-    means = [fmean(item) for item in zip(*split, strict=True)]
-    return f"| {min(same):.2f} | {means[0]:.2f} | {means[1]:.0%} | {means[2]:.0%} |"
+        order_aris.append(
+            adjusted_rand_score(base, list_cluster_labels(cluster_failures(mixed, populations, seed=seed), failures))
+        )
+    half_figures = [measure_halves(failures, populations[0], seed, truth) for seed in range(seeds)]
+    means = [fmean(item) for item in zip(*half_figures, strict=True)]
+    return f"| {min(order_aris):.2f} | {means[0]:.2f} | {means[1]:.0%} | {means[2]:.0%} |"
 
 
-def timed(failures: Sequence[FailingTrace], count: int) -> str:
-    """Return seconds for so many failures, by part."""
+def time_clustering(failures: Sequence[FailingTrace], count: int) -> str:
+    """Describe the seconds that clustering and recognition take on `count` failures, repeated with other words."""
     words = sorted({word for item in failures for word in item.query.split()})
     rng = random.Random(0)
-    many = []
+    copies = []
     for number in range(count):
         item = failures[number % len(failures)]
         generated = f"{item.query} {' '.join(rng.sample(words, 3))}"
-        many.append(replace(item, trace=f"{number:06}", row=number, query=generated))
+        copies.append(replace(item, trace=f"{number:06}", row=number, query=generated))
     populations = TracePopulation("many", "many", "", "", count)
     start = time.perf_counter()
-    report = cluster_failures(many, [populations])
-    took = time.perf_counter() - start
+    report = cluster_failures(copies, [populations])
+    cluster_seconds = time.perf_counter() - start
     start = time.perf_counter()
-    known, _ = record_clusters(ClusterRegistry(), report, [populations], "")
-    record_clusters(known, report, [populations._replace(fingerprint="again")], "")
-    again = time.perf_counter() - start
-    keys = len({failure_key(item) for item in many})
+    registry, _ = record_clusters(ClusterRegistry(), report, [populations], "")
+    record_clusters(registry, report, [populations._replace(fingerprint="again")], "")
+    recognition_seconds = time.perf_counter() - start
+    keys = len({failure_key(item) for item in copies})
     return (
-        f"{count:,} failures ({keys:,} different): {took:.1f} s to cluster into {len(report.clusters)}, "
-        f"{again:.1f} s to remember and recognise"
+        f"{count:,} failures ({keys:,} different): {cluster_seconds:.1f} s to cluster into {len(report.clusters)}, "
+        f"{recognition_seconds:.1f} s to remember and recognise"
     )
 
 
@@ -222,20 +243,20 @@ def main() -> None:
     head = "| | failures | clusters | ARI | ARI, all | purity | purity by topic | ARI, fault × topic | single |"
     for confined in (False, True):
         with tempfile.TemporaryDirectory() as folder:
-            traces = list(broken(corpus, questions, confined))
+            traces = list(answer_with_faults(corpus, questions, confined))
             run = evaluate(traces, Path(folder, "run"), judge=options.judge)
-            failures, populations = gathered(run)
+            failures, populations = collect_run_failures(run)
         truth = {item.id: (item.metadata["fault"], item.metadata["topic"]) for item in traces}
         print(f"{'confined' if confined else 'spread'}\n\n{head}\n|---|" + "---:|" * 8)
-        for name, labels in ways(failures, [populations]):
-            print(row(name, labels, failures, truth), flush=True)
+        for name, labels in iterate_groupings(failures, [populations]):
+            print(format_row(name, labels, failures, truth), flush=True)
         print("\n| other orders: ARI, least | halves: ARI, mean | recognised | rightly |\n|" + "---:|" * 4)
-        print(stability(failures, [populations], options.seeds, truth) + "\n", flush=True)
-    print(timed(failures, options.failures))
+        print(measure_stability(failures, [populations], options.seeds, truth) + "\n", flush=True)
+    print(time_clustering(failures, options.failures))
 
 
-def gathered(run: Run) -> tuple[list[FailingTrace], TracePopulation]:
-    """Return the failures of a run, and the run as a whole."""
+def collect_run_failures(run: Run) -> tuple[list[FailingTrace], TracePopulation]:
+    """Return the failures of a run by trace id, and the population of all its traces."""
     failures = sorted(collect_failures(run), key=lambda failure: failure.trace)
     return failures, TracePopulation("run", "run", "", "", run.manifest.traces)
 

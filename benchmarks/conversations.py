@@ -1,10 +1,10 @@
-"""Measure what is told of the turns of conversations, on turns with labels of answerability.
+"""Measure retrieval, answerability, verdicts and grounding on turns of conversations with labels of answerability.
 
     python -m benchmarks.conversations SHARED [--page docs/benchmarks-steps.md]
 
-SHARED holds multi_turn_dev. Four tables: retrieval with the last question alone and with what was asked before it;
-how well a query, judged against three passages, tells turns that cannot be answered; what is said of right answers and
-of wrong ones; and how far answers are grounded with the history in view. Intervals resample conversations.
+SHARED holds multi_turn_dev. Four tables: retrieval with the last question alone and with the turns before it; AUROC of
+low relevance of three passages for turns that cannot be answered; outcomes that `diagnose` gives to right and wrong
+answers; and groundedness of answers with and without the history. Intervals resample conversations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ragfault.stats import auroc, paired_difference
 
 Row = dict[str, Any]
 DEPTH, PASSAGES = 5, 3
-KINDS = ("answerable", "partial", "underspecified", "unanswerable")
+ANSWERABILITIES = ("answerable", "partial", "underspecified", "unanswerable")
 REFUSAL = "I do not have an answer to this question."
 
 
@@ -95,25 +95,30 @@ def build_trace(row: Row, answer: str | None, query: str | None = None) -> Trace
 
 
 def measure_answerability(rows: Sequence[Row], judge_name: str) -> list[str]:
-    """Measure how well low relevance of the best passage tells turns apart from those that can be answered."""
+    """Measure the AUROC of low relevance of the best passage for turns that cannot be answered."""
     judge = load_judge(judge_name)
     lines = ["| query | cannot be answered | unanswerable | underspecified | partial |", "|---|---|---|---|---|"]
     kinds = [row["answerability"] for row in rows]
     for name in write_queries(rows[0]):
         traces = [build_trace(row, None, write_queries(row)[name]) for row in rows]
         verdicts = observe_traces(judge, traces)
-        scores = [-max((chunk.relevance for chunk in seen.chunk or ()), default=0.0) for seen in verdicts]
+        scores = [-max((chunk.relevance for chunk in verdict.chunk or ()), default=0.0) for verdict in verdicts]
         cells = []
-        for against in (("unanswerable", "underspecified"), ("unanswerable",), ("underspecified",), ("partial",)):
-            chosen = [n for n, kind in enumerate(kinds) if kind in against or kind == "answerable"]
-            value = auroc([scores[n] for n in chosen], [kinds[n] in against for n in chosen])
+        for positive_kinds in (
+            ("unanswerable", "underspecified"),
+            ("unanswerable",),
+            ("underspecified",),
+            ("partial",),
+        ):
+            chosen = [n for n, kind in enumerate(kinds) if kind in positive_kinds or kind == "answerable"]
+            value = auroc([scores[n] for n in chosen], [kinds[n] in positive_kinds for n in chosen])
             cells.append("" if value is None else f"{value:.3f}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
-def count_states(traces: Iterable[Trace], judge: str) -> dict[str, int]:
-    """Count what is said of the turns."""
+def count_outcomes(traces: Iterable[Trace], judge: str) -> dict[str, int]:
+    """Count the turns by the outcome of their assessment."""
     with tempfile.TemporaryDirectory() as folder:
         run = evaluate(list(traces), Path(folder) / "run", judge=judge)
         states = [item.assessment.outcome if item.assessment else "cannot tell" for item in diagnose_run(run)]
@@ -121,18 +126,21 @@ def count_states(traces: Iterable[Trace], judge: str) -> dict[str, int]:
 
 
 def measure_turns(rows: Sequence[Row], judge: str) -> list[str]:
-    """Measure what is said of the answers of people, which are right, and of answers that are wrong."""
+    """Measure the outcomes of the answers of people, which are right, and of answers that are wrong."""
     lines = ["| turns | answers | right | wrong | cannot tell |", "|---|---|---|---|---|"]
-    for kind in KINDS:
-        own = [row for row in rows if row["answerability"] == kind]
-        other = [*own[1:], own[0]]
+    for kind in ANSWERABILITIES:
+        own_rows = [row for row in rows if row["answerability"] == kind]
+        other_rows = [*own_rows[1:], own_rows[0]]
         wrong = "a refusal" if kind == "answerable" else "the answer to another turn"
-        swapped = [REFUSAL] * len(own) if kind == "answerable" else []
+        swapped = [REFUSAL] * len(own_rows) if kind == "answerable" else []
         answered = [row for row in rows if row["answerability"] == "answerable"]
-        swapped = swapped or [answered[n % len(answered)]["reference"] for n in range(len(other))]
-        for name, answers in (("of people, right", [row["reference"] for row in own]), (f"wrong: {wrong}", swapped)):
-            counts = count_states((build_trace(r, a) for r, a in zip(own, answers, strict=True)), judge)
-            lines.append(f"| {kind} ({len(own)}) | {name} | " + " | ".join(map(str, counts.values())) + " |")
+        swapped = swapped or [answered[n % len(answered)]["reference"] for n in range(len(other_rows))]
+        for name, answers in (
+            ("of people, right", [row["reference"] for row in own_rows]),
+            (f"wrong: {wrong}", swapped),
+        ):
+            counts = count_outcomes((build_trace(r, a) for r, a in zip(own_rows, answers, strict=True)), judge)
+            lines.append(f"| {kind} ({len(own_rows)}) | {name} | " + " | ".join(map(str, counts.values())) + " |")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What the correction for the judge's error is worth on real runs: does it come nearer to what people say?
+"""Compare shares of bad claims, as judged and corrected for the judge's error, with the shares by people.
 
     python -m benchmarks.correction DATA_FOLDER [JUDGE]
 
@@ -23,47 +23,47 @@ from benchmarks.judge import is_reserved, rows, trace
 from ragfault.judges import load_judge
 from ragfault.stats import Interval, correct_share, mean_interval
 
-Runs = dict[tuple[str, int, str], list["Answer"]]
-HOLDS = ("supported", "inferred")
+Runs = dict[tuple[str, int, str], list["RatedAnswer"]]
+SUPPORTED_LABELS = ("supported", "inferred")
 TASKS = {"QA": "questions and answers", "Summary": "summaries", "Data2txt": "records to text"}
 
 
-def number_of(text: str) -> int:
-    """Return a number that depends on a text alone."""
+def hash_text(text: str) -> int:
+    """Return a 32-bit hash of a text, the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")
 
 
-class Answer(NamedTuple):
-    """The claims of one answer: whether the judge calls each bad, and whether people do."""
+class RatedAnswer(NamedTuple):
+    """Claims of one answer: whether the judge calls each of them bad, and whether people do."""
 
     source: str
     task: str
     model: str
-    called: tuple[bool, ...]
-    marked: tuple[bool, ...]
+    judged_bad: tuple[bool, ...]
+    marked_bad: tuple[bool, ...]
 
     @property
     def half(self) -> int:
-        """The half of the sources that it belongs to."""
-        return number_of(f"half {self.source}") % 2
+        """Half of the sources to which the answer belongs: 0 or 1."""
+        return hash_text(f"half {self.source}") % 2
 
 
-def answers(folder: Path, name: str) -> Iterator[Answer]:
-    """Yield every held-out answer that makes a claim, as the judge and as people see it."""
+def iterate_answers(folder: Path, judge_name: str) -> Iterator[RatedAnswer]:
+    """Yield every held-out answer that makes a claim, with the labels of the judge and of people."""
     selected = [row for row in rows(folder, "ragtruth_train") if is_reserved(row)]
-    for row, verdicts in zip(selected, load_judge(name).observe([trace(row) for row in selected]), strict=True):
+    for row, verdicts in zip(selected, load_judge(judge_name).observe([trace(row) for row in selected]), strict=True):
         claims = verdicts.claim or ()
         if claims:
             marked = (any(c.start < s["end"] and s["start"] < c.end for s in row["spans"]) for c in claims)
-            called = (claim.support not in HOLDS for claim in claims)
-            yield Answer(row["source_id"], row["task"], row["model"], tuple(called), tuple(marked))
+            called = (claim.support not in SUPPORTED_LABELS for claim in claims)
+            yield RatedAnswer(row["source_id"], row["task"], row["model"], tuple(called), tuple(marked))
 
 
-def rates(reported: Iterable[Answer]) -> tuple[Interval, Interval]:
-    """Return sensitivity and specificity by claim, with intervals over sources."""
+def compute_error_rates(answers: Iterable[RatedAnswer]) -> tuple[Interval, Interval]:
+    """Return sensitivity and specificity of the judge by claim, with intervals over sources."""
     sides: dict[bool, list[tuple[bool, str]]] = {True: [], False: []}
-    for answer in reported:
-        for called, marked in zip(answer.called, answer.marked, strict=True):
+    for answer in answers:
+        for called, marked in zip(answer.judged_bad, answer.marked_bad, strict=True):
             sides[marked].append((called is marked, answer.source))
     bad, good = (
         mean_interval([right for right, _ in side], [source for _, source in side], bounds=(0, 1))
@@ -72,48 +72,53 @@ def rates(reported: Iterable[Answer]) -> tuple[Interval, Interval]:
     return bad, good
 
 
-def main(folder: Path, name: str) -> None:
+def main(folder: Path, judge_name: str) -> None:
     """Print the table."""
-    reported = list(answers(folder, name))
-    known = {
-        (task, half): rates(answer for answer in reported if (answer.task, answer.half) == (task, half))
+    answers = list(iterate_answers(folder, judge_name))
+    error_rates = {
+        (task, half): compute_error_rates(answer for answer in answers if (answer.task, answer.half) == (task, half))
         for task in TASKS
         for half in (0, 1)
     }
-    single: Runs = defaultdict(list)
-    mixed: Runs = defaultdict(list)
-    for answer in reported:
-        single[answer.task, answer.half, answer.model].append(answer)
-        mixed[answer.task, answer.half, str(number_of(f"part {answer.source}") % 6)].append(answer)
+    single_generator: Runs = defaultdict(list)
+    all_generators: Runs = defaultdict(list)
+    for answer in answers:
+        single_generator[answer.task, answer.half, answer.model].append(answer)
+        all_generators[answer.task, answer.half, str(hash_text(f"part {answer.source}") % 6)].append(answer)
     heads = ("run", "error measured on", "runs", "distance as judged", "corrected", "held as judged", "corrected")
     print(f"| {' | '.join(heads)} | undefined |\n{'|---' * 8}|")
-    for title, runs in (("all generators", mixed), ("one generator", single)):
+    for title, runs in (("all generators", all_generators), ("one generator", single_generator)):
         for task, words in TASKS.items():
-            for other in sorted(TASKS, key=lambda candidate: candidate != task):
-                print(line(f"{words}, {title}", task, other, runs, known))
+            for measured_task in sorted(TASKS, key=lambda candidate: candidate != task):
+                print(format_row(f"{words}, {title}", task, measured_task, runs, error_rates))
 
 
-def line(title: str, task: str, other: str, runs: Runs, known: dict[tuple[str, int], tuple[Interval, Interval]]) -> str:
+def format_row(
+    title: str, task: str, measured_task: str, runs: Runs, error_rates: dict[tuple[str, int], tuple[Interval, Interval]]
+) -> str:
     """Format the runs of one task, corrected by the error rates measured on another."""
-    apart, contains, count, undefined = [0.0, 0.0], [0, 0], 0, 0
-    for (of, half, _), these in runs.items():
-        if of != task:
+    distances, covered, count, undefined = [0.0, 0.0], [0, 0], 0, 0
+    for (run_task, half, _), answers in runs.items():
+        if run_task != task:
             continue
-        truth = sum(sum(answer.marked) / len(answer.marked) for answer in these) / len(these)
-        sources = [answer.source for answer in these]
-        raw = mean_interval([sum(answer.called) / len(answer.called) for answer in these], sources, bounds=(0, 1))
-        fixed = correct_share(raw, *known[other, 1 - half]).interval
+        truth = sum(sum(answer.marked_bad) / len(answer.marked_bad) for answer in answers) / len(answers)
+        sources = [answer.source for answer in answers]
+        raw = mean_interval(
+            [sum(answer.judged_bad) / len(answer.judged_bad) for answer in answers], sources, bounds=(0, 1)
+        )
+        corrected = correct_share(raw, *error_rates[measured_task, 1 - half]).interval
         count += 1
-        if fixed is None:
+        if corrected is None:
             undefined += 1
             continue
-        for index, span in enumerate((raw, fixed)):
-            apart[index] += abs(span.mean - truth)
-            contains[index] += span.low <= truth <= span.high
+        for index, span in enumerate((raw, corrected)):
+            distances[index] += abs(span.mean - truth)
+            covered[index] += span.low <= truth <= span.high
     defined = max(1, count - undefined)
+    measured_on = "the same" if task == measured_task else TASKS[measured_task]
     return (
-        f"| {title} | {'the same' if task == other else TASKS[other]} | {count} | {apart[0] / defined:.3f} | "
-        f"{apart[1] / defined:.3f} | {contains[0]} | {contains[1]} | {undefined} |"
+        f"| {title} | {measured_on} | {count} | {distances[0] / defined:.3f} | "
+        f"{distances[1] / defined:.3f} | {covered[0]} | {covered[1]} | {undefined} |"
     )
 
 

@@ -24,23 +24,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     folder = parser.parse_args().data
-    retained = [row for row in rows(folder, "ragtruth_train") if is_reserved(row)]
-    traces = [trace(row) for row in retained]
+    reserved = [row for row in rows(folder, "ragtruth_train") if is_reserved(row)]
+    traces = [trace(row) for row in reserved]
     start = time.process_time()
-    plain = load_judge("lexical").observe(traces)
-    once = time.process_time() - start
+    plain_verdicts = load_judge("lexical").observe(traces)
+    plain_seconds = time.process_time() - start
     pairs = rows(folder, "wikiqa")
-    print(f"{len(retained)} answers, {sum(len(item.claim or ()) for item in plain)} claims; {len(pairs)} sentences")
+    claims = sum(len(verdicts.claim or ()) for verdicts in plain_verdicts)
+    print(f"{len(reserved)} answers, {claims} claims; {len(pairs)} sentences")
     for name in PROFILES:
         profile = load_profile(name)
         start = time.process_time()
-        seen = load_judge("lexical", profile=name).observe(traces)
+        profile_verdicts = load_judge("lexical", profile=name).observe(traces)
         seconds = time.process_time() - start
         changed = [
-            (now.p > claim.p, any(claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]))
-            for row, item, other in zip(retained, plain, seen, strict=True)
-            for claim, now in zip(item.claim or (), other.claim or (), strict=True)
-            if now.support != claim.support and "threshold of the domain profile" not in (now.reason or "")
+            (
+                changed_claim.p > claim.p,
+                any(claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]),
+            )
+            for row, item, profile_verdict in zip(reserved, plain_verdicts, profile_verdicts, strict=True)
+            for claim, changed_claim in zip(item.claim or (), profile_verdict.claim or (), strict=True)
+            if changed_claim.support != claim.support
+            and "threshold of the domain profile" not in (changed_claim.reason or "")
         ]
         lowered = [marked for up, marked in changed if not up]
         raised = [marked for up, marked in changed if up]
@@ -49,7 +54,7 @@ def main() -> None:
         ]
         print(
             f"{name:10} lowers {len(lowered)} claims, {sum(lowered)} marked; raises {len(raised)}, {sum(raised)} marked"
-            f"; refuses {len(refused)} sentences, {sum(refused)} answers; {seconds / once:.2f} times the time"
+            f"; refuses {len(refused)} sentences, {sum(refused)} answers; {seconds / plain_seconds:.2f} times the time"
         )
 
 

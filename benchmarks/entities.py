@@ -1,4 +1,4 @@
-"""Measures what the stage `entities` is worth: nDCG@10 on people's questions with it and without.
+"""Measure the gain of the stage `entities`: nDCG@10 on people's questions with it and without.
 
     python -m benchmarks.entities --data ../shared/data
 
@@ -32,8 +32,8 @@ SEARCHES = (
 DEPTH = 10
 
 
-def measure_ndcg(ids: list[str], gains: dict[str, float]) -> float:
-    """Measure nDCG@10 of chunk ids by document; a document counts at its first chunk."""
+def compute_ndcg(ids: list[str], gains: dict[str, float]) -> float:
+    """Compute nDCG@10 of the documents of ranked chunks; a document counts at its first chunk."""
     discounts = 1 / np.log2(np.arange(2, DEPTH + 2))
     seen: set[str] = set()
     total = 0.0
@@ -59,23 +59,23 @@ def main() -> None:
     for corpus in ("squad2", "clapnq", "cranfield"):
         documents, questions = CORPORA[corpus](options.data)
         questions = random.Random(0).sample(questions, min(len(questions), options.people))
-        named = [question for question in questions if extract_entities(question.query)]
+        with_entity = [question for question in questions if extract_entities(question.query)]
         chunks = ChunkedCorpus(documents, "recursive(256)").chunks
-        names = {chunk.id: chunk.document or "" for chunk in chunks}
+        document_of_chunk = {chunk.id: chunk.document or "" for chunk in chunks}
         indexes = {name: ChunkIndex.build(chunks, load_embedder(name)) for name in ("latent", "minilm")}
-        golds = [{span.document: grade for span, grade in list_gold(question, True)} for question in named]
+        golds = [{span.document: grade for span, grade in list_gold(question, True)} for question in with_entity]
         for search in SEARCHES:
             embedder, _, expression = search.partition(": ")
             index = indexes[embedder]
             retrieve = make_stage(expression, index)
-            results = [retrieve(Query(text=question.query), ()) for question in named]
+            results = [retrieve(Query(text=question.query), ()) for question in with_entity]
             rows = [results] + [
                 [make_stage(f"entities(weight={weight})", index)(*result) for result in results] for weight in weights
             ]
             values = [
                 np.array(
                     [
-                        measure_ndcg([names[hit.id] for hit in result.hits[:DEPTH]], gold)
+                        compute_ndcg([document_of_chunk[hit.id] for hit in result.hits[:DEPTH]], gold)
                         for result, gold in zip(row, golds, strict=True)
                     ]
                 )
@@ -85,7 +85,9 @@ def main() -> None:
             for column in values[1:]:
                 change = mean_interval(column - values[0])
                 cells.append(f"{change.mean:+.3f} [{change.low:+.3f}, {change.high:+.3f}]")
-            print(f"| {corpus} | {search} | {len(named)} of {len(questions)} |", " | ".join(cells), "|", flush=True)
+            print(
+                f"| {corpus} | {search} | {len(with_entity)} of {len(questions)} |", " | ".join(cells), "|", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ Scores = NDArray[np.float64]
 Clusters = NDArray[np.intp] | None
 
 
-def write_pair(folder: Path, n: int, clusters: Clusters = None) -> PairedRuns:
+def write_paired_runs(folder: Path, n: int, clusters: Clusters = None) -> PairedRuns:
     """Write two runs of n traces that differ in every answer, and pair them."""
     sides = []
     for name in ("baseline", "candidate"):
@@ -82,107 +82,118 @@ class Population(NamedTuple):
     cluster_size: int = 1
 
 
-def redrawn(rng: np.random.Generator, first: Scores, second: Scores, share: float) -> Scores:
+def replace_share(rng: np.random.Generator, first: Scores, second: Scores, share: float) -> Scores:
     """Return the first scores, a share of them replaced by the second."""
     return np.where(rng.uniform(size=len(first)) < share, second, first)
 
 
-def lower(rng: np.random.Generator, scores: Scores, change: float, part: float) -> Scores:
-    """Lower the mean by a change: as many traces as that takes lose a part of their score."""
+def lower_scores(rng: np.random.Generator, scores: Scores, change: float, part: float) -> Scores:
+    """Lower the mean by `change`: a random share of the scores loses the share `part` of its value."""
     mean = float(scores.mean())
     return np.where(rng.uniform(size=len(scores)) < change / (part * mean), (1 - part) * scores, scores)
 
 
-def binary(rng: np.random.Generator, n: int, change: float) -> tuple[Scores, Scores]:
+def draw_binary_scores(rng: np.random.Generator, n: int, change: float) -> tuple[Scores, Scores]:
     """Draw 0/1 scores, 80 % ones; a tenth is drawn again."""
     old, new = ((rng.uniform(size=n) < 0.8).astype(float) for _ in range(2))
-    return old, lower(rng, redrawn(rng, old, new, 0.1), change, 1.0)
+    return old, lower_scores(rng, replace_share(rng, old, new, 0.1), change, 1.0)
 
 
-def fifths(rng: np.random.Generator, n: int, change: float) -> tuple[Scores, Scores]:
+def draw_claim_shares(rng: np.random.Generator, n: int, change: float) -> tuple[Scores, Scores]:
     """Draw shares of five claims; three in ten are drawn again."""
     old, new = (rng.binomial(5, 0.85, size=n) / 5 for _ in range(2))
-    return old, lower(rng, redrawn(rng, old, new, 0.3), change, 0.6)
+    return old, lower_scores(rng, replace_share(rng, old, new, 0.3), change, 0.6)
 
 
-def skewed(rng: np.random.Generator, n: int, change: float) -> tuple[Scores, Scores]:
+def draw_skewed_scores(rng: np.random.Generator, n: int, change: float) -> tuple[Scores, Scores]:
     """Draw scores near 1 with a long tail; half of them are drawn again."""
     old, new = (rng.beta(8, 1, size=n) for _ in range(2))
-    return old, lower(rng, redrawn(rng, old, new, 0.5), change, 0.5)
+    return old, lower_scores(rng, replace_share(rng, old, new, 0.5), change, 0.5)
 
 
-def inflated(rng: np.random.Generator, n: int, change: float) -> tuple[Scores, Scores]:
+def draw_near_perfect_scores(rng: np.random.Generator, n: int, change: float) -> tuple[Scores, Scores]:
     """Draw scores that are 1 but for one in twenty; a tenth is drawn again."""
     old, new = (np.where(rng.uniform(size=n) < 0.05, rng.beta(2, 2, size=n), 1.0) for _ in range(2))
-    return old, lower(rng, redrawn(rng, old, new, 0.1), change, 0.7)
+    return old, lower_scores(rng, replace_share(rng, old, new, 0.1), change, 0.7)
 
 
-def conversations(rng: np.random.Generator, n: int, change: float) -> tuple[Scores, Scores]:
+def draw_conversation_scores(rng: np.random.Generator, n: int, change: float) -> tuple[Scores, Scores]:
     """Draw conversations of five turns that share half of the variance of the difference."""
     shared = np.repeat(rng.normal(0, 0.1, size=-(-n // 5)), 5)[:n]
     old = rng.uniform(0.4, 0.6, size=n)
     return old, np.clip(old + shared + rng.normal(0, 0.1, size=n) - change, 0, 1)
 
 
-def shifted(rng: np.random.Generator, n: int, change: float) -> tuple[Scores, Scores]:
+def draw_shifted_scores(rng: np.random.Generator, n: int, change: float) -> tuple[Scores, Scores]:
     """Draw scores that all fall by the same amount."""
     old = rng.uniform(0.4, 0.8, size=n)
     return old, np.clip(old + rng.normal(0, 0.08, size=n) - change, 0, 1)
 
 
 POPULATIONS = (
-    Population("0/1, 80 % ones", binary),
-    Population("shares of five claims", fifths),
-    Population("skewed", skewed),
-    Population("95 % ones, else anything", inflated),
-    Population("conversations of five", conversations, 5),
-    Population("all fall alike", shifted),
+    Population("0/1, 80 % ones", draw_binary_scores),
+    Population("shares of five claims", draw_claim_shares),
+    Population("skewed", draw_skewed_scores),
+    Population("95 % ones, else anything", draw_near_perfect_scores),
+    Population("conversations of five", draw_conversation_scores, 5),
+    Population("all fall alike", draw_shifted_scores),
 )
 FAMILIES = (1, 4, 12, 39)
 
 
-def fill(paired: PairedRuns, first: tuple[Scores, Scores], others: int, rng: np.random.Generator) -> list[str]:
-    """Put simulated scores into the runs: the first metric as given, others in which four traces moved by chance."""
-    paired.add_metric(MetricInfo("groundedness", "generation"), *first)
-    for k in range(others):
-        old = np.ones(len(first[0]))
+def add_simulated_metrics(
+    paired: PairedRuns, scores: tuple[Scores, Scores], other_metrics: int, rng: np.random.Generator
+) -> list[str]:
+    """Add simulated metrics to the runs: the first with the given scores, others in which four traces moved by chance.
+
+    Returns the names of the metrics.
+    """
+    paired.add_metric(MetricInfo("groundedness", "generation"), *scores)
+    for k in range(other_metrics):
+        old = np.ones(len(scores[0]))
         new = old.copy()
         places = rng.choice(len(old), 4, replace=False)
         new[places[:2]], old[places[2:]] = 0.0, 0.0
         paired.add_metric(MetricInfo(f"other{k}", "generation"), old, new)
-    return ["groundedness", *(f"other{k}" for k in range(others))]
+    return ["groundedness", *(f"other{k}" for k in range(other_metrics))]
 
 
-def power_of(population: Population, n: int, tests: int, trials: int, folder: Path) -> tuple[list[float], float, int]:
-    """Return the detectable changes of pilots of n pairs, how often they are shown, and how often there are none."""
+def simulate_detectable_changes(
+    population: Population, n: int, metrics: int, trials: int, folder: Path
+) -> tuple[list[float], float, int]:
+    """Return the detectable changes of pilots of n pairs, the share detected, and the number of pilots without one."""
     clusters = np.arange(n) // population.cluster_size if population.cluster_size > 1 else None
-    paired = write_pair(folder, n, clusters)
-    effects, shown, silent = [], 0, 0
+    paired = write_paired_runs(folder, n, clusters)
+    effects, detected, without_detectable = [], 0, 0
     for trial in range(trials):
-        rng = np.random.default_rng([n, tests, trial])
-        names = fill(paired, population.draw(rng, n, 0.0), tests - 1, rng)
+        rng = np.random.default_rng([n, metrics, trial])
+        names = add_simulated_metrics(paired, population.draw(rng, n, 0.0), metrics - 1, rng)
         detectable = compare(paired, metrics=names).changes[0].detectable
         if detectable is None:
-            silent += 1
+            without_detectable += 1
             continue
         effects.append(detectable)
-        names = fill(paired, population.draw(rng, n, detectable), tests - 1, rng)
-        shown += compare(paired, metrics=names).changes[0].state == "dropped"
-    return effects, shown / max(1, len(effects)), silent
+        names = add_simulated_metrics(paired, population.draw(rng, n, detectable), metrics - 1, rng)
+        detected += compare(paired, metrics=names).changes[0].state == "dropped"
+    return effects, detected / max(1, len(effects)), without_detectable
 
 
-def power(trials: int, sizes: Sequence[int] = (50, 200)) -> Iterator[str]:
-    """Yield how often changes of the size that `compare` calls detectable are shown."""
-    yield "| differences | n | " + " | ".join(f"{m} metrics" for m in FAMILIES) + " |"
+def yield_power_table(trials: int, sizes: Sequence[int] = (50, 200)) -> Iterator[str]:
+    """Yield a table of how often changes of the size that `compare` calls detectable are detected."""
+    yield "| differences | n | " + " | ".join(f"{count} metrics" for count in FAMILIES) + " |"
     yield "|---" * (2 + len(FAMILIES)) + "|"
     with tempfile.TemporaryDirectory() as folder:
         for population in POPULATIONS:
             for n in sizes:
                 cells = []
-                for m in FAMILIES:
-                    effects, share, silent = power_of(population, n, m, trials, Path(folder))
-                    none = f", none in {silent}" if silent else ""
-                    cells.append(f"{100 * share:.0f} % of {np.median(effects):.2f}{none}" if effects else "none stated")
+                for count in FAMILIES:
+                    effects, share, without_detectable = simulate_detectable_changes(
+                        population, n, count, trials, Path(folder)
+                    )
+                    missing = f", none in {without_detectable}" if without_detectable else ""
+                    cells.append(
+                        f"{100 * share:.0f} % of {np.median(effects):.2f}{missing}" if effects else "none stated"
+                    )
                 yield f"| {population.name} | {n} | " + " | ".join(cells) + " |"
 
 
@@ -190,50 +201,54 @@ PILOT, NEEDED_MARGIN, DRAWS = 100, 0.05, 3
 """Pairs of a pilot without a change, the change to be shown, and samples of the needed size for each pilot."""
 
 
-def show_needed(population: Population, tests: int, trial: int) -> tuple[int, int] | None:
-    """Return the pairs that a pilot says are needed, and in how many samples of so many a change is shown."""
-    rng = np.random.default_rng([tests, trial, 7])
+def simulate_needed_pairs(population: Population, metrics: int, trial: int) -> tuple[int, int] | None:
+    """Return the number of pairs that a pilot calls needed, and in how many samples of that size a change is shown."""
+    rng = np.random.default_rng([metrics, trial, 7])
 
-    def cluster(n: int) -> list[int] | None:
+    def number_turns(n: int) -> list[int] | None:
         return (np.arange(n) // population.cluster_size).tolist() if population.cluster_size > 1 else None
 
     old, new = population.draw(rng, PILOT, 0.0)
-    pilot = paired_difference(old, new, cluster(PILOT), bounds=(0, 1))
-    jump = typical_jump(new - old, cluster(PILOT), 1.0)
-    n = pairs_to_decide(pilot, NEEDED_MARGIN, power=POWER, alpha=ALPHA, family=tests, jump=jump)
+    pilot = paired_difference(old, new, number_turns(PILOT), bounds=(0, 1))
+    jump = typical_jump(new - old, number_turns(PILOT), 1.0)
+    n = pairs_to_decide(pilot, NEEDED_MARGIN, power=POWER, alpha=ALPHA, family=metrics, jump=jump)
     if n is None:
         return None
-    shown = 0
+    detected = 0
     for _ in range(DRAWS):
         old, new = population.draw(rng, n, NEEDED_MARGIN)
-        difference = paired_difference(old, new, cluster(n), bounds=(0, 1))
-        adjusted = min(1.0, tests * sign_flip_test(old, new, cluster(n)).p)  # as if only this metric changed
+        difference = paired_difference(old, new, number_turns(n), bounds=(0, 1))
+        adjusted = min(1.0, metrics * sign_flip_test(old, new, number_turns(n)).p)  # as if only this metric changed
         equal = equivalence_test(difference, NEEDED_MARGIN, ALPHA).p
-        shown += classify_difference(difference, adjusted, equal, ALPHA) == "dropped"
-    return n, shown
+        detected += classify_difference(difference, adjusted, equal, ALPHA) == "dropped"
+    return n, detected
 
 
-def needed(trials: int) -> Iterator[str]:
-    """Yield how often a change of the margin is shown with as many pairs as `compare` says would show it."""
-    yield "| differences | " + " | ".join(f"{m} metrics" for m in FAMILIES) + " |"
+def yield_needed_table(trials: int) -> Iterator[str]:
+    """Yield a table of how often a change of the margin is shown with as many pairs as `compare` calls needed."""
+    yield "| differences | " + " | ".join(f"{count} metrics" for count in FAMILIES) + " |"
     yield "|---" * (1 + len(FAMILIES)) + "|"
     for population in POPULATIONS:
         cells = []
-        for m in FAMILIES:
-            results = [result for i in range(trials) if (result := show_needed(population, m, i)) is not None]
-            shown = sum(count for _, count in results) / max(1, DRAWS * len(results))
-            cells.append(f"{100 * shown:.0f} % of {DRAWS * len(results)}, n = {np.median([n for n, _ in results]):.0f}")
+        for count in FAMILIES:
+            results = [
+                result for i in range(trials) if (result := simulate_needed_pairs(population, count, i)) is not None
+            ]
+            detected = sum(count for _, count in results) / max(1, DRAWS * len(results))
+            cells.append(
+                f"{100 * detected:.0f} % of {DRAWS * len(results)}, n = {np.median([n for n, _ in results]):.0f}"
+            )
         yield f"| {population.name} | {' | '.join(cells)} |"
 
 
 # --- level -------------------------------------------------------------------------------------------
 
 SIZES = (50, 200, 600, 2000)
-REDRAWN = 0.2
+REDRAWN_SHARE = 0.2
 """The share of the traces that answer as another one does, on either side."""
 
 
-def demo_scores() -> Scores:
+def compute_demo_scores() -> Scores:
     """Return the scores of the metrics of the decision tree on the demo, traces by metrics."""
     with tempfile.TemporaryDirectory() as folder:
         run = evaluate(list(load_handbook().traces["v1"]), Path(folder) / "run", judge="lexical")
@@ -245,9 +260,9 @@ def demo_scores() -> Scores:
         return matrix.values[:, list(columns.values())]
 
 
-def level(trials: int) -> Iterator[str]:
-    """Yield how often any metric changes, and how often one drops, where both sides are drawn alike."""
-    scores = demo_scores()
+def yield_level_table(trials: int) -> Iterator[str]:
+    """Yield a table of how often any metric changes, and how often one drops, where both sides are drawn alike."""
+    scores = compute_demo_scores()
     yield f"| pairs | any of {scores.shape[1]} metrics rejected at 5 % | any of them for a drop |"
     yield "|---|---|---|"
     for n in SIZES:
@@ -255,7 +270,9 @@ def level(trials: int) -> Iterator[str]:
         for trial in range(trials):
             rng = np.random.default_rng([n, trial])
             rows = rng.integers(0, len(scores), n)
-            sides = [scores[np.where(rng.random(n) < REDRAWN, rng.integers(0, len(scores), n), rows)] for _ in range(2)]
+            sides = [
+                scores[np.where(rng.random(n) < REDRAWN_SHARE, rng.integers(0, len(scores), n), rows)] for _ in range(2)
+            ]
             defined = np.isfinite(sides[0]) & np.isfinite(sides[1])
             tests = sign_flip_tests(*sides, defined=defined, resamples=1999, seed=trial)
             measured = [test for test in tests if test is not None]
@@ -274,7 +291,7 @@ CLUSTER_SIZE = 10
 """Values of a cluster; in uneven samples the first cluster holds as many as all others together."""
 
 
-class Shape(NamedTuple):
+class ValueDistribution(NamedTuple):
     """A distribution of values as a function of a standard normal variable that does not fall."""
 
     name: str
@@ -282,21 +299,23 @@ class Shape(NamedTuple):
     mean: float
     bounds: tuple[float, float] = (-np.inf, np.inf)
 
-    def quantile(self, share: float) -> float:
+    def compute_quantile(self, share: float) -> float:
         return float(self.transform(np.array([normal_quantile(share)]))[0])
 
 
-ONES, ZEROS = 0.8, 0.6
-SHAPES = (
-    Shape("normal", lambda z: z, 0.0),
-    Shape(
+SHARE_OF_ONES, SHARE_OF_ZEROS = 0.8, 0.6
+DISTRIBUTIONS = (
+    ValueDistribution("normal", lambda z: z, 0.0),
+    ValueDistribution(
         "zero-inflated",
-        lambda z: np.maximum(0.0, (np.vectorize(normal_cdf)(z) - ZEROS) / (1 - ZEROS)),
-        (1 - ZEROS) / 2,
+        lambda z: np.maximum(0.0, (np.vectorize(normal_cdf)(z) - SHARE_OF_ZEROS) / (1 - SHARE_OF_ZEROS)),
+        (1 - SHARE_OF_ZEROS) / 2,
         (0.0, 1.0),
     ),
-    Shape("lognormal", np.exp, float(np.exp(0.5))),
-    Shape("0/1", lambda z: (z > normal_quantile(1 - ONES)).astype(float), ONES, (0.0, 1.0)),
+    ValueDistribution("lognormal", np.exp, float(np.exp(0.5))),
+    ValueDistribution(
+        "0/1", lambda z: (z > normal_quantile(1 - SHARE_OF_ONES)).astype(float), SHARE_OF_ONES, (0.0, 1.0)
+    ),
 )
 
 
@@ -313,15 +332,19 @@ def draw_normals(rng: np.random.Generator, clusters: Clusters, correlation: floa
     return np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * rng.normal(size=len(clusters))
 
 
-def holds(low: float | None, high: float | None, value: float) -> bool:
+def has_value(low: float | None, high: float | None, value: float) -> bool:
     """Return whether an interval holds a value; an end that is undefined excludes none."""
     return (low is None or low <= value) and (high is None or value <= high)
 
 
-def measure_mean(rng: np.random.Generator, clusters: Clusters, correlation: float, shape: Shape) -> bool:
+def is_mean_covered(
+    rng: np.random.Generator, clusters: Clusters, correlation: float, distribution: ValueDistribution
+) -> bool:
     """Return whether the interval of a mean holds the true one."""
-    estimate = mean_interval(shape.transform(draw_normals(rng, clusters, correlation)), clusters, bounds=shape.bounds)
-    return holds(estimate.low, estimate.high, shape.mean)
+    estimate = mean_interval(
+        distribution.transform(draw_normals(rng, clusters, correlation)), clusters, bounds=distribution.bounds
+    )
+    return has_value(estimate.low, estimate.high, distribution.mean)
 
 
 def draw_latencies(rng: np.random.Generator, clusters: Clusters, correlation: float) -> tuple[Scores, Scores]:
@@ -331,55 +354,61 @@ def draw_latencies(rng: np.random.Generator, clusters: Clusters, correlation: fl
 
 
 QUANTILES = (0.5, 0.95, 0.99)
-RISE = 1.3
-ANSWERED = 0.9
+RATIO_OF_CHANGE = 1.3
+ANSWERED_SHARE = 0.9
 
 
-class Outcome(NamedTuple):
+class IntervalOutcome(NamedTuple):
     """Whether an interval holds the true value, whether it has both ends, and p where nothing changed."""
 
-    covered: bool
-    complete: bool
+    is_covered: bool
+    is_complete: bool
     p: float | None = None
 
 
-def measure_quantiles(rng: np.random.Generator, clusters: Clusters, correlation: float) -> dict[str, Outcome]:
-    """Measure every interval and test on one sample of pairs."""
+def measure_quantiles(rng: np.random.Generator, clusters: Clusters, correlation: float) -> dict[str, IntervalOutcome]:
+    """Compute every interval and test on one sample of pairs, and hold them against the true values."""
     old, new = draw_latencies(rng, clusters, correlation)
     outcomes = {}
     seed = int(rng.integers(1 << 30))
-    risen = quantile_changes(old, RISE * new, QUANTILES, clusters, seed=seed)
-    alike = quantile_changes(old, new, QUANTILES, clusters, seed=seed)
-    for share, change, same in zip(QUANTILES, risen, alike, strict=True):
+    changed_quantiles = quantile_changes(old, RATIO_OF_CHANGE * new, QUANTILES, clusters, seed=seed)
+    same_quantiles = quantile_changes(old, new, QUANTILES, clusters, seed=seed)
+    for share, change, same_change in zip(QUANTILES, changed_quantiles, same_quantiles, strict=True):
         true, side = float(np.exp(normal_quantile(share))), change.baseline
-        outcomes[f"p{100 * share:g}"] = Outcome(holds(side.low, side.high, true), side.reason is None)
-        covered = holds(change.low, change.high, (RISE - 1) * true)
-        outcomes[f"change of p{100 * share:g}"] = Outcome(covered, change.reason is None, same.p)
-    ratio = paired_ratio(old, RISE * new, clusters)
-    outcomes["ratio of means"] = Outcome(holds(ratio.low, ratio.high, RISE), True, paired_ratio(old, new, clusters).p)
-    answered = rng.uniform(size=(2, len(old))) < ANSWERED
-    per = ratio_interval(old, answered[0], clusters)
-    both = paired_ratio(old, new, clusters, denominators=(answered[0], answered[1]), seed=seed)
-    outcomes["per answered trace"] = Outcome(holds(per.low, per.high, float(np.exp(0.5)) / ANSWERED), True)
-    outcomes["change per answered trace"] = Outcome(holds(both.low, both.high, 1.0), True, both.p)
+        outcomes[f"p{100 * share:g}"] = IntervalOutcome(has_value(side.low, side.high, true), side.reason is None)
+        is_covered = has_value(change.low, change.high, (RATIO_OF_CHANGE - 1) * true)
+        outcomes[f"change of p{100 * share:g}"] = IntervalOutcome(is_covered, change.reason is None, same_change.p)
+    ratio = paired_ratio(old, RATIO_OF_CHANGE * new, clusters)
+    outcomes["ratio of means"] = IntervalOutcome(
+        has_value(ratio.low, ratio.high, RATIO_OF_CHANGE), True, paired_ratio(old, new, clusters).p
+    )
+    answered = rng.uniform(size=(2, len(old))) < ANSWERED_SHARE
+    per_answered = ratio_interval(old, answered[0], clusters)
+    change_per_answered = paired_ratio(old, new, clusters, denominators=(answered[0], answered[1]), seed=seed)
+    outcomes["per answered trace"] = IntervalOutcome(
+        has_value(per_answered.low, per_answered.high, float(np.exp(0.5)) / ANSWERED_SHARE), True
+    )
+    outcomes["change per answered trace"] = IntervalOutcome(
+        has_value(change_per_answered.low, change_per_answered.high, 1.0), True, change_per_answered.p
+    )
     return outcomes
 
 
-def cover_means(trials: int) -> Iterator[str]:
-    """Yield the coverage of intervals of means."""
-    yield "| mean of values | clusters | " + " | ".join(f"{m} clusters" for m in CLUSTER_COUNTS) + " |"
+def yield_mean_coverage(trials: int) -> Iterator[str]:
+    """Yield a table of the coverage of intervals of means."""
+    yield "| mean of values | clusters | " + " | ".join(f"{count} clusters" for count in CLUSTER_COUNTS) + " |"
     yield "|---" * (2 + len(CLUSTER_COUNTS)) + "|"
-    for shape in SHAPES:
+    for distribution in DISTRIBUTIONS:
         for uneven in (False, True):
             for correlation in CORRELATIONS:
                 cells = []
                 for groups in CLUSTER_COUNTS:
                     clusters = number_clusters(groups, uneven)
-                    rng = np.random.default_rng([groups, uneven, int(10 * correlation), len(shape.name)])
-                    covered = sum(measure_mean(rng, clusters, correlation, shape) for _ in range(trials))
+                    rng = np.random.default_rng([groups, uneven, int(10 * correlation), len(distribution.name)])
+                    covered = sum(is_mean_covered(rng, clusters, correlation, distribution) for _ in range(trials))
                     cells.append(f"{100 * covered / trials:.1f} %")
                 sizes = "one holds half" if uneven else "equal"
-                yield f"| {shape.name} | {sizes}, correlation {correlation:g} | " + " | ".join(cells) + " |"
+                yield f"| {distribution.name} | {sizes}, correlation {correlation:g} | " + " | ".join(cells) + " |"
 
 
 QUANTILE_CASES = (
@@ -397,8 +426,8 @@ QUANTILE_CASES = (
 """Name, number of clusters, correlation, and values of a cluster; 0: one holds half."""
 
 
-def cover_quantiles(trials: int) -> Iterator[str]:
-    """Yield the coverage of intervals of quantiles and ratios of lognormal values, and the level of their tests."""
+def yield_quantile_coverage(trials: int) -> Iterator[str]:
+    """Yield a table of the coverage of intervals of quantiles and ratios, and of the level of their tests."""
     head = ""
     for name, groups, correlation, size in QUANTILE_CASES:
         clusters = number_clusters(groups, True) if not size else np.repeat(np.arange(groups), size)
@@ -409,24 +438,30 @@ def cover_quantiles(trials: int) -> Iterator[str]:
             yield head
             yield "|---" * (1 + len(samples[0])) + "|"
         cells = []
-        for what in samples[0]:
-            covered = np.mean([result[what][0] for result in samples])
-            complete = np.mean([result[what][1] for result in samples])
-            tested = [p for result in samples if (p := result[what][2]) is not None]
+        for figure in samples[0]:
+            covered = np.mean([result[figure][0] for result in samples])
+            complete = np.mean([result[figure][1] for result in samples])
+            tested = [p for result in samples if (p := result[figure][2]) is not None]
             cell = f"{100 * covered:.1f} %" if complete else "undefined"
             cell += f" ({100 * complete:.0f} % complete)" if 0 < complete < 1 else ""
             cells.append(cell + (f", {100 * np.mean(np.array(tested) <= 0.05):.1f} %" if tested else ""))
         yield f"| {name} | {' | '.join(cells)} |"
 
 
-def coverage(trials: int) -> Iterator[str]:
-    """Yield the coverage of 95 % intervals."""
-    yield from cover_quantiles(trials)
+def yield_coverage_tables(trials: int) -> Iterator[str]:
+    """Yield the tables of the coverage of 95 % intervals."""
+    yield from yield_quantile_coverage(trials)
     yield ""
-    yield from cover_means(trials)
+    yield from yield_mean_coverage(trials)
 
 
-TABLES = {"power": power, "level": level, "coverage": coverage, "bisect": bisect_level, "needed": needed}
+TABLES = {
+    "power": yield_power_table,
+    "level": yield_level_table,
+    "coverage": yield_coverage_tables,
+    "bisect": bisect_level,
+    "needed": yield_needed_table,
+}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Processor time of evaluations without a judge, whole, of this checkout and of another one in turns.
+"""Measure the processor time of whole evaluations without a judge, of this checkout and of another one in turns.
 
     python -m benchmarks.evaluate [--against CHECKOUT] [--rounds 3]
 
@@ -25,7 +25,7 @@ from ragfault.records import Trace
 
 ROOT = Path(__file__).parent.parent
 METRICS = {"five": ",".join(UNJUDGED), "default": "default"}
-MEASURE = """
+EVALUATION_SCRIPT = """
 import sys, time
 import pyarrow.parquet, ragfault.evaluation.evaluator
 from ragfault import evaluate
@@ -35,8 +35,8 @@ print((time.process_time() - begin) / run.manifest.traces * 1000, *sorted(run.ma
 """
 
 
-def different(count: int) -> Iterator[Trace]:
-    """Yield varied traces no two of which share a text."""
+def vary_chunk_words(count: int) -> Iterator[Trace]:
+    """Yield varied traces with every seventh word of the chunks changed, so that no two share a text."""
     chance = random.Random(1)
     for trace in varied(count):
         chunks = []
@@ -53,18 +53,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        files = {"varied": varied(6000), "different": different(3000)}
+        files = {"varied": varied(6000), "different": vary_chunk_words(3000)}
         for name, traces in files.items():
             write_traces(traces, Path(folder, f"{name}.jsonl"))
         for _, name, metrics in product(range(options.rounds), files, METRICS):
             tables = set()
-            for place in (options.against, ROOT) if options.against else (ROOT,):
-                command = [sys.executable, "-c", MEASURE, f"{folder}/{name}.jsonl", f"{folder}/run", METRICS[metrics]]
-                environment = {"PYTHONPATH": str(place / "src"), "OPENBLAS_NUM_THREADS": "1"}
+            for checkout in (options.against, ROOT) if options.against else (ROOT,):
+                paths = f"{folder}/{name}.jsonl", f"{folder}/run"
+                command = [sys.executable, "-c", EVALUATION_SCRIPT, *paths, METRICS[metrics]]
+                environment = {"PYTHONPATH": str(checkout / "src"), "OPENBLAS_NUM_THREADS": "1"}
                 done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
                 milliseconds, checksums = done.stdout.split(" ", 1)
                 tables.add(checksums)
-                print(f"{name} texts, {metrics} metrics, {place}: {float(milliseconds):.3f} ms a trace", flush=True)
+                print(f"{name} texts, {metrics} metrics, {checkout}: {float(milliseconds):.3f} ms a trace", flush=True)
             if len(tables) > 1:
                 sys.exit("the tables differ")
 

@@ -37,8 +37,8 @@ from ragfault.io import read_traces
 from ragfault.io.datasets import write_handbook
 from ragfault.records import Chunk, Trace
 
-LABELS = 450
-THINNED = 0.18
+LABELLED_ANSWERS = 450
+BAD_SHARE = 0.18
 POLICY = """
 [rails.groundedness]
 [rails.injection]
@@ -49,11 +49,11 @@ outcome = "fix"
 [rails.personal_data]
 outcome = "flag"
 """
-CHUNKS, WORDS, ROUNDS = 5, 150, 5
+CHUNKS_PER_TRACE, WORDS_PER_ANSWER, ROUNDS = 5, 150, 5
 
 
-def load_answers(data: Path, retained: Path, task: str, ranking: Ranking = "risk") -> list[RatedAnswer]:
-    """Load the labelled answers of a task of RAGTruth, with the risk that the judge sees without their source."""
+def load_rated_answers(data: Path, retained: Path, task: str, ranking: Ranking = "risk") -> list[RatedAnswer]:
+    """Load the labelled answers of a task of RAGTruth, with the risk by a judge fitted without their source."""
     with np.load(retained) as packed:
         start, odds = packed["start"], packed["answers"]
         rows = {name: number for number, name in enumerate(packed["ids"].tolist())}
@@ -71,55 +71,56 @@ def load_answers(data: Path, retained: Path, task: str, ranking: Ranking = "risk
     return answers
 
 
-def thin(bad: Any, rng: np.random.Generator) -> Any:
-    """Return the positions that remain where bad ones are left out at random until a share of THINNED is bad."""
-    share = THINNED / (1 - THINNED) * np.sum(~bad) / np.sum(bad)
+def choose_thinned_answers(bad: Any, rng: np.random.Generator) -> Any:
+    """Return the positions that remain after bad answers are left out at random until BAD_SHARE of them is bad."""
+    share = BAD_SHARE / (1 - BAD_SHARE) * np.sum(~bad) / np.sum(bad)
     return np.flatnonzero(~bad | (rng.random(bad.size) < share))
 
 
-def draw(
-    answers: Sequence[RatedAnswer], pool: Any, by_source: bool, few: bool, rng: np.random.Generator
+def draw_labelled_answers(
+    answers: Sequence[RatedAnswer], pool: Any, by_source: bool, with_replacement: bool, rng: np.random.Generator
 ) -> tuple[list[RatedAnswer], Any]:
     """Draw answers of a pool to label, single ones or whole sources; return them, and the positions to check on."""
-    if few:
-        return [replace(answers[n], group=str(place)) for place, n in enumerate(rng.choice(pool, LABELS))], pool
+    if with_replacement:
+        chosen = rng.choice(pool, LABELLED_ANSWERS)
+        return [replace(answers[n], group=str(index)) for index, n in enumerate(chosen)], pool
     if not by_source:
         order = rng.permutation(pool)
-        return [replace(answers[n], group=str(n)) for n in order[:LABELS]], order[LABELS:]
+        return [replace(answers[n], group=str(n)) for n in order[:LABELLED_ANSWERS]], order[LABELLED_ANSWERS:]
     codes = np.unique([answers[n].group for n in pool], return_inverse=True)[1]
     order = pool[np.argsort(rng.permutation(codes.max() + 1)[codes], kind="stable")]
-    return [answers[n] for n in order[:LABELS]], order[LABELS:]
+    return [answers[n] for n in order[:LABELLED_ANSWERS]], order[LABELLED_ANSWERS:]
 
 
-def measure_certificates(data: Path, retained: Path, draws: int, few: bool) -> None:
+def measure_certificates(data: Path, retained: Path, draws: int, with_replacement: bool) -> None:
     """Print the share released and the share of draws in which the bound is broken."""
     print("task, ranking, answers           alpha  released, best possible  released  nothing promised  bound broken")
     rankings: tuple[Ranking, ...] = ("risk", "words")
     for task in ("QA", "Summary", "Data2txt"):
         for ranking in rankings:
-            answers = load_answers(data, retained, task, ranking)
+            answers = load_rated_answers(data, retained, task, ranking)
             for thinned, by_source in product((True, False), (False, True)):
-                if not (by_source and few) and (task == "QA" or (thinned and not by_source)):
-                    measure_draws(f"{task}, {ranking}", answers, thinned, by_source, draws, few)
+                if not (by_source and with_replacement) and (task == "QA" or (thinned and not by_source)):
+                    measure_ranking(f"{task}, {ranking}", answers, thinned, by_source, draws, with_replacement)
 
 
-def measure_draws(
-    name: str, answers: Sequence[RatedAnswer], thinned: bool, by_source: bool, draws: int, few: bool
+def measure_ranking(
+    name: str, answers: Sequence[RatedAnswer], thinned: bool, by_source: bool, draws: int, with_replacement: bool
 ) -> None:
-    """Print the rows of one ranking of answers, which are thinned anew for each draw."""
+    """Print the rows of one ranking of answers; with `thinned`, bad ones are left out anew for each draw."""
     rng = np.random.default_rng(0)
     risks, bad = np.array([answer.risk for answer in answers]), np.array([answer.bad for answer in answers])
     rows = {alpha: list[tuple[float, float, bool]]() for alpha in (0.1, 0.05)}
     for _ in range(draws):
-        pool = thin(bad, rng) if thinned else np.arange(bad.size)
-        labelled, rest = draw(answers, pool, by_source, few, rng)
+        pool = choose_thinned_answers(bad, rng) if thinned else np.arange(bad.size)
+        labelled, rest = draw_labelled_answers(answers, pool, by_source, with_replacement, rng)
         means = np.cumsum(bad[pool][np.argsort(risks[pool])]) / np.arange(1, pool.size + 1)
         for alpha, row in rows.items():
             good = np.flatnonzero(means <= alpha)
             threshold = certify_answers(labelled, alpha=alpha).threshold
             released = bad[rest][risks[rest] <= (-1 if threshold is None else threshold)]
-            broken = released.size > 0 and bool(released.mean() > alpha)
-            row.append(((good[-1] + 1) / pool.size if good.size else 0.0, released.size / rest.size, broken))
+            is_broken = released.size > 0 and bool(released.mean() > alpha)
+            row.append(((good[-1] + 1) / pool.size if good.size else 0.0, released.size / rest.size, is_broken))
     for alpha, row in rows.items():
         best, shares, broken_draws = np.array(row).T
         kind = name + ", thinned" * thinned + ", sources" * by_source
@@ -131,32 +132,33 @@ def measure_draws(
 
 
 def measure_notices(data: Path, retained: Path, draws: int, count: int) -> None:
-    """Print how often the promise is withdrawn without a reason, and how late with one."""
+    """Print how often the promise is withdrawn on unchanged traffic, and after how many bad answers on changed."""
     rng = np.random.default_rng(0)
-    answers, other = load_answers(data, retained, "QA"), load_answers(data, retained, "Summary")
-    pool = thin(np.array([answer.bad for answer in answers]), rng)
-    false, late = 0, []
+    answers, summaries = load_rated_answers(data, retained, "QA"), load_rated_answers(data, retained, "Summary")
+    pool = choose_thinned_answers(np.array([answer.bad for answer in answers]), rng)
+    false_alarms, bad_released = 0, []
     for seed in range(draws):
-        labelled, rest = draw(answers, pool, False, rng)
-        part = certify_answers(labelled)
-        if part.threshold is None:
+        labelled, rest = draw_labelled_answers(answers, pool, False, False, rng)
+        certified = certify_answers(labelled)
+        if certified.threshold is None:
             continue
-        limit = part.threshold
+        limit = certified.threshold
         released = [answers[n] for n in rest if answers[n].risk <= limit]
-        watcher = TrafficWatcher(part.inputs, seed=seed)
-        taken = rng.integers(0, len(released), count)
-        false += any(watcher.observe(released[n].inputs) for n in taken)
-        changed = [answer for answer in other if answer.risk <= limit]
-        watcher, bad = TrafficWatcher(part.inputs, seed=seed), 0
-        for n in rng.permutation(len(changed)):
-            bad += changed[n].bad
-            if watcher.observe(changed[n].inputs):
+        watcher = TrafficWatcher(certified.inputs, seed=seed)
+        draws_of_traffic = rng.integers(0, len(released), count)
+        false_alarms += any(watcher.observe(released[n].inputs) for n in draws_of_traffic)
+        released_summaries = [answer for answer in summaries if answer.risk <= limit]
+        watcher, bad = TrafficWatcher(certified.inputs, seed=seed), 0
+        for n in rng.permutation(len(released_summaries)):
+            bad += released_summaries[n].bad
+            if watcher.observe(released_summaries[n].inputs):
                 break
-        late.append(bad)
-    print(f"traffic like the calibration: withdrawn in {false} of {len(late)} runs of {count:,} released answers")
+        bad_released.append(bad)
+    runs = len(bad_released)
+    print(f"traffic like the calibration: withdrawn in {false_alarms} of {runs} runs of {count:,} released answers")
     print(
-        f"summaries after questions: bad answers released until then: median {np.median(late):.0f}, "
-        f"most {max(late)}, within 200 in {np.mean(np.array(late) <= 200):.0%} of {len(late)} runs"
+        f"summaries after questions: bad answers released until then: median {np.median(bad_released):.0f}, "
+        f"most {max(bad_released)}, within 200 in {np.mean(np.array(bad_released) <= 200):.0%} of {runs} runs"
     )
 
 
@@ -169,19 +171,19 @@ def measure_latency() -> None:
     words = " ".join(trace.answer or "" for trace in recorded).split()
     traces = [
         Trace(
-            id=str(n), query=trace.query, answer=" ".join(words[40 * n : 40 * n + WORDS]),
-            chunks=tuple(Chunk(id=str(k), text=chunk.text) for k, chunk in enumerate(chunks[n : n + CHUNKS])),
+            id=str(n), query=trace.query, answer=" ".join(words[40 * n : 40 * n + WORDS_PER_ANSWER]),
+            chunks=tuple(Chunk(id=str(k), text=chunk.text) for k, chunk in enumerate(chunks[n : n + CHUNKS_PER_TRACE])),
         )
         for n, trace in enumerate(recorded[:40])
     ]  # fmt: skip
-    rounds = [[number_chunks(trace, number) for trace in traces] for number in range(ROUNDS + 1)]
+    rounds = [[make_chunks_unique(trace, number) for trace in traces] for number in range(ROUNDS + 1)]
     for kind, requests in (("new passages", rounds), ("passages seen before", [traces] * (ROUNDS + 1))):
         for name, policy in (("six rails", POLICY), ("scanners alone", POLICY.replace("[rails.groundedness]\n", ""))):
             asyncio.run(time_decisions(f"{name}, {kind}", Guard(parse_policy(policy)), requests))
 
 
-def number_chunks(trace: Trace, number: int) -> Trace:
-    """Give each chunk of a trace a text of its own."""
+def make_chunks_unique(trace: Trace, number: int) -> Trace:
+    """Give each chunk of a trace a text that no other round has."""
     chunks = (replace(chunk, text=f"{chunk.text} No. {number}-{trace.id}-{chunk.id}") for chunk in trace.chunks or ())
     return replace(trace, chunks=tuple(chunks))
 

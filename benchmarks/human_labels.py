@@ -30,198 +30,201 @@ TRACES, SIZES, SIMULATIONS, DRAWS = 2000, (20, 50, 200), 2000, 400
 
 
 class LabelSample(NamedTuple):
-    """Sample: judge values, human values, and clusters."""
+    """Values of the judge and of people for each trace, with clusters and sampling weights."""
 
-    judged: FloatArray
-    people: FloatArray
+    judge_values: FloatArray
+    human_values: FloatArray
     clusters: FloatArray | None = None
-    chances: FloatArray | None = None
-    """Sampling probabilities, up to a factor."""
+    sampling_weights: FloatArray | None = None
+    """Sampling probabilities of the traces, up to a factor."""
 
 
 # --- populations -----------------------------------------------------------------------------------
 
 
-def binary(rng: np.random.Generator, agreement: float, bias: float, share: float = 0.8) -> LabelSample:
-    """Sample 0/1 values: the judge repeats the label with a probability, else is random; a bias turns zeros
-    to 1.
+def sample_binary(rng: np.random.Generator, agreement: float, bias: float, share: float = 0.8) -> LabelSample:
+    """Sample 0/1 values: the judge repeats the label with the probability `agreement`, else is random.
+
+    `bias` is the probability with which the judge's value is set to 1; `share` is the mean of the labels.
     """
-    people = (rng.uniform(size=TRACES) < share).astype(float)
-    anew = (rng.uniform(size=TRACES) < share).astype(float)
-    judged = np.where(rng.uniform(size=TRACES) < agreement, people, anew)
-    return LabelSample(np.where(rng.uniform(size=TRACES) < bias, 1.0, judged), people)
+    human_values = (rng.uniform(size=TRACES) < share).astype(float)
+    random_values = (rng.uniform(size=TRACES) < share).astype(float)
+    judge_values = np.where(rng.uniform(size=TRACES) < agreement, human_values, random_values)
+    return LabelSample(np.where(rng.uniform(size=TRACES) < bias, 1.0, judge_values), human_values)
 
 
-def rare(rng: np.random.Generator, agreement: float, bias: float) -> LabelSample:
-    """Sample the hard case of 0/1: one in twenty is bad."""
-    return binary(rng, agreement, bias, 0.95)
+def sample_rarely_bad(rng: np.random.Generator, agreement: float, bias: float) -> LabelSample:
+    """Sample 0/1 values of which one in twenty is bad."""
+    return sample_binary(rng, agreement, bias, 0.95)
 
 
-def shares(rng: np.random.Generator, agreement: float, bias: float) -> LabelSample:
-    """Sample shares of one to eight claims, as for groundedness; the judge sees each claim so or anew."""
+def sample_claim_shares(rng: np.random.Generator, agreement: float, bias: float) -> LabelSample:
+    """Sample shares of one to eight claims, as for groundedness; the judge repeats a share or draws its own."""
     claims = rng.integers(1, 9, size=TRACES)
     level = rng.beta(6, 1.5, size=TRACES)
-    people = rng.binomial(claims, level)
-    anew = rng.binomial(claims, rng.permutation(level))
-    judged = np.where(rng.uniform(size=TRACES) < agreement, people, anew) / claims
-    return LabelSample(judged + bias * (1 - judged), people / claims)
+    human_counts = rng.binomial(claims, level)
+    random_counts = rng.binomial(claims, rng.permutation(level))
+    judge_values = np.where(rng.uniform(size=TRACES) < agreement, human_counts, random_counts) / claims
+    return LabelSample(judge_values + bias * (1 - judge_values), human_counts / claims)
 
 
-def talks(rng: np.random.Generator, agreement: float, bias: float) -> LabelSample:
+def sample_conversations(rng: np.random.Generator, agreement: float, bias: float) -> LabelSample:
     """Sample correlated shares in conversations of five turns, labeled turn by turn."""
-    talk = np.repeat(np.arange(TRACES // 5), 5)
-    shared = rng.normal(size=TRACES // 5)[talk]
-    people = 0.8 * shared + 0.6 * rng.normal(size=TRACES)
-    noise = 0.8 * rng.normal(size=TRACES // 5)[talk] + 0.6 * rng.normal(size=TRACES)
-    judged = agreement * people + np.sqrt(1 - agreement**2) * noise
-    return LabelSample(judged + bias, people, talk.astype(float))
+    conversation = np.repeat(np.arange(TRACES // 5), 5)
+    shared = rng.normal(size=TRACES // 5)[conversation]
+    human_values = 0.8 * shared + 0.6 * rng.normal(size=TRACES)
+    noise = 0.8 * rng.normal(size=TRACES // 5)[conversation] + 0.6 * rng.normal(size=TRACES)
+    judge_values = agreement * human_values + np.sqrt(1 - agreement**2) * noise
+    return LabelSample(judge_values + bias, human_values, conversation.astype(float))
 
 
-def doubted(rng: np.random.Generator, agreement: float, bias: float) -> LabelSample:
-    """Sample shares of claims where uncertain ones are labeled more often."""
-    sample = shares(rng, agreement, bias)
-    doubt = np.sqrt(np.maximum(sample.judged * (1 - sample.judged), 0.01))
-    return sample._replace(chances=0.5 / TRACES + 0.5 * doubt / doubt.sum())
+def sample_by_uncertainty(rng: np.random.Generator, agreement: float, bias: float) -> LabelSample:
+    """Sample shares of claims of which uncertain ones are labelled more often."""
+    sample = sample_claim_shares(rng, agreement, bias)
+    uncertainty = np.sqrt(np.maximum(sample.judge_values * (1 - sample.judge_values), 0.01))
+    return sample._replace(sampling_weights=0.5 / TRACES + 0.5 * uncertainty / uncertainty.sum())
 
 
 POPULATIONS: dict[str, tuple[Callable[..., LabelSample], float, tuple[float, float]]] = {
-    "0/1, 80 % good": (binary, 0.8, (0.0, 1.0)),
-    "0/1, 95 % good": (rare, 0.95, (0.0, 1.0)),
-    "shares of claims": (shares, 0.8, (0.0, 1.0)),
-    "the same, drawn by doubt": (doubted, 0.8, (0.0, 1.0)),
-    "conversations of 5": (talks, 0.0, (-np.inf, np.inf)),
+    "0/1, 80 % good": (sample_binary, 0.8, (0.0, 1.0)),
+    "0/1, 95 % good": (sample_rarely_bad, 0.95, (0.0, 1.0)),
+    "shares of claims": (sample_claim_shares, 0.8, (0.0, 1.0)),
+    "the same, drawn by doubt": (sample_by_uncertainty, 0.8, (0.0, 1.0)),
+    "conversations of 5": (sample_conversations, 0.0, (-np.inf, np.inf)),
 }
 
 
-class Cell(NamedTuple):
-    """Cell of the table."""
+class Scenario(NamedTuple):
+    """One simulated setting: population, judge, and number of labels."""
 
     population: str
     agreement: float
     bias: float
-    labelled: int
+    labels: int
 
 
-class Seen(NamedTuple):
-    """Result of a cell."""
+class IntervalComparison(NamedTuple):
+    """Coverage and relative width of corrected intervals in one scenario."""
 
-    inside: float
+    coverage: float
     """Coverage of the corrected interval."""
-    alone: float
+    label_coverage: float
     """Coverage of the interval of the labels alone."""
-    ratio: float
+    width_ratio: float
     """Width of the former divided by that of the latter."""
 
 
-def simulate(cell: Cell) -> Seen:
-    """Return coverage and width of corrected intervals and of labels alone."""
-    make, truth, bounds = POPULATIONS[cell.population]
+def simulate_scenario(scenario: Scenario) -> IntervalComparison:
+    """Return coverage and width of corrected intervals, and of intervals of the labels alone."""
+    draw_sample, truth, bounds = POPULATIONS[scenario.population]
     rng = np.random.default_rng(7)
-    inside, widths = np.zeros(2), np.zeros((SIMULATIONS, 2))
+    covered, widths = np.zeros(2), np.zeros((SIMULATIONS, 2))
     for index in range(SIMULATIONS):
-        sample = make(rng, cell.agreement, cell.bias)
-        labels = labelled(rng, sample, cell.labelled)
-        known = np.isfinite(labels)
-        groups = None if sample.clusters is None else sample.clusters[known]
+        sample = draw_sample(rng, scenario.agreement, scenario.bias)
+        labels = label_traces(rng, sample, scenario.labels)
+        is_labelled = np.isfinite(labels)
+        groups = None if sample.clusters is None else sample.clusters[is_labelled]
         corrected = ppi_mean(
-            sample.judged, labels, sample.clusters, sampling_probabilities=sample.chances, bounds=bounds
+            sample.judge_values, labels, sample.clusters, sampling_probabilities=sample.sampling_weights, bounds=bounds
         ).interval
         if corrected is None:
             continue
-        alone = mean_interval(labels[known], groups, bounds=bounds)
-        inside += [item.low <= truth <= item.high for item in (corrected, alone)]
-        widths[index] = corrected.high - corrected.low, alone.high - alone.low
-    wide = np.median(widths, axis=0)
-    return Seen(*(inside / SIMULATIONS).tolist(), float(wide[0] / wide[1]))
+        by_labels = mean_interval(labels[is_labelled], groups, bounds=bounds)
+        covered += [item.low <= truth <= item.high for item in (corrected, by_labels)]
+        widths[index] = corrected.high - corrected.low, by_labels.high - by_labels.low
+    median_widths = np.median(widths, axis=0)
+    return IntervalComparison(*(covered / SIMULATIONS).tolist(), float(median_widths[0] / median_widths[1]))
 
 
-def labelled(rng: np.random.Generator, sample: LabelSample, n: int) -> FloatArray:
-    """Label some traces drawn at random."""
-    labels = np.full(sample.people.size, np.nan)
-    chosen = rng.choice(sample.people.size, n, replace=False)
-    if sample.chances is not None:
-        chosen = np.flatnonzero(rng.uniform(size=labels.size) < n * sample.chances)
-    labels[chosen] = sample.people[chosen]
+def label_traces(rng: np.random.Generator, sample: LabelSample, n: int) -> FloatArray:
+    """Return the human values of `n` traces drawn at random, NaN for the others."""
+    labels = np.full(sample.human_values.size, np.nan)
+    chosen = rng.choice(sample.human_values.size, n, replace=False)
+    if sample.sampling_weights is not None:
+        chosen = np.flatnonzero(rng.uniform(size=labels.size) < n * sample.sampling_weights)
+    labels[chosen] = sample.human_values[chosen]
     return labels
 
 
-def table() -> None:
+def print_simulations() -> None:
     """Print one line for each population and judge, with the figures by number of labels."""
     sizes = " / ".join(map(str, SIZES))
     print(f"| values | judge is right | bias | coverage at {sizes} labels | labels alone | relative width |")
     print("|---|---|---|---|---|---|")
-    lines = [(name, right, bias) for name in POPULATIONS for right in (0.0, 0.5, 0.9) for bias in (0.0, 0.2)]
+    lines = [(name, agreement, bias) for name in POPULATIONS for agreement in (0.0, 0.5, 0.9) for bias in (0.0, 0.2)]
     with ProcessPoolExecutor(2) as pool:
-        sample = pool.map(simulate, [Cell(*line, n) for line in lines for n in SIZES])
-        for name, right, bias in lines:
-            cells = [next(sample) for _ in SIZES]
+        results = pool.map(simulate_scenario, [Scenario(*line, n) for line in lines for n in SIZES])
+        for name, agreement, bias in lines:
+            cells = [next(results) for _ in SIZES]
             shares = [" / ".join(f"{100 * share:.1f}" for share in item) for item in list(zip(*cells, strict=True))[:2]]
-            ratios = " / ".join(f"{cell.ratio:.2f}" for cell in cells)
-            print(f"| {name} | {right:.0%} | {bias:g} | {shares[0]} | {shares[1]} | {ratios} |", flush=True)
+            ratios = " / ".join(f"{cell.width_ratio:.2f}" for cell in cells)
+            print(f"| {name} | {agreement:.0%} | {bias:g} | {shares[0]} | {shares[1]} | {ratios} |", flush=True)
 
 
 # --- real labels -----------------------------------------------------------------------------------
 
 
-def answers(folder: Path, name: str, size: int) -> tuple[LabelSample, list[str]]:
-    """Return groundedness by judge and humans, claim by claim, with the task of each answer."""
+def measure_groundedness(folder: Path, name: str, size: int) -> tuple[LabelSample, list[str]]:
+    """Return the groundedness of reserved answers by the judge and by people, and the task of each answer."""
     metric = parse_metric("groundedness")
     selected = [row for row in rows(folder, "ragtruth_train") if is_reserved(row)]
     selected = [selected[at] for at in np.random.default_rng(1).permutation(len(selected))[:size]]
-    judged, people, sources, tasks = [], [], [], []
-    for row, seen in zip(selected, load_judge(name).observe([trace(row) for row in selected]), strict=True):
-        sample = compute_score(metric, trace(row), seen)
-        if sample.value is not None and seen.claim:
-            marked = [any(c.start < s["end"] and s["start"] < c.end for s in row["spans"]) for c in seen.claim]
-            judged.append(sample.value)
-            people.append(1 - sum(marked) / len(marked))
+    judge_values, human_values, sources, tasks = [], [], [], []
+    for row, verdicts in zip(selected, load_judge(name).observe([trace(row) for row in selected]), strict=True):
+        score = compute_score(metric, trace(row), verdicts)
+        if score.value is not None and verdicts.claim:
+            marked = [any(c.start < s["end"] and s["start"] < c.end for s in row["spans"]) for c in verdicts.claim]
+            judge_values.append(score.value)
+            human_values.append(1 - sum(marked) / len(marked))
             sources.append(row["source_id"])
             tasks.append(row["task"])
     numbers = {source: i for i, source in enumerate(dict.fromkeys(sources))}
     codes = np.array([numbers[source] for source in sources], dtype=np.float64)
-    return LabelSample(np.array(judged), np.array(people), codes), tasks
+    return LabelSample(np.array(judge_values), np.array(human_values), codes), tasks
 
 
-def real(folder: Path, name: str = "embedded", size: int = 2000) -> None:
-    """Print coverage and width on RAGTruth where 5 % of the answers are labeled."""
-    sample, tasks = answers(folder, name, size)
+def print_ragtruth_coverage(folder: Path, name: str = "embedded", size: int = 2000) -> None:
+    """Print coverage and width on RAGTruth with labels for 5 % and for 10 % of the answers."""
+    sample, tasks = measure_groundedness(folder, name, size)
     print("| answers | n | labels | by people | by the judge | correlation | inside | alone | width | alone | ratio |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for task in ("all", *sorted(set(tasks))):
         selected = np.array([task in ("all", item) for item in tasks])
         assert sample.clusters is not None
-        task_sample = LabelSample(sample.judged[selected], sample.people[selected], sample.clusters[selected])
+        task_sample = LabelSample(
+            sample.judge_values[selected], sample.human_values[selected], sample.clusters[selected]
+        )
         for share in (0.05, 0.1):
-            print(f"| {task} | {task_sample.people.size} | {_sample_figures(task_sample, share)} |", flush=True)
+            print(f"| {task} | {task_sample.human_values.size} | {format_coverage(task_sample, share)} |", flush=True)
 
 
-def _sample_figures(sample: LabelSample, share: float) -> str:
-    """Return the figures of many samples of labels."""
-    rng, n = np.random.default_rng(3), round(share * sample.people.size)
-    truth, inside, widths = float(sample.people.mean()), np.zeros(2), np.zeros((DRAWS, 2))
+def format_coverage(sample: LabelSample, share: float) -> str:
+    """Format the coverage and width of intervals over many random samples of labels."""
+    rng, n = np.random.default_rng(3), round(share * sample.human_values.size)
+    truth, covered, widths = float(sample.human_values.mean()), np.zeros(2), np.zeros((DRAWS, 2))
     assert sample.clusters is not None
     for index in range(DRAWS):
-        labels = labelled(rng, sample, n)
-        known = np.isfinite(labels)
-        corrected = ppi_mean(sample.judged, labels, sample.clusters, bounds=(0, 1)).interval
+        labels = label_traces(rng, sample, n)
+        is_labelled = np.isfinite(labels)
+        corrected = ppi_mean(sample.judge_values, labels, sample.clusters, bounds=(0, 1)).interval
         assert corrected is not None
-        alone = mean_interval(labels[known], sample.clusters[known], bounds=(0, 1))
-        inside += [item.low <= truth <= item.high for item in (corrected, alone)]
-        widths[index] = corrected.high - corrected.low, alone.high - alone.low
-    wide, inside = np.median(widths, axis=0), inside / DRAWS
-    judged, alike = sample.judged.mean(), np.corrcoef(sample.judged, sample.people)[0, 1]
+        by_labels = mean_interval(labels[is_labelled], sample.clusters[is_labelled], bounds=(0, 1))
+        covered += [item.low <= truth <= item.high for item in (corrected, by_labels)]
+        widths[index] = corrected.high - corrected.low, by_labels.high - by_labels.low
+    median_widths, covered = np.median(widths, axis=0), covered / DRAWS
+    judge_mean, correlation = sample.judge_values.mean(), np.corrcoef(sample.judge_values, sample.human_values)[0, 1]
     return (
-        f"{n} | {truth:.3f} | {judged:.3f} | {alike:.2f} | {inside[0]:.1%} | {inside[1]:.1%} | "
-        f"{wide[0]:.3f} | {wide[1]:.3f} | {wide[0] / wide[1]:.2f}"
+        f"{n} | {truth:.3f} | {judge_mean:.3f} | {correlation:.2f} | {covered[0]:.1%} | {covered[1]:.1%} | "
+        f"{median_widths[0]:.3f} | {median_widths[1]:.3f} | {median_widths[0] / median_widths[1]:.2f}"
     )
 
 
 def main() -> None:
     """Print the tables."""
     if len(sys.argv) > 1:
-        real(Path(sys.argv[1]), *sys.argv[2:3], *map(int, sys.argv[3:4]))
+        print_ragtruth_coverage(Path(sys.argv[1]), *sys.argv[2:3], *map(int, sys.argv[3:4]))
         return
-    table()
+    print_simulations()
 
 
 if __name__ == "__main__":

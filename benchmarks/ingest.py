@@ -1,4 +1,4 @@
-"""How much live traffic the server takes: traces a second with scoring on and off, times of pages, bytes.
+"""Measure the live traffic that the server accepts: traces a second with scoring on and off, times of pages, bytes.
 
 python -m benchmarks.ingest [--stored 10000 100000] [--light] [--days 30] [--seconds 10] [--clients 4] [--batch 20]
                             [--judge JUDGE] [--different] [--against CHECKOUT --rounds 5]
@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from benchmarks.traffic import FORMS, Bodies, Serving, ask, fill, serving
 
-MONTH = 30 * 24 * 60
+MONTH_MINUTES = 30 * 24 * 60
 JSON_PAGES = (
     "/overview.json",
     "/traces.json",
@@ -36,9 +36,9 @@ JSON_PAGES = (
     "/traces.json?text=nowhere-to-be-found",
     "/traces/s-17.json",
     "/metrics/groundedness.json",
-    f"/metrics/groundedness.json?window={MONTH}",
+    f"/metrics/groundedness.json?window={MONTH_MINUTES}",
     "/insights.json",
-    f"/insights.json?window={MONTH}",
+    f"/insights.json?window={MONTH_MINUTES}",
     "/incidents.json",
     "/alerts.json",
     "/metrics",
@@ -46,9 +46,9 @@ JSON_PAGES = (
 HTML_PAGES = (
     "/",
     "/metrics/groundedness",
-    f"/metrics/groundedness?window={MONTH}",
+    f"/metrics/groundedness?window={MONTH_MINUTES}",
     "/insights",
-    f"/insights?window={MONTH}",
+    f"/insights?window={MONTH_MINUTES}",
     "/traces",
     "/traces?route=shop",
     "/traces?sort=groundedness&order=ascending",
@@ -59,87 +59,89 @@ HTML_PAGES = (
     "/alerts",
     "/clusters",
     "/versions",
-    f"/versions?window={MONTH}",
+    f"/versions?window={MONTH_MINUTES}",
 )
-ANEW = {"/", "/overview.json"}
-"""Pages whose figures are kept for two seconds: asked for so seldom that each is made anew."""
+CACHED_PAGES = {"/", "/overview.json"}
+"""Pages whose figures are cached for two seconds: requests are 2.1 seconds apart, so that none is cached."""
 
 
 # --- how much it takes -----------------------------------------------------------------------------
 
 
-class Flood(NamedTuple):
-    """What became of a flood."""
+class FloodResult(NamedTuple):
+    """Result of a flood of requests."""
 
     rate: float
     """Traces a second that were acknowledged."""
-    took: list[float]
+    milliseconds: list[float]
     """Milliseconds of each request."""
-    refused: int
+    refused_requests: int
 
 
-def flood(place: str, seconds: float, clients: int, bodies: Bodies, start: int = 0) -> Flood:
-    """Send as much as is taken."""
-    end, took, refused = time.monotonic() + seconds, [], [0]
+def flood_server(address: str, seconds: float, clients: int, bodies: Bodies, start: int = 0) -> FloodResult:
+    """Send bodies from several clients as fast as the server acknowledges them."""
+    deadline, milliseconds, refused_requests = time.monotonic() + seconds, [], [0]
 
-    def client(name: int) -> None:
-        connection, at = http.client.HTTPConnection(place), start + name
-        while time.monotonic() < end:
+    def send_bodies(name: int) -> None:
+        connection, at = http.client.HTTPConnection(address), start + name
+        while time.monotonic() < deadline:
             status, spent = ask(connection, bodies.path, bodies.make(at)[0], bodies.content)
             if status == 200:
-                took.append(spent)
+                milliseconds.append(spent)
             else:
-                refused[0] += 1
+                refused_requests[0] += 1
                 time.sleep(0.2)
             at += clients
 
     start_time = time.monotonic()
-    threads = [threading.Thread(target=client, args=(name,)) for name in range(clients)]
+    threads = [threading.Thread(target=send_bodies, args=(name,)) for name in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return Flood(len(took) * bodies.batch / (time.monotonic() - start_time), took, refused[0])
+    return FloodResult(
+        len(milliseconds) * bodies.batch / (time.monotonic() - start_time), milliseconds, refused_requests[0]
+    )
 
 
-def ingest(seconds: float, clients: int, batch: int, judge: str, different: bool) -> None:
-    """Print the rates with scoring off and on, for both ways in."""
+def print_ingest_rates(seconds: float, clients: int, batch: int, judge: str, different: bool) -> None:
+    """Print the rates with scoring off and on, for each form of request."""
     print("form    scoring    taken/s  p50 ms  p95 ms  p99 ms  refused  scored/s  after/s  server cpu  judge cpu   MB")
     for form in FORMS:
         for workers in ("0", "1"):
             folder = Path(tempfile.mkdtemp())
             with serving(folder, "--workers", workers, "--judge", judge) as server:
                 bodies = Bodies(form, batch, "m", different)
-                flood(server.place, 2.0, 1, bodies, 900_000)
-                _row(form, judge if workers == "1" else "off", server, bodies, seconds, clients)
+                flood_server(server.place, 2.0, 1, bodies, 900_000)
+                print_rate_row(form, judge if workers == "1" else "off", server, bodies, seconds, clients)
             shutil.rmtree(folder)
 
 
-def _row(form: str, name: str, server: Serving, bodies: Bodies, seconds: float, clients: int) -> None:
-    """Print one line: during the load, and for as long again after it."""
-    before, spent = server.overview()["scoring"]["scored"], server.spent()
+def print_rate_row(form: str, name: str, server: Serving, bodies: Bodies, seconds: float, clients: int) -> None:
+    """Print the rates of one server during a flood, and with scoring on for as long again after it."""
+    scored_before, seconds_before = server.overview()["scoring"]["scored"], server.spent()
     start = time.monotonic()
-    outcome = flood(server.place, seconds, clients, bodies)
-    scored, between = server.overview()["scoring"]["scored"], time.monotonic()
-    own, work = server.spent()
-    cost = 1000 * (own - spent[0]) / max(1, len(outcome.took) * bodies.batch)
-    judging = 1000 * (work - spent[1]) / max(1, scored - before)
-    after = 0.0
+    outcome = flood_server(server.place, seconds, clients, bodies)
+    scored, load_end = server.overview()["scoring"]["scored"], time.monotonic()
+    server_seconds, worker_seconds = server.spent()
+    cost = 1000 * (server_seconds - seconds_before[0]) / max(1, len(outcome.milliseconds) * bodies.batch)
+    judging = 1000 * (worker_seconds - seconds_before[1]) / max(1, scored - scored_before)
+    rate_after = 0.0
     if name != "off":
         time.sleep(seconds)
-        after = (server.overview()["scoring"]["scored"] - scored) / (time.monotonic() - between)
-    p50, p95, p99 = np.percentile(outcome.took, [50, 95, 99])
+        rate_after = (server.overview()["scoring"]["scored"] - scored) / (time.monotonic() - load_end)
+    p50, p95, p99 = np.percentile(outcome.milliseconds, [50, 95, 99])
     print(
-        f"{form:7} {name:9} {outcome.rate:8,.0f} {p50:7.1f} {p95:7.1f} {p99:7.1f} {outcome.refused:8,} "
-        f"{(scored - before) / (between - start):9,.0f} {after:8,.0f} "
+        f"{form:7} {name:9} {outcome.rate:8,.0f} {p50:7.1f} {p95:7.1f} {p99:7.1f} {outcome.refused_requests:8,} "
+        f"{(scored - scored_before) / (load_end - start):9,.0f} {rate_after:8,.0f} "
         f"{cost:11.2f} {judging:10.2f} {server.memory:4,.0f}",
         flush=True,
     )
 
 
-def against(tree: Path, rounds: int, flooding: tuple[float, int, int], judge: str, different: bool) -> None:
-    """Print medians of two checkouts that are flooded by turns, for both ways in, with scoring off and on."""
-    seconds, clients, batch = flooding
+def compare_checkouts(checkout: Path, rounds: int, load: tuple[float, int, int], judge: str, different: bool) -> None:
+    """Print medians of two checkouts flooded by turns, for each form of request, with scoring off and on."""
+    seconds, clients, batch = load
     print("form    scoring    of           taken/s  server cpu ms  scored/s    ratio of taken/s, of cpu")
     for form in FORMS:
         for workers in ("0", "1"):
@@ -148,9 +150,9 @@ def against(tree: Path, rounds: int, flooding: tuple[float, int, int], judge: st
                 side = ("there", "here", "here", "there")[turn % 4]
                 folder = Path(tempfile.mkdtemp())
                 options = ("--workers", workers, "--judge", judge)
-                with serving(folder, *options, tree=tree if side == "there" else None) as server:
-                    flood(server.place, 2.0, 1, bodies, 900_000)
-                    results[side].append(_measure(server, bodies, seconds, clients))
+                with serving(folder, *options, tree=checkout if side == "there" else None) as server:
+                    flood_server(server.place, 2.0, 1, bodies, 900_000)
+                    results[side].append(measure_flood(server, bodies, seconds, clients))
                 shutil.rmtree(folder)
             medians = {side: np.median(rows, axis=0) for side, rows in results.items()}
             for side, (rate, cost, scored) in medians.items():
@@ -160,26 +162,31 @@ def against(tree: Path, rounds: int, flooding: tuple[float, int, int], judge: st
                 print(f"{form:7} {name:9} {side:8} {rate:12,.0f} {cost:14.3f} {scored:9,.0f}{shown}", flush=True)
 
 
-def _measure(server: Serving, bodies: Bodies, seconds: float, clients: int) -> tuple[float, float, float]:
-    """Return traces taken a second, milliseconds of the server's processor a trace, and traces scored a second.
+def measure_flood(server: Serving, bodies: Bodies, seconds: float, clients: int) -> tuple[float, float, float]:
+    """Return traces accepted a second, milliseconds of the server's processor a trace, and traces scored a second.
 
     Where nothing is scored, the processor includes ending the server, which compresses what only its log has so far.
     """
-    scored, spent = server.overview()["scoring"]["scored"], server.spent()[0]
-    begin, children = time.monotonic(), _spent_by_children()
-    outcome = flood(server.place, seconds, clients, bodies)
-    took = time.monotonic() - begin
+    scored_before, seconds_before = server.overview()["scoring"]["scored"], server.spent()[0]
+    begin, children_before = time.monotonic(), measure_children_seconds()
+    outcome = flood_server(server.place, seconds, clients, bodies)
+    elapsed = time.monotonic() - begin
     summary = server.overview()["scoring"]
     if summary["workers"]:
-        used = server.spent()[0] - spent
+        processor_seconds = server.spent()[0] - seconds_before
     else:
         server.process.terminate()
         server.process.wait()
-        used = _spent_by_children() - children - spent
-    return outcome.rate, 1000 * used / max(1, len(outcome.took) * bodies.batch), (summary["scored"] - scored) / took
+        processor_seconds = measure_children_seconds() - children_before - seconds_before
+    return (
+        outcome.rate,
+        1000 * processor_seconds / max(1, len(outcome.milliseconds) * bodies.batch),
+        (summary["scored"] - scored_before) / elapsed,
+    )
 
 
-def _spent_by_children() -> float:
+def measure_children_seconds() -> float:
+    """Return the processor seconds of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -187,18 +194,18 @@ def _spent_by_children() -> float:
 # --- how long pages take -----------------------------------------------------------------------------
 
 
-def stored(count: int, light: bool, looks: int, days: float | None = None) -> None:
-    """Print how long each page takes with so many traces, bytes a trace, and memory."""
+def print_full_store(count: int, light: bool, repeats: int, days: float | None = None) -> None:
+    """Fill a store with so many traces; print how long each page takes, bytes a trace, and memory."""
     folder = Path(tempfile.mkdtemp())
     start = time.monotonic()
     fill(folder, count, light, days)
     print(f"\n{count:,} traces, written in {time.monotonic() - start:,.0f} s", flush=True)
-    pages(folder, looks)
+    time_pages(folder, repeats)
     shutil.rmtree(folder)
 
 
-def pages(folder: Path, looks: int) -> None:
-    """Print how long each page of an existing store takes, and how much processor of the server."""
+def time_pages(folder: Path, repeats: int) -> None:
+    """Print how long each page of an existing store takes, in wall and in processor time."""
     start = time.monotonic()
     with serving(folder, "--workers", "0") as server:
         print(f"opened in {time.monotonic() - start:.1f} s, {server.memory:,.0f} MB", flush=True)
@@ -206,21 +213,21 @@ def pages(folder: Path, looks: int) -> None:
         print(f"{totals['traces']:,} traces, {totals['bytes'] / totals['traces']:,.0f} bytes a trace")
         connection = server.connection()
         for page in (*JSON_PAGES, *HTML_PAGES):
-            took, before = [], server.spent()[0]
-            for _ in range(min(10, looks) if page in ANEW else looks):
-                time.sleep(2.1 if page in ANEW else 0)
-                status, spent = ask(connection, page)
-                took.append(spent)
-            p50, p95, p99 = np.percentile(took, [50, 95, 99])
-            cost = 1000 * (server.spent()[0] - before) / len(took)
+            milliseconds, seconds_before = [], server.spent()[0]
+            for _ in range(min(10, repeats) if page in CACHED_PAGES else repeats):
+                time.sleep(2.1 if page in CACHED_PAGES else 0)
+                status, elapsed = ask(connection, page)
+                milliseconds.append(elapsed)
+            p50, p95, p99 = np.percentile(milliseconds, [50, 95, 99])
+            cost = 1000 * (server.spent()[0] - seconds_before) / len(milliseconds)
             print(
                 f"{page:60} {status} p50 {p50:7.1f}  p95 {p95:7.1f}  p99 {p99:7.1f} ms  cpu {cost:6.1f} ms", flush=True
             )
         print(f"{server.memory:,.0f} MB after all pages")
 
 
-def anew(folder: Path, looks: int) -> None:
-    """Print the least processor that each page of an existing store takes where nothing is cached, in this process."""
+def time_uncached_pages(folder: Path, repeats: int) -> None:
+    """Print the least processor time that each page of an existing store takes without caches, in this process."""
     from fastapi.testclient import TestClient
 
     from ragfault.server import ServerSettings, create_app
@@ -228,13 +235,13 @@ def anew(folder: Path, looks: int) -> None:
     app = create_app(ServerSettings(store=folder, workers=0, judge="lexical"))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         for page in (*JSON_PAGES, *HTML_PAGES):
-            spent = []
-            for _ in range(looks):
+            seconds = []
+            for _ in range(repeats):
                 app.state.server._cached.clear()
-                before = time.process_time()
+                start = time.process_time()
                 client.get(page).raise_for_status()
-                spent.append(time.process_time() - before)
-            print(f"{page:60} {1000 * min(spent):7.1f} ms of processor", flush=True)
+                seconds.append(time.process_time() - start)
+            print(f"{page:60} {1000 * min(seconds):7.1f} ms of processor", flush=True)
 
 
 def main() -> None:
@@ -254,16 +261,16 @@ def main() -> None:
     parser.add_argument("--anew", type=Path, help="the processor of the pages over this store without caches")
     options = parser.parse_args()
     if options.anew:
-        return anew(options.anew, options.looks)
+        return time_uncached_pages(options.anew, options.looks)
     if options.pages:
-        return pages(options.pages, options.looks)
+        return time_pages(options.pages, options.looks)
     if options.against:
         flooding = (options.seconds, options.clients, options.batch)
-        return against(options.against, options.rounds, flooding, options.judge, options.different)
+        return compare_checkouts(options.against, options.rounds, flooding, options.judge, options.different)
     if options.seconds:
-        ingest(options.seconds, options.clients, options.batch, options.judge, options.different)
+        print_ingest_rates(options.seconds, options.clients, options.batch, options.judge, options.different)
     for count in options.stored:
-        stored(count, options.light, options.looks, options.days)
+        print_full_store(count, options.light, options.looks, options.days)
     return None
 
 

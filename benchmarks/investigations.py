@@ -1,4 +1,4 @@
-"""How often an investigation names the stage of a fault of the bench, and whether its quotes stand in the record.
+"""Measure how often an investigation names the stage of an injected fault, and how many of its quotes are false.
 
     python -m benchmarks.investigations [KIND …] [--group fresh-2 --group fresh-3] [--size 200] [--no-key]
 
@@ -22,7 +22,7 @@ from ragfault.stats import wilson_interval
 
 
 def count_false_quotes(result: Investigation, baseline: Run, candidate: Run) -> int:
-    """Count the quotes that do not stand in the recorded text, character by character, where they say."""
+    """Count the quotes that differ from the recorded text at the position they state."""
     false = 0
     for quote in result.quotes:
         run = baseline if quote.run == "baseline" else candidate
@@ -42,7 +42,7 @@ def main() -> None:
     options = parser.parse_args()
     groups = options.group or ["fresh-2", "fresh-3"]
     names = options.kinds or sorted({name for group in groups for name in GROUPS[group]})
-    right = layers = faults = quotes = false_quotes = harmless = blamed = 0
+    right_stages = right_layers = faults = quotes = false_quotes = harmless = blamed = 0
     confidences: list[tuple[float, bool]] = []
     print("| system | fault | named | confidence | right | quotes |\n|---|---|---|---|---|---|")
     for parts, questions in systems(None):
@@ -53,29 +53,34 @@ def main() -> None:
             for name, kind in chosen(list(names), parts.name).items():
                 candidate = judged(kind.change(replace(base, seed=1)), selected, Path(folder) / name, options.key)
                 result = investigate(candidate, baseline)
-                broken = bool(kind.layers) and "logging" not in kind.layers
+                is_fault = bool(kind.layers) and "logging" not in kind.layers
                 is_right = result.layer in kind.layers and result.stage in kind.stages
                 quotes += len(result.quotes)
                 false_quotes += count_false_quotes(result, baseline, candidate)
-                if broken:
-                    faults, right, layers = faults + 1, right + is_right, layers + (result.layer in kind.layers)
+                if is_fault:
+                    faults += 1
+                    right_stages += is_right
+                    right_layers += result.layer in kind.layers
                     confidences += [] if result.confidence is None else [(result.confidence, is_right)]
                 else:
                     harmless, blamed = harmless + 1, blamed + (result.verdict == "fault")
-                sure = "–" if result.confidence is None else f"{result.confidence:.2f}"
-                mark = "harmless" if not broken else "yes" if is_right else "no"
+                confidence = "–" if result.confidence is None else f"{result.confidence:.2f}"
+                mark = "harmless" if not is_fault else "yes" if is_right else "no"
                 named = result.stage or result.layer or result.verdict
-                print(f"| {parts.name} | {name} | {named} | {sure} | {mark} | {len(result.quotes)} |", flush=True)
-    low, high = wilson_interval(right, faults)
-    print(f"\nright stage: {right} of {faults} ({right / faults:.0%} [{low:.0%}, {high:.0%}]); right layer: {layers}")
+                print(f"| {parts.name} | {name} | {named} | {confidence} | {mark} | {len(result.quotes)} |", flush=True)
+    low, high = wilson_interval(right_stages, faults)
+    share = f"{right_stages / faults:.0%} [{low:.0%}, {high:.0%}]"
+    print(f"\nright stage: {right_stages} of {faults} ({share}); right layer: {right_layers}")
     print(f"harmless changes on which a fault is named: {blamed} of {harmless}")
     print(f"quotes: {quotes}, not in the record: {false_quotes}")
     if confidences:
         mean = sum(value for value, _ in confidences) / len(confidences)
-        share = sum(is_right for _, is_right in confidences) / len(confidences)
-        sure = [is_right for value, is_right in confidences if value >= 0.5]
-        print(f"mean confidence {mean:.2f}, right {share:.2f} ({len(confidences)} named); at 0.5 or more: ", end="")
-        print(f"{sum(sure)} of {len(sure)} right")
+        right_share = sum(is_right for _, is_right in confidences) / len(confidences)
+        confident = [is_right for value, is_right in confidences if value >= 0.5]
+        print(
+            f"mean confidence {mean:.2f}, right {right_share:.2f} ({len(confidences)} named); at 0.5 or more: ", end=""
+        )
+        print(f"{sum(confident)} of {len(confident)} right")
 
 
 if __name__ == "__main__":
