@@ -176,27 +176,6 @@ def flip_signs(sums: FloatArray, resamples: int, rng: np.random.Generator) -> It
         yield 2 * positives - sums.sum(axis=0)
 
 
-def label_permutation_test(
-    baseline: Values,
-    candidate: Values,
-    clusters: tuple[Clusters, Clusters] | None = None,
-    *,
-    resamples: int | None = None,
-    seed: int = 0,
-) -> SignificanceTest:
-    """Test the difference of the means of one metric against randomly mixed runs.
-
-    One metric of `label_permutation_tests`. Raises ValueError where a side has no value.
-
-    >>> label_permutation_test([0.9, 0.8, 0.9, 0.7], [0.2, 0.1, 0.4, 0.3]).p
-    0.0285714...
-    """
-    test = label_permutation_tests(baseline, candidate, clusters, resamples=resamples, seed=seed)[0]
-    if test is None:
-        raise ValueError("no values on one side: a test against nothing is undefined")
-    return test
-
-
 def label_permutation_tests(
     baseline: ArrayLike,
     candidate: ArrayLike,
