@@ -20,12 +20,13 @@ from ragfault.analysis.comparison.attribution.answer_defects import (
 from ragfault.analysis.comparison.attribution.earlier_turns import withdraw_by_turns
 from ragfault.analysis.comparison.attribution.edited_sources import (
     describe_unverified_edits,
+    find_lost_facts,
     move_decision,
     place_by_texts,
 )
 from ragfault.analysis.comparison.attribution.example_traces import pick_examples
 from ragfault.analysis.comparison.attribution.explanations import PairedDrop, VerdictSentence, explain_drop
-from ragfault.analysis.comparison.attribution.second_faults import find_second_faults
+from ragfault.analysis.comparison.attribution.second_faults import find_lost_chunks, find_second_faults
 from ragfault.analysis.comparison.attribution.segment_search import search_segments
 from ragfault.analysis.comparison.attribution.step_faults import (
     add_step_checks,
@@ -158,7 +159,7 @@ def bisect(
     if after_turns and not faults and not blocked:
         explained = "cannot tell", f"No layer is shown to have broken: {after_turns}."
     if not faults and explained is None and not blocked:
-        faults = find_defect_faults(side, defects, full.alpha, pair_mask, options)
+        faults = find_defect_faults(side, defects, full.alpha, pair_mask, options) or _find_lost_inputs(drop)
         tree = mark_defects(tree, faults)
     broken = tuple(trace_to_steps(side, broken, every))
     faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
@@ -192,6 +193,18 @@ def _attribute_drop(
     shown, after_turns = withdraw_by_turns(drop.paired, faults, drop.pair_mask, drop.options)
     decided = [*tree, *rulings]
     return shown, _without_faults(decided, ("cannot tell", ""), "retrieval") if after_turns else decided, after_turns
+
+
+def _find_lost_inputs(drop: PairedDrop) -> list[LayerFault]:
+    """Return what answers lack where the tree alone names no layer: facts of the sources, or chunks of shorter lists.
+
+    Each is asked only where the whole comparison shows the drop that it would explain.
+    """
+    walk, part = drop.walk, (drop.walk.differences, drop.options)
+    fault = find_lost_facts(drop.paired, drop.every, *part) if walk.dropped("context_recall") else None
+    if fault is None and walk.undecided is not None and walk.fewer_chunks:
+        fault = find_lost_chunks(drop.paired, walk.undecided, drop.pair_mask, *part)
+    return [] if fault is None else [fault]
 
 
 def _order_by_cause(on_steps: Sequence[LayerFault], faults: Sequence[LayerFault]) -> list[LayerFault]:
@@ -389,7 +402,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
         )
     if walk.undecided is not None:
         begin = f"{describe_change(walk.undecided)}, but the data cannot tell whether retrieval moved with it"
-        return f"{begin}{_describe_other_chunks(walk)}."
+        return f"{begin}{_describe_other_chunks(walk)}.{_describe_fewer_chunks(walk)}"
     if walk.denied_by_gold is not None:
         begin = describe_change(walk.denied_by_gold)
         return f"{begin}, but the gold metrics exclude a loss: the judge and what people marked disagree."
@@ -403,7 +416,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
     need = f"; about {walk.needed:,} would show one of {worst.margin:g}" if walk.needed else ""
     return (
         f"No layer is shown to have broken, and {comparison.pairs:,} paired traces{alone} cannot rule it out: they "
-        f"would miss a change of {worst.metric} below {worst.detectable:.2g}{need}."
+        f"would miss a change of {worst.metric} below {worst.detectable:.2g}{need}.{_describe_fewer_chunks(walk)}"
     )
 
 
@@ -413,6 +426,14 @@ def _describe_other_chunks(walk: TreeWalk) -> str:
     if "ids" not in others or "length" not in others:
         return ""
     return f" ({others['ids']}; {others['length']}). Look at the chunker first"
+
+
+def _describe_fewer_chunks(walk: TreeWalk) -> str:
+    """Describe by how much lists of chunks became shorter where no gold shows that nothing was lost; else nothing."""
+    texts = [difference.text for difference in walk.differences if difference.name == "depth"]
+    if not texts or not walk.fewer_chunks:
+        return ""
+    return f" {texts[0][0].upper()}{texts[0][1:]}; nothing shows that no relevant chunk was lost by it."
 
 
 def describe_fault(fault: LayerFault, changes: Mapping[str, MetricChange], unit: str = "paired traces") -> str:

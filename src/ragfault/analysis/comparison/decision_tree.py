@@ -242,14 +242,17 @@ class TreeWalk:
                 self._decide_explained(branch, states)
                 return
             unsure = not all(excludes_drop(self.changes[name]) for name in measured)
+            if branch is BRANCHES[0] and not unsure and self.fewer_chunks and self.verdict != "no fault":
+                unsure, states = True, f"{states}, but fewer chunks are retrieved, or more copies"
             self._record(branch, "cannot tell" if unsure else "ruled out", states)
 
     def _decide_explained(self, branch: TreeBranch, text: str) -> None:
         """Record a branch whose metrics dropped although it does not match."""
         if branch.layer == "retrieval" and self.comparison.same_chunks == self.comparison.pairs:
             self._record(branch, "ruled out", f"{text}, but both runs retrieved the same chunks")
-        elif branch is BRANCHES[0] and self.denied_by_gold is not None:
-            self._record(branch, "cannot tell", f"{text}; gold shows no loss")
+        elif branch is BRANCHES[0]:
+            why = "gold shows no loss" if self.denied_by_gold is not None else "no other metric shows a loss"
+            self._record(branch, "cannot tell", f"{text}; {why}")
         elif branch.match is _match_overfetching and not self.more_chunks and not self.retrieval_down:
             self._record(branch, "cannot tell", f"{text}, but no more chunks are retrieved")
         else:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ragfault.analysis.comparison.attribution.answer_defects import COPIES_METRIC
 from ragfault.analysis.comparison.attribution.edited_sources import find_drops, find_lost_facts, place_by_texts
 from ragfault.analysis.comparison.compare import compare
-from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH, GOLD_METRICS, TreeWalk, describe_change
+from ragfault.analysis.comparison.decision_tree import BRANCHES, EQUAL_DEPTH, GOLD_METRICS, TreeWalk, describe_change
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.analysis.comparison.records import BranchDecision, Comparison, LayerFault, MetricChange, RunDifference
 from ragfault.analysis.score_matrix import metric_name
@@ -156,6 +156,27 @@ def is_lost_with_chunks(
     same = paired.pairing.same_chunks
     there, elsewhere = (find_drops(paired, [change.metric], everything & part, options)[0] for part in (~same, same))
     return there is not None and elsewhere is None
+
+
+def find_lost_chunks(
+    paired: PairedRuns, change: MetricChange, pair_mask: PairMask | None, differences: Sequence[RunDifference],
+    options: Mapping[str, Any],
+) -> LayerFault | None:  # fmt: skip
+    """Return the fault of a retriever that returns fewer chunks; None where none is shown.
+
+    The drop is shown on the pairs on which a text that the baseline's answer draws on is no longer retrieved. On the
+    others, which are enough to tell, none is shown and less than half of it is estimated.
+    """
+    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    kept = _keeps_used_chunks(paired)
+    [there], [elsewhere] = (find_drops(paired, [change.metric], everything & part, options) for part in (~kept, kept))
+    moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
+    rest = moved[everything & kept & np.isfinite(moved)]
+    tells = elsewhere is None and len(rest) >= LEAST_UNMOVED
+    if there is None or there.difference is None or not tells or rest.mean() <= 0.5 * there.difference.mean:
+        return None
+    own = [difference for difference in differences if difference.name in BRANCHES[0].differences]
+    return BRANCHES[0].build_fault([change], own, "chunks that the answers drew on are no longer retrieved")
 
 
 def _count_relevant_texts(paired: PairedRuns, side: int) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -99,6 +100,8 @@ def rank_suspects(
 
 
 def _best_evidence(stage: str, evidence: Sequence[StageEvidence], table: StageWeights) -> str:
+    """Return the observation that speaks most for a stage; one that speaks for several counts for each in part."""
     own = [item for item in evidence if item.stage == stage]
-    best = max(own, key=lambda item: table.weight_of(item) * item.strength, default=None)
+    stages_of = Counter(item.name for item in evidence)
+    best = max(own, key=lambda item: table.weight_of(item) * item.strength / stages_of[item.name], default=None)
     return NO_EVIDENCE if best is None else best.text
