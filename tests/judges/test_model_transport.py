@@ -412,15 +412,18 @@ def test_what_is_set_aside_is_no_less_than_any_count_of_tokens(text: str):
 
 
 def test_prices_come_from_the_catalogue_or_are_given_or_are_nothing_here():
-    """A known model has its price, one on this machine none, a given price counts before both."""
+    """A known model has its price, one on this machine none (or a proxy's, unknown), a given one counts before both."""
     pytest.importorskip("genai_prices")
     assert load_cost_function(build_settings("gpt-4o-mini"))(1_000_000, 0) == 150_000_000
     assert load_cost_function(build_settings("gpt-4o-mini"))(3, 7) == 3 * 150 + 7 * 600
     assert load_cost_function(build_settings("ollama/llama3"))(1000, 1000) == 0
     assert load_cost_function(build_settings("ollama/llama3", price=(1, 2)))(10, 10) == 30_000
     assert load_cost_function(build_settings("a-model-of-ours", base_url="https://llm.example.org/v1"))(1, 1) is None
+    assert load_cost_function(build_settings("a-model-of-ours", base_url="http://localhost:1/v1"))(1, 1) == 0
     with pytest.raises(UsageError, match=r"price=\(IN,OUT\)"):
         load_cost_function(build_settings("a-model-of-ours", base_url="https://llm.example.org/v1", budget=1.0))
+    with pytest.raises(UsageError, match="at localhost:1 is not known"):
+        load_cost_function(build_settings("gpt-4o-mini", base_url="http://localhost:1/v1", budget=1.0))
     long = load_cost_function(build_settings("google/gemini-2.5-pro"))
     assert long(400_000, 0) > 2 * long(200_000, 0), "its price rises with the length of a request"
 

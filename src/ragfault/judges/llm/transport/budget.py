@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple
 from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
 
 from ragfault.errors import UsageError
 from ragfault.judges.llm.settings import LLMSettings, endpoint_host, is_local
@@ -35,7 +36,8 @@ CostFunction = Callable[[int, int], int | None]
 def load_cost_function(settings: LLMSettings, *, batch: bool = False) -> CostFunction:
     """Return the cost of calls to the model of settings, by a batch endpoint half of the catalog's price.
 
-    Local models cost nothing unless a price is set, which is then that of every call.
+    Local models cost nothing unless a price is set, which is then that of every call. The price of a model that the
+    catalog sells is not known at an address of this machine, where a proxy may stand in front of the service.
     Raises UsageError for a budget in US$ without a known price.
 
     >>> load_cost_function(LLMSettings(model="m", price=(0.15, 0.6)))(1000, 100)
@@ -43,7 +45,7 @@ def load_cost_function(settings: LLMSettings, *, batch: bool = False) -> CostFun
     """
     if settings.price is not None:
         return _linear_cost(*settings.price)
-    if is_local(settings) or settings.provider in LOCAL_PROVIDERS:
+    if settings.provider in LOCAL_PROVIDERS or (is_local(settings) and not _is_sold(settings)):
         return _linear_cost(0, 0)
     cost = _catalog_cost(settings)
     if cost is None and settings.budget is not None:
@@ -53,6 +55,11 @@ def load_cost_function(settings: LLMSettings, *, batch: bool = False) -> CostFun
             'tokens: --budget "200000 tokens".'
         )
     return (_halve(cost) if batch and cost else cost) or (lambda *_: None)
+
+
+def _is_sold(settings: LLMSettings) -> bool:
+    """Return whether the catalog knows the model among those that its provider sells."""
+    return _catalog_model(replace(settings, base_url=None)) is not None
 
 
 def _halve(cost: CostFunction) -> CostFunction:
