@@ -31,7 +31,7 @@ from ragfault.stats import (
     rogan_gladen,
     sign_flip_test,
     sign_flip_tests,
-    unpaired_difference,
+    unpaired_differences,
     wilson_interval,
 )
 from ragfault.stats.bootstrap import Clusters, FloatArray
@@ -102,11 +102,13 @@ def simulate(kind: str, n: int, simulations: int) -> tuple[Counter[str], Counter
 def _intervals(draw: Callable[..., Pairs], rng: np.random.Generator, n: int, coverage: Counter[str]) -> None:
     first, second = draw(rng, n, 0.0), draw(rng, n, 0.0)
     sides = None if first.clusters is None else (first.clusters, second.clusters)
+    [unpaired] = unpaired_differences(first.before, second.after, sides, bounds=[(0, 1)], resamples=RESAMPLES)
+    assert unpaired is not None
     intervals = {
         "mean": mean_interval(first.after - TRUTH[draw], first.clusters, bounds=_moved(TRUTH[draw])),
         "paired": paired_difference(*first, bounds=(0, 1), resamples=RESAMPLES),
         "paired, t": paired_difference(*first, resamples=0),
-        "unpaired": unpaired_difference(first.before, second.after, sides, bounds=(0, 1), resamples=RESAMPLES),
+        "unpaired": unpaired,
     }
     for name, interval in intervals.items():
         coverage[name] += interval.low <= 0 <= interval.high

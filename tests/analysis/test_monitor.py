@@ -63,7 +63,7 @@ from ragfault.evaluation import evaluate
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.records import Chunk, Trace, Verdicts
 from ragfault.reports.terminal.monitoring import describe_monitoring_settings
-from ragfault.stats import standard_error, t_quantile, unpaired_difference
+from ragfault.stats import standard_error, t_quantile, unpaired_differences
 from sample_reports import HOSTILE, build_run
 from sample_runs import evaluate_pairs, pair
 
@@ -166,7 +166,7 @@ def test_a_window_has_the_interval_of_its_values():
     )
     gap, other = (
         window_difference(make_series(first), make_series(two), SCORE),
-        unpaired_difference(first, two, bounds=(0, 1), resamples=0),
+        unpaired_differences(first, two, bounds=[(0, 1)], resamples=0)[0],
     )
     assert gap is not None
     assert gap.mean == pytest.approx(other.mean, abs=1e-3)

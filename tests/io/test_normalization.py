@@ -133,3 +133,15 @@ def test_numbers_that_json_lacks_are_written_as_readers_take_them(name: str, as_
     (tmp_path / name).rename(tmp_path / "first")
     with pytest.raises((InputError, BadTraces), match=r"latency"):
         keep(replace(trace, latency=Latency(total=math.inf)))
+
+
+@pytest.mark.parametrize("key", ["metadata", "meta"])
+def test_a_passage_takes_id_and_score_from_its_metadata_where_it_has_none(tmp_path: Path, key: str):
+    """LangChain keeps id and score in the metadata; a number is an id within the document alone."""
+    places = [{"source": "a.md", "chunk_id": 1, "score": 0.5}, {"source": "b.md", "chunk_id": 1}, {"chunk_id": "c-7"}]
+    passages = [{"page_content": f"Text {at}.", key: place} for at, place in enumerate(places)]
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"query": "When?", "chunks": passages, "answer": "At noon."}))
+    [trace] = read_traces(path)
+    assert [chunk.id for chunk in trace.chunks or ()] == ["a.md#1", "b.md#1", "c-7"]
+    assert [chunk.score for chunk in trace.chunks or ()] == [0.5, None, None]

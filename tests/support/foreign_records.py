@@ -43,6 +43,13 @@ def mlflow_span(name, kind, span, parent, inputs, outputs):
     }
 
 
+def mlflow_3_span(name, kind, span, parent, inputs, outputs):
+    """Return a span as MLflow 3 writes it: ids in base64, as protobuf has them in JSON."""
+    record = mlflow_span(name, kind, "b", None, inputs, outputs)
+    del record["context"], record["parent_id"]
+    return {**record, "trace_id": "iJd1iWZmBZCznenn1tMMaw==", "span_id": span, "parent_span_id": parent}
+
+
 FULL = {"query": QUERY, "chunks": [FIRST, SECOND], "answer": ANSWER, "reference": REFERENCE}
 NO_REFERENCE = {**FULL, "reference": None}
 ONE_CHUNK = {**FULL, "chunks": [FIRST]}
@@ -386,6 +393,31 @@ RECORDS = {
                     ),
                 ]
             },
+        },
+        NO_REFERENCE,
+    ),
+    "mlflow trace with ids in base64": (
+        {
+            "trace_id": "tr-" + "aa" * 16,
+            "trace_metadata": {},
+            "request": {"question": QUERY},
+            "response": ANSWER,
+            "spans": [
+                mlflow_3_span("ask", "CHAIN", "7lIAdUdWpaQ=", None, {"question": QUERY}, ANSWER),
+                mlflow_3_span(
+                    *("find", "RETRIEVER", "pQ6+eGgKhwY=", "7lIAdUdWpaQ=", {"query": QUERY}),
+                    [{"page_content": text, "metadata": {}} for text in (FIRST, SECOND)],
+                ),
+            ],
+        },
+        NO_REFERENCE,
+    ),
+    "haystack answer": (
+        {
+            "data": ANSWER,
+            "query": QUERY,
+            "documents": [{"id": f"d{at}", "content": text, "meta": {}} for at, text in enumerate((FIRST, SECOND))],
+            "meta": {"all_messages": [ANSWER]},
         },
         NO_REFERENCE,
     ),

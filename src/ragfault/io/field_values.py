@@ -32,12 +32,13 @@ CHUNK_ID_KEYS = (
     *("id", "chunk_id", "passage_id", "doc_id", "docid", "id_", "_id", "node_id", "pid", "document_id", "context_id"),
     *("uuid", "key", "ids"),
 )
+METADATA_ID_KEYS = ("chunk_id", "passage_id", "node_id")
 CHUNK_SCORE_KEYS = (
     "score", "similarity", "similarity_score", "relevance_score", "rerank_score", "_score", "@search.score",
 )  # fmt: skip
 DOCUMENT_NAME_KEYS = (
-    *("document_id", "doc_id", "ref_doc_id", "source", "file_path", "file_name", "filename", "url", "page_url"),
-    *("doc_uri", "document_title", "title", "page_name"),
+    *("document_id", "doc_id", "ref_doc_id", "source", "file_path", "file_name", "filename", "file", "url"),
+    *("page_url", "doc_uri", "document_title", "title", "page_name"),
 )
 CHUNK_TEXT_KEYS = ("text", "content", "page_content", "passage", "cited_text")
 FACT_TEXT_KEYS = ("text", "fact", "statement", "claim")
@@ -69,6 +70,19 @@ def make_content_id(text: str, prefix: str = "t-") -> str:
     't-a54712e2c020'
     """
     return prefix + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+def get_metadata_id(metadata: dict[str, Any], document: Any) -> str | None:
+    """Return the id that the metadata of a passage give it; a number counts within the document, where that is known.
+
+    >>> get_metadata_id({"chunk_id": 3}, "a.md"), get_metadata_id({"chunk_id": "a-3"}, None)
+    ('a.md#3', 'a-3')
+    """
+    values = (metadata.get(name) for name in METADATA_ID_KEYS)
+    value = next((v for v in values if isinstance(v, (str, int)) and not isinstance(v, bool) and v != ""), None)
+    if value is None:
+        return None
+    return f"{document}#{value}" if document is not None and str(value).isdecimal() else str(value)
 
 
 def get_json_type(value: object) -> str:
@@ -164,14 +178,19 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
         used |= set() if number is None else {scored[0]}
     if isinstance(chunk.get("score"), str) and (number := _parse_number(chunk["score"])) is not None:
         chunk["score"] = number
-    inner = parse_list_text(value["metadata"]) if isinstance(value.get("metadata"), str) else value.get("metadata")
-    chunk["metadata"] = _collect_chunk_metadata({**value, "metadata": inner}, used)
+    key = "meta" if value.get("metadata") is None and isinstance(value.get("meta"), dict) else "metadata"
+    inner = parse_list_text(value[key]) if isinstance(value.get(key), str) else value.get(key)
+    chunk["metadata"] = _collect_chunk_metadata({**value, "metadata": inner}, {*used, key})
+    if "score" not in chunk and isinstance(inner, dict) and (scored := _find_keys(inner, CHUNK_SCORE_KEYS)):
+        chunk |= {"score": inner[scored[0]]} if type(inner[scored[0]]) in (int, float) else {}
     if chunk.get("document") is None and (matches := _find_document_name(value, chunk["metadata"], used)) is not None:
         key, chunk["document"] = matches
         if key in DOCUMENT_ID_KEYS and key in value:
             del chunk["metadata"][key]
     if "document" in chunk:
         chunk["document"] = normalize_id(chunk["document"])
+    if not names and isinstance(inner, dict):
+        chunk["id"] = get_metadata_id(inner, chunk.get("document")) or chunk["id"]
     return chunk
 
 

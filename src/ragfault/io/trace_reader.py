@@ -25,6 +25,7 @@ from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, Trac
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.files import MAX_LINE, InputPaths, describe_type, iterate_inputs
 from ragfault.io.formats import json_stream, record_shapes, tables
+from ragfault.io.formats.columns import parse_column_map
 from ragfault.io.formats.record_lists import (
     expand_document,
     find_event_key,
@@ -95,7 +96,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     if not callable(on_bad) and on_bad not in ("raise", "skip"):
         raise UnknownName("way to treat bad lines", str(on_bad), ["raise", "skip", "a callable"])
     plan = ReadOptions(
-        record_shapes.parse_column_map(map),
+        parse_column_map(map),
         record_shapes.get_shape(shape) if shape and shape != "trec" else None,
         notice,
         max_line,

@@ -16,13 +16,7 @@ from ragfault.stats.classification import (
     calibration_error,
     choose_threshold,
 )
-from ragfault.stats.differences import (
-    Difference,
-    paired_difference,
-    paired_differences,
-    unpaired_difference,
-    unpaired_differences,
-)
+from ragfault.stats.differences import Difference, paired_difference, paired_differences, unpaired_differences
 from ragfault.stats.distributions import t_quantile
 from ragfault.stats.intervals import (
     CorrectedShare,
@@ -83,5 +77,5 @@ __all__ = [
     "paired_difference", "paired_differences", "paired_ratio", "ppi_mean", "ppi_paired_difference",
     "ppi_unpaired_difference", "quantile_changes", "quantile_interval", "ratio_interval", "required_equivalence_pairs",
     "required_pairs", "rogan_gladen", "sign_flip_test", "sign_flip_tests", "standard_error", "t_quantile",
-    "typical_jump", "unpaired_difference", "unpaired_differences", "wilson_interval",
+    "typical_jump", "unpaired_differences", "wilson_interval",
 ]  # fmt: skip

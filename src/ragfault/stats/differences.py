@@ -138,32 +138,6 @@ def paired_differences(
     return _compute_differences([tabulate_clusters(change, clusters, defined)], bounds, confidence, resamples, seed)
 
 
-def unpaired_difference(
-    baseline: Values,
-    candidate: Values,
-    clusters: tuple[Clusters, Clusters] | None = None,
-    *,
-    bounds: Bounds = UNBOUNDED,
-    confidence: float = 0.95,
-    resamples: int | None = None,
-    seed: int = 0,
-) -> Difference:
-    """Return the difference of the means of two samples that share no traces, with its interval.
-
-    One metric of `unpaired_differences`. Raises ValueError where a side has no value.
-
-    >>> found = unpaired_difference([1, 1, 0, 1] * 5, [1, 0, 0, 1] * 4, bounds=(0, 1))
-    >>> found.mean, found.n, round(found.low, 2), round(found.high, 2)
-    (-0.25, 36, -0.54, 0.09)
-    """
-    difference = unpaired_differences(
-        baseline, candidate, clusters, bounds=[bounds], confidence=confidence, resamples=resamples, seed=seed
-    )[0]
-    if difference is None:
-        raise ValueError("no values on one side: a difference from nothing is undefined")
-    return difference
-
-
 def unpaired_differences(
     baseline: ArrayLike,
     candidate: ArrayLike,

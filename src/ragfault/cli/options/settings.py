@@ -217,7 +217,7 @@ def _check_table(path: Path, name: str, table: Any) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise InputError(f"{path}: {name} is a table. Write [{name}] and its keys below it.")
     if name == "map":
-        from ragfault.io.formats.record_shapes import flatten_map
+        from ragfault.io.formats.columns import flatten_map
 
         return {key: _check_value(path, name, key, value, NonEmptyText) for key, value in flatten_map(table).items()}
     for key in table:

@@ -27,7 +27,7 @@ from ragfault.evaluation.agreement.measurement import LabelColumns, LabelTask
 from ragfault.io import read_traces
 from ragfault.io.error_collector import OnBad, TraceLocations
 from ragfault.io.field_values import InvalidRecord
-from ragfault.io.formats.record_shapes import load_column_map
+from ragfault.io.formats.columns import load_column_map
 from ragfault.io.formats.tables import is_memory_table
 from ragfault.io.normalization import describe_missing_column
 from ragfault.records import Trace

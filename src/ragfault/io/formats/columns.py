@@ -1,16 +1,21 @@
-"""Columns of records: the paths that lead to content, with what the samples hold there."""
+"""Columns of records: the paths that lead to content, with what the samples hold there, and maps of columns."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from ragfault.errors import InputError, UnknownName
 from ragfault.io.agents.calls import list_retrieval_paths
 from ragfault.io.formats.conversations import find_turns, list_messages_by_id
 from ragfault.io.formats.field_names import is_metadata_container, is_record_metadata, rank_fields
 from ragfault.io.formats.passages import classify, is_spread_passages
-from ragfault.io.formats.paths import get_path, list_numbered, list_paths
+from ragfault.io.formats.paths import ColumnFunction, get_path, list_numbered, list_paths
+from ragfault.io.formats.record_shapes import TRACE_FIELDS
+from ragfault.records import Chunk, Gold, Latency, TokenCounts
+from ragfault.whole_files import read_toml
 
 ColumnMap = dict[str, tuple[str, ...]]
 RawRecord = dict[str, Any]
@@ -154,3 +159,52 @@ def _choose_kind(values: Sequence[Any]) -> str:
     kinds = {classify(value) for value in values} - {"empty"}
     order = ("conversation", "passages", "texts", "text", "words", "objects", "object", "lists", "word", "codes")
     return next((kind for kind in order if kind in kinds), next(iter(kinds), "empty"))
+
+
+NESTED_RECORDS = {"chunks": Chunk, "latency": Latency, "tokens": TokenCounts, "gold": Gold}
+MAP_KEYS = (
+    *TRACE_FIELDS,
+    *(f"{name}.{item}" for name, kind in NESTED_RECORDS.items() for item in kind.__struct_fields__),
+)
+
+
+def parse_column_map(mapping: Mapping[str, str | Callable[[Any], Any]] | str | Path | None) -> ColumnMap:
+    """Parse a column map: field → column, or the path of a TOML file with the same content.
+
+    A field is one of a trace, `metadata.NAME`, or a part such as `latency.total`; `chunks.id` names a column of lists
+    parallel to the chunks. A column may be a path with dots (`choices.0.text`), which nested tables stand for too, and
+    in Python a function of the record, which returns the value of the field.
+    Raises `UnknownName` for an unknown field, `InputError` for an unreadable file.
+
+    >>> parse_column_map({"query": "question", "metadata.task": "task"})
+    {'query': ('question',), 'metadata.task': ('task',)}
+    """
+    if mapping is None:
+        return {}
+    table = load_column_map(mapping)
+    for key, column in table.items():
+        if key not in MAP_KEYS and not (key.startswith("metadata.") and len(key) > len("metadata.")):
+            raise UnknownName("map key", key, [*MAP_KEYS, "metadata.NAME"], listed=True)
+        if not (callable(column) or isinstance(column, str)) or not column:
+            raise InputError(f"the map key {key} needs the name of a column, not {column!r}")
+    return {key: (ColumnFunction.wrap(column) if callable(column) else column,) for key, column in table.items()}
+
+
+def load_column_map(mapping: Mapping[str, Any] | str | Path) -> dict[str, Any]:
+    """Load a map from an object or a TOML file, unchecked."""
+    if not isinstance(mapping, (str, Path)):
+        return flatten_map(mapping)
+    table = read_toml(mapping)
+    return flatten_map(table.get("map", table))
+
+
+def flatten_map(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten nested tables to dotted keys.
+
+    >>> flatten_map({"query": "question", "latency": {"total": "ms"}})
+    {'query': 'question', 'latency.total': 'ms'}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= flatten_map(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat

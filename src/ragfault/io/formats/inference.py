@@ -324,7 +324,7 @@ def _fits_label(field: str, column: Column) -> bool:
         values = [item for value in column.values for item in (value if isinstance(value, list) else [value])]
         is_plain = column.depth == 0 or dict(rank_fields(column.path))["reference"] < WORD_RANK
         return is_plain and not all(PASSAGE_ID.fullmatch(str(value)) for value in values)
-    if field == "reference" and kind == "objects":
+    if field == "reference" and kind in ("objects", "passages"):
         parts = [item for value in column.values if isinstance(value, list) for item in value]
         return any(isinstance(part, dict) and part.keys() & REFERENCE_KEYS for part in parts)
     if field == "reference" and kind == "object":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -19,9 +19,7 @@ from ragfault.errors import InputError, UnknownName
 from ragfault.io.datasets.natural_questions import flatten_natural_questions
 from ragfault.io.field_values import make_content_id
 from ragfault.io.files import iterate_lines, open_bytes
-from ragfault.io.formats.paths import ColumnFunction
-from ragfault.records import Chunk, Gold, Latency, TokenCounts, Trace
-from ragfault.whole_files import read_toml
+from ragfault.records import Trace
 
 
 def build_trace_schema() -> dict[str, Any]:
@@ -267,6 +265,7 @@ SHAPES: dict[str, RecordShape] = {
                 "context.trace_id context.span_id",
                 "context name start_time",
                 "traceId spans",
+                "trace_id trace_metadata spans",
                 "info data",
                 "record_attributes trace",
             ),
@@ -290,6 +289,12 @@ SHAPES: dict[str, RecordShape] = {
             "runs of LangSmith",
             _parse_signatures("id run_type inputs", "id run_type child_runs", "post patch"),
             {"query": ()},
+        ),
+        RecordShape(
+            "haystack",
+            "answers of Haystack",
+            _parse_signatures("data query documents meta"),
+            {"query": ("query",), "chunks": ("documents",), "answer": ("data",)},
         ),
         RecordShape(
             "hotpotqa",
@@ -375,55 +380,6 @@ def detect_shape(names: Iterable[str]) -> RecordShape | None:
         if any(mark <= columns for mark in shape.signatures):
             return shape
     return None
-
-
-NESTED_RECORDS = {"chunks": Chunk, "latency": Latency, "tokens": TokenCounts, "gold": Gold}
-MAP_KEYS = (
-    *TRACE_FIELDS,
-    *(f"{name}.{item}" for name, kind in NESTED_RECORDS.items() for item in kind.__struct_fields__),
-)
-
-
-def parse_column_map(mapping: Mapping[str, str | Callable[[Any], Any]] | str | Path | None) -> ColumnMap:
-    """Parse a column map: field → column, or the path of a TOML file with the same content.
-
-    A field is one of a trace, `metadata.NAME`, or a part such as `latency.total`; `chunks.id` names a column of lists
-    parallel to the chunks. A column may be a path with dots (`choices.0.text`), which nested tables stand for too, and
-    in Python a function of the record, which returns the value of the field.
-    Raises `UnknownName` for an unknown field, `InputError` for an unreadable file.
-
-    >>> parse_column_map({"query": "question", "metadata.task": "task"})
-    {'query': ('question',), 'metadata.task': ('task',)}
-    """
-    if mapping is None:
-        return {}
-    table = load_column_map(mapping)
-    for key, column in table.items():
-        if key not in MAP_KEYS and not (key.startswith("metadata.") and len(key) > len("metadata.")):
-            raise UnknownName("map key", key, [*MAP_KEYS, "metadata.NAME"], listed=True)
-        if not (callable(column) or isinstance(column, str)) or not column:
-            raise InputError(f"the map key {key} needs the name of a column, not {column!r}")
-    return {key: (ColumnFunction.wrap(column) if callable(column) else column,) for key, column in table.items()}
-
-
-def load_column_map(mapping: Mapping[str, Any] | str | Path) -> dict[str, Any]:
-    """Load a map from an object or a TOML file, unchecked."""
-    if not isinstance(mapping, (str, Path)):
-        return flatten_map(mapping)
-    table = read_toml(mapping)
-    return flatten_map(table.get("map", table))
-
-
-def flatten_map(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested tables to dotted keys.
-
-    >>> flatten_map({"query": "question", "latency": {"total": "ms"}})
-    {'query': 'question', 'latency.total': 'ms'}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= flatten_map(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
 
 
 PASSAGE_PREFIX = re.compile(r"\s*\bpassage \d+:\s*")

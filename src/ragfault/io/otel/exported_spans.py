@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +25,8 @@ LIST_SUFFIXES = ("documents", "messages")
 STATUS_NAMES: dict[str, SpanStatus] = {"ok": "ok", "error": "error"}
 STATUS_CODES: tuple[SpanStatus, ...] = ("unset", "ok", "error")
 LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
+BASE64_ID = re.compile(r"[A-Za-z0-9+/]{22}==|[A-Za-z0-9+/]{11}=")
+"""An id of 16 or 8 bytes in base64."""
 SPAN_BATCH_ROWS = 256
 """Rows per batch."""
 
@@ -35,9 +38,11 @@ def read_exported_spans(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
     >>> [span.name for span in read_exported_spans({"traceId": "a" * 32, "spans": [span]})]
     ['ask']
     """
-    data = parse_embedded_json(record.get("data"))
-    spans = parse_embedded_json((data if isinstance(data, dict) else record).get("spans"))
-    if isinstance(spans, list) and _get_field(record, "span_id", "spanId") is None:
+    trace = parse_embedded_json(record.get("trace"))
+    places = [parse_embedded_json(holder.get("data")) for holder in (record, trace) if isinstance(holder, dict)]
+    lists = [parse_embedded_json(place.get("spans")) for place in (*places, record) if isinstance(place, dict)]
+    spans = next((item for item in lists if isinstance(item, list)), None)
+    if spans is not None and _get_field(record, "span_id", "spanId") is None:
         return tuple(read_exported_span(span) for span in spans if isinstance(span, dict))
     return (read_exported_span(record),)
 
@@ -94,6 +99,9 @@ def _get_field(record: dict[str, Any], *names: str) -> Any:
 
 
 def _normalize_hex(value: Any) -> str:
+    """Return an id in hexadecimal digits; MLflow writes ids as protobuf does in JSON, in base64."""
+    if BASE64_ID.fullmatch(str(value)):
+        return b64decode(str(value)).hex()
     return str(value or "").lower().removeprefix("0x").replace("-", "")
 
 

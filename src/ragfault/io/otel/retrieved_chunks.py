@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ragfault.io.field_values import InvalidRecord, make_content_id, make_json_safe, parse_cell
+from ragfault.io.field_values import (
+    DOCUMENT_NAME_KEYS,
+    InvalidRecord,
+    get_metadata_id,
+    make_content_id,
+    make_json_safe,
+    parse_cell,
+)
 from ragfault.io.formats.field_names import rank_fields, split_words
 from ragfault.io.formats.passages import classify
 from ragfault.io.formats.paths import list_paths
@@ -28,8 +35,6 @@ LIST_KEYS = (
     *("documents", "results", "chunks", "nodes", "matches", "source_nodes", "retrieved_documents", "hits"),
     *("contexts", "passages", "output", "result", "data", "outputs", "context"),
 )
-DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id", "source", "file_path", "file_name", "filename", "file", "url")
-METADATA_ID_KEYS = ("chunk_id", "passage_id", "node_id")
 EMBEDDING_KEYS = ("embedding", "vector", "embeddings", "values")
 """Keys under which passages carry their embedding."""
 ZERO_COUNTS = (0, "0")
@@ -201,9 +206,9 @@ def _build_chunk(part: Any) -> Chunk | None:
     text = _get_field(part, TEXT_KEYS)
     if text is None:
         text = _get_field(metadata, TEXT_KEYS)
-    name = _get_field(part, ID_KEYS)
+    name, document = _get_field(part, ID_KEYS), _get_document(part, metadata)
     if name is None:
-        name = _get_field(metadata, METADATA_ID_KEYS)
+        name = get_metadata_id(metadata, document)
     if text is None and name is None:
         return None
     body = "" if text is None else str(text)
@@ -212,8 +217,8 @@ def _build_chunk(part: Any) -> Chunk | None:
     return Chunk(
         id=make_content_id(body) if name is None else str(name),
         text=body,
-        score=_parse_score(part),
-        document=_get_document(part, metadata),
+        score=_parse_score(part if _get_field(part, SCORE_KEYS) is not None else metadata),
+        document=document,
         start=begin,
         end=None if begin is None else begin + len(body),
         metadata=metadata,
@@ -230,7 +235,7 @@ def _parse_score(part: dict[str, Any]) -> float | None:
 
 
 def _get_document(part: dict[str, Any], metadata: dict[str, Any]) -> str | None:
-    document = _get_field(metadata, DOCUMENT_KEYS)
+    document = _get_field(metadata, DOCUMENT_NAME_KEYS)
     if document is None:
         document = _get_field(part, ("name", "url", "source"))
     return None if document is None else str(document)

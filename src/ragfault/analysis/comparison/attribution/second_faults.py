@@ -168,10 +168,10 @@ def find_lost_chunks(
     others, which are enough to tell, none is shown and less than half of it is estimated.
     """
     everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
-    kept = _keeps_used_chunks(paired)
-    [there], [elsewhere] = (find_drops(paired, [change.metric], everything & part, options) for part in (~kept, kept))
+    keeps = _keeps_used_chunks(paired)
+    [there], [elsewhere] = (find_drops(paired, [change.metric], everything & part, options) for part in (~keeps, keeps))
     moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
-    rest = moved[everything & kept & np.isfinite(moved)]
+    rest = moved[everything & keeps & np.isfinite(moved)]
     tells = elsewhere is None and len(rest) >= LEAST_UNMOVED
     if there is None or there.difference is None or not tells or rest.mean() <= 0.5 * there.difference.mean:
         return None
