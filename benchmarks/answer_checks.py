@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.judge import is_reserved, rows, trace
+from benchmarks.datasets import build_trace, is_marked, is_reserved, read_rows
 
 from ragfault.judges import load_judge
 from ragfault.protocols import Judge
@@ -29,11 +29,8 @@ Claims = list[tuple[str, bool]]
 
 def list_claims(row: dict[str, Any], judge: Judge) -> Claims:
     """Return the claims of an answer, each with True where people marked a part of it as unsupported."""
-    [verdicts] = judge.observe([trace(row)])
-    return [
-        (claim.claim, any(claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]))
-        for claim in verdicts.claim or ()
-    ]
+    [verdicts] = judge.observe([build_trace(row)])
+    return [(claim.claim, is_marked(claim, row)) for claim in verdicts.claim or ()]
 
 
 def main() -> None:
@@ -43,7 +40,7 @@ def main() -> None:
     parser.add_argument("--sources", type=int, default=150)
     options = parser.parse_args()
     judge, splitter = load_judge(options.judge), load_judge("lexical")
-    reserved = [row for row in rows(options.data, "ragtruth_train") if is_reserved(row)]
+    reserved = [row for row in read_rows(options.data, "ragtruth_train") if is_reserved(row)]
     all_sources = sorted({row["source_id"] for row in reserved})
     strong_rows = {row["source_id"]: row for row in reserved if row["model"] == STRONG_MODEL}
     source_ids = {name for name in all_sources[:: max(1, len(all_sources) // options.sources)] if name in strong_rows}
@@ -73,7 +70,7 @@ def report_stage(
     """Print for one stage the shares of unsupported claims released and of supported ones lost."""
     released, supported, unchanged = [], [], 0
     for row in rows:
-        before: Trace = trace(row)
+        before: Trace = build_trace(row)
         after = make_stage(row)(before).answer or ""
         released_row = strong_rows[row["source_id"]] if after == strong_rows[row["source_id"]]["answer"] else row
         source = row["source_id"]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from benchmarks.scale import UNJUDGED, varied
+from benchmarks.scale import UNJUDGED, vary_demo_traces
 from msgspec.structs import replace
 
 from ragfault.io import write_traces
@@ -78,7 +78,7 @@ class CostFigures(msgspec.Struct):
 
 def vary_all_texts(count: int) -> Iterator[Trace]:
     """Yield traces of the demo of which no two share a chunk or an answer."""
-    for number, trace in enumerate(varied(count)):
+    for number, trace in enumerate(vary_demo_traces(count)):
         chunks = trace.chunks and tuple(
             replace(chunk, text=f"{chunk.text} Noted {number}-{i}.") for i, chunk in enumerate(trace.chunks)
         )

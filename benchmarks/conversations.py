@@ -10,15 +10,13 @@ answers; and groundedness of answers with and without the history. Intervals res
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import random
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from benchmarks.datasets import Row, read_rows
 from benchmarks.step_faults import write_table
 
 from ragfault.analysis import diagnose_run
@@ -29,16 +27,9 @@ from ragfault.records import Chunk, ConversationTurn, Gold, Trace
 from ragfault.retrieval.index import BM25Index
 from ragfault.stats import auroc, paired_difference
 
-Row = dict[str, Any]
 DEPTH, PASSAGES = 5, 3
 ANSWERABILITIES = ("answerable", "partial", "underspecified", "unanswerable")
 REFUSAL = "I do not have an answer to this question."
-
-
-def load_rows(folder: Path) -> list[Row]:
-    """Load the labelled turns."""
-    with gzip.open(folder / "multi_turn_dev.jsonl.gz", "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def write_queries(row: Row) -> dict[str, str]:
@@ -174,7 +165,7 @@ def main() -> None:
     parser.add_argument("--judge", default="embedded")
     parser.add_argument("--page", type=Path)
     options = parser.parse_args()
-    rows = load_rows(options.shared)
+    rows = read_rows(options.shared, "multi_turn_dev")
     tables = {
         "rewriting": lambda: measure_retrieval(rows),
         "answerability": lambda: measure_answerability(rows, options.judge),

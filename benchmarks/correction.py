@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.judge import is_reserved, rows, trace
+from benchmarks.datasets import build_trace, is_marked, is_reserved, read_rows
 
 from ragfault.judges import load_judge
 from ragfault.stats import Interval, correct_share, mean_interval
@@ -50,11 +50,13 @@ class RatedAnswer(NamedTuple):
 
 def iterate_answers(folder: Path, judge_name: str) -> Iterator[RatedAnswer]:
     """Yield every held-out answer that makes a claim, with the labels of the judge and of people."""
-    selected = [row for row in rows(folder, "ragtruth_train") if is_reserved(row)]
-    for row, verdicts in zip(selected, load_judge(judge_name).observe([trace(row) for row in selected]), strict=True):
+    selected = [row for row in read_rows(folder, "ragtruth_train") if is_reserved(row)]
+    for row, verdicts in zip(
+        selected, load_judge(judge_name).observe([build_trace(row) for row in selected]), strict=True
+    ):
         claims = verdicts.claim or ()
         if claims:
-            marked = (any(c.start < s["end"] and s["start"] < c.end for s in row["spans"]) for c in claims)
+            marked = (is_marked(c, row) for c in claims)
             called = (claim.support not in SUPPORTED_LABELS for claim in claims)
             yield RatedAnswer(row["source_id"], row["task"], row["model"], tuple(called), tuple(marked))
 

@@ -13,7 +13,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.judge import is_reserved, rows, trace
+from benchmarks.datasets import build_trace, is_marked, is_reserved, read_rows
 
 from ragfault.judges import load_judge
 from ragfault.judges.domain.identifiers import explain_query_conflict
@@ -24,12 +24,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     folder = parser.parse_args().data
-    reserved = [row for row in rows(folder, "ragtruth_train") if is_reserved(row)]
-    traces = [trace(row) for row in reserved]
+    reserved = [row for row in read_rows(folder, "ragtruth_train") if is_reserved(row)]
+    traces = [build_trace(row) for row in reserved]
     start = time.process_time()
     plain_verdicts = load_judge("lexical").observe(traces)
     plain_seconds = time.process_time() - start
-    pairs = rows(folder, "wikiqa")
+    pairs = read_rows(folder, "wikiqa")
     claims = sum(len(verdicts.claim or ()) for verdicts in plain_verdicts)
     print(f"{len(reserved)} answers, {claims} claims; {len(pairs)} sentences")
     for name in PROFILES:
@@ -38,10 +38,7 @@ def main() -> None:
         profile_verdicts = load_judge("lexical", profile=name).observe(traces)
         seconds = time.process_time() - start
         changed = [
-            (
-                changed_claim.p > claim.p,
-                any(claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]),
-            )
+            (changed_claim.p > claim.p, is_marked(claim, row))
             for row, item, profile_verdict in zip(reserved, plain_verdicts, profile_verdicts, strict=True)
             for claim, changed_claim in zip(item.claim or (), profile_verdict.claim or (), strict=True)
             if changed_claim.support != claim.support

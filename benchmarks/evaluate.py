@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-from benchmarks.scale import UNJUDGED, varied
+from benchmarks.scale import UNJUDGED, vary_demo_traces
 from msgspec.structs import replace
 
 from ragfault.io import write_traces
@@ -38,7 +38,7 @@ print((time.process_time() - begin) / run.manifest.traces * 1000, *sorted(run.ma
 def vary_chunk_words(count: int) -> Iterator[Trace]:
     """Yield varied traces with every seventh word of the chunks changed, so that no two share a text."""
     chance = random.Random(1)
-    for trace in varied(count):
+    for trace in vary_demo_traces(count):
         chunks = []
         for chunk in trace.chunks or ():
             words = chunk.text.split(" ")
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        files = {"varied": varied(6000), "different": vary_chunk_words(3000)}
+        files = {"varied": vary_demo_traces(6000), "different": vary_chunk_words(3000)}
         for name, traces in files.items():
             write_traces(traces, Path(folder, f"{name}.jsonl"))
         for _, name, metrics in product(range(options.rounds), files, METRICS):

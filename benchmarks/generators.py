@@ -15,8 +15,6 @@ span of it is marked.
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -24,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.datasets import read_rows
 
 from ragfault.stats import wilson_interval
 from ragfault.tuning.generators import ChoiceTerms, GeneratorChoice, choose_from_table
@@ -201,14 +200,12 @@ def report_false_gains(replays: int, row_number: int | None) -> None:
 
 def read_ragtruth(path: Path, task: str) -> tuple[list[str], Any]:
     """Return the models and the table of faithful answers, models by sources that all of them answered."""
-    rows: dict[str, dict[str, float]] = defaultdict(dict)
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        for line in file:
-            row = json.loads(line)
-            if row["task"] == task:
-                rows[row["source_id"]][row["model"]] = 1.0 - row["label"]
-    models = sorted({model for answers in rows.values() for model in answers})
-    complete = [answers for answers in rows.values() if len(answers) == len(models)]
+    faithful: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in read_rows(path.parent, path.name.removesuffix(".jsonl.gz")):
+        if row["task"] == task:
+            faithful[row["source_id"]][row["model"]] = 1.0 - row["label"]
+    models = sorted({model for answers in faithful.values() for model in answers})
+    complete = [answers for answers in faithful.values() if len(answers) == len(models)]
     return models, np.array([[answers[model] for answers in complete] for model in models])
 
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
-import json
 import tempfile
 import time
 from collections.abc import Sequence
@@ -27,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.datasets import read_rows
 from msgspec.structs import replace
 
 from ragfault.guard.certificate import RatedAnswer, certify_answers
@@ -56,18 +55,17 @@ def load_rated_answers(data: Path, retained: Path, task: str, ranking: Ranking =
     """Load the labelled answers of a task of RAGTruth, with the risk by a judge fitted without their source."""
     with np.load(retained) as packed:
         start, odds = packed["start"], packed["answers"]
-        rows = {name: number for number, name in enumerate(packed["ids"].tolist())}
+        numbers = {name: number for number, name in enumerate(packed["ids"].tolist())}
     answers = []
-    with gzip.open(data / "ragtruth_train.jsonl.gz", "rt", encoding="utf-8") as lines:
-        for row in map(json.loads, lines):
-            number = rows.get(f"ragtruth {row['id']}")
-            if row["task"] != task or number is None:
-                continue
-            chunks = tuple(Chunk(id=str(n), text=text) for n, text in enumerate(row["contexts"]))
-            trace = Trace(id=str(row["id"]), query=row["query"] or "?", chunks=chunks, answer=row["answer"])
-            risk = rank_answer(trace, float(1 / (1 + np.exp(-odds[number]))), ranking)
-            inputs = describe_inputs(trace, int(start[number + 1] - start[number]), risk)
-            answers.append(RatedAnswer(risk, bool(row["spans"]), row["source_id"], inputs))
+    for row in read_rows(data, "ragtruth_train"):
+        number = numbers.get(f"ragtruth {row['id']}")
+        if row["task"] != task or number is None:
+            continue
+        chunks = tuple(Chunk(id=str(n), text=text) for n, text in enumerate(row["contexts"]))
+        trace = Trace(id=str(row["id"]), query=row["query"] or "?", chunks=chunks, answer=row["answer"])
+        risk = rank_answer(trace, float(1 / (1 + np.exp(-odds[number]))), ranking)
+        inputs = describe_inputs(trace, int(start[number + 1] - start[number]), risk)
+        answers.append(RatedAnswer(risk, bool(row["spans"]), row["source_id"], inputs))
     return answers
 
 

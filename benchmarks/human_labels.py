@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from benchmarks.judge import is_reserved, rows, trace
+from benchmarks.datasets import build_trace, is_marked, is_reserved, read_rows
 
 from ragfault.judges import load_judge
 from ragfault.metrics import compute_score, parse_metric
@@ -167,13 +167,13 @@ def print_simulations() -> None:
 def measure_groundedness(folder: Path, name: str, size: int) -> tuple[LabelSample, list[str]]:
     """Return the groundedness of reserved answers by the judge and by people, and the task of each answer."""
     metric = parse_metric("groundedness")
-    selected = [row for row in rows(folder, "ragtruth_train") if is_reserved(row)]
+    selected = [row for row in read_rows(folder, "ragtruth_train") if is_reserved(row)]
     selected = [selected[at] for at in np.random.default_rng(1).permutation(len(selected))[:size]]
     judge_values, human_values, sources, tasks = [], [], [], []
-    for row, verdicts in zip(selected, load_judge(name).observe([trace(row) for row in selected]), strict=True):
-        score = compute_score(metric, trace(row), verdicts)
+    for row, verdicts in zip(selected, load_judge(name).observe([build_trace(row) for row in selected]), strict=True):
+        score = compute_score(metric, build_trace(row), verdicts)
         if score.value is not None and verdicts.claim:
-            marked = [any(c.start < s["end"] and s["start"] < c.end for s in row["spans"]) for c in verdicts.claim]
+            marked = [is_marked(c, row) for c in verdicts.claim]
             judge_values.append(score.value)
             human_values.append(1 - sum(marked) / len(marked))
             sources.append(row["source_id"])

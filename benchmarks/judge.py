@@ -1,28 +1,25 @@
-"""How well the lexical judge agrees with people, and how fast it is.
+"""Measure the agreement of the lexical judge with people, and its speed.
 
     python -m benchmarks.judge DATA_FOLDER
 
 Groundedness: AUROC and best F1 of "some claim is not supported" against people's labels, on the sources
 of RAGTruth's training file that the weights were not fitted on; also within task × generator, where
-style gives nothing away. Elsewhere AUROC alone, on sets that the weights have not seen. Then the relevance of
-passages, also by the default judge, and missing context by what the chunks hold. Last, what becomes of the small
-talk and the inventions of the fault bench, and how far answers keep to their query.
+style says nothing of the label. AUROC alone on sets that the weights were not fitted on. Then the relevance of
+passages, also by the default judge; missing context by what the chunks hold; the focus of answers on their query; and
+the labels of the small talk and the inventions of the fault bench.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import random
 import time
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from benchmarks.datasets import Row, build_trace, is_marked, is_reserved, read_rows
 from benchmarks.faults.corpora import load_handbook_corpus, load_squad_corpus
 from benchmarks.faults.injection import pair
 from benchmarks.faults.phrases import INVENTIONS, WANDERINGS
@@ -35,49 +32,32 @@ from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.records import Chunk, Trace, Verdicts
 from ragfault.stats import auroc, auroc_within_groups, choose_threshold
 
-Row = dict[str, Any]
+
+def compute_risks(verdicts: Sequence[Verdicts]) -> dict[str, list[float]]:
+    """Return the risk of each answer, one less the probability of support: of its worst claim, and on average."""
+    claim_risks = [[1.0 - (claim.p or 0.0) for claim in verdict.claim or ()] for verdict in verdicts]
+    return {
+        "worst": [max(p, default=0.0) for p in claim_risks],
+        "mean": [sum(p) / len(p) if p else 0.0 for p in claim_risks],
+    }
 
 
-def rows(folder: Path, name: str) -> list[Row]:
-    """Return the records of one file."""
-    with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
-def is_reserved(row: Row) -> bool:
-    """Return whether a source is kept for measuring; one in five is."""
-    return zlib.crc32(row["source_id"].encode()) % 5 == 0
-
-
-def trace(row: Row) -> Trace:
-    """Return a record as a trace."""
-    texts = row["contexts"] if "contexts" in row else [row["passage"]]
-    chunks = tuple(Chunk(id=str(i), text=text) for i, text in enumerate(texts))
-    return Trace(id=row.get("id", ""), query=row.get("query") or "", chunks=chunks, answer=row.get("answer"))
-
-
-def doubts(verdicts: Sequence[Verdicts]) -> dict[str, list[float]]:
-    """Return how doubtful each answer is, by its worst claim and on average."""
-    item = [[1.0 - (claim.p or 0.0) for claim in verdict.claim or ()] for verdict in verdicts]
-    return {"worst": [max(p, default=0.0) for p in item], "mean": [sum(p) / len(p) if p else 0.0 for p in item]}
-
-
-def ragtruth(folder: Path) -> None:
-    """Measure the answers of six models with human labels."""
-    retained = [row for row in rows(folder, "ragtruth_train") if is_reserved(row)]
+def measure_ragtruth(folder: Path) -> None:
+    """Print the agreement with the labels of RAGTruth, on answers of six models."""
+    reserved = [row for row in read_rows(folder, "ragtruth_train") if is_reserved(row)]
     judge = load_judge("lexical")
-    traces = [trace(row) for row in retained]
+    traces = [build_trace(row) for row in reserved]
     judge.observe(traces[:5])
     start = time.process_time()
     verdicts = judge.observe(traces)
     rate = len(traces) / (time.process_time() - start)
-    label = [row["label"] for row in retained]
-    print(f"{judge.fingerprint}\nragtruth: {len(retained)} answers, {rate:.0f} traces/s per core")
-    for name, score in doubts(verdicts).items():
-        groups = [(row["task"], row["model"]) for row in retained]
+    label = [row["label"] for row in reserved]
+    print(f"{judge.fingerprint}\nragtruth: {len(reserved)} answers, {rate:.0f} traces/s per core")
+    for name, score in compute_risks(verdicts).items():
+        groups = [(row["task"], row["model"]) for row in reserved]
         tasks = {
-            task: auroc([s for s, row in zip(score, retained, strict=True) if row["task"] == task],
-                        [row["label"] for row in retained if row["task"] == task])
+            task: auroc([s for s, row in zip(score, reserved, strict=True) if row["task"] == task],
+                        [row["label"] for row in reserved if row["task"] == task])
             for task in ("QA", "Summary", "Data2txt")
         }  # fmt: skip
         print(
@@ -85,50 +65,48 @@ def ragtruth(folder: Path) -> None:
             f"  within {auroc_within_groups(score, label, groups).value:.3f}  "
             + "  ".join(f"{task} {value:.3f}" for task, value in tasks.items())
         )
-    words(retained, verdicts)
+    count_marked_claims(reserved, verdicts)
 
 
-def words(retained: Sequence[Row], verdicts: Sequence[Verdicts]) -> None:
-    """Count how often people marked a claim, by the label of the judge."""
-    seen: Counter[str] = Counter()
+def count_marked_claims(reserved: Sequence[Row], verdicts: Sequence[Verdicts]) -> None:
+    """Print how often people marked a claim, by the label of the judge."""
+    claims: Counter[str] = Counter()
     marked: Counter[str] = Counter()
-    for row, first in zip(retained, verdicts, strict=True):
+    for row, first in zip(reserved, verdicts, strict=True):
         for claim in first.claim or ():
-            seen[claim.support] += 1
-            marked[claim.support] += any(
-                claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]
-            )
-    print("  marked by people: " + ", ".join(f"{word} {marked[word] / n:.2f} of {n}" for word, n in seen.items()))
+            claims[claim.support] += 1
+            marked[claim.support] += is_marked(claim, row)
+    print("  marked by people: " + ", ".join(f"{word} {marked[word] / n:.2f} of {n}" for word, n in claims.items()))
 
 
-def others(folder: Path) -> None:
-    """Measure claims and replies of sets that were not used in training."""
+def measure_other_sets(folder: Path) -> None:
+    """Print the AUROC on sets that were not used in training."""
     judge = load_judge("lexical")
     for name in ("attributionbench_dev", "wice_dev", "begin_dev"):
-        retained = rows(folder, name)
-        score = doubts(judge.observe([trace(row) for row in retained]))
+        retained = read_rows(folder, name)
+        score = compute_risks(judge.observe([build_trace(row) for row in retained]))
         label = [row["label"] for row in retained]
         print(
             f"{name}: {len(retained)}  " + "  ".join(f"{key} AUROC {auroc(s, label):.3f}" for key, s in score.items())
         )
 
 
-def relevance(folder: Path) -> None:
-    """Measure the relevance of chunks against graded labels: AUROC over all, within queries, and nDCG@10."""
+def measure_relevance(folder: Path) -> None:
+    """Print the agreement of relevance with graded labels: AUROC over all, within queries, and nDCG@10."""
     for name, threshold in (("wikiqa", 1), ("trec_dl19", 2)):
         by_query: dict[str, list[Row]] = defaultdict(list)
-        for row in rows(folder, name):
+        for row in read_rows(folder, name):
             by_query[row["query"]].append(row)
         traces = [
             Trace(
                 id=query,
                 query=query,
-                chunks=tuple(Chunk(id=str(i), text=row["passage"]) for i, row in enumerate(judged)),
+                chunks=tuple(Chunk(id=str(i), text=row["passage"]) for i, row in enumerate(query_rows)),
             )
-            for query, judged in by_query.items()
+            for query, query_rows in by_query.items()
         ]
-        groups = [query for query, judged in by_query.items() for _ in judged]
-        grades = [np.array([row["label"] for row in judged]) for judged in by_query.values()]
+        groups = [query for query, query_rows in by_query.items() for _ in query_rows]
+        grades = [np.array([row["label"] for row in query_rows]) for query_rows in by_query.values()]
         label = (np.concatenate(grades) >= threshold).astype(int)
         for judge in ("lexical", "embedded"):
             seen = load_judge(judge).observe(traces)
@@ -154,38 +132,40 @@ def measure_tied_ndcg(scores: np.ndarray, grades: np.ndarray, depth: int = 10) -
     return float(expected[: len(discounts)] @ discounts / (best[: len(discounts)] @ discounts))
 
 
-def missing_context(folder: Path) -> None:
-    """Count queries on which something is missed, where the chunks hold the answer and where they do not.
+def measure_missing_context(folder: Path) -> None:
+    """Print the share of queries with missing context, by whether the chunks hold the answer.
 
-    By chunks of another query, and by chunks that are near and hold no answer. `embedded` misses the same.
+    Chunks without the answer are near ones, or those of another query. `embedded` reports the same as missing.
     """
     chance = random.Random(0)
-    texts = {row["pid"]: row["text"] for row in rows(folder, "squad2_paragraphs")}
-    asked = chance.sample([row for row in rows(folder, "squad2_questions") if row["gold_pid"] in texts], 800)
+    texts = {row["pid"]: row["text"] for row in read_rows(folder, "squad2_paragraphs")}
+    questions = chance.sample([row for row in read_rows(folder, "squad2_questions") if row["gold_pid"] in texts], 800)
     sets = {
-        "SQuAD 2.0": [(row["query"], [texts[row["gold_pid"]]], row["answerable"]) for row in asked],
-        "CLAPnq": [(row["query"], row["contexts"], row["answerable"]) for row in rows(folder, "clapnq_dev")],
+        "SQuAD 2.0": [(row["query"], [texts[row["gold_pid"]]], row["answerable"]) for row in questions],
+        "CLAPnq": [(row["query"], row["contexts"], row["answerable"]) for row in read_rows(folder, "clapnq_dev")],
         "MTRAG": [
             (row["query"], row["contexts"] + row["near_contexts"], not row["label"])
-            for row in rows(folder, "multi_turn_dev")
+            for row in read_rows(folder, "multi_turn_dev")
         ],
         "RAGTruth QA": [
             (row["query"], row["contexts"], True)
-            for row in {row["source_id"]: row for row in rows(folder, "ragtruth_train") if row["task"] == "QA"}.values()
+            for row in {
+                row["source_id"]: row for row in read_rows(folder, "ragtruth_train") if row["task"] == "QA"
+            }.values()
         ][::3],
     }
     for name, cases in sets.items():
-        holds = [(query, chunks) for query, chunks, answerable in cases if answerable]
-        near = [(query, chunks) for query, chunks, answerable in cases if not answerable]
-        other = [(query, chance.choice(holds)[1]) for query, _ in holds]
-        parts = {"hold the answer": holds, "near": near, "of another query": other}
+        answerable_cases = [(query, chunks) for query, chunks, answerable in cases if answerable]
+        unanswerable_cases = [(query, chunks) for query, chunks, answerable in cases if not answerable]
+        mismatched_cases = [(query, chance.choice(answerable_cases)[1]) for query, _ in answerable_cases]
+        parts = {"hold the answer": answerable_cases, "near": unanswerable_cases, "of another query": mismatched_cases}
         print(f"{name}: misses something, " + ", ".join(
             f"{part} {share_missed(pairs):.2f} of {len(pairs)}" for part, pairs in parts.items() if pairs
         ))  # fmt: skip
 
 
 def share_missed(pairs: Sequence[tuple[str, list[str]]]) -> float:
-    """Return the share of queries of which the judge misses something in the chunks."""
+    """Return the share of queries for which the judge reports missing context."""
     traces = [
         Trace(id=str(i), query=query, chunks=tuple(Chunk(id=str(n), text=text) for n, text in enumerate(chunks)))
         for i, (query, chunks) in enumerate(pairs)
@@ -195,10 +175,10 @@ def share_missed(pairs: Sequence[tuple[str, list[str]]]) -> float:
 
 
 def measure_answer_focus(folder: Path) -> None:
-    """Measure the focus of answers to questions, by length."""
+    """Print the focus of answers to questions, by length of the answer."""
     shares: defaultdict[str, list[float]] = defaultdict(list)
     for first in map(
-        trace, (row for row in rows(folder, "ragtruth_train") if is_reserved(row) and row["task"] == "QA")
+        build_trace, (row for row in read_rows(folder, "ragtruth_train") if is_reserved(row) and row["task"] == "QA")
     ):
         reading = LexicalJudge().open_session()
         chunks = [Passage(chunk.id, chunk.text) for chunk in first.chunks or ()]
@@ -210,8 +190,8 @@ def measure_answer_focus(folder: Path) -> None:
     print("keeps to the query: " + ", ".join(f"{n} {sum(v) / len(v):.3f} of {len(v)}" for n, v in shares.items()))
 
 
-def spoken(folder: Path) -> None:
-    """Count the labels of small talk and of the inventions of the fault bench."""
+def count_phrase_labels(folder: Path) -> None:
+    """Print the labels of the claims with small talk or inventions of the fault bench."""
     for fault, phrases in (("wandering-preamble", WANDERINGS), ("invented-claims", INVENTIONS)):
         parts = [max(phrase.split("{0}"), key=len) for phrase in phrases]
         seen: Counter[str] = Counter()
@@ -229,12 +209,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     data = parser.parse_args().data
-    ragtruth(data)
-    others(data)
-    relevance(data)
-    missing_context(data)
+    measure_ragtruth(data)
+    measure_other_sets(data)
+    measure_relevance(data)
+    measure_missing_context(data)
     measure_answer_focus(data)
-    spoken(data)
+    count_phrase_labels(data)
 
 
 if __name__ == "__main__":

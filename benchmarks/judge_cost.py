@@ -1,4 +1,4 @@
-"""What judging with a language model costs: calls and tokens a trace, for ragfault and other tools side by side.
+"""Measure the cost of judging with a language model: calls and tokens a trace, for ragfault and other tools.
 
     python -m benchmarks.judge_cost --install DIR
     python -m benchmarks.judge_cost --run DIR [--count 20] [--tools ragas deepeval …]
@@ -34,12 +34,12 @@ from benchmarks.costs.server import Endpoint
 from benchmarks.costs.traces import plain, traces
 
 ROOT = Path(__file__).parent.parent
-OURS = "ragfault"
-SPOIL = 10
-"""Every so many replies one is broken off, in the second pass."""
-DEARER = 4
-"""A token received costs as much as so many sent, with most services."""
-LIMIT = 900
+RAGFAULT = "ragfault"
+BROKEN_REPLY_INTERVAL = 10
+"""In the second pass, one of so many replies is broken off."""
+COMPLETION_PRICE_RATIO = 4
+"""Price of a received token over that of a sent one, with most services."""
+TIMEOUT_SECONDS = 900
 """Seconds for one pass of a tool."""
 METRICS = (
     "faithfulness",
@@ -58,20 +58,20 @@ PEERS = {
     "phoenix": ("arize-phoenix-evals==3.9.4", "openai==3.54.0"),
 }
 """Tool → what is installed for it. With langchain-community 0.4 ragas 0.4.3 cannot be imported."""
-BARE = "deepeval, no reasons"
-TOOLS = (OURS, "ragas", "deepeval", BARE, "trulens", "phoenix")
-QUIET = {
+DEEPEVAL_WITHOUT_REASONS = "deepeval, no reasons"
+TOOLS = (RAGFAULT, "ragas", "deepeval", DEEPEVAL_WITHOUT_REASONS, "trulens", "phoenix")
+TOOL_ENVIRONMENT = {
     "OPENAI_API_KEY": "none",
     "DEEPEVAL_TELEMETRY_OPT_OUT": "YES",
     "RAGAS_DO_NOT_TRACK": "true",
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
 }
-"""No telemetry; a key that opens nothing."""
+"""Environment of the tools: no telemetry, and a key that is not valid anywhere."""
 
 
-class Passed(NamedTuple):
-    """One pass of a tool over all traces."""
+class ToolRun(NamedTuple):
+    """Result of one pass of a tool over all traces."""
 
     version: str
     metrics: dict[str, dict[str, Any]]
@@ -79,119 +79,124 @@ class Passed(NamedTuple):
     counts: dict[str, dict[str, int]]
     """Metric → calls and tokens."""
 
-    def total(self, name: str) -> int:
+    def sum_counts(self, name: str) -> int:
         """Return the sum of a count over all metrics."""
         return sum(results[name] for results in self.counts.values())
 
     @property
-    def price(self) -> int:
-        """Tokens, those received as dear as so many sent."""
-        return self.total("prompt") + DEARER * self.total("completion")
+    def weighted_tokens(self) -> int:
+        """Tokens, weighted by their price in sent tokens."""
+        return self.sum_counts("prompt") + COMPLETION_PRICE_RATIO * self.sum_counts("completion")
 
     @property
-    def overhead(self) -> float:
-        """Milliseconds of the processor for each call."""
-        return 1000 * sum(results["cpu"] for results in self.metrics.values()) / self.total("calls")
+    def cpu_ms_per_call(self) -> float:
+        """Processor milliseconds of the tool's process for each call."""
+        return 1000 * sum(results["cpu"] for results in self.metrics.values()) / self.sum_counts("calls")
 
 
-def install(folder: Path, tools: Sequence[str]) -> None:
-    """Make the environments of other tools."""
+def install_tools(folder: Path, tools: Sequence[str]) -> None:
+    """Create a virtual environment for each of the other tools."""
     for tool, packages in ((tool, packages) for tool, packages in PEERS.items() if tool in tools):
         venv.create(folder / tool, with_pip=True)
-        command = [python(folder, tool), "-m", "pip", "install", "-q", "--no-cache-dir", *packages]
+        command = [get_interpreter(folder, tool), "-m", "pip", "install", "-q", "--no-cache-dir", *packages]
         subprocess.run(command, check=True)
         print(f"{tool}: {', '.join(packages)}", flush=True)
 
 
-def python(folder: Path, tool: str) -> str:
-    """Return the interpreter that a tool runs in."""
-    place = "Scripts/python.exe" if os.name == "nt" else "bin/python"
-    return sys.executable if tool == OURS else str(folder / tool / place)
+def get_interpreter(folder: Path, tool: str) -> str:
+    """Return the path of the interpreter in which a tool runs."""
+    path = "Scripts/python.exe" if os.name == "nt" else "bin/python"
+    return sys.executable if tool == RAGFAULT else str(folder / tool / path)
 
 
-def passed(tool: str, folder: Path, file: Path, spoil: int) -> Passed:
+def run_tool(tool: str, folder: Path, file: Path, broken_interval: int) -> ToolRun:
     """Run a tool over the traces of a file, in a process of its own."""
     name = tool.partition(",")[0]
-    environment = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT), "WITH_REASONS": "no" if tool == BARE else "yes"}
-    with Endpoint(json.loads(file.read_text(encoding="utf-8")), spoil=spoil) as endpoint:
-        command = [python(folder, name), "-m", f"benchmarks.costs.run_{name}", str(file), endpoint.url]
+    environment = {
+        **os.environ,
+        **TOOL_ENVIRONMENT,
+        "PYTHONPATH": str(ROOT),
+        "WITH_REASONS": "no" if tool == DEEPEVAL_WITHOUT_REASONS else "yes",
+    }
+    with Endpoint(json.loads(file.read_text(encoding="utf-8")), spoil=broken_interval) as endpoint:
+        command = [get_interpreter(folder, name), "-m", f"benchmarks.costs.run_{name}", str(file), endpoint.url]
         done = subprocess.run(
-            command, capture_output=True, cwd=file.parent, env=environment, timeout=LIMIT, check=False
+            command, capture_output=True, cwd=file.parent, env=environment, timeout=TIMEOUT_SECONDS, check=False
         )  # fmt: skip
         if done.returncode or not done.stdout:
             sys.exit(f"{tool} failed:\n{done.stderr.decode(errors='replace')[-3000:]}")
         message = json.loads(done.stdout)
         if message["refused"]:
             print(f"{tool} asked in vain for {message['refused']}", file=sys.stderr)
-        return Passed(message["version"], message["metrics"], endpoint.get_counts())
+        return ToolRun(message["version"], message["metrics"], endpoint.get_counts())
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table in Markdown."""
     print(f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for row in rows:
         print(f"| {' | '.join(row)} |")
 
 
-def ratio(value: float, ours: float | None) -> str:
-    """Return the ratio to our count."""
-    return f"{value / ours:.1f}" if ours else "–"
+def format_ratio(value: float, reference: float | None) -> str:
+    """Format the ratio to a reference count, or a dash without one."""
+    return f"{value / reference:.1f}" if reference else "–"
 
 
-def costs(results: dict[str, Passed], cpu: dict[str, float], count: int) -> None:
-    """Print calls and tokens a trace, and as ratios."""
-    ours = results.get(OURS)
+def print_costs(results: dict[str, ToolRun], cpu: dict[str, float], count: int) -> None:
+    """Print calls, tokens and processor time a trace, and their ratios to ragfault."""
+    reference = results.get(RAGFAULT)
     rows = []
     for tool, row in results.items():
-        answered = len(METRICS) if tool == OURS else len(row.metrics)
+        answered = len(METRICS) if tool == RAGFAULT else len(row.metrics)
         cells = [f"{tool} ({row.version.split()[-1]})", f"{answered} of {len(METRICS)}"]
         for name in ("calls", "prompt", "completion"):
-            value = row.total(name)
+            value = row.sum_counts(name)
             cells += [f"{value / count:,.1f}" if name == "calls" else f"{value / count:,.0f}"]
-            cells += [ratio(value, ours.total(name) if ours else None)]
-        cells += [ratio(row.price, ours.price if ours else None)]
-        cpu_per_trace = f"{cpu[tool] * row.total('calls') / count:.0f}"
-        rows.append([*cells, f"{row.total('embeddings') / count:.0f}", f"{cpu[tool]:.1f}", cpu_per_trace])
+            cells += [format_ratio(value, reference.sum_counts(name) if reference else None)]
+        cells += [format_ratio(row.weighted_tokens, reference.weighted_tokens if reference else None)]
+        cpu_per_trace = f"{cpu[tool] * row.sum_counts('calls') / count:.0f}"
+        rows.append([*cells, f"{row.sum_counts('embeddings') / count:.0f}", f"{cpu[tool]:.1f}", cpu_per_trace])
     head = (
         "tool", "metrics", "calls/trace", "×", "prompt tokens/trace", "×", "completion tokens/trace", "×",
         "price ×", "embedding calls/trace", "CPU ms/call", "CPU ms/trace",
     )  # fmt: skip
-    table(head, rows)
+    print_table(head, rows)
 
 
-def by_metric(results: dict[str, Passed], count: int) -> None:
-    """Print the calls a trace of each metric."""
-    others = {tool: row for tool, row in results.items() if tool != OURS}
+def print_calls_by_metric(results: dict[str, ToolRun], count: int) -> None:
+    """Print the calls a trace by metric, of the other tools."""
+    peers = {tool: row for tool, row in results.items() if tool != RAGFAULT}
     rows = [
         [
             metric,
             *(
                 f"{row.counts.get(metric, {}).get('calls', 0) / count:.1f}" if metric in row.metrics else "none"
-                for row in others.values()
+                for row in peers.values()
             ),
         ]
         for metric in METRICS
     ]
-    table(("metric", *others), rows)
+    print_table(("metric", *peers), rows)
 
 
-def spoilt(results: dict[str, Passed], clean: dict[str, Passed]) -> None:
-    """Print what came of broken replies."""
+def print_broken_replies(results: dict[str, ToolRun], clean: dict[str, ToolRun]) -> None:
+    """Print the outcomes of the pass in which replies were broken off."""
     rows = []
     for tool, row in results.items():
-        ends: Counter[str] = Counter(other=others(row, clean[tool]))
+        outcomes: Counter[str] = Counter(other=count_changed_values(row, clean[tool]))
         for metric in row.metrics.values():
-            ends.update({name: metric.get(name, 0) for name in ("scored", "lost", "raised")})
-        ends["same"] = ends["scored"] - ends["other"]
-        total = ends["scored"] + ends["lost"] + ends["raised"]
-        more = row.total("calls") - clean[tool].total("calls")
-        cells = [tool, f"{row.total('spoilt')} of {row.total('calls')}", f"{more:+d}"]
-        rows.append([*cells, *(f"{ends[name] / total:.1%}" for name in ("same", "other", "lost", "raised"))])
+            outcomes.update({name: metric.get(name, 0) for name in ("scored", "lost", "raised")})
+        outcomes["same"] = outcomes["scored"] - outcomes["other"]
+        total = outcomes["scored"] + outcomes["lost"] + outcomes["raised"]
+        extra_calls = row.sum_counts("calls") - clean[tool].sum_counts("calls")
+        cells = [tool, f"{row.sum_counts('spoilt')} of {row.sum_counts('calls')}", f"{extra_calls:+d}"]
+        rows.append([*cells, *(f"{outcomes[name] / total:.1%}" for name in ("same", "other", "lost", "raised"))])
     head = ("tool", "replies broken", "calls more", "same value", "another value", "NaN or none", "an exception")
-    table(head, rows)
+    print_table(head, rows)
 
 
-def others(row: Passed, clean: Passed) -> int:
+def count_changed_values(row: ToolRun, clean: ToolRun) -> int:
     """Count the values that differ from the clean pass."""
     return sum(
         left is not None and right is not None and left >= 0 and abs(left - right) > 1e-9
@@ -201,27 +206,27 @@ def others(row: Passed, clean: Passed) -> int:
     )
 
 
-def measure(folder: Path, tools: Sequence[str], count: int, rounds: int) -> None:
-    """Run all and print the tables."""
+def measure_tools(folder: Path, tools: Sequence[str], count: int, rounds: int) -> None:
+    """Run all tools by turns and print the tables."""
     sample = traces(count + 1)
     with tempfile.TemporaryDirectory() as path:
         file = Path(path, "traces.json")
         file.write_text(json.dumps([plain(trace) for trace in sample]), encoding="utf-8")
         file.with_suffix(".whole.json").write_bytes(msgspec.json.encode(sample))
-        turns: dict[str, list[Passed]] = {tool: [] for tool in tools}
+        runs: dict[str, list[ToolRun]] = {tool: [] for tool in tools}
         for _ in range(rounds):
             for tool in tools:
-                turns[tool].append(passed(tool, folder, file, 0))
-        clean = {tool: passes[0] for tool, passes in turns.items()}
-        broken = {tool: passed(tool, folder, file, SPOIL) for tool in tools}
+                runs[tool].append(run_tool(tool, folder, file, 0))
+        clean_runs = {tool: passes[0] for tool, passes in runs.items()}
+        broken_runs = {tool: run_tool(tool, folder, file, BROKEN_REPLY_INTERVAL) for tool in tools}
     sample = sample[:-1]
     size = statistics.mean(sum(len(chunk.text) for chunk in trace.chunks or ()) for trace in sample)
     claims = statistics.mean(len(plain(trace)["said"]) for trace in sample)
     print(f"{len(sample)} traces: 5 chunks with {size:,.0f} characters, {claims:.1f} claims, a reference each")
-    cpu = {tool: statistics.median(row.overhead for row in passes) for tool, passes in turns.items()}
-    costs(clean, cpu, len(sample))
-    by_metric(clean, len(sample))
-    spoilt(broken, clean)
+    cpu = {tool: statistics.median(row.cpu_ms_per_call for row in passes) for tool, passes in runs.items()}
+    print_costs(clean_runs, cpu, len(sample))
+    print_calls_by_metric(clean_runs, len(sample))
+    print_broken_replies(broken_runs, clean_runs)
 
 
 def main() -> None:
@@ -230,17 +235,17 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--install", type=Path, metavar="DIR")
-    what.add_argument("--run", type=Path, metavar="DIR")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--install", type=Path, metavar="DIR")
+    action.add_argument("--run", type=Path, metavar="DIR")
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=TOOLS)
     options = parser.parse_args()
     if options.install:
-        install(options.install, options.tools)
+        install_tools(options.install, options.tools)
     else:
-        measure(options.run, options.tools, options.count, options.rounds)
+        measure_tools(options.run, options.tools, options.count, options.rounds)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from benchmarks.judge import Row, rows, trace
+from benchmarks.datasets import Row, build_trace, read_rows
 from msgspec.structs import replace
 
 from ragfault.evaluation.agreement import calibrate_judge
@@ -26,25 +26,25 @@ from ragfault.judges.calibration import calibrate_verdicts
 from ragfault.records import Trace, Verdicts
 
 SETS = ("attributionbench_dev", "wice_dev", "begin_dev")
-SIZES = (50, 100, 200)
-LIMIT = 700
+LABEL_COUNTS = (50, 100, 200)
+MAX_ANSWERS = 700
 
 
-def prepare(row: Row) -> Trace:
-    """Return a labelled trace."""
-    return replace(trace(row), metadata={"label": int(row["label"]), "group": row["source_id"]})
+def build_labelled_trace(row: Row) -> Trace:
+    """Build a trace with its label and its group as metadata."""
+    return replace(build_trace(row), metadata={"label": int(row["label"]), "group": row["source_id"]})
 
 
-def risks(verdicts: Sequence[Verdicts]) -> np.ndarray:
+def compute_risks(verdicts: Sequence[Verdicts]) -> np.ndarray:
     """Return the probability that each answer is bad."""
     return np.array([1 - item.answer.grounded for item in verdicts])  # type: ignore[union-attr, operator]
 
 
-def measure(truth: np.ndarray, risk: np.ndarray) -> tuple[float, float]:
+def compute_brier_and_f1(truth: np.ndarray, risk: np.ndarray) -> tuple[float, float]:
     """Return the Brier score, and F1 of the bad class at one half."""
-    called = risk >= 0.5
-    hits = (called & (truth == 1)).sum()
-    return float(((risk - truth) ** 2).mean()), float(2 * hits / max(1, called.sum() + truth.sum()))
+    is_positive = risk >= 0.5
+    hits = (is_positive & (truth == 1)).sum()
+    return float(((risk - truth) ** 2).mean()), float(2 * hits / max(1, is_positive.sum() + truth.sum()))
 
 
 def main() -> None:
@@ -55,19 +55,21 @@ def main() -> None:
     options = parser.parse_args()
     judge = load_judge(options.judge)
     for name in SETS:
-        chosen = random.Random(0).sample(rows(options.data, name), k=min(LIMIT, len(rows(options.data, name))))
-        traces = [prepare(row) for row in chosen if row.get("answer")]
+        chosen = random.Random(0).sample(
+            read_rows(options.data, name), k=min(MAX_ANSWERS, len(read_rows(options.data, name)))
+        )
+        traces = [build_labelled_trace(row) for row in chosen if row.get("answer")]
         pairs = [
-            (item, seen)
-            for item, seen in zip(traces, judge.observe(traces), strict=True)
-            if seen.claim and seen.answer is not None and seen.answer.grounded is not None
+            (item, verdicts)
+            for item, verdicts in zip(traces, judge.observe(traces), strict=True)
+            if verdicts.claim and verdicts.answer is not None and verdicts.answer.grounded is not None
         ]
         groups = sorted({item.metadata["group"] for item, _ in pairs})
-        recorded = RecordedJudge(judge.fingerprint, [seen for _, seen in pairs])
-        for size in SIZES:
+        recorded = RecordedJudge(judge.fingerprint, [verdicts for _, verdicts in pairs])
+        for size in LABEL_COUNTS:
             if size > len(pairs) / 2:
                 continue
-            results = [learn(pairs, groups, recorded, size, seed) for seed in range(options.draws)]
+            results = [compare_calibration(pairs, groups, recorded, size, seed) for seed in range(options.draws)]
             before, after = np.array([pair[0] for pair in results]), np.array([pair[1] for pair in results])
             lower = int((after[:, 0] < before[:, 0]).sum())
             higher = int((after[:, 0] > before[:, 0]).sum())
@@ -78,7 +80,7 @@ def main() -> None:
             )
 
 
-def learn(
+def compare_calibration(
     pairs: Sequence[tuple[Trace, Verdicts]], groups: Sequence[str], judge: RecordedJudge, size: int, seed: int
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return Brier score and F1 on held-out groups, without and with the labels of the others."""
@@ -90,12 +92,12 @@ def learn(
             break
         names.add(group)
         labelled += [pair for pair in pairs if pair[0].metadata["group"] == group]
-    unseen = [pair for pair in pairs if pair[0].metadata["group"] not in names]
-    truth = np.array([item.metadata["label"] for item, _ in unseen])
-    verdicts = [seen for _, seen in unseen]
+    unlabelled = [pair for pair in pairs if pair[0].metadata["group"] not in names]
+    truth = np.array([item.metadata["label"] for item, _ in unlabelled])
+    verdicts = [seen for _, seen in unlabelled]
     calibration = calibrate_judge([item for item, _ in labelled], judge=judge, task="answer", group="group")
-    learned = [calibrate_verdicts(item, calibration) for item in verdicts]
-    return measure(truth, risks(verdicts)), measure(truth, risks(learned))
+    calibrated = [calibrate_verdicts(item, calibration) for item in verdicts]
+    return compute_brier_and_f1(truth, compute_risks(verdicts)), compute_brier_and_f1(truth, compute_risks(calibrated))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Traces a second on one core, and peak memory, of each judge that is installed, side by side in one run.
+"""Measure traces a second on one core, and peak memory, of each installed judge, side by side in one run.
 
     python -m benchmarks.judge_speed [DATA] [--count 200] [--slow 20]
 
@@ -38,24 +38,24 @@ from ragfault.records import Trace
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 5
-MODEL = "cross-encoder"
-"""The model of minilm by itself."""
-SLOW = ("minilm", MODEL)
-MEASURE = "lexical"
-"""What the others are compared with."""
-ALONE = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "VECLIB_MAXIMUM")}
+MODEL_ALONE = "cross-encoder"
+"""The model of minilm alone."""
+SLOW_JUDGES = ("minilm", MODEL_ALONE)
+REFERENCE_JUDGE = "lexical"
+"""The judge to which the others are compared."""
+SINGLE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "VECLIB_MAXIMUM")}
 
 
-class Spent(NamedTuple):
-    """What one process needed for its traces."""
+class JudgeCost(NamedTuple):
+    """Speed and memory of one process."""
 
     rate: float
-    """Traces for each second of the processor."""
+    """Traces a second of processor time."""
     memory: float
-    """MiB at the most."""
+    """Peak memory in MiB."""
 
 
-def demo(count: int) -> list[Trace]:
+def load_demo_traces(count: int) -> list[Trace]:
     """Return traces of the demo, in which no two chunks share a sentence."""
     from msgspec.structs import replace
 
@@ -67,50 +67,50 @@ def demo(count: int) -> list[Trace]:
             trace,
             id=str(number),
             chunks=tuple(
-                replace(chunk, id=f"{number}-{i}", text=own(chunk.text, number))
+                replace(chunk, id=f"{number}-{i}", text=mark_sentences(chunk.text, number))
                 for i, chunk in enumerate(trace.chunks or ())
             ),
         )
-        for number, trace in enumerate(spread(result, count))
+        for number, trace in enumerate(select_evenly(result, count))
     ]
 
 
-def own(text: str, number: int) -> str:
-    """Return a text each of whose lines and sentences begins with a word that only this trace has."""
+def mark_sentences(text: str, number: int) -> str:
+    """Put a word that only this trace has before each line and sentence of a text."""
     word = "Q" + "".join("abcdefghij"[int(digit)] for digit in str(number))
     return re.sub(r"(^[^\w\n]*(?=\w)|(?<=[.!?]) (?=[A-Z]))", rf"\1{word} ", text, flags=re.MULTILINE)
 
 
-def ragtruth(folder: Path, count: int) -> list[Trace]:
-    """Return answers of RAGTruth, each of another source."""
-    from benchmarks.judge import rows, trace
+def load_ragtruth_traces(folder: Path, count: int) -> list[Trace]:
+    """Return traces of RAGTruth, one of each source."""
+    from benchmarks.datasets import build_trace, read_rows
 
-    content = rows(folder, "ragtruth_train")
+    content = read_rows(folder, "ragtruth_train")
     random.Random(0).shuffle(content)
-    result = {row["source_id"]: trace(row) for row in content}
+    result = {row["source_id"]: build_trace(row) for row in content}
     return list(result.values())[:count]
 
 
-def spread(traces: Sequence[Trace], count: int) -> list[Trace]:
-    """Return so many traces, at equal steps."""
+def select_evenly(traces: Sequence[Trace], count: int) -> list[Trace]:
+    """Return at most `count` traces, at equal steps."""
     count = min(count, len(traces))
     return [traces[i * len(traces) // count] for i in range(count)]
 
 
-def described(traces: Sequence[Trace]) -> str:
-    """Return how much there is to read in a trace, on average."""
+def describe_traces(traces: Sequence[Trace]) -> str:
+    """Describe the mean numbers of claims, chunks and characters of a trace."""
     from ragfault.judges.checks.claims import extract_claims
 
     chunks = [trace.chunks or () for trace in traces]
-    message = statistics.mean(len(extract_claims(trace.answer or "")) for trace in traces)
+    claims = statistics.mean(len(extract_claims(trace.answer or "")) for trace in traces)
     return (
-        f"{len(traces)} traces, on average {message:.1f} claims, {statistics.mean(map(len, chunks)):.1f} chunks with "
+        f"{len(traces)} traces, on average {claims:.1f} claims, {statistics.mean(map(len, chunks)):.1f} chunks with "
         f"{statistics.mean(sum(len(chunk.text) for chunk in item) for item in chunks):,.0f} characters"
     )
 
 
-def model() -> Callable[[Trace], object]:
-    """Return each claim with its evidence, through the model alone."""
+def load_model_runner() -> Callable[[Trace], object]:
+    """Return a function that runs the model of minilm alone on each claim of a trace with its evidence."""
     from ragfault.judges.checks.claims import extract_claims, strip_marks
     from ragfault.judges.checks.lexicon import load_idf
     from ragfault.judges.checks.passages import Passage, SentenceIndex
@@ -146,8 +146,8 @@ def model() -> Callable[[Trace], object]:
     return run
 
 
-def judged(name: str) -> Callable[[Trace], object]:
-    """Return what a judge does with a trace."""
+def load_judge_runner(name: str) -> Callable[[Trace], object]:
+    """Return a function that judges one trace, and exits where the judge fails."""
     judge = load_judge(name)
 
     def run(trace: Trace) -> object:
@@ -159,24 +159,24 @@ def judged(name: str) -> Callable[[Trace], object]:
     return run
 
 
-def child(name: str, path: Path) -> None:
-    """Judge the traces of a file in a process of its own, and print the time and memory."""
+def measure_in_process(name: str, path: Path) -> None:
+    """Judge the traces of a file in this process, and print speed and memory as JSON."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     traces = msgspec.json.decode(path.read_bytes(), type=list[Trace])
-    run = model() if name == MODEL else judged(name)
+    run = load_model_runner() if name == MODEL_ALONE else load_judge_runner(name)
     run(traces[0])
     start = time.process_time()
     for trace in traces[1:]:
         run(trace)
     rate = (len(traces) - 1) / (time.process_time() - start)
-    print(msgspec.json.encode(Spent(rate, memory())).decode())
+    print(msgspec.json.encode(JudgeCost(rate, measure_peak_memory())).decode())
 
 
-def memory() -> float:
-    """Return MiB that this process had at the most."""
+def measure_peak_memory() -> float:
+    """Return the peak memory of this process in MiB."""
     status = Path("/proc/self/status")
-    if status.is_file():  # what is told otherwise holds the parent's memory too
+    if status.is_file():  # ru_maxrss includes the memory of the parent at the fork
         result = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="ascii"))
         if result:
             return int(result[1]) / 1024
@@ -184,15 +184,15 @@ def memory() -> float:
     return most / (2**20 if sys.platform == "darwin" else 1024)
 
 
-def spent(name: str, path: Path) -> Spent:
-    """Return what a fresh process needs."""
+def start_measurement(name: str, path: Path) -> JudgeCost:
+    """Measure a judge on the traces of a file, in a new process."""
     command = [sys.executable, "-m", "benchmarks.judge_speed", "--child", name, str(path)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, **ALONE})
-    return msgspec.json.decode(done.stdout, type=Spent)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, **SINGLE_THREAD})
+    return msgspec.json.decode(done.stdout, type=JudgeCost)
 
 
-def installed() -> list[str]:
-    """Return the judges that can be made here; it says which cannot, and why."""
+def list_installed_judges() -> list[str]:
+    """Return the judges that can be loaded here, and print which cannot, and why."""
     result = []
     for name in JUDGES:
         try:
@@ -201,36 +201,38 @@ def installed() -> list[str]:
             print(f"Without {name}: {error}\n", file=sys.stderr)
         else:
             result.append(name)
-    order = sorted(result, key=lambda name: (name in SLOW, name == "embedded", name != "none"))
-    return [*order, MODEL] if "minilm" in result else order
+    order = sorted(result, key=lambda name: (name in SLOW_JUDGES, name == "embedded", name != "none"))
+    return [*order, MODEL_ALONE] if "minilm" in result else order
 
 
-def measured(names: Sequence[str], files: dict[bool, Path]) -> dict[tuple[str, bool], list[Spent]]:
-    """Return by judge, and whether on the few traces: what each round took."""
-    tasks = [(name, name in SLOW) for name in names]
+def measure_judges(names: Sequence[str], files: dict[bool, Path]) -> dict[tuple[str, bool], list[JudgeCost]]:
+    """Return the results of all rounds by judge and whether it judged the few traces."""
+    tasks = [(name, name in SLOW_JUDGES) for name in names]
     if any(few for _, few in tasks):
-        tasks.append((MEASURE, True))
-    result: dict[tuple[str, bool], list[Spent]] = {task: [] for task in tasks}
+        tasks.append((REFERENCE_JUDGE, True))
+    result: dict[tuple[str, bool], list[JudgeCost]] = {task: [] for task in tasks}
     for turn in range(ROUNDS):
         for name, few in tasks[turn % len(tasks) :] + tasks[: turn % len(tasks)]:
-            result[name, few].append(spent(name, files[few]))
+            result[name, few].append(start_measurement(name, files[few]))
     return result
 
 
-def table(result: dict[tuple[str, bool], list[Spent]]) -> None:
-    """Print medians."""
-    middle = {task: statistics.median(item.rate for item in item) for task, item in result.items()}
-    print(f"\n| judge | traces | traces/s, one core | {MEASURE} = 1 | peak memory, MiB |\n|---|---|---|---|---|")
+def print_table(result: dict[tuple[str, bool], list[JudgeCost]]) -> None:
+    """Print the medians of all rounds."""
+    medians = {task: statistics.median(item.rate for item in item) for task, item in result.items()}
+    print(
+        f"\n| judge | traces | traces/s, one core | {REFERENCE_JUDGE} = 1 | peak memory, MiB |\n|---|---|---|---|---|"
+    )
     for (name, few), values in result.items():
-        rate, memory_ = middle[name, few], statistics.median(item.memory for item in values)
-        kind, ratio = "few" if few else "all", rate / (middle[MEASURE, few] or float("nan"))
-        print(f"| `{name}` | {kind} | {figure(rate)} | {figure(ratio)} | {memory_:,.0f} |")
+        rate, memory_ = medians[name, few], statistics.median(item.memory for item in values)
+        kind, ratio = "few" if few else "all", rate / (medians[REFERENCE_JUDGE, few] or float("nan"))
+        print(f"| `{name}` | {kind} | {format_figure(rate)} | {format_figure(ratio)} | {memory_:,.0f} |")
 
 
-def figure(value: float) -> str:
-    """Return a number with three digits that count.
+def format_figure(value: float) -> str:
+    """Format a number with three significant digits.
 
-    >>> figure(1234567.0), figure(4.0123), figure(0.01321)
+    >>> format_figure(1234567.0), format_figure(4.0123), format_figure(0.01321)
     ('1,230,000', '4.01', '0.0132')
     """
     short = float(f"{value:.3g}")
@@ -249,16 +251,16 @@ def main() -> None:
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        child(options.child[0], Path(options.child[1]))
+        measure_in_process(options.child[0], Path(options.child[1]))
         return
-    full = ragtruth(options.data, options.count) if options.data else demo(options.count)
-    traces = {False: full, True: spread(full, options.slow)}
-    print(f"all: {described(traces[False])}\nfew: {described(traces[True])}", flush=True)
+    all_traces = load_ragtruth_traces(options.data, options.count) if options.data else load_demo_traces(options.count)
+    traces = {False: all_traces, True: select_evenly(all_traces, options.slow)}
+    print(f"all: {describe_traces(traces[False])}\nfew: {describe_traces(traces[True])}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         files = {few: Path(folder, f"{few}.json") for few in traces}
         for few, content in traces.items():
             files[few].write_bytes(msgspec.json.encode(content))
-        table(measured(installed(), files))
+        print_table(measure_judges(list_installed_judges(), files))
 
 
 if __name__ == "__main__":

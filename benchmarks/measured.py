@@ -1,4 +1,4 @@
-"""What a measured retriever adds to the path of its caller, beside the same retriever without it.
+"""Measure the latency that a measured retriever adds to its caller, beside the same retriever unmeasured.
 
     python -m benchmarks.measured --calls 500
 
@@ -22,8 +22,8 @@ TEXTS = [
 ]
 
 
-def plain(background: BackgroundScorer) -> tuple[Callable, Callable]:
-    """Return a function, and the same measured."""
+def make_plain_retriever(background: BackgroundScorer) -> tuple[Callable, Callable]:
+    """Return a plain function as a retriever, and the same measured."""
 
     def search(query: str) -> list[str]:  # noqa: ARG001 - the shape of a retriever
         return list(TEXTS)
@@ -31,43 +31,50 @@ def plain(background: BackgroundScorer) -> tuple[Callable, Callable]:
     return search, MeasuredRetriever(search, background)
 
 
-def langchain(background: BackgroundScorer) -> tuple[Callable, Callable]:
-    """Return a retriever of LangChain, and the same measured."""
+def make_langchain_retriever(background: BackgroundScorer) -> tuple[Callable, Callable]:
+    """Return a LangChain retriever, and the same measured."""
     from langchain_core.documents import Document
     from langchain_core.retrievers import BaseRetriever
 
     from ragfault.integrations.langchain import MeasuredLangChainRetriever as Measured
 
-    class Fixed(BaseRetriever):
+    class FixedRetriever(BaseRetriever):
         def _get_relevant_documents(self, query, *, run_manager):  # noqa: ARG002
             return [Document(page_content=text, id=str(i)) for i, text in enumerate(TEXTS)]
 
-    return Fixed().invoke, Measured(retriever=Fixed(), background=background).invoke
+    return FixedRetriever().invoke, Measured(retriever=FixedRetriever(), background=background).invoke
 
 
-def llamaindex(background: BackgroundScorer) -> tuple[Callable, Callable]:
-    """Return a retriever of LlamaIndex, and the same measured."""
+def make_llamaindex_retriever(background: BackgroundScorer) -> tuple[Callable, Callable]:
+    """Return a LlamaIndex retriever, and the same measured."""
     from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.schema import NodeWithScore, TextNode
 
     from ragfault.integrations.llamaindex import MeasuredLlamaIndexRetriever as Measured
 
-    class Fixed(BaseRetriever):
+    class FixedRetriever(BaseRetriever):
         def _retrieve(self, query_bundle):  # noqa: ARG002
             return [NodeWithScore(node=TextNode(text=text, id_=str(n)), score=0.5) for n, text in enumerate(TEXTS)]
 
-    return Fixed().retrieve, Measured(Fixed(), background).retrieve
+    return FixedRetriever().retrieve, Measured(FixedRetriever(), background).retrieve
 
 
-def times(retriever: Callable, calls: int, pause: float) -> list[float]:
+RETRIEVERS = {
+    "plain": make_plain_retriever,
+    "langchain": make_langchain_retriever,
+    "llamaindex": make_llamaindex_retriever,
+}
+
+
+def time_calls(retriever: Callable, calls: int, pause: float) -> list[float]:
     """Return the milliseconds of each call; calls come `pause` seconds apart, as those of users do."""
-    taken = []
+    milliseconds = []
     for number in range(calls):
         start = time.perf_counter()
         retriever(f"When does the last ferry leave from pier {number}?")
-        taken.append(1000 * (time.perf_counter() - start))
+        milliseconds.append(1000 * (time.perf_counter() - start))
         time.sleep(pause)
-    return taken
+    return milliseconds
 
 
 def main() -> None:
@@ -78,26 +85,30 @@ def main() -> None:
     parser.add_argument("--judge", default="embedded", help="who scores (default: embedded)")
     arguments = parser.parse_args()
     print(f"{'retriever':12}{'alone ms':>10}{'measured ms':>13}{'added ms':>10}{'p99 added':>11}{'scored':>14}")
-    for make in (plain, langchain, llamaindex):
+    for name, make in RETRIEVERS.items():
         count = 0
 
-        def sink(_: object) -> None:
+        def count_score(_: object) -> None:
             nonlocal count
             count += 1
 
-        with BackgroundScorer(sink, judge=arguments.judge, metrics="retrieval") as background:
-            alone, measured = make(background)
+        with BackgroundScorer(count_score, judge=arguments.judge, metrics="retrieval") as background:
+            unmeasured, measured = make(background)
             measured("warm up")
             background.flush()
             rounds = [
-                (times(alone, arguments.calls, arguments.pause), times(measured, arguments.calls, arguments.pause))
+                (
+                    time_calls(unmeasured, arguments.calls, arguments.pause),
+                    time_calls(measured, arguments.calls, arguments.pause),
+                )
                 for _ in range(arguments.rounds)
             ]
-        first, two = ([item for pair in rounds for item in pair[side]] for side in (0, 1))
-        tail = sorted(two)[int(0.99 * len(two))] - sorted(first)[int(0.99 * len(first))]
+        alone_ms, measured_ms = (sorted(value for pair in rounds for value in pair[side]) for side in (0, 1))
+        before, after = median(alone_ms), median(measured_ms)
+        added_p99 = measured_ms[int(0.99 * len(measured_ms))] - alone_ms[int(0.99 * len(alone_ms))]
         print(
-            f"{make.__name__:12}{median(first):10.3f}{median(two):13.3f}{median(two) - median(first):10.3f}{tail:11.3f}"
-            f"{count:>8,} of {len(two) + 1:,}"
+            f"{name:12}{before:10.3f}{after:13.3f}{after - before:10.3f}{added_p99:11.3f}"
+            f"{count:>8,} of {len(measured_ms) + 1:,}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Mixed load on a server over HTTP: traces, spans, pages, hostile requests and kills at once, then a count of losses.
+"""Put a mixed load on a server: traces, spans, pages, hostile requests and kills at once, then count the losses.
 
 python -m benchmarks.mixed_load [--minutes 5] [--rate 40] [--kill-every 20] [--judge lexical]
 
@@ -60,21 +60,21 @@ class HttpAnswer(NamedTuple):
 
 
 class MixedLoad:
-    """A server that is killed and started again, what was sent to it, and what it answered."""
+    """A server that is killed and started again, with the ids it acknowledged and the statuses it answered."""
 
     def __init__(self, folder: Path, judge: str, rate: float) -> None:
         self.folder, self.judge, self.rate = folder, judge, rate
-        self.server: Serving = self.start()
-        self.ends = threading.Event()
-        self.up = threading.Event()
-        self.up.set()
+        self.server: Serving = self.start_server()
+        self.is_over = threading.Event()
+        self.is_up = threading.Event()
+        self.is_up.set()
         self.sent: dict[str, set[str]] = {"traces": set(), "spans": set()}
         self.statuses: dict[str, Counter[int]] = defaultdict(Counter)
-        self.took: dict[str, list[float]] = defaultdict(list)
+        self.milliseconds: dict[str, list[float]] = defaultdict(list)
         self.sizes: Counter[str] = Counter()
         self.kills: Counter[str] = Counter()
 
-    def start(self) -> Serving:
+    def start_server(self) -> Serving:
         return serve(self.folder, "--judge", self.judge)
 
     def ask(self, kind: str, path: str, body: bytes | None = None, content: str = JSON, **headers: str) -> HttpAnswer:
@@ -93,49 +93,49 @@ class MixedLoad:
 
     def deliver(self, kind: str, path: str, body: bytes, content: str) -> bool:
         """Send a request until it is acknowledged; False where the load ends before."""
-        while not self.ends.is_set():
+        while not self.is_over.is_set():
             if self.ask(kind, path, body, content).status == 200:
                 return True
-            self.up.wait(5)
+            self.is_up.wait(5)
             time.sleep(0.2)
         return False
 
     def pause(self) -> None:
         """Wait as long as the rate asks for after a request of BATCH traces."""
-        self.ends.wait(BATCH / self.rate)
+        self.is_over.wait(BATCH / self.rate)
 
     # --- clients -----------------------------------------------------------------------------------
 
     def send_traces(self) -> None:
-        bodies, at = Bodies("native", BATCH, "m"), 0
-        while not self.ends.is_set():
-            body, ids = bodies.make(at)
+        bodies, number = Bodies("native", BATCH, "m"), 0
+        while not self.is_over.is_set():
+            body, ids = bodies.make(number)
             if self.deliver("traces", bodies.path, body, bodies.content):
                 self.sent["traces"].update(ids)
-            at += 1
+            number += 1
             self.pause()
 
     def send_spans(self) -> None:
         """Send the children of each trace in one request and its root in another."""
-        prepared, at, (path, content) = traces("", BATCH, datetime.now(UTC)), 0, FORMS["otlp"]
-        while not self.ends.is_set():
-            part = [replace(trace, id=f"{at:010}{n:02}") for n, trace in enumerate(prepared)]
+        prepared, number, (path, content) = traces("", BATCH, datetime.now(UTC)), 0, FORMS["otlp"]
+        while not self.is_over.is_set():
+            part = [replace(trace, id=f"{number:010}{n:02}") for n, trace in enumerate(prepared)]
             groups = (("llm", "rewrite", "retrieve"), ("chain",))
             if all(self.deliver("spans", path, export(part, spans), content) for spans in groups):
                 self.sent["spans"].update(traced(trace.id.encode()).hex() for trace in part)
-            at += 1
+            number += 1
             self.pause()
 
     def repeat_traces(self) -> None:
-        """Send again what was acknowledged: it must not be stored twice."""
+        """Send acknowledged requests again, which must not be stored twice."""
         draw, bodies = random.Random(1), Bodies("native", BATCH, "m")
-        while not self.ends.wait(1.0):
+        while not self.is_over.wait(1.0):
             count = len(self.sent["traces"]) // BATCH
             if count:
                 self.ask("repeated", bodies.path, bodies.make(draw.randrange(count))[0], bodies.content)
 
     def send_hostile(self) -> None:
-        """Send what is broken, too large or made to cost much; only traces under ids of their own are taken."""
+        """Send malformed, too large and expensive requests; the valid ones have ids of their own."""
         path, draw = FORMS["native"][0], random.Random(2)
         bodies: list[Callable[[int], tuple[str, bytes, dict[str, str]]]] = [
             lambda _: (path, b'{"id": "broken', {}),
@@ -149,28 +149,28 @@ class MixedLoad:
             lambda n: (path, _encode_trace(f"w{n}", query="<script>alert(1)</script>", answer="\u202e" * 999), {}),
         ]
         for index in range(10**9):
-            if self.ends.wait(0.7):
+            if self.is_over.wait(0.7):
                 return
             place, body, headers = bodies[index % len(bodies)](index)
             self.ask("hostile", place, body, **headers)
 
-    def look(self, seed: int) -> None:
-        """Look at pages; what is answered while the server is down does not count."""
+    def request_pages(self, seed: int) -> None:
+        """Request pages at random; times of failed requests are not recorded."""
         draw = random.Random(seed)
-        while not self.ends.wait(0.3):
+        while not self.is_over.wait(0.3):
             page = draw.choice(PAGES)
             answer = self.ask("pages", page)
             if answer.status == 200:
-                self.took[page].append(answer.milliseconds)
+                self.milliseconds[page].append(answer.milliseconds)
                 self.sizes[page] = max(self.sizes[page], len(answer.body))
             else:
-                self.up.wait(5)
+                self.is_up.wait(5)
 
-    def kill(self, every: float) -> None:
+    def kill_processes(self, every: float) -> None:
         """Kill the server, and in turn one of its scoring processes."""
         draw = random.Random(3)
         for index in range(10**9):
-            if self.ends.wait(every * draw.uniform(0.5, 1.5)):
+            if self.is_over.wait(every * draw.uniform(0.5, 1.5)):
                 return
             children = [
                 int(child)
@@ -182,29 +182,29 @@ class MixedLoad:
                     os.kill(children[0], signal.SIGKILL)
                 self.kills["scorer"] += 1
                 continue
-            self.up.clear()
+            self.is_up.clear()
             self.server.process.kill()
             self.server.process.wait()
-            self.server = self.start()
+            self.server = self.start_server()
             self.kills["server"] += 1
-            self.up.set()
+            self.is_up.set()
 
     # --- the end -----------------------------------------------------------------------------------
 
-    def run(self, seconds: float, every: float) -> None:
-        works = [self.send_traces, self.send_spans, self.repeat_traces, self.send_hostile]
-        threads = [threading.Thread(target=work) for work in works]
-        threads += [threading.Thread(target=self.look, args=(seed,)) for seed in (4, 5)]
-        threads.append(threading.Thread(target=self.kill, args=(every,)))
+    def run_clients(self, seconds: float, every: float) -> None:
+        clients = [self.send_traces, self.send_spans, self.repeat_traces, self.send_hostile]
+        threads = [threading.Thread(target=work) for work in clients]
+        threads += [threading.Thread(target=self.request_pages, args=(seed,)) for seed in (4, 5)]
+        threads.append(threading.Thread(target=self.kill_processes, args=(every,)))
         for thread in threads:
             thread.start()
         time.sleep(seconds)
-        self.ends.set()
+        self.is_over.set()
         for thread in threads:
             thread.join()
 
-    def settle(self) -> Any:
-        """Wait until all is judged; return the overview."""
+    def wait_until_judged(self) -> Any:
+        """Wait until all traces are judged; return the overview."""
         while True:
             view = self.server.overview()
             if not view["totals"]["waiting"] and not view["totals"]["pending"]:
@@ -212,7 +212,7 @@ class MixedLoad:
             time.sleep(1.0)
 
     def list_ids(self) -> Iterator[str]:
-        """Walk all traces over HTTP."""
+        """Yield the ids of all stored traces, page by page."""
         after: str | None = None
         while True:
             query = urlencode({"limit": 1000, **({} if after is None else {"after": after})})
@@ -230,28 +230,28 @@ def _encode_trace(id: str, **fields: str) -> bytes:
     return msgspec.json.encode({"id": id, **fields})
 
 
-def report(load: MixedLoad) -> bool:
-    """Print what became of everything; return whether nothing was lost, nothing is there twice, and all was bounded."""
-    view = load.settle()
+def report_losses(load: MixedLoad) -> bool:
+    """Print the figures; return whether no trace is lost or doubled, no request failed, and no page is too large."""
+    view = load.wait_until_judged()
     stored = Counter(load.list_ids())
     lost = {kind: sent - stored.keys() for kind, sent in load.sent.items()}
-    twice = sum(1 for n in stored.values() if n > 1)
+    duplicates = sum(1 for n in stored.values() if n > 1)
     print(f"kills: {load.kills['server']} of the server, {load.kills['scorer']} of a scoring process")
     print(f"acknowledged: {len(load.sent['traces']):,} traces, {len(load.sent['spans']):,} as spans")
     print(f"stored {stored.total():,}, counted as taken {view['counts'].get('taken', 0):,}")
-    print(f"lost: {len(lost['traces'])} traces, {len(lost['spans'])} as spans; twice: {twice}; all judged")
+    print(f"lost: {len(lost['traces'])} traces, {len(lost['spans'])} as spans; twice: {duplicates}; all judged")
     for kind, statuses in load.statuses.items():
         print(f"{kind:9}", ", ".join(f"{status or 'no answer'}: {n:,}" for status, n in sorted(statuses.items())))
     print(f"{'page':50} {'looks':>6} {'p50':>7} {'p95':>7} ms {'largest':>10} bytes")
-    for page in sorted(load.took):
-        p50, p95 = np.percentile(load.took[page], [50, 95])
-        print(f"{page:50} {len(load.took[page]):6} {p50:7.0f} {p95:7.0f}    {load.sizes[page]:10,}")
-    everything = [spent for times in load.took.values() for spent in times]
+    for page in sorted(load.milliseconds):
+        p50, p95 = np.percentile(load.milliseconds[page], [50, 95])
+        print(f"{page:50} {len(load.milliseconds[page]):6} {p50:7.0f} {p95:7.0f}    {load.sizes[page]:10,}")
+    everything = [spent for times in load.milliseconds.values() for spent in times]
     print(f"{'all':50} {len(everything):6} {np.percentile(everything, 50):7.0f} {np.percentile(everything, 95):7.0f}")
     print(f"largest page {max(load.sizes.values()):,} bytes; memory {load.server.memory:,.0f} MB")
     failed = sum(statuses[500] for statuses in load.statuses.values())
     is_exact = stored.total() == view["counts"].get("taken", 0)
-    return not (any(lost.values()) or twice or failed) and is_exact and max(load.sizes.values()) <= MAX_PAGE
+    return not (any(lost.values()) or duplicates or failed) and is_exact and max(load.sizes.values()) <= MAX_PAGE
 
 
 def main() -> None:
@@ -264,8 +264,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     load = MixedLoad(folder, options.judge, options.rate)
     try:
-        load.run(60 * options.minutes, options.kill_every)
-        is_intact = report(load)
+        load.run_clients(60 * options.minutes, options.kill_every)
+        is_intact = report_losses(load)
     finally:
         load.server.process.terminate()
         load.server.process.wait()

@@ -1,4 +1,4 @@
-"""Bisection on real outputs: RAGTruth's six models answered the same prompts, and people marked what is wrong.
+"""Bisect real outputs: RAGTruth's six models answered the same prompts, and people marked what is wrong.
 
     python benchmarks/models.py DATA/ragtruth_train.jsonl.gz [--count 400]
 
@@ -24,7 +24,7 @@ from ragfault.io import read_traces
 from ragfault.records import Trace
 
 METRICS = ("context_relevance", "groundedness", "completeness", "chunk_utilization", "answer_relevance")
-MAP = {
+FIELD_MAP = {
     "id": "id",
     "query": "query",
     "chunks": "contexts",
@@ -39,17 +39,17 @@ Answers = dict[str, dict[str, Trace]]
 """Model → source → its answer."""
 
 
-def load(path: Path) -> dict[str, Answers]:
-    """Return task → model → source → trace, named by its source so that models pair."""
+def load_answers(path: Path) -> dict[str, Answers]:
+    """Return task → model → source → trace, with the source as id, so that the traces of two models pair."""
     result: dict[str, Answers] = defaultdict(lambda: defaultdict(dict))
-    for trace in read_traces(path, map=MAP):
+    for trace in read_traces(path, map=FIELD_MAP):
         source = trace.metadata["source"]
         result[trace.metadata["task"]][trace.model or ""][source] = replace(trace, id=source)
     return result
 
 
-def marked(answers: dict[str, Trace]) -> float:
-    """Return the share of answers that people marked."""
+def compute_marked_share(answers: dict[str, Trace]) -> float:
+    """Return the share of answers in which people marked a span."""
     return sum(trace.metadata["label"] for trace in answers.values()) / len(answers)
 
 
@@ -61,16 +61,20 @@ def main() -> None:
     print("| task | baseline → candidate | n | marked by people | groundedness | verdict | branch |")
     print("|---|---|---|---|---|---|---|")
     totals: Counter[str] = Counter()
-    for task, answers in sorted(load(options.data).items()):
+    for task, answers in sorted(load_answers(options.data).items()):
         shared = sorted(set.intersection(*(set(texts) for texts in answers.values())))[: options.count]
         with tempfile.TemporaryDirectory() as folder:
             runs = {
                 model: evaluate([answers[model][source] for source in shared], Path(folder, str(i)), metrics=METRICS)
                 for i, model in enumerate(sorted(answers))
             }
-            people = {model: marked({source: answers[model][source] for source in shared}) for model in runs}
-            for old, new in permutations(sorted(runs, key=people.__getitem__), 2):
-                row(task, (old, new), (people[old], people[new]), bisect(runs[old], runs[new]), totals)
+            marked_shares = {
+                model: compute_marked_share({source: answers[model][source] for source in shared}) for model in runs
+            }
+            for old, new in permutations(sorted(runs, key=marked_shares.__getitem__), 2):
+                print_row(
+                    task, (old, new), (marked_shares[old], marked_shares[new]), bisect(runs[old], runs[new]), totals
+                )
     better, worse = totals["better"], totals["worse"]
     print(
         f"\nRetrieval blamed: {totals['retrieval']}. Of {totals['moved']} pairs where groundedness is shown to have "
@@ -79,26 +83,27 @@ def main() -> None:
     )
 
 
-def row(
-    task: str, models: tuple[str, str], people: tuple[float, float], result: Bisection, totals: Counter[str]
+def print_row(
+    task: str, models: tuple[str, str], marked_shares: tuple[float, float], result: Bisection, totals: Counter[str]
 ) -> None:
-    """Print the row of a pair of models, and count what was said of it."""
+    """Print the row of a pair of models, and add its outcome to the totals."""
     change = next(c for c in result.comparison.changes if c.metric == "groundedness")
-    side = "better" if people[1] < people[0] else "worse"
+    side = "better" if marked_shares[1] < marked_shares[0] else "worse"
     fault = result.faults[0] if result.faults else None
     totals[side] += 1
     totals[f"{side} fault"] += fault is not None
     totals["gain unsaid"] += side == "better" and fault is not None and ", while " not in result.sentence
     totals["retrieval"] += fault is not None and fault.layer == "retrieval"
-    if change.state in ("dropped", "rose") and people[0] != people[1]:
+    if change.state in ("dropped", "rose") and marked_shares[0] != marked_shares[1]:
         totals["moved"] += 1
         totals["agreed"] += (change.state == "dropped") == (side == "worse")
     assert change.difference is not None
-    moved = f"{change.difference.mean:+.3f} [{change.difference.low:+.3f}, {change.difference.high:+.3f}]"
+    change_text = f"{change.difference.mean:+.3f} [{change.difference.low:+.3f}, {change.difference.high:+.3f}]"
     verdict = "trade-off" if "trade-off" in result.sentence else result.verdict
     print(
-        f"| {task} | {models[0]} → {models[1]} | {result.comparison.pairs} | {people[0]:.0%} → {people[1]:.0%} "
-        f"| {moved} {change.state} | {verdict} | {fault.branch if fault else '–'} |",
+        f"| {task} | {models[0]} → {models[1]} | {result.comparison.pairs} "
+        f"| {marked_shares[0]:.0%} → {marked_shares[1]:.0%} "
+        f"| {change_text} {change.state} | {verdict} | {fault.branch if fault else '–'} |",
         flush=True,
     )
 

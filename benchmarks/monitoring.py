@@ -1,4 +1,4 @@
-"""How often watching live traffic cries wolf, and how soon it sees a drop: the sequential test beside simpler rules.
+"""Measure false alarms and the delay of detected drops: the sequential test beside simpler rules.
 
     python -m benchmarks.monitoring
     python -m benchmarks.monitoring --months 50 --drops 50 --seed 1
@@ -34,119 +34,121 @@ from ragfault.io.runs import MetricInfo
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.distributions import normal_quantile
 
-MEASURE = MetricInfo("groundedness", "generation")
-WEEK = 7 * DAY_MINUTES
-POOL = 1 << 17
+METRIC = MetricInfo("groundedness", "generation")
+WEEK_MINUTES = 7 * DAY_MINUTES
+POOL_SIZE = 1 << 17
 RATES = (1, 10, 100)
 DROPS = (0.02, 0.05, 0.1)
-HORIZON = {1: 21 * DAY_MINUTES, 10: 4 * DAY_MINUTES, 100: DAY_MINUTES}
-"""For how many minutes a drop is waited for."""
+MAX_DELAY_MINUTES = {1: 21 * DAY_MINUTES, 10: 4 * DAY_MINUTES, 100: DAY_MINUTES}
+"""Traces a minute → minutes after a drop within which it must be detected."""
 
 
-class Traffic(NamedTuple):
-    """Minutes of traffic as sums."""
+class TrafficSums(NamedTuple):
+    """Count, sum and sum of squares of the scores of each minute."""
 
     n: FloatArray
     total: FloatArray
     squares: FloatArray
 
 
-def pool(rng: np.random.Generator, mean: float) -> FloatArray:
-    """Return scores of many traces: shares of one to eight claims that hold, alike within a trace."""
-    claims = rng.integers(1, 9, size=POOL)
-    return rng.binomial(claims, rng.beta(7.5 * mean, 7.5 * (1 - mean), size=POOL)) / claims
+def draw_pool(rng: np.random.Generator, mean: float) -> FloatArray:
+    """Draw the scores of many traces: shares of one to eight claims that hold, correlated within a trace."""
+    claims = rng.integers(1, 9, size=POOL_SIZE)
+    return rng.binomial(claims, rng.beta(7.5 * mean, 7.5 * (1 - mean), size=POOL_SIZE)) / claims
 
 
-def traffic(rng: np.random.Generator, scores: FloatArray, rate: int, minutes: int, turns: int = 1) -> Traffic:
+def draw_traffic(rng: np.random.Generator, scores: FloatArray, rate: int, minutes: int, turns: int = 1) -> TrafficSums:
     """Draw traffic of so many minutes from the scores; of several turns of a conversation nine in ten are alike."""
     counts = rng.poisson(rate / turns, size=minutes)
-    values = scores[rng.integers(0, POOL, size=int(counts.sum()))]
+    values = scores[rng.integers(0, POOL_SIZE, size=int(counts.sum()))]
     if turns > 1:
-        own = scores[rng.integers(0, POOL, size=(len(values), turns))]
-        values = np.where(rng.uniform(size=own.shape) < 0.9, values[:, None], own).ravel()
+        own_scores = scores[rng.integers(0, POOL_SIZE, size=(len(values), turns))]
+        values = np.where(rng.uniform(size=own_scores.shape) < 0.9, values[:, None], own_scores).ravel()
         counts = counts * turns
     ends = np.concatenate([[0], np.cumsum(counts)])
     sums = [np.concatenate([[0.0], np.cumsum(part)]) for part in (values, values * values)]
     total, squares = (column[ends[1:]] - column[ends[:-1]] for column in sums)
-    return Traffic(counts.astype(np.float64), total, squares)
+    return TrafficSums(counts.astype(np.float64), total, squares)
 
 
 # --- the rules ---------------------------------------------------------------------------------------
 
 
-def sequential(margin: float) -> Callable[[Traffic], np.ndarray]:
-    """Return the rule: a drop is reported by the sequential test and has not ended."""
-    return lambda sums: _sequential(sums, margin)
+def make_sequential_rule(margin: float) -> Callable[[TrafficSums], np.ndarray]:
+    """Return the rule that fires while a drop reported by the sequential test has not ended."""
+    return lambda traffic_sums: apply_sequential_test(traffic_sums, margin)
 
 
-def _sequential(traffic_sums: Traffic, margin: float) -> np.ndarray:
+def apply_sequential_test(traffic_sums: TrafficSums, margin: float) -> np.ndarray:
     size = len(traffic_sums.n)
-    part = MetricSeries(
+    series = MetricSeries(
         np.arange(size), *traffic_sums, np.zeros((size, BINS), np.int64), np.zeros((size, 2), np.int64), ((),) * size
     )
-    period = measure_reference((MEASURE.name, None), part.between(0, WEEK), MEASURE, margin=margin)
+    period = measure_reference((METRIC.name, None), series.between(0, WEEK_MINUTES), METRIC, margin=margin)
     assert period is not None
-    firing = np.zeros(size, dtype=bool)
-    for call in detect_drops(part, period):
-        firing[call.detected_at : call.recovered_at or size] = True
-    return firing[WEEK:]
+    is_firing = np.zeros(size, dtype=bool)
+    for drop in detect_drops(series, period):
+        is_firing[drop.detected_at : drop.recovered_at or size] = True
+    return is_firing[WEEK_MINUTES:]
 
 
-def _windows(traffic_sums: Traffic, window: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def compute_window_statistics(traffic_sums: TrafficSums, window: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return count, mean and variance of the window that ends with each minute after the reference."""
     sums = [np.concatenate([[0.0], np.cumsum(column)]) for column in traffic_sums]
-    n, total, squares = (column[WEEK + 1 :] - column[WEEK + 1 - window : -window] for column in sums)
+    n, total, squares = (column[WEEK_MINUTES + 1 :] - column[WEEK_MINUTES + 1 - window : -window] for column in sums)
     n = np.maximum(n, 1)
     return n, total / n, np.maximum(squares / n - (total / n) ** 2, 1e-9)
 
 
-def _before(traffic_sums: Traffic) -> tuple[float, float, float]:
+def compute_reference_statistics(traffic_sums: TrafficSums) -> tuple[float, float, float]:
     """Return count, mean and variance of the reference."""
-    n, total, squares = (float(column[:WEEK].sum()) for column in traffic_sums)
+    n, total, squares = (float(column[:WEEK_MINUTES].sum()) for column in traffic_sums)
     return n, total / n, squares / n - (total / n) ** 2
 
 
-def threshold(window: int, lasting: int = 0) -> Callable[[Traffic], np.ndarray]:
-    """Return the rule: the rolling mean is 2 points below the reference, for so many minutes."""
+def make_threshold_rule(window: int, duration: int = 0) -> Callable[[TrafficSums], np.ndarray]:
+    """Return the rule that fires where the rolling mean was 2 points below the reference for so many minutes."""
 
-    def rule(traffic_sums: Traffic) -> np.ndarray:
-        below = _windows(traffic_sums, window)[1] <= _before(traffic_sums)[1] - 0.02
-        if not lasting:
+    def apply_threshold(traffic_sums: TrafficSums) -> np.ndarray:
+        below = (
+            compute_window_statistics(traffic_sums, window)[1] <= compute_reference_statistics(traffic_sums)[1] - 0.02
+        )
+        if not duration:
             return below
         run = np.cumsum(np.concatenate([[0], below]))
         lasting_rows = np.zeros(len(below), dtype=bool)
-        lasting_rows[lasting - 1 :] = run[lasting:] - run[:-lasting] == lasting
+        lasting_rows[duration - 1 :] = run[duration:] - run[:-duration] == duration
         return lasting_rows
 
-    return rule
+    return apply_threshold
 
 
-def t_test(window: int, p: float) -> Callable[[Traffic], np.ndarray]:
-    """Return the rule: Welch's t of the window against the reference is significant, one-sided."""
+def make_t_test_rule(window: int, p: float) -> Callable[[TrafficSums], np.ndarray]:
+    """Return the rule that fires where Welch's t of the window against the reference is significant, one-sided."""
 
-    def rule(traffic_sums: Traffic) -> np.ndarray:
-        n, mean, variance = _windows(traffic_sums, window)
-        size, centre, spread = _before(traffic_sums)
+    def apply_t_test(traffic_sums: TrafficSums) -> np.ndarray:
+        n, mean, variance = compute_window_statistics(traffic_sums, window)
+        size, centre, spread = compute_reference_statistics(traffic_sums)
         return (mean - centre) / np.sqrt(variance / n + spread / size) < normal_quantile(p)
 
-    return rule
+    return apply_t_test
 
 
-RULES: dict[str, Callable[[Traffic], np.ndarray]] = {
-    f"sequential test at {FALSE_ALARM_RATE:g} a month": sequential(MIN_DROP),
-    "the same without a margin": sequential(0.0),
-    "30 min 2 points below": threshold(30),
-    "90 min 2 points below, for 30 min": threshold(90, 30),
-    "t-test of 90 min, p < 0.05": t_test(90, 0.05),
-    "t-test of 90 min, p < 0.001": t_test(90, 0.001),
+RULES: dict[str, Callable[[TrafficSums], np.ndarray]] = {
+    f"sequential test at {FALSE_ALARM_RATE:g} a month": make_sequential_rule(MIN_DROP),
+    "the same without a margin": make_sequential_rule(0.0),
+    "30 min 2 points below": make_threshold_rule(30),
+    "90 min 2 points below, for 30 min": make_threshold_rule(90, 30),
+    "t-test of 90 min, p < 0.05": make_t_test_rule(90, 0.05),
+    "t-test of 90 min, p < 0.001": make_t_test_rule(90, 0.001),
 }
 
 
 # --- the simulation ----------------------------------------------------------------------------------
 
 
-class Job(NamedTuple):
-    """One replicate: how much traffic, and what drop (0: none, for a month)."""
+class Replicate(NamedTuple):
+    """Parameters of one simulation: traces a minute, and the size of the drop (0: a month without one)."""
 
     rate: int
     drop: float
@@ -154,28 +156,40 @@ class Job(NamedTuple):
     turns: int = 1
 
 
-def replicate(job: Job) -> list[float]:
+def run_replicate(replicate: Replicate) -> list[float]:
     """Return for each rule the false alarms of a month, or the minutes until it detected the drop (infinite: never)."""
-    rng = np.random.default_rng([job.seed, job.rate, round(1000 * job.drop)])
-    good = traffic(rng, pool(rng, 0.8), job.rate, WEEK + (DAY_MINUTES if job.drop else MONTH_MINUTES), job.turns)
-    if job.drop:
-        bad = traffic(rng, pool(rng, 0.8 - job.drop), job.rate, HORIZON[job.rate], job.turns)
-        good = Traffic(*(np.concatenate(pair) for pair in zip(good, bad, strict=True)))
-    period = []
+    rng = np.random.default_rng([replicate.seed, replicate.rate, round(1000 * replicate.drop)])
+    good = draw_traffic(
+        rng,
+        draw_pool(rng, 0.8),
+        replicate.rate,
+        WEEK_MINUTES + (DAY_MINUTES if replicate.drop else MONTH_MINUTES),
+        replicate.turns,
+    )
+    if replicate.drop:
+        bad = draw_traffic(
+            rng,
+            draw_pool(rng, 0.8 - replicate.drop),
+            replicate.rate,
+            MAX_DELAY_MINUTES[replicate.rate],
+            replicate.turns,
+        )
+        good = TrafficSums(*(np.concatenate(pair) for pair in zip(good, bad, strict=True)))
+    outcomes = []
     for rule in RULES.values():
         firing = rule(good)
-        if job.drop:
+        if replicate.drop:
             late = np.flatnonzero(firing[DAY_MINUTES:])
-            period.append(float(late[0]) + 1 if late.size else np.inf)
+            outcomes.append(float(late[0]) + 1 if late.size else np.inf)
         else:
-            period.append(float((np.diff(firing.astype(int), prepend=0) == 1).sum()))
-    return period
+            outcomes.append(float((np.diff(firing.astype(int), prepend=0) == 1).sum()))
+    return outcomes
 
 
-def length(minutes: float) -> str:
-    """Return minutes as people say them.
+def format_minutes(minutes: float) -> str:
+    """Format minutes in minutes, hours or days.
 
-    >>> length(90), length(3000), length(np.inf)
+    >>> format_minutes(90), format_minutes(3000), format_minutes(np.inf)
     ('90 min', '2.1 d', '–')
     """
     if not np.isfinite(minutes):
@@ -185,20 +199,20 @@ def length(minutes: float) -> str:
     return f"{minutes / 60:.1f} h" if minutes < 2 * DAY_MINUTES else f"{minutes / DAY_MINUTES:.1f} d"
 
 
-def _short(alarms: float) -> str:
+def format_alarms(alarms: float) -> str:
     return f"{alarms:,.0f}" if alarms >= 10 else f"{alarms:.2g}"
 
 
-def delay(cells: FloatArray, at: int) -> str:
-    """Return the median delay of a rule and its 90 % quantile."""
+def format_delays(cells: FloatArray, at: int) -> str:
+    """Format the median delay of a rule and its 90 % quantile."""
     if not len(cells):
         return "–"
-    half, most = np.quantile(cells[:, at], [0.5, 0.9], method="higher")
-    return f"{length(half)}, {length(most)}"
+    median, high = np.quantile(cells[:, at], [0.5, 0.9], method="higher")
+    return f"{format_minutes(median)}, {format_minutes(high)}"
 
 
-def table(months: int, drops: int, seed: int, rates: list[int], turns: int) -> None:
-    """Return one line for each traffic and rule."""
+def print_table(months: int, drops: int, seed: int, rates: list[int], turns: int) -> None:
+    """Print one row for each rate of traffic and rule."""
     heads = " | ".join(f"{100 * drop:.0f} points" for drop in DROPS)
     print(f"| traces a minute | rule | false alarms in a metric-month | {heads} |")
     print("|---|---|---|" + "---|" * len(DROPS))
@@ -206,11 +220,11 @@ def table(months: int, drops: int, seed: int, rates: list[int], turns: int) -> N
         for rate in rates:
             cells = {}
             for drop in (0.0, *DROPS):
-                jobs = [Job(rate, drop, seed + i, turns) for i in range(drops if drop else months)]
-                cells[drop] = np.array(list(workers.map(replicate, jobs, chunksize=4)))
+                jobs = [Replicate(rate, drop, seed + i, turns) for i in range(drops if drop else months)]
+                cells[drop] = np.array(list(workers.map(run_replicate, jobs, chunksize=4)))
             for index, name in enumerate(RULES):
-                shown = " | ".join(delay(cells[drop], index) for drop in DROPS)
-                alarms = f"{_short(cells[0.0][:, index].mean())}" if months else "–"
+                shown = " | ".join(format_delays(cells[drop], index) for drop in DROPS)
+                alarms = f"{format_alarms(cells[0.0][:, index].mean())}" if months else "–"
                 print(f"| {rate} | {name} | {alarms} | {shown} |", flush=True)
 
 
@@ -223,7 +237,7 @@ def main() -> None:
     parser.add_argument("--rates", type=int, nargs="+", choices=RATES, default=RATES, help="traces a minute")
     parser.add_argument("--turns", type=int, default=1, help="of a conversation, which move together [1]")
     options = parser.parse_args()
-    table(options.months, options.drops, options.seed, list(options.rates), options.turns)
+    print_table(options.months, options.drops, options.seed, list(options.rates), options.turns)
 
 
 if __name__ == "__main__":

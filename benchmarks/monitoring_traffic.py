@@ -1,4 +1,4 @@
-"""How many months of traffic with a season and noise have a false alert of any built-in rule, and delays of drops.
+"""Measure false alerts of the built-in rules on traffic with a season and noise, and the delays of drops.
 
     python -m benchmarks.monitoring_traffic
     python -m benchmarks.monitoring_traffic --months 40 --drops 0 --days 1 --rates 10 --traffic "noise 6 h"
@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from benchmarks.monitoring import length
+from benchmarks.monitoring import format_minutes
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
@@ -39,50 +39,59 @@ from ragfault.stats.bootstrap import FloatArray
 
 METRICS = ("context_relevance", "groundedness", "answer_relevance")
 CLAIMS = 4  # a trace scores the share of so many claims that hold
-EVERY = 30  # minutes between evaluations of the rules
-BEFORE = 36 * 60  # minutes between the reference and a drop
-WAIT = 14 * DAY_MINUTES  # for how many minutes a drop is waited for
+RULE_INTERVAL = 30  # minutes between evaluations of the rules
+DROP_DELAY = 36 * 60  # minutes between the reference and a drop
+MAX_DELAY = 14 * DAY_MINUTES  # for how many minutes a drop is waited for
 LOOSE_ERRORS = 2.5  # of a difference that may be more than noise explains; the rules ask for more than four
 
 MinuteMask = NDArray[np.bool_]
 
 
-class Kind(NamedTuple):
-    """Kind of traffic."""
+class TrafficKind(NamedTuple):
+    """Parameters of a kind of traffic."""
 
-    day: float = 0.0  # amplitude of the level over the day
-    volume: float = 0.0  # amplitude of the volume over the day, as a share
-    weekend: float = 0.0  # by how much weekends are lower
-    noise: float = 0.0  # standard deviation of the noise
-    memory: float = 60.0  # minutes
+    day_amplitude: float = 0.0  # amplitude of the level over the day
+    volume_amplitude: float = 0.0  # amplitude of the volume over the day, as a share
+    weekend_drop: float = 0.0  # by how much weekends are lower
+    noise_deviation: float = 0.0  # standard deviation of the noise
+    noise_memory: float = 60.0  # minutes
 
 
-TRAFFIC = {
-    "constant": Kind(),
-    "day and night": Kind(day=0.05, volume=0.7),
-    "weekends": Kind(weekend=0.05),
-    "noise 1 h": Kind(noise=0.03, memory=60),
-    "noise 6 h": Kind(noise=0.03, memory=360),
-    "noise 1 d": Kind(noise=0.03, memory=1440),
-    "weekends, noise 6 h": Kind(weekend=0.05, noise=0.03, memory=360),
-    "day, weekends": Kind(day=0.04, volume=0.7, weekend=0.03),
-    "day, weekends, noise 6 h": Kind(day=0.04, volume=0.7, weekend=0.03, noise=0.03, memory=360),
+TRAFFIC_KINDS = {
+    "constant": TrafficKind(),
+    "day and night": TrafficKind(day_amplitude=0.05, volume_amplitude=0.7),
+    "weekends": TrafficKind(weekend_drop=0.05),
+    "noise 1 h": TrafficKind(noise_deviation=0.03, noise_memory=60),
+    "noise 6 h": TrafficKind(noise_deviation=0.03, noise_memory=360),
+    "noise 1 d": TrafficKind(noise_deviation=0.03, noise_memory=1440),
+    "weekends, noise 6 h": TrafficKind(weekend_drop=0.05, noise_deviation=0.03, noise_memory=360),
+    "day, weekends": TrafficKind(day_amplitude=0.04, volume_amplitude=0.7, weekend_drop=0.03),
+    "day, weekends, noise 6 h": TrafficKind(
+        day_amplitude=0.04, volume_amplitude=0.7, weekend_drop=0.03, noise_deviation=0.03, noise_memory=360
+    ),
 }
 
 
-def simulate(rng: np.random.Generator, kind: Kind, rate: float, start: int, fall: FloatArray) -> MetricSeries:
+def simulate_series(
+    rng: np.random.Generator, kind: TrafficKind, rate: float, start: int, fall: FloatArray
+) -> MetricSeries:
     """Simulate minutes of one metric, which lies lower by `fall`."""
     size = len(fall)
     minutes = start + np.arange(size)
     phase = np.sin(2 * np.pi * minutes / DAY_MINUTES)
     weekend = (minutes // DAY_MINUTES + 3) % 7 >= 5
-    level = 0.8 + kind.day * phase - kind.weekend * weekend - fall
-    if kind.noise:
-        keep = math.exp(-1 / kind.memory)
-        steps = rng.normal(size=size) * kind.noise * math.sqrt(1 - keep * keep)
-        level = level + lfilter([1.0], [1.0, -keep], steps, zi=[keep * kind.noise * rng.normal()])[0]
+    level = 0.8 + kind.day_amplitude * phase - kind.weekend_drop * weekend - fall
+    if kind.noise_deviation:
+        autocorrelation = math.exp(-1 / kind.noise_memory)
+        steps = rng.normal(size=size) * kind.noise_deviation * math.sqrt(1 - autocorrelation * autocorrelation)
+        level = (
+            level
+            + lfilter(
+                [1.0], [1.0, -autocorrelation], steps, zi=[autocorrelation * kind.noise_deviation * rng.normal()]
+            )[0]
+        )
     level = np.clip(level, 0.01, 0.99)
-    n = rng.poisson(rate * (1 + kind.volume * phase) * np.where(weekend & (kind.weekend > 0), 0.5, 1.0))
+    n = rng.poisson(rate * (1 + kind.volume_amplitude * phase) * np.where(weekend & (kind.weekend_drop > 0), 0.5, 1.0))
     traces = np.repeat(np.arange(size), n)
     values = rng.binomial(CLAIMS, level[traces]) / CLAIMS
     total, squares = (np.bincount(traces, weights, minlength=size) for weights in (values, values * values))
@@ -90,39 +99,39 @@ def simulate(rng: np.random.Generator, kind: Kind, rate: float, start: int, fall
     return MetricSeries(minutes.astype(np.int64), n.astype(np.float64), total, squares, *empty)
 
 
-def may_breach(
+def find_possible_breaches(
     rule: AlertRule, series: MetricSeries, period: ReferencePeriod, minutes: NDArray[np.int64]
 ) -> MinuteMask:
-    """Return the minutes at which a certain rule on a mean may be breached.
+    """Return a mask of the minutes at which a rule on a mean may be breached.
 
-    The first half of the rule is checked as it is, what noise explains more loosely: nothing is missed, and the rule
-    itself need be evaluated at few minutes.
+    The threshold of the rule is checked exactly, the part that noise explains with a wider limit, so that no breach is
+    missed and the rule itself is evaluated at few minutes.
     """
     flat = period.remove_season(series)
     counts, sums = (np.concatenate([[0.0], np.cumsum(column)]) for column in (flat.n, flat.sum))
     ends = minutes - series.minutes[0]
 
-    def window(last: NDArray[np.int64], size: int) -> tuple[FloatArray, FloatArray]:
+    def compute_window_mean(last: NDArray[np.int64], size: int) -> tuple[FloatArray, FloatArray]:
         first = np.maximum(last - size, 0)
         n = np.maximum(counts[last] - counts[first], 1.0)
         return (sums[last] - sums[first]) / n, n
 
-    mean, n = window(ends, rule.window)
+    mean, n = compute_window_mean(ends, rule.window)
     if rule.drop is None:
         return mean < rule.below if rule.below is not None else mean > (rule.above or 0.0)
-    day, _ = window(ends - rule.window, DAY_MINUTES)
-    far = np.zeros(len(ends), dtype=bool)
+    day, _ = compute_window_mean(ends - rule.window, DAY_MINUTES)
+    is_far = np.zeros(len(ends), dtype=bool)
     assert period.noise is not None
     for span in (WIDER * rule.window, DAY_MINUTES):
-        before, count = window(ends - rule.window, span)
+        before, count = compute_window_mean(ends - rule.window, span)
         slow = estimate_error(period.noise, (rule.window, math.inf), (span, math.inf))
         white = period.noise.variance * (1 / n + 1 / count)
-        far |= before - mean > LOOSE_ERRORS * np.sqrt(slow**2 + white)
-    return (day - mean >= rule.drop) & far
+        is_far |= before - mean > LOOSE_ERRORS * np.sqrt(slow**2 + white)
+    return (day - mean >= rule.drop) & is_far
 
 
-class Job(NamedTuple):
-    """One replicate."""
+class Replicate(NamedTuple):
+    """Parameters of one simulation."""
 
     kind: str
     rate: float
@@ -131,15 +140,20 @@ class Job(NamedTuple):
     seed: int
 
 
-def replicate(job: Job) -> tuple[str, float]:
+def run_replicate(replicate: Replicate) -> tuple[str, float]:
     """Return the rule and the minute, since the drop or the reference, of the first alert; infinity for none."""
-    rng = np.random.default_rng([job.seed, round(1000 * job.drop), round(job.rate), *job.kind.encode()])
-    start, reference = DAY_MINUTES * int(rng.integers(0, 7)), job.days * DAY_MINUTES
-    size = reference + (BEFORE + WAIT if job.drop else MONTH_MINUTES)
-    changed = reference + (BEFORE if job.drop else 0)
-    measures = {name: MetricInfo(name, "generation") for name in METRICS[: 1 if job.drop else None]}
-    fall = job.drop * (np.arange(size) >= changed)
-    series = {(name, None, None): simulate(rng, TRAFFIC[job.kind], job.rate, start, fall) for name in measures}
+    rng = np.random.default_rng(
+        [replicate.seed, round(1000 * replicate.drop), round(replicate.rate), *replicate.kind.encode()]
+    )
+    start, reference = DAY_MINUTES * int(rng.integers(0, 7)), replicate.days * DAY_MINUTES
+    size = reference + (DROP_DELAY + MAX_DELAY if replicate.drop else MONTH_MINUTES)
+    begin = reference + (DROP_DELAY if replicate.drop else 0)
+    measures = {name: MetricInfo(name, "generation") for name in METRICS[: 1 if replicate.drop else None]}
+    fall = replicate.drop * (np.arange(size) >= begin)
+    series = {
+        (name, None, None): simulate_series(rng, TRAFFIC_KINDS[replicate.kind], replicate.rate, start, fall)
+        for name in measures
+    }
     references, open_from = {}, dict[tuple[str, str | None], list[tuple[int, float]]]()
     for key, metric_series in series.items():
         period = measure_reference(key[:2], metric_series.between(start, start + reference), measures[key[0]])
@@ -148,13 +162,13 @@ def replicate(job: Job) -> tuple[str, float]:
         calls = detect_drops(metric_series, period)
         open_from[key[:2]] = [(call.detected_at, call.recovered_at or math.inf) for call in calls]
     state = AlertState()
-    for minute in choose_minutes(np.arange(start + changed, start + size, EVERY), series, references, open_from):
+    for minute in choose_minutes(np.arange(start + begin, start + size, RULE_INTERVAL), series, references, open_from):
         called = [key for key, times in open_from.items() if any(a < minute <= b for a, b in times)]
         readings = evaluate_rules(DEFAULT_RULES, series, measures, minute, called, references)
         state, events = advance_alerts(state, readings, 60.0 * minute)
         for event in events:
             if event.kind == "firing":
-                return event.rule, float(minute - start - changed)
+                return event.rule, float(minute - start - begin)
     return "", math.inf
 
 
@@ -169,7 +183,7 @@ def choose_minutes(
     for key, metric_series in series.items():
         for rule in DEFAULT_RULES:
             if rule.metric in ("*", key[0]) and not rule.drop_detected:
-                flagged |= may_breach(rule, metric_series, references[key[:2]], minutes)
+                flagged |= find_possible_breaches(rule, metric_series, references[key[:2]], minutes)
         for first, last in open_from[key[:2]]:
             flagged |= (minutes > first) & (minutes <= last)
     flagged[1:] |= flagged[:-1].copy()
@@ -184,23 +198,26 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=7, help="of the reference [7]")
     parser.add_argument("--rates", type=int, nargs="+", default=[10], help="traces a minute [10]")
     parser.add_argument("--seed", type=int, default=0, help="of the first month [0]")
-    parser.add_argument("--traffic", nargs="+", choices=TRAFFIC, default=list(TRAFFIC), help="kinds of traffic [all]")
+    parser.add_argument(
+        "--traffic", nargs="+", choices=TRAFFIC_KINDS, default=list(TRAFFIC_KINDS), help="kinds of traffic [all]"
+    )
     options = parser.parse_args()
     print("| traffic | traces a minute | false months | 2 points | 5 points | 10 points |")
     print("|---|---|---|---|---|---|")
     with ProcessPoolExecutor(2) as workers:
         for kind in options.traffic:
             for rate in options.rates:
-                jobs = [Job(kind, rate, options.days, 0.0, options.seed + i) for i in range(options.months)]
-                false = [rule for rule, _ in workers.map(replicate, jobs) if rule]
+                jobs = [Replicate(kind, rate, options.days, 0.0, options.seed + i) for i in range(options.months)]
+                false = [rule for rule, _ in workers.map(run_replicate, jobs) if rule]
                 cells = []
                 for drop in (0.02, 0.05, 0.1):
                     jobs = [
-                        Job(kind, rate, options.days, drop, 10_000 + options.seed + i) for i in range(options.drops)
+                        Replicate(kind, rate, options.days, drop, 10_000 + options.seed + i)
+                        for i in range(options.drops)
                     ]
-                    delays = [delay for _, delay in workers.map(replicate, jobs)]
+                    delays = [delay for _, delay in workers.map(run_replicate, jobs)]
                     half = np.quantile(delays, 0.5, method="higher") if delays else math.inf
-                    cells.append("> 14 d" if delays and not np.isfinite(half) else length(half))
+                    cells.append("> 14 d" if delays and not np.isfinite(half) else format_minutes(half))
                 rules = f" ({', '.join(sorted(set(false)))})" if false else ""
                 print(
                     f"| {kind} | {rate} | {len(false)} of {options.months}{rules} | {' | '.join(cells)} |", flush=True

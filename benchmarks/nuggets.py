@@ -10,21 +10,15 @@ that of the words of the nugget in the answer, and Kendall's tau of the systems 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import random
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+
+from benchmarks.datasets import read_rows
 
 from ragfault.judges import load_judge
 from ragfault.records import Trace
 from ragfault.text import normalize_answer
-
-
-def read_answers(folder: Path) -> list[dict[str, Any]]:
-    with gzip.open(folder / "answer_correctness_nq.jsonl.gz", "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def main() -> None:
@@ -34,7 +28,7 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=400, help="questions")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    rows = [row for row in read_answers(options.data) if row["answer"].strip()]
+    rows = [row for row in read_rows(options.data, "answer_correctness_nq") if row["answer"].strip()]
     names = sorted({row["source_id"] for row in rows})
     chosen = set(random.Random(options.seed).sample(names, min(options.n, len(names))))
     rows = [row for row in rows if row["source_id"] in chosen]
@@ -42,19 +36,20 @@ def main() -> None:
     traces = [
         Trace(id=row["id"], query=row["query"], answer=row["answer"], facts=tuple(row["references"])) for row in rows
     ]
-    right: defaultdict[str, list[tuple[bool, bool, bool]]] = defaultdict(list)
+    outcomes: defaultdict[str, list[tuple[bool, bool, bool]]] = defaultdict(list)
     for row, verdicts in zip(rows, judge.observe(traces), strict=True):
         stated = any(fact.present for fact in verdicts.fact or ())
         words = any(normalize_answer(name) in normalize_answer(row["answer"]) for name in row["references"])
-        right[row["model"]].append((bool(row["label"]), stated, words))
+        outcomes[row["model"]].append((bool(row["label"]), stated, words))
     print("| system | answers | right by people | by nuggets | assignment agrees | words agree |")
     print("|---|---|---|---|---|---|")
     means = []
-    for model, marks in sorted(right.items()):
+    for model, marks in sorted(outcomes.items()):
         people, stated_share, words_share = (sum(mark[i] for mark in marks) / len(marks) for i in range(3))
-        agrees, literal = (sum(mark[0] == mark[at] for mark in marks) / len(marks) for at in (1, 2))
+        nugget_agreement, word_agreement = (sum(mark[0] == mark[i] for mark in marks) / len(marks) for i in (1, 2))
         means.append((people, stated_share, words_share))
-        print(f"| {model} | {len(marks)} | {people:.3f} | {stated_share:.3f} | {agrees:.3f} | {literal:.3f} |")
+        figures = (people, stated_share, nugget_agreement, word_agreement)
+        print(f"| {model} | {len(marks)} | {' | '.join(f'{figure:.3f}' for figure in figures)} |")
     from scipy.stats import kendalltau
 
     people_means, *others = zip(*means, strict=True)

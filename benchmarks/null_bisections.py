@@ -1,8 +1,8 @@
-"""How often `bisect` names a fault, a segment or a mismatch where both runs are of one system.
+"""Measure how often `bisect` names a fault, a segment or a mismatch where both runs are of one system.
 
-Each trial draws pairs of traces and makes two runs of them, the sides of each pair dealt at random, so that nothing
-differs but by chance; scores and verdicts are those of the systems, judged once. Pairs are chosen again where a system
-has fewer than asked for, each under a query of its own.
+Each trial draws pairs of traces and makes two runs of them, the sides of each pair assigned at random, so that all
+differences are random; scores and verdicts are those of the systems, judged once. Where a system has fewer pairs than
+asked for, they are drawn with replacement, each with a query of its own.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from ragfault.io.runs.run import Manifest, TableName
 from ragfault.io.runs.writer import RUN_TABLES
 from ragfault.records import Trace, Verdicts
 
-SIZES = (50, 200, 600, 2000)
+PAIR_COUNTS = (50, 200, 600, 2000)
 SEGMENTS = {"tenant": 8, "language": 3}
-"""Metadata field → number of its values, dealt at random; they are searched beside the recorded ones."""
-TURNS = {"shop": 4}
-"""System → pairs of a conversation; the sides of a conversation are dealt as one."""
+"""Metadata field → number of its values, assigned at random; they are searched beside the recorded ones."""
+TURNS_PER_CONVERSATION = {"shop": 4}
+"""System → turns of a conversation; all turns of a conversation are assigned to the same side."""
 
 
 def draw_systems() -> Iterator[tuple[str, Sequence[Trace], Sequence[Trace]]]:
     """Yield each system with its traces of both sides: two releases of the demo, or two seeds of one configuration."""
     demo = load_handbook().traces
-    yield "demo", *(_keep_spans(demo[version]) for version in ("v1", "v2"))
+    yield "demo", *(keep_gold_spans(demo[version]) for version in ("v1", "v2"))
     yield "handbook", *pair(load_handbook_corpus(), "none", n=400)
     parts, questions = Parts(name="shop", chunks=tuple(shop_chunks())), shop_questions()[:400]
     yield "shop", answer_all(parts, questions), answer_all(replace(parts, seed=1), questions)
 
 
-def _keep_spans(traces: Sequence[Trace]) -> list[Trace]:
+def keep_gold_spans(traces: Sequence[Trace]) -> list[Trace]:
     """Return the traces with gold spans alone: ids of gold chunks differ between the releases."""
     return [replace(t, gold=None if t.gold is None else replace(t.gold, chunks={})) for t in traces]
 
 
-class Pool(NamedTuple):
-    """Both sides of a system, judged, one below the other."""
+class JudgedPool(NamedTuple):
+    """The traces, verdicts and tables of both sides of a system, concatenated."""
 
     manifest: Manifest
     traces: Sequence[Trace]
@@ -67,29 +67,33 @@ class Pool(NamedTuple):
     turns: int
 
 
-POOLS: list[Pool] = []
-"""Those of a worker."""
+POOLS: list[JudgedPool] = []
+"""The pools of all systems, copied to each worker process."""
 
 
-def judge_pool(name: str, sides: Sequence[Sequence[Trace]], key: bool, folder: Path) -> Pool:
-    """Judge both sides of a system, with or without its answer key."""
+def judge_pool(name: str, sides: Sequence[Sequence[Trace]], key: bool, folder: Path) -> JudgedPool:
+    """Judge both sides of a system, with its answer key if `key` is set."""
     runs = []
     for index, traces in enumerate(sides):
-        seen = [t if key else replace(t, gold=None, facts=None, reference=None, answerable=None) for t in traces]
-        runs.append(evaluate(seen, folder / f"{name}-{key}-{index}", metrics=METRICS, judge=JUDGE, force=True))
+        judged_traces = [
+            t if key else replace(t, gold=None, facts=None, reference=None, answerable=None) for t in traces
+        ]
+        runs.append(evaluate(judged_traces, folder / f"{name}-{key}-{index}", metrics=METRICS, judge=JUDGE, force=True))
     tables = {table: pa.concat_tables([run.to_arrow(table) for run in runs]) for table in RUN_TABLES}
     traces, verdicts = ([*getattr(runs[0], part)(), *getattr(runs[1], part)()] for part in ("traces", "verdicts"))
-    return Pool(runs[0].manifest, traces, verdicts, tables, len(sides[0]), TURNS.get(name, 1))
+    return JudgedPool(runs[0].manifest, traces, verdicts, tables, len(sides[0]), TURNS_PER_CONVERSATION.get(name, 1))
 
 
-class DealtRun(Run):
+class PoolRun(Run):
     """A run of some rows of a pool, in memory, each under an id and a query of its own."""
 
-    def __init__(self, name: str, pool: Pool, rows: NDArray[np.int64], labels: Sequence[Mapping[str, str]]) -> None:
+    def __init__(
+        self, name: str, pool: JudgedPool, rows: NDArray[np.int64], labels: Sequence[Mapping[str, str]]
+    ) -> None:
         super().__init__(name, replace(pool.manifest, traces=len(rows), checksums={}))
         self.pool, self.rows = pool, rows
         turns = pool.turns
-        self.dealt = [
+        self.pool_traces = [
             replace(
                 pool.traces[row],
                 id=str(i),
@@ -101,7 +105,7 @@ class DealtRun(Run):
         ]
 
     def traces(self, ids: Sequence[str] | None = None, fields: object = ()) -> Iterator[Trace]:  # noqa: ARG002
-        return iter(self.dealt if ids is None else [trace for trace in self.dealt if trace.id in set(ids)])
+        return iter(self.pool_traces if ids is None else [trace for trace in self.pool_traces if trace.id in set(ids)])
 
     def verdicts(self, ids: Sequence[str] | None = None) -> Iterator[Verdicts]:
         chosen = range(len(self.rows)) if ids is None else sorted(map(int, ids))
@@ -120,7 +124,7 @@ class DealtRun(Run):
         taken = source.take(self.rows)
         for name in {"id", "query", "conversation", "metadata"} & set(taken.column_names):
             field = taken.schema.field(name)
-            values = [getattr(trace, name) for trace in self.dealt]
+            values = [getattr(trace, name) for trace in self.pool_traces]
             texts = [json.dumps(value) for value in values] if name == "metadata" else values
             taken = taken.set_column(taken.schema.get_field_index(name), field, pa.array(texts, field.type))
         return taken
@@ -132,14 +136,14 @@ class DealtRun(Run):
 
 
 def bisect_null(place: int, n: int, seed: int) -> dict[str, str]:
-    """Bisect n pairs of a pool whose sides were dealt at random; return what was named: fault, segment, mismatch."""
+    """Bisect n pairs of a pool with sides assigned at random; return the named fault, segment and mismatch."""
     pool = POOLS[place]
     rng = np.random.default_rng([n, seed])
     chosen = rng.permutation(pool.size)[:n] if n <= pool.size else rng.integers(0, pool.size, n)
     swapped = np.repeat(rng.random(-(-n // pool.turns)) < 0.5, pool.turns)[:n]
     values = np.stack([rng.integers(0, count, n) for count in SEGMENTS.values()], axis=1).astype(str).tolist()
     labels = [dict(zip(SEGMENTS, row, strict=True)) for row in values]
-    sides = [DealtRun(name, pool, chosen + pool.size * (swapped == i), labels) for i, name in enumerate("ab")]
+    sides = [PoolRun(name, pool, chosen + pool.size * (swapped == i), labels) for i, name in enumerate("ab")]
     result = bisect(*sides, seed=seed)
     named = {"fault": result.faults[0].branch} if result.verdict == "fault" else {}
     if result.segments:
@@ -148,15 +152,17 @@ def bisect_null(place: int, n: int, seed: int) -> dict[str, str]:
     return named | ({"mismatch": kinds[0]} if kinds else {})
 
 
-def bisect_level(trials: int, sizes: Sequence[int] = SIZES, workers: int = 2) -> Iterator[str]:
-    """Yield how often bisections of like runs name a fault, a segment, or a mismatch."""
+def bisect_level(trials: int, sizes: Sequence[int] = PAIR_COUNTS, workers: int = 2) -> Iterator[str]:
+    """Yield a table of how often bisections of runs of one system name a fault, a segment, or a mismatch."""
     yield "| pairs | key | system | trials | a fault (exit 1) | a segment | a mismatch | named |"
     yield "|---|---|---|---|---|---|---|---|"
     systems = list(draw_systems())
     with tempfile.TemporaryDirectory() as folder:
         for key in (True, False):
             POOLS[:] = [judge_pool(name, sides, key, Path(folder)) for name, *sides in systems]
-            with ProcessPoolExecutor(workers, initializer=POOLS.extend, initargs=(() if _forks() else POOLS,)) as jobs:
+            with ProcessPoolExecutor(
+                workers, initializer=POOLS.extend, initargs=(() if is_forked() else POOLS,)
+            ) as jobs:
                 for n in sizes:
                     for index, (name, *_) in enumerate(systems):
                         seeds = range(index, trials, len(systems))
@@ -165,7 +171,7 @@ def bisect_level(trials: int, sizes: Sequence[int] = SIZES, workers: int = 2) ->
 
 
 def count_named(results: Sequence[dict[str, str]]) -> str:
-    """Return the number of trials, how many of them named a fault, a segment and a mismatch, and what it was."""
+    """Format the number of trials, how many of them named a fault, a segment and a mismatch, and the names."""
     counts = [str(sum(what in result for result in results)) for what in ("fault", "segment", "mismatch")]
     names = Counter(f"{what} {name}" for result in results for what, name in result.items())
     return " | ".join(
@@ -173,6 +179,6 @@ def count_named(results: Sequence[dict[str, str]]) -> str:
     )
 
 
-def _forks() -> bool:
-    """Return whether workers begin with the memory of this process."""
+def is_forked() -> bool:
+    """Return whether worker processes are forked, so that they begin with the memory of this process."""
     return multiprocessing.get_start_method() == "fork"

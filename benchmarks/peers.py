@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks import judge_cost
 from benchmarks.judge_cost import PEERS
 
-IMPORTS = {
+MODULES = {
     "ragas": "ragas.metrics",
     "deepeval": "deepeval.metrics",
     "trulens": "trulens.feedback",
@@ -25,7 +25,7 @@ IMPORTS = {
     "ragfault": "ragfault.evaluation",
 }
 
-TIED = """
+TIED_SCRIPT = """
 import os
 os.environ["OPENAI_API_KEY"] = "unused"
 import pandas as pd
@@ -35,14 +35,14 @@ found = GroundTruthAgreement(golden)
 print(found.precision_at_k("q", ["a", "b", "c", "d"], [0.5, 0.5, 0.5, 0.5], 1))
 """
 
-NO_CLAIMS = """
+NO_CLAIMS_SCRIPT = """
 from deepeval.metrics import FaithfulnessMetric
 found = FaithfulnessMetric.__new__(FaithfulnessMetric)
 found.verdicts, found.penalize_ambiguous_claims, found.strict_mode, found.threshold = [], False, False, 0.5
 print(found._calculate_score())
 """
 
-UNCORRECTED = """
+UNCORRECTED_SCRIPT = """
 import numpy as np
 from trulens.core.utils.stats import paired_permutation_pvalue
 random, alarms = np.random.default_rng(0), 0
@@ -52,7 +52,7 @@ for _ in range(300):
 print(alarms / 300)
 """
 
-COVERAGE = """
+COVERAGE_SCRIPT = """
 import numpy as np
 from trulens.core.utils.stats import bootstrap_ci
 random, held = np.random.default_rng(0), 0
@@ -62,7 +62,7 @@ for _ in range(2000):
 print(held / 2000)
 """
 
-OURS_TIED = """
+RAGFAULT_TIED_SCRIPT = """
 from ragfault import Chunk, Gold, Trace
 from ragfault.metrics import compute_score, select_metrics
 from ragfault.records import Verdicts
@@ -71,13 +71,13 @@ trace = Trace(id="1", query="q", chunks=chunks, gold=Gold(chunks={"a": 1.0}))
 print(compute_score(select_metrics(["precision@1"])[0], trace, Verdicts(trace="1")).value)
 """
 
-OURS_NO_CLAIMS = """
+RAGFAULT_NO_CLAIMS_SCRIPT = """
 from ragfault.evaluation.online import score_response
 found = score_response("When?", ["At noon."], "Thank you for asking!", metrics=["groundedness"])
 print(found.scores[0].status, "-", found.scores[0].reason)
 """
 
-OURS_CORRECTED = """
+RAGFAULT_CORRECTED_SCRIPT = """
 import numpy as np
 from ragfault.stats import holm_adjust, sign_flip_test
 random, alarms = np.random.default_rng(0), 0
@@ -87,7 +87,7 @@ for _ in range(300):
 print(alarms / 300)
 """
 
-OURS_COVERAGE = """
+RAGFAULT_COVERAGE_SCRIPT = """
 import numpy as np
 from ragfault.stats import paired_difference
 random, held = np.random.default_rng(0), 0
@@ -98,41 +98,46 @@ print(held / 2000)
 """
 
 CASES = (
-    ("P@1 of four tied chunks, the right one first (1.0)", "trulens", TIED, OURS_TIED),
-    ("faithfulness of an answer without a claim", "deepeval", NO_CLAIMS, OURS_NO_CLAIMS),
-    ("8 metrics, nothing changed: share of comparisons with an alarm (0.05)", "trulens", UNCORRECTED, OURS_CORRECTED),
-    ("coverage of a 95 % interval of 8 differences (0.95)", "trulens", COVERAGE, OURS_COVERAGE),
+    ("P@1 of four tied chunks, the right one first (1.0)", "trulens", TIED_SCRIPT, RAGFAULT_TIED_SCRIPT),
+    ("faithfulness of an answer without a claim", "deepeval", NO_CLAIMS_SCRIPT, RAGFAULT_NO_CLAIMS_SCRIPT),
+    (
+        "8 metrics, nothing changed: share of comparisons with an alarm (0.05)",
+        "trulens",
+        UNCORRECTED_SCRIPT,
+        RAGFAULT_CORRECTED_SCRIPT,
+    ),
+    ("coverage of a 95 % interval of 8 differences (0.95)", "trulens", COVERAGE_SCRIPT, RAGFAULT_COVERAGE_SCRIPT),
 )
 
 
-def install(folder: Path) -> None:
-    """Make a virtual environment for each tool, and one for ragfault's core."""
-    judge_cost.install(folder, tuple(PEERS))
+def install_tools(folder: Path) -> None:
+    """Create a virtual environment for each tool, and one for ragfault's core."""
+    judge_cost.install_tools(folder, tuple(PEERS))
     venv.create(folder / "ragfault", with_pip=True)
     command = [folder / "ragfault" / "bin/python", "-m", "pip", "install", "-q", judge_cost.ROOT]
     subprocess.run([str(part) for part in command], check=True)
 
 
-def last_line(python: Path | str, code: str) -> str:
-    """Return the last line that a program prints, or how it ended."""
+def run_script(python: Path | str, code: str) -> str:
+    """Run a script and return the last line that it prints; its exit code if it prints nothing."""
     done = subprocess.run([str(python), "-W", "ignore", "-c", code], check=False, capture_output=True, text=True)
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
     return lines[-1] if lines else f"exit {done.returncode}"
 
 
-def weight(python: Path | str) -> tuple[int, float]:
-    """Return the number of packages of an environment, and their megabytes."""
+def measure_environment(python: Path | str) -> tuple[int, float]:
+    """Return the number of packages in an environment, and their megabytes."""
     code = (
         "import importlib.metadata as m, json, os\n"
         "found = list(m.distributions())\n"
         "size = sum(f.locate().stat().st_size for d in found for f in (d.files or ()) if f.locate().is_file())\n"
         "print(json.dumps([len(found), size / 1e6]))"
     )
-    count, size = json.loads(last_line(python, code))
+    count, size = json.loads(run_script(python, code))
     return count, size
 
 
-def start(python: Path | str, module: str) -> float:
+def time_import(python: Path | str, module: str) -> float:
     """Return the seconds to import a module (median of five, warm), or NaN where it cannot be imported."""
     seconds = []
     for _ in range(6):
@@ -151,22 +156,24 @@ def main() -> None:
     parser.add_argument("--run", type=Path)
     options = parser.parse_args()
     if options.install:
-        install(options.install)
+        install_tools(options.install)
     if not options.run:
         return
     print("| case | tool | it says | ragfault says |\n|---|---|---|---|")
-    for title, tool, code, ours in CASES:
-        theirs = last_line(options.run / tool / "bin/python", code)
-        print(f"| {title} | {tool} | {theirs} | {last_line(sys.executable, ours)} |")
+    for title, tool, code, ragfault_script in CASES:
+        peer_output = run_script(options.run / tool / "bin/python", code)
+        print(f"| {title} | {tool} | {peer_output} | {run_script(sys.executable, ragfault_script)} |")
     print("\n| tool | packages | MB installed | seconds to import |\n|---|---|---|---|")
     for tool in PEERS:
         python = options.run / tool / "bin/python"
-        count, size = weight(python)
-        print(f"| {PEERS[tool][0]} | {count} | {size:,.0f} | {start(python, IMPORTS[tool]):.2f} |")
-    core = options.run / "ragfault" / "bin/python"
-    if core.exists():
-        count, size = weight(core)
-        print(f"| ragfault, the core | {count} | {size:,.0f} | {start(core, IMPORTS['ragfault']):.2f} |")
+        count, size = measure_environment(python)
+        print(f"| {PEERS[tool][0]} | {count} | {size:,.0f} | {time_import(python, MODULES[tool]):.2f} |")
+    core_interpreter = options.run / "ragfault" / "bin/python"
+    if core_interpreter.exists():
+        count, size = measure_environment(core_interpreter)
+        print(
+            f"| ragfault, the core | {count} | {size:,.0f} | {time_import(core_interpreter, MODULES['ragfault']):.2f} |"
+        )
 
 
 if __name__ == "__main__":

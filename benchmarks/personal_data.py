@@ -54,7 +54,7 @@ def draw_digits(rng: random.Random, n: int, first: str = "") -> str:
     return first + "".join(rng.choice("0123456789") for _ in range(n - len(first)))
 
 
-def fill(rng: random.Random, shape: str) -> str:
+def fill_digits(rng: random.Random, shape: str) -> str:
     """Fill a shape: # is any digit, N one from 2 to 9, other characters stay."""
     return "".join(rng.choice("0123456789") if c == "#" else rng.choice("23456789") if c == "N" else c for c in shape)
 
@@ -218,7 +218,7 @@ def make_ssn(rng: random.Random) -> str:
 
 
 def make_phone(rng: random.Random) -> str:
-    return fill(rng, rng.choice(PHONES if rng.random() < 0.8 else CUED_PHONES))
+    return fill_digits(rng, rng.choice(PHONES if rng.random() < 0.8 else CUED_PHONES))
 
 
 MAKERS: dict[str, Callable[[random.Random], str]] = {
@@ -231,7 +231,7 @@ MAKERS: dict[str, Callable[[random.Random], str]] = {
 }
 
 
-def make_other(rng: random.Random, kind: str) -> str:
+def make_other_format(rng: random.Random, kind: str) -> str:
     """Make a value in a format that was written down after the patterns; they are not to be changed for it."""
     name, domain = rng.choice(NAMES), rng.choice(DOMAINS)
     four = ".".join(str(rng.randint(1, 254)) for _ in range(4))
@@ -247,12 +247,12 @@ def make_other(rng: random.Random, kind: str) -> str:
                 f"{name}_at_{domain}",
             ),
             "phone": (
-                fill(rng, "(+44) 20 7946 0###"),
-                fill(rng, "tel:+4420794601##"),
-                fill(rng, "+49-30-#######"),
-                fill(rng, "+1 N## 555 01##"),
-                fill(rng, "+44.20.7946.0###"),
-                fill(rng, "N## 555 01##"),
+                fill_digits(rng, "(+44) 20 7946 0###"),
+                fill_digits(rng, "tel:+4420794601##"),
+                fill_digits(rng, "+49-30-#######"),
+                fill_digits(rng, "+1 N## 555 01##"),
+                fill_digits(rng, "+44.20.7946.0###"),
+                fill_digits(rng, "N## 555 01##"),
             ),
             "card": (
                 f"{plain[:4]}/{plain[4:8]}/{plain[8:12]}/{plain[12:]}",
@@ -340,17 +340,17 @@ NEAR_MISSES = (
 )
 
 
-def make_texts(n: int, seed: int, *, others: bool = False) -> list[LabelledText]:
+def make_texts(n: int, seed: int, *, other_formats: bool = False) -> list[LabelledText]:
     """Make labelled texts; the same seed makes the same."""
     rng = random.Random(seed)
     texts = []
     for _ in range(n):
         sentence = rng.choice(SENTENCES)
         if rng.random() < 1 / 3:
-            texts.append(LabelledText(sentence.format(fill(rng, rng.choice(NEAR_MISSES))), ()))
+            texts.append(LabelledText(sentence.format(fill_digits(rng, rng.choice(NEAR_MISSES))), ()))
             continue
         kind = rng.choice(KINDS)
-        value = make_other(rng, kind) if others else MAKERS[kind](rng)
+        value = make_other_format(rng, kind) if other_formats else MAKERS[kind](rng)
         text = sentence.format(value)
         prefix = next((prefix for prefix in CUE_PREFIXES if value.startswith(prefix)), "")
         start = text.index(value) + len(prefix)
@@ -382,7 +382,7 @@ def read_labelled(path: Path) -> list[LabelledText]:
     ]
 
 
-def overlap(first: tuple[int, int], second: tuple[int, int]) -> float:
+def compute_overlap(first: tuple[int, int], second: tuple[int, int]) -> float:
     """Return the share of the characters of two spans that both have."""
     shared = min(first[1], second[1]) - max(first[0], second[0])
     return max(0, shared) / (max(first[1], second[1]) - min(first[0], second[0]))
@@ -396,14 +396,15 @@ def count_matches(texts: Sequence[LabelledText], scan: Scanner) -> tuple[Counter
         reported = list(scan(text))
         for start, end, kind in spans:
             is_hit = any(
-                item.kind == kind and overlap((item.start, item.end), (start, end)) >= 0.5 for item in reported
+                item.kind == kind and compute_overlap((item.start, item.end), (start, end)) >= 0.5 for item in reported
             )
             counts[kind, "hit" if is_hit else "miss"] += 1
             if not is_hit:
                 faults.append(f"miss {kind}: {text!r}")
         for item in reported:
             right = any(
-                item.kind == kind and overlap((item.start, item.end), (start, end)) >= 0.5 for start, end, kind in spans
+                item.kind == kind and compute_overlap((item.start, item.end), (start, end)) >= 0.5
+                for start, end, kind in spans
             )
             if not right:
                 counts[item.kind, "wrong"] += 1
@@ -427,7 +428,7 @@ def main() -> None:
     texts = (
         read_labelled(options.labelled)
         if options.labelled
-        else make_texts(options.texts, options.seed, others=options.others)
+        else make_texts(options.texts, options.seed, other_formats=options.others)
     )
     counts, faults = count_matches(texts, make_scanner("personal_data", {}))
     print("| kind | spans | recall | reported | precision |\n|---|---|---|---|---|")

@@ -1,4 +1,4 @@
-"""Measure false premises: what the rule of numbers finds among questions without an answer, and accuses among others.
+"""Measure the rule of numbers for false premises: how many questions with and without an answer it calls false.
 
     python -m benchmarks.premises DATA
 
@@ -13,13 +13,13 @@ import argparse
 from collections import defaultdict
 from pathlib import Path
 
-from benchmarks.judge import rows
+from benchmarks.datasets import read_rows
 
 from ragfault.records import Chunk, Trace
 from ragfault.testsets.premises import check_premise
 
 
-def is_accused(query: str, passage: str) -> bool:
+def is_called_false(query: str, passage: str) -> bool:
     """Return whether the premise of a question is called false."""
     check = check_premise(Trace(id="1", query=query, chunks=(Chunk(id="a", text=passage),)))
     return check is not None and check.outcome == "false premise"
@@ -35,33 +35,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     data = parser.parse_args().data
-    texts = {row["pid"]: row["text"] for row in rows(data, "squad2_paragraphs")}
+    texts = {row["pid"]: row["text"] for row in read_rows(data, "squad2_paragraphs")}
     cases = [
         ("SQuAD 2", row["query"], texts[row["gold_pid"]], bool(row["answerable"]))
-        for row in rows(data, "squad2_questions")
+        for row in read_rows(data, "squad2_questions")
     ]
     by_passage = defaultdict(list)
-    for _, query, passage, answers in cases:
-        by_passage[passage].append((query, answers))
-    near = {
-        (query, passage, answers)
+    for _, query, passage, has_answer in cases:
+        by_passage[passage].append((query, has_answer))
+    near_pairs = {
+        (query, passage, has_answer)
         for passage, asked in by_passage.items()
-        for query, answers in asked
-        if any(answers != other and differ_in_one_word(query, text) for text, other in asked)
+        for query, has_answer in asked
+        if any(has_answer != other and differ_in_one_word(query, text) for text, other in asked)
     }
-    cases += [("one word differs", *case) for case in sorted(near)]
+    cases += [("one word differs", *case) for case in sorted(near_pairs)]
     cases += [
         ("CLAPnq", row["query"], "\n".join(row["contexts"]), bool(row["answerable"]))
-        for row in rows(data, "clapnq_dev")
+        for row in read_rows(data, "clapnq_dev")
     ]
     counts: defaultdict[tuple[str, bool], list[bool]] = defaultdict(list)
-    for name, query, passage, answers in cases:
-        counts[name, answers].append(is_accused(query, passage))
-    for (name, answers), accused in counts.items():
-        kind = "with an answer" if answers else "without an answer"
-        print(
-            f"{name:17} {kind:17} {sum(accused):4} of {len(accused):5} called false ({sum(accused) / len(accused):.1%})"
-        )
+    for name, query, passage, has_answer in cases:
+        counts[name, has_answer].append(is_called_false(query, passage))
+    for (name, has_answer), called_false in counts.items():
+        kind = "with an answer" if has_answer else "without an answer"
+        count, total = sum(called_false), len(called_false)
+        print(f"{name:17} {kind:17} {count:4} of {total:5} called false ({count / total:.1%})")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Evidence of a drop of 10 points in sparse traffic within six hours, and of two weeks in which nothing changed.
+"""Measure the evidence of a drop of 10 points in sparse traffic within six hours, and in two weeks without a change.
 
     python -m benchmarks.small_drops [--seeds 40]
 
@@ -26,13 +26,15 @@ FAULT = 60 * 60, 66 * 60
 def draw_series(seed: int, minutes: int, has_fault: bool) -> MetricSeries:
     """Draw the values of a route, with a drop of 10 points from Wednesday noon on where asked."""
     rng = np.random.default_rng(seed)
-    seen = []
+    observations = []
     for minute in range(minutes):
         level = 0.7 if has_fault and FAULT[0] <= minute < FAULT[1] else 0.8
         for _ in range(rng.poisson(0.3 * (1 + 0.6 * math.sin(2 * math.pi * minute / DAY)))):
             value = float(np.clip(rng.normal(level, 0.15), 0, 1))
-            seen.append(Observation(metric=METRIC.name, trace=str(len(seen)), time=60.0 * minute, value=value))
-    return build_series(roll_up(seen))[METRIC.name, None, None]
+            observations.append(
+                Observation(metric=METRIC.name, trace=str(len(observations)), time=60.0 * minute, value=value)
+            )
+    return build_series(roll_up(observations))[METRIC.name, None, None]
 
 
 def measure_evidence(series: MetricSeries, first: int, last: int) -> float:
@@ -51,14 +53,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=40)
     seeds = range(parser.parse_args().seeds)
     dropped = [measure_evidence(draw_series(seed, FAULT[1], True), *FAULT) for seed in seeds]
-    calm = [measure_evidence(draw_series(seed + 1000, 15 * DAY, False), DAY, 15 * DAY) for seed in seeds]
-    for name, values in (("10 points lower, after six hours", dropped), ("two weeks without a change", calm)):
+    unchanged = [measure_evidence(draw_series(seed + 1000, 15 * DAY, False), DAY, 15 * DAY) for seed in seeds]
+    for name, values in (("10 points lower, after six hours", dropped), ("two weeks without a change", unchanged)):
         shown = ", ".join(f"{value:.1f}" for value in np.quantile(values, [0.1, 0.5, 0.9, 1.0]))
         print(f"{name}: log evidence {shown} (10, 50, 90, 100 %); {log_threshold():.1f} is asked for")
-    middle = float(np.median(dropped))
-    print(
-        f"a threshold that half of the drops reach is reached in {sum(c >= middle for c in calm)} of {len(calm)} calms"
-    )
+    median = float(np.median(dropped))
+    reached = sum(evidence >= median for evidence in unchanged)
+    print(f"a threshold that half of the drops reach is reached in {reached} of {len(unchanged)} calms")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Time the way of spans into traces: spans a second of one core, decoded, joined and mapped, for each form of OTLP.
+"""Time the conversion of spans into traces: spans a second of one core, decoded, joined and mapped, by form of OTLP.
 
     python benchmarks/spans.py --traces 5000
 
@@ -20,7 +20,7 @@ from ragfault.io.otel import OtelSpan, SpanBuffer, build_trace, decode_request
 START = 1_790_000_000_000_000_000
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, default=5000)
     parser.add_argument("--chunks", type=int, default=5)
@@ -29,7 +29,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def documents(prefix: str, trace: int, texts: list[str]) -> dict[str, Any]:
+def build_document_attributes(prefix: str, trace: int, texts: list[str]) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for index, text in enumerate(texts):
         attributes[f"{prefix}.{index}.document.id"] = f"t{trace}-{index}"
@@ -39,15 +39,15 @@ def documents(prefix: str, trace: int, texts: list[str]) -> dict[str, Any]:
     return attributes
 
 
-def spans(trace: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+def build_spans(trace: int, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Build the spans of one trace: name, parent, kind and attributes."""
     query = f"When does ferry {trace} leave?"
     texts = [f"{i} " + "harbour " * (options.words - 2) + str(trace) for i in range(options.chunks)]
     answer = "It leaves at 22:40."
     attribute_sets: list[dict[str, Any]] = [
         {"input.value": query, "output.value": answer, "session.id": f"s{trace}"},
-        {"input.value": query, **documents("retrieval.documents", trace, texts)},
-        {"reranker.query": query, **documents("reranker.output_documents", trace, texts)},
+        {"input.value": query, **build_document_attributes("retrieval.documents", trace, texts)},
+        {"reranker.query": query, **build_document_attributes("reranker.output_documents", trace, texts)},
         {
             "llm.model_name": "small-1",
             "llm.input_messages.0.message.role": "user",
@@ -73,13 +73,14 @@ def spans(trace: int, options: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-def value(given: Any) -> dict[str, Any]:
-    if isinstance(given, int):
-        return {"intValue": str(given)}
-    return {"doubleValue": given} if isinstance(given, float) else {"stringValue": given}
+def encode_value(value: Any) -> dict[str, Any]:
+    """Return the value of an attribute in the JSON form of OTLP."""
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    return {"doubleValue": value} if isinstance(value, float) else {"stringValue": value}
 
 
-def as_json(batch: list[dict[str, Any]]) -> bytes:
+def encode_json(batch: list[dict[str, Any]]) -> bytes:
     messages = [
         {
             "traceId": item["trace"],
@@ -88,14 +89,14 @@ def as_json(batch: list[dict[str, Any]]) -> bytes:
             "name": item["name"],
             "startTimeUnixNano": str(item["start"]),
             "endTimeUnixNano": str(item["end"]),
-            "attributes": [{"key": key, "value": value(given)} for key, given in item["attributes"].items()],
+            "attributes": [{"key": key, "value": encode_value(value)} for key, value in item["attributes"].items()],
         }
         for item in batch
     ]
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": messages}]}]}).encode()
 
 
-def as_message(batch: list[dict[str, Any]]) -> bytes:
+def encode_protobuf(batch: list[dict[str, Any]]) -> bytes:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     request = ExportTraceServiceRequest()
@@ -109,21 +110,21 @@ def as_message(batch: list[dict[str, Any]]) -> bytes:
             start_time_unix_nano=item["start"],
             end_time_unix_nano=item["end"],
         )
-        for key, given in item["attributes"].items():
+        for key, value in item["attributes"].items():
             target = span.attributes.add(key=key).value
-            if isinstance(given, int):
-                target.int_value = given
-            elif isinstance(given, float):
-                target.double_value = given
+            if isinstance(value, int):
+                target.int_value = value
+            elif isinstance(value, float):
+                target.double_value = value
             else:
-                target.string_value = given
+                target.string_value = value
     return request.SerializeToString()
 
 
-def batches(options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
+def build_batches(options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
     pending: list[dict[str, Any]] = []
     for trace in range(options.traces):
-        pending += spans(trace, options)
+        pending += build_spans(trace, options)
         if len(pending) >= options.batch:
             yield pending
             pending = []
@@ -131,39 +132,39 @@ def batches(options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
         yield pending
 
 
-def timed(bodies: list[bytes], content: str) -> dict[str, float]:
+def time_stages(bodies: list[bytes], content: str) -> dict[str, float]:
     """Measure the processor seconds of each stage."""
     spent = dict.fromkeys(("decoded", "joined", "mapped"), 0.0)
-    window, count = SpanBuffer(settle_time=1), 0
+    buffer, count = SpanBuffer(settle_time=1), 0
     for number, body in enumerate(bodies):
         start = time.process_time()
         decoded_spans = decode_request(body, content_type=content, encoding="gzip").spans
-        decoded = time.process_time()
-        window.add(decoded_spans, now=number)
-        joined = window.pop_finished(now=number)
-        between = time.process_time()
+        decoded_time = time.process_time()
+        buffer.add(decoded_spans, now=number)
+        joined = buffer.pop_finished(now=number)
+        joined_time = time.process_time()
         count += sum(build_trace(collected.spans) is not None for collected in joined)
-        ended = time.process_time()
-        spent["decoded"] += decoded - start
-        spent["joined"] += between - decoded
-        spent["mapped"] += ended - between
+        mapped_time = time.process_time()
+        spent["decoded"] += decoded_time - start
+        spent["joined"] += joined_time - decoded_time
+        spent["mapped"] += mapped_time - joined_time
     start = time.process_time()
-    left: list[tuple[OtelSpan, ...]] = [collected.spans for collected in window.flush()]
-    count += sum(build_trace(collected) is not None for collected in left)
+    remaining: list[tuple[OtelSpan, ...]] = [collected.spans for collected in buffer.flush()]
+    count += sum(build_trace(collected) is not None for collected in remaining)
     spent["mapped"] += time.process_time() - start
     spent["traces"] = count
     return spent
 
 
 def main() -> None:
-    options = arguments()
-    forms = {"protobuf": (as_message, "application/x-protobuf"), "JSON": (as_json, "application/json")}
+    options = parse_arguments()
+    forms = {"protobuf": (encode_protobuf, "application/x-protobuf"), "JSON": (encode_json, "application/json")}
     print("| OTLP | MB | spans/s decoded | joined | mapped | all | traces |\n|---|---|---|---|---|---|---|")
     for name, (form, content) in forms.items():
-        requests = [form(batch) for batch in batches(options)]
+        requests = [form(batch) for batch in build_batches(options)]
         packed = [gzip.compress(body, 1) for body in requests]
-        timed(packed[:2], content)
-        spent = timed(packed, content)
+        time_stages(packed[:2], content)
+        spent = time_stages(packed, content)
         count = options.traces * 4
         traces = spent.pop("traces")
         rates = [f"{count / seconds:,.0f}" for seconds in (*spent.values(), sum(spent.values()))]

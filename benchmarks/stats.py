@@ -1,4 +1,4 @@
-"""Check by simulation what the statistics promise: coverage of intervals, level of tests.
+"""Check the statistics by simulation: coverage of intervals, level of tests.
 
     python benchmarks/stats.py --simulations 1000
 
@@ -41,7 +41,7 @@ MARGIN = 0.05
 RESAMPLES = 999
 
 
-class Pairs(NamedTuple):
+class PairedSample(NamedTuple):
     """One sample of paired scores."""
 
     before: FloatArray
@@ -49,41 +49,41 @@ class Pairs(NamedTuple):
     clusters: Clusters | None
 
 
-def binary(rng: np.random.Generator, n: int, shift: float) -> Pairs:
+def draw_binary(rng: np.random.Generator, n: int, shift: float) -> PairedSample:
     """Draw 0/1 scores, 80 % ones; in the candidate three in ten are drawn again."""
     before = (rng.uniform(size=n) < 0.8).astype(float)
     anew = (rng.uniform(size=n) < 0.8 + shift / 0.3).astype(float)
-    return Pairs(before, np.where(rng.uniform(size=n) < 0.3, anew, before), None)
+    return PairedSample(before, np.where(rng.uniform(size=n) < 0.3, anew, before), None)
 
 
-def skewed(rng: np.random.Generator, n: int, shift: float) -> Pairs:
+def draw_skewed(rng: np.random.Generator, n: int, shift: float) -> PairedSample:
     """Draw scores near 1 with a long lower tail; in the candidate half of them are drawn again."""
     before, anew = (0.06 + 0.94 * rng.beta(4, 1, size=n) for _ in range(2))
-    return Pairs(before, np.where(rng.uniform(size=n) < 0.5, anew, before) + shift, None)
+    return PairedSample(before, np.where(rng.uniform(size=n) < 0.5, anew, before) + shift, None)
 
 
-def lopsided(rng: np.random.Generator, n: int, shift: float) -> Pairs:
-    """Draw the hard case: rare large drops (15 % of traces) and small rises that balance them in the mean."""
+def draw_lopsided(rng: np.random.Generator, n: int, shift: float) -> PairedSample:
+    """Draw rare large drops (15 % of traces) and small rises that balance them in the mean."""
     drop = rng.uniform(size=n) < 0.15
     change = np.where(drop, -0.6 * rng.beta(2, 2, size=n), 0.09 / 0.85 * rng.uniform(size=n))
     before = rng.uniform(0.66, 0.8, size=n)
-    return Pairs(before, before + change + shift, None)
+    return PairedSample(before, before + change + shift, None)
 
 
-def clustered(rng: np.random.Generator, n: int, shift: float) -> Pairs:
+def draw_clustered(rng: np.random.Generator, n: int, shift: float) -> PairedSample:
     """Draw scores of conversations of 1 to 5 turns that share more than half of their variance."""
     turns = rng.integers(1, 6, size=n)
     shared = np.repeat(rng.uniform(-0.17, 0.17, size=n), turns)
     before = rng.uniform(0.3, 0.7, size=turns.sum())
     change = shared + rng.uniform(-0.12, 0.12, size=turns.sum())
-    return Pairs(before, before + change + shift, np.repeat(np.arange(n), turns))
+    return PairedSample(before, before + change + shift, np.repeat(np.arange(n), turns))
 
 
-KINDS: dict[str, Callable[[np.random.Generator, int, float], Pairs]] = {
-    "binary": binary,
-    "skewed": skewed,
-    "lopsided": lopsided,
-    "clustered": clustered,
+KINDS: dict[str, Callable[[np.random.Generator, int, float], PairedSample]] = {
+    "binary": draw_binary,
+    "skewed": draw_skewed,
+    "lopsided": draw_lopsided,
+    "clustered": draw_clustered,
 }
 
 
@@ -94,18 +94,18 @@ def simulate(kind: str, n: int, simulations: int) -> tuple[Counter[str], Counter
     draw = KINDS[kind]
     for number in range(simulations):
         rng = np.random.default_rng([n, number])
-        _intervals(draw, rng, n, coverage)
-        _tests(draw, rng, n, rejected)
+        count_covered(draw, rng, n, coverage)
+        count_rejections(draw, rng, n, rejected)
     return coverage, rejected
 
 
-def _intervals(draw: Callable[..., Pairs], rng: np.random.Generator, n: int, coverage: Counter[str]) -> None:
+def count_covered(draw: Callable[..., PairedSample], rng: np.random.Generator, n: int, coverage: Counter[str]) -> None:
     first, second = draw(rng, n, 0.0), draw(rng, n, 0.0)
     sides = None if first.clusters is None else (first.clusters, second.clusters)
     [unpaired] = unpaired_differences(first.before, second.after, sides, bounds=[(0, 1)], resamples=RESAMPLES)
     assert unpaired is not None
     intervals = {
-        "mean": mean_interval(first.after - TRUTH[draw], first.clusters, bounds=_moved(TRUTH[draw])),
+        "mean": mean_interval(first.after - TRUE_MEANS[draw], first.clusters, bounds=shift_bounds(TRUE_MEANS[draw])),
         "paired": paired_difference(*first, bounds=(0, 1), resamples=RESAMPLES),
         "paired, t": paired_difference(*first, resamples=0),
         "unpaired": unpaired,
@@ -117,14 +117,16 @@ def _intervals(draw: Callable[..., Pairs], rng: np.random.Generator, n: int, cov
         coverage["confidence sequence"] += bool(band.low[-1] <= 0 <= band.high[-1])
 
 
-TRUTH = {binary: 0.8, skewed: 0.812, lopsided: 0.73, clustered: 0.5}
+TRUE_MEANS = {draw_binary: 0.8, draw_skewed: 0.812, draw_lopsided: 0.73, draw_clustered: 0.5}
 
 
-def _moved(truth: float) -> tuple[float, float]:
+def shift_bounds(truth: float) -> tuple[float, float]:
     return -truth, 1 - truth
 
 
-def _tests(draw: Callable[..., Pairs], rng: np.random.Generator, n: int, rejected: Counter[str]) -> None:
+def count_rejections(
+    draw: Callable[..., PairedSample], rng: np.random.Generator, n: int, rejected: Counter[str]
+) -> None:
     first, second = draw(rng, n, 0.0), draw(rng, n, 0.0)
     sides = None if first.clusters is None else (first.clusters, second.clusters)
     rejected["sign flip"] += sign_flip_test(*first, resamples=RESAMPLES).p <= 0.05
@@ -140,7 +142,7 @@ def _tests(draw: Callable[..., Pairs], rng: np.random.Generator, n: int, rejecte
         rejected[name] += equivalence_test(difference, MARGIN).p < 0.05
 
 
-def sequences(simulations: int) -> Iterator[str]:
+def yield_sequence_table(simulations: int) -> Iterator[str]:
     """Yield how often a band checked after every value ever misses the mean."""
     yield "| population | confidence sequence ever misses | t interval ever misses | width at 1,000 |"
     yield "|---|---|---|---|"
@@ -159,70 +161,73 @@ def sequences(simulations: int) -> Iterator[str]:
             means = np.cumsum(values)[9:] / n
             spreads = np.sqrt(np.maximum(np.cumsum(values**2)[9:] / n - means**2, 1e-12) / (n - 1))
             repeated += bool((np.abs(means - 0.8) > 2.0 * spreads).any())
-        yield f"| {name} | {_share(missed, simulations // 4)} | {_share(repeated, simulations // 4)} | {width:.3f} |"
+        shares = [format_share(count, simulations // 4) for count in (missed, repeated)]
+        yield f"| {name} | {shares[0]} | {shares[1]} | {width:.3f} |"
 
 
-def changes(simulations: int) -> Iterator[str]:
+def yield_change_point_table(simulations: int) -> Iterator[str]:
     """Yield how often a change is reported where there is none, and how often a real step is located."""
     yield "| sequence | nothing changed: p ≤ 0.05 | a fall by one deviation: p ≤ 0.05 | true step in the interval |"
     yield "|---|---|---|---|"
-    for name, rows, steps, at in (("40 values", 1, 40, 25), ("5 runs of 30 traces", 30, 5, 4)):
-        count, alarms, seen, inside = simulations // 4, 0, 0, 0
+    for name, rows, steps, step in (("40 values", 1, 40, 25), ("5 runs of 30 traces", 30, 5, 4)):
+        count, alarms, detected, covered = simulations // 4, 0, 0, 0
         for number in range(count):
             rng = np.random.default_rng([9, number])
             table = rng.beta(8, 2, size=(rows, steps))
             alarms += detect_change_point(table, resamples=199).p <= 0.05
-            table[:, at:] -= 0.12
+            table[:, step:] -= 0.12
             change = detect_change_point(table, resamples=199)
-            seen += change.p <= 0.05
-            inside += change.low <= at <= change.high
-        yield f"| {name} | {_share(alarms, count)} | {_share(seen, count)} | {_share(inside, count)} |"
+            detected += change.p <= 0.05
+            covered += change.low <= step <= change.high
+        yield f"| {name} | " + " | ".join(format_share(number, count) for number in (alarms, detected, covered)) + " |"
 
 
-def agreement() -> Iterator[str]:
+def yield_bca_table() -> Iterator[str]:
     """Yield the distance of BCa from Student's t as samples grow, and from BCa with another seed."""
     yield "| pairs | BCa to t | BCa to BCa of another seed |"
     yield "|---|---|---|"
     for n in (200, 2000, 20_000, 50_000):
-        apart = np.zeros(2)
+        distances = np.zeros(2)
         for number in range(8):
-            pairs = lopsided(np.random.default_rng([n, number]), n, 0.0)
+            pairs = draw_lopsided(np.random.default_rng([n, number]), n, 0.0)
             t = paired_difference(*pairs, resamples=0)
             first, second = (paired_difference(*pairs, resamples=2000, seed=seed) for seed in (0, 1))
             for index, other in enumerate((t, second)):
                 gap = max(abs(first.low - other.low), abs(first.high - other.high)) / (t.high - t.low)
-                apart[index] += gap / 8
-        yield f"| {n:,} | {100 * apart[0]:.1f} % | {100 * apart[1]:.1f} % |"
+                distances[index] += gap / 8
+        yield f"| {n:,} | {100 * distances[0]:.1f} % | {100 * distances[1]:.1f} % |"
 
 
 JUDGES = {"good, 0.90 and 0.95": (0.90, 0.95), "fair, 0.75 and 0.85": (0.75, 0.85), "weak, 0.55 and 0.80": (0.55, 0.80)}
-TRUE = (0.0, 0.05, 0.2, 0.5, 0.9)
+TRUE_SHARES = (0.0, 0.05, 0.2, 0.5, 0.9)
 
 
-def corrections(simulations: int) -> Iterator[str]:
+def yield_correction_table(simulations: int) -> Iterator[str]:
     """Yield how often shares corrected for a judge's error, and uncorrected ones, contain the truth."""
     yield (
         "| judge: sensitivity and specificity | run | labelled | "
-        + " | ".join(f"{100 * truth:.0f} % bad" for truth in TRUE)
+        + " | ".join(f"{100 * truth:.0f} % bad" for truth in TRUE_SHARES)
         + " | uncorrected, 20 % | undefined |"
     )
-    yield "|---" * (len(TRUE) + 5) + "|"
+    yield "|---" * (len(TRUE_SHARES) + 5) + "|"
     for name, (se, sp) in JUDGES.items():
         for n, labelled in ((30, 30), (100, 100), (1000, 100), (1000, 1000)):
-            cells = [_corrected(se, sp, n, labelled, truth, simulations) for truth in TRUE]
-            coverage = [_share(inside, defined) for inside, defined, _ in cells]
-            undefined = 1 - sum(defined for _, defined, _ in cells) / (simulations * len(TRUE))
-            raw = _share(cells[TRUE.index(0.2)][2], simulations)
+            cells = [count_corrected(se, sp, n, labelled, truth, simulations) for truth in TRUE_SHARES]
+            coverage = [format_share(inside, defined) for inside, defined, _ in cells]
+            undefined = 1 - sum(defined for _, defined, _ in cells) / (simulations * len(TRUE_SHARES))
+            uncorrected = format_share(cells[TRUE_SHARES.index(0.2)][2], simulations)
             shares = " | ".join(coverage)
-            yield f"| {name} | {n} | {labelled} + {labelled} | {shares} | {raw} | {100 * undefined:.1f} % |"
+            yield f"| {name} | {n} | {labelled} + {labelled} | {shares} | {uncorrected} | {100 * undefined:.1f} % |"
 
 
-def _corrected(se: float, sp: float, n: int, labelled: int, truth: float, simulations: int) -> tuple[int, int, int]:
+def count_corrected(
+    se: float, sp: float, n: int, labelled: int, truth: float, simulations: int
+) -> tuple[int, int, int]:
     """Count corrected intervals that contain the truth, defined results, and uncorrected intervals that contain it."""
     rng = np.random.default_rng([n, labelled, round(1000 * truth), round(100 * se)])
     called = rng.binomial(n, truth * se + (1 - truth) * (1 - sp), simulations)
     correct_labels = rng.binomial(labelled, se, simulations), rng.binomial(labelled, sp, simulations)
-    coverage = defined = raw = 0
+    coverage = defined = uncorrected = 0
     for rate, x, y in zip(called / n, *correct_labels, strict=True):
         sizes = {"sensitivity_n": labelled, "specificity_n": labelled}
         corrected = rogan_gladen(float(rate), n, x / labelled, y / labelled, **sizes)
@@ -230,20 +235,20 @@ def _corrected(se: float, sp: float, n: int, labelled: int, truth: float, simula
         defined += span is not None or "another" in str(corrected.reason)
         coverage += span is not None and span.low <= truth <= span.high
         low, high = wilson_interval(float(rate) * n, n)
-        raw += low <= truth <= high
-    return coverage, defined, raw
+        uncorrected += low <= truth <= high
+    return coverage, defined, uncorrected
 
 
-def _share(count: int, of: int) -> str:
+def format_share(count: int, of: int) -> str:
     return f"{100 * count / of:.1f} %"
 
 
-def _table(title: str, counts_by_case: dict[tuple[str, int], Counter[str]], simulations: int) -> None:
+def print_table(title: str, counts_by_case: dict[tuple[str, int], Counter[str]], simulations: int) -> None:
     names = list(dict.fromkeys(name for case_counts in counts_by_case.values() for name in case_counts))
     print(f"\n| {title} | " + " | ".join(names) + " |")
     print("|---" * (len(names) + 1) + "|")
     for (kind, n), case_counts in counts_by_case.items():
-        cells = [_share(case_counts[name], simulations) if name in case_counts else "-" for name in names]
+        cells = [format_share(case_counts[name], simulations) if name in case_counts else "-" for name in names]
         print(f"| {kind}, n = {n} | " + " | ".join(cells) + " |")
 
 
@@ -256,9 +261,14 @@ def main() -> None:
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
         waiting = {case: pool.submit(simulate, *case, simulations) for case in cases}
         results = {(kind, n): waiting[kind, n].result() for kind in KINDS for n in SIZES}
-    _table("coverage of 95 % intervals", {case: coverage for case, (coverage, _) in results.items()}, simulations)
-    _table("rejections at 5 %", {case: tests for case, (_, tests) in results.items()}, simulations)
-    for lines in (sequences(simulations), changes(simulations), agreement(), corrections(simulations)):
+    print_table("coverage of 95 % intervals", {case: coverage for case, (coverage, _) in results.items()}, simulations)
+    print_table("rejections at 5 %", {case: tests for case, (_, tests) in results.items()}, simulations)
+    for lines in (
+        yield_sequence_table(simulations),
+        yield_change_point_table(simulations),
+        yield_bca_table(),
+        yield_correction_table(simulations),
+    ):
         print("\n" + "\n".join(lines))
     print(f"\n{simulations} simulations, {time.perf_counter() - start:.0f} s.")
 

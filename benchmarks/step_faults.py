@@ -30,8 +30,8 @@ class FaultyAgent(SimulatedAgent):
 
     share = SHARE
 
-    def is_hit(self, question: Trace) -> bool:
-        """Tell whether the fault strikes on a question, the same ones in every draw."""
+    def is_affected(self, question: Trace) -> bool:
+        """Return whether the fault affects a question, the same ones in every draw."""
         return random.Random(f"{type(self).__name__} {question.id}").random() < self.share
 
 
@@ -39,7 +39,7 @@ class FailingTool(FaultyAgent):
     """The tool fails, and the agent answers as if nothing had happened."""
 
     def use_tool(self, tool, arguments, question):
-        if self.is_hit(question):
+        if self.is_affected(question):
             raise ToolFailure("503 service unavailable")
         return super().use_tool(tool, arguments, question)
 
@@ -48,7 +48,7 @@ class FailingSearch(FaultyAgent):
     """The search times out."""
 
     def search(self, query, question):
-        if self.is_hit(question):
+        if self.is_affected(question):
             raise ToolFailure("timed out after 5 s")
         return super().search(query, question)
 
@@ -57,7 +57,7 @@ class FailingMemory(FaultyAgent):
     """The memory cannot be reached."""
 
     def recall(self, question):
-        if self.is_hit(question):
+        if self.is_affected(question):
             raise ToolFailure("connection refused")
         return super().recall(question)
 
@@ -66,7 +66,7 @@ class BadArguments(FaultyAgent):
     """The plan calls the tool with arguments that it does not take."""
 
     def use_tool(self, tool, arguments, question):
-        if self.is_hit(question):
+        if self.is_affected(question):
             raise ToolFailure("validation error: unexpected argument 'q'")
         return super().use_tool(tool, arguments, question)
 
@@ -76,7 +76,7 @@ class Loop(FaultyAgent):
 
     def plan(self, question, query):
         calls = super().plan(question, query)
-        return [calls[0]] * 2 + calls if self.is_hit(question) else calls
+        return [calls[0]] * 2 + calls if self.is_affected(question) else calls
 
 
 class SameResults(FaultyAgent):
@@ -85,19 +85,19 @@ class SameResults(FaultyAgent):
     def search(self, query, question):
         if not self.steps or len([s for s in self.steps if s.kind == "retrieve"]) == 0:
             self.first = super().search(query, question)
-        return self.first if self.is_hit(question) else super().search(query, question)
+        return self.first if self.is_affected(question) else super().search(query, question)
 
 
 class AnswerFirst(FaultyAgent):
     """The agent answers from what it thinks, without a search."""
 
     def plan(self, question, query):
-        return [] if self.is_hit(question) else super().plan(question, query)
+        return [] if self.is_affected(question) else super().plan(question, query)
 
     def write(self, question, noted):
         return (
             "Ask in the terminal; it opens at 08:30 every day."
-            if self.is_hit(question)
+            if self.is_affected(question)
             else super().write(question, noted)
         )
 
@@ -106,7 +106,7 @@ class WrongTool(FaultyAgent):
     """The plan asks for the weather instead of searching."""
 
     def plan(self, question, query):
-        return [("weather", "Port Halden today")] if self.is_hit(question) else super().plan(question, query)
+        return [("weather", "Port Halden today")] if self.is_affected(question) else super().plan(question, query)
 
     def use_tool(self, tool, arguments, question):
         return "South-west 4, rain later, good." if tool == "weather" else super().use_tool(tool, arguments, question)
@@ -117,7 +117,7 @@ class LostEntity(FaultyAgent):
 
     def rewrite(self, question, remembered):
         words = super().rewrite(question, remembered).split()
-        return " ".join(["What applies to", *words[:2]]) if self.is_hit(question) else " ".join(words)
+        return " ".join(["What applies to", *words[:2]]) if self.is_affected(question) else " ".join(words)
 
 
 class OffTopicRewrite(FaultyAgent):
@@ -125,7 +125,7 @@ class OffTopicRewrite(FaultyAgent):
 
     def rewrite(self, question, remembered):
         other = self.handbook.questions[(self.handbook.questions.index(_find_question(self, question)) + 37) % 104]
-        return other.query if self.is_hit(question) else super().rewrite(question, remembered)
+        return other.query if self.is_affected(question) else super().rewrite(question, remembered)
 
 
 class StaleMemory(FaultyAgent):
@@ -133,11 +133,11 @@ class StaleMemory(FaultyAgent):
 
     def recall(self, question):
         other = self.handbook.questions[(self.handbook.questions.index(_find_question(self, question)) + 53) % 104]
-        return f"Asked before: {other.query}" if self.is_hit(question) else super().recall(question)
+        return f"Asked before: {other.query}" if self.is_affected(question) else super().recall(question)
 
     def rewrite(self, question, remembered):
         before = remembered.removeprefix("Asked before: ")
-        if self.is_hit(question) and before != remembered:
+        if self.is_affected(question) and before != remembered:
             return f"{before} {question.query}"
         return super().rewrite(question, remembered)
 
@@ -147,10 +147,10 @@ class LostIndex(FaultyAgent):
 
     def search(self, query, question):
         gold = {span.document for span in question.gold.spans} if question.gold else set()
-        ranked = sorted(self.passages, key=lambda c: -self.rate(_words(query), self.passages[c]))
+        ranked = sorted(self.passages, key=lambda c: -self.rate(split_words(query), self.passages[c]))
         return (
             [c for c in ranked if c.document not in gold][:3]
-            if self.is_hit(question)
+            if self.is_affected(question)
             else super().search(query, question)
         )
 
@@ -159,8 +159,8 @@ class ReversedRanking(FaultyAgent):
     """The search returns the worst sections instead of the best."""
 
     def search(self, query, question):
-        ranked = sorted(self.passages, key=lambda c: self.rate(_words(query), self.passages[c]))
-        return ranked[:3] if self.is_hit(question) else super().search(query, question)
+        ranked = sorted(self.passages, key=lambda c: self.rate(split_words(query), self.passages[c]))
+        return ranked[:3] if self.is_affected(question) else super().search(query, question)
 
 
 class WrongRow(FaultyAgent):
@@ -168,20 +168,20 @@ class WrongRow(FaultyAgent):
 
     def use_tool(self, tool, arguments, question):
         rows = [s for s in self.list_sentences(self.passages) if "£" in s]
-        return self.random.choice(rows) if self.is_hit(question) else super().use_tool(tool, arguments, question)
+        return self.random.choice(rows) if self.is_affected(question) else super().use_tool(tool, arguments, question)
 
     def read(self, question, query, chunks, texts):
-        return " ".join(texts) if texts and self.is_hit(question) else super().read(question, query, chunks, texts)
+        return " ".join(texts) if texts and self.is_affected(question) else super().read(question, query, chunks, texts)
 
 
 class WrongSentences(FaultyAgent):
     """The reader notes the sentences that have least to do with the question."""
 
     def read(self, question, query, chunks, texts):
-        if not self.is_hit(question):
+        if not self.is_affected(question):
             return super().read(question, query, chunks, texts)
         sentences = self.list_sentences(chunks)
-        return " ".join(sorted(sentences, key=lambda s: self.rate(_words(query), _words(s)))[:2])
+        return " ".join(sorted(sentences, key=lambda s: self.rate(split_words(query), split_words(s)))[:2])
 
 
 class IgnoredReading(FaultyAgent):
@@ -189,7 +189,7 @@ class IgnoredReading(FaultyAgent):
 
     def write(self, question, noted):
         text = "Please bring a printed ticket and arrive early. The staff at gate 3 will help you with everything else."
-        return text if self.is_hit(question) else super().write(question, noted)
+        return text if self.is_affected(question) else super().write(question, noted)
 
 
 class InventedFigures(FaultyAgent):
@@ -197,7 +197,9 @@ class InventedFigures(FaultyAgent):
 
     def write(self, question, noted):
         text = super().write(question, noted)
-        return "".join(str((int(c) + 3) % 10) if c.isdigit() else c for c in text) if self.is_hit(question) else text
+        return (
+            "".join(str((int(c) + 3) % 10) if c.isdigit() else c for c in text) if self.is_affected(question) else text
+        )
 
 
 class CutAnswer(FaultyAgent):
@@ -205,28 +207,28 @@ class CutAnswer(FaultyAgent):
 
     def write(self, question, noted):
         text = super().write(question, noted)
-        return " ".join(text.split()[:7]) if self.is_hit(question) else text
+        return " ".join(text.split()[:7]) if self.is_affected(question) else text
 
 
 class Refusal(FaultyAgent):
     """The answer refuses although everything was read."""
 
     def write(self, question, noted):
-        return "I am sorry, I cannot answer that." if self.is_hit(question) else super().write(question, noted)
+        return "I am sorry, I cannot answer that." if self.is_affected(question) else super().write(question, noted)
 
 
 def _find_question(agent: SimulatedAgent, question: Trace) -> Trace:
     return next(other for other in agent.handbook.questions if other.id == question.id)
 
 
-def _words(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     from ragfault.text import split_content_words
 
     return frozenset(split_content_words(text))
 
 
-class Injected(NamedTuple):
-    """A fault, the kinds of step that are right to name, and whether a rule looks for it."""
+class InjectedFault(NamedTuple):
+    """A fault, the kinds of step to which it belongs, and whether a rule detects it."""
 
     agent: type[SimulatedAgent]
     kinds: tuple[str, ...]
@@ -234,26 +236,28 @@ class Injected(NamedTuple):
 
 
 FAULTS = (
-    Injected(FailingTool, ("tool",), True), Injected(FailingSearch, ("retrieve",), True),
-    Injected(FailingMemory, ("memory",), True), Injected(BadArguments, ("plan",), True),
-    Injected(Loop, ("plan",), True), Injected(SameResults, ("retrieve",), True),
-    Injected(AnswerFirst, ("generate", "plan"), True),
-    Injected(WrongTool, ("plan",)), Injected(LostEntity, ("rewrite",)), Injected(OffTopicRewrite, ("rewrite",)),
-    Injected(StaleMemory, ("memory",)), Injected(LostIndex, ("retrieve",)), Injected(ReversedRanking, ("retrieve",)),
-    Injected(WrongRow, ("tool",)), Injected(WrongSentences, ("read",)), Injected(IgnoredReading, ("generate",)),
-    Injected(InventedFigures, ("generate",)), Injected(CutAnswer, ("generate",)), Injected(Refusal, ("generate",)),
+    InjectedFault(FailingTool, ("tool",), True), InjectedFault(FailingSearch, ("retrieve",), True),
+    InjectedFault(FailingMemory, ("memory",), True), InjectedFault(BadArguments, ("plan",), True),
+    InjectedFault(Loop, ("plan",), True), InjectedFault(SameResults, ("retrieve",), True),
+    InjectedFault(AnswerFirst, ("generate", "plan"), True),
+    InjectedFault(WrongTool, ("plan",)), InjectedFault(LostEntity, ("rewrite",)),
+    InjectedFault(OffTopicRewrite, ("rewrite",)), InjectedFault(StaleMemory, ("memory",)),
+    InjectedFault(LostIndex, ("retrieve",)), InjectedFault(ReversedRanking, ("retrieve",)),
+    InjectedFault(WrongRow, ("tool",)), InjectedFault(WrongSentences, ("read",)),
+    InjectedFault(IgnoredReading, ("generate",)), InjectedFault(InventedFigures, ("generate",)),
+    InjectedFault(CutAnswer, ("generate",)), InjectedFault(Refusal, ("generate",)),
 )  # fmt: skip
 
 
-class Outcome(NamedTuple):
-    """What bisect said of one pair of runs."""
+class BisectionOutcome(NamedTuple):
+    """Outcome of the bisection of one pair of runs."""
 
     verdict: str
     step: str | None
     sentence: str
 
 
-def run_pair(baseline: Iterable[Trace], candidate: Iterable[Trace], judge: str) -> Outcome:
+def bisect_pair(baseline: Iterable[Trace], candidate: Iterable[Trace], judge: str) -> BisectionOutcome:
     """Bisect the runs of two lists of traces."""
     with tempfile.TemporaryDirectory() as folder:
         runs = [
@@ -261,11 +265,11 @@ def run_pair(baseline: Iterable[Trace], candidate: Iterable[Trace], judge: str) 
         ]
         bisection = bisect(*runs, margin=0.1)
     named = next((fault.step for fault in bisection.faults if fault.step), None)
-    return Outcome(bisection.verdict, named, bisection.sentence)
+    return BisectionOutcome(bisection.verdict, named, bisection.sentence)
 
 
-def describe(name: str, injected: Injected | None, outcomes: Sequence[Outcome]) -> str:
-    """Describe the outcomes of one fault as a row of the table."""
+def format_row(name: str, injected: InjectedFault | None, outcomes: Sequence[BisectionOutcome]) -> str:
+    """Format the outcomes of one fault as a row of the table."""
     kinds = injected.kinds if injected else ()
     right = sum(outcome.step in kinds for outcome in outcomes)
     none = sum(outcome.step is None for outcome in outcomes)
@@ -281,8 +285,8 @@ def describe(name: str, injected: Injected | None, outcomes: Sequence[Outcome]) 
 REPAIR_HEADER = ["| fault | step | right step | no step | wrong step |", "|---|---|---|---|---|"]
 
 
-def measure_repair(name: str, injected: Injected | None, draws: int, judge: str) -> str:
-    """Run a faulty agent again with recorded steps of every kind, and describe which kind was named."""
+def format_repair_row(name: str, injected: InjectedFault | None, draws: int, judge: str) -> str:
+    """Repair a faulty agent with recorded steps of each kind, and format the named kinds as a row of the table."""
     named = []
     for draw in range(draws):
         agent = (injected.agent if injected else SimulatedAgent)(2 * draw + 1)
@@ -297,7 +301,7 @@ def measure_repair(name: str, injected: Injected | None, draws: int, judge: str)
 
 
 def write_table(page: Path, name: str, lines: Sequence[str]) -> None:
-    """Write a table between the marks of a page."""
+    """Replace the table between the two comments with its name on a page."""
     text, start, end = page.read_text(encoding="utf-8"), f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
     page.write_text(
         text[: text.index(start) + len(start)] + "\n".join(lines) + text[text.index(end) :], encoding="utf-8"
@@ -323,14 +327,14 @@ def main() -> None:
     agents = [*((item.agent.__name__, item) for item in chosen), *([] if options.fault else [("A/A", None)])]
     for name, item in agents:
         if options.repair:
-            lines.append(measure_repair(name, item, options.draws, options.judge))
+            lines.append(format_repair_row(name, item, options.draws, options.judge))
             print(lines[-1], flush=True)
             continue
         outcomes = []
         for draw in range(options.draws):
             agent = (item.agent if item else SimulatedAgent)(2 * draw + 1)
-            outcomes.append(run_pair(SimulatedAgent(2 * draw).answer_all(), agent.answer_all(), options.judge))
-        lines.append(describe(name, item, outcomes))
+            outcomes.append(bisect_pair(SimulatedAgent(2 * draw).answer_all(), agent.answer_all(), options.judge))
+        lines.append(format_row(name, item, outcomes))
         print(lines[-1], flush=True)
         if not options.page:
             print(f"    {outcomes[0].verdict}: {outcomes[0].sentence}", flush=True)

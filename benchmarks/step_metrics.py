@@ -66,7 +66,7 @@ class ContradictedUser(FaultyAgent):
 
     def answer_question(self, question):
         trace = super().answer_question(question)
-        if self.is_hit(question) and (noted := next(s.output for s in trace.steps or () if s.kind == "read")):
+        if self.is_affected(question) and (noted := next(s.output for s in trace.steps or () if s.kind == "read")):
             asserted = change_figures(noted)
             answer = f"You are right. {asserted}" if self.is_agreeing else trace.answer
             return replace(trace, query=f"I read this: {asserted} {question.query}", answer=answer)
@@ -122,7 +122,7 @@ def measure(case: Case, judge: str) -> str:
     """Measure one case, as a row of the table."""
     agent, faulty = case.agent(0), case.faulty(1)
     before, after = score(agent, case.metric, judge), score(faulty, case.metric, judge)
-    hit = {question.id: faulty.is_hit(question) for question in agent.handbook.questions}
+    hit = {question.id: faulty.is_affected(question) for question in agent.handbook.questions}
     sign = 1 if get_definitions()[case.metric].better == "higher" else -1
     cells = [case.metric, case.faulty.__name__]
     for struck in (True, False):

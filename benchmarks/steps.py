@@ -9,13 +9,13 @@ has not seen the question; the folds are drawn three times. Intervals of differe
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from benchmarks.datasets import read_rows
+from benchmarks.step_faults import write_table
 from training.steps import (
     Array,
     LabelledRun,
@@ -223,10 +223,7 @@ def _leave_agents_out(runs: Sequence[LabelledRun]) -> str:
 
 def list_judges(folder: Path) -> list[str]:
     """Return the published judges, the best first."""
-    path = folder / "agent_steps_hotpotqa_judges_dev.jsonl.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as text:
-        rows = [json.loads(line) for line in text]
-    rows.sort(key=lambda row: -row["first_error_accuracy"])
+    rows = sorted(read_rows(folder, "agent_steps_hotpotqa_judges_dev"), key=lambda row: -row["first_error_accuracy"])
     cells = [f"| {row['judge']} | {row['first_error_accuracy']:.3f} | {row['step_accuracy']:.3f} |" for row in rows]
     return ["| judge | first faulty step | steps labelled right |", "|---|---|---|", *cells]
 
@@ -242,15 +239,11 @@ def main() -> None:
         "search": lambda: measure(search, "search"), "judges": lambda: list_judges(options.shared),
         "team": lambda: measure(team, "team"), "transfer": lambda: measure_transfer(search, team),
     }  # fmt: skip
-    page = options.page.read_text(encoding="utf-8") if options.page else ""
     for name, build in tables.items():
-        text = "\n".join(build())
-        print(f"## {name}\n{text}\n", flush=True)
-        start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
-        if page:
-            page = page[: page.index(start) + len(start)] + text + page[page.index(end) :]
-    if page:
-        options.page.write_text(page, encoding="utf-8")
+        lines = build()
+        print(f"## {name}\n" + "\n".join(lines) + "\n", flush=True)
+        if options.page:
+            write_table(options.page, name, lines)
 
 
 if __name__ == "__main__":

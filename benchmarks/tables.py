@@ -19,7 +19,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.judge import is_reserved, rows, trace
+from benchmarks.datasets import build_trace, is_reserved, read_rows
 
 from ragfault.io import read_documents
 from ragfault.io.datasets import load_handbook
@@ -121,9 +121,9 @@ def judge_rows(documents: list[Document], tables: list[Row], chunker: str, judge
 
 def judge_records(folder: Path) -> None:
     """Print how well answers about records are told apart, on sources that the training of `lexical` left out."""
-    answers = [row for row in rows(folder, "ragtruth_train") if row["task"] == "Data2txt" and is_reserved(row)]
+    answers = [row for row in read_rows(folder, "ragtruth_train") if row["task"] == "Data2txt" and is_reserved(row)]
     labels = [row["label"] for row in answers]
-    verdicts = load_judge("lexical").observe([trace(row) for row in answers])
+    verdicts = load_judge("lexical").observe([build_trace(row) for row in answers])
     scores = [1 - (item.answer.grounded or 0.0) if item.answer else 0.5 for item in verdicts]
     inner = auroc_within_groups(scores, labels, [row["model"] for row in answers])
     within = f"{inner.value:.3f}" if inner else "undefined"
@@ -159,7 +159,7 @@ def main() -> None:
                     for span in row["gold_spans"]
                 ],
             )
-            for row in rows(options.data, "chunking_questions")
+            for row in read_rows(options.data, "chunking_questions")
             if any("|" in span["content"] for span in row["gold_spans"])
         ]
         print(f"reports of companies: {len(questions)} questions whose answer is a row of a table")

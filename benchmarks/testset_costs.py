@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.costs.writing import WritingEndpoint
-from benchmarks.judge_cost import OURS, QUIET, python, table
+from benchmarks.judge_cost import RAGFAULT, TOOL_ENVIRONMENT, get_interpreter, print_table
 
 from ragfault.io.datasets import load_handbook
 
@@ -40,8 +40,8 @@ PEERS = {
     ),
 }  # fmt: skip
 """Tool → what is installed for it."""
-MODEL_ONLY = f"{OURS}, kinds that a model words"
-TOOLS = (OURS, MODEL_ONLY, *PEERS)
+MODEL_ONLY = f"{RAGFAULT}, kinds that a model words"
+TOOLS = (RAGFAULT, MODEL_ONLY, *PEERS)
 FAULTS = {"none": (0.0, 0.0), "5 % refused, 2 % broken off": (0.05, 0.02)}
 
 
@@ -51,13 +51,13 @@ def make(
     """Run a tool in a process of its own that makes a set; return what came of it with the counts of the endpoint."""
     name = tool.partition(",")[0]
     environment = {
-        **os.environ, **QUIET, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
+        **os.environ, **TOOL_ENVIRONMENT, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
         "MIX": "model" if tool == MODEL_ONLY else "default",
     }  # fmt: skip
     texts = [path.read_text("utf-8") for path in sorted(documents.iterdir())]
     with WritingEndpoint(texts, refused=faults[0], broken=faults[1], seed=seed) as endpoint:
         command = [
-            python(folder, name),
+            get_interpreter(folder, name),
             "-m",
             f"benchmarks.costs.make_{name}",
             str(documents),
@@ -105,7 +105,15 @@ def main() -> None:
     if options.install is not None:
         for tool, packages in PEERS.items():
             venv.create(options.install / tool, with_pip=True)
-            command = [python(options.install, tool), "-m", "pip", "install", "-q", "--no-cache-dir", *packages]
+            command = [
+                get_interpreter(options.install, tool),
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--no-cache-dir",
+                *packages,
+            ]
             subprocess.run(command, check=True)
     if options.run is None:
         return
@@ -120,14 +128,18 @@ def main() -> None:
         for label, seed in conditions:
             rows = []
             for tool in options.tools:
-                if not Path(python(options.run, tool.partition(",")[0])).exists():
+                if not Path(get_interpreter(options.run, tool.partition(",")[0])).exists():
                     print(f"{tool}: skipped, not installed below {options.run}", file=sys.stderr)
                     continue
                 result = make(tool, options.run, documents, options.count, FAULTS[label], seed)
-                name = tool.replace(OURS, result["version"]) if tool.startswith(OURS) else result["version"] or tool
+                name = (
+                    tool.replace(RAGFAULT, result["version"])
+                    if tool.startswith(RAGFAULT)
+                    else result["version"] or tool
+                )
                 rows.append([name, *describe(result)])
             print(f"\nFaults: {label} (seed {seed}). {options.count} items asked for.")
-            table(head, rows)
+            print_table(head, rows)
             sys.stdout.flush()
 
 

@@ -11,9 +11,7 @@ questions of the same number, estimated from one.
 from __future__ import annotations
 
 import argparse
-import gzip
 import itertools
-import json
 import random
 import re
 import tarfile
@@ -25,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from benchmarks.datasets import read_rows
 
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.records import Chunk, Document, Gold, Span, Trace
@@ -43,11 +42,6 @@ class QuestionSet(NamedTuple):
 
     documents: list[Document]
     questions: list[Trace]
-
-
-def read_rows(folder: Path, name: str) -> list[dict[str, Any]]:
-    with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
 
 
 def read_squad2(folder: Path) -> QuestionSet:

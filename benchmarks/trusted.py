@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.judge import rows
+from benchmarks.datasets import read_rows
 
 from ragfault.evaluation.trusted_corpus import TrustedJudge, load_trusted_corpus
 from ragfault.judges import load_judge
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=300)
     options = parser.parse_args()
     draw = random.Random(0)
-    paragraphs = [row["text"] for row in rows(options.data, "squad2_paragraphs")]
+    paragraphs = [row["text"] for row in read_rows(options.data, "squad2_paragraphs")]
     draw.shuffle(paragraphs)
     inside, outside = paragraphs[::2], paragraphs[1::2]
     index = build_index(

@@ -11,17 +11,16 @@ time is that of all it used, as if nothing were kept, against the time of the wh
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+from benchmarks.testsets import read_chunking, read_squad2
 from msgspec.structs import replace
 
-from ragfault.records import Document, Gold, Span, Trace
+from ragfault.records import Trace
 from ragfault.retrieval.pipeline_config import PipelineConfig
 from ragfault.stats import holm_adjust, paired_difference, sign_flip_test
 from ragfault.tuning import QuestionOutcome, SearchSpace, TuningQuestion, enumerate_configs
@@ -30,6 +29,7 @@ from ragfault.tuning.search import PipelineSearch
 from ragfault.tuning.search_space import compute_figure, parse_bound
 from ragfault.tuning.trials import TrialRunner, TuningCache, parse_tuning_metric
 
+SQUAD_QUESTIONS = 400
 NEAR = 0.01
 CHUNKERS = {
     "chunking": (
@@ -48,43 +48,9 @@ TOKENS = {"chunking": 2000, "squad": 1000}
 """What every row may hand on: chunks of all sizes are held to the same amount of text."""
 
 
-def lines(path: Path) -> Iterator[dict[str, object]]:
-    with gzip.open(path, "rt", encoding="utf-8") as stream:
-        yield from map(json.loads, stream)
-
-
-def chunking(data: Path) -> tuple[list[Document], list[Trace]]:
-    """Return the corpora with questions whose gold is exact spans."""
-    corpora = sorted((data / "chunking_corpora").glob("*.md"))
-    documents = [Document(id=path.stem, text=path.read_text(encoding="utf-8")) for path in corpora]
-    traces = [
-        Trace(
-            id=str(row["id"]),
-            query=str(row["query"]),
-            gold=Gold(
-                spans=tuple(
-                    Span(document=str(row["corpus"]), start=span["start_index"], end=span["end_index"])
-                    for span in row["gold_spans"]  # type: ignore[attr-defined]
-                )
-            ),
-        )
-        for row in lines(data / "chunking_questions.jsonl.gz")
-    ]
-    return documents, traces
-
-
-def squad(data: Path, limit: int = 400) -> tuple[list[Document], list[Trace]]:
-    """Return paragraphs, and answerable questions each with the paragraph that holds the answer."""
-    documents = [
-        Document(id=str(row["pid"]), text=str(row["text"]), title=str(row["title"]))
-        for row in lines(data / "squad2_paragraphs.jsonl.gz")
-    ]
-    stored = [row for row in lines(data / "squad2_questions.jsonl.gz") if row["answerable"]]
-    traces = [
-        Trace(id=str(row["id"]), query=str(row["query"]), gold=Gold(chunks={str(row["gold_pid"]): 1.0}))
-        for row in stored[:: max(1, len(stored) // limit)][:limit]
-    ]
-    return documents, traces
+def select_questions(questions: Sequence[Trace], limit: int) -> list[Trace]:
+    """Return at most `limit` questions, at equal steps."""
+    return list(questions[:: max(1, len(questions) // limit)][:limit])
 
 
 def table(
@@ -182,8 +148,12 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--cache", type=Path)
     options = parser.parse_args()
-    documents, traces = (chunking if options.set == "chunking" else squad)(options.data)
-    documents = [item for item in documents if not options.documents or item.id in options.documents]
+    if options.set == "chunking":
+        documents, traces = read_chunking(options.data)
+    else:
+        documents, traces = read_squad2(options.data)
+        traces = select_questions(traces, SQUAD_QUESTIONS)
+    documents = [document for document in documents if not options.documents or document.id in options.documents]
     gathered = gather_questions(traces, documents)
     tokens = TOKENS[options.set]
     chunkers = tuple(options.chunkers or CHUNKERS[options.set])

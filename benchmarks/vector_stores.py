@@ -10,12 +10,11 @@ variables of libpq (PGHOST …).
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import tempfile
 from pathlib import Path
 
 import numpy as np
+from benchmarks.datasets import read_rows
 
 from ragfault.errors import MissingExtra
 from ragfault.retrieval.embedders import load_embedder
@@ -33,16 +32,11 @@ NOISE = 0.3
 """Standard deviation of what is added to a vector of length 1, over the whole vector."""
 
 
-def read_lines(path: Path) -> list[dict[str, str]]:
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
 def embed(folder: Path, size: int, queries: int, name: str) -> tuple[Array, Array, int]:
     """Return the vectors of sentences, filled up to `size`, those of questions, and the number of sentences."""
-    rows = read_lines(folder / "squad2_paragraphs.jsonl.gz")
+    rows = read_rows(folder, "squad2_paragraphs")
     texts = [row["text"][start:end] for row in rows for start, end in split_sentences(row["text"])]
-    asked = [row["query"] for row in read_lines(folder / "squad2_questions.jsonl.gz")]
+    asked = [row["query"] for row in read_rows(folder, "squad2_questions")]
     rng = np.random.default_rng(0)
     asked = [asked[place] for place in rng.permutation(len(asked))[:queries]]
     embedder = load_embedder(name)
