@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from benchmarks.traffic import FORMS, Bodies, Serving, ask, fill, serving
+from benchmarks.traffic import FORMS, RequestBodies, ServerProcess, fill_store, run_server, send_request
 
 MONTH_MINUTES = 30 * 24 * 60
 JSON_PAGES = (
@@ -78,14 +78,14 @@ class FloodResult(NamedTuple):
     refused_requests: int
 
 
-def flood_server(address: str, seconds: float, clients: int, bodies: Bodies, start: int = 0) -> FloodResult:
+def flood_server(address: str, seconds: float, clients: int, bodies: RequestBodies, start: int = 0) -> FloodResult:
     """Send bodies from several clients as fast as the server acknowledges them."""
     deadline, milliseconds, refused_requests = time.monotonic() + seconds, [], [0]
 
     def send_bodies(name: int) -> None:
         connection, at = http.client.HTTPConnection(address), start + name
         while time.monotonic() < deadline:
-            status, spent = ask(connection, bodies.path, bodies.make(at)[0], bodies.content)
+            status, spent = send_request(connection, bodies.path, bodies.make_body(at)[0], bodies.content)
             if status == 200:
                 milliseconds.append(spent)
             else:
@@ -110,26 +110,28 @@ def print_ingest_rates(seconds: float, clients: int, batch: int, judge: str, dif
     for form in FORMS:
         for workers in ("0", "1"):
             folder = Path(tempfile.mkdtemp())
-            with serving(folder, "--workers", workers, "--judge", judge) as server:
-                bodies = Bodies(form, batch, "m", different)
-                flood_server(server.place, 2.0, 1, bodies, 900_000)
+            with run_server(folder, "--workers", workers, "--judge", judge) as server:
+                bodies = RequestBodies(form, batch, "m", different)
+                flood_server(server.address, 2.0, 1, bodies, 900_000)
                 print_rate_row(form, judge if workers == "1" else "off", server, bodies, seconds, clients)
             shutil.rmtree(folder)
 
 
-def print_rate_row(form: str, name: str, server: Serving, bodies: Bodies, seconds: float, clients: int) -> None:
+def print_rate_row(
+    form: str, name: str, server: ServerProcess, bodies: RequestBodies, seconds: float, clients: int
+) -> None:
     """Print the rates of one server during a flood, and with scoring on for as long again after it."""
-    scored_before, seconds_before = server.overview()["scoring"]["scored"], server.spent()
+    scored_before, seconds_before = server.read_overview()["scoring"]["scored"], server.measure_processor_seconds()
     start = time.monotonic()
-    outcome = flood_server(server.place, seconds, clients, bodies)
-    scored, load_end = server.overview()["scoring"]["scored"], time.monotonic()
-    server_seconds, worker_seconds = server.spent()
+    outcome = flood_server(server.address, seconds, clients, bodies)
+    scored, load_end = server.read_overview()["scoring"]["scored"], time.monotonic()
+    server_seconds, worker_seconds = server.measure_processor_seconds()
     cost = 1000 * (server_seconds - seconds_before[0]) / max(1, len(outcome.milliseconds) * bodies.batch)
     judging = 1000 * (worker_seconds - seconds_before[1]) / max(1, scored - scored_before)
     rate_after = 0.0
     if name != "off":
         time.sleep(seconds)
-        rate_after = (server.overview()["scoring"]["scored"] - scored) / (time.monotonic() - load_end)
+        rate_after = (server.read_overview()["scoring"]["scored"] - scored) / (time.monotonic() - load_end)
     p50, p95, p99 = np.percentile(outcome.milliseconds, [50, 95, 99])
     print(
         f"{form:7} {name:9} {outcome.rate:8,.0f} {p50:7.1f} {p95:7.1f} {p99:7.1f} {outcome.refused_requests:8,} "
@@ -145,13 +147,13 @@ def compare_checkouts(checkout: Path, rounds: int, load: tuple[float, int, int],
     print("form    scoring    of           taken/s  server cpu ms  scored/s    ratio of taken/s, of cpu")
     for form in FORMS:
         for workers in ("0", "1"):
-            bodies, results = Bodies(form, batch, "m", different), {"there": [], "here": []}  # type: ignore[var-annotated]
+            bodies, results = RequestBodies(form, batch, "m", different), {"there": [], "here": []}  # type: ignore[var-annotated]
             for turn in range(2 * rounds):
                 side = ("there", "here", "here", "there")[turn % 4]
                 folder = Path(tempfile.mkdtemp())
                 options = ("--workers", workers, "--judge", judge)
-                with serving(folder, *options, tree=checkout if side == "there" else None) as server:
-                    flood_server(server.place, 2.0, 1, bodies, 900_000)
+                with run_server(folder, *options, tree=checkout if side == "there" else None) as server:
+                    flood_server(server.address, 2.0, 1, bodies, 900_000)
                     results[side].append(measure_flood(server, bodies, seconds, clients))
                 shutil.rmtree(folder)
             medians = {side: np.median(rows, axis=0) for side, rows in results.items()}
@@ -162,18 +164,20 @@ def compare_checkouts(checkout: Path, rounds: int, load: tuple[float, int, int],
                 print(f"{form:7} {name:9} {side:8} {rate:12,.0f} {cost:14.3f} {scored:9,.0f}{shown}", flush=True)
 
 
-def measure_flood(server: Serving, bodies: Bodies, seconds: float, clients: int) -> tuple[float, float, float]:
+def measure_flood(
+    server: ServerProcess, bodies: RequestBodies, seconds: float, clients: int
+) -> tuple[float, float, float]:
     """Return traces accepted a second, milliseconds of the server's processor a trace, and traces scored a second.
 
     Where nothing is scored, the processor includes ending the server, which compresses what only its log has so far.
     """
-    scored_before, seconds_before = server.overview()["scoring"]["scored"], server.spent()[0]
+    scored_before, seconds_before = server.read_overview()["scoring"]["scored"], server.measure_processor_seconds()[0]
     begin, children_before = time.monotonic(), measure_children_seconds()
-    outcome = flood_server(server.place, seconds, clients, bodies)
+    outcome = flood_server(server.address, seconds, clients, bodies)
     elapsed = time.monotonic() - begin
-    summary = server.overview()["scoring"]
+    summary = server.read_overview()["scoring"]
     if summary["workers"]:
-        processor_seconds = server.spent()[0] - seconds_before
+        processor_seconds = server.measure_processor_seconds()[0] - seconds_before
     else:
         server.process.terminate()
         server.process.wait()
@@ -198,7 +202,7 @@ def print_full_store(count: int, light: bool, repeats: int, days: float | None =
     """Fill a store with so many traces; print how long each page takes, bytes a trace, and memory."""
     folder = Path(tempfile.mkdtemp())
     start = time.monotonic()
-    fill(folder, count, light, days)
+    fill_store(folder, count, light, days)
     print(f"\n{count:,} traces, written in {time.monotonic() - start:,.0f} s", flush=True)
     time_pages(folder, repeats)
     shutil.rmtree(folder)
@@ -207,19 +211,19 @@ def print_full_store(count: int, light: bool, repeats: int, days: float | None =
 def time_pages(folder: Path, repeats: int) -> None:
     """Print how long each page of an existing store takes, in wall and in processor time."""
     start = time.monotonic()
-    with serving(folder, "--workers", "0") as server:
+    with run_server(folder, "--workers", "0") as server:
         print(f"opened in {time.monotonic() - start:.1f} s, {server.memory:,.0f} MB", flush=True)
-        totals = server.overview()["totals"]
+        totals = server.read_overview()["totals"]
         print(f"{totals['traces']:,} traces, {totals['bytes'] / totals['traces']:,.0f} bytes a trace")
-        connection = server.connection()
+        connection = server.connect()
         for page in (*JSON_PAGES, *HTML_PAGES):
-            milliseconds, seconds_before = [], server.spent()[0]
+            milliseconds, seconds_before = [], server.measure_processor_seconds()[0]
             for _ in range(min(10, repeats) if page in CACHED_PAGES else repeats):
                 time.sleep(2.1 if page in CACHED_PAGES else 0)
-                status, elapsed = ask(connection, page)
+                status, elapsed = send_request(connection, page)
                 milliseconds.append(elapsed)
             p50, p95, p99 = np.percentile(milliseconds, [50, 95, 99])
-            cost = 1000 * (server.spent()[0] - seconds_before) / len(milliseconds)
+            cost = 1000 * (server.measure_processor_seconds()[0] - seconds_before) / len(milliseconds)
             print(
                 f"{page:60} {status} p50 {p50:7.1f}  p95 {p95:7.1f}  p99 {p99:7.1f} ms  cpu {cost:6.1f} ms", flush=True
             )

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from benchmarks.costs.server import Endpoint
-from benchmarks.costs.traces import plain, traces
+from benchmarks.costs.server import CountingEndpoint
+from benchmarks.costs.traces import export_plain, make_traces
 
 ROOT = Path(__file__).parent.parent
 RAGFAULT = "ragfault"
@@ -118,7 +118,7 @@ def run_tool(tool: str, folder: Path, file: Path, broken_interval: int) -> ToolR
         "PYTHONPATH": str(ROOT),
         "WITH_REASONS": "no" if tool == DEEPEVAL_WITHOUT_REASONS else "yes",
     }
-    with Endpoint(json.loads(file.read_text(encoding="utf-8")), spoil=broken_interval) as endpoint:
+    with CountingEndpoint(json.loads(file.read_text(encoding="utf-8")), spoil=broken_interval) as endpoint:
         command = [get_interpreter(folder, name), "-m", f"benchmarks.costs.run_{name}", str(file), endpoint.url]
         done = subprocess.run(
             command, capture_output=True, cwd=file.parent, env=environment, timeout=TIMEOUT_SECONDS, check=False
@@ -208,10 +208,10 @@ def count_changed_values(row: ToolRun, clean: ToolRun) -> int:
 
 def measure_tools(folder: Path, tools: Sequence[str], count: int, rounds: int) -> None:
     """Run all tools by turns and print the tables."""
-    sample = traces(count + 1)
+    sample = make_traces(count + 1)
     with tempfile.TemporaryDirectory() as path:
         file = Path(path, "traces.json")
-        file.write_text(json.dumps([plain(trace) for trace in sample]), encoding="utf-8")
+        file.write_text(json.dumps([export_plain(trace) for trace in sample]), encoding="utf-8")
         file.with_suffix(".whole.json").write_bytes(msgspec.json.encode(sample))
         runs: dict[str, list[ToolRun]] = {tool: [] for tool in tools}
         for _ in range(rounds):
@@ -221,7 +221,7 @@ def measure_tools(folder: Path, tools: Sequence[str], count: int, rounds: int) -
         broken_runs = {tool: run_tool(tool, folder, file, BROKEN_REPLY_INTERVAL) for tool in tools}
     sample = sample[:-1]
     size = statistics.mean(sum(len(chunk.text) for chunk in trace.chunks or ()) for trace in sample)
-    claims = statistics.mean(len(plain(trace)["said"]) for trace in sample)
+    claims = statistics.mean(len(export_plain(trace)["said"]) for trace in sample)
     print(f"{len(sample)} traces: 5 chunks with {size:,.0f} characters, {claims:.1f} claims, a reference each")
     cpu = {tool: statistics.median(row.cpu_ms_per_call for row in passes) for tool, passes in runs.items()}
     print_costs(clean_runs, cpu, len(sample))

@@ -30,7 +30,16 @@ from urllib.parse import urlencode
 
 import msgspec
 import numpy as np
-from benchmarks.traffic import FORMS, JSON, Bodies, Serving, export, serve, traced, traces
+from benchmarks.traffic import (
+    FORMS,
+    JSON,
+    RequestBodies,
+    ServerProcess,
+    encode_spans,
+    encode_trace_id,
+    make_traces,
+    start_server,
+)
 from msgspec.structs import replace
 
 PAGES = (
@@ -64,7 +73,7 @@ class MixedLoad:
 
     def __init__(self, folder: Path, judge: str, rate: float) -> None:
         self.folder, self.judge, self.rate = folder, judge, rate
-        self.server: Serving = self.start_server()
+        self.server: ServerProcess = self.start_server()
         self.is_over = threading.Event()
         self.is_up = threading.Event()
         self.is_up.set()
@@ -74,12 +83,12 @@ class MixedLoad:
         self.sizes: Counter[str] = Counter()
         self.kills: Counter[str] = Counter()
 
-    def start_server(self) -> Serving:
-        return serve(self.folder, "--judge", self.judge)
+    def start_server(self) -> ServerProcess:
+        return start_server(self.folder, "--judge", self.judge)
 
     def ask(self, kind: str, path: str, body: bytes | None = None, content: str = JSON, **headers: str) -> HttpAnswer:
         """Send one request; a connection that breaks is status 0."""
-        begin, connection = time.perf_counter(), http.client.HTTPConnection(self.server.place, timeout=60)
+        begin, connection = time.perf_counter(), http.client.HTTPConnection(self.server.address, timeout=60)
         try:
             connection.request("GET" if body is None else "POST", path, body, {"Content-Type": content, **headers})
             answer = connection.getresponse()
@@ -107,9 +116,9 @@ class MixedLoad:
     # --- clients -----------------------------------------------------------------------------------
 
     def send_traces(self) -> None:
-        bodies, number = Bodies("native", BATCH, "m"), 0
+        bodies, number = RequestBodies("native", BATCH, "m"), 0
         while not self.is_over.is_set():
-            body, ids = bodies.make(number)
+            body, ids = bodies.make_body(number)
             if self.deliver("traces", bodies.path, body, bodies.content):
                 self.sent["traces"].update(ids)
             number += 1
@@ -117,22 +126,22 @@ class MixedLoad:
 
     def send_spans(self) -> None:
         """Send the children of each trace in one request and its root in another."""
-        prepared, number, (path, content) = traces("", BATCH, datetime.now(UTC)), 0, FORMS["otlp"]
+        prepared, number, (path, content) = make_traces("", BATCH, datetime.now(UTC)), 0, FORMS["otlp"]
         while not self.is_over.is_set():
             part = [replace(trace, id=f"{number:010}{n:02}") for n, trace in enumerate(prepared)]
             groups = (("llm", "rewrite", "retrieve"), ("chain",))
-            if all(self.deliver("spans", path, export(part, spans), content) for spans in groups):
-                self.sent["spans"].update(traced(trace.id.encode()).hex() for trace in part)
+            if all(self.deliver("spans", path, encode_spans(part, spans), content) for spans in groups):
+                self.sent["spans"].update(encode_trace_id(trace.id.encode()).hex() for trace in part)
             number += 1
             self.pause()
 
     def repeat_traces(self) -> None:
         """Send acknowledged requests again, which must not be stored twice."""
-        draw, bodies = random.Random(1), Bodies("native", BATCH, "m")
+        draw, bodies = random.Random(1), RequestBodies("native", BATCH, "m")
         while not self.is_over.wait(1.0):
             count = len(self.sent["traces"]) // BATCH
             if count:
-                self.ask("repeated", bodies.path, bodies.make(draw.randrange(count))[0], bodies.content)
+                self.ask("repeated", bodies.path, bodies.make_body(draw.randrange(count))[0], bodies.content)
 
     def send_hostile(self) -> None:
         """Send malformed, too large and expensive requests; the valid ones have ids of their own."""
@@ -206,7 +215,7 @@ class MixedLoad:
     def wait_until_judged(self) -> Any:
         """Wait until all traces are judged; return the overview."""
         while True:
-            view = self.server.overview()
+            view = self.server.read_overview()
             if not view["totals"]["waiting"] and not view["totals"]["pending"]:
                 return view
             time.sleep(1.0)

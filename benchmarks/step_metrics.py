@@ -35,7 +35,7 @@ def change_figures(text: str) -> str:
 class DisclosingAgent(FaultyAgent):
     """The search also returns its best section with other figures, and the answer says what it says."""
 
-    discloses = True
+    is_disclosing = True
 
     def search(self, query, question):
         best = super().search(query, question)
@@ -47,14 +47,14 @@ class DisclosingAgent(FaultyAgent):
 
     def write(self, question, noted):
         text = super().write(question, noted)
-        return f"{text} An older section says: {change_figures(noted)}" if self.discloses and noted else text
+        return f"{text} An older section says: {change_figures(noted)}" if self.is_disclosing and noted else text
 
 
 class CherryPickingAgent(DisclosingAgent):
     """The answer is silent about the section with other figures."""
 
     @property
-    def discloses(self):
+    def is_disclosing(self):
         return False
 
     def is_hit(self, question: Trace) -> bool:  # noqa: ARG002
@@ -84,7 +84,7 @@ class SycophanticAgent(ContradictedUser):
     is_agreeing = True
 
 
-class Case(NamedTuple):
+class MetricCase(NamedTuple):
     """A metric, the agent without the fault and the one with it."""
 
     metric: str
@@ -93,50 +93,50 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("step_error", SimulatedAgent, step_faults.FailingTool),
-    Case("swallowed_error", SimulatedAgent, step_faults.FailingSearch),
-    Case("swallowed_error", SimulatedAgent, step_faults.FailingTool),
-    Case("redundant_steps", SimulatedAgent, step_faults.Loop),
-    Case("redundant_steps", SimulatedAgent, step_faults.SameResults),
-    Case("retrieval_gain", SimulatedAgent, step_faults.ReversedRanking),
-    Case("retrieval_gain", SimulatedAgent, step_faults.LostIndex),
-    Case("step_use", SimulatedAgent, step_faults.IgnoredReading),
-    Case("step_use", SimulatedAgent, step_faults.WrongSentences),
-    Case("rewrite_fidelity", SimulatedAgent, step_faults.LostEntity),
-    Case("rewrite_fidelity", SimulatedAgent, step_faults.OffTopicRewrite),
-    Case("hop_support", SimulatedAgent, step_faults.InventedFigures),
-    Case("hop_support", SimulatedAgent, step_faults.IgnoredReading),
-    Case("cherry_picking", DisclosingAgent, CherryPickingAgent),
-    Case("sycophancy", ContradictedUser, SycophanticAgent),
+    MetricCase("step_error", SimulatedAgent, step_faults.FailingTool),
+    MetricCase("swallowed_error", SimulatedAgent, step_faults.FailingSearch),
+    MetricCase("swallowed_error", SimulatedAgent, step_faults.FailingTool),
+    MetricCase("redundant_steps", SimulatedAgent, step_faults.Loop),
+    MetricCase("redundant_steps", SimulatedAgent, step_faults.SameResults),
+    MetricCase("retrieval_gain", SimulatedAgent, step_faults.ReversedRanking),
+    MetricCase("retrieval_gain", SimulatedAgent, step_faults.LostIndex),
+    MetricCase("step_use", SimulatedAgent, step_faults.IgnoredReading),
+    MetricCase("step_use", SimulatedAgent, step_faults.WrongSentences),
+    MetricCase("rewrite_fidelity", SimulatedAgent, step_faults.LostEntity),
+    MetricCase("rewrite_fidelity", SimulatedAgent, step_faults.OffTopicRewrite),
+    MetricCase("hop_support", SimulatedAgent, step_faults.InventedFigures),
+    MetricCase("hop_support", SimulatedAgent, step_faults.IgnoredReading),
+    MetricCase("cherry_picking", DisclosingAgent, CherryPickingAgent),
+    MetricCase("sycophancy", ContradictedUser, SycophanticAgent),
 )
 
 
-def score(agent: SimulatedAgent, metric: str, judge: str) -> dict[str, float | None]:
+def score_questions(agent: SimulatedAgent, metric: str, judge: str) -> dict[str, float | None]:
     """Score every question with the metric."""
     with tempfile.TemporaryDirectory() as folder:
         run = evaluate(agent.answer_all(), Path(folder) / "run", judge=judge, metrics=[metric])
         return {result.trace: result.value for result in run.scores()}
 
 
-def measure(case: Case, judge: str) -> str:
+def format_row(case: MetricCase, judge: str) -> str:
     """Measure one case, as a row of the table."""
     agent, faulty = case.agent(0), case.faulty(1)
-    before, after = score(agent, case.metric, judge), score(faulty, case.metric, judge)
-    hit = {question.id: faulty.is_affected(question) for question in agent.handbook.questions}
+    before, after = score_questions(agent, case.metric, judge), score_questions(faulty, case.metric, judge)
+    is_affected = {question.id: faulty.is_affected(question) for question in agent.handbook.questions}
     sign = 1 if get_definitions()[case.metric].better == "higher" else -1
     cells = [case.metric, case.faulty.__name__]
-    for struck in (True, False):
-        pairs = [(before[name], after[name]) for name in before if hit[name] == struck]
+    for affected in (True, False):
+        pairs = [(before[name], after[name]) for name in before if is_affected[name] == affected]
         old, new = (
             ([value for value in side if value is not None] for side in zip(*pairs, strict=True)) if pairs else ([], [])
         )
         if not old or not new:
-            only = f"{np.mean(new):.2f} (undefined without it)" if new and struck else "–"
-            cells += [only, "–", f"{len(new)}"] if struck else ["–"]
+            only = f"{np.mean(new):.2f} (undefined without it)" if new and affected else "–"
+            cells += [only, "–", f"{len(new)}"] if affected else ["–"]
             continue
         rank = auroc([sign * v for v in (*old, *new)], [True] * len(old) + [False] * len(new))
-        moved = f"{np.mean(old):.2f} → {np.mean(new):.2f}"
-        cells += [moved, f"{rank:.2f}", f"{len(new)}"] if struck else [moved]
+        means = f"{np.mean(old):.2f} → {np.mean(new):.2f}"
+        cells += [means, f"{rank:.2f}", f"{len(new)}"] if affected else [means]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -151,7 +151,7 @@ def main() -> None:
         "|---|---|---|---|---|---|",
     ]
     for case in CASES:
-        lines.append(measure(case, options.judge))
+        lines.append(format_row(case, options.judge))
         print(lines[-1], flush=True)
     if options.page:
         write_table(options.page, "step metrics", lines)

@@ -35,12 +35,12 @@ COLUMNS = (
     "system", "first faulty step", "less “TRIVIAL”", "among three", "90 % set holds", "members", "steps in it",
     "steps labelled right", "precision", "recall",
 )  # fmt: skip
-SEEDS, RESAMPLES, FARTHEST = 3, 2000, 9
+SEEDS, RESAMPLES, LAST_PLACE = 3, 2000, 9
 NAMES = {"search": "AgentProcessBench, HotpotQA", "team": "Who&When, teams made by an algorithm"}
 
 
-class System(NamedTuple):
-    """What one system says of every run, for each draw of the folds."""
+class SystemPredictions(NamedTuple):
+    """Predictions of one system for every run, by draw of the folds."""
 
     name: str
     posteriors: list[list[Array]]
@@ -48,108 +48,109 @@ class System(NamedTuple):
 
 
 def predict_by_place(runs: Sequence[LabelledRun], seed: int) -> list[Array]:
-    """Return posteriors from the place of a step alone, counted on other questions."""
+    """Return posteriors from the position of a step alone, counted on other questions."""
     posteriors: list[Array] = [np.empty(0)] * len(runs)
     for fold in split_folds(runs, seed):
-        rest = [run for n, run in enumerate(runs) if n not in set(fold)]
-        seen, faulty = np.ones((FARTHEST + 1, 2)) * 2, np.ones((FARTHEST + 1, 2)) * 0.3
-        for run in rest:
+        other_runs = [run for n, run in enumerate(runs) if n not in set(fold)]
+        counts, faulty = np.ones((LAST_PLACE + 1, 2)) * 2, np.ones((LAST_PLACE + 1, 2)) * 0.3
+        for run in other_runs:
             count = len(run.steps) if run.first is None or run.first < 0 else run.first + 1
             for index in range(count):
-                cell = min(index, FARTHEST), int(index == len(run.steps) - 1)
-                seen[cell] += 1
+                cell = min(index, LAST_PLACE), int(index == len(run.steps) - 1)
+                counts[cell] += 1
                 faulty[cell] += index == run.first
         for n in fold:
             size = len(runs[n].steps)
-            cells = [(min(i, FARTHEST), int(i == size - 1)) for i in range(size)]
-            rates = [faulty[cell] / seen[cell] for cell in cells]
+            cells = [(min(i, LAST_PLACE), int(i == size - 1)) for i in range(size)]
+            rates = [faulty[cell] / counts[cell] for cell in cells]
             posteriors[n] = chain_hazards(np.array(rates))
     return posteriors
 
 
-def build_systems(runs: Sequence[LabelledRun], kind: RunKind) -> list[System]:
-    """Build our systems and the trivial ones."""
-    ours, known, labels, places = [], [], [], []
+def build_systems(runs: Sequence[LabelledRun], kind: RunKind) -> list[SystemPredictions]:
+    """Build the predictions of ragfault and of the trivial baselines."""
+    posteriors_by_seed, with_reference, labels, places = [], [], [], []
     for seed in range(SEEDS):
-        posteriors, own, shares = predict_unseen(runs, kind, seed)
-        place = predict_by_place(runs, seed)
+        posteriors, step_labels, shares = predict_unseen(runs, kind, seed)
+        place_posteriors = predict_by_place(runs, seed)
         if kind == "team":
-            place = [weigh_outcome(p, "failed", np.zeros(2)) for p in place]
-        ours.append(posteriors if kind == "search" else apply_outcomes(runs, posteriors, shares))
-        known.append(apply_outcomes(runs, posteriors, shares))
-        labels.append(own)
-        places.append(place)
-    blank = [[np.array([np.nan] * len(run.steps)) for run in runs]] * SEEDS
-    right = [[np.array([0.0] * len(run.steps) + [1.0]) for run in runs]] * SEEDS
-    every = [[np.array([1.0] + [0.0] * len(run.steps)) for run in runs]] * SEEDS
+            place_posteriors = [weigh_outcome(p, "failed", np.zeros(2)) for p in place_posteriors]
+        posteriors_by_seed.append(posteriors if kind == "search" else apply_outcomes(runs, posteriors, shares))
+        with_reference.append(apply_outcomes(runs, posteriors, shares))
+        labels.append(step_labels)
+        places.append(place_posteriors)
+    undefined = [[np.array([np.nan] * len(run.steps)) for run in runs]] * SEEDS
+    no_fault = [[np.array([0.0] * len(run.steps) + [1.0]) for run in runs]] * SEEDS
+    first_step = [[np.array([1.0] + [0.0] * len(run.steps)) for run in runs]] * SEEDS
     ones = [[np.ones(len(run.steps)) for run in runs]] * SEEDS
-    systems = [System("ragfault" if kind == "team" else "ragfault, no reference", ours, labels)]
+    systems = [
+        SystemPredictions("ragfault" if kind == "team" else "ragfault, no reference", posteriors_by_seed, labels)
+    ]
     if kind == "search":
-        systems.append(System("ragfault, with the reference", known, blank))
-    systems += [System("place of the step alone", places, blank)]
+        systems.append(SystemPredictions("ragfault, with the reference", with_reference, undefined))
+    systems += [SystemPredictions("place of the step alone", places, undefined)]
     if kind == "search":
-        systems.append(System("every step right", right, ones))
-    return [*systems, System("mark everything", every, [[-row for row in rows] for rows in ones])]
+        systems.append(SystemPredictions("every step right", no_fault, ones))
+    return [*systems, SystemPredictions("mark everything", first_step, [[-row for row in rows] for rows in ones])]
 
 
-def score_first(runs: Sequence[LabelledRun], posteriors: Sequence[Array], among: int = 1) -> Array:
+def score_first_faults(runs: Sequence[LabelledRun], posteriors: Sequence[Array], candidates: int = 1) -> Array:
     """Return for each run whether the truth is among the most probable entries (steps alone, if several)."""
-    if among == 1:
+    if candidates == 1:
         return np.array([float(p.argmax() == run.target) for run, p in zip(runs, posteriors, strict=True)])
-    return np.array([float(run.target in np.argsort(-p[:-1])[:among]) for run, p in zip(runs, posteriors, strict=True)])
+    return np.array(
+        [float(run.target in np.argsort(-p[:-1])[:candidates]) for run, p in zip(runs, posteriors, strict=True)]
+    )
 
 
-def score_labels(runs: Sequence[LabelledRun], labels: Sequence[Array]) -> tuple[Array, Array]:
+def count_right_labels(runs: Sequence[LabelledRun], labels: Sequence[Array]) -> tuple[Array, Array]:
     """Return for each run the number of right labels, and of labels."""
     pairs = [
-        [(a, b) for a, b in zip(run.labels, own, strict=True) if a is not None]
-        for run, own in zip(runs, labels, strict=True)
+        [(a, b) for a, b in zip(run.labels, predicted, strict=True) if a is not None]
+        for run, predicted in zip(runs, labels, strict=True)
     ]
     return np.array([sum(a == b for a, b in part) for part in pairs]), np.array([len(part) for part in pairs])
 
 
-def interval(runs: Sequence[LabelledRun], top: Array, bottom: Array | None = None) -> str:
-    """Return the mean of differences of runs (or a ratio of sums) with its 95 % interval over questions."""
-    bottom = np.ones(len(runs)) if bottom is None else bottom
+def format_interval(runs: Sequence[LabelledRun], numerators: Array, denominators: Array | None = None) -> str:
+    """Format the mean of differences of runs (or a ratio of sums) with its 95 % interval over questions."""
+    denominators = np.ones(len(runs)) if denominators is None else denominators
     groups = sorted({run.group for run in runs})
-    sums = np.array([
-        [sum(part[n] for n, run in enumerate(runs) if run.group == group) for part in (top, bottom)] for group in groups
-    ])  # fmt: skip
+    members = {group: [n for n, run in enumerate(runs) if run.group == group] for group in groups}
+    sums = np.array([[part[members[group]].sum() for part in (numerators, denominators)] for group in groups])
     samples = np.random.default_rng(0).integers(0, len(groups), (RESAMPLES, len(groups)))
     ratios = sums[samples, 0].sum(1) / sums[samples, 1].sum(1)
     low, high = np.quantile(ratios, [0.025, 0.975])
-    return f"{top.sum() / bottom.sum():+.3f} ({low:+.3f} to {high:+.3f})"
+    return f"{numerators.sum() / denominators.sum():+.3f} ({low:+.3f} to {high:+.3f})"
 
 
-def average(rows: Sequence[Array]) -> Array:
+def average_draws(rows: Sequence[Array]) -> Array:
     """Return the mean over the draws of the folds."""
     mean: Array = np.mean(rows, axis=0)
     return mean
 
 
-def measure(runs: Sequence[LabelledRun], kind: RunKind) -> list[str]:
-    """Return the table of one benchmark in Markdown."""
+def build_table(runs: Sequence[LabelledRun], kind: RunKind) -> list[str]:
+    """Build the table of one benchmark in Markdown."""
     systems = build_systems(runs, kind)
     trivial = "every step right" if kind == "search" else "place of the step alone"
     base = next(system for system in systems if system.name == trivial)
-    base_hits = average([score_first(runs, p) for p in base.posteriors])
+    base_hits = average_draws([score_first_faults(runs, p) for p in base.posteriors])
     lines = ["| " + " | ".join(COLUMNS).replace("TRIVIAL", trivial) + " |", "|" + "---|" * len(COLUMNS)]
     for system in systems:
-        hits = average([score_first(runs, p) for p in system.posteriors])
-        three = average([score_first(runs, p, 3) for p in system.posteriors])
-        difference = "" if system is base else interval(runs, hits - base_hits)
+        hits = average_draws([score_first_faults(runs, p) for p in system.posteriors])
+        three = average_draws([score_first_faults(runs, p, 3) for p in system.posteriors])
+        difference = "" if system is base else format_interval(runs, hits - base_hits)
         cells = [system.name, f"{hits.mean():.3f}", difference, f"{three.mean():.3f}" if kind == "team" else ""]
         if system.name == "mark everything":
             cells[1:] = [""] * 3  # it names no first step
-        cells += (
-            _describe_sets(runs, system) if system.name not in ("every step right", "mark everything") else [""] * 3
-        )
-        cells += [*_describe_labels(runs, system, kind), *_describe_marks(runs, system)]
+        cells += format_sets(runs, system) if system.name not in ("every step right", "mark everything") else [""] * 3
+        cells += [*format_labels(runs, system, kind), *format_precision_and_recall(runs, system)]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
-def _describe_sets(runs: Sequence[LabelledRun], system: System) -> list[str]:
+def format_sets(runs: Sequence[LabelledRun], system: SystemPredictions) -> list[str]:
     sets = [cross_sets(runs, posteriors) for posteriors in system.posteriors]
     covered = [run.target >= 0 and bool(row[run.target]) for rows in sets for run, row in zip(runs, rows, strict=True)]
     sizes = [row.sum() for rows in sets for row in rows]
@@ -160,15 +161,15 @@ def _describe_sets(runs: Sequence[LabelledRun], system: System) -> list[str]:
     ]
 
 
-def _describe_labels(runs: Sequence[LabelledRun], system: System, kind: RunKind) -> list[str]:
+def format_labels(runs: Sequence[LabelledRun], system: SystemPredictions, kind: RunKind) -> list[str]:
     if kind == "team" or np.isnan(system.labels[0][0]).any():
         return [""]
-    counts = [score_labels(runs, labels) for labels in system.labels]
-    return [f"{average([right for right, _ in counts]).sum() / counts[0][1].sum():.3f}"]
+    counts = [count_right_labels(runs, labels) for labels in system.labels]
+    return [f"{average_draws([right for right, _ in counts]).sum() / counts[0][1].sum():.3f}"]
 
 
-def _describe_marks(runs: Sequence[LabelledRun], system: System) -> list[str]:
-    """Describe the precision and recall of what is named as first faulty step; "mark everything" names all."""
+def format_precision_and_recall(runs: Sequence[LabelledRun], system: SystemPredictions) -> list[str]:
+    """Format the precision and recall of the named first faulty steps; "mark everything" names all steps."""
     precision, recall = [], []
     faulty = sum(run.first is not None for run in runs)
     for posteriors in system.posteriors:
@@ -188,8 +189,8 @@ def _describe_marks(runs: Sequence[LabelledRun], system: System) -> list[str]:
     return [shown, f"{np.mean(recall):.3f}"]
 
 
-def measure_transfer(search: Sequence[LabelledRun], team: Sequence[LabelledRun]) -> list[str]:
-    """Return accuracy on runs of another kind, and on agents and questions that were both left out."""
+def build_transfer_table(search: Sequence[LabelledRun], team: Sequence[LabelledRun]) -> list[str]:
+    """Build the table of accuracy on runs of another kind, and on agents and questions that were both left out."""
     lines = [
         "| trained on | used on | first faulty step | among three | place alone, its own kind |",
         "|---|---|---|---|---|",
@@ -202,27 +203,33 @@ def measure_transfer(search: Sequence[LabelledRun], team: Sequence[LabelledRun])
         model = fit(rest, kind)  # type: ignore[arg-type]
         posteriors = [model.predict_first_fault(run.features, "failed") for run in target]
         place = [weigh_outcome(p, "failed", np.zeros(2)) for p in predict_by_place(target, 0)]
-        values = [score_first(target, posteriors), score_first(target, posteriors, 3), score_first(target, place)]
+        values = [
+            score_first_faults(target, posteriors),
+            score_first_faults(target, posteriors, 3),
+            score_first_faults(target, place),
+        ]
         lines.append("| " + " | ".join([*names, *(f"{value.mean():.3f}" for value in values)]) + " |")
-    lines.append(_leave_agents_out(search))
+    lines.append(format_unseen_agents(search))
     return lines
 
 
-def _leave_agents_out(runs: Sequence[LabelledRun]) -> str:
+def format_unseen_agents(runs: Sequence[LabelledRun]) -> str:
     """Train without an agent and without the questions it is tested on; agents are the fifth part of each question."""
     rows = {id(run): n % 5 for n, run in enumerate(runs)}
     hits = []
     for fold in split_folds(runs, 0, 3):
         for agent in range(5):
-            rest = [run for n, run in enumerate(runs) if n not in set(fold) and rows[id(run)] != agent]
+            other_runs = [run for n, run in enumerate(runs) if n not in set(fold) and rows[id(run)] != agent]
             tested = [runs[n] for n in fold if rows[id(runs[n])] == agent]
-            model = fit(rest, "search")
-            hits += list(score_first(tested, [chain_hazards(model.predict_hazards(run.features)) for run in tested]))
+            model = fit(other_runs, "search")
+            hits += list(
+                score_first_faults(tested, [chain_hazards(model.predict_hazards(run.features)) for run in tested])
+            )
     return f"| other agents, other questions | agents that search | {np.mean(hits):.3f} | | |"
 
 
-def list_judges(folder: Path) -> list[str]:
-    """Return the published judges, the best first."""
+def build_judge_table(folder: Path) -> list[str]:
+    """Build the table of the published judges, the best first."""
     rows = sorted(read_rows(folder, "agent_steps_hotpotqa_judges_dev"), key=lambda row: -row["first_error_accuracy"])
     cells = [f"| {row['judge']} | {row['first_error_accuracy']:.3f} | {row['step_accuracy']:.3f} |" for row in rows]
     return ["| judge | first faulty step | steps labelled right |", "|---|---|---|", *cells]
@@ -236,8 +243,8 @@ def main() -> None:
     options = parser.parse_args()
     search, team = load_runs(options.shared, "search"), load_runs(options.shared, "team")
     tables: dict[str, Callable[[], list[str]]] = {
-        "search": lambda: measure(search, "search"), "judges": lambda: list_judges(options.shared),
-        "team": lambda: measure(team, "team"), "transfer": lambda: measure_transfer(search, team),
+        "search": lambda: build_table(search, "search"), "judges": lambda: build_judge_table(options.shared),
+        "team": lambda: build_table(team, "team"), "transfer": lambda: build_transfer_table(search, team),
     }  # fmt: skip
     for name, build in tables.items():
         lines = build()

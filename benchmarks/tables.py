@@ -30,27 +30,27 @@ from ragfault.retrieval.pipeline import Query
 from ragfault.retrieval.pipeline_config import PipelineConfig, build_index
 from ragfault.stats import auroc, auroc_within_groups, mean_interval
 
-ROWS_EACH, TOP = 4, 5
-SPLIT = re.compile(r"(?<!\\)\|")
+ROWS_PER_TABLE, DEPTH = 4, 5
+CELL_SEPARATOR = re.compile(r"(?<!\\)\|")
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table with the question for one of its cells."""
 
     span: Span
     label: str
     column: str
     value: str
-    other: str
+    other_value: str
     """The value of the same column in another row."""
 
 
-def list_rows(document: Document, draw: random.Random) -> list[Row]:
+def list_rows(document: Document, rng: random.Random) -> list[TableRow]:
     """Return up to four rows of each table whose first cell occurs once in the table."""
     chosen = []
     for first, last in parse_blocks(document.text).tables:
         lines = [
-            (first + at, [cell.strip(" *`") for cell in SPLIT.split(line.strip().strip("|"))], len(line))
+            (first + at, [cell.strip(" *`") for cell in CELL_SEPARATOR.split(line.strip().strip("|"))], len(line))
             for at, line in iterate_lines(document.text[first:last])
             if line.count("|") > 1
         ]
@@ -59,17 +59,17 @@ def list_rows(document: Document, draw: random.Random) -> list[Row]:
         head, body = lines[0][1], lines[2:]
         labels = [cells[0] for _, cells, _ in body]
         usable = [line for line in body if len(line[1]) == len(head) > 1 and labels.count(line[1][0]) == 1]
-        for place, cells, length in draw.sample(usable, min(ROWS_EACH, len(usable))):
-            column = draw.randrange(1, len(head))
+        for place, cells, length in rng.sample(usable, min(ROWS_PER_TABLE, len(usable))):
+            column = rng.randrange(1, len(head))
             others = [line[1][column] for line in usable if line[1][column] not in (cells[column], "")]
             if head[column] and cells[0] and cells[column] and others:
                 span = Span(document=document.id, start=place, end=place + length)
-                chosen.append(Row(span, cells[0], head[column], cells[column], draw.choice(others)))
+                chosen.append(TableRow(span, cells[0], head[column], cells[column], rng.choice(others)))
     return chosen
 
 
-def count_covered(span: Span, hits: list[Chunk]) -> float:
-    """Return the share of a span that stands in the chunks."""
+def compute_covered_share(span: Span, hits: list[Chunk]) -> float:
+    """Return the share of the characters of a span that the chunks contain."""
     covered = {
         i
         for hit in hits
@@ -79,28 +79,30 @@ def count_covered(span: Span, hits: list[Chunk]) -> float:
     return len(covered) / (span.end - span.start)
 
 
-def search(documents: list[Document], asked: list[tuple[str, list[Span]]], chunker: str, *, in_full: bool) -> None:
+def measure_retrieval(
+    documents: list[Document], questions: list[tuple[str, list[Span]]], chunker: str, *, in_full: bool
+) -> None:
     """Print the recall at five of each search."""
     for embedder, kind in (("none", "sparse"), ("latent", "dense"), ("latent", "hybrid")):
         index = build_index(PipelineConfig(chunker=chunker, embedder=embedder), documents)
-        retrieve = index.retrieve(kind, TOP)
+        retrieve = index.retrieve(kind, DEPTH)
         recalls = []
-        for text, spans in asked:
+        for text, spans in questions:
             hits = list(retrieve(Query(text=text), ()).hits)
-            shares = [count_covered(span, hits) for span in spans]
+            shares = [compute_covered_share(span, hits) for span in spans]
             recalls.append(float(min(shares) >= 0.999) if in_full else sum(shares) / len(shares))
         interval = mean_interval(recalls)
         bounds = f"[{interval.low:.3f}, {interval.high:.3f}]"
-        print(f"{chunker:16} {kind:7} recall@{TOP} {interval.mean:.3f} {bounds}")
+        print(f"{chunker:16} {kind:7} recall@{DEPTH} {interval.mean:.3f} {bounds}")
 
 
-def judge_rows(documents: list[Document], tables: list[Row], chunker: str, judges: list[str]) -> None:
+def measure_row_claims(documents: list[Document], tables: list[TableRow], chunker: str, judges: list[str]) -> None:
     """Print how well true values are told from values of another row, and what is called supported."""
     chunks = build_index(PipelineConfig(chunker=chunker), documents).chunks
     traces, labels = [], []
     for number, row in enumerate(tables):
-        holders = [chunk for chunk in chunks if count_covered(row.span, [chunk]) >= 0.999]
-        for wrong, value in enumerate((row.value, row.other)):
+        holders = [chunk for chunk in chunks if compute_covered_share(row.span, [chunk]) >= 0.999]
+        for wrong, value in enumerate((row.value, row.other_value)):
             if holders:
                 query = f"What is the {row.column} of {row.label}?"
                 answer = f"The {row.column} of {row.label} is {value}."
@@ -119,7 +121,7 @@ def judge_rows(documents: list[Document], tables: list[Row], chunker: str, judge
         )
 
 
-def judge_records(folder: Path) -> None:
+def measure_records(folder: Path) -> None:
     """Print how well answers about records are told apart, on sources that the training of `lexical` left out."""
     answers = [row for row in read_rows(folder, "ragtruth_train") if row["task"] == "Data2txt" and is_reserved(row)]
     labels = [row["label"] for row in answers]
@@ -137,18 +139,20 @@ def main() -> None:
     parser.add_argument("--search", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--judges", default="lexical,embedded")
     options = parser.parse_args()
-    draw = random.Random(0)
+    rng = random.Random(0)
     documents = list(read_documents("docs/**/*.md"))
     documents += [Document(id=name, text=text) for name, text in load_handbook().documents.items()]
-    tables = [row for document in documents for row in list_rows(document, draw)]
-    asked = [(f"What is the {row.column} of {row.label}?", [row.span]) for row in tables]
+    tables = [row for document in documents for row in list_rows(document, rng)]
+    questions_by_row = [(f"What is the {row.column} of {row.label}?", [row.span]) for row in tables]
     print(f"{len(documents)} documents, {len(tables)} rows of their tables")
     for size in (options.size // 3, options.size, options.size * 4) if options.search else ():
-        search(documents, asked, f"recursive({size})", in_full=True)
+        measure_retrieval(documents, questions_by_row, f"recursive({size})", in_full=True)
     for size in (options.size // 3, options.size):
-        judge_rows(documents, tables, f"recursive({size})", [name for name in options.judges.split(",") if name])
+        measure_row_claims(
+            documents, tables, f"recursive({size})", [name for name in options.judges.split(",") if name]
+        )
     if options.data:
-        judge_records(options.data)
+        measure_records(options.data)
         folder = options.data / "chunking_corpora"
         reports = [Document(id=path.stem, text=path.read_text()) for path in sorted(folder.glob("*.md"))]
         questions = [
@@ -164,7 +168,7 @@ def main() -> None:
         ]
         print(f"reports of companies: {len(questions)} questions whose answer is a row of a table")
         for size in (options.size, options.size * 4):
-            search(reports, questions, f"recursive({size})", in_full=False)
+            measure_retrieval(reports, questions, f"recursive({size})", in_full=False)
 
 
 if __name__ == "__main__":

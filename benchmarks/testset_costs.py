@@ -1,4 +1,4 @@
-"""What making an evaluation set with a language model costs: calls, tokens, duplicates and failures, side by side.
+"""Measure the cost of making an evaluation set with a language model: calls, tokens, duplicates and failures.
 
     python -m benchmarks.testset_costs --install DIR
     python -m benchmarks.testset_costs --run DIR [--count 44] [--draws 3] [--tools ragas deepeval …]
@@ -29,7 +29,7 @@ from benchmarks.judge_cost import RAGFAULT, TOOL_ENVIRONMENT, get_interpreter, p
 from ragfault.io.datasets import load_handbook
 
 ROOT = Path(__file__).parent.parent
-LIMIT = 300
+TIMEOUT_SECONDS = 300
 """Seconds for one set."""
 PEERS = {
     "ragas": (
@@ -45,10 +45,10 @@ TOOLS = (RAGFAULT, MODEL_ONLY, *PEERS)
 FAULTS = {"none": (0.0, 0.0), "5 % refused, 2 % broken off": (0.05, 0.02)}
 
 
-def make(
+def run_tool(
     tool: str, folder: Path, documents: Path, count: int, faults: tuple[float, float], seed: int
 ) -> dict[str, Any]:
-    """Run a tool in a process of its own that makes a set; return what came of it with the counts of the endpoint."""
+    """Let a tool make a set in a process of its own; return its result with the counts of the endpoint."""
     name = tool.partition(",")[0]
     environment = {
         **os.environ, **TOOL_ENVIRONMENT, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
@@ -66,10 +66,21 @@ def make(
         ]
         try:
             done = subprocess.run(
-                command, capture_output=True, cwd=documents.parent, env=environment, timeout=LIMIT, check=False
+                command,
+                capture_output=True,
+                cwd=documents.parent,
+                env=environment,
+                timeout=TIMEOUT_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired:
-            result = {"version": tool, "queries": [], "seconds": LIMIT, "cpu": 0, "error": f"not done in {LIMIT} s"}
+            result = {
+                "version": tool,
+                "queries": [],
+                "seconds": TIMEOUT_SECONDS,
+                "cpu": 0,
+                "error": f"not done in {TIMEOUT_SECONDS} s",
+            }
         else:
             if not done.stdout:
                 sys.exit(f"{tool} failed:\n{done.stderr.decode(errors='replace')[-3000:]}")
@@ -78,18 +89,19 @@ def make(
         return result | counts | {"limited": endpoint.refused}
 
 
-def describe(result: dict[str, Any]) -> list[str]:
-    """Return the cells of a row."""
+def format_cells(result: dict[str, Any]) -> list[str]:
+    """Format the cells of a tool's row."""
     queries = result["queries"]
-    different = {" ".join(re.findall(r"\w+", query.lower())) for query in queries}
-    calls, items = result.get("calls", 0), len(queries)
+    distinct_queries = {" ".join(re.findall(r"\w+", query.lower())) for query in queries}
+    calls, items, duplicates = result.get("calls", 0), len(queries), len(queries) - len(distinct_queries)
 
-    def share(value: float) -> str:
-        return f"{value / len(different):,.1f}" if different else "–"
+    def format_share(value: float) -> str:
+        """Format a count for each distinct query."""
+        return f"{value / len(distinct_queries):,.1f}" if distinct_queries else "–"
 
     return [
-        str(items), str(items - len(different)), f"{calls:,}", share(calls), f"{share(result.get('prompt', 0))}",
-        share(result.get("completion", 0)), str(result.get("embeddings", 0)), str(result["limited"]),
+        str(items), str(duplicates), f"{calls:,}", format_share(calls), format_share(result.get("prompt", 0)),
+        format_share(result.get("completion", 0)), str(result.get("embeddings", 0)), str(result["limited"]),
         str(result.get("spoilt", 0)), f"{result['seconds']:.0f}", " ".join(result["error"].split())[:100] or "–",
     ]  # fmt: skip
 
@@ -131,13 +143,13 @@ def main() -> None:
                 if not Path(get_interpreter(options.run, tool.partition(",")[0])).exists():
                     print(f"{tool}: skipped, not installed below {options.run}", file=sys.stderr)
                     continue
-                result = make(tool, options.run, documents, options.count, FAULTS[label], seed)
+                result = run_tool(tool, options.run, documents, options.count, FAULTS[label], seed)
                 name = (
                     tool.replace(RAGFAULT, result["version"])
                     if tool.startswith(RAGFAULT)
                     else result["version"] or tool
                 )
-                rows.append([name, *describe(result)])
+                rows.append([name, *format_cells(result)])
             print(f"\nFaults: {label} (seed {seed}). {options.count} items asked for.")
             print_table(head, rows)
             sys.stdout.flush()

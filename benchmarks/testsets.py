@@ -49,7 +49,7 @@ def read_squad2(folder: Path) -> QuestionSet:
         Document(id=row["pid"], text=row["text"], title=row["title"]) for row in read_rows(folder, "squad2_paragraphs")
     ]
     rows = [row for row in read_rows(folder, "squad2_questions") if row["answerable"]]
-    return QuestionSet(documents, [label_documents(row["id"], row["query"], {row["gold_pid"]: 1}) for row in rows])
+    return QuestionSet(documents, [build_question(row["id"], row["query"], {row["gold_pid"]: 1}) for row in rows])
 
 
 def read_cranfield(folder: Path) -> QuestionSet:
@@ -62,7 +62,7 @@ def read_cranfield(folder: Path) -> QuestionSet:
     queries = read_rows(folder, "cranfield_queries")
     return QuestionSet(
         documents,
-        [label_documents(row["qid"], row["query"], grades[row["qid"]]) for row in queries if row["qid"] in grades],
+        [build_question(row["qid"], row["query"], grades[row["qid"]]) for row in queries if row["qid"] in grades],
     )
 
 
@@ -70,7 +70,7 @@ def read_clapnq(folder: Path) -> QuestionSet:
     rows = read_rows(folder, "clapnq_dev")
     documents = [Document(id=row["id"], text="\n\n".join(row["contexts"])) for row in rows]
     return QuestionSet(
-        documents, [label_documents(row["id"], row["query"], {row["id"]: 1}) for row in rows if row["answerable"]]
+        documents, [build_question(row["id"], row["query"], {row["id"]: 1}) for row in rows if row["answerable"]]
     )
 
 
@@ -101,7 +101,7 @@ CORPORA: dict[str, Callable[[Path], QuestionSet]] = {
 }
 
 
-def label_documents(name: str, query: str, grades: dict[str, float]) -> Trace:
+def build_question(name: str, query: str, grades: dict[str, float]) -> Trace:
     return Trace(id=name, query=query, gold=Gold(chunks=grades))
 
 
@@ -141,8 +141,8 @@ class ChunkedCorpus:
         embed, rows = self._embedded[search]
         return embed(list(queries)) @ rows.T
 
-    def find_units(self, units: Sequence[tuple[Span, float]]) -> list[Array]:
-        """Return the chunks that hold each unit: at least half of the span, or a part of the document."""
+    def find_unit_masks(self, units: Sequence[tuple[Span, float]]) -> list[Array]:
+        """Return for each unit a mask of the chunks that hold at least half of the span, or a part of the document."""
         masks = []
         for span, _ in units:
             inside = self.documents == span.document
@@ -243,30 +243,30 @@ def score_pipelines(
     queries = [question.query for question in questions]
     units = [list_gold(question, by_document) for question in questions]
     rows = []
-    seen: dict[tuple[str, str], Array] = {}
+    cached_scores: dict[tuple[str, str], Array] = {}
     for pipeline in searches:
         chunker, _, rest = pipeline.partition(": ")
         search, _, weight = rest.partition(" @ ")
         corpus = chunked[chunker]
         parts = []
         for part in search.split(" + "):
-            if (chunker, part) not in seen:
-                seen[chunker, part] = corpus.score(part, queries)
-            parts.append(seen[chunker, part])
+            if (chunker, part) not in cached_scores:
+                cached_scores[chunker, part] = corpus.score(part, queries)
+            parts.append(cached_scores[chunker, part])
         if len(parts) == 1:
             scores = parts[0]
         else:
             scores = fuse_scores(parts[0], parts[1], float(weight)) if weight else fuse_ranks(parts[0], parts[1])
-        rows.append([measure_ndcg(scores[i], units[i], corpus) for i in range(len(queries))])
+        rows.append([compute_ndcg(scores[i], units[i], corpus) for i in range(len(queries))])
     return np.array(rows)
 
 
-def measure_ndcg(scores: Array, units: Sequence[tuple[Span, float]], corpus: ChunkedCorpus) -> float:
+def compute_ndcg(scores: Array, units: Sequence[tuple[Span, float]], corpus: ChunkedCorpus) -> float:
     """Measure nDCG@10; a unit of gold counts at the first rank that holds it."""
     top = np.lexsort((np.arange(len(scores)), -scores))[:DEPTH]
     top = top[scores[top] > scores.min()] if scores.max() > scores.min() else top[:0]
     gains = np.zeros(DEPTH)
-    for (_, grade), inside in zip(units, corpus.find_units(units), strict=True):
+    for (_, grade), inside in zip(units, corpus.find_unit_masks(units), strict=True):
         hits = np.flatnonzero(inside[top])
         if len(hits):
             gains[hits[0]] += grade
@@ -288,7 +288,7 @@ def compare_rankings(people: Array, other: Array) -> tuple[float, float]:
     return kendall_tau(truth, guess), float(truth.max() - truth[int(guess.argmax())])
 
 
-def compare_significant(people: Array, other: Array) -> float:
+def compare_significant_pairs(people: Array, other: Array) -> float:
     """Return tau over the pairs of pipelines whose means on people's questions differ by 1.96 standard errors."""
     first, second = np.triu_indices(len(people), 1)
     difference = people[first] - people[second]
@@ -322,27 +322,27 @@ def rank_corpus(folder: Path, name: str, options: argparse.Namespace) -> str:
     """Return the row of a corpus: the rankings by made sets of several seeds, and the ceiling."""
     from ragfault.testsets import make_testset
 
-    documents, people = CORPORA[name](folder)
-    people = random.Random(options.seed).sample(people, min(len(people), options.people))
+    documents, questions = CORPORA[name](folder)
+    questions = random.Random(options.seed).sample(questions, min(len(questions), options.people))
     searches = [search for search in SEARCHES if options.minilm or "minilm" not in search]
     corpora = prepare_corpora(documents, searches)
     by_document = name != "chunking"
-    truth = score_pipelines(corpora, people, searches, by_document)
+    truth = score_pipelines(corpora, questions, searches, by_document)
     figures, guesses = [], []
     for seed in range(options.seed, options.seed + options.sets):
         mix = {options.kind: 1.0} if options.kind else None
         result = make_testset(documents, options.n, seed=seed, mix=mix)
         items = [item for item in result.items if item.gold and item.answerable and item.gold.spans]
         guesses.append(score_pipelines(corpora, items, searches, by_document))
-        figures.append((*compare_rankings(truth, guesses[-1]), compare_significant(truth, guesses[-1])))
+        figures.append((*compare_rankings(truth, guesses[-1]), compare_significant_pairs(truth, guesses[-1])))
     if options.pipelines:
         print_places(searches, truth.mean(1), np.mean([guess.mean(1) for guess in guesses], axis=0))
-    taus, lost, significant = np.array(figures).T
+    taus, lost_ndcg, significant = np.array(figures).T
     ceiling = estimate_ceiling(truth, options.seed)
-    return (
-        f"| {name} | {len(people)} | {guesses[0].shape[1]} | {taus.mean():.2f} ({taus.min():.2f} to {taus.max():.2f}) "
-        f"| {ceiling:.2f} | {significant.mean():.2f} | {', '.join(f'{value:.3f}' for value in lost)} |"
-    )
+    tau = f"{taus.mean():.2f} ({taus.min():.2f} to {taus.max():.2f})"
+    losses = ", ".join(f"{value:.3f}" for value in lost_ndcg)
+    cells = f"{tau} | {ceiling:.2f} | {significant.mean():.2f} | {losses}"
+    return f"| {name} | {len(questions)} | {guesses[0].shape[1]} | {cells} |"
 
 
 def print_places(searches: Sequence[str], truth: Array, guess: Array) -> None:
@@ -353,7 +353,7 @@ def print_places(searches: Sequence[str], truth: Array, guess: Array) -> None:
         print(f"    {searches[at]}: people {people}, made {other} ({places[1][at] - places[0][at]:+d})")
 
 
-HISTORIES = {
+SNAPSHOT_YEARS = {
     "handbook": (2018, 2021, 2024),
     "rust-forge": (2018, 2020, 2024),
     "sqlite-utils": (2020, 2022, 2026),
@@ -373,7 +373,8 @@ def read_snapshot(folder: Path, name: str, year: int) -> list[Document]:
     return documents
 
 
-def plain(text: str) -> str:
+def normalize_text(text: str) -> str:
+    """Return a text in lower case without markup, signs and articles, between two spaces."""
     return f" {' '.join(PLAIN_SIGNS.sub(' ', text.lower()).split())} "
 
 
@@ -388,7 +389,7 @@ def measure_refresh(folder: Path, seed: int) -> None:
 
     print("| repository | spans | untouched: kept | elsewhere: located | changed: named | silently wrong | seconds |")
     print("|---|---|---|---|---|---|---|")
-    for name, years in HISTORIES.items():
+    for name, years in SNAPSHOT_YEARS.items():
         for year, later in itertools.pairwise(years):
             index = CorpusIndex(read_snapshot(folder, name, year))
             newer = read_snapshot(folder, name, later)
@@ -398,13 +399,13 @@ def measure_refresh(folder: Path, seed: int) -> None:
             start = time.process_time()
             changes = refresh_testset(newer, items).changes
             seconds = time.process_time() - start
-            texts = {document.id: plain(document.text) for document in newer}
+            texts = {document.id: normalize_text(document.text) for document in newer}
             counts: Counter[tuple[str, bool]] = Counter()
             for change in changes:
-                quote = plain(change.quote or "")
-                there = quote in texts.get(change.document, "")
-                elsewhere = any(quote in text for text in texts.values())
-                case = "untouched" if there else "elsewhere" if elsewhere else "changed"
+                quote = normalize_text(change.quote or "")
+                is_in_document = quote in texts.get(change.document, "")
+                is_in_other_document = any(quote in text for text in texts.values())
+                case = "untouched" if is_in_document else "elsewhere" if is_in_other_document else "changed"
                 counts[case, change.state in ("kept", "moved")] += 1
             cells = [
                 f"{counts[case, right]} of {counts[case, True] + counts[case, False]}"
@@ -414,7 +415,7 @@ def measure_refresh(folder: Path, seed: int) -> None:
             print(f"| {name} {year} → {later} | {len(spans)} | {shown} |", flush=True)
 
 
-def alter(sentence: str, kind: str) -> str | None:
+def alter_sentence(sentence: str, kind: str) -> str | None:
     """Return a sentence with another number, or with its first statement denied; None where it has none."""
     if kind == "number":
         numbers = list(re.finditer(r"(?<![\w.,-])\d{1,4}(?![\w.,-])", sentence))
@@ -429,7 +430,7 @@ def alter(sentence: str, kind: str) -> str | None:
 
 
 def measure_audit(folder: Path, seed: int) -> None:
-    """Print what an audit names in each newest snapshot, and how many altered copies of its sentences it names."""
+    """Print the contradictions of each newest snapshot, and how many altered copies of its sentences an audit names."""
     from datetime import date
 
     from ragfault.testsets import audit_corpus
@@ -437,7 +438,7 @@ def measure_audit(folder: Path, seed: int) -> None:
 
     print("| repository | passages | contradictions as it is | other number: named | denied: named | seconds |")
     print("|---|---|---|---|---|---|")
-    for name, years in HISTORIES.items():
+    for name, years in SNAPSHOT_YEARS.items():
         documents = read_snapshot(folder, name, years[-1])
         day = date(int(years[-1]), 12, 31)
         start = time.process_time()
@@ -446,21 +447,21 @@ def measure_audit(folder: Path, seed: int) -> None:
         sentences = random.Random(seed).sample((index := CorpusIndex(documents)).sentences, len(index.sentences))
         cells = [str(result.counts.get("contradiction", 0))]
         for kind in ("number", "denied"):
-            altered = [new for item in sentences if (new := alter(item.text, kind))][:100]
+            altered = [new for item in sentences if (new := alter_sentence(item.text, kind))][:100]
             extra = Document(id="altered.md", text="\n\n".join(altered))
-            named = {
+            flagged = {
                 finding.other_text
                 for finding in audit_corpus([*documents, extra], today=day).findings
                 if finding.kind == "contradiction" and finding.other_document == "altered.md"
             }
-            cells.append(f"{len(named)} of {len(altered)}")
+            cells.append(f"{len(flagged)} of {len(altered)}")
         print(f"| {name} {years[-1]} | {result.passages:,} | {' | '.join(cells)} | {seconds:.1f} |", flush=True)
         for finding in result.findings:
             if finding.kind == "contradiction":
                 print(f"    {finding.text!r} {finding.other_text!r} {finding.reason}")
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["rank", "refresh", "audit"])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
@@ -476,7 +477,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    options = arguments()
+    options = parse_arguments()
     if options.what == "refresh":
         measure_refresh(options.data, options.seed)
         return

@@ -26,11 +26,11 @@ from ragfault.text.sentences import split_sentences
 NUMBER = re.compile(r"(?<![\w.,])\d{1,4}(?![\w.,]*\d)")
 
 
-def change_number(sentence: str, draw: random.Random) -> str:
+def change_number(sentence: str, rng: random.Random) -> str:
     """Return the sentence with its first number moved by 1 to 9."""
     match = NUMBER.search(sentence)
     assert match is not None
-    return f"{sentence[: match.start()]}{int(match.group()) + draw.randint(1, 9)}{sentence[match.end() :]}"
+    return f"{sentence[: match.start()]}{int(match.group()) + rng.randint(1, 9)}{sentence[match.end() :]}"
 
 
 def list_sentences(texts: list[str]) -> list[str]:
@@ -45,20 +45,20 @@ def main() -> None:
     parser.add_argument("judge", nargs="?", default="embedded")
     parser.add_argument("--limit", type=int, default=300)
     options = parser.parse_args()
-    draw = random.Random(0)
+    rng = random.Random(0)
     paragraphs = [row["text"] for row in read_rows(options.data, "squad2_paragraphs")]
-    draw.shuffle(paragraphs)
+    rng.shuffle(paragraphs)
     inside, outside = paragraphs[::2], paragraphs[1::2]
     index = build_index(
         PipelineConfig(chunker="sentences(128)"), [Document(id=str(n), text=text) for n, text in enumerate(inside)]
     )
     judge = TrustedJudge(load_judge(options.judge), load_trusted_corpus(index))
-    known = draw.sample(list_sentences(inside), options.limit)
-    silent = draw.sample(list_sentences(outside), options.limit)
+    true_sentences = rng.sample(list_sentences(inside), options.limit)
+    other_sentences = rng.sample(list_sentences(outside), options.limit)
     for name, texts in (
-        ("true", known),
-        ("one number changed", [change_number(text, draw) for text in known]),
-        ("corpus silent", silent),
+        ("true", true_sentences),
+        ("one number changed", [change_number(text, rng) for text in true_sentences]),
+        ("corpus silent", other_sentences),
     ):
         traces = [Trace(id=str(n), query="What is known of this?", answer=text) for n, text in enumerate(texts)]
         counts = Counter(claim.status for item in judge.observe(traces) for claim in item.truth or ())

@@ -1,11 +1,11 @@
-"""What chunkers, retrievers, fusion and reranking are worth, and how near the tuner comes to the best.
+"""Measure the gains of chunkers, retrievers, fusion and reranking, and the gap between the tuner's choice and the best.
 
     python -m benchmarks.tuning DATA [--set chunking|squad] [--embedders latent,minilm] [--splits 20] [--cache DIR]
 
 Every row of the grid runs on every question: nDCG@10, span recall, IoU, milliseconds, and the difference to plain
 BM25 with a paired interval. Then the questions are divided anew and anew; the tuner chooses on one half, and its choice
-is held against the best row, the row that the whole grid would have chosen, and the default row on the other half. Its
-time is that of all it used, as if nothing were kept, against the time of the whole grid on the same half.
+is compared with the best row, the row that the whole grid would have chosen, and the default row on the other half. Its
+time is that of all it used, without a cache, against the time of the whole grid on the same half.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ragfault.tuning.search_space import compute_figure, parse_bound
 from ragfault.tuning.trials import TrialRunner, TuningCache, parse_tuning_metric
 
 SQUAD_QUESTIONS = 400
-NEAR = 0.01
+TOLERANCE = 0.01
 CHUNKERS = {
     "chunking": (
         "fixed(512, overlap=64)",
@@ -44,8 +44,8 @@ CHUNKERS = {
 }
 RETRIEVALS = ("sparse(k=50)", "dense(k=50)", "hybrid(k=50)", "hybrid(k=50, method=sum)")
 RERANKERS = ("rerank(embedded, depth=20)",)
-TOKENS = {"chunking": 2000, "squad": 1000}
-"""What every row may hand on: chunks of all sizes are held to the same amount of text."""
+TOKEN_BUDGETS = {"chunking": 2000, "squad": 1000}
+"""Tokens of the chunks that every row may return, so that rows with chunks of all sizes return as much text."""
 
 
 def select_questions(questions: Sequence[Trace], limit: int) -> list[Trace]:
@@ -53,35 +53,35 @@ def select_questions(questions: Sequence[Trace], limit: int) -> list[Trace]:
     return list(questions[:: max(1, len(questions) // limit)][:limit])
 
 
-def table(
-    result: dict[str, list[QuestionOutcome]],
-    recipes: Sequence[PipelineConfig],
+def print_table(
+    outcomes_by_name: dict[str, list[QuestionOutcome]],
+    configs: Sequence[PipelineConfig],
     default: PipelineConfig,
     groups: list[str],
 ) -> None:
-    """Return every row with its figures and its difference to the default row."""
-    base = [item.value for item in result[default.name]]
-    pairs = [[item.value for item in result[recipe.name]] for recipe in recipes]
+    """Print every row with its figures and its difference to the default row."""
+    base = [item.value for item in outcomes_by_name[default.name]]
+    pairs = [[item.value for item in outcomes_by_name[config.name]] for config in configs]
     adjusted = holm_adjust([sign_flip_test(base, item, groups).p for item in pairs])
     print("| chunker | retrieval | reranking | nDCG@10 | less plain BM25 | p | recall | IoU | ms | tokens |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    order = sorted(range(len(recipes)), key=lambda at: -fmean(pairs[at]))
-    for at in order:
-        recipe, outcomes = recipes[at], result[recipes[at].name]
-        gap = paired_difference(base, pairs[at], groups, bounds=(0, 1))
-        retrieval = f"{recipe.get_stage('retrieve')}" + ("" if recipe.embedder == "none" else f" {recipe.embedder}")
+    order = sorted(range(len(configs)), key=lambda index: -fmean(pairs[index]))
+    for index in order:
+        config, outcomes = configs[index], outcomes_by_name[configs[index].name]
+        gap = paired_difference(base, pairs[index], groups, bounds=(0, 1))
+        retrieval = f"{config.get_stage('retrieve')}" + ("" if config.embedder == "none" else f" {config.embedder}")
         figures = [f"{compute_figure(name, outcomes):.3f}" for name in ("recall", "iou")]
         costs = f"{compute_figure('latency', outcomes):.1f} | {compute_figure('tokens', outcomes):,.0f}"
-        less = "–" if recipe == default else f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
-        reranker = recipe.get_stage("rerank") or "–"
+        less = "–" if config == default else f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
+        reranker = config.get_stage("rerank") or "–"
         print(
-            f"| {recipe.chunker} | {retrieval} | {reranker} | {fmean(pairs[at]):.3f} | {less} | "
-            f"{adjusted[at]:.3f} | {' | '.join(figures)} | {costs} |"
+            f"| {config.chunker} | {retrieval} | {reranker} | {fmean(pairs[index]):.3f} | {less} | "
+            f"{adjusted[index]:.3f} | {' | '.join(figures)} | {costs} |"
         )
 
 
-def splits(
-    bench: TrialRunner,
+def print_splits(
+    runner: TrialRunner,
     questions: Sequence[TuningQuestion],
     space: SearchSpace,
     default: PipelineConfig,
@@ -89,53 +89,50 @@ def splits(
     count: int,
 ) -> None:
     """Print how near the tuner's choice comes to the best row on the other questions, and its share of the time."""
-    recipes = enumerate_configs(space, default)
-    place = {question.id: i for i, question in enumerate(questions)}
-    values = np.array([[item.value for item in bench.measure(recipe, questions)] for recipe in recipes])
-    names = [recipe.name for recipe in recipes]
+    configs = enumerate_configs(space, default)
+    positions = {question.id: i for i, question in enumerate(questions)}
+    values = np.array([[item.value for item in runner.measure(config, questions)] for config in configs])
+    names = [config.name for config in configs]
     rows = []
     for seed in range(count):
         parts = split_questions(questions, 0.5, seed)
-        mine = TrialRunner(bench.cache, bench.metric)
-        result = PipelineSearch(mine, space, default, parts.selection, (parse_bound(f"tokens<={tokens}"),)).run()
-        chosen = [place[item.id] for item in parts.selection]
-        stored = [place[item.id] for item in parts.holdout]
+        split_runner = TrialRunner(runner.cache, runner.metric)
+        result = PipelineSearch(
+            split_runner, space, default, parts.selection, (parse_bound(f"tokens<={tokens}"),)
+        ).run()
+        selection = [positions[item.id] for item in parts.selection]
+        holdout = [positions[item.id] for item in parts.holdout]
         ids = {item.id for item in parts.selection}
-        complete = sum(
-            cost for key, cost in bench.computed_seconds.items() if " " not in key or key.split(" ", 1)[1] in ids
+        grid_seconds = sum(
+            cost for key, cost in runner.computed_seconds.items() if " " not in key or key.split(" ", 1)[1] in ids
         )
-        means, pick = values[:, stored].mean(axis=1), names.index(result.config.name)
-        best_overall = int(values[:, chosen].mean(axis=1).argmax())
-        steady = int(values.mean(axis=1).argmax())
+        time_share = split_runner.uncached_seconds / grid_seconds
+        means = values[:, holdout].mean(axis=1)
+        choice, default_index = names.index(result.config.name), names.index(default.name)
+        grid_choice, overall_best = (int(part.mean(axis=1).argmax()) for part in (values[:, selection], values))
         rows.append(
-            (
-                means[pick],
-                means.max(),
-                means[best_overall],
-                means[names.index(default.name)],
-                mine.uncached_seconds / complete,
-                means[steady],
-            )
+            (means[choice], means.max(), means[grid_choice], means[overall_best], means[default_index], time_share)
         )
         print(
-            f"  split {seed}: {result.config.name}: {means[pick]:.3f}, best {means.max():.3f} "
-            f"{names[int(means.argmax())]}, time {mine.uncached_seconds / complete:.0%}",
+            f"  split {seed}: {result.config.name}: {means[choice]:.3f}, best {means.max():.3f} "
+            f"{names[int(means.argmax())]}, time {time_share:.0%}",
             flush=True,
         )
-    pick, best, complete, plain, share, steady = np.array(rows).T
-    print(f"\n{count} splits, {len(recipes)} rows; nDCG@10 on held-out questions, mean over the splits")
+    chosen, best, by_grid, on_all, by_default, time_shares = np.array(rows).T
+    print(f"\n{count} splits, {len(configs)} rows; nDCG@10 on held-out questions, mean over the splits")
     print("| row | nDCG@10 | within 0.01 of the best | the tuner's choice is within 0.01 of it, or above |")
     print("|---|---|---|---|")
-    print(f"| the tuner's choice | {pick.mean():.3f} | {np.mean(pick >= best - NEAR):.0%} | |")
+    print(f"| the tuner's choice | {chosen.mean():.3f} | {np.mean(chosen >= best - TOLERANCE):.0%} | |")
     for name, other in (
         ("the row that is best on the very held-out questions", best),
-        ("the row that the whole grid chooses", complete),
-        ("the row that is best on all questions", steady),
-        ("the default row, plain BM25", plain),
+        ("the row that the whole grid chooses", by_grid),
+        ("the row that is best on all questions", on_all),
+        ("the default row, plain BM25", by_default),
     ):
-        near = f"{np.mean(other >= best - NEAR):.0%} | {np.mean(pick >= other - NEAR):.0%}"
+        near = f"{np.mean(other >= best - TOLERANCE):.0%} | {np.mean(chosen >= other - TOLERANCE):.0%}"
         print(f"| {name} | {other.mean():.3f} | {near} |")
-    print(f"\nthe tuner takes {share.mean():.0%} of the time of the grid ({share.min():.0%} to {share.max():.0%})")
+    mean, low, high = time_shares.mean(), time_shares.min(), time_shares.max()
+    print(f"\nthe tuner takes {mean:.0%} of the time of the grid ({low:.0%} to {high:.0%})")
 
 
 def main() -> None:
@@ -155,7 +152,7 @@ def main() -> None:
         traces = select_questions(traces, SQUAD_QUESTIONS)
     documents = [document for document in documents if not options.documents or document.id in options.documents]
     gathered = gather_questions(traces, documents)
-    tokens = TOKENS[options.set]
+    tokens = TOKEN_BUDGETS[options.set]
     chunkers = tuple(options.chunkers or CHUNKERS[options.set])
     space = SearchSpace(
         chunkers=chunkers,
@@ -169,19 +166,19 @@ def main() -> None:
     default = replace(
         PipelineConfig(chunker=chunkers[0]), stages={"retrieve": "sparse(k=50)", "select": f"budget({tokens})"}
     )
-    bench = TrialRunner(TuningCache(options.cache, documents), parse_tuning_metric("ndcg@10"))
-    recipes, begin = enumerate_configs(space, default), time.perf_counter()
-    result = {}
-    for recipe in recipes:
-        result[recipe.name] = bench.measure(recipe, gathered.questions)
-    bench.cache.flush()
+    runner = TrialRunner(TuningCache(options.cache, documents), parse_tuning_metric("ndcg@10"))
+    configs, begin = enumerate_configs(space, default), time.perf_counter()
+    outcomes = {}
+    for config in configs:
+        outcomes[config.name] = runner.measure(config, gathered.questions)
+    runner.cache.flush()
     groups = [question.group for question in gathered.questions]
     print(f"{len(gathered.questions)} questions, {len(documents)} documents; grouped by {gathered.grouped_by}")
     elapsed = time.perf_counter() - begin
-    print(f"{len(recipes)} rows in {bench.uncached_seconds:.0f} s ({elapsed:.0f} s with what was kept)\n")
-    table(result, recipes, default, groups)
+    print(f"{len(configs)} rows in {runner.uncached_seconds:.0f} s ({elapsed:.0f} s with what was kept)\n")
+    print_table(outcomes, configs, default, groups)
     print()
-    splits(bench, gathered.questions, space, default, tokens, options.splits)
+    print_splits(runner, gathered.questions, space, default, tokens, options.splits)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Recall that vector stores lose beside exact search, on sentences of real paragraphs and questions about them.
+"""Measure the recall that vector stores lose beside exact search, on sentences of paragraphs and questions about them.
 
     python -m benchmarks.vector_stores --data FOLDER [--size 20000] [--queries 300] [--embedder latent] [STORE …]
 
@@ -32,7 +32,7 @@ NOISE = 0.3
 """Standard deviation of what is added to a vector of length 1, over the whole vector."""
 
 
-def embed(folder: Path, size: int, queries: int, name: str) -> tuple[Array, Array, int]:
+def embed_corpus(folder: Path, size: int, queries: int, name: str) -> tuple[Array, Array, int]:
     """Return the vectors of sentences, filled up to `size`, those of questions, and the number of sentences."""
     rows = read_rows(folder, "squad2_paragraphs")
     texts = [row["text"][start:end] for row in rows for start, end in split_sentences(row["text"])]
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--embedder", default="latent")
     parser.add_argument("-k", type=int, default=10)
     options = parser.parse_args()
-    vectors, queries, texts = embed(options.data, options.size, options.queries, options.embedder)
+    vectors, queries, texts = embed_corpus(options.data, options.size, options.queries, options.embedder)
     print(
         f"{len(vectors):,} vectors ({texts:,} of sentences) of {vectors.shape[1]} dimensions, {len(queries)} queries\n"
     )

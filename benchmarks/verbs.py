@@ -1,4 +1,4 @@
-"""Time and peak memory of every verb that reads a run, by the number of traces.
+"""Measure time and peak memory of every verb that reads a run, by the number of traces.
 
     python -m benchmarks.verbs --traces 100000 1000000 [--verbs bisect report] [--keep FOLDER]
 
@@ -60,7 +60,7 @@ VERBS = {
 COPY_SECONDS = 37
 """Seconds by which each copy is later than the one before."""
 TABLES = {"traces": "id", "verdicts": "trace", "scores": "trace"}
-MEASURE = (
+MEASURE_SCRIPT = (
     "import resource, subprocess, sys, time; begin = time.perf_counter(); "
     "done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True); "
     "used = resource.getrusage(resource.RUSAGE_CHILDREN); "
@@ -79,7 +79,7 @@ def repeat_run(run: Run, out: Path, traces: int) -> None:
         with pq.ParquetWriter(out / f"{name}.parquet", table.schema, compression="zstd") as writer:
             batch: list[pa.Table] = []
             for copy in range(copies):
-                batch.append(_rename(table, column, copy))
+                batch.append(rename_copy(table, column, copy))
                 if sum(part.num_rows for part in batch) >= rows or copy == copies - 1:
                     writer.write_table(pa.concat_tables(batch))
                     batch = []
@@ -92,7 +92,7 @@ def repeat_run(run: Run, out: Path, traces: int) -> None:
     (out / "manifest.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, checksum=checksum)))
 
 
-def _rename(table: pa.Table, column: str, copy: int) -> pa.Table:
+def rename_copy(table: pa.Table, column: str, copy: int) -> pa.Table:
     for name in {column, "query"} & set(table.column_names):
         place = table.column_names.index(name)
         texts = pc.binary_join_element_wise(table.column(name), f"{copy}", " no. " if name == "query" else "-")
@@ -116,7 +116,7 @@ def load_sources(folder: Path) -> dict[str, Any]:
 
 def measure_verb(arguments: list[str], limit: float) -> str:
     """Return a row of the table: exit code, seconds, those of processors, and MiB of the largest process."""
-    command = [sys.executable, "-c", MEASURE, sys.executable, "-m", "ragfault", *arguments]
+    command = [sys.executable, "-c", MEASURE_SCRIPT, sys.executable, "-m", "ragfault", *arguments]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:

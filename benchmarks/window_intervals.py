@@ -1,4 +1,4 @@
-"""How often the interval of a difference between two windows of traffic holds 0 where nothing changed.
+"""Measure how often the interval of a difference between two windows of traffic holds 0 where nothing changed.
 
     python -m benchmarks.window_intervals [--samples 150]
 
@@ -20,9 +20,9 @@ from ragfault.io.runs import MetricInfo
 __all__ = ["draw_window", "measure_coverage"]
 
 SCORE = MetricInfo("score", "generation", "higher", 0.0, 1.0)
-MEMORIES = (0, 60, 360, DAY_MINUTES)
+MEMORY_MINUTES = (0, 60, 360, DAY_MINUTES)
 """Minutes."""
-DAYS = ((2, 2), (7, 2), (7, 7), (7, 1))
+WINDOW_DAYS = ((2, 2), (7, 2), (7, 7), (7, 1))
 """Lengths of both windows."""
 DEVIATION = 0.08
 
@@ -32,10 +32,10 @@ def draw_window(days: int, first: int, memory: int, rng: np.random.Generator) ->
     size = days * DAY_MINUTES
     share = np.full(size, 0.7)
     if memory:
-        keep = math.exp(-1 / memory)
+        autocorrelation = math.exp(-1 / memory)
         steps = rng.normal(size=size) * DEVIATION
-        steps[1:] *= math.sqrt(1 - keep * keep)
-        share += np.array(list(accumulate(steps.tolist(), lambda level, step: keep * level + step)))
+        steps[1:] *= math.sqrt(1 - autocorrelation * autocorrelation)
+        share += np.array(list(accumulate(steps.tolist(), lambda level, step: autocorrelation * level + step)))
     counts = rng.poisson(1.0, size)
     sums = rng.binomial(counts, np.clip(share, 0.02, 0.98)).astype(np.float64)
     none = np.zeros((size, 2), dtype=np.int64)
@@ -62,9 +62,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--samples", type=int, default=150)
     samples = parser.parse_args().samples
-    print("| memory | " + " | ".join(f"{a} days, {b}" for a, b in DAYS) + " |\n|---" + "|---" * len(DAYS) + "|")
-    for memory in MEMORIES:
-        cells = [measure_coverage(memory, days, samples) for days in DAYS]
+    print(
+        "| memory | "
+        + " | ".join(f"{a} days, {b}" for a, b in WINDOW_DAYS)
+        + " |\n|---"
+        + "|---" * len(WINDOW_DAYS)
+        + "|"
+    )
+    for memory in MEMORY_MINUTES:
+        cells = [measure_coverage(memory, days, samples) for days in WINDOW_DAYS]
         print(
             f"| {memory} min | " + " | ".join(f"{coverage:.0%} ({width:.2f})" for coverage, width in cells) + " |",
             flush=True,

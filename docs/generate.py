@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that are made from the code; with --check, say whether they are true to it.
+"""Write the pages of docs/ that are generated from the code; with --check, name those that differ from it.
 
 python docs/generate.py [--check]
 """
@@ -30,24 +30,24 @@ from ragfault.records import Score, Trace, Verdicts
 from ragfault.reports.terminal import agreement, bisection
 from ragfault.reports.terminal.judges import build_figure_lines
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 GENERATED = "<!-- made by docs/generate.py: change the code, then run `make docs` -->\n"
 LAYERS = {"retrieval": "Retrieval", "generation": "Generation", "crosscut": "Cross-cut", "operation": "Operation"}
 
 
-def reference() -> str:
-    """Return the page of the command line: the --help of every command."""
-    parts = ["# Command line\n", GENERATED, *_help(["ragfault"], cli)]
+def build_cli_page() -> str:
+    """Build the page of the command line: the --help of every command."""
+    parts = ["# Command line\n", GENERATED, *yield_help(["ragfault"], cli)]
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
-        parts += [f"\n## ragfault {name}\n", *_help(["ragfault", name], command)]
+        parts += [f"\n## ragfault {name}\n", *yield_help(["ragfault", name], command)]
         for inner, sub in getattr(command, "commands", {}).items():
-            parts += [f"\n### ragfault {name} {inner}\n", *_help(["ragfault", name, inner], sub)]
+            parts += [f"\n### ragfault {name} {inner}\n", *yield_help(["ragfault", name, inner], sub)]
     return "\n".join(parts) + "\n"
 
 
-def _help(path: list[str], command: click.Command) -> Iterator[str]:
+def yield_help(path: list[str], command: click.Command) -> Iterator[str]:
     above: click.Context | None = None
     for name in path[:-1]:
         group = cli if above is None else cli.get_command(above, name)
@@ -58,8 +58,8 @@ def _help(path: list[str], command: click.Command) -> Iterator[str]:
     yield from ("```text", command.get_help(context).rstrip(), "```")
 
 
-def catalogue() -> str:
-    """Return the page of the metrics: every one with its definition."""
+def build_metrics_page() -> str:
+    """Build the page of the metrics: every one with its definition."""
     parts = ["# Metrics\n", GENERATED]
     parts.append(
         "Each metric is a pure function of a trace and its verdicts. A score is *scored*, *undefined* (with the\n"
@@ -71,11 +71,11 @@ def catalogue() -> str:
         parts.append(f"\n## {title}\n")
         for entry in entries:
             if entry.layer == layer:
-                parts += _entry(entry, entry.name in default)
+                parts += yield_metric_entry(entry, entry.name in default)
     return "\n".join(parts) + "\n"
 
 
-def _entry(entry: MetricDefinition, default: bool) -> Iterator[str]:
+def yield_metric_entry(entry: MetricDefinition, default: bool) -> Iterator[str]:
     text = format_metric(entry.name, entry.parameters.items()) + ("@k" if entry.has_cutoff else "")
     low, high = entry.range
     yield f"### {'**' if default else ''}`{text}`{'**' if default else ''}\n"
@@ -85,8 +85,8 @@ def _entry(entry: MetricDefinition, default: bool) -> Iterator[str]:
     yield f"{entry.better.capitalize()} is better; {low:g} to {high:g}. Reads {reads}. Source: {entry.source}.{extra}\n"
 
 
-def columns() -> str:
-    """Return the page of the tables of a run."""
+def build_tables_page() -> str:
+    """Build the page of the tables of a run."""
     parts = ["# The tables of a run\n", GENERATED]
     parts.append(
         "A run is a directory: `manifest.json`, `traces.parquet`, `verdicts.parquet`, `scores.parquet`. Any Parquet\n"
@@ -107,21 +107,21 @@ def columns() -> str:
     return "\n".join(parts) + "\n"
 
 
-def python() -> str:
-    """Return the page of the library: every public name with its docstring."""
+def build_python_page() -> str:
+    """Build the page of the library: every public name with its docstring."""
     parts = ["# Python\n", GENERATED]
     parts.append(
         "Everything here is `from ragfault import …`; what a page of a verb names beyond it lies in its room.\n"
     )
     for name in sorted(ragfault.__all__, key=str.lower):
         value = getattr(ragfault, name)
-        shown = f"{name}{_signature(value)}" if inspect.isroutine(value) else f"class {name}"
-        parts += [f"\n## {name}\n", f"```text\n{shown}\n```\n", _docstring(value)]
+        shown = f"{name}{format_signature(value)}" if inspect.isroutine(value) else f"class {name}"
+        parts += [f"\n## {name}\n", f"```text\n{shown}\n```\n", format_docstring(value)]
         if not inspect.isroutine(value):
             descriptions = describe_fields(value) if hasattr(value, "__struct_fields__") else {}
             parts += [f"- `{field}`{f': {text}' if text else ''}" for field, text in descriptions.items() if field]
             parts += [
-                f"\n### {name}.{member}\n\n{_docstring(method)}"
+                f"\n### {name}.{member}\n\n{format_docstring(method)}"
                 for member, method in vars(value).items()
                 if not member.startswith("_")
                 and callable(getattr(value, member))
@@ -130,22 +130,22 @@ def python() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _signature(function: Callable[..., object]) -> str:
-    """Return the signature of a function: names and defaults, without types."""
+def format_signature(function: Callable[..., object]) -> str:
+    """Format the signature of a function: names and defaults, without types."""
     taken = inspect.signature(function).parameters.values()
     bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in taken]
     return re.sub(r"<function \w+ at 0x\w+>", "…", str(inspect.Signature(bare)))
 
 
-def _docstring(value: object) -> str:
-    """Return a docstring with its example as a block of its own."""
+def format_docstring(value: object) -> str:
+    """Format a docstring with its example as a block of its own."""
     text, mark, example = (inspect.getdoc(value) or "").partition(">>>")
     return text.strip() + (f"\n\n```pycon\n{mark}{example.rstrip()}\n```" if mark else "") + "\n"
 
 
-def readme() -> str:
-    """Return the README with the real output of its command."""
-    text = (HERE.parent / "README.md").read_text(encoding="utf-8")
+def build_readme() -> str:
+    """Build the README with the real output of its command."""
+    text = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         write_handbook(Path(folder, "handbook"))
         runs = [evaluate(Path(folder, "handbook", f"traces-{name}.jsonl"), Path(folder, name)) for name in ("v1", "v2")]
@@ -154,9 +154,9 @@ def readme() -> str:
     return f"{before}```text\n{shown}\n…\n```{rest.split('```', 1)[1]}"
 
 
-def judge() -> str:
-    """Return the page of the judges, with the figures of each card."""
-    text = (HERE / "judge.md").read_text(encoding="utf-8")
+def build_judges_page() -> str:
+    """Build the page of the judges, with the figures of each card."""
+    text = (FOLDER / "judge.md").read_text(encoding="utf-8")
     for name in list_cards():
         begin, end = f"<!-- card {name}: made by docs/generate.py -->\n", f"<!-- end of card {name} -->"
         if begin in text:
@@ -166,9 +166,9 @@ def judge() -> str:
     return text
 
 
-def integrations() -> str:
-    """Return the page of the integrations, with the equivalents of the metrics of other tools."""
-    text = (HERE / "integrations.md").read_text(encoding="utf-8")
+def build_integrations_page() -> str:
+    """Build the page of the integrations, with the equivalents of the metrics of other tools."""
+    text = (FOLDER / "integrations.md").read_text(encoding="utf-8")
     begin, end = "<!-- aliases: made by docs/generate.py -->\n", "<!-- end of aliases -->"
     lines = ["| elsewhere | of | here | how it differs |", "|---|---|---|---|"]
     for alias in sorted(ALIASES, key=lambda alias: (alias.name, alias.tool)):
@@ -178,11 +178,11 @@ def integrations() -> str:
     return f"{before}{begin}\n{chr(10).join(lines)}\n\n{end}{rest.split(end, 1)[1]}"
 
 
-def measured() -> str:
-    """Return the page of `judge measure` with the real output of its example, save the speed."""
-    text = (HERE / "measure.md").read_text(encoding="utf-8")
+def build_measure_page() -> str:
+    """Build the page of `judge measure` with the real output of its example, save the speed."""
+    text = (FOLDER / "measure.md").read_text(encoding="utf-8")
     shown = (
-        agreement.render_agreement_terminal(measure_judge(HERE / "labelled.jsonl"), width=110)
+        agreement.render_agreement_terminal(measure_judge(FOLDER / "labelled.jsonl"), width=110)
         .rstrip()
         .rpartition("\n")[0]
     )
@@ -191,21 +191,21 @@ def measured() -> str:
 
 
 PAGES = {
-    "cli.md": reference,
-    "metrics.md": catalogue,
-    "columns.md": columns,
-    "python.md": python,
-    "judge.md": judge,
-    "measure.md": measured,
-    "integrations.md": integrations,
-    "../README.md": readme,
+    "cli.md": build_cli_page,
+    "metrics.md": build_metrics_page,
+    "columns.md": build_tables_page,
+    "python.md": build_python_page,
+    "judge.md": build_judges_page,
+    "measure.md": build_measure_page,
+    "integrations.md": build_integrations_page,
+    "../README.md": build_readme,
 }
 
 
 def main() -> int:
     stale = []
     for name, make in PAGES.items():
-        path, text = HERE / name, make()
+        path, text = FOLDER / name, make()
         if "--check" in sys.argv:
             if not path.is_file() or path.read_text(encoding="utf-8") != text:
                 stale.append(name)

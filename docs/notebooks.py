@@ -15,7 +15,7 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-HERE = Path(__file__).parent / "notebooks"
+FOLDER = Path(__file__).parent / "notebooks"
 
 LOCATE = """
 # Measure, then locate
@@ -135,7 +135,7 @@ tuned.config
 NOTEBOOKS = {"measure-locate.ipynb": LOCATE, "locate-fix.ipynb": FIX}
 
 
-def cells(text: str) -> list[Any]:
+def split_cells(text: str) -> list[Any]:
     """Split a text at its rules into the cells of a notebook: prose and code by turns."""
     notebook_cells = []
     for at, part in enumerate(re.split(r"^---$", text.strip("\n"), flags=re.MULTILINE)):
@@ -144,9 +144,9 @@ def cells(text: str) -> list[Any]:
     return notebook_cells
 
 
-def execute(text: str, folder: Path) -> Any:
+def execute_notebook(text: str, folder: Path) -> Any:
     """Return a notebook whose cells were run from top to bottom in a folder."""
-    notebook = nbformat.v4.new_notebook(cells=cells(text))
+    notebook = nbformat.v4.new_notebook(cells=split_cells(text))
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
     for cell in notebook.cells:
@@ -166,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--only", help="One of them, by name.")
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=FOLDER)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for name, text in NOTEBOOKS.items():
@@ -174,11 +174,11 @@ def main() -> None:
             continue
         if given.check:
             existing = nbformat.read(given.out / name, as_version=4)
-            if [cell.source for cell in existing.cells] != [cell.source for cell in cells(text)]:
+            if [cell.source for cell in existing.cells] != [cell.source for cell in split_cells(text)]:
                 sys.exit(f"{name} is not what docs/notebooks.py would write. Run: python docs/notebooks.py")
             continue
         with tempfile.TemporaryDirectory() as folder:
-            nbformat.write(execute(text, Path(folder)), given.out / name)
+            nbformat.write(execute_notebook(text, Path(folder)), given.out / name)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: notebooks become pages, decisions are listed, and links that leave docs/ become plain names."""
+"""Hook into mkdocs: notebooks become pages, decisions are listed, and links that leave docs/ become plain names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 from mkdocs.structure.files import File, Files
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 OUTSIDE = re.compile(
     r"\[([^\]]+)\]\((\.\./)+(?:src|ci-templates|deploy|examples|benchmarks|tests|training|README)[^)]*\)"
 )
@@ -18,7 +18,7 @@ OUTSIDE = re.compile(
 
 def on_config(config: Any) -> Any:
     """Put the decisions into the menu, in their order."""
-    listed = [f"decisions/{path.name}" for path in sorted((HERE / "decisions").glob("*.md"))]
+    listed = [f"decisions/{path.name}" for path in sorted((FOLDER / "decisions").glob("*.md"))]
     for entry in config.nav:
         if isinstance(entry, dict) and "Look up" in entry:
             entry["Look up"][-1] = {"Decisions": listed}
@@ -27,9 +27,9 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add a page for each notebook."""
-    for path in sorted((HERE / "notebooks").glob("*.ipynb")):
+    for path in sorted((FOLDER / "notebooks").glob("*.ipynb")):
         name = f"notebooks/{path.stem}.md"
-        files.append(File.generated(config, name, content=page(nbformat.read(path, as_version=4))))
+        files.append(File.generated(config, name, content=render_notebook(nbformat.read(path, as_version=4))))
     return files
 
 
@@ -38,8 +38,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return OUTSIDE.sub(r"\1", markdown)
 
 
-def page(notebook: Any) -> str:
-    """Return a notebook as Markdown: prose as it is, code in fences, the outputs below."""
+def render_notebook(notebook: Any) -> str:
+    """Render a notebook as Markdown: prose unchanged, code in fences, the outputs below."""
     parts = []
     for cell in notebook.cells:
         if cell.cell_type == "markdown":

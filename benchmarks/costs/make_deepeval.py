@@ -5,14 +5,14 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.costs.making import run
+from benchmarks.costs.making import measure_tool
 from benchmarks.costs.running import MODEL
 from deepeval.models import OpenAIEmbeddingModel, OpenAIModel
 from deepeval.synthesizer import Synthesizer
 from deepeval.synthesizer.config import ContextConstructionConfig
 
 
-def make(url: str, folder: Path, count: int) -> tuple[str, list[str]]:
+def make_queries(url: str, folder: Path, count: int) -> tuple[str, list[str]]:
     """Return the version, and the queries of the set; the number follows from documents, contexts and goldens."""
     model = OpenAIModel(model=MODEL, base_url=url, api_key="none")
     embedder = OpenAIEmbeddingModel(model="text-embedding-3-small", base_url=url, api_key="none")
@@ -27,4 +27,4 @@ def make(url: str, folder: Path, count: int) -> tuple[str, list[str]]:
 
 
 if __name__ == "__main__":
-    run(make)
+    measure_tool(make_queries)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.costs.making import run
+from benchmarks.costs.making import measure_tool
 from benchmarks.costs.running import MODEL
 from langchain_core.documents import Document
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from ragas.testset import TestsetGenerator
 
 
-def make(url: str, folder: Path, count: int) -> tuple[str, list[str]]:
+def make_queries(url: str, folder: Path, count: int) -> tuple[str, list[str]]:
     """Return the version, and the queries of the set."""
     model = ChatOpenAI(model=MODEL, base_url=url, api_key="none")
     embeddings = OpenAIEmbeddings(base_url=url, api_key="none", check_embedding_ctx_length=False)
@@ -23,4 +23,4 @@ def make(url: str, folder: Path, count: int) -> tuple[str, list[str]]:
 
 
 if __name__ == "__main__":
-    run(make)
+    measure_tool(make_queries)

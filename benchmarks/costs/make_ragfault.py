@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.costs.making import run
+from benchmarks.costs.making import measure_tool
 from benchmarks.costs.running import MODEL
 
 from ragfault.io.documents import read_documents
@@ -15,7 +15,7 @@ from ragfault.judges.llm.judge import LLMGenerator
 from ragfault.testsets import make_testset
 
 
-def make(url: str, folder: Path, count: int) -> tuple[str, list[str]]:
+def make_queries(url: str, folder: Path, count: int) -> tuple[str, list[str]]:
     """Return the version, and the queries of the set."""
     mix: Any = {"extractive": 0.6, "abstract": 0.4} if os.environ.get("MIX") == "model" else None
     model = LLMGenerator(MODEL, base_url=url, cache="none")
@@ -28,4 +28,4 @@ def make(url: str, folder: Path, count: int) -> tuple[str, list[str]]:
 
 
 if __name__ == "__main__":
-    run(make)
+    measure_tool(make_queries)

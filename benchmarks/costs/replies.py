@@ -11,30 +11,38 @@ import json
 import re
 from typing import Any, NamedTuple
 
-__all__ = ["Scene", "reply", "schema_of"]
+__all__ = ["CurrentWork", "find_schema", "write_reply"]
 
 REASON = "The passage says so in as many words; nothing speaks against it."
 """Every explanation that a tool asks for, in twelve words: as many as ragfault allows, others set no bound."""
-EXPLAINS = ("reason", "explanation", "evidence", "criteria", "rationale", "thought", "feedback")
+EXPLANATION_FIELDS = ("reason", "explanation", "evidence", "criteria", "rationale", "thought", "feedback")
 """Parts of the names of fields that explain."""
 
 
-LETTERS = {"chunks": "c", "statements": "t", "claims": "s", "used": "c", "citations": "k", "facts": "f", "truth": "s"}
+ID_LETTERS = {
+    "chunks": "c",
+    "statements": "t",
+    "claims": "s",
+    "used": "c",
+    "citations": "k",
+    "facts": "f",
+    "truth": "s",
+}
 """Field of ragfault's replies → the first letter of the ids that it goes by."""
-GOOD = ("supported", "yes")
-"""Labels that are chosen wherever they may be; else the first."""
-EMPTY = ("missing", "harm")
-"""Lists that are empty where all is well."""
+FAVOURABLE_LABELS = ("supported", "yes")
+"""Labels that a reply chooses where the schema allows them; else it chooses the first."""
+EMPTY_LISTS = ("missing", "harm")
+"""Lists of problems, which replies leave empty."""
 
 
-class Scene(NamedTuple):
-    """What is being judged when a request comes in."""
+class CurrentWork(NamedTuple):
+    """Metric and trace that are judged when a request comes in."""
 
     metric: str
     trace: dict[str, Any]
 
 
-def schema_of(request: dict[str, Any], prompt: str) -> dict[str, Any] | None:
+def find_schema(request: dict[str, Any], prompt: str) -> dict[str, Any] | None:
     """Return the JSON schema that a request carries: as a format, as a tool, or in its text."""
     form = (request.get("response_format") or {}).get("json_schema") or (request.get("text") or {}).get("format") or {}
     if form.get("schema"):
@@ -43,10 +51,10 @@ def schema_of(request: dict[str, Any], prompt: str) -> dict[str, Any] | None:
         function = tool.get("function") or tool
         if function.get("parameters"):
             return dict(function["parameters"])
-    return _written(prompt)
+    return parse_schema(prompt)
 
 
-def _written(prompt: str) -> dict[str, Any] | None:
+def parse_schema(prompt: str) -> dict[str, Any] | None:
     """Return the first JSON schema in a text."""
     decoder, place = json.JSONDecoder(), prompt.find("{")
     while place >= 0:
@@ -61,15 +69,15 @@ def _written(prompt: str) -> dict[str, Any] | None:
     return None
 
 
-def reply(schema: dict[str, Any] | None, prompt: str, scene: Scene) -> str:
-    """Return the text of a reply."""
+def write_reply(schema: dict[str, Any] | None, prompt: str, scene: CurrentWork) -> str:
+    """Write the text of a reply that fits a schema, or the wording of the prompt without one."""
     if schema is None:
-        return _unbound(prompt, scene)
-    return json.dumps(_filled(schema, schema, "", 0, (prompt, scene)), ensure_ascii=False)
+        return write_unstructured_reply(prompt, scene)
+    return json.dumps(fill_schema(schema, schema, "", 0, (prompt, scene)), ensure_ascii=False)
 
 
-def _unbound(prompt: str, scene: Scene) -> str:
-    """Return a reply in the form that the words of a prompt ask for."""
+def write_unstructured_reply(prompt: str, scene: CurrentWork) -> str:
+    """Write a reply in the form that the wording of a prompt asks for."""
     if "python list" in prompt:
         return repr(scene.trace["said"])
     if "/SOURCE TEXT/" in prompt:
@@ -80,87 +88,89 @@ def _unbound(prompt: str, scene: Scene) -> str:
     return f"Score: 3\nSupporting Evidence: {REASON}"
 
 
-def _filled(node: dict[str, Any], root: dict[str, Any], key: str, place: int, about: tuple[str, Scene]) -> Any:
-    """Return a value that fits a schema; `place` is the number of the item that contains it."""
-    if _explains(key) and any(option.get("type") == "null" for option in node.get("anyOf", ())):
+def fill_schema(
+    node: dict[str, Any], root: dict[str, Any], key: str, number: int, context: tuple[str, CurrentWork]
+) -> Any:
+    """Return a value that fits a schema; `number` is that of the item that contains it."""
+    if is_explanation(key) and any(option.get("type") == "null" for option in node.get("anyOf", ())):
         return None
-    node = _resolved(node, root)
+    node = resolve_schema(node, root)
     if "const" in node or "enum" in node:
         return (
             node["const"]
             if "const" in node
-            else next((option for option in node["enum"] if option in GOOD), node["enum"][0])
+            else next((option for option in node["enum"] if option in FAVOURABLE_LABELS), node["enum"][0])
         )
     kind = node.get("type")
     if kind == "object":
         inner = node.get("properties", {})
-        return {name: _filled(part, root, name, place, about) for name, part in inner.items()}
+        return {name: fill_schema(part, root, name, number, context) for name, part in inner.items()}
     if kind == "array":
-        return _listed(_resolved(node.get("items", {}), root), root, key, about)
+        return fill_list(resolve_schema(node.get("items", {}), root), root, key, context)
     if kind in ("integer", "number"):
         return 0 if key == "noncommittal" else 1
-    return True if kind == "boolean" else _worded(key, place, about)
+    return True if kind == "boolean" else write_field(key, number, context)
 
 
-def _listed(item: dict[str, Any], root: dict[str, Any], key: str, about: tuple[str, Scene]) -> list[Any]:
-    """Return the items of a list: one for each id, or one for each thing that the list is about."""
+def fill_list(item: dict[str, Any], root: dict[str, Any], key: str, context: tuple[str, CurrentWork]) -> list[Any]:
+    """Return the items of a list: one for each id, or one for each unit of the list."""
     if "id" in item.get("properties", {}):
-        names = enumerate(_ids(key, about[0]))
-        return [{**_filled(item, root, key, number, about), "id": name} for number, name in names]
-    if key in EMPTY:
+        names = enumerate(list_ids(key, context[0]))
+        return [{**fill_schema(item, root, key, number, context), "id": name} for number, name in names]
+    if key in EMPTY_LISTS:
         return []
-    count = 1 if key == "aspects" else len(_units(key, *about))
-    return [_filled(item, root, key, number, about) for number in range(count)]
+    count = 1 if key == "aspects" else len(list_units(key, *context))
+    return [fill_schema(item, root, key, number, context) for number in range(count)]
 
 
-def _ids(field: str, prompt: str) -> list[str]:
+def list_ids(field: str, prompt: str) -> list[str]:
     """Return the ids that a field of ragfault's schema asks for: those listed, or those of the texts in the prompt."""
     named = re.findall(rf"\b{field} \(of ([^)]*)\)", prompt)
     if named:
         return str(named[-1]).split(", ")
-    letter = LETTERS[field]
+    letter = ID_LETTERS[field]
     matches = re.findall(rf"^(?:<<[0-9a-f]{{16}} )?({letter}\d+)(?:>>$|: )", prompt, re.MULTILINE)
     return list(dict.fromkeys(matches))
 
 
-def _resolved(node: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+def resolve_schema(node: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     """Return a schema without references and alternatives: the first that is not null."""
     while True:
         if "$ref" in node:
-            _, shelf, name = node["$ref"].split("/")
-            node = root[shelf][name]
+            _, section, name = node["$ref"].split("/")
+            node = root[section][name]
         elif node.get("anyOf") or node.get("oneOf") or node.get("allOf"):
-            several = node.get("anyOf") or node.get("oneOf") or node["allOf"]
-            node = next(option for option in several if option.get("type") != "null")
+            options = node.get("anyOf") or node.get("oneOf") or node["allOf"]
+            node = next(option for option in options if option.get("type") != "null")
         elif isinstance(node.get("type"), list):
             node = {**node, "type": next(kind for kind in node["type"] if kind != "null")}
         else:
             return node
 
 
-def _worded(key: str, place: int, about: tuple[str, Scene]) -> str:
-    """Return the text of a field."""
-    if _explains(key):
+def write_field(key: str, number: int, context: tuple[str, CurrentWork]) -> str:
+    """Write the text of a field."""
+    if is_explanation(key):
         return REASON
     if key == "verdict":
         return "yes"
     if key in ("question", "text"):
-        return str(about[1].trace["query"])
+        return str(context[1].trace["query"])
     if key == "quote":
-        return " ".join(about[1].trace["passages"][0][0].split()[:25])
+        return " ".join(context[1].trace["passages"][0][0].split()[:25])
     if key == "chunk":
         return "c1"
-    units = _units(key, *about)
-    return units[place % len(units)]
+    units = list_units(key, *context)
+    return units[number % len(units)]
 
 
-def _explains(key: str) -> bool:
+def is_explanation(key: str) -> bool:
     """Return whether a field is an explanation."""
-    return any(part in key for part in EXPLAINS)
+    return any(part in key for part in EXPLANATION_FIELDS)
 
 
-def _units(key: str, prompt: str, scene: Scene) -> list[str]:
-    """Return what a list is about, item by item."""
+def list_units(key: str, prompt: str, scene: CurrentWork) -> list[str]:
+    """Return the texts that the items of a list are about: claims, passages, or statements of the reference."""
     trace = scene.trace
     if key == "truths":
         return [text for passage in trace["passages"] for text in passage]

@@ -6,7 +6,7 @@ import os
 from importlib.metadata import version
 from typing import Any
 
-from benchmarks.costs.running import MODEL, Metrics, run
+from benchmarks.costs.running import MODEL, Metrics, measure_tool
 from deepeval.metrics import (
     AnswerRelevancyMetric,
     ContextualPrecisionMetric,
@@ -18,12 +18,12 @@ from deepeval.models import OpenAIModel
 from deepeval.test_case import LLMTestCase
 
 
-def make(url: str) -> tuple[str, Metrics]:
+def make_metrics(url: str) -> tuple[str, Metrics]:
     """Return the metrics; none for the use of chunks, citations or completeness."""
     model = OpenAIModel(model=MODEL, base_url=url, api_key="none")
     reasons = os.environ.get("WITH_REASONS", "yes") == "yes"
 
-    def scorer(kind: Any) -> Any:
+    def make_scorer(kind: Any) -> Any:
         metric = kind(model=model, include_reason=reasons)
 
         def score(trace: dict[str, Any]) -> float | None:
@@ -39,13 +39,13 @@ def make(url: str) -> tuple[str, Metrics]:
         return score
 
     return f"deepeval {version('deepeval')}", {
-        "faithfulness": scorer(FaithfulnessMetric),
-        "context_relevance": scorer(ContextualRelevancyMetric),
-        "context_precision": scorer(ContextualPrecisionMetric),
-        "context_recall": scorer(ContextualRecallMetric),
-        "answer_relevance": scorer(AnswerRelevancyMetric),
+        "faithfulness": make_scorer(FaithfulnessMetric),
+        "context_relevance": make_scorer(ContextualRelevancyMetric),
+        "context_precision": make_scorer(ContextualPrecisionMetric),
+        "context_recall": make_scorer(ContextualRecallMetric),
+        "answer_relevance": make_scorer(AnswerRelevancyMetric),
     }
 
 
 if __name__ == "__main__":
-    run(make)
+    measure_tool(make_metrics)

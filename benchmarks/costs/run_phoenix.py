@@ -6,12 +6,12 @@ from importlib.metadata import version
 from statistics import mean
 from typing import Any
 
-from benchmarks.costs.running import MODEL, Metrics, run
+from benchmarks.costs.running import MODEL, Metrics, measure_tool
 from phoenix.evals import LLM
 from phoenix.evals.metrics import CompletenessEvaluator, FaithfulnessEvaluator, RetrievalRelevanceEvaluator
 
 
-def make(url: str) -> tuple[str, Metrics]:
+def make_metrics(url: str) -> tuple[str, Metrics]:
     """Return the metrics; none for context recall, answer relevance, the use of chunks, or citations.
 
     Each chunk is labelled by itself, as its documentation recommends for verdicts by document; precision is computed
@@ -21,10 +21,10 @@ def make(url: str) -> tuple[str, Metrics]:
     faithful, relevant = FaithfulnessEvaluator(llm=model), RetrievalRelevanceEvaluator(llm=model)
     complete, labels = CompletenessEvaluator(llm=model), dict[str, float]()
 
-    def score(evaluator: Any, **given: str) -> float:
-        return float(evaluator.evaluate(given)[0].score)
+    def score(evaluator: Any, **inputs: str) -> float:
+        return float(evaluator.evaluate(inputs)[0].score)
 
-    def relevance(trace: dict[str, Any]) -> float:
+    def score_relevance(trace: dict[str, Any]) -> float:
         scores = [score(relevant, input=trace["query"], context=chunk) for chunk in trace["chunks"]]
         labels[trace["id"]] = mean(scores)
         return mean(scores)
@@ -33,7 +33,7 @@ def make(url: str) -> tuple[str, Metrics]:
         "faithfulness": lambda trace: score(
             faithful, input=trace["query"], output=trace["answer"], context="\n\n".join(trace["chunks"])
         ),
-        "context_relevance": relevance,
+        "context_relevance": score_relevance,
         "context_precision": lambda trace: labels.get(trace["id"]),
         "completeness": lambda trace: score(
             complete, conversation=f"User: {trace['query']}\nAssistant: {trace['answer']}"
@@ -42,4 +42,4 @@ def make(url: str) -> tuple[str, Metrics]:
 
 
 if __name__ == "__main__":
-    run(make)
+    measure_tool(make_metrics)

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from benchmarks.costs.running import MODEL, Metrics, run
+from benchmarks.costs.running import MODEL, Metrics, measure_tool
 
 from ragfault.judges import load_judge
 from ragfault.metrics import compute_score, parse_metric
@@ -27,7 +27,7 @@ METRICS = (
 )
 
 
-def make(url: str) -> tuple[str, Metrics]:
+def make_metrics(url: str) -> tuple[str, Metrics]:
     """Return all metrics as one: a trace is observed once for all of them, and replies are cached as by default."""
     file = Path(sys.argv[1])
     cache = file.with_name(f"replies-{urlsplit(url).port}.sqlite")
@@ -35,12 +35,12 @@ def make(url: str) -> tuple[str, Metrics]:
     loaded = msgspec.json.decode(file.with_suffix(".whole.json").read_bytes(), type=list[Trace])
     traces, metrics = {trace.id: trace for trace in loaded}, [parse_metric(name) for name in METRICS]
 
-    def values(trace: dict[str, Any]) -> list[float | None]:
+    def score_metrics(trace: dict[str, Any]) -> list[float | None]:
         (verdicts,) = judge.observe([traces[trace["id"]]])
         return [compute_score(metric, traces[trace["id"]], verdicts).value for metric in metrics]
 
-    return f"ragfault {version('ragfault')}", {"all": values}
+    return f"ragfault {version('ragfault')}", {"all": score_metrics}
 
 
 if __name__ == "__main__":
-    run(make)
+    measure_tool(make_metrics)

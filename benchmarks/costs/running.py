@@ -1,9 +1,9 @@
-"""The loop in a tool's own process: one metric after the other over all traces, with the processor time of each.
+"""Measure a tool in a process of its own: one metric after the other over all traces, with the processor time of each.
 
     PYTHONPATH=ROOT python -m benchmarks.costs.run_TOOL TRACES URL
 
-The last trace is for warming, and does not count. Needs nothing beyond the standard library. No connection but to this
-machine is let through; whatever else is looked up is refused and noted.
+The last trace warms up and is not counted. Needs nothing beyond the standard library. Connections to other machines
+are refused, and their names are counted.
 """
 
 from __future__ import annotations
@@ -19,79 +19,79 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["MODEL", "Metrics", "run"]
+__all__ = ["MODEL", "Metrics", "measure_tool"]
 
 MODEL = "gpt-4o-mini"
 """Known to all of the tools as one with structured output."""
 LOCAL = ("127.0.0.1", "localhost", "::1")
-WARMING = "warming"
+WARMUP = "warming"
 Values = "float | None | list[float | None]"
 Metrics = dict[str, Callable[[dict[str, Any]], Values]]
 """Metric → its value on a trace; None, NaN or a negative number where the tool says that it has none. Several values
 where one piece of work serves several metrics."""
 
 
-def alone() -> Counter[str]:
+def block_remote_hosts() -> Counter[str]:
     """Refuse connections to all hosts but this one; return a counter of the refused names."""
     refused: Counter[str] = Counter()
-    resolve = socket.getaddrinfo
+    resolve_any = socket.getaddrinfo
 
-    def guarded(host: Any, *rest: Any, **more: Any) -> Any:
+    def resolve_local(host: Any, *rest: Any, **more: Any) -> Any:
         name = host.decode() if isinstance(host, bytes) else host
         if name is None or name in LOCAL:
-            return resolve(host, *rest, **more)
+            return resolve_any(host, *rest, **more)
         refused[str(name)] += 1
         raise socket.gaierror(f"{name} is out of bounds")
 
-    socket.getaddrinfo = guarded
+    socket.getaddrinfo = resolve_local
     return refused
 
 
-def mark(url: str, trace: int, metric: str) -> None:
+def announce_work(url: str, trace: int, metric: str) -> None:
     """Tell the endpoint which trace and metric come next."""
     body = json.dumps({"trace": trace, "metric": metric}).encode()
-    asked = urllib.request.Request(f"{url}/mark", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(asked) as answer:
+    request = urllib.request.Request(f"{url}/mark", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
         answer.read()
 
 
-def ended(value: float | None) -> str:
-    """Return the outcome of a trace, by its value."""
+def classify_value(value: float | None) -> str:
+    """Return "lost" for a value that is missing, not finite or negative, else "scored"."""
     return "lost" if value is None or not math.isfinite(value) or value < 0 else "scored"
 
 
-def measured(metric: str, score: Callable[[dict[str, Any]], Any], traces: list[dict[str, Any]], url: str) -> Any:
+def measure_metric(metric: str, score: Callable[[dict[str, Any]], Any], traces: list[dict[str, Any]], url: str) -> Any:
     """Measure the processor seconds of a metric, and count the outcomes of the traces."""
-    spent, ends, raised = 0.0, Counter[str](), Counter[str]()
+    cpu_seconds, outcomes, errors = 0.0, Counter[str](), Counter[str]()
     values: list[list[float | None]] = []
     for index, trace in enumerate(traces):
-        mark(url, index, metric)
+        announce_work(url, index, metric)
         start = time.process_time()
         try:
             value = score(trace)
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises is what is being looked at
-            ends["raised"] += 1
+        except Exception as error:  # noqa: BLE001 - every error of a tool is a result
+            outcomes["raised"] += 1
             values.append([])
-            raised[f"{type(error).__name__}: {str(error)[:200]}"] += 1
+            errors[f"{type(error).__name__}: {str(error)[:200]}"] += 1
         else:
             values.append(value if isinstance(value, list) else [value])
-            ends.update(map(ended, values[-1]))
-        spent += time.process_time() - start
-    return {"cpu": spent, **ends, "errors": dict(raised), "values": values}
+            outcomes.update(map(classify_value, values[-1]))
+        cpu_seconds += time.process_time() - start
+    return {"cpu": cpu_seconds, **outcomes, "errors": dict(errors), "values": values}
 
 
-def run(make: Callable[[str], tuple[str, Metrics]]) -> None:
-    """Measure a tool: `make` gets the URL and returns the tool with its version, and its metrics."""
+def measure_tool(make_metrics: Callable[[str], tuple[str, Metrics]]) -> None:
+    """Measure a tool: `make_metrics` takes the URL and returns the tool with its version, and its metrics."""
     with open(sys.argv[1], encoding="utf-8") as file:
-        *traces, first = json.load(file)
-    url, refused = sys.argv[2], alone()
+        *traces, warmup_trace = json.load(file)
+    url, refused = sys.argv[2], block_remote_hosts()
     out = os.dup(1)
     os.dup2(2, 1)  # what the tools print does not belong to the result
-    version, metrics = make(f"{url}/v1")
-    mark(url, len(traces), WARMING)
+    version, metrics = make_metrics(f"{url}/v1")
+    announce_work(url, len(traces), WARMUP)
     for score in metrics.values():
-        score(first)
-    figures = {name: measured(name, score, traces, url) for name, score in metrics.items()}
+        score(warmup_trace)
+    figures = {name: measure_metric(name, score, traces, url) for name, score in metrics.items()}
     result = json.dumps({"version": version, "metrics": figures, "refused": dict(refused)})
     with os.fdopen(out, "w", encoding="utf-8") as file:
         file.write(result)

@@ -1,4 +1,4 @@
-"""A local endpoint in the manner of OpenAI's that answers at once and counts: calls, and tokens both ways.
+"""Serve the interface of OpenAI locally, answer at once, and count calls and tokens in both directions.
 
 A token is taken as four characters, alike for every tool. Of a request all texts count, and the schema or the tools
 that it carries, as JSON without spaces; of a reply its text. Embeddings are counted apart. Before each piece of work
@@ -17,20 +17,20 @@ from itertools import count
 from types import TracebackType
 from typing import Any
 
-from benchmarks.costs.replies import Scene, reply, schema_of
+from benchmarks.costs.replies import CurrentWork, find_schema, write_reply
 
-__all__ = ["Counts", "Endpoint"]
+__all__ = ["CountingEndpoint", "RequestCounts"]
 
-WARMING = "warming"
+WARMUP = "warming"
 """The metric of work that is not counted."""
-SIZE = 64
+EMBEDDING_SIZE = 64
 """Numbers in an embedding."""
-Replies = Callable[[dict[str, Any] | None, str, Scene], str]
+ReplyFunction = Callable[[dict[str, Any] | None, str, CurrentWork], str]
 
 
 @dataclass
-class Counts:
-    """What was asked for."""
+class RequestCounts:
+    """Calls and tokens of one metric."""
 
     calls: int = 0
     prompt: int = 0
@@ -44,19 +44,19 @@ class Counts:
     """Replies that were malformed on purpose."""
 
 
-def tokens(text: str) -> int:
+def count_tokens(text: str) -> int:
     """Count tokens: four characters are one."""
     return -(-len(text) // 4)
 
 
-def texts(node: Any) -> list[str]:
+def list_texts(node: Any) -> list[str]:
     """Return all texts in the messages of a request, without the names of roles and types."""
     if isinstance(node, str):
         return [node]
     if isinstance(node, list):
-        return [text for part in node for text in texts(part)]
+        return [text for part in node for text in list_texts(part)]
     if isinstance(node, dict):
-        return [text for key, part in node.items() if key in ("content", "text") for text in texts(part)]
+        return [text for key, part in node.items() if key in ("content", "text") for text in list_texts(part)]
     return []
 
 
@@ -66,7 +66,7 @@ class ManyConnections(ThreadingHTTPServer):
     request_queue_size = 1024
 
 
-class Endpoint:
+class CountingEndpoint:
     """The server, on a thread of its own, as a context: with `spoil` = n every n-th reply is malformed."""
 
     def __init__(
@@ -74,21 +74,21 @@ class Endpoint:
         traces: list[dict[str, Any]],
         *,
         spoil: int = 0,
-        replies: Replies = reply,
+        replies: ReplyFunction = write_reply,
         handler: type[BaseHTTPRequestHandler] | None = None,
     ) -> None:
         self.traces, self.spoil, self.replies = traces, spoil, replies
-        self.counts: defaultdict[str, Counts] = defaultdict(Counts)
-        self.scene, self.lock, self.numbers = Scene(WARMING, traces[0]), threading.Lock(), count(1)
-        self.server = ManyConnections(("127.0.0.1", 0), type("Bound", (handler or Handler,), {"endpoint": self}))
+        self.counts: defaultdict[str, RequestCounts] = defaultdict(RequestCounts)
+        self.scene, self.lock, self.numbers = CurrentWork(WARMUP, traces[0]), threading.Lock(), count(1)
+        self.server = ManyConnections(("127.0.0.1", 0), type("Bound", (handler or RequestHandler,), {"endpoint": self}))
         self.server.daemon_threads = True
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the endpoint."""
         return f"http://127.0.0.1:{self.server.server_address[1]}"
 
-    def __enter__(self) -> Endpoint:
+    def __enter__(self) -> CountingEndpoint:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         return self
 
@@ -98,21 +98,23 @@ class Endpoint:
 
     def get_counts(self) -> dict[str, dict[str, int]]:
         """Return the counts by metric, without those of warming."""
-        return {metric: asdict(counts) for metric, counts in self.counts.items() if metric != WARMING}
+        return {metric: asdict(counts) for metric, counts in self.counts.items() if metric != WARMUP}
 
-    def mark(self, sent: dict[str, Any]) -> dict[str, Any]:
+    def announce_work(self, sent: dict[str, Any]) -> dict[str, Any]:
         """Note which trace and metric come next."""
-        self.scene = Scene(sent["metric"], self.traces[sent["trace"]])
+        self.scene = CurrentWork(sent["metric"], self.traces[sent["trace"]])
         return {}
 
-    def embed(self, sent: dict[str, Any]) -> dict[str, Any]:
+    def create_embeddings(self, sent: dict[str, Any]) -> dict[str, Any]:
         """Return embeddings in which every text is the same."""
-        asked = sent["input"] if isinstance(sent["input"], list) else [sent["input"]]
+        inputs = sent["input"] if isinstance(sent["input"], list) else [sent["input"]]
         with self.lock:
             counts = self.counts[self.scene.metric]
             counts.embeddings += 1
-            counts.embedded += sum(tokens(str(text)) for text in asked)
-        vectors = [{"object": "embedding", "index": i, "embedding": [0.125] * SIZE} for i in range(len(asked))]
+            counts.embedded += sum(count_tokens(str(text)) for text in inputs)
+        vectors = [
+            {"object": "embedding", "index": i, "embedding": [0.125] * EMBEDDING_SIZE} for i in range(len(inputs))
+        ]
         return {
             "object": "list",
             "model": sent["model"],
@@ -122,29 +124,29 @@ class Endpoint:
 
     def answer(self, sent: dict[str, Any], messages: Any) -> tuple[str, int, int]:
         """Return the text of a reply, and the tokens of request and reply."""
-        prompt = "\n".join(texts(messages))
-        form = [sent[key] for key in ("tools", "response_format", "text") if sent.get(key)]
-        carried = sum(tokens(json.dumps(part, separators=(",", ":"))) for part in form)
-        text = self.replies(schema_of(sent, prompt), prompt, self.scene)
+        prompt = "\n".join(list_texts(messages))
+        schemas = [sent[key] for key in ("tools", "response_format", "text") if sent.get(key)]
+        schema_tokens = sum(count_tokens(json.dumps(part, separators=(",", ":"))) for part in schemas)
+        text = self.replies(find_schema(sent, prompt), prompt, self.scene)
         with self.lock:
             counts = self.counts[self.scene.metric]
-            if self.spoil and self.scene.metric != WARMING and next(self.numbers) % self.spoil == 0:
+            if self.spoil and self.scene.metric != WARMUP and next(self.numbers) % self.spoil == 0:
                 text = text[: len(text) // 2] if text.startswith(("{", "[")) else "I would rather not say."
                 counts.spoilt += 1
             counts.calls += 1
-            counts.prompt += tokens(prompt) + carried
-            counts.schema += carried
-            counts.completion += tokens(text)
-        return text, tokens(prompt) + carried, tokens(text)
+            counts.prompt += count_tokens(prompt) + schema_tokens
+            counts.schema += schema_tokens
+            counts.completion += count_tokens(text)
+        return text, count_tokens(prompt) + schema_tokens, count_tokens(text)
 
-    def chat(self, sent: dict[str, Any]) -> dict[str, Any]:
+    def complete_chat(self, sent: dict[str, Any]) -> dict[str, Any]:
         """Return a chat completion."""
         text, prompt, completion = self.answer(sent, sent["messages"])
         message: dict[str, Any] = {"role": "assistant", "content": text}
         if sent.get("tools"):
             tool = sent["tools"][0]["function"]["name"]
-            called = {"id": "call", "type": "function", "function": {"name": tool, "arguments": text}}
-            message = {"role": "assistant", "content": None, "tool_calls": [called]}
+            call = {"id": "call", "type": "function", "function": {"name": tool, "arguments": text}}
+            message = {"role": "assistant", "content": None, "tool_calls": [call]}
         usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if sent.get("tools") else "stop"}
         return {
@@ -152,7 +154,7 @@ class Endpoint:
             "choices": [choice], "usage": usage,
         }  # fmt: skip
 
-    def respond(self, sent: dict[str, Any]) -> dict[str, Any]:
+    def create_response(self, sent: dict[str, Any]) -> dict[str, Any]:
         """Return a reply in the form of OpenAI's Responses interface."""
         text, prompt, completion = self.answer(sent, [sent.get("instructions") or "", sent["input"]])
         content = {"type": "output_text", "text": text, "annotations": []}
@@ -167,28 +169,28 @@ class Endpoint:
         }  # fmt: skip
 
 
-class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+class RequestHandler(BaseHTTPRequestHandler):
+    """Handler of the requests of one connection."""
 
-    endpoint: Endpoint
+    endpoint: CountingEndpoint
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        ways = {
-            "mark": self.endpoint.mark,
-            "completions": self.endpoint.chat,
-            "responses": self.endpoint.respond,
-            "embeddings": self.endpoint.embed,
+        routes = {
+            "mark": self.endpoint.announce_work,
+            "completions": self.endpoint.complete_chat,
+            "responses": self.endpoint.create_response,
+            "embeddings": self.endpoint.create_embeddings,
         }
-        way = ways.get(self.path.partition("?")[0].rpartition("/")[2])
-        body = json.dumps(way(sent) if way else {"error": {"message": "no such thing here"}}).encode()
-        self.send_response(200 if way else 404)
+        route = routes.get(self.path.partition("?")[0].rpartition("/")[2])
+        body = json.dumps(route(sent) if route else {"error": {"message": "no such thing here"}}).encode()
+        self.send_response(200 if route else 404)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+        """Log nothing."""

@@ -1,4 +1,4 @@
-"""The traces that every tool judges: answers of the demo handbook, five chunks each, with citation marks."""
+"""Make the traces that every tool judges: answers of the demo handbook, five chunks each, with citation marks."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from ragfault.judges.checks.claims import extract_claims
 from ragfault.records import Chunk, Trace
 from ragfault.text.sentences import split_sentences
 
-__all__ = ["CHUNKS", "plain", "traces"]
+__all__ = ["CHUNKS", "export_plain", "make_traces"]
 
 CHUNKS = 5
 HEADING = re.compile(r"^## Section \d+\. (.*)$", re.MULTILINE)
 
 
-def traces(count: int) -> list[Trace]:
-    """Return the answers with most claims, each with its retrieved chunks and others of the corpus up to five.
+def make_traces(count: int) -> list[Trace]:
+    """Make traces of the answers with most claims, each with its retrieved chunks and others of the corpus up to five.
 
     Line breaks are taken out of the chunks, and behind each cited sentence stands the number of its chunk, in
     brackets: one tool reads them there.
     """
     answered = [trace for trace in load_handbook().traces["v1"] if trace.answer and trace.reference]
     answered.sort(key=lambda trace: -len(extract_claims(trace.answer or "")))
-    pool = {chunk.id: flat(chunk) for trace in answered for chunk in trace.chunks or ()}
-    return [marked(filled(trace, list(pool.values()), i)) for i, trace in enumerate(answered[:count])]
+    pool = {chunk.id: flatten_chunk(chunk) for trace in answered for chunk in trace.chunks or ()}
+    return [add_citation_marks(fill_chunks(trace, list(pool.values()), i)) for i, trace in enumerate(answered[:count])]
 
 
-def flat(chunk: Chunk) -> Chunk:
+def flatten_chunk(chunk: Chunk) -> Chunk:
     """Return a chunk in one line, its heading without the number of the section."""
     return replace(chunk, text=" ".join(HEADING.sub(r"\1:", chunk.text).split()))
 
 
-def filled(trace: Trace, pool: list[Chunk], place: int) -> Trace:
-    """Return a trace with five chunks: its own first, then others, not the same for every trace."""
-    chunks = {chunk.id: flat(chunk) for chunk in (trace.chunks or ())[:CHUNKS]}
+def fill_chunks(trace: Trace, pool: list[Chunk], place: int) -> Trace:
+    """Return a trace with five chunks: its own first, then those of the pool from a position on."""
+    chunks = {chunk.id: flatten_chunk(chunk) for chunk in (trace.chunks or ())[:CHUNKS]}
     for chunk in pool[place:] + pool[:place]:
         if len(chunks) < CHUNKS:
             chunks.setdefault(chunk.id, replace(chunk, score=None))
     return replace(trace, chunks=tuple(chunks.values()))
 
 
-def marked(trace: Trace) -> Trace:
+def add_citation_marks(trace: Trace) -> Trace:
     """Return a trace whose answer carries the numbers of the chunks that it cites."""
     order = [chunk.id for chunk in trace.chunks or ()]
-    answer, cited = trace.answer or "", []
+    answer, citations = trace.answer or "", []
     for citation in trace.citations or ():
         claim = citation.claim or ""
         numbered = (
             f"{claim[:-1]} [{order.index(citation.chunk) + 1}]{claim[-1]}" if claim in answer and claim else claim
         )
         answer = answer.replace(claim, numbered, 1) if claim else answer
-        cited.append(replace(citation, claim=numbered))
-    return replace(trace, answer=answer, citations=tuple(cited) if trace.citations else trace.citations)
+        citations.append(replace(citation, claim=numbered))
+    return replace(trace, answer=answer, citations=tuple(citations) if trace.citations else trace.citations)
 
 
-def plain(trace: Trace) -> dict[str, Any]:
+def export_plain(trace: Trace) -> dict[str, Any]:
     """Return a trace in the form of the other tools, with its texts in sentences for the endpoint."""
     chunks = [chunk.text for chunk in trace.chunks or ()]
     reference = trace.reference if isinstance(trace.reference, str) else " ".join(trace.reference or ())
@@ -70,11 +70,11 @@ def plain(trace: Trace) -> dict[str, Any]:
         "answer": trace.answer,
         "reference": reference,
         "said": [claim.text for claim in extract_claims(trace.answer or "")],
-        "expected": list(parts(reference)),
-        "passages": [list(parts(chunk)) for chunk in chunks],
+        "expected": list(split_text(reference)),
+        "passages": [list(split_text(chunk)) for chunk in chunks],
     }
 
 
-def parts(text: str) -> Iterator[str]:
+def split_text(text: str) -> Iterator[str]:
     """Yield the sentences of a text."""
     return (text[start:end].strip() for start, end in split_sentences(text))

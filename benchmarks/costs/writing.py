@@ -14,15 +14,15 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks.costs.replies import Scene, schema_of
-from benchmarks.costs.server import SIZE, Endpoint, Handler
+from benchmarks.costs.replies import CurrentWork, find_schema
+from benchmarks.costs.server import EMBEDDING_SIZE, CountingEndpoint, RequestHandler
 
 FENCED = re.compile(r"^<<(\w+) ([a-z][\w. ]*)>>\n(.*?)\n<</\1 \2>>$", re.DOTALL | re.MULTILINE)
 """Texts of ragfault's requests."""
 SENTENCE = re.compile(r"[A-Z][^.|#\n]{30,300}\.")
-QUESTION_KEYS = ("question", "query", "input", "rewritten_input", "user_input")
-PLENTY = 3
-"""Items of a list whose length no prompt states."""
+QUESTION_FIELDS = ("question", "query", "input", "rewritten_input", "user_input")
+DEFAULT_LIST_LENGTH = 3
+"""Items of a list whose length the prompt does not state."""
 
 
 def flatten(text: str) -> str:
@@ -31,29 +31,29 @@ def flatten(text: str) -> str:
 
 
 class CorpusWriter:
-    """Replies that speak of what a prompt quotes of a corpus."""
+    """Writer of replies about the sentences of a corpus that a prompt quotes."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         joined = list(texts)
         self.sentences = [(flatten(match), match) for text in joined for match in SENTENCE.findall(text)]
         self.headings = [match for text in joined for match in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
 
-    def __call__(self, schema: dict[str, Any] | None, prompt: str, _: Scene) -> str:
+    def __call__(self, schema: dict[str, Any] | None, prompt: str, _: CurrentWork) -> str:
         fenced = {name: text for _, name, text in FENCED.findall(prompt)}
         if "a" in fenced or "p1" in fenced:
-            return json.dumps(self._answer_ragfault(fenced, prompt))
+            return json.dumps(self.answer_ragfault(fenced, prompt))
         if '"prompt_value":' in prompt:  # a request of Ragas to repair a malformed reply
             original = json.JSONDecoder().raw_decode(prompt.rpartition('"prompt_value":')[2].lstrip())[0]
-            return json.dumps({"text": self(schema_of({}, original), original, _)})
+            return json.dumps({"text": self(find_schema({}, original), original, _)})
         flat = flatten(prompt)
         quoted = [sentence for key, sentence in self.sentences if key in flat] or [self.sentences[0][1]]
         start = int(hashlib.sha256(prompt.encode()).hexdigest()[:8], 16) % len(quoted)
         order = quoted[start:] + quoted[:start]
         if schema is None:
             return order[0]
-        return json.dumps(self._fill(schema, schema, "", 0, order, prompt))
+        return json.dumps(self.fill_schema(schema, schema, "", 0, order, prompt))
 
-    def _answer_ragfault(self, fenced: dict[str, str], prompt: str) -> dict[str, Any]:
+    def answer_ragfault(self, fenced: dict[str, str], prompt: str) -> dict[str, Any]:
         if "a" not in fenced:
             shown = {name: set(re.findall(r"\w+", text)) for name, text in fenced.items() if name[0] == "p"}
             checks = []
@@ -65,13 +65,16 @@ class CorpusWriter:
             return {"questions": checks}
         number = int(re.findall(r"Number of questions: (\d+)", prompt)[-1])
         asked_before = fenced.get("asked", "")
-        sentences = [text for text in SENTENCE.findall(fenced["a"]) if ask(text)[0] not in asked_before]
-        written = [{"question": ask(text)[0], "answer": ask(text)[1], "quotes": [text]} for text in sentences[:number]]
+        sentences = [text for text in SENTENCE.findall(fenced["a"]) if make_question(text)[0] not in asked_before]
+        written = [
+            {"question": make_question(text)[0], "answer": make_question(text)[1], "quotes": [text]}
+            for text in sentences[:number]
+        ]
         if "b" in fenced and written:
             written[0]["quotes"] += SENTENCE.findall(fenced["b"])[:1]
         return {"questions": written}
 
-    def _fill(
+    def fill_schema(
         self, node: dict[str, Any], root: dict[str, Any], key: str, at: int, order: list[str], prompt: str
     ) -> Any:
         """Return a value that fits a schema, the `at`-th of its list."""
@@ -79,7 +82,7 @@ class CorpusWriter:
             node = root["$defs"][node["$ref"].rpartition("/")[2]] | {}
         options = node.get("anyOf") or node.get("allOf")
         if options:
-            return None if any(option.get("type") == "null" for option in options) else self._fill(
+            return None if any(option.get("type") == "null" for option in options) else self.fill_schema(
                 options[0], root, key, at, order, prompt
             )  # fmt: skip
         if "enum" in node or "const" in node:
@@ -89,32 +92,34 @@ class CorpusWriter:
             if key == "mapping":
                 return {reader["name"]: find_list(prompt, "themes") for reader in find_list(prompt, "personas")}
             fields = node.get("properties", {})
-            return {name: self._fill(part, root, name, at, order, prompt) for name, part in fields.items()}
+            return {name: self.fill_schema(part, root, name, at, order, prompt) for name, part in fields.items()}
         if kind == "array":
-            return self._list(node.get("items", {}), root, key, order, prompt)
+            return self.fill_list(node.get("items", {}), root, key, order, prompt)
         if kind in ("integer", "number"):
             return 4 if kind == "integer" else 0.9
         if kind == "boolean":
             return True
         sentence = order[at % len(order)]
-        if key in QUESTION_KEYS:
-            return ask(sentence)[0]
+        if key in QUESTION_FIELDS:
+            return make_question(sentence)[0]
         return f"Reader {int(hashlib.sha256(prompt.encode()).hexdigest()[:6], 16)}" if key == "name" else sentence
 
-    def _list(self, node: dict[str, Any], root: dict[str, Any], key: str, order: list[str], prompt: str) -> list[Any]:
+    def fill_list(
+        self, node: dict[str, Any], root: dict[str, Any], key: str, order: list[str], prompt: str
+    ) -> list[Any]:
         if key == "headlines":
             return [heading for heading in self.headings if heading in prompt][:10]
         if key in ("entities", "output", "themes"):
-            return self._name_terms(order)
+            return self.list_terms(order)
         if key == "combinations":
             concepts = find_list(prompt, "lists_of_concepts")
-            return [list(pair) for pair in zip(*concepts[:2], strict=False)][:PLENTY]
+            return [list(pair) for pair in zip(*concepts[:2], strict=False)][:DEFAULT_LIST_LENGTH]
         asked = re.findall(r"(?:exactly |generate |list of )(\d+)\b", prompt)
-        count = int(asked[-1]) if asked and key == "data" else 2 if key == "data" else PLENTY
-        return [self._fill(node, root, key, i, order, prompt) for i in range(min(count, 10))]
+        count = int(asked[-1]) if asked and key == "data" else 2 if key == "data" else DEFAULT_LIST_LENGTH
+        return [self.fill_schema(node, root, key, i, order, prompt) for i in range(min(count, 10))]
 
-    def _name_terms(self, order: list[str]) -> list[str]:
-        """Return the names of the quoted sentences, or their longest words."""
+    def list_terms(self, order: list[str]) -> list[str]:
+        """Return the names in the quoted sentences, or their longest words."""
         names = [name for text in order for name in re.findall(r"(?<=[a-z,] )[A-Z]\w+(?: [A-Z]\w+)*", text)]
         return list(dict.fromkeys(names))[:8] or [max(text.split(), key=len) for text in order[:4]]
 
@@ -128,19 +133,19 @@ def find_list(prompt: str, name: str) -> list[Any]:
     return listed if isinstance(listed, list) else []
 
 
-def ask(sentence: str) -> tuple[str, str]:
+def make_question(sentence: str) -> tuple[str, str]:
     """Return a question that a sentence answers, and its answer."""
     words = re.findall(r"\w+", sentence)
     names = [word for word in words[1:] if word[0].isupper() or word.isdigit()] or [max(words, key=len)]
     return f"Which {' '.join(word for word in reversed(words) if word != names[-1])}?", names[-1]
 
 
-class WritingEndpoint(Endpoint):
+class WritingEndpoint(CountingEndpoint):
     """Endpoint that refuses a share of the requests, and breaks off a share of the replies."""
 
     def __init__(self, texts: Iterable[str], *, refused: float = 0.0, broken: float = 0.0, seed: int = 0) -> None:
         super().__init__([{}], replies=CorpusWriter(texts), handler=RefusingHandler)
-        self.scene = Scene("testset", {})
+        self.scene = CurrentWork("testset", {})
         self.share_refused, self.share_broken = refused, broken
         self.refused, self.seen, self.seed = 0, 0, seed
 
@@ -162,19 +167,19 @@ class WritingEndpoint(Endpoint):
                 text = text[: len(text) // 2]
         return text, prompt, completion
 
-    def embed(self, sent: dict[str, Any]) -> dict[str, Any]:
-        message = super().embed(sent)
+    def create_embeddings(self, sent: dict[str, Any]) -> dict[str, Any]:
+        message = super().create_embeddings(sent)
         asked = sent["input"] if isinstance(sent["input"], list) else [sent["input"]]
         for row, text in zip(message["data"], asked, strict=True):
-            vector = [1e-3] * SIZE
+            vector = [1e-3] * EMBEDDING_SIZE
             for word in re.findall(r"\w+", str(text).lower()):
-                vector[int(hashlib.md5(word.encode(), usedforsecurity=False).hexdigest()[:6], 16) % SIZE] += 1
+                vector[int(hashlib.md5(word.encode(), usedforsecurity=False).hexdigest()[:6], 16) % EMBEDDING_SIZE] += 1
             length = math.hypot(*vector)
             row["embedding"] = [value / length for value in vector]
         return message
 
 
-class RefusingHandler(Handler):
+class RefusingHandler(RequestHandler):
     """One request, which may be refused; the connection ends with it.
 
     Over connections that stay open Ragas ends with "Event loop is closed": each of its stages has a loop of its own.

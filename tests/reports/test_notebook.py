@@ -78,7 +78,7 @@ def test_the_notebooks_of_the_docs_run(path: Path, tmp_path: Path):
         sys.path.pop(0)
     there = nbformat.read(path, as_version=4)
     assert [cell.source for cell in there.cells] == [
-        cell.source for cell in notebooks.cells(notebooks.NOTEBOOKS[path.name])
+        cell.source for cell in notebooks.split_cells(notebooks.NOTEBOOKS[path.name])
     ]
     done = subprocess.run(
         [sys.executable, "docs/notebooks.py", "--only", path.name, "--out", str(tmp_path)],
