@@ -163,6 +163,20 @@ def test_what_the_question_names_may_be_missing():
     assert missing("Eva Lund won the race.", "Did Eva Lund win the race?") is not None  # another in its place
 
 
+@pytest.mark.parametrize("judge", ["embedded", "lexical"])
+def test_the_time_asked_about_is_missing_only_beside_other_years(judge: str):
+    """Chunks without a year hold what is asked as of a year; those of another year, or of another event, do not."""
+
+    def list_missing(query: str, text: str) -> tuple[str, ...]:
+        trace = Trace(id="1", query=query, chunks=(Chunk(id="a", text=text),), answer="A van costs 40 euros.")
+        return load_judge(judge).observe([trace])[0].missing
+
+    asked, undated = "What does a van cost on the ferry as of March 2024?", "A van costs 40 euros on the ferry."
+    assert list_missing(asked, undated) == ()
+    assert list_missing(asked, f"{undated} These are the fares of 2019.") == ("March 2024",)
+    assert list_missing("Who won the race of the ferry in 2023?", "Ann Berg won the race of the ferry.") == ("2023",)
+
+
 def test_small_number_words_count_what_a_text_names():
     """ "The two" needs no 2 in the passages; a figure does."""
     assert missing("The two live at Hill Road in Oslo.") is None

@@ -1,12 +1,15 @@
 """Laws of the comparison of texts."""
 
 import random
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ragfault
 from ragfault.text import (
     EntityIndex,
     extract_entities,
@@ -212,3 +215,11 @@ def test_long(scrap: str) -> None:
     text = scrap * 10_000
     assert len(extract_entities(text)) < 10
     assert 0.0 <= score_quote_match(text[:5000], text) <= 1.0
+
+
+def test_signed_figures_are_written_in_one_way():
+    """No text for people formats a signed figure by itself: `format_signed` alone does, with one minus sign."""
+    folder = Path(ragfault.__file__).parent
+    signed = re.compile(r"\{[^{}]*:\+[,.\d]*[fg]\}")
+    names = {path.name for path in folder.rglob("*.py") if signed.search(path.read_text("utf-8"))}
+    assert names <= {"svg.py"}, "the ticks of an axis replace their sign"

@@ -13,7 +13,7 @@ from ragfault.reports.format import clean_text
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
 from ragfault.reports.wording import describe_sample_size, format_step_suspect
 from ragfault.stats import Difference
-from ragfault.text.number_format import format_count, format_p_value, format_percent
+from ragfault.text.number_format import format_count, format_interval, format_p_value, format_percent, format_signed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,8 +80,8 @@ def render_repairs_terminal(repairs: StepRepairs, *, color: bool = False) -> str
 
 def _format_effect(difference: Difference) -> str:
     if not math.isfinite(difference.low):
-        return f"{difference.mean:+.3f}".replace("-", "−")  # equal on every question, or too few to tell the spread
-    return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]".replace("-", "−")
+        return format_signed(difference.mean)  # equal on every question, or too few to tell the spread
+    return format_interval(difference, signed=True)
 
 
 def summarize_steps(findings: StepFindings) -> str:

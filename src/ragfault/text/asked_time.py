@@ -59,6 +59,15 @@ def find_asked_time(query: str, asked: datetime, earlier: Sequence[str] = ()) ->
     return asked
 
 
+def remove_asked_time(query: str) -> str:
+    """Remove the time whose state a query asks for.
+
+    >>> remove_asked_time("What does a van cost as of March 2024?"), remove_asked_time("Who won in 2023?")
+    ('What does a van cost ?', 'Who won in 2023?')
+    """
+    return TIME_REFERENCE.sub(lambda reference: reference[0] if _is_quantity(reference) else "", query)
+
+
 def _is_quantity(reference: re.Match[str]) -> bool:
     """Return whether the digits of a reference may be an amount or a part of a name, by the text after them."""
     if not (reference["year"] or reference["iso"]):

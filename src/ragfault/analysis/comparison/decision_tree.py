@@ -11,6 +11,7 @@ from msgspec import Struct
 from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
 from ragfault.analysis.comparison.stages.ranking import rank_suspects
 from ragfault.analysis.score_matrix import metric_name
+from ragfault.text.number_format import format_number, format_signed
 
 EQUAL_DEPTH = "context_relevance at equal depth"
 """context_relevance over as many chunks as both runs retrieved: a longer list alone does not lower it."""
@@ -304,8 +305,8 @@ def describe_change(change: MetricChange, unit: str = "paired traces") -> str:
     word = {"dropped": "fell", "rose": "rose"}.get(change.state, "moved")
     shown = f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
     return (
-        f"{change.metric} {word} by {abs(change.difference.mean):.3f} "
-        f"[{low:.3f}, {high:.3f}] on {change.n:,} {unit} ({shown})"
+        f"{change.metric} {word} by {format_number(abs(change.difference.mean))} "
+        f"[{format_number(low)}, {format_number(high)}] on {change.n:,} {unit} ({shown})"
     )
 
 
@@ -317,7 +318,7 @@ def _state_text(change: MetricChange) -> str:
     if change.difference is None:
         return f"{change.metric} not measured"
     same = " (identical)" if change.identical else ""
-    return f"{change.metric} {change.state}{same} {change.difference.mean:+.3f}"
+    return f"{change.metric} {change.state}{same} {format_signed(change.difference.mean)}"
 
 
 def _match_overfetching(walk: TreeWalk) -> list[MetricChange]:

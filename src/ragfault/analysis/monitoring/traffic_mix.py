@@ -10,7 +10,7 @@ import numpy as np
 
 from ragfault.analysis.monitoring.noise import HOUR_MINUTES, is_weekend
 from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey
-from ragfault.text.number_format import format_percent
+from ragfault.text.number_format import format_percent, format_signed
 
 SYSTEM_FIELDS = frozenset(("release", "model", "prompt_version"))
 """Fields that tell versions of the system; other shares of these are no other traffic."""
@@ -114,5 +114,5 @@ def _describe_field(
         meaning = f"no {field.replace('_', ' ')} got worse by itself; compare those that differ"
     return (
         f"the share of {field}={value} moved from {format_percent(old_share)} to {format_percent(new_share)}, and at "
-        f"equal shares{scope} the mean moved by {rest:+.3f}: {meaning}"
+        f"equal shares{scope} the mean moved by {format_signed(rest)}: {meaning}"
     )

@@ -32,6 +32,7 @@ from ragfault.stats import (
     sign_flip_tests,
 )
 from ragfault.stats.bootstrap import Clusters, FloatArray
+from ragfault.text.number_format import format_signed
 
 MAX_FACTORIAL_PARTS = 4  # up to so many parts all 2^k configurations are run, unless orders are asked for
 
@@ -172,7 +173,7 @@ def _moved_text(movers: Sequence[PartEffect], attribution: MetricAttribution) ->
     for share in order:
         verb = "raised" if share.difference.mean > 0 else "lowered"
         pieces.append(f"{share.parts[0]} {verb} it by {abs(share.difference.mean):.3f}")
-    return f"{_join_names(pieces)}, of a whole change of {attribution.total.difference.mean:+.3f}".replace("-", "−")
+    return f"{_join_names(pieces)}, of a whole change of {format_signed(attribution.total.difference.mean)}"
 
 
 def _undecided_text(shares: Sequence[PartEffect]) -> str:
@@ -184,7 +185,7 @@ def _undecided_text(shares: Sequence[PartEffect]) -> str:
 
 
 def _interaction_text(effect: PartEffect) -> str:
-    size = f"{effect.difference.mean:+.3f}".replace("-", "−")
+    size = format_signed(effect.difference.mean)
     return f"{_join_names(effect.parts)} depend on each other: swapped together they do {size} more than one by one"
 
 

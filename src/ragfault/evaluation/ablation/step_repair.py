@@ -28,6 +28,7 @@ from ragfault.io.runs import MetricInfo
 from ragfault.protocols import Judge
 from ragfault.records import StepKind, Trace
 from ragfault.stats import Difference, holm_adjust, paired_differences, sign_flip_tests
+from ragfault.text.number_format import format_signed
 
 Agent = Callable[[Trace, RecordedSteps], Trace]
 """An agent that can be run again: it takes a question and the steps that it is to take as recorded."""
@@ -369,6 +370,5 @@ def _describe(
         )
     rest = f"; the repair of what runs before ({', '.join(before)}) does not" if before else ""
     gain, loss = best.difference.mean, lost[best.metric].mean
-    return (
-        f"{best.kind} steps broke: with those of the source {best.metric} recovers {gain:+.3f} of {loss:+.3f}{rest}"
-    ).replace("-", "−")
+    recovered = f"{best.metric} recovers {format_signed(gain)} of {format_signed(loss)}"
+    return f"{best.kind} steps broke: with those of the source {recovered}{rest}"

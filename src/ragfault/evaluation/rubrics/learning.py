@@ -18,6 +18,7 @@ from ragfault.io.runs import AnyRun, open_run
 from ragfault.records import Trace
 from ragfault.rubrics import MAX_EXAMPLES, MAX_TEXT, Rubric, RubricExample, load_rubrics
 from ragfault.stats import Difference, paired_difference
+from ragfault.text.number_format import format_interval
 
 MIN_UNSEEN = 20
 """Held-out labelled traces that a proof needs."""
@@ -49,7 +50,7 @@ class LearningProof(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         verdict = "help" if self.helps else "are not shown to help"
-        interval = f"{self.difference.mean:+.3f} [{self.difference.low:+.3f}, {self.difference.high:+.3f}]"
+        interval = format_interval(self.difference, 3, signed=True)
         share = f"agreement {self.before:.3f} → {self.after:.3f}, {interval}"
         return f"the examples {verdict}: {share} on {self.n} held-out labels"
 

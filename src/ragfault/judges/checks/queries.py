@@ -10,6 +10,7 @@ from ragfault.judges.checks.lexicon import IdfTable, load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling, split_passage
 from ragfault.judges.scorer import RelevanceScore, ScorerSession
 from ragfault.text import STOP_WORDS, EntityIndex, extract_entities, split_content_words, split_words
+from ragfault.text.asked_time import YEAR, remove_asked_time
 
 QUESTION_WORDS = frozenset(
     split_words(
@@ -175,9 +176,14 @@ def split_query(query: str) -> list[str]:
 
 
 def list_missing(query: str, chunks: Sequence[Passage], session: ScorerSession) -> tuple[str, ...]:
-    """List what the query needs and no chunk has, in the query's own words."""
+    """List what the query needs and no chunk has, in the query's own words.
+
+    That no chunk repeats the time asked about ("as of 2024") is no gap where none names a year: what holds, holds then.
+    """
     if TASK_QUERY.match(query) and chunks:
         return ()
+    if not any(YEAR.search(chunk.text) for chunk in chunks):
+        query = remove_asked_time(query)
     parts = split_query(query)
     if not chunks:
         return tuple(part.strip(" ?.") for part in parts)[:MAX_MISSING]

@@ -114,7 +114,8 @@ def render_calibration_terminal(calibration: JudgeCalibration, *, width: int | N
         parts.append(Text(("applied: " if line.helps else "not applied: ") + line.reason))
         if line.helps:
             threshold = "" if line.threshold is None else f"; bad from a probability of {line.threshold:.3f}"
-            parts.append(Text(f"log-odds of bad × {line.slope:.3f} {line.intercept:+.3f}{threshold}", style="dim"))
+            intercept = f"{'+' if line.intercept >= 0 else '−'} {format_number(abs(line.intercept))}"
+            parts.append(Text(f"log-odds of bad × {format_number(line.slope)} {intercept}{threshold}", style="dim"))
     parts.append(
         Text(
             "\nFigures are of five held-out folds by groups; bias is the judge's mean less that of the labels",

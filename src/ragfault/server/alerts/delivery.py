@@ -30,7 +30,7 @@ from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.counters import EventCounters
 from ragfault.server.http_client import POST_TIMEOUT, DeliveryAttempt, post
 from ragfault.server.settings import ServerSettings, is_loopback
-from ragfault.text.number_format import format_percent
+from ragfault.text.number_format import format_percent, format_signed
 
 ALERTMANAGER_EXPIRY_SECONDS = 7 * 86400.0
 """Seconds for which Alertmanager keeps an alert firing without an update; its end is sent explicitly."""
@@ -248,7 +248,7 @@ def _message_lines(notice: IncidentNotice) -> Iterator[str]:
     size = incident.size
     moved = "" if size is None else (
         f"{size.metric} {size.before:.3g} before, {size.since:.3g} since "
-        f"({size.difference:+.3g} [{size.low:+.3g}, {size.high:+.3g}])"
+        f"({format_signed(size.difference)} [{format_signed(size.low)}, {format_signed(size.high)}])"
     )  # fmt: skip
     share = (
         ""

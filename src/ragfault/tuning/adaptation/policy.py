@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ragfault.errors import UsageError
 from ragfault.stats import confidence_sequence, mean_interval
+from ragfault.text.number_format import format_bounds
 from ragfault.tuning.adaptation.off_policy import MIN_DECISIONS, estimate_policy, list_unlogged
 from ragfault.tuning.adaptation.records import (
     AdaptationPlan,
@@ -144,7 +145,7 @@ def _plan_route(
     shares = {main: 1.0}
     if lead.low <= policy.floor:
         word = "is below" if lead.high < policy.floor else "is not shown to reach"
-        reason = f"{main} {word} the floor {policy.floor:g} ([{lead.low:.3f}, {lead.high:.3f}]): nothing is explored"
+        reason = f"{main} {word} the floor {policy.floor:g} ({format_bounds(lead)}): nothing is explored"
     elif rivals:
         promises = [((r.mean or 0.0) * r.n + 1) / (r.n + 2) + math.sqrt(1 / (r.n + 2)) for r in rivals]
         tried = rivals[promises.index(max(promises))]  # the optimistic mean (UCB, Auer et al. 2002)

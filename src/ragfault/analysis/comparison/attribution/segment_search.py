@@ -22,7 +22,7 @@ from ragfault.analysis.comparison.records import BrokenSegment, MetricChange
 from ragfault.analysis.score_matrix import parse_object
 from ragfault.stats import paired_difference
 from ragfault.stats.distributions import normal_cdf
-from ragfault.text.number_format import format_percent
+from ragfault.text.number_format import format_interval, format_percent, format_signed
 
 MAX_FIELDS, MAX_VALUES, MAX_SEGMENTS = 30, 50, 300
 MIN_PAIRS, MIN_SHARE = 15, 0.01
@@ -192,9 +192,9 @@ def _describe(
     part = f"{segment.by}={name} ({format_percent(mask.sum() / len(mask))} of the pairs)"
     kind, word = ("drop", "fell") if sign > 0 else ("rise", "rose")
     amount = f"it {word} by {abs(there.mean):.3f} there"
-    rest = f"{elsewhere.mean:+.3f} [{elsewhere.low:.3f}, {elsewhere.high:.3f}]"
+    rest = format_interval(elsewhere, signed=True)
     if not np.isfinite([elsewhere.low, elsewhere.high]).all():
-        rest = f"{elsewhere.mean:+.3f} on {elsewhere.n:,} pairs"
+        rest = f"{format_signed(elsewhere.mean)} on {elsewhere.n:,} pairs"
     text = (
         f"The {kind} of {change.metric} is confined to {part}: {amount}; none is shown elsewhere ({rest})"
         if confined

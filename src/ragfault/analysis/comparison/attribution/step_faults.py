@@ -25,7 +25,7 @@ from ragfault.analysis.steps.operations import drop_copies, list_operation_fault
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Step, StepKind, Trace
 from ragfault.stats import paired_difference
-from ragfault.text.number_format import format_p_value, format_percent
+from ragfault.text.number_format import format_p_value, format_percent, format_signed
 
 PREFIX = "steps: "
 """Begins the name of every metric of steps."""
@@ -305,7 +305,8 @@ def _trace_fault(
         moved = float(drops[later].mean()) * (-1 if change.better == "higher" else 1)
         text = (
             f"on {fell:,} of the {every:,} pairs on which {change.metric} got worse, the first step that differs is a "
-            f"{kind} step; on the {int(later.sum()):,} on which all is the same up to there, it moved by {moved:+.3f}"
+            f"{kind} step; on the {int(later.sum()):,} on which all is the same up to there, it moved by "
+            f"{format_signed(moved)}"
         )
         return replace(fault, step=kind, step_evidence=text)
     return fault
