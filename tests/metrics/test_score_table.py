@@ -7,8 +7,16 @@ import random
 
 from ragfault.gold_evidence import apply_gold
 from ragfault.io.formats.arrow import SCORE_SCHEMA, table_to_records
-from ragfault.metrics import compute_score, compute_score_table, select_metrics
-from ragfault.records import Chunk, Gold, Score, Span, Trace, Verdicts
+from ragfault.metrics import (
+    catalog,
+    compute_score,
+    compute_score_table,
+    compute_scores,
+    metric,
+    parse_metric,
+    select_metrics,
+)
+from ragfault.records import Chunk, ChunkVerdict, Gold, Score, Span, Trace, Verdicts
 
 
 def test_scores_of_many_traces_at_once_are_those_of_each_alone():
@@ -29,6 +37,25 @@ def test_scores_of_many_traces_at_once_are_those_of_each_alone():
     seen = [apply_gold(*pair) for pair in zip(traces, verdicts, strict=True)]
     keyed = [compute_score(metric, *pair) for pair in zip(traces, seen, strict=True) for metric in metrics]
     assert list(table_to_records(compute_score_table(metrics, traces, verdicts), Score)) == keyed
+
+
+def test_a_metric_of_a_user_reads_gold_also_where_it_declares_no_verdicts():
+    """Where gold decides, it does so in the verdicts that any metric reads, in a table as on each trace."""
+
+    @metric(layer="retrieval", fields="chunks")
+    def undeclared_relevance(trace: Trace, verdicts: Verdicts) -> float:
+        """Return the relevance of the first chunk."""
+        return verdicts.chunk[0].relevance
+
+    trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="At 7:30."),), gold=Gold(chunks={"a": 1}))
+    seen = Verdicts(trace="1", chunk=(ChunkVerdict(chunk="a", relevance=0.1, level="none"),))
+    try:
+        metrics = [parse_metric("undeclared_relevance")]
+        [alone] = compute_scores(metrics, trace, seen)
+        assert alone.value > 0.1
+        assert list(table_to_records(compute_score_table(metrics, [trace], [seen]), Score)) == [alone]
+    finally:
+        del catalog._catalog["undeclared_relevance"]
 
 
 def make_random_trace(chance: random.Random, number: int) -> Trace:

@@ -400,6 +400,11 @@ def compute_scores(
     return [_make_score(plan, trace, _compute_column(plan, [trace], [applied], prepared)[0]) for plan in plans]
 
 
+def _may_read_verdicts(plan: MetricPlan) -> bool:
+    """Return whether a metric declares verdicts, or is a user's, which may read some that it does not declare."""
+    return bool(plan.definition.verdicts) or not plan.definition.function.__module__.startswith("ragfault.")
+
+
 def compute_score_table(
     metrics: Iterable[Metric], traces: Sequence[Trace], verdicts: Iterable[Verdicts], gold: GoldMode = "apply"
 ) -> pa.Table:
@@ -417,7 +422,7 @@ def compute_score_table(
     import pyarrow as pa
 
     plans = [_plan_metric(metric) for metric in metrics]
-    applies = gold == "apply" and any(plan.definition.verdicts for plan in plans)  # what reads none gains nothing by it
+    applies = gold == "apply" and any(map(_may_read_verdicts, plans))  # what reads none gains nothing by it
     applied = [apply_gold(*pair) if applies else pair[1] for pair in zip(traces, verdicts, strict=True)]
     prepared: dict[Callable[[Sequence[Trace]], Any], Any] = {}
     columns = [_compute_column(plan, traces, applied, prepared) for plan in plans]
