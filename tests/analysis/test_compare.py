@@ -103,7 +103,8 @@ def test_pairs_of_repeated_queries_are_stated_to_depend_on_each_other(tmp_path: 
         )
         for name, grounding in (("old", 0.0), ("new", 1.0))
     )
-    text = "only 8 independent: a conversation, or a query asked again with the same chunks, counts as one"
+    why = "a conversation, or a query asked again with the same chunks or none recorded, counts as one"
+    text = f"only 8 independent: {why}"
     assert text in " ".join(render_comparison_terminal(compare(old, new)).split())
     assert f"48 paired traces ({text})" in bisect(old, new).sentence
 

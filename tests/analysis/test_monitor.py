@@ -33,6 +33,7 @@ from ragfault.analysis.monitoring.change_detection import (
 from ragfault.analysis.monitoring.drift import measure_drift, measure_topic_drift
 from ragfault.analysis.monitoring.monitor import MonitorOptions, load_marks, monitor
 from ragfault.analysis.monitoring.noise import describe_promise, fit_noise, mean_variance
+from ragfault.analysis.monitoring.repeated_queries import explain_by_query
 from ragfault.analysis.monitoring.rollups import (
     BINS,
     Observation,
@@ -582,6 +583,27 @@ def test_the_layer_is_named_that_broke(live: Run, tmp_path: Path):
 
 
 @pytest.mark.long
+def test_a_drop_of_one_repeated_query_names_no_layer(live: Run, tmp_path: Path):
+    """Where one query alone got worse, it is named instead of a layer; where others did as well, the layer stays."""
+    broken, calm = traffic(1500, 1000), traffic(1500, seed=9)
+    asked = [
+        (replace(trace, query="Is it up?", metadata={}), verdicts)
+        if at % 3 == 0
+        else (replace(old, query=f"Q{at}?"), seen)
+        for at, ((trace, verdicts), (old, seen)) in enumerate(zip(broken, calm, strict=True))
+    ]
+    run = evaluate_pairs(tmp_path, asked, METRICS)
+    known = collect_measures([run])
+    options = MonitorOptions(reference=REFERENCE)
+    report = monitor(roll_up(observe_runs([run], ()), known), known, options=options)
+    drops = [drop for drop in explain_by_query(report, [run]).drops if drop.reference.metric == "context_relevance"]
+    assert [drop.location.fault for drop in drops] == [None]
+    assert "explains it: “Is it up?”; without it the mean moved by" in drops[0].explanation
+    whole = monitor(roll_up(observe_runs([live], ()), known), known, options=options)
+    assert explain_by_query(whole, [live]) == whole
+
+
+@pytest.mark.long
 def test_calm_traffic_is_left_alone(calm: Run):
     """Where nothing changed nothing is called and no alert fires."""
     known = collect_measures([calm])
@@ -790,7 +812,7 @@ def test_what_is_not_watched_is_stated(tmp_path: Path, capsys: pytest.CaptureFix
     chunks, path = (Chunk(id="c", text="The ferry leaves at ten."),), tmp_path / "run"
     traces = [
         Trace(
-            id=str(n), query="When?", chunks=chunks, answer="<p>At ten.</p>",
+            id=str(n), query="When?", chunks=chunks, answer='<p title="at ten">At ten.</p>',
             time=start + timedelta(minutes=9 * n) if n % 2 else None,
         )
         for n in range(12)

@@ -208,7 +208,9 @@ def _incomplete_scores(run: Run) -> RunError:
 def cluster_traces(run: Run) -> Codes | None:
     """Return a code for each trace, shared within a conversation, else by one query with the same chunks and history.
 
-    None: all traces are independent. An instruction given with other chunks each time is not one query.
+    None: all traces are independent. An instruction given with other chunks each time is not one query. Where no chunks
+    are recorded, nothing tells whether they were the same, and answers to one question are not independent of it: it is
+    one query, whatever was answered and when.
     """
     table = run.to_arrow("traces", ["conversation", "query"])
     talks, names = encode_texts(table["conversation"])

@@ -91,6 +91,7 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
     """Monitor the runs as one stretch of traffic, a sample of them where they are large."""
     from ragfault.analysis.languages import list_text_warnings
     from ragfault.analysis.monitoring.monitor import CORRELATED_PAIRS, load_marks, monitor
+    from ragfault.analysis.monitoring.repeated_queries import explain_by_query
     from ragfault.analysis.monitoring.rollups import collect_measures, observe_runs, roll_up, sum_products
     from ragfault.io.runs import Run, count_population, sample_run
 
@@ -128,6 +129,7 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
             f"{copies:,} traces have the id of another one of these runs: if they are the same, they count twice"
         )
     warnings = (*missing, *list_text_warnings(*opened))
+    report = explain_by_query(report, opened)
     return msgspec.structs.replace(report, sample=sample, population=population, warnings=warnings)
 
 
