@@ -20,10 +20,11 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from training.data_files import Row, iterate_rows, read_rows
 
-from ragfault.guard.ngrams import BUCKETS, NgramClassifier, hash_ngrams, score_sentences, split_spans, write_classifier
+from ragfault.guard.ngrams import NgramClassifier, hash_ngrams, score_sentences, split_spans, write_classifier
 from ragfault.stats import auroc
 
 FOLDS = 5
+BUCKETS = 1 << 16
 PASSAGE_SOURCES = 600
 BENIGN_FLAG_RATE = 0.01
 TARGET = Path(__file__).parents[1] / "src" / "ragfault" / "guard" / "weights"

@@ -184,7 +184,8 @@ def predict_unseen(runs: Sequence[LabelledRun], kind: RunKind, seed: int) -> tup
         model = fit([run for n, run in enumerate(runs) if n not in set(fold)], kind)
         for n in fold:
             posteriors[n] = chain_hazards(model.predict_hazards(runs[n].features))
-            labels[n] = model.predict_labels(runs[n].features) if model.label_trees else np.empty(0)
+            label_shares = [trees(runs[n].features[:, model.columns]) for trees in model.label_trees]
+            labels[n] = np.argmax(label_shares, axis=0) - 1 if label_shares else np.empty(0)
             shares[n] = model.right_shares
     return posteriors, labels, shares
 

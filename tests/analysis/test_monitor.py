@@ -31,9 +31,8 @@ from ragfault.analysis.monitoring.change_detection import (
     start_test,
 )
 from ragfault.analysis.monitoring.drift import measure_drift, measure_topic_drift
-from ragfault.analysis.monitoring.monitor import MonitorOptions, load_marks, monitor
+from ragfault.analysis.monitoring.monitor import MonitorOptions, explain_by_query, load_marks, monitor
 from ragfault.analysis.monitoring.noise import describe_promise, fit_noise, mean_variance
-from ragfault.analysis.monitoring.repeated_queries import explain_by_query
 from ragfault.analysis.monitoring.rollups import (
     BINS,
     Observation,
@@ -599,8 +598,8 @@ def test_a_drop_of_one_repeated_query_names_no_layer(live: Run, tmp_path: Path):
     drops = [drop for drop in explain_by_query(report, [run]).drops if drop.reference.metric == "context_relevance"]
     assert [drop.location.fault for drop in drops] == [None]
     assert "explains it: “Is it up?”; without it the mean moved by" in drops[0].explanation
-    whole = monitor(roll_up(observe_runs([live], ()), known), known, options=options)
-    assert explain_by_query(whole, [live]) == whole
+    broken_report = monitor(roll_up(observe_runs([live], ()), known), known, options=options)
+    assert explain_by_query(broken_report, [live]) == broken_report
 
 
 @pytest.mark.long

@@ -90,8 +90,7 @@ def _render_monitor(report: MonitorReport, kind: str, screen: bool) -> str:
 def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorReport:
     """Monitor the runs as one stretch of traffic, a sample of them where they are large."""
     from ragfault.analysis.languages import list_text_warnings
-    from ragfault.analysis.monitoring.monitor import CORRELATED_PAIRS, load_marks, monitor
-    from ragfault.analysis.monitoring.repeated_queries import explain_by_query
+    from ragfault.analysis.monitoring.monitor import CORRELATED_PAIRS, explain_by_query, load_marks, monitor
     from ragfault.analysis.monitoring.rollups import collect_measures, observe_runs, roll_up, sum_products
     from ragfault.io.runs import Run, count_population, sample_run
 

@@ -17,7 +17,6 @@ from ragfault.stats.bootstrap import FloatArray
 
 SIZES = (3, 4, 5, 6)
 """Lengths of the n-grams, in bytes of the text in lower case."""
-BUCKETS = 1 << 16
 MAX_BYTES = 200_000
 """Bytes of a text that are read."""
 ROUNDING = 1e-4

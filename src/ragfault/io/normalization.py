@@ -147,12 +147,8 @@ def has_path(record: RawRecord, path: str) -> bool:
     >>> has_path({"docs": [{"text": "a"}]}, "docs.0.page"), has_path({"docs": "a"}, "docs.0")
     (False, False)
     """
-    if get_path(record, path) is not ABSENT:
-        return True
-    for end in (i for i, letter in enumerate(path) if letter in ".["):
-        if get_path(record, path[:end]) in (None, []):
-            return True
-    return False
+    ends = (i for i, letter in enumerate(path) if letter in ".[")
+    return get_path(record, path) is not ABSENT or any(get_path(record, path[:end]) in (None, []) for end in ends)
 
 
 def _extract_values(record: RawRecord, columns: ColumnMap) -> tuple[dict[str, Any], list[str]]:

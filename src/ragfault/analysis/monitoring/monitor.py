@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -28,7 +29,7 @@ from ragfault.analysis.monitoring.change_detection import (
 from ragfault.analysis.monitoring.drift import TrafficDrift
 from ragfault.analysis.monitoring.noise import describe_promise, expected_error
 from ragfault.analysis.monitoring.rollups import OPERATION_TITLES, ProductSums, Rollup
-from ragfault.analysis.monitoring.traffic_mix import describe_mix_shift, describe_unknown_days
+from ragfault.analysis.monitoring.traffic_mix import describe_mix_shift, describe_query_change, describe_unknown_days
 from ragfault.analysis.monitoring.windows import (
     DAY_MINUTES,
     WINDOW_MINUTES,
@@ -46,10 +47,10 @@ from ragfault.analysis.monitoring.windows import (
     window_mean,
 )
 from ragfault.analysis.records import ChunkInsight
-from ragfault.analysis.score_matrix import metric_name
+from ragfault.analysis.score_matrix import ScoreMatrix, metric_name
 from ragfault.analysis.scorecard import HEALTH_ALERTS
 from ragfault.errors import InputError, UsageError
-from ragfault.io.runs import MetricInfo
+from ragfault.io.runs import MetricInfo, Run
 from ragfault.stats import Difference
 from ragfault.stats.distributions import normal_quantile
 from ragfault.whole_files import read_text
@@ -428,3 +429,32 @@ def _describe_distributions(
         distribution = describe_distribution(key, series_by_key[key].between(first, last), measures[key[0]])
         if distribution is not None:
             yield distribution
+
+
+def explain_by_query(report: MonitorReport, runs: Sequence[Run]) -> MonitorReport:
+    """Name no layer for a drop that the query asked most since explains; for what is no metric of the runs, none is."""
+    drops = [_explain_by_query(drop, runs) if drop.location.fault else drop for drop in report.drops]
+    return replace(report, drops=tuple(drops))
+
+
+def _explain_by_query(drop: DetectedDrop, runs: Sequence[Run]) -> DetectedDrop:
+    period, onset = drop.reference, drop.detection.onset
+    rows = [row for run in runs for row in _iterate_values(run, period.metric, period.route)]
+    before = [(query, value) for minute, query, value in rows if period.first <= minute < min(period.last, onset)]
+    since = [(query, value) for minute, query, value in rows if onset <= minute < drop.until]
+    text = describe_query_change(before, since, drop.difference.mean)
+    return drop if text is None else replace(drop, explanation=text, location=replace(drop.location, fault=None))
+
+
+def _iterate_values(run: Run, metric: str, route: str | None) -> list[tuple[int, str, float]]:
+    """Return minute, query and value of the timed traces of a route with a value; none where no score is of it."""
+    if metric not in [measure.name for measure in run.manifest.metrics]:
+        return []
+    values = ScoreMatrix(run, metrics=[metric]).values[:, 0]
+    columns = run.to_arrow("traces", ["time", "query", "route"])
+    rows = zip(*(columns[name].to_pylist() for name in ("time", "query", "route")), values.tolist(), strict=True)
+    return [
+        (int(time.timestamp() // 60), query, value)
+        for time, query, where, value in rows
+        if time is not None and not math.isnan(value) and route in (None, where)
+    ]

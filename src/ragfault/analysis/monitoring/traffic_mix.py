@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -21,6 +21,7 @@ LEAST_VALUES = 30  # in these cohorts; of fewer the spread is not known
 SHOWN_ERRORS = 2.5  # a cohort that dropped by more standard errors got worse itself
 MAX_REST, MAX_BOUND = 0.25, 0.5  # share of the drop that is left at equal shares of the cohorts, and its bound
 
+MAX_QUOTED = 60  # characters of a query
 LEAST_WEEKEND = 0.5  # days of a weekend that a reference needs to tell how weekends are
 
 Window = tuple[int, int]
@@ -73,6 +74,30 @@ def describe_unknown_days(
             return None
     days = "at weekends" if absent[1] else "on the other days"
     return f"{reference_name} has no {name} (UTC), and {change} is shown only {days}: it may come each week"
+
+
+def describe_query_change(
+    before: Sequence[tuple[str, float]], since: Sequence[tuple[str, float]], drop: float
+) -> str | None:
+    """Describe the query asked most since, where a drop is its own; None where others dropped as well, or are few.
+
+    Without it at most a quarter of the drop is left, and more than half of it is excluded.
+    """
+    [(query, count)] = Counter(query for query, _ in since).most_common(1) or [("", 0)]
+    sides = [np.array([value for name, value in side if name != query]) for side in (before, since)]
+    if count < 2 or min(map(len, sides)) < LEAST_VALUES:
+        return None
+    rest, error = (
+        float(sides[1].mean() - sides[0].mean()),
+        math.sqrt(sum(side.var(ddof=1) / len(side) for side in sides)),
+    )
+    if abs(rest) > MAX_REST * abs(drop) or abs(rest) + 2 * error > MAX_BOUND * abs(drop):
+        return None
+    quoted = "".join(filter(str.isprintable, query))[:MAX_QUOTED]
+    return (
+        f"one query, asked {count:,} times since, explains it: “{quoted}”; without it the mean moved by "
+        f"{format_signed(rest)}"
+    )
 
 
 def _select_days(series: MetricSeries, weekend: bool) -> MetricSeries:

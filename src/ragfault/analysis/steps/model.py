@@ -67,12 +67,6 @@ class StepModel(NamedTuple):
         hazards: Array = (linear + self.trees(features[:, self.columns])) / 2
         return hazards
 
-    def predict_labels(self, features: Array) -> Array:
-        """Return for each move -1 (wrong), 0 (neutral: neither helps nor harms) or 1 (right)."""
-        shares = [trees(features[:, self.columns]) for trees in self.label_trees]
-        labels: Array = np.argmax(shares, axis=0) - 1
-        return labels
-
     def predict_first_fault(self, features: Array, outcome: Outcome) -> Array:
         """Return the probability of each move, and last of no move, to be the first fault.
 

@@ -269,15 +269,7 @@ def _match_reference(words: tuple[str, ...]) -> str | None:
 def _match_content(words: tuple[str, ...]) -> str | None:
     """Match by the word that is the head of the name, then by any."""
     have, head = set(words), words[-2:-1] if words[-1] in PLAIN_WORDS else words[-1:]
-    for field, vocabulary in (
-        ("history", HISTORY_WORDS),
-        ("chunks", CHUNK_WORDS),
-        ("answer", ANSWER_WORDS),
-        ("query", QUERY_WORDS),
-    ):
-        if set(head) & vocabulary:
-            return field
-    for field, vocabulary in (("chunks", CHUNK_WORDS), ("answer", ANSWER_WORDS), ("query", QUERY_WORDS)):
-        if have & vocabulary:
-            return field
-    return None
+    fields = (("history", HISTORY_WORDS), ("chunks", CHUNK_WORDS), ("answer", ANSWER_WORDS), ("query", QUERY_WORDS))
+    named = [field for field, vocabulary in fields if set(head) & vocabulary]
+    named += [field for field, vocabulary in fields[1:] if have & vocabulary]
+    return named[0] if named else None

@@ -376,10 +376,7 @@ def detect_shape(names: Iterable[str]) -> RecordShape | None:
     ('Ragas', None)
     """
     columns = frozenset(names)
-    for shape in SHAPES.values():
-        if any(mark <= columns for mark in shape.signatures):
-            return shape
-    return None
+    return next((shape for shape in SHAPES.values() if any(mark <= columns for mark in shape.signatures)), None)
 
 
 PASSAGE_PREFIX = re.compile(r"\s*\bpassage \d+:\s*")

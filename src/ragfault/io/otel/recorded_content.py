@@ -212,10 +212,7 @@ UNKNOWN_MODEL = "unknown"
 @read_once
 def get_query(step: SpanStep) -> str | None:
     """Return the question that a step was asked, if recorded."""
-    for item in step.records:
-        if query := _get_span_query(item, step.role):
-            return query
-    return None
+    return next(filter(None, (_get_span_query(item, step.role) for item in step.records)), None)
 
 
 def _get_span_query(span: OtelSpan, role: str) -> str | None:
@@ -236,10 +233,7 @@ def _get_span_query(span: OtelSpan, role: str) -> str | None:
 @read_once
 def get_output(step: SpanStep) -> str | None:
     """Return the text that a step produced, if recorded."""
-    for item in step.records:
-        if output := _get_span_output(item, step.role):
-            return output
-    return None
+    return next(filter(None, (_get_span_output(item, step.role) for item in step.records)), None)
 
 
 def _get_span_output(span: OtelSpan, role: str) -> str | None:
@@ -334,15 +328,8 @@ def _parse_numbered_message(part: dict[str, Any], role: str) -> RecordedMessage 
 def _get_event_text(event: SpanEvent) -> str | None:
     """Return the text of an event that is one message."""
     attributes = event.attributes
-    for value in (
-        attributes.get("content"),
-        attributes.get("message"),
-        attributes.get("body"),
-        attributes.get("gen_ai.event.content"),
-    ):
-        if value and (text := extract_answer(value)):
-            return text
-    return None
+    values = (attributes.get(name) for name in ("content", "message", "body", "gen_ai.event.content"))
+    return next(filter(None, (extract_answer(value) for value in values if value)), None)
 
 
 def get_model(step: SpanStep) -> str | None:

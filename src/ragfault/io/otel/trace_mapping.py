@@ -243,10 +243,8 @@ def _get_trace_query(tree: SpanTree) -> str | None:
     outer = [step for step in tree.select_steps(*OUTER_ROLES) if not step.outer_roles]
     rest = [step for step in tree.select_steps(*OUTER_ROLES) if step.outer_roles]
     first = [step for step in tree.select_steps("stage") if step.kind in ("rewrite", "route")]
-    for step in (*outer, *first, *tree.select_steps(*RETRIEVAL_ROLES), *rest, *tree.select_steps("llm")):
-        if query := get_query(step):
-            return query
-    return None
+    steps = (*outer, *first, *tree.select_steps(*RETRIEVAL_ROLES), *rest, *tree.select_steps("llm"))
+    return next(filter(None, map(get_query, steps)), None)
 
 
 def _get_trace_answer(tree: SpanTree, writers: Sequence[SpanStep]) -> str | None:
@@ -254,18 +252,13 @@ def _get_trace_answer(tree: SpanTree, writers: Sequence[SpanStep]) -> str | None
     if given:
         return given
     outer = [step for step in tree.select_steps("chain", "agent") if not step.outer_roles]
-    for step in (*sorted(outer, key=_get_end_order, reverse=True), *sorted(writers, key=_get_end_order, reverse=True)):
-        if answer := get_output(step):
-            return answer
-    return None
+    steps = (*sorted(outer, key=_get_end_order, reverse=True), *sorted(writers, key=_get_end_order, reverse=True))
+    return next(filter(None, map(get_output, steps)), None)
 
 
 def _get_step_chunks(step: SpanStep) -> tuple[Chunk, ...] | None:
-    for item in step.records:
-        chunks = extract_chunks(item, step.role)
-        if chunks is not None:
-            return chunks
-    return None
+    recorded = (extract_chunks(item, step.role) for item in step.records)
+    return next((chunks for chunks in recorded if chunks is not None), None)
 
 
 def _get_reply_chunks(tree: SpanTree) -> tuple[Chunk, ...] | None:
