@@ -59,11 +59,9 @@ class ItemDispute(Struct, frozen=True, kw_only=True):
     reviews: tuple[ItemReview, ...]
 
 
-class ReviewResult(Struct, frozen=True, kw_only=True):
-    """Items after their reviews, and the agreement of the reviewers."""
+class ReviewAgreement(Struct, frozen=True, kw_only=True):
+    """Numbers of reviewed items, and the agreement of the reviewers."""
 
-    items: tuple[Trace, ...]
-    """Accepted items, as they were left, and those that wait for a review or an adjudication, as they were."""
     accepted: int
     rejected: int
     pending: int
@@ -76,6 +74,13 @@ class ReviewResult(Struct, frozen=True, kw_only=True):
     """Krippendorff's alpha of the decisions on them."""
     fields: dict[str, float]
     """Field → share of the items that all reviewers accepted in which they left it alike."""
+
+
+class ReviewResult(ReviewAgreement, frozen=True, kw_only=True):
+    """Items after their reviews, and the agreement of the reviewers."""
+
+    items: tuple[Trace, ...]
+    """Accepted items, as they were left, and those that wait for a review or an adjudication, as they were."""
     disputes: tuple[ItemDispute, ...]
     unmatched: int
     """Reviews of items that are not there, or were in other words; a review counts for an item as it stands."""

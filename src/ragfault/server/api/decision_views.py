@@ -15,6 +15,7 @@ from ragfault.guard.decisions import GUARD_FIELD, parse_decisions
 from ragfault.guard.rates import GuardedRequest, GuardRates, compute_guard_rates
 from ragfault.io.otel.guard_events import MAX_DECISIONS
 from ragfault.records import Trace
+from ragfault.server.api.traffic_views import RouteView
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TraceSelection
 from ragfault.stats import Interval, mean_interval
@@ -25,16 +26,9 @@ MAX_LABELS = 1_000  # held-back answers with a label that are compared with it
 FRESH_SECONDS = 20.0  # seconds for which computed rates are shown again
 
 
-class GuardView(Struct, frozen=True, kw_only=True):
+class GuardView(RouteView, frozen=True, kw_only=True):
     """Decisions of guards within a window."""
 
-    now: float
-    window: int
-    """Minutes."""
-    until: int
-    """The minute after the last one."""
-    route: str | None
-    """None: all routes; empty: traces without a route."""
     traces: int
     """Traces of the window, with a decision or without."""
     checked: int

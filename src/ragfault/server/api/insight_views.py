@@ -33,7 +33,15 @@ from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Layer
 from ragfault.server.api.detail_views import get_latest_judge, open_run
-from ragfault.server.api.traffic_views import WINDOW_SEGMENTS, TrendPoint, align_end, choose_grain, fit_grain
+from ragfault.server.api.traffic_views import (
+    WINDOW_SEGMENTS,
+    RouteView,
+    TrendPoint,
+    WindowView,
+    align_end,
+    choose_grain,
+    fit_grain,
+)
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TimelineMark, TraceSelection
 from ragfault.stats import Difference
@@ -45,16 +53,9 @@ DRIFT_POINTS = 240  # largest number of segments of a window
 LISTED_QUERY_LENGTH = 300  # characters of a query in a list of traces; longer queries are read from the trace
 
 
-class DriftView(Struct, frozen=True, kw_only=True):
+class DriftView(RouteView, frozen=True, kw_only=True):
     """Drift of live traffic from an evaluated run."""
 
-    now: float
-    window: int
-    """Minutes."""
-    until: int
-    """The minute after the last one."""
-    route: str | None
-    """None: all routes; empty: traces without a route."""
     run: str
     judges: tuple[str | None, str | None]
     """The judge of the run and that of the latest live trace; scores of different judges are not comparable."""
@@ -128,14 +129,9 @@ class VersionRow(Struct, frozen=True, kw_only=True):
     """The last version less the one before, with Welch's interval; None where one of them has no value."""
 
 
-class VersionsView(Struct, frozen=True, kw_only=True):
+class VersionsView(WindowView, frozen=True, kw_only=True):
     """Versions of the system side by side, such as the releases or prompt versions of a window."""
 
-    now: float
-    window: int
-    """Minutes."""
-    until: int
-    """The minute after the last one."""
     field: str
     """The cohort field whose values are versions."""
     fields: tuple[str, ...]
@@ -228,16 +224,9 @@ class TriadTrend(Struct, frozen=True, kw_only=True):
     points: tuple[TrendPoint, ...]
 
 
-class InsightsView(Struct, frozen=True, kw_only=True):
+class InsightsView(RouteView, frozen=True, kw_only=True):
     """Insights of a window: trends, distributions, correlations, chunks and cohorts."""
 
-    now: float
-    window: int
-    """Minutes."""
-    until: int
-    """The minute after the last one."""
-    route: str | None
-    """None: all routes; empty: traces without a route."""
     grain: int
     """Minutes per point."""
     routes: int

@@ -8,9 +8,8 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from ragfault.errors import UsageError
-from ragfault.stats import BootstrapEstimate
 from ragfault.testsets.review_session import ReviewSession, ReviewState
-from ragfault.testsets.reviews import Decision, ReviewResult, merge_reviews, normalize_name
+from ragfault.testsets.reviews import Decision, ReviewAgreement, ReviewResult, merge_reviews, normalize_name
 
 ShownItems = Literal["waiting", "all", "reviewed", "disputed", "written"]
 SHOWN_ITEMS: tuple[ShownItems, ...] = get_args(ShownItems)
@@ -36,22 +35,10 @@ class TestsetLine(Struct, frozen=True, kw_only=True):
     """A reviewer wrote the item."""
 
 
-class ReviewAgreement(Struct, frozen=True, kw_only=True):
-    """Merged reviews of a set, and the agreement of the reviewers."""
+class AgreementView(ReviewAgreement, frozen=True, kw_only=True):
+    """Numbers of reviewed items, the agreement of the reviewers, and the first disputes."""
 
-    accepted: int
-    rejected: int
     disputed: int
-    pending: int
-    """Items with fewer reviews than are needed."""
-    shared: int
-    """Items with reviews of two people or more."""
-    agreement: BootstrapEstimate | None
-    """Share of the shared items with one decision; None without one."""
-    alpha: BootstrapEstimate | None
-    """Krippendorff's alpha of the decisions on them."""
-    fields: dict[str, float]
-    """Field → share of the items that all reviewers accepted in which they left it alike."""
     reasons: tuple[tuple[str, str], ...]
     """The first disputed items, each with the fields that differ, or the word "decision"."""
 
@@ -71,7 +58,7 @@ class TestsetView(Struct, frozen=True, kw_only=True):
     """Items that match the filter."""
     lines: tuple[TestsetLine, ...]
     reviewers: tuple[str, ...]
-    agreement: ReviewAgreement | None
+    agreement: AgreementView | None
 
 
 def load_testset(
@@ -135,8 +122,8 @@ def merge_state(state: ReviewState, needed: int, adjudicator: str) -> ReviewResu
     return merge_reviews(state.items.values(), state.reviews, needed=needed, adjudicator=adjudicator or None)
 
 
-def _measure_agreement(result: ReviewResult) -> ReviewAgreement:
-    return ReviewAgreement(
+def _measure_agreement(result: ReviewResult) -> AgreementView:
+    return AgreementView(
         accepted=result.accepted,
         rejected=result.rejected,
         disputed=len(result.disputes),

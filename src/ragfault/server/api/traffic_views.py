@@ -55,6 +55,24 @@ LONG_WINDOW = 2 * DAY_MINUTES
 """Minutes from which on a window consists of full hours, which are read from roll-ups by hour."""
 
 
+class WindowView(Struct, frozen=True, kw_only=True):
+    """A view of the traffic within a window of minutes."""
+
+    now: float
+    """Seconds since 1970."""
+    window: int
+    """Minutes."""
+    until: int
+    """The minute after the last one."""
+
+
+class RouteView(WindowView, frozen=True, kw_only=True):
+    """A view of the traffic of one route, or of all, within a window of minutes."""
+
+    route: str | None
+    """None: all routes; empty: traces without a route."""
+
+
 class MetricTrend(Struct, frozen=True, kw_only=True):
     """Mean of one metric on one route over one window, with its change."""
 
@@ -115,14 +133,10 @@ class TrendPoint(Struct, frozen=True, kw_only=True):
     """Sum of the squared values, for an interval of the mean."""
 
 
-class MetricView(Struct, frozen=True, kw_only=True):
+class MetricView(WindowView, frozen=True, kw_only=True):
     """Trend, distributions and worst traces of one metric."""
 
-    now: float
     measure: MetricInfo
-    window: int
-    until: int
-    """The minute after the last one."""
     grain: int
     """Minutes per point."""
     points: tuple[TrendPoint, ...]
