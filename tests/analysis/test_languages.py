@@ -61,7 +61,8 @@ def test_the_baseline_of_a_gate_is_looked_at_as_well(runs: dict[str, Run]):
 
 
 @pytest.mark.parametrize(
-    "form", ['{"answer": "%s"}', '<p title="a b">%s</p>', "%s<script>push(1)</script>", "<think>Hm.</think>%s"]
+    "form",
+    ['{"answer": "%s"}', '<p title="a b">%s</p>', "%s<script>push(1)</script>", "<think>Hm.</think>%s", "```\n%s\n```"],
 )
 def test_markup_that_a_judge_by_words_reads_as_words_is_named(form: str, tmp_path):
     """Answers in JSON, with tags, scripts or reasoning are said of one run alone; a model is taken to read them."""
@@ -69,9 +70,10 @@ def test_markup_that_a_judge_by_words_reads_as_words_is_named(form: str, tmp_pat
     chunks = (Chunk(id="c", text=answer),)
     traces = [Trace(id=f"t{n}", query=f"{query} {n}", answer=form % answer, chunks=chunks) for n in range(12)]
     run = evaluate(traces, tmp_path / "marked", judge="lexical", metrics=["groundedness"])
-    warning = "12 of 12 answers{} are JSON, or hold tags, reasoning or the like, which lexical/4 reads as words"
+    warning = "12 of 12 answers{} are JSON, or hold tags, code, reasoning or the like, which lexical/4 reads as words"
     assert warning.format("") in " ".join(render_summary_terminal(analyze(run)).split())
     assert gate(run, ["groundedness>=0.1"]).warnings[0].startswith(warning.format(" of marked"))
+    assert investigate(run).confidence is None
     assert describe_wrapped("llm:some-model/1", 12, 12) is None
 
 
@@ -113,4 +115,4 @@ def test_one_phrase_in_another_language_as_every_answer_is_not_blamed(phrase: st
     alone = investigate(runs[1])
     assert (alone.verdict, alone.confidence) == ("cannot tell", None)
     for text in (alone.sentence, render_summary_terminal(analyze(runs[1]))):
-        assert "12 of 12 traces have a query or answer in another language" in " ".join(text.split())
+        assert "have a query or answer in another language; embedded/3 knows English only" in " ".join(text.split())

@@ -97,22 +97,26 @@ def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str
 
 
 def count_wrapped(run: Run) -> int:
-    """Count the traces whose answer is JSON, or holds tags that do not only format text, reasoning or the like."""
+    """Count the traces whose answer is JSON, or holds tags that do not only format text, reasoning or fenced code."""
     batches = run.iterate_batches("traces", ["answer"])
-    return sum(is_wrapped(strip_tags(answer or "")) for batch in batches for answer in batch["answer"].to_pylist())
+    answers = (strip_tags(answer or "") for batch in batches for answer in batch["answer"].to_pylist())
+    return sum("```" in answer or is_wrapped(answer) for answer in answers)
 
 
 def describe_wrapped(judge: str, wrapped: int, traces: int, of: str = "") -> str | None:
     """Describe how many answers hold markup that the judge reads as their words; None where that is no trouble.
 
     >>> describe_wrapped("embedded/3 a=b", 12, 12)
-    '12 of 12 answers are JSON, or hold tags, reasoning or the like, which embedded/3 reads as words: record plain ones'
+    '12 of 12 answers are JSON, or hold tags, code, reasoning or the like, which embedded/3 reads as words: record plain
+     ones'
     """
     name = judge.split(" ", maxsplit=1)[0]
     if name.split("/")[0] not in WORD_JUDGES or wrapped < max(1, MARKUP_SHARE * traces):
         return None
     which = f"{wrapped:,} of {traces:,} answers{f' of {of}' if of else ''}"
-    return f"{which} are JSON, or hold tags, reasoning or the like, which {name} reads as words: record plain ones"
+    return (
+        f"{which} are JSON, or hold tags, code, reasoning or the like, which {name} reads as words: record plain ones"
+    )
 
 
 def list_text_warnings(*runs: Run) -> tuple[str, ...]:

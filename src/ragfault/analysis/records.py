@@ -343,7 +343,7 @@ class Findings(PrintedResult, FindingRecord, frozen=True):
     foreign_traces: int = 0
     """Traces whose query and answer hold hardly any of the commonest words of English."""
     markup_answers: int = 0
-    """Traces whose answer is JSON, or holds tags, reasoning or the like."""
+    """Traces whose answer is JSON, or holds tags, code, reasoning or the like."""
     unmatched_gold: int = 0
     """Traces with chunks and chunk ids in gold, where no trace retrieved a chunk under any of these ids; else 0."""
 

@@ -18,7 +18,7 @@ from ragfault.analysis.correction import Codes, Mask
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.analysis.investigation.quotes import quote_examples, quote_problems
 from ragfault.analysis.investigation.records import ClaimOrigins, Hypothesis, HypothesisTest, Investigation
-from ragfault.analysis.languages import count_foreign, describe_foreign, list_text_warnings
+from ragfault.analysis.languages import list_text_warnings
 from ragfault.analysis.records import Diagnosis, ProblemKind
 from ragfault.analysis.run_analysis import diagnose_run
 from ragfault.analysis.score_matrix import cluster_traces
@@ -198,8 +198,9 @@ def _investigate_alone(run: Run) -> Investigation:
     hypotheses = [_describe_kind(kind, kinds == kind, groups, name) for kind, _ in counts.most_common()]
     interval = mean_interval(fails.astype(float), clusters, bounds=(0, 1))
     top = counts.most_common(1)[0][0] if counts and interval.low > FAULTY_SHARE else None
-    foreign = describe_foreign(run.manifest.judge, count_foreign(run), run.manifest.traces)
-    is_shown = top is not None and hypotheses[0].outcome == "supported" and (not foreign or top in WORDLESS_KINDS)
+    warnings = list_text_warnings(run)
+    doubts = () if top in WORDLESS_KINDS else warnings
+    is_shown = top is not None and hypotheses[0].outcome == "supported" and not doubts
     cases = [trace for trace, kind in first.items() if kind == top][:MAX_CASES]
     facts = (describe_dependence(len(diagnoses), [interval]), NO_JUDGE if run.manifest.judge.startswith("none") else "")
     sample = f" of a random sample of {run.manifest.population:,}" if run.manifest.population else ""
@@ -208,7 +209,7 @@ def _investigate_alone(run: Run) -> Investigation:
         sentence = f"{share}: no fault is shown in one run alone; give a --baseline to find what got worse."
     else:
         sentence = f"{share}; what comes first most often, on {counts[top]:,} of them: {PROBLEM_KINDS[top].title}."
-        sentence += f" This may not be so: {foreign}." if foreign and top not in WORDLESS_KINDS else ""
+        sentence += f" This may not be so: {'; '.join(doubts)}." if doubts else ""
     ids = " ".join(f"--trace {shlex.quote(case)}" for case in cases)
     return Investigation(
         verdict="fault" if is_shown else "cannot tell",
@@ -224,7 +225,7 @@ def _investigate_alone(run: Run) -> Investigation:
         else (),
         cases=tuple(cases),
         origins=measure_claim_origins(run),
-        warnings=list_text_warnings(run),
+        warnings=warnings,
     )
 
 
