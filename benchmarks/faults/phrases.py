@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["FALSE_QUOTE_ENDINGS", "INVENTIONS", "OPENING_TEMPLATES", "REFUSALS", "SWAPS", "WANDERINGS"]
+__all__ = ["FALSE_QUOTE_ENDINGS", "INVENTIONS", "OPENING_TEMPLATES", "REFUSALS", "SYNONYMS", "WANDERINGS"]
 
 REFUSALS = (
     "I could not find anything about this in the documents.",
@@ -11,7 +11,7 @@ REFUSALS = (
     "The sources do not mention that, so I cannot answer the question.",
 )
 OPENING_TEMPLATES = ("{0}", "{0}", "{0}", "According to the documents, {1}", "The sources say that {1}")
-SWAPS = (
+SYNONYMS = (
     ("before departure", "ahead of departure"),
     ("at least", "no less than"),
     ("is forbidden", "is not allowed"),

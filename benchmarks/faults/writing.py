@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ragfault.records import Chunk, Citation
 
 from .config import Generation
-from .phrases import FALSE_QUOTE_ENDINGS, INVENTIONS, OPENING_TEMPLATES, REFUSALS, SWAPS, WANDERINGS
+from .phrases import FALSE_QUOTE_ENDINGS, INVENTIONS, OPENING_TEMPLATES, REFUSALS, SYNONYMS, WANDERINGS
 from .retrieving import Index, IndexedSentence
 from .words import NUMBER, chance, extract_words, pick
 
@@ -128,7 +128,7 @@ def _rank_sentences(part: str, chunks: Sequence[Chunk], index: Index) -> list[tu
 
 def _rewrite_sentence(text: str, settings: Generation, name: str, position: int) -> str:
     """Rewrite a sentence of a chunk with synonyms and an opening."""
-    for old, new in SWAPS:
+    for old, new in SYNONYMS:
         if old in text and chance(settings.seed, "swap", name, old) < 0.5:
             text = text.replace(old, new)
     text = text if text[-1] in ".!?" else f"{text.rstrip(',;: ')}."
