@@ -11,8 +11,8 @@ holds for mixed runs of the same task alone.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -74,9 +74,13 @@ def compute_error_rates(answers: Iterable[RatedAnswer]) -> tuple[Interval, Inter
     return bad, good
 
 
-def main(folder: Path, judge_name: str) -> None:
+def main() -> None:
     """Print the table."""
-    answers = list(iterate_answers(folder, judge_name))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("judge", nargs="?", default="lexical")
+    options = parser.parse_args()
+    answers = list(iterate_answers(options.data, options.judge))
     error_rates = {
         (task, half): compute_error_rates(answer for answer in answers if (answer.task, answer.half) == (task, half))
         for task in TASKS
@@ -125,6 +129,4 @@ def format_row(
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
-        sys.exit(__doc__)
-    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) == 3 else "lexical")
+    main()

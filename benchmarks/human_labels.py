@@ -1,4 +1,4 @@
-"""Coverage and width of intervals corrected by a few human labels (prediction-powered inference).
+"""Measure coverage and width of intervals corrected by a few human labels (prediction-powered inference).
 
     python -m benchmarks.human_labels
     python -m benchmarks.human_labels DATA_FOLDER [JUDGE] [TRACES]
@@ -12,7 +12,7 @@ by human labels.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -183,7 +183,7 @@ def measure_groundedness(folder: Path, name: str, size: int) -> tuple[LabelSampl
     return LabelSample(np.array(judge_values), np.array(human_values), codes), tasks
 
 
-def print_ragtruth_coverage(folder: Path, name: str = "embedded", size: int = 2000) -> None:
+def print_ragtruth_coverage(folder: Path, name: str, size: int) -> None:
     """Print coverage and width on RAGTruth with labels for 5 % and for 10 % of the answers."""
     sample, tasks = measure_groundedness(folder, name, size)
     print("| answers | n | labels | by people | by the judge | correlation | inside | alone | width | alone | ratio |")
@@ -220,11 +220,16 @@ def format_coverage(sample: LabelSample, share: float) -> str:
 
 
 def main() -> None:
-    """Print the tables."""
-    if len(sys.argv) > 1:
-        print_ragtruth_coverage(Path(sys.argv[1]), *sys.argv[2:3], *map(int, sys.argv[3:4]))
-        return
-    print_simulations()
+    """Print the table of the simulations, or that of RAGTruth."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, nargs="?")
+    parser.add_argument("judge", nargs="?", default="embedded")
+    parser.add_argument("traces", type=int, nargs="?", default=2000)
+    options = parser.parse_args()
+    if options.data:
+        print_ragtruth_coverage(options.data, options.judge, options.traces)
+    else:
+        print_simulations()
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class FloodResult(NamedTuple):
     refused_requests: int
 
 
-def flood_server(address: str, seconds: float, clients: int, bodies: RequestBodies, start: int = 0) -> FloodResult:
+def send_flood(address: str, seconds: float, clients: int, bodies: RequestBodies, start: int = 0) -> FloodResult:
     """Send bodies from several clients as fast as the server acknowledges them."""
     deadline, milliseconds, refused_requests = time.monotonic() + seconds, [], [0]
 
@@ -112,7 +112,7 @@ def print_ingest_rates(seconds: float, clients: int, batch: int, judge: str, dif
             folder = Path(tempfile.mkdtemp())
             with run_server(folder, "--workers", workers, "--judge", judge) as server:
                 bodies = RequestBodies(form, batch, "m", different)
-                flood_server(server.address, 2.0, 1, bodies, 900_000)
+                send_flood(server.address, 2.0, 1, bodies, 900_000)
                 print_rate_row(form, judge if workers == "1" else "off", server, bodies, seconds, clients)
             shutil.rmtree(folder)
 
@@ -123,7 +123,7 @@ def print_rate_row(
     """Print the rates of one server during a flood, and with scoring on for as long again after it."""
     scored_before, seconds_before = server.read_overview()["scoring"]["scored"], server.measure_processor_seconds()
     start = time.monotonic()
-    outcome = flood_server(server.address, seconds, clients, bodies)
+    outcome = send_flood(server.address, seconds, clients, bodies)
     scored, load_end = server.read_overview()["scoring"]["scored"], time.monotonic()
     server_seconds, worker_seconds = server.measure_processor_seconds()
     cost = 1000 * (server_seconds - seconds_before[0]) / max(1, len(outcome.milliseconds) * bodies.batch)
@@ -153,7 +153,7 @@ def compare_checkouts(checkout: Path, rounds: int, load: tuple[float, int, int],
                 folder = Path(tempfile.mkdtemp())
                 options = ("--workers", workers, "--judge", judge)
                 with run_server(folder, *options, tree=checkout if side == "there" else None) as server:
-                    flood_server(server.address, 2.0, 1, bodies, 900_000)
+                    send_flood(server.address, 2.0, 1, bodies, 900_000)
                     results[side].append(measure_flood(server, bodies, seconds, clients))
                 shutil.rmtree(folder)
             medians = {side: np.median(rows, axis=0) for side, rows in results.items()}
@@ -173,7 +173,7 @@ def measure_flood(
     """
     scored_before, seconds_before = server.read_overview()["scoring"]["scored"], server.measure_processor_seconds()[0]
     begin, children_before = time.monotonic(), measure_children_seconds()
-    outcome = flood_server(server.address, seconds, clients, bodies)
+    outcome = send_flood(server.address, seconds, clients, bodies)
     elapsed = time.monotonic() - begin
     summary = server.read_overview()["scoring"]
     if summary["workers"]:

@@ -115,12 +115,12 @@ def write_trec_files(queries: int, folder: Path) -> tuple[str, str]:
 def load_ranking_data(run_file: str, qrels_file: str) -> RankingData:
     """Load the same data in the three forms."""
     columns = read_run(run_file), read_qrels(qrels_file)
-    run, qrels = (nest_values(*(column.to_pylist() for column in table.columns)) for table in columns)
+    run, qrels = (group_values(*(column.to_pylist() for column in table.columns)) for table in columns)
     graded = {query: {chunk: int(grade) for chunk, grade in grades.items()} for query, grades in qrels.items()}
     return RankingData(run_file, qrels_file, run, graded, columns)
 
 
-def nest_values(queries: list[str], chunks: list[str], values: list[float]) -> Dicts:
+def group_values(queries: list[str], chunks: list[str], values: list[float]) -> Dicts:
     nested: Dicts = {}
     for query, chunk, value in zip(queries, chunks, values, strict=True):
         nested.setdefault(query, {})[chunk] = value

@@ -25,7 +25,7 @@ from ragfault.stats import (
     difference_sequence,
     equivalence_test,
     holm_adjust,
-    label_permutation_test,
+    label_permutation_tests,
     mean_interval,
     paired_difference,
     rogan_gladen,
@@ -130,8 +130,8 @@ def count_rejections(
     first, second = draw(rng, n, 0.0), draw(rng, n, 0.0)
     sides = None if first.clusters is None else (first.clusters, second.clusters)
     rejected["sign flip"] += sign_flip_test(*first, resamples=RESAMPLES).p <= 0.05
-    labels = label_permutation_test(first.before, second.after, sides, resamples=RESAMPLES)
-    rejected["labels"] += labels.p <= 0.05
+    [labels] = label_permutation_tests(first.before, second.after, sides, resamples=RESAMPLES)
+    rejected["labels"] += labels is not None and labels.p <= 0.05
     eight = [draw(rng, n, 0.0) for _ in range(8)] if first.clusters is None else []
     if eight:
         before, after = (np.stack([pairs[side] for pairs in eight], axis=1) for side in (0, 1))

@@ -57,7 +57,7 @@ class CherryPickingAgent(DisclosingAgent):
     def is_disclosing(self):
         return False
 
-    def is_hit(self, question: Trace) -> bool:  # noqa: ARG002
+    def is_affected(self, question: Trace) -> bool:  # noqa: ARG002
         return True
 
 
@@ -74,7 +74,7 @@ class ContradictedUser(FaultyAgent):
 
     is_agreeing = False
 
-    def is_hit(self, question: Trace) -> bool:  # noqa: ARG002
+    def is_affected(self, question: Trace) -> bool:  # noqa: ARG002
         return True
 
 

@@ -25,7 +25,7 @@ from ragfault.text import stem_word
 SHARES = (0.0, 0.3, 0.6, 1.0)
 
 
-def paraphrase_text(text: str, share: float, index: CorpusIndex, rng: random.Random) -> str:
+def replace_words(text: str, share: float, index: CorpusIndex, rng: random.Random) -> str:
     """Replace a share of the plain words of a text by the nearest words of the corpus."""
 
     def replace(match: re.Match[str]) -> str:
@@ -56,7 +56,7 @@ def main() -> None:
         for share in SHARES:
             places = [item.metadata["withheld"] for item in result.items]
             copies = [
-                Document(id=f"copy{i}", text=paraphrase_text(texts[place["document"]], share, index, rng))
+                Document(id=f"copy{i}", text=replace_words(texts[place["document"]], share, index, rng))
                 for i, place in enumerate(places)
             ]
             checks = DraftFilter(CorpusIndex([*result.documents, *copies]))

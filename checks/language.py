@@ -2,9 +2,10 @@
 
 python checks/language.py [PATH ...]
 
-Three laws: no word of `retired_words.toml` stands where it may not; the docstring of a function opens with a verb of
-`verbs.txt` in the imperative; class names are unique in the package. Without paths every tracked file is checked.
-Properties, tests, dunder methods and metrics (whose docstring defines a quantity) open as they like.
+Four laws: no word of `retired_words.toml` stands where it may not; the docstring of a function opens with a verb of
+`verbs.txt` in the imperative, and so does its name in benchmarks, checks and docs; class names are unique in the
+package. Without paths every tracked file is checked. Properties, tests, dunder methods and metrics (whose docstring
+defines a quantity) open as they like.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ RETIRED = re.compile(rf"(?<![a-z])({'|'.join(RULES['everywhere'])})(?![a-z])")
 PHRASES = re.compile("|".join(phrase.replace(" ", "[ _-]") for phrase in RULES["phrases"]))
 FOREIGN_NAMES = {"connection_made"}
 """Names that a library prescribes: a method of asyncio."""
+VERBAL_FOLDERS = ("benchmarks", "checks", "docs")
+"""Folders whose functions are named by verbs; the fault bench names its faults."""
+PREDICATES = {"is", "has"}
+NAMED_FUNCTIONS = {
+    *("main", "kendall_tau", "traces", "verdicts", "to_arrow", "do_POST", "on_config", "on_files", "on_page_markdown")
+}
+"""Names that open with no verb: a term of the field, and methods that a base class or a library prescribes."""
 EXEMPT_DECORATORS = {"property", "cached_property", "metric", "setter", "fixture"}
 
 
@@ -127,6 +135,19 @@ def check_docstrings(path: Path, tree: ast.AST) -> Iterator[Problem]:
             yield Problem(path, node.lineno, f'the docstring of {node.name} opens with "{opening}", not with a verb')
 
 
+def check_function_names(path: Path, tree: ast.AST) -> Iterator[Problem]:
+    """Yield the functions of benchmarks, checks and docs whose name does not open with a verb."""
+    folder, *inner = path.relative_to(ROOT).parts
+    if folder not in VERBAL_FOLDERS or inner[0] == "faults":
+        return
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or is_exempt(node, path):
+            continue
+        opening = node.name.strip("_").split("_")[0]
+        if opening not in VERBS | PREDICATES and node.name not in NAMED_FUNCTIONS:
+            yield Problem(path, node.lineno, f'the name of the function {node.name} opens with "{opening}", not a verb')
+
+
 def check_python(path: Path) -> Iterator[Problem]:
     """Yield all problems of one Python file."""
     text = path.read_text(encoding="utf-8")
@@ -134,6 +155,7 @@ def check_python(path: Path) -> Iterator[Problem]:
     yield from check_text(path, text)
     yield from check_names(path, tree)
     yield from check_docstrings(path, tree)
+    yield from check_function_names(path, tree)
 
 
 def check_class_names() -> Iterator[Problem]:

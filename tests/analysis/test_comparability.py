@@ -16,7 +16,7 @@ from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Gold, Span, Trace
 from ragfault.reports.json_documents import encode_document
-from sample_runs import Pair, evaluate_system, system
+from sample_runs import Pair, evaluate_system, make_verdicts
 
 N = 120
 TEXT = "The ferry sails at {0} past nine from berth {0}. Tickets cost {0} pounds and are sold on board until noon"
@@ -33,12 +33,12 @@ def on_chunks(trace: Trace, change: Callable[[Chunk], Chunk]) -> Trace:
 
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return evaluate_system(tmp_path_factory.mktemp("base") / "old", worded(system(N, 1)))
+    return evaluate_system(tmp_path_factory.mktemp("base") / "old", worded(make_verdicts(N, 1)))
 
 
 def alter(place: Path, change: Callable[[Trace], Trace], share: float = 1.0, seed: int = 1, **faults: float) -> Run:
     """Evaluate a system with the traces of a share changed."""
-    pairs = worded(system(N, seed, **faults))
+    pairs = worded(make_verdicts(N, seed, **faults))
     return evaluate_system(place, [(change(t) if at < share * N else t, v) for at, (t, v) in enumerate(pairs)])
 
 
@@ -213,7 +213,7 @@ def test_case_and_final_marks_make_no_other_query(baseline: Run, tmp_path: Path)
 @pytest.mark.parametrize(("share", "verdict"), [(0.4, "cannot tell"), (0.8, "no fault")])
 def test_traces_without_a_partner_are_counted_in_the_verdict(tmp_path: Path, share: float, verdict: str):
     """How many traces of the candidate were not compared is said; where most were not, nothing is shown of it."""
-    pairs = system(N, 1)
+    pairs = make_verdicts(N, 1)
     old = evaluate_system(tmp_path / "old", pairs[: int(share * N)])
     new = evaluate_system(tmp_path / "new", pairs)
     bisection = bisect(old, new, margin=0.3)
@@ -225,7 +225,7 @@ def test_traces_without_a_partner_are_counted_in_the_verdict(tmp_path: Path, sha
 @pytest.mark.parametrize(("share", "verdict"), [(0.6, "cannot tell"), (0.95, "no fault")])
 def test_missing_traces_exclude_no_fault(tmp_path: Path, share: float, verdict: str):
     """A candidate without a tenth of the baseline's traces may lack those that failed."""
-    pairs = system(N, 1)
+    pairs = make_verdicts(N, 1)
     old = evaluate_system(tmp_path / "old", pairs)
     new = evaluate_system(tmp_path / "new", pairs[: int(share * N)])
     assert bisect(old, new, margin=0.3).verdict == verdict
@@ -245,7 +245,8 @@ def test_a_copy_under_a_new_id_is_no_renaming(baseline: Run, tmp_path: Path):
 def test_added_text_is_no_clipping(baseline: Run, tmp_path: Path):
     """Texts that go on after a full sentence were edited, which is a change of the system."""
     old = evaluate_system(
-        tmp_path / "old", [(on_chunks(t, lambda c: replace(c, text=f"{c.text}.")), v) for t, v in worded(system(N, 1))]
+        tmp_path / "old",
+        [(on_chunks(t, lambda c: replace(c, text=f"{c.text}.")), v) for t, v in worded(make_verdicts(N, 1))],
     )
     new = alter(tmp_path / "new", lambda t: on_chunks(t, lambda c: replace(c, text=f"{c.text}. It sails on Sundays.")))
     assert not compare(old, new).mismatches
@@ -266,7 +267,7 @@ def demo() -> list[Trace]:
 
 def test_failed_attempts_that_are_logged_beside_their_retries_are_counted(baseline: Run, tmp_path: Path):
     """Errors without a partner are said, and over 5 % of them exclude "no fault" and a pass."""
-    pairs = worded(system(N, 1))
+    pairs = worded(make_verdicts(N, 1))
     failed = [(replace(t, id=f"{t.id}-0", answer=None, error="timeout"), seen) for t, seen in pairs[:20]]
     candidate = evaluate_system(tmp_path / "new", [*pairs, *failed])
     bisection = bisect(baseline, candidate, margin=0.3)
@@ -280,7 +281,7 @@ def test_failed_attempts_that_are_logged_beside_their_retries_are_counted(baseli
 
 def test_an_attempt_that_was_retried_is_no_failure_of_its_query(baseline: Run, tmp_path: Path):
     """Where a query was tried twice, the attempt with an answer is compared, and the other one has no partner."""
-    pairs = [(replace(t, id=f"{t.id}-again"), seen) for t, seen in worded(system(N, 1))]
+    pairs = [(replace(t, id=f"{t.id}-again"), seen) for t, seen in worded(make_verdicts(N, 1))]
     failed = [(replace(t, id=f"{t.id}-first", answer=None, error="rate limit"), seen) for t, seen in pairs[:40]]
     bisection = bisect(baseline, evaluate_system(tmp_path / "new", [*failed, *pairs]), margin=0.3)
     assert bisection.verdict == "cannot tell"

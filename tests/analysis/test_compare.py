@@ -20,12 +20,12 @@ from ragfault.records import Chunk, Gold, Latency, Trace
 from ragfault.reports.terminal.comparison import render_comparison_markdown, render_comparison_terminal
 from ragfault.reports.terminal.scorecard import render_scorecard_terminal
 from ragfault.reports.wording import describe_test_terms
-from sample_runs import SYSTEM_METRICS, FixedJudge, Pair, evaluate_system, system
+from sample_runs import SYSTEM_METRICS, FixedJudge, Pair, evaluate_system, make_verdicts
 
 
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return evaluate_system(tmp_path_factory.mktemp("base") / "old", system(200, 1))
+    return evaluate_system(tmp_path_factory.mktemp("base") / "old", make_verdicts(200, 1))
 
 
 # --- comparing -------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def test_a_run_is_steady_against_itself(baseline: Run):
 
 def test_a_drop_has_its_size_and_its_traces(baseline: Run, tmp_path: Path):
     """Where every third answer lost its grounding, groundedness dropped by about that, and the drops are named."""
-    comparison = compare(baseline, evaluate_system(tmp_path / "new", system(200, 2, grounding=0.3)))
+    comparison = compare(baseline, evaluate_system(tmp_path / "new", make_verdicts(200, 2, grounding=0.3)))
     change = next(row for row in comparison.changes if row.metric == "groundedness")
     assert (change.state, change.verdict) == ("dropped", "worse")
     assert change.difference is not None
@@ -62,8 +62,8 @@ def test_a_drop_has_its_size_and_its_traces(baseline: Run, tmp_path: Path):
 def test_cannot_tell_says_how_many_pairs_would(baseline: Run, tmp_path: Path):
     """A small change on few traces is not called steady nor dropped; the number needed is more than there are."""
     few = compare(
-        evaluate_system(tmp_path / "a", system(12, 3)),
-        evaluate_system(tmp_path / "b", system(12, 4, grounding=0.05)),
+        evaluate_system(tmp_path / "a", make_verdicts(12, 3)),
+        evaluate_system(tmp_path / "b", make_verdicts(12, 4, grounding=0.05)),
         metrics=["groundedness"],
     )
     [change] = few.changes
@@ -76,7 +76,7 @@ def test_cannot_tell_says_how_many_pairs_would(baseline: Run, tmp_path: Path):
 
 def test_the_number_of_pairs_needed_says_what_they_would_tell(tmp_path: Path):
     """Compare and gate ask other questions of the same pairs, and each says with its number what those would tell."""
-    old, new = (evaluate_system(tmp_path / str(seed), system(40, 3, grounding=seed / 20)) for seed in (0, 1))
+    old, new = (evaluate_system(tmp_path / str(seed), make_verdicts(40, 3, grounding=seed / 20)) for seed in (0, 1))
     comparison = compare(old, new, metrics=["groundedness"])
     decided = gate(new, baseline=old, metrics=["groundedness"]).regression_decisions[0]
     assert None not in (comparison.changes[0].needed, decided.needed)
@@ -97,7 +97,7 @@ def test_pairs_of_repeated_queries_are_stated_to_depend_on_each_other(tmp_path: 
             tmp_path / name,
             [
                 (replace(trace, id=f"{trace.id}-{again}"), replace(seen, trace=f"{trace.id}-{again}"))
-                for trace, seen in system(8, 1, grounding=grounding)
+                for trace, seen in make_verdicts(8, 1, grounding=grounding)
                 for again in range(6)
             ],
         )
@@ -111,7 +111,7 @@ def test_pairs_of_repeated_queries_are_stated_to_depend_on_each_other(tmp_path: 
 
 def test_the_detectable_change_grows_with_the_number_of_metrics(baseline: Run, tmp_path: Path):
     """What these pairs would miss is planned under the correction that is applied: more metrics, a larger change."""
-    candidate = evaluate_system(tmp_path / "new", system(200, 2))
+    candidate = evaluate_system(tmp_path / "new", make_verdicts(200, 2))
     together = compare(baseline, candidate)
     tested = [change for change in together.changes if change.detectable is not None]
     assert len(tested) > 1
@@ -125,8 +125,8 @@ def test_lower_is_better_the_right_way_round(baseline: Run, tmp_path: Path):
     """A latency that rose is worse."""
     from ragfault.records import Latency
 
-    slow = [(replace(t, latency=Latency(total=900.0 + n % 7)), v) for n, (t, v) in enumerate(system(40, 1))]
-    fast = [(replace(t, latency=Latency(total=500.0 + n % 5)), v) for n, (t, v) in enumerate(system(40, 1))]
+    slow = [(replace(t, latency=Latency(total=900.0 + n % 7)), v) for n, (t, v) in enumerate(make_verdicts(40, 1))]
+    fast = [(replace(t, latency=Latency(total=500.0 + n % 5)), v) for n, (t, v) in enumerate(make_verdicts(40, 1))]
     comparison = compare(
         evaluate_system(tmp_path / "a", fast), evaluate_system(tmp_path / "b", slow), metrics=["latency"]
     )
@@ -190,17 +190,19 @@ def test_traces_without_recorded_ids_pair_by_query(tmp_path: Path):
 
 def test_traces_pair_by_query_where_ids_differ(baseline: Run, tmp_path: Path):
     """Other ids, same queries: paired by query, and what has no partner is counted."""
-    renamed = [(replace(t, id=f"x-{t.id}"), replace(v, trace=f"x-{t.id}")) for t, v in system(150, 1)]
+    renamed = [(replace(t, id=f"x-{t.id}"), replace(v, trace=f"x-{t.id}")) for t, v in make_verdicts(150, 1)]
     comparison = compare(baseline, evaluate_system(tmp_path / "new", renamed), metrics=["error", "groundedness"])
     assert (comparison.paired_by, comparison.pairs, comparison.unpaired) == ("query", 150, (50, 0))
-    strangers = [(replace(t, id=f"y-{t.id}", query="other"), replace(v, trace=f"y-{t.id}")) for t, v in system(5, 1)]
+    strangers = [
+        (replace(t, id=f"y-{t.id}", query="other"), replace(v, trace=f"y-{t.id}")) for t, v in make_verdicts(5, 1)
+    ]
     with pytest.raises(RunError, match="has the id or the query"):
         compare(baseline, evaluate_system(tmp_path / "strange", strangers))
 
 
 def test_other_judges_are_refused_unless_asked_for(baseline: Run, tmp_path: Path):
     """Different fingerprints or parameters stop a comparison; told to go on, it warns."""
-    pairs = system(200, 1)
+    pairs = make_verdicts(200, 1)
 
     class Other(FixedJudge):
         fingerprint = "other/2"
@@ -227,7 +229,7 @@ def test_undefined_on_one_side_is_counted_not_compared(baseline: Run, tmp_path: 
     """A trace that lost its answer leaves the pairs of the metrics that need one, and is told."""
     mute = [
         (replace(t, answer=None), replace(v, claim=None, answer=None)) if n < 30 else (t, v)
-        for n, (t, v) in enumerate(system(200, 1))
+        for n, (t, v) in enumerate(make_verdicts(200, 1))
     ]
     comparison = compare(baseline, evaluate_system(tmp_path / "new", mute), metrics=["groundedness"])
     assert (comparison.changes[0].n, comparison.changes[0].lost) == (170, (30, 0))
@@ -235,7 +237,7 @@ def test_undefined_on_one_side_is_counted_not_compared(baseline: Run, tmp_path: 
 
 def test_the_family_is_corrected_together(baseline: Run, tmp_path: Path):
     """With more metrics compared the same raw p is corrected more."""
-    new = evaluate_system(tmp_path / "new", system(200, 2, grounding=0.1))
+    new = evaluate_system(tmp_path / "new", make_verdicts(200, 2, grounding=0.1))
     alone = compare(baseline, new, metrics=["groundedness"]).changes[0]
     among = next(c for c in compare(baseline, new).changes if c.metric == "groundedness")
     assert alone.p == among.p
@@ -264,7 +266,7 @@ def test_each_branch_of_the_tree_matches_its_fault(
     baseline: Run, tmp_path: Path, fault: dict[str, float], layer: str, branch: str
 ):
     """A fault put into one place is named with its layer and branch, its suspects, remedies and example traces."""
-    comparison = bisect(baseline, evaluate_system(tmp_path / "new", system(200, 2, **fault)))
+    comparison = bisect(baseline, evaluate_system(tmp_path / "new", make_verdicts(200, 2, **fault)))
     assert comparison.verdict == "fault"
     first = comparison.faults[0]
     assert (first.layer, first.branch[0]) == (layer, branch)
@@ -280,7 +282,7 @@ def test_each_branch_of_the_tree_matches_its_fault(
 @pytest.mark.long
 def test_the_metrics_of_a_bisection_have_four_fifths_of_alpha(baseline: Run, tmp_path: Path):
     """The search for a segment and the record have the rest: each corrected p is a quarter larger than alone."""
-    bisection = bisect(baseline, evaluate_system(tmp_path / "new", system(200, 2, grounding=0.05)))
+    bisection = bisect(baseline, evaluate_system(tmp_path / "new", make_verdicts(200, 2, grounding=0.05)))
     changes = [change for change in bisection.comparison.changes if change.adjusted is not None]
     alone = compare(baseline, Run(tmp_path / "new"), metrics=[c.metric for c in changes if c.metric != EQUAL_DEPTH])
     at_depth = {change.metric: change for change in alone.changes}
@@ -292,7 +294,7 @@ def test_the_metrics_of_a_bisection_have_four_fifths_of_alpha(baseline: Run, tmp
 @pytest.mark.long
 def test_nothing_is_blamed_where_nothing_broke(tmp_path: Path):
     """Over 20 pairs of runs of the same system a fault is claimed at most twice, and never of a run against itself."""
-    runs = [evaluate_system(tmp_path / f"r{seed}", system(120, seed)) for seed in range(21)]
+    runs = [evaluate_system(tmp_path / f"r{seed}", make_verdicts(120, seed)) for seed in range(21)]
     claimed = [bisect(old, new).verdict == "fault" for old, new in pairwise(runs)]
     assert sum(claimed) <= 2
     assert bisect(runs[0], runs[0]).verdict != "fault"
@@ -302,8 +304,8 @@ def test_nothing_is_blamed_where_nothing_broke(tmp_path: Path):
 def test_few_traces_give_no_wrong_layer(tmp_path: Path):
     """On 15 traces a moderate fault is not pinned to another layer: right, or cannot tell with a number."""
     for seed in range(6):
-        old = evaluate_system(tmp_path / f"a{seed}", system(15, seed))
-        new = evaluate_system(tmp_path / f"b{seed}", system(15, 50 + seed, grounding=0.25))
+        old = evaluate_system(tmp_path / f"a{seed}", make_verdicts(15, seed))
+        new = evaluate_system(tmp_path / f"b{seed}", make_verdicts(15, 50 + seed, grounding=0.25))
         comparison = bisect(old, new)
         assert not comparison.faults or comparison.faults[0].layer == "generation"
         if comparison.verdict == "cannot tell":
@@ -322,14 +324,14 @@ def test_of_two_faults_that_with_the_stronger_evidence_stands_first(
     baseline: Run, tmp_path: Path, faults: dict[str, float], layers: list[str]
 ):
     """Where retrieval and generation broke together both are named, generation on traces whose retrieval held."""
-    comparison = bisect(baseline, evaluate_system(tmp_path / "new", system(200, 2, **faults)))
+    comparison = bisect(baseline, evaluate_system(tmp_path / "new", make_verdicts(200, 2, **faults)))
     assert [fault.layer for fault in comparison.faults] == layers
     assert {fault.layer: fault.certain for fault in comparison.faults} == {"retrieval": True, "generation": False}
 
 
 def test_a_fault_that_shows_on_no_pair_with_the_same_chunks_stands_behind_retrieval(baseline: Run, tmp_path: Path):
     """However strong its evidence: where every list holds another chunk, the chunks may be its cause."""
-    traces = system(200, 2, retrieval=0.2, grounding=0.6)
+    traces = make_verdicts(200, 2, retrieval=0.2, grounding=0.6)
     moved = [
         (replace(t, chunks=(*(t.chunks or ()), Chunk(id=f"{t.id}-more", text="Of no use."))), v) for t, v in traces
     ]
@@ -362,18 +364,18 @@ def copy_first(pair: Pair) -> Pair:
 @pytest.mark.parametrize("everywhere", [True, False], ids=["everywhere", "there"])
 def test_a_drop_only_where_the_chunks_are_others_is_no_second_fault(tmp_path: Path, everywhere: bool):
     """Where lists hold other chunks, these may be its cause; a drop also where they are the same is a second fault."""
-    new = system(200, 2, retrieval=0.4)
+    new = make_verdicts(200, 2, retrieval=0.4)
     odd = [invent_claims(pair) if everywhere else pair for pair in new[1::2]]
     even = [invent_claims(add_chunk(pair)) for pair in new[::2]]
-    runs = [evaluate_system(tmp_path / "old", system(200, 1)), evaluate_system(tmp_path / "new", [*even, *odd])]
+    runs = [evaluate_system(tmp_path / "old", make_verdicts(200, 1)), evaluate_system(tmp_path / "new", [*even, *odd])]
     assert sorted(fault.layer for fault in bisect(*runs).faults) == ["generation"] * everywhere + ["retrieval"]
 
 
 @pytest.mark.parametrize(("change", "layers"), [(copy_first, ["retrieval"]), (add_chunk, ["generation", "retrieval"])])
 def test_a_drop_among_new_copies_is_no_second_fault(tmp_path: Path, change: Callable[[Pair], Pair], layers: list[str]):
     """Where every list holds a text twice, the answers may follow the copies; a chunk that was added is none."""
-    old = [use_first(pair) for pair in system(200, 1)]
-    new = [invent_claims(change(use_first(pair))) for pair in system(200, 2, retrieval=0.4)]
+    old = [use_first(pair) for pair in make_verdicts(200, 1)]
+    new = [invent_claims(change(use_first(pair))) for pair in make_verdicts(200, 2, retrieval=0.4)]
     runs = [evaluate_system(tmp_path / "old", old), evaluate_system(tmp_path / "new", new)]
     assert sorted(fault.layer for fault in bisect(*runs).faults) == layers
 
@@ -381,7 +383,7 @@ def test_a_drop_among_new_copies_is_no_second_fault(tmp_path: Path, change: Call
 @pytest.mark.long
 def test_a_longer_list_alone_does_not_lower_relevance_at_equal_depth(baseline: Run, tmp_path: Path):
     """Chunks added at the end leave context_relevance at equal depth where it was."""
-    side = pair_runs(baseline, evaluate_system(tmp_path / "new", system(200, 1, extra=5)))
+    side = pair_runs(baseline, evaluate_system(tmp_path / "new", make_verdicts(200, 1, extra=5)))
     comparison = bisect(side)
     deep = next(change for change in comparison.comparison.changes if change.metric == EQUAL_DEPTH)
     assert deep.difference is not None
@@ -392,7 +394,7 @@ def test_a_longer_list_alone_does_not_lower_relevance_at_equal_depth(baseline: R
 def test_void_labels_are_noticed_instead_of_a_collapse(baseline: Run, tmp_path: Path):
     """After re-chunking with the old gold ids, recall by id is left out and a warning says why."""
     recut = []
-    for trace, seen in system(200, 1):
+    for trace, seen in make_verdicts(200, 1):
         chunks = tuple(
             replace(chunk, id=f"new-{chunk.id}", text=f"Cut anew: {chunk.text}") for chunk in trace.chunks or ()
         )
@@ -410,7 +412,7 @@ def test_changed_sources_point_to_the_documents(baseline: Run, tmp_path: Path):
     """Chunks whose text changed under the same id are a clue for the source data."""
     stale = [
         (replace(t, chunks=tuple(Chunk(id=c.id, text=c.text + " Now 9.") for c in t.chunks or ())), v)
-        for t, v in system(200, 2, source=0.3)
+        for t, v in make_verdicts(200, 2, source=0.3)
     ]
     comparison = bisect(baseline, evaluate_system(tmp_path / "new", stale))
     assert comparison.faults[0].layer == "source data"
@@ -425,7 +427,7 @@ def test_what_was_never_there_did_not_fall(baseline: Run):
 
 def test_the_same_seed_gives_the_same_bisection(baseline: Run, tmp_path: Path):
     """Every random step is seeded."""
-    new = evaluate_system(tmp_path / "new", system(200, 2, grounding=0.1))
+    new = evaluate_system(tmp_path / "new", make_verdicts(200, 2, grounding=0.1))
     assert bisect(baseline, new) == bisect(baseline, new)
 
 

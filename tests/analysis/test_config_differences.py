@@ -19,7 +19,7 @@ from ragfault.io.runs import Run
 from ragfault.reports.html.pages import render_bisection_html
 from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal.bisection import render_bisection_markdown, render_bisection_terminal
-from sample_runs import evaluate_system, system
+from sample_runs import evaluate_system, make_verdicts
 
 OLD = """
 retriever: {top_k: 5, chunk_size: 512}
@@ -44,8 +44,10 @@ ALIASES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" f
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     """Two runs with the same chunks, the second of which invents claims."""
     place = tmp_path_factory.mktemp("configs")
-    new = [(replace(trace, answer=f"{trace.answer} More."), seen) for trace, seen in system(150, 1, grounding=0.4)]
-    return evaluate_system(place / "old", system(150, 1)), evaluate_system(place / "new", new)
+    new = [
+        (replace(trace, answer=f"{trace.answer} More."), seen) for trace, seen in make_verdicts(150, 1, grounding=0.4)
+    ]
+    return evaluate_system(place / "old", make_verdicts(150, 1)), evaluate_system(place / "new", new)
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from ragfault.analysis import bisect, pair_runs
 from ragfault.analysis.comparison.attribution.edited_sources import find_edited_pairs
 from ragfault.evaluation import evaluate
 from ragfault.records import Chunk, Trace
-from sample_runs import evaluate_system, system
+from sample_runs import evaluate_system, make_verdicts
 
 assert KINDS.keys() >= fresh_kinds.FRESH | second_kinds.SECOND | fourth_kinds.FOURTH
 PLACES = [
@@ -42,7 +42,7 @@ PLACES = [
 def test_a_text_that_keeps_its_words_was_edited(tmp_path: Path, change: Callable[[Chunk], Chunk], edited: bool):
     """A text is edited where it keeps at least half of its words; another one under the same id is another passage."""
     text = "Ferry {0} sails from berth 3 at noon. Tickets are sold on board."
-    old = [(change_chunks(t, lambda c: replace(c, text=text.format(c.id))), v) for t, v in system(20, 1)]
+    old = [(change_chunks(t, lambda c: replace(c, text=text.format(c.id))), v) for t, v in make_verdicts(20, 1)]
     new = [(change_chunks(trace, change), seen) for trace, seen in old]
     pairs = pair_runs(evaluate_system(tmp_path / "old", old), evaluate_system(tmp_path / "new", new))
     assert set(find_edited_pairs(pairs).tolist()) == {edited}
@@ -58,7 +58,7 @@ def test_an_id_of_several_texts_names_no_passage(tmp_path: Path):
             trace, citations=(), chunks=tuple(Chunk(id=str(at), text=text.format(c.id, end)) for at, c in chunks)
         )
 
-    sides = [[(number(t, end), v) for t, v in system(20, 1)] for end in ("", " Now 9.")]
+    sides = [[(number(t, end), v) for t, v in make_verdicts(20, 1)] for end in ("", " Now 9.")]
     runs = [evaluate_system(tmp_path / str(at), side) for at, side in enumerate(sides)]
     assert not find_edited_pairs(pair_runs(*runs)).any()
 

@@ -13,19 +13,21 @@ from ragfault.analysis import bisect, gate, pair_runs
 from ragfault.analysis.comparison.pipeline_checks import CHECK_METRICS, add_pipeline_checks
 from ragfault.io.runs import Run
 from ragfault.records import Trace
-from sample_runs import evaluate_system, system
+from sample_runs import evaluate_system, make_verdicts
 
 N = 120
 
 
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return evaluate_system(tmp_path_factory.mktemp("base") / "old", system(N, 1))
+    return evaluate_system(tmp_path_factory.mktemp("base") / "old", make_verdicts(N, 1))
 
 
 def alter(place: Path, change: Callable[[Trace], Trace], count: int) -> Run:
     """Evaluate the baseline's system again with some traces changed."""
-    return evaluate_system(place, [(change(t) if at < count else t, v) for at, (t, v) in enumerate(system(N, 1))])
+    return evaluate_system(
+        place, [(change(t) if at < count else t, v) for at, (t, v) in enumerate(make_verdicts(N, 1))]
+    )
 
 
 def fail(trace: Trace) -> Trace:
@@ -76,8 +78,8 @@ def test_a_few_errors_are_counted_and_not_called_a_fault(baseline: Run, tmp_path
 def test_a_few_errors_beside_a_fault_are_a_warning_and_not_in_its_sentence(baseline: Run, tmp_path: Path):
     """The sentence of a fault is about the fault; what is not shown to rise stands in the warnings."""
     changes = [fail] * 3 + [blank] * 45
-    pairs = [(change(trace), verdicts) for change, (trace, verdicts) in zip(changes, system(N, 1), strict=False)]
-    new = evaluate_system(tmp_path / "new", [*pairs, *system(N, 1)[len(pairs) :]])
+    pairs = [(change(trace), verdicts) for change, (trace, verdicts) in zip(changes, make_verdicts(N, 1), strict=False)]
+    new = evaluate_system(tmp_path / "new", [*pairs, *make_verdicts(N, 1)[len(pairs) :]])
     bisection = bisect(baseline, new, margin=0.3)
     assert bisection.faults
     assert "no rise is shown" not in bisection.sentence
@@ -102,7 +104,9 @@ def test_a_trace_counts_under_one_check(baseline: Run, tmp_path: Path, change: C
 
 def test_errors_of_one_conversation_are_one_observation(tmp_path: Path):
     """Forty errors in a row show a fault where the traces are independent, not where they are one conversation."""
-    talks = [(replace(t, conversation="one" if at < 40 else f"c{at}"), v) for at, (t, v) in enumerate(system(N, 1))]
+    talks = [
+        (replace(t, conversation="one" if at < 40 else f"c{at}"), v) for at, (t, v) in enumerate(make_verdicts(N, 1))
+    ]
     old = evaluate_system(tmp_path / "old", talks)
     new = evaluate_system(tmp_path / "new", [(fail(t) if at < 40 else t, v) for at, (t, v) in enumerate(talks)])
     assert not bisect(old, new, margin=0.3).faults
@@ -110,6 +114,6 @@ def test_errors_of_one_conversation_are_one_observation(tmp_path: Path):
 
 def test_the_rest_is_compared_where_some_traces_fail(baseline: Run, tmp_path: Path):
     """A drop of generation on the traces that were answered is found beside the errors."""
-    worse = [(fail(t) if at < 40 else t, v) for at, (t, v) in enumerate(system(N, 2, grounding=0.5))]
+    worse = [(fail(t) if at < 40 else t, v) for at, (t, v) in enumerate(make_verdicts(N, 2, grounding=0.5))]
     bisection = bisect(baseline, evaluate_system(tmp_path / "new", worse))
     assert [fault.layer for fault in bisection.faults][:2] == ["pipeline", "generation"]

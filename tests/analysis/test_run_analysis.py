@@ -48,7 +48,7 @@ from ragfault.records import (
 from ragfault.reports.format import list_parts
 from ragfault.stats import mean_interval
 from sample_runs import evaluate_pairs, pair
-from sample_traces import judged_traces
+from sample_traces import draw_judged_traces
 
 
 def only(card, metric):
@@ -534,7 +534,7 @@ def test_bad_citations():
     ]
 
 
-@given(judged_traces())
+@given(draw_judged_traces())
 @pytest.mark.long
 def test_every_diagnosis_is_sound(case):
     """Each problem has the layer and remedies of its kind, in the order of kinds, and never more than was checked."""
@@ -550,7 +550,7 @@ def test_every_diagnosis_is_sound(case):
         )
 
 
-@given(judged_traces())
+@given(draw_judged_traces())
 @pytest.mark.long
 def test_the_diagnosis_agrees_with_the_metrics(case):
     """Problems and scores are two readings of the same verdicts."""

@@ -19,7 +19,7 @@ from ragfault.io.runs import Run
 from ragfault.reports.html.pages import render_history_html
 from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal.run_history import render_history_markdown, render_history_terminal, summarize_history
-from sample_runs import evaluate_system, system
+from sample_runs import evaluate_system, make_verdicts
 
 pytestmark = pytest.mark.long
 
@@ -28,7 +28,7 @@ WATCHED = ("groundedness", "completeness", "recall@3")
 
 def build_chain(place: Path, rates: list[dict[str, float]], n: int = 150) -> list[Run]:
     """Evaluate one run for each release, with its rates of faults."""
-    return [evaluate_system(place / f"r{at}", system(n, at, **faults)) for at, faults in enumerate(rates, 1)]
+    return [evaluate_system(place / f"r{at}", make_verdicts(n, at, **faults)) for at, faults in enumerate(rates, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -149,14 +149,14 @@ def test_chains_without_a_fault_blame_no_run(tmp_path: Path):
     """Of twelve chains of three equal releases at most two are said to have broken or recovered (5 % are promised)."""
     wrong = 0
     for chain in range(12):
-        runs = [evaluate_system(tmp_path / f"{chain}-{at}", system(60, 100 * chain + at)) for at in range(3)]
+        runs = [evaluate_system(tmp_path / f"{chain}-{at}", make_verdicts(60, 100 * chain + at)) for at in range(3)]
         wrong += history(runs).verdict in ("fault", "recovered")
     assert wrong <= 2
 
 
 def test_repeated_queries_do_not_count_twice(tmp_path: Path):
     """What differs by chance between runs of 20 traces is no change where every trace is recorded ten times."""
-    few = [system(20, at) for at in range(3)]
+    few = [make_verdicts(20, at) for at in range(3)]
     runs = []
     for at, pairs in enumerate(few):
         copies = []

@@ -15,7 +15,7 @@ from ragfault.analysis.comparison.attribution.segment_search import list_segment
 from ragfault.cli import run_command
 from ragfault.io.runs import Run
 from ragfault.reports.terminal.bisection import render_bisection_markdown, render_bisection_terminal
-from sample_runs import Pair, evaluate_system, system
+from sample_runs import Pair, evaluate_system, make_verdicts
 
 ROUTES = ("billing", "returns", "delivery", "account", "warranty", "repairs", "stores", "careers")
 WATCHED = ("groundedness", "completeness", "recall@3", "answer_relevance", "context_relevance")
@@ -34,7 +34,7 @@ def mix(healthy: Sequence[Pair], broken: Sequence[Pair], *, route: str | None, s
 
 
 def build(place: Path, n: int, seed: int, route: str | None = None) -> Run:
-    healthy, broken = system(n, seed), system(n, seed, grounding=0.5)
+    healthy, broken = make_verdicts(n, seed), make_verdicts(n, seed, grounding=0.5)
     return evaluate_system(place, mix(healthy, broken, route=route, seed=seed), WATCHED)
 
 

@@ -15,7 +15,7 @@ from ragfault.analysis.comparison.trade_offs import find_new_refusals
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.records import AnswerVerdict, Chunk, ChunkVerdict, Gold, Trace, UseVerdict, Verdicts
-from sample_runs import Pair, evaluate_system, system
+from sample_runs import Pair, evaluate_system, make_verdicts
 
 
 def refusing(pairs: Sequence[Pair], rows: range, *, answerable: bool | None) -> list[Pair]:
@@ -40,8 +40,12 @@ def refuse(trace: Trace, seen: Verdicts) -> Pair:
 @pytest.mark.parametrize("answerable", [False, True])
 def test_right_refusals_with_better_grounding_are_a_trade_off(tmp_path: Path, answerable: bool):
     """A candidate that is better grounded and refuses is no fault where the refusals are right, and one where not."""
-    old = evaluate_system(tmp_path / "old", keyed(system(200, 1, grounding=0.3, retrieval=-1.0), range(40), answerable))
-    new = evaluate_system(tmp_path / "new", refusing(system(200, 2, retrieval=-1.0), range(40), answerable=answerable))
+    old = evaluate_system(
+        tmp_path / "old", keyed(make_verdicts(200, 1, grounding=0.3, retrieval=-1.0), range(40), answerable)
+    )
+    new = evaluate_system(
+        tmp_path / "new", refusing(make_verdicts(200, 2, retrieval=-1.0), range(40), answerable=answerable)
+    )
     result = bisect(old, new)
     assert result.verdict == ("fault" if answerable else "no fault")
     assert "completeness fell" in result.sentence
@@ -55,8 +59,12 @@ def test_right_refusals_with_better_grounding_are_a_trade_off(tmp_path: Path, an
 @pytest.mark.parametrize("answerable", [False, True])
 def test_a_gate_weighs_right_refusals_and_names_the_gain(tmp_path: Path, answerable: bool):
     """Completeness does not fail for right refusals of a better grounded candidate; for wrong ones it does."""
-    old = evaluate_system(tmp_path / "old", keyed(system(200, 1, grounding=0.3, retrieval=-1.0), range(40), answerable))
-    new = evaluate_system(tmp_path / "new", refusing(system(200, 2, retrieval=-1.0), range(40), answerable=answerable))
+    old = evaluate_system(
+        tmp_path / "old", keyed(make_verdicts(200, 1, grounding=0.3, retrieval=-1.0), range(40), answerable)
+    )
+    new = evaluate_system(
+        tmp_path / "new", refusing(make_verdicts(200, 2, retrieval=-1.0), range(40), answerable=answerable)
+    )
     report = check_regression(old, new, metrics=["completeness", "groundedness"], max_drop=0.1)
     [decision] = [row for row in report.decisions if row.change.metric == "completeness"]
     assert (decision.result == "fail") == answerable
@@ -67,8 +75,8 @@ def test_a_gate_weighs_right_refusals_and_names_the_gain(tmp_path: Path, answera
 @pytest.mark.long
 def test_right_refusals_alone_are_no_fault_and_no_proof(tmp_path: Path):
     """Where only right refusals lower completeness and nothing got better, the data cannot tell, and say why."""
-    old = evaluate_system(tmp_path / "old", keyed(system(200, 1), range(40), False))
-    new = evaluate_system(tmp_path / "new", refusing(system(200, 1), range(40), answerable=False))
+    old = evaluate_system(tmp_path / "old", keyed(make_verdicts(200, 1), range(40), False))
+    new = evaluate_system(tmp_path / "new", refusing(make_verdicts(200, 1), range(40), answerable=False))
     result = bisect(old, new)
     assert (result.verdict, result.faults) == ("cannot tell", ())
     assert "100 % of the new refusals are right" in result.sentence
@@ -84,7 +92,7 @@ def test_a_refusal_is_right_by_the_key_before_the_judge(
     """What `answerable` says decides, else whether gold was retrieved, whatever the judge made of the answer."""
     old = [
         (replace(trace, gold=Gold(chunks={trace.chunks[0].id if gold else "missed": 1.0})), seen)
-        for trace, seen in system(4, 1, grounding=1.0 if supports == "uuu" else -1.0)
+        for trace, seen in make_verdicts(4, 1, grounding=1.0 if supports == "uuu" else -1.0)
     ]
     runs = [
         evaluate_system(tmp_path / "old", keyed(old, range(2), answerable)),
@@ -100,7 +108,7 @@ def test_fewer_refusals_are_not_called_more(tmp_path: Path):
     """A candidate that refuses less often in all, and on one pair anew, is said to refuse on its share of the pairs."""
     rows = (range(2), range(2, 3))
     runs = [
-        evaluate_system(tmp_path / f"{at}", refusing(system(4, 1), refused, answerable=False))
+        evaluate_system(tmp_path / f"{at}", refusing(make_verdicts(4, 1), refused, answerable=False))
         for at, refused in enumerate(rows)
     ]
     text = find_new_refusals(pair_runs(*runs)).describe()
@@ -110,7 +118,7 @@ def test_fewer_refusals_are_not_called_more(tmp_path: Path):
 @pytest.mark.parametrize(("grounding", "right"), [(1.0, True), (-1.0, False)])
 def test_without_a_key_the_support_of_the_baseline_decides(tmp_path: Path, grounding: float, right: bool):
     """Without a key a refusal is right in place of an answer that the chunks do not support."""
-    old = [(replace(trace, gold=None), seen) for trace, seen in system(4, 1, grounding=grounding)]
+    old = [(replace(trace, gold=None), seen) for trace, seen in make_verdicts(4, 1, grounding=grounding)]
     runs = [
         evaluate_system(tmp_path / "old", old),
         evaluate_system(tmp_path / "new", refusing(old, range(2), answerable=None)),
@@ -123,9 +131,9 @@ def test_without_a_key_the_support_of_the_baseline_decides(tmp_path: Path, groun
 @pytest.mark.long
 def test_more_chunks_that_complete_the_answers_are_a_trade_off(tmp_path: Path):
     """Chunks of less use are over-fetching, and a trade-off where the answers became more complete with them."""
-    old = evaluate_system(tmp_path / "old", system(200, 1, truncation=0.3, retrieval=-1.0))
+    old = evaluate_system(tmp_path / "old", make_verdicts(200, 1, truncation=0.3, retrieval=-1.0))
     runs = [
-        evaluate_system(tmp_path / f"new-{rate}", system(200, 2, extra=3, truncation=rate, retrieval=-1.0))
+        evaluate_system(tmp_path / f"new-{rate}", make_verdicts(200, 2, extra=3, truncation=rate, retrieval=-1.0))
         for rate in (0.0, 0.3)
     ]
     fuller, same = (bisect(old, run) for run in runs)
@@ -155,7 +163,7 @@ def test_fewer_used_chunks_without_more_of_them_are_no_over_fetching(tmp_path: P
             )
         return changed
 
-    pairs = system(120, 1)
+    pairs = make_verdicts(120, 1)
     old = evaluate_system(tmp_path / "old", pairs)
     results = [bisect(old, evaluate_system(tmp_path / f"{k}", use_less(pairs, k))) for k in (0, 3)]
     assert [[fault.branch for fault in result.faults] for result in results] == [[], ["6 over-fetching"]]
@@ -166,8 +174,8 @@ def test_fewer_used_chunks_without_more_of_them_are_no_over_fetching(tmp_path: P
 @pytest.mark.long
 def test_unchanged_sources_are_never_blamed(tmp_path: Path):
     """Answers that contradict the key more often, from the very same chunks, are a fault of generation."""
-    old = evaluate_system(tmp_path / "old", system(200, 1))
-    result = bisect(old, evaluate_system(tmp_path / "new", system(200, 2, contradiction=0.3, retrieval=0.0)))
+    old = evaluate_system(tmp_path / "old", make_verdicts(200, 1))
+    result = bisect(old, evaluate_system(tmp_path / "new", make_verdicts(200, 2, contradiction=0.3, retrieval=0.0)))
     assert [(fault.layer, fault.branch) for fault in result.faults] == [("generation", "2 generation")]
     assert "from the same chunks" in result.sentence
 
@@ -179,7 +187,7 @@ def test_a_consequence_is_no_second_fault(tmp_path: Path):
     depth shows that the second one is gone.
     """
     old, lost = [], []
-    for row, (trace, seen) in enumerate(system(200, 1, retrieval=-1.0)):
+    for row, (trace, seen) in enumerate(make_verdicts(200, 1, retrieval=-1.0)):
         original = trace if row % 2 else replace(trace, gold=None)
         name = f"{trace.id}-0" if row % 2 == 0 else "other"
         chunks = tuple(replace(chunk, id=name) for chunk in (trace.chunks or ())[:1])

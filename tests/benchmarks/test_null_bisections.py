@@ -14,7 +14,7 @@ from ragfault.records import Chunk, Trace
 
 sys.path.append(str(Path(__file__).parents[2]))
 null_bisections = import_module("benchmarks.null_bisections")
-DealtRun = null_bisections.DealtRun
+PoolRun = null_bisections.PoolRun
 
 
 def answered(version: str) -> list[Trace]:
@@ -39,7 +39,7 @@ def pool(tmp_path, monkeypatch):
 
 def test_a_dealt_run_has_the_records_and_scores_of_its_rows(pool):
     rows = np.array([3, 15, 3])
-    run = DealtRun("a", pool, rows, [{"tenant": "x"}] * 3)
+    run = PoolRun("a", pool, rows, [{"tenant": "x"}] * 3)
     assert [trace.answer for trace in run.traces()] == [pool.traces[row].answer for row in rows]
     assert run.to_arrow("traces", ["id", "query"]).to_pylist()[1] == {
         "id": "1",
@@ -51,7 +51,7 @@ def test_a_dealt_run_has_the_records_and_scores_of_its_rows(pool):
 
 def test_a_dealt_run_is_bisected_as_one_on_disk(pool):
     rows = np.arange(12)
-    sides = [DealtRun(name, pool, rows + shift, [{}] * 12) for name, shift in (("a", 0), ("b", 12))]
+    sides = [PoolRun(name, pool, rows + shift, [{}] * 12) for name, shift in (("a", 0), ("b", 12))]
     changes = bisect(*sides).comparison.changes
     assert sum(change.n for change in changes) > 0
     swapped = bisect(*reversed(sides)).comparison.changes

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support import exported_files
-from tests.support.application_logs import LOGS, QUESTIONS, squad
+from tests.support.application_logs import LOGS, QUESTIONS, build_squad_question
 from tests.support.exported_files import EXPORTS
 from tests.support.foreign_records import ANSWER, FIRST, QUERY, RECORDS, REFERENCE, SECOND, TABLES
 from tests.support.stored_files import STORED
@@ -101,7 +101,9 @@ def test_lines_of_one_request_are_one_trace(interleaved, tmp_path):
 
 def test_questions_without_an_answer_are_unanswerable(tmp_path):
     """`is_impossible` is read as not answerable, and a plausible answer is no answer."""
-    path = put(tmp_path / "t.jsonl", *(squad(number, question) for number, question in enumerate(QUESTIONS)))
+    path = put(
+        tmp_path / "t.jsonl", *(build_squad_question(number, question) for number, question in enumerate(QUESTIONS))
+    )
     traces = list(read_traces(path))
     assert [trace.answerable for trace in traces] == [True, False, True]
     assert [trace.reference for trace in traces] == [QUESTIONS[0]["reference"], None, QUESTIONS[2]["reference"]]

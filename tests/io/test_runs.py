@@ -18,7 +18,7 @@ from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_
 from ragfault.io.runs import MetricInfo, PartialRun, Run, RunPlan
 from ragfault.io.runs.writer import encode_part
 from ragfault.records import Score, Trace, Verdicts
-from sample_traces import judged_traces
+from sample_traces import draw_judged_traces
 
 METRIC = MetricInfo("error", "operation", "lower", 0.0, 1.0)
 
@@ -209,7 +209,7 @@ def test_white_space_of_a_manifest_changes_nothing(tmp_path: Path):
 
 
 @pytest.mark.long
-@given(st.lists(judged_traces(), max_size=4))
+@given(st.lists(draw_judged_traces(), max_size=4))
 def test_verdicts_round_trip_through_arrow(pairs: list[tuple[Trace, Verdicts]]):
     """Any verdicts come back equal; None and an empty tuple stay apart."""
     seen = [msgspec.convert(msgspec.to_builtins(verdicts), Verdicts) for _, verdicts in pairs]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otlp_spans import ANSWER, QUERY, TEXTS, ids, json_body, openinference, request, span
+from otlp_spans import ANSWER, QUERY, TEXTS, build_openinference, build_span, encode_json, format_id, request
 from ragfault.errors import BadTraces, InputError
 from ragfault.io import read_traces
 from ragfault.io.otel import OtelSpan, SpanBuffer, SpanEvent, build_trace
@@ -19,7 +19,7 @@ QUICK = settings(max_examples=60, deadline=None)
 
 
 def spans_of(count: int):
-    return [openinference(trace=number, query=f"{QUERY} ({number})") for number in range(count)]
+    return [build_openinference(trace=number, query=f"{QUERY} ({number})") for number in range(count)]
 
 
 def traces_of(joined):
@@ -127,15 +127,15 @@ def test_memory_is_bounded_and_what_is_pushed_out_is_counted():
 def test_no_text_of_a_span_is_without_weight(attributes):
     """Wherever a long text stands, it counts towards the room."""
     window = SpanBuffer()
-    window.add([OtelSpan(trace=ids(1, 32), id=ids(1, 16), **attributes)], now=0)
+    window.add([OtelSpan(trace=format_id(1, 32), id=format_id(1, 16), **attributes)], now=0)
     assert window.size > 10_000
 
 
 def test_one_trace_cannot_take_all():
     """A trace of more spans than it may have loses those that come last, but never its root."""
     window = SpanBuffer(max_spans=10)
-    window.add([span(place, 0, 1, "step", held={}) for place in range(1, 50)], now=0)
-    window.add([span(0, 0, 9, "ask", held={})], now=0)
+    window.add([build_span(place, 0, 1, "step", held={}) for place in range(1, 50)], now=0)
+    window.add([build_span(0, 0, 9, "ask", held={})], now=0)
     [joined] = window.pop_finished(now=99)
     assert (len(joined.spans), window.counts.over_limit) == (11, 39)
     assert any(span.parent is None for span in joined.spans)
@@ -186,7 +186,7 @@ def test_deadlines_do_not_grow_with_released_traces():
 def lines(path, groups, size=2):
     """Write a file as the collector does: each line is a request of a few spans."""
     sent = list(chain(*groups))
-    bodies = [json_body(sent[place : place + size]) for place in range(0, len(sent), size)]
+    bodies = [encode_json(sent[place : place + size]) for place in range(0, len(sent), size)]
     path.write_bytes(b"\n".join(bodies) + b"\n")
     return path
 
@@ -317,8 +317,8 @@ def test_a_table_of_spans_is_read(tmp_path):
 def test_faults_are_reported_with_their_lines(tmp_path):
     """Lines that are no spans, spans without ids, and traces without a query are faults of their lines."""
     path = lines(tmp_path / "spans.jsonl", spans_of(1), size=3)
-    bad = request([span(0, 0, 1, "chat", trace=7, held={"gen_ai.operation.name": "chat"})])
-    worse = request([msgspec.structs.replace(span(0, 0, 1, "x", trace=8, held={}), id="0" * 16)])
+    bad = request([build_span(0, 0, 1, "chat", trace=7, held={"gen_ai.operation.name": "chat"})])
+    worse = request([msgspec.structs.replace(build_span(0, 0, 1, "x", trace=8, held={}), id="0" * 16)])
     path.write_bytes(
         path.read_bytes() + b"\n".join([b"{no", json.dumps(bad).encode(), json.dumps(worse).encode(), b'{"a": 1}'])
     )
@@ -328,7 +328,9 @@ def test_faults_are_reported_with_their_lines(tmp_path):
     message = {fault.line: fault.problem for fault in faults}
     assert sorted(message) == [2, 3, 4, 5]
     assert message[2].startswith("malformed JSON")
-    assert message[3] == f"no span of the trace {ids(7, 32)} holds a query: is the recording of inputs switched off?"
+    assert (
+        message[3] == f"no span of the trace {format_id(7, 32)} holds a query: is the recording of inputs switched off?"
+    )
     assert message[4] == "1 rejected: no span id (1)"
     assert message[5] == "a span with no trace id"
     with pytest.raises(BadTraces, match="4 of 5 traces cannot be read"):
@@ -338,7 +340,7 @@ def test_faults_are_reported_with_their_lines(tmp_path):
 def test_traces_without_rag_are_passed_over(tmp_path):
     """Traces of other work in the same file are no fault; a file of nothing else is an error that says so."""
     path = tmp_path / "spans.jsonl"
-    other = [span(0, 0, 1, "GET /", trace=9, held={"http.request.method": "GET"})]
+    other = [build_span(0, 0, 1, "GET /", trace=9, held={"http.request.method": "GET"})]
     assert len(list(read_traces(lines(path, [*spans_of(1), other])))) == 1
     with pytest.raises(InputError, match="1 trace of spans, and none of a RAG system"):
         list(read_traces(lines(path, [other])))
@@ -359,4 +361,4 @@ def test_what_was_read_as_traces_before_still_is(tmp_path):
     """A file of traces beside files of spans is read as what it is."""
     lines(tmp_path / "a.jsonl", spans_of(1))
     (tmp_path / "b.jsonl").write_text('{"id": "1", "query": "When?"}\n')
-    assert {trace.id for trace in read_traces(tmp_path)} == {ids(0, 32), "1"}
+    assert {trace.id for trace in read_traces(tmp_path)} == {format_id(0, 32), "1"}

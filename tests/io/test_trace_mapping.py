@@ -15,17 +15,17 @@ from otlp_spans import (
     QUERY,
     START,
     TEXTS,
-    documents,
-    ids,
-    json_body,
-    json_named,
-    message,
-    openinference,
-    pairs,
-    proto_body,
-    proto_named,
+    build_documents,
+    build_openinference,
+    build_span,
+    encode_attributes,
+    encode_json,
+    encode_json_request,
+    encode_protobuf,
+    encode_protobuf_request,
+    encode_span,
+    format_id,
     request,
-    span,
 )
 from ragfault.errors import InputError
 from ragfault.io.field_values import InvalidRecord
@@ -38,9 +38,9 @@ QUICK = settings(max_examples=60, deadline=None)
 try:
     import opentelemetry.proto.trace.v1.trace_pb2  # noqa: F401
 
-    FORMS = [json_named, proto_named]
+    FORMS = [encode_json_request, encode_protobuf_request]
 except ImportError:
-    FORMS = [json_named]
+    FORMS = [encode_json_request]
 forms = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__.split("_")[0])
 
 needs_proto = pytest.mark.skipif(len(FORMS) == 1, reason="the extra otlp is not installed")
@@ -56,9 +56,9 @@ moments = st.integers(0, 2**63 - 1)
 events = st.builds(SpanEvent, name=texts, time=moments, attributes=attribute_sets)
 operations = st.builds(
     OtelSpan,
-    trace=st.integers(0, 2**60).map(lambda number: ids(number, 32)),
-    id=st.integers(0, 2**60).map(lambda number: ids(number, 16)),
-    parent=st.none() | st.integers(0, 2**60).map(lambda number: ids(number, 16)),
+    trace=st.integers(0, 2**60).map(lambda number: format_id(number, 32)),
+    id=st.integers(0, 2**60).map(lambda number: format_id(number, 16)),
+    parent=st.none() | st.integers(0, 2**60).map(lambda number: format_id(number, 16)),
     name=texts,
     kind=st.sampled_from(["internal", "server", "client", "producer", "consumer"]),
     start=moments,
@@ -89,7 +89,7 @@ def test_decoded_spans_equal_sent_spans(form, request_spans, packed):
 
 def test_names_of_enums_and_base64_ids_are_taken():
     """In JSON an enum may be its name, an id base64 or of capitals, and a 64-bit number a number or a text."""
-    record = message(span(1, 5, 9, "search", held={}))
+    record = encode_span(build_span(1, 5, 9, "search", held={}))
     record |= {"kind": "SPAN_KIND_CLIENT", "status": {"code": "STATUS_CODE_ERROR"}, "traceId": "A" * 32}
     record |= {"spanId": "AAAAAAAAAAE=", "startTimeUnixNano": 5, "attributes": [{"key": "n", "value": {"intValue": 3}}]}
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [record]}]}]}).encode()
@@ -101,7 +101,7 @@ def test_names_of_enums_and_base64_ids_are_taken():
 @pytest.mark.parametrize("given", [2**63, -(2**70), str(2**64 - 1), str(10**40), "1_0", "x"])
 def test_numbers_beyond_64_bits_are_texts(given):
     """A whole number that protobuf could not hold is read as its text, and the span can be encoded."""
-    record = message(span(0, 5, 9, "ask", held={}))
+    record = encode_span(build_span(0, 5, 9, "ask", held={}))
     record |= {"attributes": [{"key": "n", "value": {"intValue": given}}], "endTimeUnixNano": given}
     results = decode_request(
         json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [record]}]}]}).encode(), content_type=JSON
@@ -115,7 +115,7 @@ def test_numbers_beyond_64_bits_are_texts(given):
 @forms
 def test_spans_without_ids_are_counted_and_the_rest_is_taken(form):
     """A span without a trace or span id is rejected with its reason; those beside it are not lost."""
-    good = span(0, 0, 1, "a", held={})
+    good = build_span(0, 0, 1, "a", held={})
     bad = msgspec.structs.replace(good, trace="0" * 32)
     worse = msgspec.structs.replace(good, id="0" * 16)
     body, content = form([good, bad, worse, good])
@@ -127,7 +127,7 @@ def test_spans_without_ids_are_counted_and_the_rest_is_taken(form):
 
 def test_a_malformed_span_is_one_span_lost():
     """A span of wrong types is rejected with the place of the fault, and the others are taken."""
-    sent = request([span(0, 0, 1, "a", held={}), span(1, 0, 1, "b", held={})])
+    sent = request([build_span(0, 0, 1, "a", held={}), build_span(1, 0, 1, "b", held={})])
     sent["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["name"] = ["no", "name"]
     results = decode_request(json.dumps(sent).encode(), content_type=JSON)
     assert [decoded.name for decoded in results.spans] == ["b"]
@@ -163,7 +163,7 @@ def test_what_is_too_much_is_cut_and_counted(form):
     for _ in range(10):
         deep = [deep]
     attributes = {"text": "x" * 50, "many": list(range(20)), "deep": deep}
-    record = span(0, 0, 1, "a", held=attributes, events=tuple(SpanEvent(name="e") for _ in range(9)))
+    record = build_span(0, 0, 1, "a", held=attributes, events=tuple(SpanEvent(name="e") for _ in range(9)))
     body, content = form([record])
     limits = DEFAULT_LIMITS._replace(text=10, items=5, events=3, depth=4)
     results = decode_request(body, content_type=content, limits=limits)
@@ -182,7 +182,7 @@ def test_what_is_too_much_is_cut_and_counted(form):
 @forms
 def test_spans_beyond_the_count_or_too_long_are_rejected(form):
     """Spans beyond the number of one request, and those that are too long by themselves, are counted out."""
-    body, content = form([span(place, 0, 1, "a", held={"x": "y" * 999 * (place == 3)}) for place in range(4)])
+    body, content = form([build_span(place, 0, 1, "a", held={"x": "y" * 999 * (place == 3)}) for place in range(4)])
     results = decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(spans=2))
     assert (len(results.spans), results.rejected) == (2, {"more than 2 in one request": 2})
     results = decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(span=900))
@@ -224,8 +224,8 @@ def test_protobuf_that_opens_too_much_is_refused(body, message):
 @needs_proto
 def test_a_resource_that_is_too_long_is_cut():
     """A resource longer than a span may be is left out and counted, and its spans are taken."""
-    record = span(0, 0, 1, "a", held={}, resource={"service.name": "x" * 999})
-    for body, content in (json_named([record]), proto_named([record])):
+    record = build_span(0, 0, 1, "a", held={}, resource={"service.name": "x" * 999})
+    for body, content in (encode_json_request([record]), encode_protobuf_request([record])):
         results = decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(span=800))
         assert ([decoded.resource for decoded in results.spans], results.cut_count) == ([{}], 1)
 
@@ -244,7 +244,7 @@ def test_any_bytes_are_taken_or_refused(body, signal, content):
 @given(st.data())
 def test_a_damaged_request_is_taken_or_refused(data):
     """Of a request with bytes changed or missing some spans come, or it is refused; it never fails otherwise."""
-    body = bytearray(proto_body(openinference()))
+    body = bytearray(encode_protobuf(build_openinference()))
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(InputError, InvalidRecord):
@@ -262,7 +262,7 @@ def test_embedding_vectors_are_dropped(form):
     """No vector of an embedding is held, in whatever place."""
     attributes = {"embedding.embeddings.0.embedding.vector": [0.5] * 9, "embedding.embeddings.0.embedding.text": "a"}
     hit = SpanEvent(name="db.query.result", attributes={"db.query.result.vector": [0.5], "db.query.result.id": "x"})
-    body, content = form([span(0, 0, 1, "a", held=attributes, events=(hit,))])
+    body, content = form([build_span(0, 0, 1, "a", held=attributes, events=(hit,))])
     [decoded] = decode_request(body, content_type=content).spans
     assert decoded.attributes == {"embedding.embeddings.0.embedding.text": "a"}
     assert decoded.events[0].attributes == {"db.query.result.id": "x"}
@@ -271,19 +271,24 @@ def test_embedding_vectors_are_dropped(form):
 def test_records_of_a_log_are_events():
     """A rating and the content of a call come as records of a log that name their span."""
     record = {
-        "traceId": ids(0, 32),
-        "spanId": ids(2, 16),
+        "traceId": format_id(0, 32),
+        "spanId": format_id(2, 16),
         "timeUnixNano": "5",
         "eventName": "gen_ai.evaluation.result",
-        "attributes": pairs({"gen_ai.evaluation.name": "relevance", "gen_ai.evaluation.score.value": 0.5}),
+        "attributes": encode_attributes({"gen_ai.evaluation.name": "relevance", "gen_ai.evaluation.score.value": 0.5}),
         "body": {"stringValue": "so-so"},
     }
     body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record, 3]}]}]}).encode()
     results = decode_request(body, "logs", content_type=JSON)
     [event] = results.events
-    assert (event.trace, event.span, event.name, event.time) == (ids(0, 32), ids(2, 16), record["eventName"], 5)
+    assert (event.trace, event.span, event.name, event.time) == (
+        format_id(0, 32),
+        format_id(2, 16),
+        record["eventName"],
+        5,
+    )
     assert (results.rejected_count, event.attributes["body"]) == (1, "so-so")
-    trace = build_trace(openinference(), results.events)
+    trace = build_trace(build_openinference(), results.events)
     assert trace.metadata["evaluations"] == [{"name": "relevance", "score": 0.5}]
 
 
@@ -294,12 +299,12 @@ def test_records_of_a_log_in_protobuf_are_the_same():
 
     sent = ExportLogsServiceRequest()
     record = sent.resource_logs.add().scope_logs.add().log_records.add()
-    record.trace_id, record.span_id = bytes.fromhex(ids(0, 32)), bytes.fromhex(ids(2, 16))
+    record.trace_id, record.span_id = bytes.fromhex(format_id(0, 32)), bytes.fromhex(format_id(2, 16))
     record.event_name, record.observed_time_unix_nano = "gen_ai.choice", 7
     record.body.kvlist_value.values.add(key="index").value.int_value = 1
     [event] = decode_request(sent.SerializeToString(), "logs").events
     assert (event.name, event.time, event.attributes) == ("gen_ai.choice", 7, {"body": {"index": 1}})
-    assert (event.trace, event.span) == (ids(0, 32), ids(2, 16))
+    assert (event.trace, event.span) == (format_id(0, 32), format_id(2, 16))
 
 
 # --- mapping ---------------------------------------------------------------------------------------
@@ -310,10 +315,10 @@ def gen_ai() -> list[OtelSpan]:
     asked = [{"role": "user", "parts": [{"type": "text", "content": QUERY}]}]
     completion = [{"role": "assistant", "parts": [{"type": "text", "content": ANSWER}], "finish_reason": "stop"}]
     return [
-        span(
+        build_span(
             0, 0, 100, "ask", kind="server", held={"http.request.method": "POST", "gen_ai.conversation.id": "visit-7"}
         ),
-        span(
+        build_span(
             1,
             10,
             30,
@@ -324,7 +329,7 @@ def gen_ai() -> list[OtelSpan]:
                 "gen_ai.retrieval.documents": json.dumps(prompt),
             },
         ),
-        span(
+        build_span(
             2,
             40,
             90,
@@ -350,7 +355,7 @@ def events_of_gen_ai() -> list[OtelSpan]:
         SpanEvent(name="gen_ai.user.message", attributes={"content": QUERY}),
         SpanEvent(name="gen_ai.choice", attributes={"message": json.dumps({"content": ANSWER, "role": "assistant"})}),
     )
-    write = span(
+    write = build_span(
         2,
         40,
         90,
@@ -369,7 +374,7 @@ def events_of_gen_ai() -> list[OtelSpan]:
 def langfuse() -> list[OtelSpan]:
     results = [{"id": "p0", "page_content": TEXTS[0]}, {"id": "p1", "page_content": TEXTS[1]}]
     return [
-        span(
+        build_span(
             0,
             0,
             100,
@@ -384,7 +389,7 @@ def langfuse() -> list[OtelSpan]:
                 "langfuse.trace.metadata.team": '"north"',
             },
         ),
-        span(
+        build_span(
             1,
             10,
             30,
@@ -395,7 +400,7 @@ def langfuse() -> list[OtelSpan]:
                 "langfuse.observation.output": json.dumps(results),
             },
         ),
-        span(
+        build_span(
             2,
             40,
             90,
@@ -427,7 +432,7 @@ def traceloop() -> list[OtelSpan]:
         for place, text in enumerate(TEXTS)
     )
     return [
-        span(
+        build_span(
             0,
             0,
             100,
@@ -439,8 +444,8 @@ def traceloop() -> list[OtelSpan]:
                 "traceloop.association.properties.session_id": "visit-7",
             },
         ),
-        span(1, 10, 30, "chroma.query", held={"db.system": "chroma"}, events=hits),
-        span(
+        build_span(1, 10, 30, "chroma.query", held={"db.system": "chroma"}, events=hits),
+        build_span(
             2,
             40,
             90,
@@ -459,11 +464,11 @@ def traceloop() -> list[OtelSpan]:
     ]
 
 
-@pytest.mark.parametrize("spans", [openinference, gen_ai, events_of_gen_ai, langfuse, traceloop])
+@pytest.mark.parametrize("spans", [build_openinference, gen_ai, events_of_gen_ai, langfuse, traceloop])
 def test_every_vocabulary_makes_the_same_trace(spans):
     """One question told in the words of each instrumentation is the same trace in all that matters."""
     trace = build_trace(spans())
-    assert (trace.id, trace.query, trace.answer) == (ids(0, 32), QUERY, ANSWER)
+    assert (trace.id, trace.query, trace.answer) == (format_id(0, 32), QUERY, ANSWER)
     assert [(chunk.id, chunk.text) for chunk in trace.chunks] == [("p0", TEXTS[0]), ("p1", TEXTS[1])]
     assert (trace.model, trace.conversation, trace.tokens) == (
         "small-1",
@@ -483,7 +488,7 @@ def test_every_vocabulary_makes_the_same_trace(spans):
 
 def test_metadata_names_user_and_release():
     """User, tags, release, prompt version and the system's own metadata are kept."""
-    assert build_trace(openinference()).metadata == {
+    assert build_trace(build_openinference()).metadata == {
         "release": "v3",
         "user": "u1",
         "tags": ["ferry"],
@@ -507,9 +512,9 @@ def changed(place: int, spans: list[OtelSpan], **more: object) -> list[OtelSpan]
 def test_the_reranker_decides_the_chunks():
     """The chunks are those of the reranker before the model, in its order; the retriever's step stays."""
     attributes = {"openinference.span.kind": "RERANKER", "reranker.query": QUERY}
-    attributes |= documents(TEXTS[1], prefix="reranker.output_documents")
-    attributes |= documents(*TEXTS, prefix="reranker.input_documents")
-    trace = build_trace([*openinference(), span(3, 31, 39, "rerank", held=attributes)])
+    attributes |= build_documents(TEXTS[1], prefix="reranker.output_documents")
+    attributes |= build_documents(*TEXTS, prefix="reranker.input_documents")
+    trace = build_trace([*build_openinference(), build_span(3, 31, 39, "rerank", held=attributes)])
     assert trace.chunks[0].text == TEXTS[1]
     assert [step.name for step in trace.steps] == ["ask", "search", "rerank", "write"]
     assert [step.chunks and len(step.chunks) for step in trace.steps] == [None, 2, 1, None]
@@ -518,15 +523,19 @@ def test_the_reranker_decides_the_chunks():
 
 def test_what_came_after_the_answer_was_not_seen():
     """A retrieval that ended after the model began is not what the model saw."""
-    late = span(3, 91, 95, "related", held={"openinference.span.kind": "RETRIEVER", **documents("Something else.")})
-    assert len(build_trace([*openinference(), late]).chunks) == 2
+    late = build_span(
+        3, 91, 95, "related", held={"openinference.span.kind": "RETRIEVER", **build_documents("Something else.")}
+    )
+    assert len(build_trace([*build_openinference(), late]).chunks) == 2
 
 
 def test_retrievers_side_by_side_are_joined():
     """Of retrievers that ran at the same time in the same step the model saw what each of them gave, once."""
     other = "Bicycles pay the fare of a child on all routes."
-    beside = span(3, 12, 28, "words", held={"openinference.span.kind": "RETRIEVER", **documents(TEXTS[0], other)})
-    unseen = changed(2, openinference(), attributes={"openinference.span.kind": "LLM", "output.value": ANSWER})
+    beside = build_span(
+        3, 12, 28, "words", held={"openinference.span.kind": "RETRIEVER", **build_documents(TEXTS[0], other)}
+    )
+    unseen = changed(2, build_openinference(), attributes={"openinference.span.kind": "LLM", "output.value": ANSWER})
     chunks = build_trace([*unseen, beside]).chunks
     assert [chunk.text for chunk in chunks] == [*TEXTS]
     renamed = {key: value + "x" if key.endswith(".id") else value for key, value in beside.attributes.items()}
@@ -536,17 +545,19 @@ def test_retrievers_side_by_side_are_joined():
 
 def test_the_prompt_tells_what_was_seen():
     """Where the prompt was recorded, a retrieval of which it holds nothing is passed over for one that it shows."""
-    tools = span(3, 32, 38, "tools", held={"openinference.span.kind": "RETRIEVER", **documents("A list of tools.")})
-    assert [chunk.text for chunk in build_trace([*openinference(), tools]).chunks] == [*TEXTS]
+    tools = build_span(
+        3, 32, 38, "tools", held={"openinference.span.kind": "RETRIEVER", **build_documents("A list of tools.")}
+    )
+    assert [chunk.text for chunk in build_trace([*build_openinference(), tools]).chunks] == [*TEXTS]
 
 
 def test_llamaindex_doubles_count_once():
     """`_retrieve` inside `retrieve` and `complete` inside `predict` are one step each, and their tokens count once."""
-    root, search, write = openinference()
+    root, search, write = build_openinference()
     search = msgspec.structs.replace(search, name="VectorIndexRetriever.retrieve")
-    inner = span(3, 12, 28, "VectorIndexRetriever._retrieve", 1, held={"openinference.span.kind": "RETRIEVER"})
+    inner = build_span(3, 12, 28, "VectorIndexRetriever._retrieve", 1, held={"openinference.span.kind": "RETRIEVER"})
     write = msgspec.structs.replace(write, name="FakeLLM.predict")
-    again = msgspec.structs.replace(write, id=ids(4, 16), parent=write.id, name="FakeLLM.complete")
+    again = msgspec.structs.replace(write, id=format_id(4, 16), parent=write.id, name="FakeLLM.complete")
     trace = build_trace([root, search, inner, write, again])
     assert [step.name for step in trace.steps] == ["ask", search.name, write.name]
     assert (trace.tokens, len(trace.chunks)) == (TokenCounts(prompt=60, completion=9), 2)
@@ -554,8 +565,8 @@ def test_llamaindex_doubles_count_once():
 
 def test_a_duplicate_span_completes_the_outer_one():
     """Of a call that a framework and a client both recorded, each says what it knows."""
-    root, search, write = openinference()
-    outer = span(3, 39, 91, "Model.invoke", held={"openinference.span.kind": "LLM"})
+    root, search, write = build_openinference()
+    outer = build_span(3, 39, 91, "Model.invoke", held={"openinference.span.kind": "LLM"})
     inner = msgspec.structs.replace(write, parent=outer.id)
     trace = build_trace([root, search, outer, inner])
     assert (trace.model, trace.tokens, trace.latency.generation) == (
@@ -567,20 +578,20 @@ def test_a_duplicate_span_completes_the_outer_one():
 
 def test_a_span_sent_twice_counts_once():
     """Of two records of a span the one that ended later counts, whichever came first."""
-    group = openinference()
+    group = build_openinference()
     early = msgspec.structs.replace(group[0], end=0, attributes={})
     assert build_trace([early, *group]) == build_trace([*group, early]) == build_trace(group)
 
 
 def test_a_model_without_a_name_has_none():
     """Where an instrumentation writes that the model is unknown, it is absent."""
-    attributes = openinference()[2].attributes | {"llm.model_name": "unknown"}
-    assert build_trace(changed(2, openinference(), attributes=attributes)).model is None
+    attributes = build_openinference()[2].attributes | {"llm.model_name": "unknown"}
+    assert build_trace(changed(2, build_openinference(), attributes=attributes)).model is None
 
 
 def test_several_calls_are_summed():
     """Tokens of all calls count, and the model is that of the last, which wrote the answer."""
-    rewrite = span(
+    rewrite = build_span(
         3,
         1,
         9,
@@ -592,7 +603,7 @@ def test_several_calls_are_summed():
             "gen_ai.usage.output_tokens": 3,
         },
     )
-    trace = build_trace([*openinference(), rewrite])
+    trace = build_trace([*build_openinference(), rewrite])
     assert (trace.tokens, trace.model, trace.latency.generation) == (
         TokenCounts(prompt=65, completion=12),
         "small-1",
@@ -602,9 +613,9 @@ def test_several_calls_are_summed():
 
 def test_a_judge_inside_of_the_trace_is_no_part_of_the_system():
     """What an evaluator or a guardrail asks of a model is neither the answer nor paid for by it."""
-    judge = span(3, 91, 98, "relevance", held={"openinference.span.kind": "EVALUATOR"})
-    asks = span(4, 92, 97, "chat", 3, held=openinference()[2].attributes | {"llm.model_name": "large"})
-    assert build_trace([*openinference(), judge, asks]) == build_trace(openinference())
+    judge = build_span(3, 91, 98, "relevance", held={"openinference.span.kind": "EVALUATOR"})
+    asks = build_span(4, 92, 97, "chat", 3, held=build_openinference()[2].attributes | {"llm.model_name": "large"})
+    assert build_trace([*build_openinference(), judge, asks]) == build_trace(build_openinference())
 
 
 @pytest.mark.parametrize(
@@ -621,12 +632,12 @@ def test_a_judge_inside_of_the_trace_is_no_part_of_the_system():
 )
 def test_the_error_of_the_root_is_the_error(more, message):
     """A root that failed says why: by its status, its exception, or at least that it did."""
-    assert build_trace(changed(0, openinference(), **more)).error == message
+    assert build_trace(changed(0, build_openinference(), **more)).error == message
 
 
 def test_a_failed_step_tells_where_there_is_no_answer():
     """The error of a step is that of the trace where no answer came of it; else it was overcome."""
-    failing = changed(1, openinference(), status="error", message="timed out")
+    failing = changed(1, build_openinference(), status="error", message="timed out")
     assert build_trace(failing).error is None
     mute = {"openinference.span.kind": "CHAIN", "input.value": QUERY}
     assert build_trace(changed(0, failing[:2], attributes=mute)).error == "timed out"
@@ -640,7 +651,7 @@ def test_nothing_retrieved_is_not_nothing_recorded(output, expected):
     """An empty list of passages is no chunks; a retriever that says nothing leaves them absent."""
     attributes = {"openinference.span.kind": "RETRIEVER", "input.value": QUERY}
     attributes |= {} if output is None else {"output.value": output}
-    assert build_trace(changed(1, openinference(), attributes=attributes)).chunks == expected
+    assert build_trace(changed(1, build_openinference(), attributes=attributes)).chunks == expected
 
 
 def test_an_id_that_only_the_output_names_is_used():
@@ -651,28 +662,28 @@ def test_an_id_that_only_the_output_names_is_used():
         "retrieval.documents.0.document.metadata": '{"source": "times.md", "start_index": 30, "embedding": [1, 2]}',
         "output.value": json.dumps({"documents": [{"id": "d7", "page_content": TEXTS[0]}]}),
     }
-    [chunk] = build_trace(changed(1, openinference(), attributes=attributes)).chunks
+    [chunk] = build_trace(changed(1, build_openinference(), attributes=attributes)).chunks
     assert (chunk.id, chunk.document, chunk.start, chunk.end) == ("d7", "times.md", 30, 30 + len(TEXTS[0]))
     assert chunk.metadata == {"source": "times.md", "start_index": 30}
 
 
 def test_a_route_can_be_named():
     """`ragfault.route` on any span names the route; else it is the name of the root."""
-    attributes = openinference()[1].attributes | {"ragfault.route": "timetable"}
-    assert build_trace(changed(1, openinference(), attributes=attributes)).route == "timetable"
+    attributes = build_openinference()[1].attributes | {"ragfault.route": "timetable"}
+    assert build_trace(changed(1, build_openinference(), attributes=attributes)).route == "timetable"
 
 
 def test_traces_without_rag_are_none_and_without_a_query_wrong():
     """Spans that have nothing to do with RAG are no trace; those that do but recorded no question are a fault."""
-    assert build_trace([span(0, 0, 9, "GET /", held={"http.request.method": "GET"})]) is None
+    assert build_trace([build_span(0, 0, 9, "GET /", held={"http.request.method": "GET"})]) is None
     assert build_trace([]) is None
     with pytest.raises(InvalidRecord, match="holds a query: is the recording of inputs switched off"):
-        build_trace([span(0, 0, 9, "chat", held={"gen_ai.operation.name": "chat"})])
+        build_trace([build_span(0, 0, 9, "chat", held={"gen_ai.operation.name": "chat"})])
 
 
 def test_parents_in_a_circle_do_no_harm():
     """Spans that name each other as parents are read all the same."""
-    root, search, write = openinference()
+    root, search, write = build_openinference()
     circle = [root, msgspec.structs.replace(search, parent=write.id), msgspec.structs.replace(write, parent=search.id)]
     assert build_trace(circle).query == QUERY
     assert build_trace([msgspec.structs.replace(span, parent=span.id) for span in circle]).query == QUERY
@@ -681,7 +692,7 @@ def test_parents_in_a_circle_do_no_harm():
 names_known = sorted(
     {
         name
-        for spans in (openinference, gen_ai, langfuse, traceloop)
+        for spans in (build_openinference, gen_ai, langfuse, traceloop)
         for recorded in spans()
         for name in recorded.attributes
     }
@@ -693,9 +704,9 @@ names_known = sorted(
     st.lists(
         st.builds(
             OtelSpan,
-            trace=st.just(ids(0, 32)),
-            id=st.integers(0, 4).map(lambda number: ids(number, 16)),
-            parent=st.none() | st.integers(0, 4).map(lambda number: ids(number, 16)),
+            trace=st.just(format_id(0, 32)),
+            id=st.integers(0, 4).map(lambda number: format_id(number, 16)),
+            parent=st.none() | st.integers(0, 4).map(lambda number: format_id(number, 16)),
             start=st.integers(0, 99),
             end=st.integers(0, 99),
             name=st.sampled_from(["a.b", "a.c", "d"]),
@@ -721,7 +732,7 @@ def test_any_attributes_make_a_trace_or_a_reason(recorded):
         assert msgspec.json.decode(msgspec.json.encode(trace), type=type(trace)) == trace
 
 
-@given(st.permutations([*openinference(), span(3, 31, 33, "x", 1, held={"input.value": "a"})]))
+@given(st.permutations([*build_openinference(), build_span(3, 31, 33, "x", 1, held={"input.value": "a"})]))
 def test_the_order_of_spans_says_nothing(spans):
     """The same spans in any order make the same trace."""
     assert build_trace(spans) == build_trace(sorted(spans, key=lambda recorded: recorded.id))
@@ -729,8 +740,8 @@ def test_the_order_of_spans_says_nothing(spans):
 
 def test_json_body_is_what_a_collector_writes():
     """The spans of a request read back as the operations that they were made of."""
-    assert decode_request(json_body(openinference()), content_type=JSON).spans == tuple(openinference())
-    assert openinference()[0].duration == 100 * MS
+    assert decode_request(encode_json(build_openinference()), content_type=JSON).spans == tuple(build_openinference())
+    assert build_openinference()[0].duration == 100 * MS
 
 
 def test_steps_have_input_and_output():

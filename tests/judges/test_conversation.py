@@ -13,7 +13,7 @@ from ragfault.judges.llm.model_exchange import VoteResult, merge_votes, request_
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import build_question_request, grade_passages, score_questions
 from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCall
-from scripted import PROMPTS, Failing, Scripted, complete_reply, parse_fences, saying
+from scripted import PROMPTS, Failing, Scripted, complete_reply, make_scripted, parse_fences
 
 
 def same(first: str, second: str) -> float:
@@ -30,14 +30,14 @@ def score_answer(caller: Scripted, votes: int = 1) -> VoteResult:
 
 def test_questions_are_compared_with_the_query():
     """The relevance of an answer is the mean similarity of the questions that it answers to the query."""
-    caller = saying(questions=["When?", "Who?"])
+    caller = make_scripted(questions=["When?", "Who?"])
     assert score_answer(caller).fields["relevance"] == 0.5
     assert "When?" not in caller.calls[0].messages[1].text
 
 
 def test_evasive_answer_is_not_relevant():
     """A noncommittal answer has relevance 0, whatever it would answer."""
-    assert score_answer(saying(questions=["When?"], noncommittal=True)).fields["relevance"] == 0
+    assert score_answer(make_scripted(questions=["When?"], noncommittal=True)).fields["relevance"] == 0
 
 
 def test_votes_on_questions():
@@ -50,7 +50,7 @@ def test_votes_on_questions():
 
 def test_reply_without_questions():
     """A model that names no questions gives a failure with its reason, not a relevance."""
-    assert "names no question" in score_answer(saying(questions=[])).failures["relevance"][""]
+    assert "names no question" in score_answer(make_scripted(questions=[])).failures["relevance"][""]
     failed = score_answer(Failing("questions", CallFailed("no connection")))
     assert failed.failures["relevance"][""] == "no connection"
 
@@ -92,4 +92,4 @@ def test_relevance_that_lacks():
     """A passage that is left out twice is an error that names it, not a relevance."""
     bad = {"p2": {"relevance": 5}}
     with pytest.raises(CallFailed, match="passages p2: after a repair request"):
-        graded(["a", "b"], saying(passages=bad))
+        graded(["a", "b"], make_scripted(passages=bad))

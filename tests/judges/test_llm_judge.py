@@ -19,7 +19,7 @@ from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCall, create_key_builder
 from ragfault.records import Chunk, Trace
-from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, parse_fences, saying
+from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, make_scripted, parse_fences
 
 # --- identity --------------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ def test_order_is_nothing(seed: int):
                 random.Random(seed + 1).shuffle(entries)
         return json.dumps(dict(fields))
 
-    assert judge(caller=Scripted(shuffled)) == judge(caller=saying(**reply))
+    assert judge(caller=Scripted(shuffled)) == judge(caller=make_scripted(**reply))
 
 
 DISTINCT = {

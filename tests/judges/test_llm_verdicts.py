@@ -16,14 +16,24 @@ from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.reply_cache import CallFailed
 from ragfault.records import Chunk, Evidence, Trace, Verdicts
-from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, parse_fences, requested_ids, saying
+from scripted import (
+    PROMPTS,
+    TRACE,
+    Failing,
+    Scripted,
+    complete_reply,
+    judge,
+    list_requested_ids,
+    make_scripted,
+    parse_fences,
+)
 
 # --- claims and evidence ---------------------------------------------------------------------------
 
 
 def claim(prompts: PromptSet = PROMPTS, **fields: Any):
     """Return the verdict on the first claim for a given reply."""
-    return (judge(caller=saying(claims={"s1": fields}), prompts=prompts).claim or ())[0]
+    return (judge(caller=make_scripted(claims={"s1": fields}), prompts=prompts).claim or ())[0]
 
 
 @given(p=st.floats(0, 1), support=st.sampled_from(["supported", "inferred", "unsupported", "contradicted"]))
@@ -62,16 +72,16 @@ def test_thresholds_and_levels_of_a_profile():
     verdict = claim(prompts, p=0.55)
     assert (verdict.support, verdict.p) == ("unsupported", 0.49)
     assert "threshold of the profile" in (verdict.reason or "")
-    verdicts = judge(caller=saying(chunks={"c1": {"relevance": 0.91}}), prompts=prompts)
+    verdicts = judge(caller=make_scripted(chunks={"c1": {"relevance": 0.91}}), prompts=prompts)
     assert [chunk.level for chunk in verdicts.chunk or ()] == ["medium", "none", "none"]
 
 
 def test_grounded_is_the_least_probable_claim():
     """An answer is as grounded as its least probable claim; that is not known where one is lost, or without chunks."""
-    verdicts = judge(caller=saying(claims={"s2": {"support": "unsupported", "p": 0.2}}))
+    verdicts = judge(caller=make_scripted(claims={"s2": {"support": "unsupported", "p": 0.2}}))
     assert verdicts.answer is not None
     assert verdicts.answer.grounded == 0.2
-    incomplete = judge(caller=saying(claims={"s2": {"p": 7}}))
+    incomplete = judge(caller=make_scripted(claims={"s2": {"p": 7}}))
     assert incomplete.answer is not None
     assert incomplete.answer.grounded is None
     without_chunks = judge(msgspec.structs.replace(TRACE, chunks=None))
@@ -84,7 +94,7 @@ def test_the_best_reference_counts():
     references = ("The pier is old. The sea is cold. Gulls cry.", "It leaves at twelve. Buses run daily.")
     trace = msgspec.structs.replace(TRACE, facts=None, reference=references)
     statements = {f"t{n}": {"covered": n in {1, 4}} for n in range(1, 6)}
-    verdicts = judge(trace, saying(statements=statements))
+    verdicts = judge(trace, make_scripted(statements=statements))
     assert [(item.statement, item.covered) for item in verdicts.recall or ()] == [
         ("It leaves at twelve.", True),
         ("Buses run daily.", False),
@@ -96,7 +106,7 @@ def test_citations_that_point_nowhere():
     caller = Scripted()
     verdicts = judge(caller=caller)
     assert [(citation.supports, citation.p) for citation in verdicts.citation or ()] == [(True, 0.9), (False, 0.0)]
-    assert requested_ids(caller.calls[1])["citations"] == ["k1"]
+    assert list_requested_ids(caller.calls[1])["citations"] == ["k1"]
 
 
 # --- pictures and tables ---------------------------------------------------------------------------
@@ -131,7 +141,7 @@ def test_tables():
     trace = Trace(id="1", query="When?", chunks=chunks, answer="The ferry leaves at 13:00.")
     texts = parse_fences(plan_calls(trace, LLMSettings(model="m"), PROMPTS)[0].messages[1].text)
     assert texts[1].text == "| day | leaves |\n| --- | --- |\n| Sunday | 13:00 |"
-    verdicts = judge(trace, saying(claims={"s1": {"chunk": "c1", "quote": "| Sunday | 13:00 |"}}))
+    verdicts = judge(trace, make_scripted(claims={"s1": {"chunk": "c1", "quote": "| Sunday | 13:00 |"}}))
     assert (verdicts.claim or ())[0].evidence == (Evidence(chunk="a", start=0, end=len(text)),)
 
 
@@ -187,14 +197,14 @@ def test_a_vote_that_fails():
 
 def test_reverse():
     """Relevance comes from the questions that the answer answers, asked blind to the query; evasions have none."""
-    caller = saying(questions=["When does the ferry leave?"] * 3)
+    caller = make_scripted(questions=["When does the ferry leave?"] * 3)
     verdicts = judge(caller=caller, reverse=True)
     blind = next(call for call in caller.calls if call.kind == "questions")
     assert [part.name for part in parse_fences(blind.messages[1].text)] == ["answer"]
     assert verdicts.answer is not None
     assert 0.3 < verdicts.answer.relevance < 1
-    assert not any("relevance" in requested_ids(call) for call in caller.calls)
-    evasive = judge(caller=saying(noncommittal=True), reverse=True)
+    assert not any("relevance" in list_requested_ids(call) for call in caller.calls)
+    evasive = judge(caller=make_scripted(noncommittal=True), reverse=True)
     assert evasive.answer is not None
     assert evasive.answer.relevance == 0
     failed = judge(caller=Failing("questions", CallFailed("no")), reverse=True)

@@ -16,7 +16,7 @@ pytest.importorskip("onnx", reason="the tests build models with onnx")
 
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from onnx_models import classifier, marker, reranker
+from onnx_models import write_classifier, write_marker, write_reranker
 from ragfault.errors import RagfaultError, UnknownName, UsageError
 from ragfault.judges import load_judge
 from ragfault.judges.checks.passages import Passage
@@ -55,7 +55,7 @@ def trace(answer: str, name: str = "1") -> Trace:
 @pytest.mark.parametrize("labels", list(permutations(NLI)), ids="-".join)
 def test_labels_in_any_order(tmp_path: Path, labels: tuple[str, ...]):
     """The order of the three labels is read from the configuration, whatever it is."""
-    good, bad, denied = seen(classifier(tmp_path, labels), GOOD, BAD, DENIED)
+    good, bad, denied = seen(write_classifier(tmp_path, labels), GOOD, BAD, DENIED)
     assert (good.support, bad.support, denied.support) == ("supported", "unsupported", "contradicted")
     assert good.p > 0.9 > 0.1 > bad.p
     assert good.evidence[0].chunk == "a"
@@ -66,13 +66,13 @@ def test_labels_in_any_order(tmp_path: Path, labels: tuple[str, ...]):
 )
 def test_labels_in_any_case(tmp_path: Path, labels: tuple[str, ...]):
     """Case does not matter in the names of labels."""
-    assert seen(classifier(tmp_path, labels), GOOD)[0].support == "supported"
+    assert seen(write_classifier(tmp_path, labels), GOOD)[0].support == "supported"
 
 
 def test_labels_in_the_address(tmp_path: Path):
     """Labels without names are refused with how to say them, and taken where they are said."""
     nameless = ("LABEL_0", "LABEL_1", "LABEL_2")
-    folder = classifier(tmp_path, ("contradiction", "entailment", "neutral"))
+    folder = write_classifier(tmp_path, ("contradiction", "entailment", "neutral"))
     config = json.loads((folder / "config.json").read_text())
     config["id2label"] = dict(enumerate(nameless))
     (folder / "config.json").write_text(json.dumps(config))
@@ -94,7 +94,7 @@ def test_labels_in_the_address(tmp_path: Path):
 )
 def test_two_labels(tmp_path: Path, built: tuple[str, ...], named: tuple[str, ...]):
     """Of two labels one that says what it means is enough; the exact checks tell what is contradicted."""
-    folder = classifier(tmp_path, built, id2label=dict(enumerate(named)))
+    folder = write_classifier(tmp_path, built, id2label=dict(enumerate(named)))
     good, bad, denied = seen(folder, GOOD, BAD, DENIED)
     assert (good.support, bad.support, denied.support) == ("supported", "unsupported", "contradicted")
 
@@ -102,7 +102,7 @@ def test_two_labels(tmp_path: Path, built: tuple[str, ...], named: tuple[str, ..
 @pytest.mark.parametrize(("setting", "pad"), [(3, 3), (0, 0), (-1, 0), (None, 0), ("none", 0)])
 def test_the_token_that_fills_up(tmp_path: Path, setting: Any, pad: int):
     """Rows are filled up with the token of the configuration; with the first where it names none that there can be."""
-    folder = classifier(tmp_path, NLI)
+    folder = write_classifier(tmp_path, NLI)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": setting}))
     assert load_model_config(str(folder)).pad_token == pad
@@ -110,7 +110,7 @@ def test_the_token_that_fills_up(tmp_path: Path, setting: Any, pad: int):
 
 def test_room_is_what_a_model_can(tmp_path: Path):
     """Models whose padding takes two places read two tokens less than they have places."""
-    folder = classifier(tmp_path, NLI)
+    folder = write_classifier(tmp_path, NLI)
     config = json.loads((folder / "config.json").read_text())
     for kind, room in (("bert", 130), ("roberta", 128)):
         reported = config | {"max_position_embeddings": 130, "model_type": kind}
@@ -130,7 +130,7 @@ def test_stretches_of_a_long_text_begin_with_a_sentence_again():
 
 def test_one_number_serves_relevance(tmp_path: Path):
     """A reranker tells relevance; entailment is told by words."""
-    reading = scorer(reranker(tmp_path)).open_session()
+    reading = scorer(write_reranker(tmp_path)).open_session()
     office, beach = reading.score_relevance("When does the harbour office open?", PASSAGES)
     assert office.value > beach.value
     words = load_judge("lexical").open_session()
@@ -140,14 +140,14 @@ def test_one_number_serves_relevance(tmp_path: Path):
 
 def test_one_number_can_serve_entailment(tmp_path: Path):
     """One number is read as support where that is said."""
-    good, bad = seen(f"{reranker(tmp_path)}?serves=entailment", GOOD, BAD)
+    good, bad = seen(f"{write_reranker(tmp_path)}?serves=entailment", GOOD, BAD)
     assert good.support == "supported"
     assert bad.p < good.p
 
 
 def test_tokens(tmp_path: Path):
     """A claim is as good as its worst token, with a question and without."""
-    folder = marker(tmp_path)
+    folder = write_marker(tmp_path)
     changed = GOOD.replace("seven", "three")
     for query in ("", "When does the harbour office open?"):
         good, bad = seen(folder, GOOD, changed, query=query)
@@ -161,7 +161,7 @@ def test_tokens(tmp_path: Path):
 
 def test_alone_or_together(tmp_path: Path):
     """The verdict on a trace is the same in any batch and order, and that on a claim beside any others."""
-    judge = load_judge(f"onnx:{classifier(tmp_path, NLI)}")
+    judge = load_judge(f"onnx:{write_classifier(tmp_path, NLI)}")
     traces = [trace(text, text) for text in (GOOD, BAD, f"{DENIED} {GOOD}")]
     alone = {trace.id: judge.observe([trace])[0] for trace in traces}
     for order in permutations(traces):
@@ -173,7 +173,7 @@ def test_alone_or_together(tmp_path: Path):
 
 def test_pickled(tmp_path: Path):
     """A judge that was sent to another process says the same there."""
-    judge = load_judge(f"onnx:{classifier(tmp_path, NLI)}")
+    judge = load_judge(f"onnx:{write_classifier(tmp_path, NLI)}")
     packed = pickle.dumps(judge)
     assert len(packed) < 5_000
     copy = pickle.loads(packed)
@@ -184,7 +184,7 @@ def test_pickled(tmp_path: Path):
 
 def test_long_passages(tmp_path: Path):
     """A sentence is found wherever it stands in a passage longer than the model reads at once."""
-    folder = classifier(tmp_path, NLI, max_position_embeddings=48)
+    folder = write_classifier(tmp_path, NLI, max_position_embeddings=48)
     filler = "Parking costs five an hour. " * 40
     for text in (f"{GOOD} {filler}", f"{filler}{GOOD} {filler}", filler + GOOD):
         result = scorer(folder).open_session().score_entailment([GOOD, BAD], [Passage("long", text)])
@@ -195,17 +195,20 @@ def test_long_passages(tmp_path: Path):
 
 def test_nothing_to_read(tmp_path: Path):
     """What has no words, and what is held against nothing, is unsupported and no fault."""
-    reading = scorer(classifier(tmp_path, NLI)).open_session()
+    reading = scorer(write_classifier(tmp_path, NLI)).open_session()
     assert reading.score_entailment([], PASSAGES) == []
     assert [item.support for item in reading.score_entailment(["…", GOOD], [])] == ["unsupported"] * 2
     assert reading.score_entailment(["…"], [Passage("a", " ")])[0].p == 0.0
-    assert scorer(reranker(tmp_path / "r")).open_session().score_relevance("When?", [Passage("a", "")])[0].value == 0.0
+    assert (
+        scorer(write_reranker(tmp_path / "r")).open_session().score_relevance("When?", [Passage("a", "")])[0].value
+        == 0.0
+    )
 
 
 def test_fingerprint(tmp_path: Path):
     """The fingerprint names the model and its content, in one line."""
-    first = load_judge(f"onnx:{classifier(tmp_path / 'one', NLI)}").fingerprint
-    two = load_judge(f"onnx:{classifier(tmp_path / 'two', NLI[::-1])}").fingerprint
+    first = load_judge(f"onnx:{write_classifier(tmp_path / 'one', NLI)}").fingerprint
+    two = load_judge(f"onnx:{write_classifier(tmp_path / 'two', NLI[::-1])}").fingerprint
     assert first.startswith("onnx/3 model=one digest=")
     assert "\n" not in first
     assert first.split("digest=")[1][:8] != two.split("digest=")[1][:8]
@@ -216,7 +219,7 @@ def test_fingerprint(tmp_path: Path):
 
 def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A model is found by its folder, its file, a relative path, and in the subfolder onnx: it is the same model."""
-    folder = classifier(tmp_path / "m", NLI)
+    folder = write_classifier(tmp_path / "m", NLI)
     monkeypatch.chdir(tmp_path)
 
     def digest(name: str) -> str:
@@ -236,7 +239,7 @@ def test_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(UsageError, match="hf download someone/tiny-nli"):
         load_judge("onnx:someone/tiny-nli")
     content = tmp_path / "hub" / "models--someone--tiny-nli"
-    classifier(content / "snapshots" / "0a", NLI)
+    write_classifier(content / "snapshots" / "0a", NLI)
     (content / "snapshots" / "0b").mkdir()
     (content / "refs").mkdir()
     (content / "refs" / "main").write_text("0a")
@@ -266,7 +269,7 @@ def test_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 )
 def test_spoiled(tmp_path: Path, spoil: object, says: str):
     """A folder that holds something else is refused at once, with what is wrong and where."""
-    folder = classifier(tmp_path, NLI)
+    folder = write_classifier(tmp_path, NLI)
     spoil(folder)
     with pytest.raises(UsageError, match=says):
         load_judge(f"onnx:{folder}")
@@ -275,7 +278,7 @@ def test_spoiled(tmp_path: Path, spoil: object, says: str):
 def test_wrong_count(tmp_path: Path):
     """A graph that gives other numbers than its labels ask for is refused at once."""
     with pytest.raises(UsageError, match="labels need"):
-        load_judge(f"onnx:{classifier(tmp_path, NLI)}?labels=supported,unsupported")
+        load_judge(f"onnx:{write_classifier(tmp_path, NLI)}?labels=supported,unsupported")
 
 
 @pytest.mark.parametrize("address", ["", "nowhere", "../nowhere", "a/b/c", "?labels=a", "/dev/null", "x" * 5000])
@@ -287,7 +290,7 @@ def test_nowhere(address: str):
 
 def test_settings(tmp_path: Path):
     """A setting that does not exist, or with a value that it cannot have, is refused."""
-    folder = classifier(tmp_path, NLI)
+    folder = write_classifier(tmp_path, NLI)
     with pytest.raises(UnknownName, match='Did you mean "labels"'):
         load_judge(f"onnx:{folder}?label=a,b")
     for wrong in ("room=3", "room=many", "serves=tea"):

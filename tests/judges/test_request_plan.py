@@ -22,7 +22,7 @@ from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.reply_cache import ModelCall
 from ragfault.records import Chunk, Trace
-from scripted import PROMPTS, TRACE, Scripted, complete_reply, judge, parse_fences, requested_ids
+from scripted import PROMPTS, TRACE, Scripted, complete_reply, judge, list_requested_ids, parse_fences
 
 WORDS = "harbour pier ferry noon ticket sailor gull winter concrete"
 
@@ -53,9 +53,9 @@ def test_everything_is_asked_once(chunks: int, words: int, claims: int, facts: i
         assert context is None or size + 4_096 <= context
         parts = parse_fences(call.messages[1].text)
         names = {part.name.split()[0] for part in parts}
-        for ids in requested_ids(call).values():
+        for ids in list_requested_ids(call).values():
             assert {name for name in ids if name[0] != "k"} <= names
-        if call.kind == "retrieval" and "chunks" in requested_ids(call):
+        if call.kind == "retrieval" and "chunks" in list_requested_ids(call):
             for part in parts:
                 if part.name[0] == "c":
                     name = part.name.split()[0]
@@ -73,11 +73,11 @@ def test_everything_is_asked_once(chunks: int, words: int, claims: int, facts: i
 def test_a_long_reply_is_split_too():
     """Claims are asked about in groups that a reply has room for, each with the whole answer in sight."""
     calls = [call for call in plan_calls(long(2, 10, 80), LLMSettings(model="m"), PROMPTS) if call.kind == "generation"]
-    groups = [requested_ids(call).get("claims", []) for call in calls]
+    groups = [list_requested_ids(call).get("claims", []) for call in calls]
     assert len(groups) > 1
     assert [name for group in groups for name in group] == [f"s{n}" for n in range(1, 81)]
     assert all("s80" in {part.name for part in parse_fences(call.messages[1].text)} for call in calls)
-    assert ["relevance" in requested_ids(call) for call in calls] == [True] + [False] * (len(calls) - 1)
+    assert ["relevance" in list_requested_ids(call) for call in calls] == [True] + [False] * (len(calls) - 1)
 
 
 SPLIT = msgspec.structs.replace(

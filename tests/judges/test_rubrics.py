@@ -29,7 +29,7 @@ from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.metrics import compute_score, parse_metric
 from ragfault.records import Chunk, Trace, Verdicts
 from ragfault.rubrics import Rubric, RubricExample, RubricLevel, load_rubrics, rubric
-from scripted import TRACE, judge, saying
+from scripted import TRACE, judge, make_scripted
 
 FORMAL = rubric("The answer addresses the customer formally.", name="formal")
 DETAIL = rubric(
@@ -46,7 +46,7 @@ DETAIL = rubric(
 
 def observe(reply: Mapping[str, dict[str, Any]], rubrics: Sequence[Rubric] = (FORMAL, DETAIL), trace: Trace = TRACE):
     prompts = load_prompts(load_profile("general"), rubrics)
-    caller = saying(rubrics=dict(reply))
+    caller = make_scripted(rubrics=dict(reply))
     return judge(trace, caller, prompts, rubrics=tuple(rubrics)), caller
 
 

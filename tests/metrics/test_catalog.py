@@ -40,7 +40,7 @@ from ragfault.records import (
     TruthVerdict,
     Verdicts,
 )
-from sample_traces import claims, judged_traces, levels
+from sample_traces import draw_judged_traces, make_claims, make_levels
 
 CATALOGUE = sorted(name for name, d in get_definitions().items() if d.function.__module__.startswith("ragfault."))
 
@@ -157,7 +157,7 @@ def test_a_metric_without_its_packages_says_what_to_install(monkeypatch: pytest.
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", CATALOGUE)
-@given(pair=judged_traces())
+@given(pair=draw_judged_traces())
 def test_every_metric_stays_in_its_range_or_says_why_not(name: str, pair: tuple[Trace, Verdicts]):
     """A row is scored with a finite value inside the metric's range, or undefined with a reason; never failed."""
     definition = get_definitions()[name]
@@ -238,7 +238,7 @@ def test_a_metric_says_rightly_what_it_reads():
 
 def test_other_weights_void_the_range():
     """A parameter that sets the scale of a metric takes the bounds of its interval away."""
-    pair = levels("high", "high")
+    pair = make_levels("high", "high")
     assert value("context_relevance(high=3)", *pair) == 3.0
     assert parse_metric("context_relevance(high=3)").range == (-math.inf, math.inf)
     assert parse_metric("context_relevance").range == (0.0, 1.0)
@@ -252,7 +252,7 @@ def test_chunks_without_text_are_not_judged():
 
 
 @pytest.mark.long
-@given(judged_traces(), st.data())
+@given(draw_judged_traces(), st.data())
 def test_a_better_chunk_never_lowers_context_relevance(pair: tuple[Trace, Verdicts], data: st.DataObject):
     """Raising the level of one chunk raises context_relevance or leaves it, and never hurts context_utility's base."""
     trace, verdicts = pair
@@ -266,7 +266,7 @@ def test_a_better_chunk_never_lowers_context_relevance(pair: tuple[Trace, Verdic
 
 
 @pytest.mark.long
-@given(judged_traces(), st.data())
+@given(draw_judged_traces(), st.data())
 def test_a_supported_claim_never_lowers_groundedness(pair: tuple[Trace, Verdicts], data: st.DataObject):
     """Turning one claim into a supported one never lowers groundedness or adherence, never raises contradiction."""
     trace, verdicts = pair
@@ -293,7 +293,7 @@ def test_a_supported_claim_never_lowers_groundedness(pair: tuple[Trace, Verdicts
 
 def test_context_relevance_is_the_mean_level_weight():
     """high 1.0, medium 0.7, low 0.3, none 0.0; a cut-off takes the first k; weights are parameters."""
-    pair = levels("high", "medium", "low", "none")
+    pair = make_levels("high", "medium", "low", "none")
     assert value("context_relevance", *pair) == pytest.approx(0.5)
     assert value("context_relevance@2", *pair) == pytest.approx(0.85)
     assert value("context_relevance(low=0, medium=1)", *pair) == pytest.approx(0.5)
@@ -308,25 +308,25 @@ def test_context_relevance_is_the_mean_level_weight():
 )
 def test_context_precision_matches_published_values(marks: str, expected: float):
     """Average precision over the relevant chunks retrieved, as the published examples have it."""
-    pair = levels(*("high" if mark == "1" else "none" for mark in marks))
+    pair = make_levels(*("high" if mark == "1" else "none" for mark in marks))
     assert value("context_precision", *pair) == pytest.approx(expected, abs=1e-12)
 
 
 def test_nothing_relevant_is_zero_by_a_named_convention():
     """context_precision and context_ranking are 0 where nothing relevant was retrieved, and the row says so."""
     for name in ("context_precision", "context_ranking"):
-        for pair in (levels("low", "none"), (Trace(id="1", query="q", chunks=()), Verdicts(trace="1", chunk=()))):
+        for pair in (make_levels("low", "none"), (Trace(id="1", query="q", chunks=()), Verdicts(trace="1", chunk=()))):
             row = compute_score(parse_metric(name), *pair)
             assert (row.value, row.reason) == (0.0, "nothing relevant retrieved counts as 0")
 
 
 def test_the_ranking_penalty_counts_low_positions():
     """0.05 for each place below the third of each highly relevant chunk, at most 0.3."""
-    assert value("ranking_penalty", *levels("high", "high", "high")) == 0
-    assert value("ranking_penalty", *levels("none", "none", "none", "high", "medium")) == pytest.approx(0.05)
-    assert value("ranking_penalty", *levels(*["high"] * 5)) == pytest.approx(0.15)
-    assert value("ranking_penalty", *levels(*["high"] * 20)) == pytest.approx(0.3)
-    pair = levels("none", "none", "none", "high")
+    assert value("ranking_penalty", *make_levels("high", "high", "high")) == 0
+    assert value("ranking_penalty", *make_levels("none", "none", "none", "high", "medium")) == pytest.approx(0.05)
+    assert value("ranking_penalty", *make_levels(*["high"] * 5)) == pytest.approx(0.15)
+    assert value("ranking_penalty", *make_levels(*["high"] * 20)) == pytest.approx(0.3)
+    pair = make_levels("none", "none", "none", "high")
     assert value("context_ranking", *pair) == pytest.approx(0.25 - 0.05)
 
 
@@ -477,7 +477,7 @@ def test_citations_are_attributed_and_chunks_used():
     seen = tuple(CitationVerdict(chunk=c.chunk, claim="x", supports=c.chunk != "c") for c in cited)
     trace = Trace(id="1", query="q", citations=cited, chunks=(Chunk(id="a"),), answer="x")
     assert value("chunk_attribution", trace, Verdicts(trace="1", citation=seen)) == pytest.approx(2 / 3)
-    assert value("chunk_utilization", *levels("high", "low", used=(True, False))) == 0.5
+    assert value("chunk_utilization", *make_levels("high", "low", used=(True, False))) == 0.5
     assert reason("chunk_utilization", Trace(id="1", query="q", chunks=(Chunk(id="a"),))) == "no answer"
 
 
@@ -486,12 +486,12 @@ def test_citations_are_attributed_and_chunks_used():
 
 def test_groundedness_counts_inferred_unless_strict():
     """(supported + inferred) / claims; strict leaves inferred out; RAGChecker's example has 8 of 22 faithful."""
-    pair = claims("supported", "inferred", "unsupported", "contradicted")
+    pair = make_claims("supported", "inferred", "unsupported", "contradicted")
     assert value("groundedness", *pair) == 0.5
     assert value("groundedness(strict=true)", *pair) == 0.25
     assert value("contradiction", *pair) == 0.25
     # golden: amazon-science/RAGChecker examples/checking_outputs.json, faithfulness = 4 of 11 claims
-    assert value("groundedness", *claims(*["supported"] * 4, *["unsupported"] * 7)) == pytest.approx(4 / 11)
+    assert value("groundedness", *make_claims(*["supported"] * 4, *["unsupported"] * 7)) == pytest.approx(4 / 11)
     assert reason(
         "groundedness", Trace(id="1", query="q", chunks=(), answer="I cannot say."), Verdicts(trace="1", claim=())
     ) == ("the answer makes no claim")
@@ -506,13 +506,13 @@ def test_an_answer_without_claims_counts_as_a_convention_says():
         assert value(f"{name}(empty=1)", *silent) == 1.0
     assert reason("groundedness(empty=0)", silent[0]) == "the judge offers no claim verdicts"
     assert reason("claim_precision(empty=0)", silent[0]) == "no facts and no reference"
-    assert value("groundedness(empty=0)", *claims("supported", "unsupported")) == 0.5
+    assert value("groundedness(empty=0)", *make_claims("supported", "unsupported")) == 0.5
 
 
 def test_adherence_counts_words_of_supported_sentences():
     """Only the words of directly supported sentences count: inference lowers it, and so does what is no claim."""
-    assert value("context_adherence", *claims("supported", "inferred")) == 0.5
-    trace, verdicts = claims("supported")
+    assert value("context_adherence", *make_claims("supported", "inferred")) == 0.5
+    trace, verdicts = make_claims("supported")
     chatty = Trace(id="t", query="q", chunks=trace.chunks, answer=f"{trace.answer} Do you need anything else?")
     assert value("context_adherence", chatty, verdicts) == pytest.approx(5 / 10)
 
@@ -663,7 +663,7 @@ def test_context_utility_matches_its_source(
     names: tuple[str, ...], used: tuple[bool, ...], missing: int, expected: float
 ):
     """Mean weight less penalties for unused and missing, not below 0, rounded to 2 decimals."""
-    assert value("context_utility", *levels(*names, used=used, missing=missing)) == expected
+    assert value("context_utility", *make_levels(*names, used=used, missing=missing)) == expected
 
 
 def test_an_empty_context_is_full_utility_by_a_named_convention():
@@ -705,7 +705,7 @@ def test_noise_sensitivity_splits_by_the_relevance_of_the_source():
 
 def test_the_triad_weighs_its_three_parts():
     """0.35, 0.35, 0.30; undefined with the name of the part that is."""
-    trace, seen = claims("supported", "unsupported")
+    trace, seen = make_claims("supported", "unsupported")
     chunk = (ChunkVerdict(chunk="a", relevance=0.6, level="medium"),)
     full = Verdicts(trace="t", chunk=chunk, claim=seen.claim, answer=AnswerVerdict(relevance=0.5))
     assert value("triad", trace, full) == pytest.approx(0.35 * 0.7 + 0.35 * 0.5 + 0.3 * 0.5)
@@ -747,5 +747,5 @@ def test_cost_looks_the_model_up():
 
 def test_context_waste_weighs_unused_chunks_by_length():
     """Characters of unused chunks over all; so tokens, at any number of characters a token."""
-    trace, seen = levels("high", "low", used=(True, False))
+    trace, seen = make_levels("high", "low", used=(True, False))
     assert value("context_waste", trace, seen) == 0.5

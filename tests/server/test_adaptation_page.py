@@ -13,7 +13,7 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from browser import COLOURS, Visit, axe, launch_browser
+from browser import COLOURS, Visit, list_violations, start_browser
 from dashboard_server import BEGAN, Client, DashboardServer
 from ragfault.records import Trace
 from ragfault.reports.json_documents import encode_document
@@ -129,8 +129,8 @@ def test_a_server_without_a_policy_says_how_to_get_one(tmp_path: Path):
 def test_the_page_is_legible_in_a_narrow_window(served: tuple[Path, Client], scheme: str):
     size = {"width": 420, "height": 900}
     with (
-        launch_browser() as chromium,
+        start_browser() as chromium,
         Visit(chromium, served[1].url, f"/adaptation{HOUR}", color_scheme=scheme, viewport=size) as visit,
     ):
-        assert axe(visit.page, COLOURS) == []
+        assert list_violations(visit.page, COLOURS) == []
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= 420

@@ -17,7 +17,7 @@ pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
 from dashboard_server import Client, serve_app
-from otlp_spans import json_body
+from otlp_spans import encode_json
 from ragfault.analysis.steps.operations import list_operation_faults
 from ragfault.io.datasets.agent import SimulatedAgent, ToolFailure
 from ragfault.io.otel import OtelSpan
@@ -141,7 +141,9 @@ def post(client: Client, spans: list[OtelSpan]) -> None:
     """Send spans as an exporter does."""
     import urllib.request
 
-    request = urllib.request.Request(client.url + "/v1/traces", json_body(spans), {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        client.url + "/v1/traces", encode_json(spans), {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=120) as answer:
         assert json.load(answer) == {}
 

@@ -51,7 +51,7 @@ from ragfault.server.request_limits import RateLimiter
 from ragfault.server.settings import RequestLimits
 from ragfault.server.storage import open_store
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
-from server_process import Server, list_ids, otlp, rag_spans, run_server, span
+from server_process import Server, build_rag_spans, build_span, encode_spans, list_ids, run_server
 from waiting import wait_until
 
 TRACES = list(load_handbook().traces["v1"])
@@ -117,7 +117,7 @@ def test_spans_that_were_acknowledged_survive_a_kill(tmp_path: Path):
     """The first half of a trace's spans comes before a kill, the other after it: the trace is whole."""
     name = "0" * 31 + "7"
     server = Server(tmp_path / "s", "--metrics", METRICS)
-    chain, retrieve, llm = rag_spans(name)
+    chain, retrieve, llm = build_rag_spans(name)
     assert post_spans(server, retrieve, llm).status == 200
     server.end(signal.SIGKILL)
     with run_server(tmp_path / "s", "--metrics", METRICS) as server:
@@ -132,7 +132,7 @@ def test_spans_that_were_acknowledged_survive_a_kill(tmp_path: Path):
 
 def post_spans(server: Server, *spans) -> object:
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-    return server.ask("/v1/traces", otlp(*spans), headers)
+    return server.ask("/v1/traces", encode_spans(*spans), headers)
 
 
 @pytest.mark.long
@@ -209,11 +209,11 @@ def test_a_first_trace_without_a_query_is_rejected_alone():
 
 def test_otlp_answers_a_partial_success(server: Server):
     """Spans without ids are rejected with their number and reason, and the others are taken."""
-    answer = post_spans(server, *rag_spans("0" * 31 + "9"), {"name": "nameless"})
+    answer = post_spans(server, *build_rag_spans("0" * 31 + "9"), {"name": "nameless"})
     assert answer.status == 200
     assert answer.json["partialSuccess"]["rejectedSpans"] == "1"
     assert "no trace id" in answer.json["partialSuccess"]["errorMessage"]
-    assert post_spans(server, *rag_spans("0" * 31 + "8")).json == {}
+    assert post_spans(server, *build_rag_spans("0" * 31 + "8")).json == {}
 
 
 def test_otlp_in_protobuf_is_answered_in_protobuf(server: Server):
@@ -668,7 +668,7 @@ def test_the_demo_streams(tmp_path: Path):
 def test_spans_that_are_no_question_are_counted(tmp_path: Path):
     """A trace of other work is no trace of a RAG system: it is counted, and nothing of it is kept."""
     with run_server(tmp_path / "s", "--workers", "0") as server:
-        assert post_spans(server, span("0" * 31 + "5", "GET /health")).status == 200
+        assert post_spans(server, build_span("0" * 31 + "5", "GET /health")).status == 200
         wait_until(lambda: server.ask("/overview.json").json["totals"]["pending"] == 0)
         assert 'ragfault_ingest_total{outcome="not_rag"} 1' in server.ask("/metrics").body.decode()
         assert server.ask("/overview.json").json["totals"]["traces"] == 0

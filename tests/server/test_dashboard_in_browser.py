@@ -13,7 +13,7 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from browser import COLOURS, Visit, axe, launch_browser
+from browser import COLOURS, Visit, list_violations, start_browser
 from dashboard_server import BEGAN, DashboardServer
 from ragfault.records import Trace
 from ragfault.server.dashboard.page_renderer import trace_url
@@ -54,7 +54,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A Chromium that is started once."""
-    with launch_browser() as started:
+    with start_browser() as started:
         yield started
 
 
@@ -76,10 +76,10 @@ def test_axe_finds_nothing(chromium: Any, served: tuple[DashboardServer, str]):
         page = visit.page
         for name, path in PAGES.items():
             visit.open(path)
-            assert axe(page) == [], name
+            assert list_violations(page) == [], name
             page.emulate_media(color_scheme="dark")
             page.set_viewport_size({"width": 360, "height": 900})
-            assert axe(page, [*COLOURS, *PLACES]) == [], f"{name}, dark and narrow"
+            assert list_violations(page, [*COLOURS, *PLACES]) == [], f"{name}, dark and narrow"
             assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
             page.emulate_media(color_scheme="light")
             page.set_viewport_size({"width": 1300, "height": 900})

@@ -19,7 +19,7 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from browser import COLOURS, Visit, axe, launch_browser
+from browser import COLOURS, Visit, list_violations, start_browser
 from ragfault.server.demo import FAULTY_ROUTE
 
 SPEED = 300
@@ -48,7 +48,7 @@ class Demo(NamedTuple):
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A Chromium that is started once."""
-    with launch_browser() as started:
+    with start_browser() as started:
         yield started
 
 
@@ -77,7 +77,7 @@ def test_from_the_fault_to_the_evaluation_set(chromium: Any, demo: Demo, tmp_pat
 
         def seen(name: str) -> None:
             page.screenshot(path=tmp_path / f"{name}.png")
-            assert axe(page, None if scheme == "light" else COLOURS) == [], name
+            assert list_violations(page, None if scheme == "light" else COLOURS) == [], name
 
         page.wait_for_selector(FIRING, timeout=PATIENCE)
         page.click("#refresh-toggle")

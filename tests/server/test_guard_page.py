@@ -12,7 +12,7 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from browser import COLOURS, Visit, axe, launch_browser
+from browser import COLOURS, Visit, list_violations, start_browser
 from dashboard_server import BEGAN, Client, DashboardServer
 from ragfault.evaluation.agreement.human_labels import ClaimLabel, HumanLabel, HumanVerdicts, fingerprint_answer
 from ragfault.guard.decisions import attach_decisions
@@ -110,10 +110,10 @@ def test_a_narrow_window_shows_how_often_each_rail_blocks(guarded: tuple[Dashboa
     """Beside the name of any length stands the share of blocks, the times are legible, and the menu names the page."""
     size = {"width": 420, "height": 900}
     with (
-        launch_browser() as chromium,
+        start_browser() as chromium,
         Visit(chromium, guarded[1], f"/guard{HOUR}", color_scheme=scheme, viewport=size) as visit,
     ):
-        assert axe(visit.page, COLOURS) == []
+        assert list_violations(visit.page, COLOURS) == []
         assert LONG_NAME in visit.page.content()
         edges = "element => { const box = element.getBoundingClientRect(); return [box.left, box.right] }"
         places = [

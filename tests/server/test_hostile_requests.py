@@ -25,7 +25,7 @@ pytest.importorskip("opentelemetry.proto", reason="OTLP as protobuf needs the ex
 
 from ragfault.server.request_limits import MAX_MEMBERS
 from ragfault.server.settings import RequestLimits
-from server_process import Server, rag_spans, run_server
+from server_process import Server, build_rag_spans, run_server
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 PATHS = ("/v1/traces", "/v1/logs", "/v1/ragfault/traces", "/v1/ragfault/marks")
@@ -90,7 +90,7 @@ def opening(depth: int) -> bytes:
 
 
 BOMB = gzip.compress(bytes(60_000_000))
-COMPLETE = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": rag_spans("3" * 32)}]}]}).encode()
+COMPLETE = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": build_rag_spans("3" * 32)}]}]}).encode()
 SPAN = b'{"traceId":"%032d","spanId":"%016d"}'
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from browser import SCRIPTS, Visit, launch_browser
+from browser import SCRIPTS, Visit, start_browser
 from dashboard_server import DashboardServer
 from hostile_records import build_hostile_record, count_texts
 from ragfault.analysis.clusters import ClusterRegistry, ClusterReport
@@ -109,7 +109,7 @@ def test_the_attack_is_everywhere():
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A Chromium that is started once."""
-    with launch_browser() as started:
+    with start_browser() as started:
         yield started
 
 

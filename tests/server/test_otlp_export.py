@@ -31,7 +31,7 @@ from ragfault.server import ServerSettings
 from ragfault.server.counters import EventCounters
 from ragfault.server.scoring.otlp_export import ScoreExporter, check_otlp_settings
 from ragfault.server.storage import open_store
-from server_process import otlp, rag_spans, run_server, span
+from server_process import build_rag_spans, build_span, encode_spans, run_server
 from waiting import wait_until
 
 NAME, ABOUT = "0" * 31 + "7", (b"llm".hex() + "0" * 16)[:16]
@@ -331,7 +331,7 @@ def test_a_server_sends_scores_back_beside_the_spans(tmp_path: Path, monkeypatch
     options = ("--metrics", "groundedness", "--otlp-spans", "--otlp-header", "x-c=3")
     with collecting() as collector, run_server(tmp_path / "s", "--otlp-endpoint", collector.url, *options) as server:
         for number in range(1, 4):
-            assert server.ask("/v1/traces", otlp(*rag_spans(f"{number:032x}")), JSON).status == 200
+            assert server.ask("/v1/traces", encode_spans(*build_rag_spans(f"{number:032x}")), JSON).status == 200
         assert server.send([Trace(id="native", query="When?", answer="Now.")]).status == 200
         server.settled(4)
         for _ in range(300):
@@ -355,9 +355,9 @@ def test_what_was_sent_back_and_comes_in_again_is_no_trace(tmp_path: Path):
     """A collector that sends on to ragfault makes no circle: the spans and events of ragfault are passed over."""
     about = {"openinference.span.kind": "EVALUATOR", "ragfault.score.groundedness": 1.0}
     with run_server(tmp_path / "s", "--workers", "0") as server:
-        chain, retrieve, llm = rag_spans(NAME)
-        mine = span(NAME, "ragfault.evaluate", "llm", **about)
-        assert server.ask("/v1/traces", otlp(chain, retrieve, llm, mine), JSON).status == 200
+        chain, retrieve, llm = build_rag_spans(NAME)
+        mine = build_span(NAME, "ragfault.evaluate", "llm", **about)
+        assert server.ask("/v1/traces", encode_spans(chain, retrieve, llm, mine), JSON).status == 200
         wait_until(lambda: server.ask("/overview.json").json["totals"]["pending"] == 0)
         [line] = server.ask("/traces.json").json["lines"]
         assert line["answer"] == "At ten."

@@ -22,7 +22,7 @@ from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import Run
 from ragfault.server import ServerSettings, create_app
 from ragfault.server.demo import FAULT_START, FAULTY_ROUTE, DemoTraffic
-from server_process import Server, list_ids, otlp, rag_spans, run_server
+from server_process import Server, build_rag_spans, encode_spans, list_ids, run_server
 from waiting import wait_until
 
 TRACES = list(load_handbook().traces["v1"])
@@ -37,7 +37,7 @@ def test_the_server_works_on_clickhouse(tmp_path: Path):
     server = Server(place, *options)
     assert server.send(TRACES).json["taken"] == len(TRACES)
     assert server.send(TRACES[:9]).json["repeated"] == 9
-    spans = otlp(*rag_spans("0" * 31 + "7"))
+    spans = encode_spans(*build_rag_spans("0" * 31 + "7"))
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
     assert server.ask("/v1/traces", spans, headers).status == 200
     server.process.kill()
@@ -69,7 +69,7 @@ def test_a_database_that_goes_and_comes_back_is_waited_for(tmp_path: Path):
     with serve_clickhouse(tmp_path / "engine") as port:
         server = Server(f"clickhouse://{USER}:{quote(PASSWORD, safe='')}@127.0.0.1:{port}/d", *options)
         assert server.send(TRACES).json["taken"] == len(TRACES)
-        spans = otlp(*rag_spans("0" * 31 + "7"))
+        spans = encode_spans(*build_rag_spans("0" * 31 + "7"))
         headers = {"content-type": "application/json", "content-encoding": "gzip"}
         assert server.ask("/v1/traces", spans, headers).status == 200
     assert server.send(TRACES[:1]).status == 503

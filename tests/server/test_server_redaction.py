@@ -13,7 +13,7 @@ pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
 from ragfault.cli import run_command as command
 from ragfault.records import Chunk, Trace
-from server_process import Server, otlp, rag_spans, run_server
+from server_process import Server, build_rag_spans, encode_spans, run_server
 
 pytestmark = pytest.mark.long
 
@@ -28,7 +28,7 @@ def on_disk(store: Path) -> bytes:
 
 def asking(trace: str) -> list[dict]:
     """Build the spans of a question that names a person."""
-    spans = rag_spans(trace)
+    spans = build_rag_spans(trace)
     for span in spans:
         for entry in span["attributes"]:
             value = entry["value"]
@@ -61,7 +61,7 @@ def test_spans_are_redacted_before_they_are_pending(tmp_path: Path):
     """Killed between two requests of a trace, the store has no address in it; joined, a trace agrees with itself."""
     chain, retrieve, llm = asking("0" * 31 + "7")
     server = Server(tmp_path / "s", "--redact", "all", "--metrics", "groundedness")
-    assert server.ask("/v1/traces", otlp(retrieve, llm), JSON).status == 200
+    assert server.ask("/v1/traces", encode_spans(retrieve, llm), JSON).status == 200
     server.end(signal.SIGKILL)
     pending = on_disk(tmp_path / "s")
     assert b"At ten" not in pending
@@ -69,8 +69,8 @@ def test_spans_are_redacted_before_they_are_pending(tmp_path: Path):
     assert MAIL.encode() not in pending
     assert b"7946" not in pending
     with run_server(tmp_path / "s", "--redact", "all", "--metrics", "groundedness") as server:
-        assert server.ask("/v1/traces", otlp(*asking("0" * 31 + "8")), JSON).status == 200
-        assert server.ask("/v1/traces", otlp(chain), JSON).status == 200
+        assert server.ask("/v1/traces", encode_spans(*asking("0" * 31 + "8")), JSON).status == 200
+        assert server.ask("/v1/traces", encode_spans(chain), JSON).status == 200
         server.settled(2)
         trace = server.ask(f"/traces/{'0' * 31}8.json").json["trace"]
         assert trace["chunks"][0]["text"] == "The ferry is asked of [email 1]."
@@ -80,11 +80,11 @@ def test_spans_are_redacted_before_they_are_pending(tmp_path: Path):
 
 def test_nothing_hides_in_an_id_of_opentelemetry(tmp_path: Path):
     """What stands where a parent, or the trace of a record of a log, is to be named and is no id is not kept at all."""
-    part = {**rag_spans("0" * 31 + "7")[0], "parentSpanId": MAIL}
+    part = {**build_rag_spans("0" * 31 + "7")[0], "parentSpanId": MAIL}
     record = {"traceId": MAIL, "spanId": MAIL, "eventName": "e"}
     logs = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}).encode()
     server = Server(tmp_path / "s", "--redact", "all")
-    assert server.ask("/v1/traces", otlp(part), JSON).status == 200
+    assert server.ask("/v1/traces", encode_spans(part), JSON).status == 200
     assert server.ask("/v1/logs", logs, {"Content-Type": "application/json"}).status == 200
     server.end(signal.SIGKILL)
     assert MAIL.encode() not in on_disk(tmp_path / "s")
@@ -94,10 +94,10 @@ def test_spans_pending_before_redaction_was_enabled_are_redacted(tmp_path: Path)
     """Spans that an earlier server held as they came are redacted when they become a trace."""
     chain, retrieve, llm = asking("0" * 31 + "7")
     server = Server(tmp_path / "s", "--metrics", "groundedness")
-    assert server.ask("/v1/traces", otlp(retrieve, llm), JSON).status == 200
+    assert server.ask("/v1/traces", encode_spans(retrieve, llm), JSON).status == 200
     server.end(signal.SIGKILL)
     with run_server(tmp_path / "s", "--redact", "email", "--metrics", "groundedness") as server:
-        assert server.ask("/v1/traces", otlp(chain), JSON).status == 200
+        assert server.ask("/v1/traces", encode_spans(chain), JSON).status == 200
         server.settled(1)
         [line] = server.ask("/traces.json").json["lines"]
         assert line["answer"] == f"Ask [email 1] or {PHONE}."

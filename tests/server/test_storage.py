@@ -23,7 +23,7 @@ from ragfault.records import Chunk, Gold, Trace
 from ragfault.server.storage import AppendResult, EventCount, TraceSelection, export_run, import_run, open_store
 from ragfault.server.storage.duckdb.connection import MIGRATIONS
 from storage_laws import *  # noqa: F403 - the laws hold for the stores of this module
-from storage_laws import Place, pages
+from storage_laws import Place, list_pages
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_a_trace_is_there_once_however_often_it_is_sent(at: Place, tmp_path_fact
         for batch in sent:
             appended = store.append_traces([Trace(id=name, query=f"{name}?") for name in batch]).result()
             assert appended.added + appended.duplicates == len(batch)
-        assert sorted(pages(store, TraceSelection(limit=2))) == sorted({name for batch in sent for name in batch})
+        assert sorted(list_pages(store, TraceSelection(limit=2))) == sorted({name for batch in sent for name in batch})
     finally:
         store.close()
 
@@ -76,7 +76,7 @@ def test_what_was_acknowledged_survives_kills(tmp_path: Path):
         process.stdout.close()
         acknowledged |= {name for line in lines if line.endswith("\n") for name in line.split()}
     store = open_store(tmp_path)
-    there = pages(store, TraceSelection(limit=500))
+    there = list_pages(store, TraceSelection(limit=500))
     assert len(there) == len(set(there))
     assert acknowledged <= set(there)
     store.close()

@@ -29,7 +29,7 @@ from ragfault.server.storage.clickhouse.connection import (
 )
 from ragfault.server.storage.clickhouse.store import ClickHouseStore
 from storage_laws import *  # noqa: F403 - its laws, which hold here under the places of this module
-from storage_laws import METRICS, Place, measures, pages
+from storage_laws import METRICS, Place, list_measures, list_pages
 
 pytestmark = pytest.mark.long
 
@@ -126,7 +126,7 @@ def test_a_trace_is_there_once_whatever_comes_together(open_one: TraceStore, sen
     batches = [[Trace(id=prefix + name, query="q", route=prefix) for name in batch] for batch in sent]
     results = [future.result() for future in [open_one.append_traces(batch) for batch in batches]]
     assert [sum(row) for row in results] == list(map(len, sent))
-    there = pages(open_one, TraceSelection(limit=2, route=prefix))
+    there = list_pages(open_one, TraceSelection(limit=2, route=prefix))
     assert sorted(there) == sorted({trace.id for batch in batches for trace in batch})
     assert sum(row.added for row in results) == len(there)
 
@@ -231,10 +231,10 @@ def test_an_interrupted_count_is_completed(filled_store, at: Place, tmp_path: Pa
     reference, outcomes = filled_store
     store = open_store(at(tmp_path))
     store.append_traces([row.trace for row in outcomes]).result()
-    store.add_outcomes(outcomes[:20], measures(), cohort_fields=("model",)).result()
+    store.add_outcomes(outcomes[:20], list_measures(), cohort_fields=("model",)).result()
 
     def rest():
-        return store.add_outcomes(outcomes[20:], measures(), cohort_fields=("model",))
+        return store.add_outcomes(outcomes[20:], list_measures(), cohort_fields=("model",))
 
     if table == "nothing":
         rest().result()
@@ -244,7 +244,7 @@ def test_an_interrupted_count_is_completed(filled_store, at: Place, tmp_path: Pa
         for _ in range(2):
             store.close()
             store = open_store(at(tmp_path))
-    assert store.add_outcomes(outcomes, measures(), cohort_fields=("model",)).result() == 0
+    assert store.add_outcomes(outcomes, list_measures(), cohort_fields=("model",)).result() == 0
     same = {"cohort": None}
     assert store.read_rollups(0, ALL, **same) == reference.read_rollups(0, ALL, **same)
     assert store.read_products(0, ALL) == reference.read_products(0, ALL)
@@ -263,7 +263,7 @@ def test_a_trace_whose_taking_broke_off_is_there_once(at: Place, tmp_path: Path,
         store.close()
         store = open_store(at(tmp_path))
     assert store.append_traces(traces).result().duplicates == 3
-    assert sorted(pages(store, TraceSelection())) == ["a", "b", "c"]
+    assert sorted(list_pages(store, TraceSelection())) == ["a", "b", "c"]
     assert store.get_trace("b").trace.query == "q"
     store.close()
 
@@ -306,10 +306,10 @@ def test_text_of_users_is_never_a_statement(at: Place, tmp_path: Path):
     for trace, text in zip(traces, NASTY, strict=True):
         assert store.get_trace(trace.id).trace == trace
         for selection in (TraceSelection(route=text), TraceSelection(model=text), TraceSelection(conversation=text)):
-            assert pages(store, selection) == [trace.id]
-        assert pages(store, TraceSelection(ids=(trace.id, "none"))) == [trace.id]
+            assert list_pages(store, selection) == [trace.id]
+        assert list_pages(store, TraceSelection(ids=(trace.id, "none"))) == [trace.id]
         if text:
-            assert trace.id in pages(store, TraceSelection(text=text.upper()))
+            assert trace.id in list_pages(store, TraceSelection(text=text.upper()))
         store.save_setting(text, {"is": text}).result()
         assert store.read_setting(text) == {"is": text}
         assert (
@@ -354,7 +354,7 @@ def test_checks_are_those_of_the_embedded_store(filled_store, at: Place, tmp_pat
         store.append_traces(
             [replace(row.trace, conversation=f"c{n % 3}"[n % 2 :]) for n, row in enumerate(outcomes)]
         ).result()
-        store.add_outcomes(outcomes, measures()).result()
+        store.add_outcomes(outcomes, list_measures()).result()
         checking = store.spot_checks
         draws = [SamplingDraw(row.trace.id, "better", 0.25 + n / 100, n % 2 == 0) for n, row in enumerate(outcomes)]
         for part in (draws, draws[:5], [SamplingDraw("nobody", "better", 0.5, True)]):

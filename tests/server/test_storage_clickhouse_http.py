@@ -23,7 +23,7 @@ from ragfault.evaluation.agreement.human_labels import HumanLabel, HumanVerdicts
 from ragfault.records import Trace
 from ragfault.server.storage import EventCount, TimelineMark, TraceSelection, TraceStore, open_store
 from storage_laws import *  # noqa: F403 - its laws, which hold here under the places of this module
-from storage_laws import Place, measures, pages
+from storage_laws import Place, list_measures, list_pages
 
 pytestmark = pytest.mark.long
 
@@ -67,11 +67,11 @@ def test_a_line_that_breaks_counts_nothing_twice(filled_store, at: Place, tmp_pa
     for at_, row in enumerate(outcomes):
         if at_ % 7 == 0:
             cut(port)
-        assert store.add_outcomes([row], measures(), cohort_fields=("model",)).result() == 1
+        assert store.add_outcomes([row], list_measures(), cohort_fields=("model",)).result() == 1
     cut(port)
     store.add_counts([EventCount("dropped", 5, 2)]).result()
     assert store.read_counts() == (EventCount("dropped", 5, 2),)
-    assert sorted(pages(store, TraceSelection(limit=7))) == sorted(trace.id for trace in traces)
+    assert sorted(list_pages(store, TraceSelection(limit=7))) == sorted(trace.id for trace in traces)
     same = [
         store.read_rollups(0, 2**31 - 1, cohort=None, grain=60),
         reference.read_rollups(0, 2**31 - 1, cohort=None, grain=60),
@@ -143,5 +143,5 @@ def test_a_lost_server_is_reported_and_awaited(tmp_path: Path):
     store.close()
     with serve_clickhouse(tmp_path / "engine") as port:
         store = open_store(place.replace(place.rsplit(":", 1)[1], f"{port}/d"))
-        assert pages(store, TraceSelection()) == ["a"]
+        assert list_pages(store, TraceSelection()) == ["a"]
         store.close()

@@ -18,7 +18,7 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from browser import COLOURS, Visit, axe, launch_browser
+from browser import COLOURS, Visit, list_violations, start_browser
 from dashboard_server import Client, DashboardServer
 from ragfault.errors import InputError, UsageError
 from ragfault.records import Gold, Span, Trace
@@ -258,13 +258,13 @@ def test_axe_finds_nothing_in_light_and_dark_wide_and_narrow(served: tuple[Path,
     send(client, open_form(client, "built/1", "ann"), query="Who?")
     send(client, open_form(client, "built/1", "ben"))
     pages = ["/testset?by=ann&show=all", "/testset/item?by=cho&show=disputed&id=built/1", "/testset/item?by=ann"]
-    with launch_browser() as chromium, Visit(chromium, client.url, color_scheme="light") as visit:
+    with start_browser() as chromium, Visit(chromium, client.url, color_scheme="light") as visit:
         for path in pages:
             visit.open(path)
-            assert axe(visit.page) == [], path
+            assert list_violations(visit.page) == [], path
             visit.page.emulate_media(color_scheme="dark")
             visit.page.set_viewport_size({"width": 420, "height": 900})
-            assert axe(visit.page, [*COLOURS, "target-size", "scrollable-region-focusable"]) == [], path
+            assert list_violations(visit.page, [*COLOURS, "target-size", "scrollable-region-focusable"]) == [], path
             assert visit.page.evaluate("document.documentElement.scrollWidth") <= 420, path
             visit.page.emulate_media(color_scheme="light")
             visit.page.set_viewport_size({"width": 1300, "height": 900})
@@ -276,7 +276,7 @@ def test_a_person_reviews_a_set_in_a_browser_without_a_script(served: tuple[Path
     path, client = served
     size = {"width": 420, "height": 900}
     with (
-        launch_browser() as chromium,
+        start_browser() as chromium,
         Visit(chromium, client.url, "/testset", java_script_enabled=False, viewport=size) as visit,
     ):
         page = visit.page

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from server_process import Server, otlp, rag_spans, run_server
+from server_process import Server, build_rag_spans, encode_spans, run_server
 from waiting import wait_until
 
 pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
-from otlp_spans import TEXTS, openinference, span
+from otlp_spans import TEXTS, build_openinference, build_span
 from ragfault.server.counters import EventCounters
 from ragfault.server.ingest import trace_assembler
 from ragfault.server.ingest.trace_assembler import TraceAssembler
@@ -33,15 +33,15 @@ def wait_for_metric(server: Server, line: str) -> None:
 def test_spans_come_in_any_order_twice_and_late(tmp_path: Path):
     """Spans may come before their root and come again; those that come after their trace has gone out are counted."""
     name = "0" * 31 + "6"
-    chain, retrieve, llm = rag_spans(name)
+    chain, retrieve, llm = build_rag_spans(name)
     with run_server(tmp_path / "s", "--metrics", METRICS) as server:
         for spans in ((llm,), (retrieve, llm), (retrieve,), (chain, chain)):
-            assert server.ask("/v1/traces", otlp(*spans), JSON).status == 200
+            assert server.ask("/v1/traces", encode_spans(*spans), JSON).status == 200
         server.settled(1)
         [line] = server.ask("/traces.json").json["lines"]
         trace = server.ask(f"/traces/{line['id']}.json").json["trace"]
         assert [chunk["text"] for chunk in trace["chunks"]] == ["The ferry leaves at ten."]
-        assert server.ask("/v1/traces", otlp(retrieve, llm), JSON).status == 200
+        assert server.ask("/v1/traces", encode_spans(retrieve, llm), JSON).status == 200
         wait_for_metric(server, 'ragfault_ingest_total{outcome="late"} 2')
         wait_for_metric(server, "ragfault_spans_pending 0")
         assert len(server.ask("/traces.json").json["lines"]) == 1
@@ -66,7 +66,7 @@ def test_spans_that_wait_to_be_joined_are_bounded(assembler: TraceAssembler, mon
     monkeypatch.setattr(trace_assembler, "MAX_INCOMING_BYTES", 2000)
     assert not assembler.is_full
     for trace in range(4):
-        wait_for(assembler.add_spans(openinference(trace)))
+        wait_for(assembler.add_spans(build_openinference(trace)))
     wait_until(lambda: assembler.is_full)
     assembler._run_round(0.0)
     assert (assembler.is_full, assembler._incoming_bytes) == (False, 0)
@@ -74,11 +74,11 @@ def test_spans_that_wait_to_be_joined_are_bounded(assembler: TraceAssembler, mon
 
 def test_a_trace_of_spans_has_a_size(assembler: TraceAssembler):
     """Long texts of many steps are cut, chunks and answer are not; a trace that is too large even so is rejected."""
-    inner = [span(at, at, at + 1, "tool", 0, **TOOL) for at in range(10, 90)]
-    large = [span(at, at, at + 1, "tool", 0, trace=1, **TOOL, **{"x": 1}) for at in range(10, 20)]
+    inner = [build_span(at, at, at + 1, "tool", 0, **TOOL) for at in range(10, 90)]
+    large = [build_span(at, at, at + 1, "tool", 0, trace=1, **TOOL, **{"x": 1}) for at in range(10, 20)]
     chunks = {f"retrieval.documents.{at}.document.content": f"{at} " + "y" * 200_000 for at in range(50)}
-    large.append(span(5, 5, 6, "search", 0, trace=1, held={"openinference.span.kind": "RETRIEVER", **chunks}))
-    for spans in (openinference(0) + inner, [openinference(1)[0], *large]):
+    large.append(build_span(5, 5, 6, "search", 0, trace=1, held={"openinference.span.kind": "RETRIEVER", **chunks}))
+    for spans in (build_openinference(0) + inner, [build_openinference(1)[0], *large]):
         wait_for(assembler.add_spans(spans))
     wait_until(lambda: assembler._incoming.qsize() == 2)
     assembler._run_round(0.0)

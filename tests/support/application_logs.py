@@ -55,7 +55,7 @@ def open_webui(number, question):
     return {"id": f"c{number}", "user_id": "u", "chat": chat, "archived": False}
 
 
-def n8n(number, question):
+def build_n8n_log(number, question):
     """Return an execution of a workflow, with the data of its nodes deep below their names."""
     matches = [{"document": {"pageContent": text, "metadata": {}}, "score": 0.8} for text in question["chunks"]]
     nodes = {
@@ -66,7 +66,7 @@ def n8n(number, question):
     return {"executionId": number, "workflow": "Pool bot", "data": {"resultData": {"runData": nodes}}}
 
 
-def agent_events(number, question):
+def build_agent_events(number, question):
     """Return a session whose events are messages of the user, calls of a function, what it returned, and the answer."""
     call = {"functionCall": {"id": "f", "name": "search", "args": {"query": "pool"}}}
     result = {"functionResponse": {"id": "f", "name": "search", "response": {"result": question["chunks"]}}}
@@ -79,7 +79,7 @@ def agent_events(number, question):
     return {"id": f"s{number}", "app_name": "pool", "state": {}, "events": events}
 
 
-def azure_on_your_data(number, question):
+def build_azure_log(number, question):
     """Return a call of a chat model with its request, and the citations in the context of its message."""
     citations = [{"content": text, "title": "Rules", "chunk_id": str(n)} for n, text in enumerate(question["chunks"])]
     context = {"citations": citations, "intent": '["pool closed"]'}
@@ -102,7 +102,7 @@ def retrieve_and_generate(number, question):
     }
 
 
-def semantic_kernel(number, question):
+def build_semantic_kernel_log(number, question):
     """Return a chat as .NET serializes it."""
     return {
         "ChatHistory": [
@@ -116,7 +116,7 @@ def semantic_kernel(number, question):
     }
 
 
-def opik(number, question):
+def build_opik_log(number, question):
     """Return a trace with its spans and with scores that have reasons."""
     return {
         "id": f"t{number}",
@@ -144,7 +144,7 @@ def inspect_sample(number, question):
     }
 
 
-def squad(number, question):
+def build_squad_question(number, question):
     """Return a question of a data set, of which the second has no answer."""
     impossible = number == 1
     answers = {"answers": [] if impossible else [{"text": question["reference"], "answer_start": 3}]}
@@ -170,7 +170,7 @@ LOGS = {
         },
         NO_KEY,
     ),
-    "n8n": (n8n, NO_KEY),
+    "n8n": (build_n8n_log, NO_KEY),
     "Flowise": (
         lambda number, q: {
             "text": q["answer"],
@@ -180,11 +180,11 @@ LOGS = {
         },
         NO_KEY,
     ),
-    "events of an agent": (agent_events, NO_KEY),
-    "Azure OpenAI on your data": (azure_on_your_data, NO_KEY),
+    "events of an agent": (build_agent_events, NO_KEY),
+    "Azure OpenAI on your data": (build_azure_log, NO_KEY),
     "Bedrock RetrieveAndGenerate": (retrieve_and_generate, NO_KEY),
-    "Semantic Kernel": (semantic_kernel, NO_KEY),
-    "Opik": (opik, NO_KEY),
+    "Semantic Kernel": (build_semantic_kernel_log, NO_KEY),
+    "Opik": (build_opik_log, NO_KEY),
     "Inspect": (inspect_sample, ALL),
     "Vespa": (
         lambda number, q: {

@@ -61,7 +61,7 @@ class BatchEndpoint:
         files = {"output_file_id": f"out-{name}", "error_file_id": f"err-{name}" if failed else None} if ended else {}
         return state | files | {"request_counts": counts, "created_at": int(batch["created"].timestamp())}
 
-    def openai_results(self, kind: str, name: str) -> str:
+    def write_openai_results(self, kind: str, name: str) -> str:
         lines = []
         for number, call in enumerate(self.batches[name]["calls"]):
             line: dict[str, Any] = {"custom_id": call["custom_id"]}
@@ -85,7 +85,7 @@ class BatchEndpoint:
             "results_url": "https://elsewhere.invalid/results" if ended else None,
         }
 
-    def anthropic_results(self, name: str) -> str:
+    def write_anthropic_results(self, name: str) -> str:
         lines = []
         for number, call in enumerate(self.batches[name]["calls"]):
             result: dict[str, Any] = {"type": "errored", "error": {"error": {"message": "no capacity"}}}
@@ -122,9 +122,9 @@ def serve_batches(  # noqa: C901 - the paths of two protocols
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if match := re.fullmatch(r"/v1/files/(out|err)-(\w+)/content", path):
-                self.send(state.openai_results(*match.groups()))
+                self.send(state.write_openai_results(*match.groups()))
             elif match := re.fullmatch(r"/v1/messages/batches/(\w+)/results", path):
-                self.send(state.anthropic_results(match[1]))
+                self.send(state.write_anthropic_results(match[1]))
             elif match := re.fullmatch(r"/v1/(messages/)?batches(?:/(\w+))?", path):
                 describe = state.describe_anthropic if match[1] else state.describe_openai
                 if match[2]:
@@ -133,7 +133,9 @@ def serve_batches(  # noqa: C901 - the paths of two protocols
                 else:
                     self.send({"data": [describe(name) for name in reversed(state.batches)], "has_more": False})
             elif path == "/counts":
-                self.send({"live": sum(state.live.values()), "batches": len(state.batches), **most(state)})
+                self.send(
+                    {"live": sum(state.live.values()), "batches": len(state.batches), **count_batched_calls(state)}
+                )
             elif path == "/release":
                 state.paused = False
                 self.send({})
@@ -192,7 +194,7 @@ def serve_batches(  # noqa: C901 - the paths of two protocols
         thread.join(30)
 
 
-def most(state: BatchEndpoint) -> dict[str, int]:
+def count_batched_calls(state: BatchEndpoint) -> dict[str, int]:
     """Return how many different calls were answered in batches, and how often the most frequent one was."""
     return {"different": len(state.batched), "most": max(state.batched.values(), default=0)}
 

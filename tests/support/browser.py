@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["COLOURS", "SCRIPTS", "Visit", "axe", "launch_browser"]
+__all__ = ["COLOURS", "SCRIPTS", "Visit", "list_violations", "start_browser"]
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
@@ -32,7 +32,7 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
 @contextlib.contextmanager
-def launch_browser() -> Iterator[Any]:
+def start_browser() -> Iterator[Any]:
     """Start Chromium; skip the test where it is not installed."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not CHROMIUM.exists():
@@ -43,7 +43,7 @@ def launch_browser() -> Iterator[Any]:
         chromium.close()
 
 
-def axe(page: Any, rules: list[str] | None = None) -> list[tuple[str, str]]:
+def list_violations(page: Any, rules: list[str] | None = None) -> list[tuple[str, str]]:
     """List the violations that axe finds: of WCAG 2.2 AA and its best practices, or of some rules alone."""
     package = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
     if page.evaluate("typeof axe") == "undefined":

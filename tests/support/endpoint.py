@@ -32,7 +32,7 @@ LETTER = {"chunks": "c", "statements": "t", "claims": "s", "used": "c", "citatio
 LETTER |= {"passages": "p", "rubrics": "u"}
 
 
-def words(text: str) -> set[str]:
+def split_words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.lower()))
 
 
@@ -40,10 +40,10 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return the correct reply by rule: shared words are relevant, and what a chunk contains is supported by
     it.
     """
-    first = next(_text(message) for message in messages if message["role"] == "user")
+    first = next(get_text(message) for message in messages if message["role"] == "user")
     texts = {name: text for _, name, text in FENCED.findall(first)}
     citations = re.findall(r"^(k\d+): ", first, re.MULTILINE)
-    requests = ASKED.findall(_text(messages[-1]))
+    requests = ASKED.findall(get_text(messages[-1]))
     fields: dict[str, Any] = {}
     for name, ids in FIELD.findall(requests[-1] if requests else "questions, noncommittal"):
         letter = LETTER.get(name)
@@ -51,24 +51,24 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> str:
         ids_named = [name for name in (name.split()[0] for name in ids.split(", ") if name) if name] or ids_shown
         distinct_ids = dict.fromkeys(name.split()[0] for name in ids_named if name[:1] == letter)
         fields[name] = (
-            [{"id": item_id, **_item(name, item_id, texts)} for item_id in distinct_ids]
+            [{"id": item_id, **build_item(name, item_id, texts)} for item_id in distinct_ids]
             if letter
             else _free(name, texts)
         )
     return json.dumps(fields)
 
 
-def _text(message: Mapping[str, Any]) -> str:
+def get_text(message: Mapping[str, Any]) -> str:
     content = message["content"]
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-def _item(name: str, item_id: str, texts: Mapping[str, str]) -> dict[str, Any]:
+def build_item(name: str, item_id: str, texts: Mapping[str, str]) -> dict[str, Any]:
     text = texts.get(item_id, "")
     chunk = next((c for c, chunk_text in texts.items() if c[0] == "c" and text and text.strip(".") in chunk_text), "")
     quote = text.strip(".") if chunk else ""
-    query_words = words(texts.get("query", ""))
-    overlap = round(len(words(text) & query_words) / (len(query_words) or 1), 2)
+    query_words = split_words(texts.get("query", ""))
+    overlap = round(len(split_words(text) & query_words) / (len(query_words) or 1), 2)
     return {
         "chunks": {"reason": "shares words", "relevance": overlap},
         "passages": {"relevance": overlap},
@@ -199,7 +199,7 @@ class Server:
         limit = body.get("max_tokens") or body.get("max_completion_tokens") or 100_000
         cut = len(text) // 4 > limit
         text = text[: 4 * limit] if cut else text
-        prompt = len(json.dumps([_text(message) for message in body["messages"]])) // 4
+        prompt = len(json.dumps([get_text(message) for message in body["messages"]])) // 4
         completion = len(text) // 4
         self.paid[name] += 1
         self.tokens += prompt + completion

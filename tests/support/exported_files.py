@@ -50,7 +50,7 @@ EXPORTS = {}
 """Name of a shape → the name of its file, its builder, and the fields that it holds."""
 
 
-def exports(name, file, fields=NO_KEY):
+def register_file(name, file, fields=NO_KEY):
     """Register the builder of a whole file."""
 
     def register(build):
@@ -60,7 +60,7 @@ def exports(name, file, fields=NO_KEY):
     return register
 
 
-def lines(name, fields=NO_KEY, file="t.jsonl"):
+def register_lines(name, fields=NO_KEY, file="t.jsonl"):
     """Register the builder of a record that is one line of a file."""
 
     def register(build):
@@ -76,23 +76,23 @@ def dump(value):
     return json.dumps(value, indent=1).encode()
 
 
-def table(header, rows, **style):
+def write_table(header, rows, **style):
     """Write a table as a spreadsheet does."""
     out = io.StringIO()
     csv.writer(out, **style).writerows([header, *rows])
     return out.getvalue().encode()
 
 
-@exports("Weights & Biases table", "t.table.json", ALL)
-def wandb_table():
+@register_file("Weights & Biases table", "t.table.json", ALL)
+def build_wandb_table():
     """Return a logged table, whose columns have names and whose rows have none."""
     rows = [[n, q["query"], q["chunks"], q["answer"], q["reference"], 0.5] for n, q in enumerate(QUESTIONS)]
     columns = ["idx", "question", "retrieved_docs", "model_output", "gold", "latency_s"]
     return dump({"columns": columns, "data": rows, "ncols": 6, "nrows": len(rows)})
 
 
-@lines("Weave calls")
-def weave_call(number, q):
+@register_lines("Weave calls")
+def build_weave_call(number, q):
     """Return a call of an operation with its inputs and output."""
     return {
         "id": f"0190-{number}",
@@ -112,8 +112,8 @@ def weave_call(number, q):
     }
 
 
-@lines("Opik experiment items", ALL)
-def opik_item(number, q):
+@register_lines("Opik experiment items", ALL)
+def build_opik_item(number, q):
     """Return an item of an experiment with the data of its item, and scores with reasons."""
     return {
         "id": f"e{number}",
@@ -124,8 +124,8 @@ def opik_item(number, q):
     }
 
 
-@lines("Helicone requests")
-def helicone(number, q):
+@register_lines("Helicone requests")
+def build_helicone(number, q):
     """Return a request to a model and its response, the passages within the prompt."""
     passages = "\n\n".join(f"[{place}] {text}" for place, text in enumerate(q["chunks"], 1))
     system = {"role": "system", "content": "Answer from the context alone."}
@@ -145,8 +145,8 @@ def helicone(number, q):
     }
 
 
-@lines("Braintrust experiment", ALL)
-def braintrust(number, q):
+@register_lines("Braintrust experiment", ALL)
+def build_braintrust(number, q):
     """Return the root span of a case, with what was expected and how it scored."""
     return {
         "id": f"b{number}",
@@ -166,8 +166,8 @@ def braintrust(number, q):
     }
 
 
-@exports("spans of Phoenix in a CSV", "t.csv")
-def phoenix_csv():
+@register_file("spans of Phoenix in a CSV", "t.csv")
+def build_phoenix_csv():
     """Return a frame of spans as pandas writes it, the documents as Python prints them."""
     head = ["context.span_id", "context.trace_id", "parent_id", "name", "span_kind", "start_time", "end_time"]
     head += ["attributes.input.value", "attributes.output.value", "attributes.retrieval.documents"]
@@ -179,11 +179,11 @@ def phoenix_csv():
             [f"a{n:015}", f"c{n:031}", "", "query", "CHAIN", *times, q["query"], q["answer"], ""],
             [f"b{n:015}", f"c{n:031}", f"a{n:015}", "retrieve", "RETRIEVER", *times, q["query"], "", str(documents)],
         ]
-    return table(head, rows)
+    return write_table(head, rows)
 
 
-@lines("Datadog spans")
-def datadog(number, q):
+@register_lines("Datadog spans")
+def build_datadog(number, q):
     """Return the spans of a trace as an observability API takes them."""
 
     def span(name, kind, parent, source, target):
@@ -209,8 +209,8 @@ def datadog(number, q):
     return {"ml_app": "bicycles", "tags": ["env:prod"], "spans": spans}
 
 
-@exports("Galileo traces", "t.json")
-def galileo():
+@register_file("Galileo traces", "t.json")
+def build_galileo():
     """Return traces whose spans are nested, the outputs of the retriever as documents."""
     traces = []
     for n, q in enumerate(QUESTIONS):
@@ -226,8 +226,8 @@ def galileo():
     return dump({"log_stream_id": "l", "traces": traces})
 
 
-@lines("Humanloop logs", ALL)
-def humanloop(number, q):
+@register_lines("Humanloop logs", ALL)
+def build_humanloop(number, q):
     """Return a log of a prompt with its inputs, its message, its target and its judgements."""
     return {
         "id": f"log_{number}",
@@ -242,19 +242,21 @@ def humanloop(number, q):
     }
 
 
-@exports("PromptLayer history", "t.csv")
-def promptlayer():
+@register_file("PromptLayer history", "t.csv")
+def build_promptlayer():
     """Return a table in which two columns hold objects as text."""
     rows = []
     for n, q in enumerate(QUESTIONS):
         variables = json.dumps({"question": q["query"], "documents": q["chunks"]})
         response = json.dumps({"choices": [{"message": {"role": "assistant", "content": q["answer"]}}]})
         rows.append([n, "answer-v3", variables, response, "prod,eu", "", 0.002])
-    return table(["request_id", "prompt_name", "input_variables", "request_response", "tags", "score", "price"], rows)
+    return write_table(
+        ["request_id", "prompt_name", "input_variables", "request_response", "tags", "score", "price"], rows
+    )
 
 
-@lines("Literal AI thread")
-def literal(number, q):
+@register_lines("Literal AI thread")
+def build_literal(number, q):
     """Return a thread with its steps, of which two are messages and one is a search."""
     return {
         "id": f"th{number}",
@@ -275,8 +277,8 @@ def literal(number, q):
     }
 
 
-@lines("Lunary runs")
-def lunary(number, q):
+@register_lines("Lunary runs")
+def build_lunary(number, q):
     """Return a run with its children, one of which is a retriever."""
     search = {"type": "retriever", "name": "vector store", "input": q["query"]}
     return {
@@ -294,8 +296,8 @@ def lunary(number, q):
     }
 
 
-@lines("Bedrock model evaluation", NO_CONTEXTS)
-def bedrock_evaluation(number, q):
+@register_lines("Bedrock model evaluation", NO_CONTEXTS)
+def build_bedrock_evaluation(number, q):
     """Return a judged record with the response of a model, without contexts."""
     score = {"metricName": "Correctness", "result": 1.0, "evaluatorDetails": [{"explanation": "It is all right."}]}
     return {
@@ -305,15 +307,15 @@ def bedrock_evaluation(number, q):
     }
 
 
-@lines("Azure AI Search results")
-def azure_search(number, q):
+@register_lines("Azure AI Search results")
+def build_azure_search(number, q):
     """Return the results of a search as its service names them, beside the question and the answer."""
     results = [{"@search.score": 1.5, "chunk_id": f"c{n}", "chunk": t, "title": "r"} for n, t in enumerate(q["chunks"])]
     return {"search": q["query"], "@odata.count": 3, "value": results, "answer": q["answer"]}
 
 
-@lines("Vercel AI SDK messages")
-def vercel(number, q):
+@register_lines("Vercel AI SDK messages")
+def build_vercel(number, q):
     """Return a chat whose messages have parts, among them the output of a tool."""
     results = [{"name": text, "similarity": 0.8} for text in q["chunks"]]
     parts = [
@@ -337,8 +339,8 @@ def vercel(number, q):
     }
 
 
-@lines("OpenAI vector store search")
-def vector_store(number, q):
+@register_lines("OpenAI vector store search")
+def build_vector_store(number, q):
     """Return a page of search results whose contents are lists of parts."""
     data = [
         {
@@ -354,8 +356,8 @@ def vector_store(number, q):
     return {"retrieval": page, "output_text": q["answer"]}
 
 
-@lines("Zendesk tickets")
-def zendesk(number, q):
+@register_lines("Zendesk tickets")
+def build_zendesk(number, q):
     """Return a ticket with the comments on it, and the articles that were suggested."""
     return {
         "ticket_id": number,
@@ -369,18 +371,18 @@ def zendesk(number, q):
     }
 
 
-@exports("a wide table with an index", "t.csv", ALL)
-def wide():
+@register_file("a wide table with an index", "t.csv", ALL)
+def build_wide():
     """Return a frame as pandas writes it, with an index without a name and a column for each of five contexts."""
     rows = [
         [n, q["query"], *q["chunks"], *[""] * (5 - len(q["chunks"])), q["answer"], q["reference"]]
         for n, q in enumerate(QUESTIONS)
     ]
-    return table(["", "Question", *(f"ctx_{n}" for n in range(1, 6)), "answer_pred", "answer_gold"], rows)
+    return write_table(["", "Question", *(f"ctx_{n}" for n in range(1, 6)), "answer_pred", "answer_gold"], rows)
 
 
-@exports("a wide table with titles", "t.csv", ALL)
-def wide_titles():
+@register_file("a wide table with titles", "t.csv", ALL)
+def build_wide_titles():
     """Return a table in which the text, the title and the score of each passage are columns."""
     head = ["row", "user_query"]
     head += [f"doc{n}_{part}" for n in (1, 2, 3) for part in ("title", "text", "score")]
@@ -388,33 +390,33 @@ def wide_titles():
     for n, q in enumerate(QUESTIONS):
         cells = [cell for text in q["chunks"] for cell in ("Rules", text, 0.5)] + [""] * (9 - 3 * len(q["chunks"]))
         rows.append([n, q["query"], *cells, q["answer"], q["reference"]])
-    return table([*head, "llm_response", "human_reference"], rows)
+    return write_table([*head, "llm_response", "human_reference"], rows)
 
 
-@exports("a German spreadsheet", "t.csv", ALL)
-def german():
+@register_file("a German spreadsheet", "t.csv", ALL)
+def build_german():
     """Return a table with semicolons, German names and the code page of the desktop."""
     head = ["Nr", "Frage", "Kontext 1", "Kontext 2", "Kontext 3", "Antwort des Modells", "Erwartete Antwort", "Prüfer"]
     rows = [
         [n, q["query"], *q["chunks"], *[""] * (3 - len(q["chunks"])), q["answer"], q["reference"], "Jörg"]
         for n, q in enumerate(QUESTIONS)
     ]
-    return table(head, rows, delimiter=";")
+    return write_table(head, rows, delimiter=";")
 
 
-@exports("a French spreadsheet", "t.csv", ALL)
-def french():
+@register_file("a French spreadsheet", "t.csv", ALL)
+def build_french():
     """Return a table with French names, the passages joined in one cell."""
     head = ["identifiant", "question posée", "passages récupérés", "réponse générée", "réponse attendue", "date"]
     rows = [
         [f"q{n}", q["query"], " ||| ".join(q["chunks"]), q["answer"], q["reference"], "2026-03-01"]
         for n, q in enumerate(QUESTIONS)
     ]
-    return table(head, rows, delimiter=";")
+    return write_table(head, rows, delimiter=";")
 
 
-@exports("XML turned to JSON", "t.json", ALL)
-def from_xml():
+@register_file("XML turned to JSON", "t.json", ALL)
+def build_from_xml():
     """Return what a converter makes of XML: attributes with a mark, and lists only where there are several."""
     records = []
     for n, q in enumerate(QUESTIONS):
@@ -431,15 +433,15 @@ def from_xml():
     return dump({"export": {"@version": "1", "record": records}})
 
 
-@exports("a frame by columns", "t.json", ALL)
-def by_columns():
+@register_file("a frame by columns", "t.json", ALL)
+def build_by_columns():
     """Return a frame as `to_json` writes it: columns of values by their index."""
     names = {"question": "query", "contexts": "chunks", "generated": "answer", "ground_truth": "reference"}
     return json.dumps({name: {str(n): q[key] for n, q in enumerate(QUESTIONS)} for name, key in names.items()}).encode()
 
 
-@exports("a frame with its schema", "t.json", ALL)
-def by_schema():
+@register_file("a frame with its schema", "t.json", ALL)
+def build_by_schema():
     """Return a frame as `to_json(orient="table")` writes it."""
     fields = [{"name": name, "type": "string"} for name in ("index", "prompt", "documents", "completion", "ideal")]
     data = [
@@ -450,8 +452,8 @@ def by_schema():
     return json.dumps({"schema": schema, "data": data}).encode()
 
 
-@exports("structures in Parquet", "t.parquet", ALL)
-def structures():
+@register_file("structures in Parquet", "t.parquet", ALL)
+def build_structures():
     """Return a columnar file whose columns are structures."""
     rows = [
         {
@@ -470,8 +472,8 @@ def structures():
     return out.getvalue()
 
 
-@lines("Vectara")
-def vectara(number, q):
+@register_lines("Vectara")
+def build_vectara(number, q):
     """Return the answer of a search service, which it calls a summary."""
     results = [
         {"text": text, "score": 0.6, "part_metadata": {"page": 1}, "document_id": f"d{n}"}
@@ -486,8 +488,8 @@ def vectara(number, q):
     }
 
 
-@lines("Tavily")
-def tavily(number, q):
+@register_lines("Tavily")
+def build_tavily(number, q):
     """Return the results of a web search with an answer."""
     results = [
         {"title": "Rules", "url": f"https://a/{n}", "content": text, "score": 0.6, "raw_content": None}
@@ -503,8 +505,8 @@ def tavily(number, q):
     }
 
 
-@lines("Vertex AI Search answers")
-def vertex_search(number, q):
+@register_lines("Vertex AI Search answers")
+def build_vertex_search(number, q):
     """Return an answer with references to pieces of documents."""
     references = [
         {"chunkInfo": {"content": text, "relevanceScore": 0.7, "documentMetadata": {"title": "Rules"}}}
@@ -525,8 +527,8 @@ def vertex_search(number, q):
     }
 
 
-@lines("FlashRAG", ALL)
-def flashrag(number, q):
+@register_lines("FlashRAG", ALL)
+def build_flashrag(number, q):
     """Return a result whose output holds what was retrieved and what was predicted."""
     results = [{"id": str(n), "contents": text} for n, text in enumerate(q["chunks"])]
     output = {"retrieval_result": results, "prompt": f"Answer. Question: {q['query']}", "pred": q["answer"]}
@@ -539,8 +541,8 @@ def flashrag(number, q):
     }
 
 
-@lines("RAGBench")
-def ragbench(number, q):
+@register_lines("RAGBench")
+def build_ragbench(number, q):
     """Return an annotated response, whose sentences and explanations are texts, too."""
     return {
         "id": str(number),
@@ -570,8 +572,8 @@ def ragbench(number, q):
     }
 
 
-@lines("cloud events")
-def cloud_event(number, q):
+@register_lines("cloud events")
+def build_cloud_event(number, q):
     """Return an event whose data are the trace."""
     return {
         "specversion": "1.0",
@@ -584,15 +586,15 @@ def cloud_event(number, q):
     }
 
 
-@lines("log lines with an object as message")
+@register_lines("log lines with an object as message")
 def log_line(number, q):
     """Return a line of a log, whose message is an object as text."""
     reply = {"event": "rag", "q": q["query"], "ctx": [{"t": text, "s": 0.5} for text in q["chunks"]], "a": q["answer"]}
     return {"timestamp": 1_770_000_000_000 + number, "logStream": "i-1", "message": json.dumps(reply)}
 
 
-@exports("ChatGPT conversations", "conversations.json", ("query", "answer"))
-def chatgpt():
+@register_file("ChatGPT conversations", "conversations.json", ("query", "answer"))
+def build_chatgpt():
     """Return conversations whose messages are a tree."""
     chats = []
     for n, q in enumerate(QUESTIONS):
@@ -609,8 +611,8 @@ def chatgpt():
     return dump(chats)
 
 
-@exports("passages in the rows of Markdown", "t.jsonl")
-def markdown():
+@register_file("passages in the rows of Markdown", "t.jsonl")
+def build_markdown():
     """Return records whose contexts are a Markdown list of sources."""
     records = [
         {
@@ -623,7 +625,7 @@ def markdown():
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-def weave_calls(interleaved):
+def build_weave_calls(interleaved):
     """Return every call of a model that searches and writes, in the rows of one file."""
     groups = []
     for n, q in enumerate(QUESTIONS):
@@ -649,16 +651,16 @@ def weave_calls(interleaved):
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-exports("all calls of Weave", "t.jsonl")(lambda: weave_calls(False))
-exports("all calls of Weave, by their time", "t.jsonl")(lambda: weave_calls(True))
+register_file("all calls of Weave", "t.jsonl")(lambda: build_weave_calls(False))
+register_file("all calls of Weave, by their time", "t.jsonl")(lambda: build_weave_calls(True))
 
 
-@exports("all spans of Braintrust", "t.jsonl", ALL)
-def braintrust_spans():
+@register_file("all spans of Braintrust", "t.jsonl", ALL)
+def build_braintrust_spans():
     """Return the rows of an experiment with the spans below each case."""
     rows = []
     for n, q in enumerate(QUESTIONS):
-        root = {**braintrust(n, q), "output": q["answer"]}
+        root = {**build_braintrust(n, q), "output": q["answer"]}
         shared = {"root_span_id": f"s{n}", "span_parents": [f"s{n}"], "is_root": False, "expected": None, "scores": {}}
         search = {"span_attributes": {"name": "retrieve", "type": "function"}, "input": q["query"]}
         write = {"span_attributes": {"name": "Chat Completion", "type": "llm"}}
@@ -670,22 +672,22 @@ def braintrust_spans():
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-@lines("documents in tags")
-def tagged(number, q):
+@register_lines("documents in tags")
+def build_tagged(number, q):
     """Return a context in which each document stands in tags of its own."""
     tags = "\n".join(f'<document index="{n}">\n{text}\n</document>' for n, text in enumerate(q["chunks"], 1))
     return {"question": q["query"], "context": f"<documents>\n{tags}\n</documents>", "response": q["answer"]}
 
 
-@lines("a record within metadata", ALL)
-def within_metadata(number, q):
+@register_lines("a record within metadata", ALL)
+def build_within_metadata(number, q):
     """Return an object of a store whose text is the answer, and whose metadata are all the rest."""
     rest = {"question": q["query"], "sources": q["chunks"], "expected_answer": q["reference"], "topic": "hire"}
     return {"id": f"v{number}", "answer": q["answer"], "metadata": rest}
 
 
-@lines("a prompt in tags")
-def tagged_prompt(number, q):
+@register_lines("a prompt in tags")
+def build_tagged_prompt(number, q):
     """Return a request whose prompt holds the passages and the question in tags."""
     passages = "".join(f"<passage>{text}</passage>\n" for text in q["chunks"])
     prompt = f"Answer from the passages.\n<passages>\n{passages}</passages>\n\n<question>{q['query']}</question>"

@@ -17,7 +17,7 @@ def say(role_key, text_key, *names):
     return [{role_key: names[role], text_key: text} for role, text in spoken]
 
 
-def lc_document(text):
+def build_langchain_document(text):
     """Return a document as LangChain serializes it."""
     return {
         "lc": 1,
@@ -27,7 +27,7 @@ def lc_document(text):
     }
 
 
-def mlflow_span(name, kind, span, parent, inputs, outputs):
+def build_mlflow_span(name, kind, span, parent, inputs, outputs):
     """Return a span as MLflow writes it into a trace."""
     return {
         "name": name,
@@ -45,7 +45,7 @@ def mlflow_span(name, kind, span, parent, inputs, outputs):
 
 def mlflow_3_span(name, kind, span, parent, inputs, outputs):
     """Return a span as MLflow 3 writes it: ids in base64, as protobuf has them in JSON."""
-    record = mlflow_span(name, kind, "b", None, inputs, outputs)
+    record = build_mlflow_span(name, kind, "b", None, inputs, outputs)
     del record["context"], record["parent_id"]
     return {**record, "trace_id": "iJd1iWZmBZCznenn1tMMaw==", "span_id": span, "parent_span_id": parent}
 
@@ -270,7 +270,7 @@ RECORDS = {
         {
             "input": QUERY,
             "chat_history": [["Hello", "Hi!"]],
-            "context": [lc_document(FIRST), lc_document(SECOND)],
+            "context": [build_langchain_document(FIRST), build_langchain_document(SECOND)],
             "answer": ANSWER,
         },
         {**NO_REFERENCE, "history": GREETING},
@@ -387,8 +387,8 @@ RECORDS = {
             "info": {"request_id": "tr-1", "status": "OK"},
             "data": {
                 "spans": [
-                    mlflow_span("ask", "CHAIN", "b", None, {"question": QUERY}, ANSWER),
-                    mlflow_span(
+                    build_mlflow_span("ask", "CHAIN", "b", None, {"question": QUERY}, ANSWER),
+                    build_mlflow_span(
                         "find", "RETRIEVER", "c", "b", {"query": QUERY}, [{"page_content": t} for t in (FIRST, SECOND)]
                     ),
                 ]

@@ -29,8 +29,8 @@ def _build_value(kind: inspect.Type, time: datetime, text: str, within: tuple[ty
     """Return a value of a type; a record within itself is left out."""
     if isinstance(kind, inspect.StructType):
         inner = (*within, kind.cls)
-        fields = [field for field in kind.fields if not _again(field.type, within)]
-        return {field.encode_name: _field(field, time, text, inner) for field in fields}
+        fields = [field for field in kind.fields if not is_repeated(field.type, within)]
+        return {field.encode_name: make_field(field, time, text, inner) for field in fields}
     if isinstance(kind, inspect.UnionType):
         member = next(item_type for item_type in kind.types if not isinstance(item_type, inspect.NoneType))
         return _build_value(member, time, text, within)
@@ -40,10 +40,10 @@ def _build_value(kind: inspect.Type, time: datetime, text: str, within: tuple[ty
         return [_build_value(item_type, time, text, within) for item_type in kind.item_types]
     if isinstance(kind, inspect.CollectionType):
         return [_build_value(kind.item_type, time, text, within)]
-    return _leaf(kind, time, text)
+    return make_leaf(kind, time, text)
 
 
-def _leaf(kind: inspect.Type, time: datetime, text: str) -> Any:
+def make_leaf(kind: inspect.Type, time: datetime, text: str) -> Any:
     if isinstance(kind, inspect.LiteralType):
         return kind.values[0]
     if isinstance(kind, inspect.AnyType):
@@ -52,13 +52,13 @@ def _leaf(kind: inspect.Type, time: datetime, text: str) -> Any:
     return time if isinstance(kind, inspect.DateTimeType) else plain[type(kind)]
 
 
-def _field(field: inspect.Field, time: datetime, text: str, within: tuple[type, ...]) -> Any:
+def make_field(field: inspect.Field, time: datetime, text: str, within: tuple[type, ...]) -> Any:
     """Return a value of a field; spans of a text cover all of it."""
     if isinstance(field.type, inspect.IntType) and field.name in ("start", "end"):
         return 0 if field.name == "start" else len(text)
     return _build_value(field.type, time, text, within)
 
 
-def _again(kind: inspect.Type, within: tuple[type, ...]) -> bool:
+def is_repeated(kind: inspect.Type, within: tuple[type, ...]) -> bool:
     types = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     return any(isinstance(member, inspect.StructType) and member.cls in within for member in types)

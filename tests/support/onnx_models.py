@@ -17,7 +17,7 @@ your response should be strictly based passages passage output summarize text on
 NOT = "not"
 
 
-def vocabulary() -> list[str]:
+def list_vocabulary() -> list[str]:
     """Return the words that the models know."""
     return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *dict.fromkeys(TEXT.split())]
 
@@ -26,7 +26,7 @@ def save(folder: Path, model: Any, config: dict[str, Any]) -> Path:
     """Save a model, its configuration and its tokenizer to a folder."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-    words = {word: place for place, word in enumerate(vocabulary())}
+    words = {word: place for place, word in enumerate(list_vocabulary())}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -93,7 +93,7 @@ class Graph:
     def denied(self) -> str:
         """Compute per row whether exactly one text says "not"."""
         axis = self.constant(np.array([1]))
-        self.mark("nots", "input_ids", vocabulary().index(NOT))
+        self.mark("nots", "input_ids", list_vocabulary().index(NOT))
         for side in ("early", "later"):
             self.node("Mul", ["nots", side], f"{side} nots")
             self.node("ReduceMax", [f"{side} nots", axis], f"{side} not", keepdims=1)
@@ -115,7 +115,7 @@ class Graph:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-def classifier(folder: Path, labels: Sequence[str], **config: Any) -> Path:
+def write_classifier(folder: Path, labels: Sequence[str], **config: Any) -> Path:
     """Build a classifier with entailment, neutral and contradiction labels in any order."""
     graph = Graph()
     graph.share()
@@ -132,7 +132,7 @@ def classifier(folder: Path, labels: Sequence[str], **config: Any) -> Path:
     return save(folder, graph.model("all", ["rows", len(labels)]), settings)
 
 
-def reranker(folder: Path) -> Path:
+def write_reranker(folder: Path) -> Path:
     """Build a model that returns the share of the passage's words that the query holds."""
     graph = Graph()
     graph.line(graph.share(), 20.0, -6.0, "score")
@@ -140,7 +140,7 @@ def reranker(folder: Path) -> Path:
     return save(folder, graph.model("score", ["rows", 1]), config)
 
 
-def marker(folder: Path, **config: Any) -> Path:
+def write_marker(folder: Path, **config: Any) -> Path:
     """Build a token classifier that marks words of the second text which the first lacks."""
     graph = Graph()
     graph.line("found", 10.0, -5.0, "known")
@@ -152,10 +152,10 @@ def marker(folder: Path, **config: Any) -> Path:
     return save(folder, graph.model("each", ["rows", "length", 2]), score)
 
 
-def alarm(folder: Path, word: str, **config: Any) -> Path:
+def write_alarm(folder: Path, word: str, **config: Any) -> Path:
     """Build a classifier of single texts that is sure of its label unsafe where a text holds a word."""
     graph = Graph()
-    graph.mark("alarming", "input_ids", vocabulary().index(word))
+    graph.mark("alarming", "input_ids", list_vocabulary().index(word))
     graph.node("ReduceMax", ["alarming", graph.constant(np.array([1]))], "any", keepdims=1)
     graph.line("any", 20.0, -10.0, "unsafe")
     graph.line("any", 0.0, 0.0, "safe")

@@ -15,18 +15,18 @@ START = 1_790_000_000_000_000_000
 MS = 1_000_000
 
 
-def ids(number: int, digits: int) -> str:
+def format_id(number: int, digits: int) -> str:
     return f"{number + 1:0{digits}x}"
 
 
-def span(place: int, start: int, end: int, name: str, parent: int | None = 0, **more: Any) -> OtelSpan:
+def build_span(place: int, start: int, end: int, name: str, parent: int | None = 0, **more: Any) -> OtelSpan:
     """Build span number `place` of trace 0 from start and end in milliseconds and its attributes."""
     trace = more.pop("trace", 0)
     known = {key: more.pop(key) for key in ("status", "message", "events", "resource", "kind") if key in more}
     return OtelSpan(
-        trace=ids(trace, 32),
-        id=ids(trace * 100 + place, 16),
-        parent=None if place == 0 or parent is None else ids(trace * 100 + parent, 16),
+        trace=format_id(trace, 32),
+        id=format_id(trace * 100 + place, 16),
+        parent=None if place == 0 or parent is None else format_id(trace * 100 + parent, 16),
         name=name,
         start=START + trace * 10**9 + start * MS,
         end=START + trace * 10**9 + end * MS,
@@ -35,7 +35,7 @@ def span(place: int, start: int, end: int, name: str, parent: int | None = 0, **
     )
 
 
-def documents(*texts: str, prefix: str = "retrieval.documents") -> dict[str, Any]:
+def build_documents(*texts: str, prefix: str = "retrieval.documents") -> dict[str, Any]:
     return {
         f"{prefix}.{place}.document.{part}": value
         for place, text in enumerate(texts)
@@ -43,11 +43,11 @@ def documents(*texts: str, prefix: str = "retrieval.documents") -> dict[str, Any
     }
 
 
-def openinference(trace: int = 0, query: str = QUERY, answer: str = ANSWER) -> list[OtelSpan]:
+def build_openinference(trace: int = 0, query: str = QUERY, answer: str = ANSWER) -> list[OtelSpan]:
     """Return the spans of one question in OpenInference: a chain around a retriever and a model."""
     prompt = f"{' '.join(TEXTS)} {query}"
     return [
-        span(
+        build_span(
             0,
             0,
             100,
@@ -64,15 +64,15 @@ def openinference(trace: int = 0, query: str = QUERY, answer: str = ANSWER) -> l
             },
             resource={"service.name": "service"},
         ),
-        span(
+        build_span(
             1,
             10,
             30,
             "search",
             trace=trace,
-            held={"openinference.span.kind": "RETRIEVER", "input.value": query, **documents(*TEXTS)},
+            held={"openinference.span.kind": "RETRIEVER", "input.value": query, **build_documents(*TEXTS)},
         ),
-        span(
+        build_span(
             2,
             40,
             90,
@@ -95,7 +95,7 @@ def openinference(trace: int = 0, query: str = QUERY, answer: str = ANSWER) -> l
 # --- as OTLP ---------------------------------------------------------------------------------------
 
 
-def value(given: Any) -> dict[str, Any]:
+def encode_value(given: Any) -> dict[str, Any]:
     if isinstance(given, bool):
         return {"boolValue": given}
     if isinstance(given, int):
@@ -105,21 +105,21 @@ def value(given: Any) -> dict[str, Any]:
     if isinstance(given, str):
         return {"stringValue": given}
     if isinstance(given, list):
-        return {"arrayValue": {"values": [value(part) for part in given]}}
+        return {"arrayValue": {"values": [encode_value(part) for part in given]}}
     if isinstance(given, dict):
-        return {"kvlistValue": {"values": pairs(given)}}
+        return {"kvlistValue": {"values": encode_attributes(given)}}
     return {}
 
 
-def pairs(attributes: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"key": name, "value": value(given)} for name, given in attributes.items()]
+def encode_attributes(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": encode_value(given)} for name, given in attributes.items()]
 
 
-def event(given: SpanEvent) -> dict[str, Any]:
-    return {"name": given.name, "timeUnixNano": str(given.time), "attributes": pairs(given.attributes)}
+def encode_event(given: SpanEvent) -> dict[str, Any]:
+    return {"name": given.name, "timeUnixNano": str(given.time), "attributes": encode_attributes(given.attributes)}
 
 
-def message(recorded: OtelSpan) -> dict[str, Any]:
+def encode_span(recorded: OtelSpan) -> dict[str, Any]:
     """Return a span as OTLP has it in JSON."""
     kinds = ("unspecified", "internal", "server", "client", "producer", "consumer")
     return {
@@ -130,8 +130,8 @@ def message(recorded: OtelSpan) -> dict[str, Any]:
         "kind": kinds.index(recorded.kind),
         "startTimeUnixNano": str(recorded.start),
         "endTimeUnixNano": str(recorded.end),
-        "attributes": pairs(recorded.attributes),
-        "events": [event(part) for part in recorded.events],
+        "attributes": encode_attributes(recorded.attributes),
+        "events": [encode_event(part) for part in recorded.events],
         "status": {"code": ("unset", "ok", "error").index(recorded.status), "message": recorded.message},
     }
 
@@ -143,20 +143,20 @@ def request(operations: Iterable[OtelSpan]) -> dict[str, Any]:
         mine = next((spans for resource, spans in groups if resource == item.resource), None)
         if mine is None:
             groups.append((item.resource, mine := []))
-        mine.append(message(item))
+        mine.append(encode_span(item))
     return {
         "resourceSpans": [
-            {"resource": {"attributes": pairs(resource)}, "scopeSpans": [{"spans": spans}]}
+            {"resource": {"attributes": encode_attributes(resource)}, "scopeSpans": [{"spans": spans}]}
             for resource, spans in groups
         ]
     }
 
 
-def json_body(operations: Iterable[OtelSpan]) -> bytes:
+def encode_json(operations: Iterable[OtelSpan]) -> bytes:
     return json.dumps(request(operations)).encode()
 
 
-def proto_body(operations: Iterable[OtelSpan]) -> bytes:
+def encode_protobuf(operations: Iterable[OtelSpan]) -> bytes:
     """Return the same request in protobuf; ids there are bytes, not base64."""
     from base64 import b64encode
 
@@ -172,9 +172,9 @@ def proto_body(operations: Iterable[OtelSpan]) -> bytes:
     return ParseDict(sent, ExportTraceServiceRequest()).SerializeToString()
 
 
-def proto_named(operations: Iterable[OtelSpan]) -> tuple[bytes, str]:
-    return proto_body(operations), "application/x-protobuf"
+def encode_protobuf_request(operations: Iterable[OtelSpan]) -> tuple[bytes, str]:
+    return encode_protobuf(operations), "application/x-protobuf"
 
 
-def json_named(operations: Iterable[OtelSpan]) -> tuple[bytes, str]:
-    return json_body(operations), "application/json"
+def encode_json_request(operations: Iterable[OtelSpan]) -> tuple[bytes, str]:
+    return encode_json(operations), "application/json"

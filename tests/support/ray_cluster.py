@@ -72,7 +72,7 @@ def main(traces: str, out: str) -> None:
     log = Path(out).with_name("log")
     lost: list[str] = []
 
-    def progress(done: int, total: int) -> None:
+    def kill_worker(done: int, total: int) -> None:
         seen = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
         if not lost and done > total / 8 and seen:
             lost.append("worker")
@@ -88,7 +88,7 @@ def main(traces: str, out: str) -> None:
         metrics=["context_relevance", "redundancy", "error"],
         batch=16,
         executor=RayExecutor(cluster.address),
-        on_progress=progress,
+        on_progress=kill_worker,
     )
     seen = [line.split() for line in log.read_text().splitlines()]
     report = {

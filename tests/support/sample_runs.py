@@ -108,7 +108,7 @@ def evaluate_system(place: Path, pairs: Sequence[Pair], metrics: Sequence[str] =
     return evaluate([t for t, _ in pairs], place, judge=FixedJudge([v for _, v in pairs]), metrics=metrics)
 
 
-def system(n: int, seed: int, **faults: float) -> list[Pair]:
+def make_verdicts(n: int, seed: int, **faults: float) -> list[Pair]:
     """Build the verdicts on n traces of a system with these rates of faults, on top of a small rate of its own.
 
     Of the answers that contradict the key, `source` changes the texts of the chunks too, `contradiction` does not.

@@ -34,7 +34,7 @@ LEVELS = ("high", "medium", "low", "none")
 RELEVANCE = {"high": 0.9, "medium": 0.6, "low": 0.3, "none": 0.1}
 
 
-def levels(*names: str, used: tuple[bool, ...] | None = None, missing: int = 0) -> tuple[Trace, Verdicts]:
+def make_levels(*names: str, used: tuple[bool, ...] | None = None, missing: int = 0) -> tuple[Trace, Verdicts]:
     """Return a trace whose chunks have these levels."""
     ids = [f"c{number}" for number in range(len(names))]
     trace = Trace(
@@ -45,7 +45,7 @@ def levels(*names: str, used: tuple[bool, ...] | None = None, missing: int = 0) 
     return trace, Verdicts(trace="t", chunk=seen, use=use, missing=tuple(f"m{i}" for i in range(missing)))
 
 
-def claims(*supports: str) -> tuple[Trace, Verdicts]:
+def make_claims(*supports: str) -> tuple[Trace, Verdicts]:
     """Return a trace whose answer makes one claim per sentence, with this support."""
     answer, claims_ = "", []
     for number, support in enumerate(supports):
@@ -63,7 +63,7 @@ shares = st.floats(0, 1)
 
 
 @st.composite
-def traces(draw: st.DrawFn) -> Trace:
+def draw_traces(draw: st.DrawFn) -> Trace:
     """Draw any trace, plausible or not."""
     start = draw(st.integers(0, 50))
     chunk = st.builds(
@@ -124,9 +124,9 @@ def traces(draw: st.DrawFn) -> Trace:
 
 
 @st.composite
-def judged_traces(draw: st.DrawFn) -> tuple[Trace, Verdicts]:
+def draw_judged_traces(draw: st.DrawFn) -> tuple[Trace, Verdicts]:
     """Draw any trace with verdicts that fit it, as far as a judge offers them."""
-    trace = draw(traces())
+    trace = draw(draw_traces())
     chunks = trace.chunks or ()
     count = draw(st.integers(0, 4)) if trace.answer and trace.chunks is not None else 0
     spans = sorted(draw(st.lists(st.integers(0, 30), min_size=2 * count, max_size=2 * count)))

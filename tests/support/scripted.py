@@ -52,7 +52,7 @@ def parse_fences(message: str) -> list[FencedText]:
     return [FencedText(match.group(1), match.group(2)) for match in fence.finditer(message)]
 
 
-def requested_ids(call: ModelCall) -> dict[str, list[str]]:
+def list_requested_ids(call: ModelCall) -> dict[str, list[str]]:
     """Return what a call requests: field → ids, as the last line says, else all visible ids."""
     text = call.messages[-1].text
     names = {part.name.split()[0] for message in call.messages for part in parse_fences(message.text)}
@@ -71,7 +71,7 @@ def requested_ids(call: ModelCall) -> dict[str, list[str]]:
 def complete_reply(call: ModelCall, **fields: dict[str, Any]) -> dict[str, Any]:
     """Return a complete reply to a call; `said` overrides fields of items by id, or whole fields without ids."""
     reply: dict[str, Any] = {}
-    for field, ids in requested_ids(call).items():
+    for field, ids in list_requested_ids(call).items():
         if field in FREE:
             reply[field] = fields.get(field, FREE[field])
         else:
@@ -130,6 +130,6 @@ def judge(
     return asyncio.run(judge_trace(trace, caller or Scripted(), LLMSettings(model="m", **options), prompts, "llm/2"))
 
 
-def saying(**fields: dict[str, Any]) -> Scripted:
+def make_scripted(**fields: dict[str, Any]) -> Scripted:
     """Return a model that says this beside the default reply."""
     return Scripted(lambda call: json.dumps(complete_reply(call, **fields)))

@@ -111,7 +111,7 @@ def list_ids(server: Server, limit: int = 500, **query: Any) -> list[str]:
         after = {"after": page["next"]}
 
 
-def span(trace: str, name: str, parent: str | None = None, **attributes: Any) -> dict[str, Any]:
+def build_span(trace: str, name: str, parent: str | None = None, **attributes: Any) -> dict[str, Any]:
     """Build a span in the JSON of OTLP."""
     kinds = {str: "stringValue", int: "intValue", float: "doubleValue"}
     encoded = {
@@ -125,17 +125,17 @@ def span(trace: str, name: str, parent: str | None = None, **attributes: Any) ->
     return encoded if parent is None else encoded | {"parentSpanId": (parent.encode().hex() + "0" * 16)[:16]}
 
 
-def otlp(*spans: dict[str, Any]) -> bytes:
+def encode_spans(*spans: dict[str, Any]) -> bytes:
     """Build a compressed export request of spans."""
     body = {"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]}
     return gzip.compress(json.dumps(body).encode())
 
 
-def rag_spans(trace: str) -> list[dict[str, Any]]:
+def build_rag_spans(trace: str) -> list[dict[str, Any]]:
     """Build the spans of one question: chain, retriever, model."""
     documents = "retrieval.documents.0.document."
     return [
-        span(
+        build_span(
             trace,
             "chain",
             **{
@@ -144,7 +144,7 @@ def rag_spans(trace: str) -> list[dict[str, Any]]:
                 "output.value": "At ten.",
             },
         ),
-        span(
+        build_span(
             trace,
             "retrieve",
             "chain",
@@ -155,7 +155,7 @@ def rag_spans(trace: str) -> list[dict[str, Any]]:
                 f"{documents}id": "c1",
             },
         ),
-        span(
+        build_span(
             trace,
             "llm",
             "chain",

@@ -41,20 +41,20 @@ METRICS = ("context_relevance", "groundedness", "answer_relevance", "latency")
 SCORING = TraceScorer("lexical", metrics=METRICS)
 
 
-def judged(count: int = 40) -> list:
+def judge_traces(count: int = 40) -> list:
     """Return some traces of the demo, judged."""
     return [SCORING(trace) for trace in load_handbook().traces["v1"][:count]]
 
 
-def filled(place: str | Path, outcomes: list) -> TraceStore:
+def fill_store(place: str | Path, outcomes: list) -> TraceStore:
     """Return a store that holds these."""
     store = open_store(place)
     store.append_traces([row.trace for row in outcomes]).result()
-    store.add_outcomes(outcomes, measures(), cohort_fields=("model",)).result()
+    store.add_outcomes(outcomes, list_measures(), cohort_fields=("model",)).result()
     return store
 
 
-def measures():
+def list_measures():
     from ragfault.evaluation.evaluator import describe_metric
 
     return tuple(map(describe_metric, SCORING.metrics))
@@ -66,13 +66,13 @@ Place = Callable[[Path], str | Path]
 
 @pytest.fixture(scope="module")
 def filled_store(at: Place, tmp_path_factory: pytest.TempPathFactory):
-    outcomes = judged()
-    store = filled(at(tmp_path_factory.mktemp("store") / "s"), outcomes)
+    outcomes = judge_traces()
+    store = fill_store(at(tmp_path_factory.mktemp("store") / "s"), outcomes)
     yield store, outcomes
     store.close()
 
 
-def pages(store: TraceStore, selection: TraceSelection) -> list[str]:
+def list_pages(store: TraceStore, selection: TraceSelection) -> list[str]:
     """Return the ids of a selection, walked page by page."""
     ids: list[str] = []
     while True:
@@ -92,7 +92,7 @@ def test_a_page_ends_before_a_megabyte(at: Place, tmp_path: Path):
     page = store.list_traces(TraceSelection(limit=1000))
     assert 100 < len(page.lines) < 600
     assert len(msgspec.json.encode(page)) <= 1_000_000
-    assert sorted(pages(store, TraceSelection(limit=1000))) == sorted(trace.id for trace in sent)
+    assert sorted(list_pages(store, TraceSelection(limit=1000))) == sorted(trace.id for trace in sent)
     store.close()
 
 
@@ -122,10 +122,10 @@ def test_a_trace_round_trips(filled_store):
 
 def test_judging_twice_counts_once(at: Place, tmp_path: Path):
     """Outcomes that come again change no score and no roll-up."""
-    outcomes = judged(10)
-    store = filled(at(tmp_path), outcomes)
+    outcomes = judge_traces(10)
+    store = fill_store(at(tmp_path), outcomes)
     before = store.read_rollups(0, 2**31 - 1, cohort=None)
-    assert store.add_outcomes(outcomes, measures()).result() == 0
+    assert store.add_outcomes(outcomes, list_measures()).result() == 0
     assert store.read_rollups(0, 2**31 - 1, cohort=None) == before
     store.close()
 
@@ -137,7 +137,7 @@ def test_a_failed_write_costs_no_other(at: Place, tmp_path: Path):
     futures = [store.append_traces([trace]) for trace in (Trace(id="a", query="q"), bad, Trace(id="b", query="q"))]
     assert futures[0].result().added == futures[2].result().added == 1
     assert futures[1].exception() is not None
-    assert sorted(pages(store, TraceSelection())) == ["a", "b"]
+    assert sorted(list_pages(store, TraceSelection())) == ["a", "b"]
     store.close()
 
 
@@ -146,10 +146,10 @@ def test_a_failed_write_costs_no_other(at: Place, tmp_path: Path):
 
 def test_unscored_traces_survive_a_restart(at: Place, tmp_path: Path):
     """A store that was closed before its traces were judged gives them out in the order of arrival."""
-    outcomes = judged(6)
+    outcomes = judge_traces(6)
     store = open_store(at(tmp_path))
     store.append_traces([row.trace for row in outcomes]).result()
-    store.add_outcomes(outcomes[:2], measures()).result()
+    store.add_outcomes(outcomes[:2], list_measures()).result()
     store.close()
     store = open_store(at(tmp_path))
     waiting = store.list_unscored()
@@ -182,7 +182,7 @@ def test_a_pending_body_goes_with_its_trace(at: Place, tmp_path: Path):
 def test_pages_meet_everything_once(filled_store, sort, order, limit):
     """Whatever the sorting and the length of a page, walking meets each trace of the selection once, in order."""
     store, _ = filled_store
-    ids = pages(store, TraceSelection(sort=sort, order=order, limit=limit))
+    ids = list_pages(store, TraceSelection(sort=sort, order=order, limit=limit))
     assert len(ids) == len(set(ids)) > 30
     lines = {line.id: line for line in store.list_traces(TraceSelection(limit=1000)).lines}
     keys = [lines[name].time if sort == "time" else lines[name].values[sort] for name in ids]
@@ -195,7 +195,7 @@ def test_a_trace_that_comes_meanwhile_disturbs_no_page(at: Place, tmp_path: Path
     store.append_traces([Trace(id=str(n), query="q", time=datetime.fromtimestamp(n, UTC)) for n in range(9)]).result()
     page = store.list_traces(TraceSelection(limit=4))
     store.append_traces([Trace(id="new", query="q", time=datetime.fromtimestamp(99, UTC))]).result()
-    rest = pages(store, TraceSelection(limit=4, after=page.next))
+    rest = list_pages(store, TraceSelection(limit=4, after=page.next))
     assert [line.id for line in page.lines] + rest == [str(n) for n in range(8, -1, -1)]
     store.close()
 
@@ -216,7 +216,7 @@ def test_filters_are_those_of_the_traces(filled_store):
     }
     for selection, keep in checks.items():
         there = {row.trace.id for row in outcomes if keep(row)}
-        assert set(pages(store, replace(selection, limit=9))) == there, selection
+        assert set(list_pages(store, replace(selection, limit=9))) == there, selection
         assert store.count_traces(selection) == len(there)
 
 
@@ -256,16 +256,16 @@ def test_rollups_do_not_depend_on_batches(at: Place, filled_store, tmp_path: Pat
     other = open_store(at(tmp_path))
     other.append_traces([row.trace for row in outcomes]).result()
     for at, row in enumerate(reversed(outcomes)):
-        other.add_outcomes([row], measures(), cohort_fields=("model",)).result()
+        other.add_outcomes([row], list_measures(), cohort_fields=("model",)).result()
         if at % 9 == 0:
             other.compact().result()
     for grain in (1, 15):
         first, two = (row.read_rollups(0, 2**31 - 1, grain=grain, cohort=None) for row in (store, other))
-        assert [_plain(row) for row in first] == [_plain(row) for row in two]
+        assert [round_rollup(row) for row in first] == [round_rollup(row) for row in two]
     other.close()
 
 
-def _plain(row: Rollup) -> tuple:
+def round_rollup(row: Rollup) -> tuple:
     return (row.key, row.n, round(row.sum, 6), row.bins, row.undefined, row.failed)
 
 
@@ -284,8 +284,8 @@ def test_rollups_by_hour_are_sums_of_those_by_minute(filled_store):
         minutes = [
             replace(row, minute=row.minute - row.minute % 60) for row in store.read_rollups(0, end, cohort=cohort)
         ]
-        assert list(map(_plain, store.read_rollups(0, end, cohort=cohort, grain=60))) == list(
-            map(_plain, merge_by_key(minutes))
+        assert list(map(round_rollup, store.read_rollups(0, end, cohort=cohort, grain=60))) == list(
+            map(round_rollup, merge_by_key(minutes))
         )
     hours, minutes = (store.read_products(0, last, end) for last in (end, end - 1))
     assert hours
@@ -332,7 +332,7 @@ def test_the_worst_are_the_worst(filled_store):
 def test_measures_are_those_that_were_met(filled_store):
     """Metrics are known by name, range and direction, those that are derived too."""
     store, _ = filled_store
-    assert store.read_measures() == add_derived(measures())
+    assert store.read_measures() == add_derived(list_measures())
 
 
 # --- the rest ----------------------------------------------------------------------------------------
@@ -386,12 +386,12 @@ def test_metadata_survives_a_restart(at: Place, tmp_path: Path):
 
 def test_expired_traces_are_deleted(at: Place, tmp_path: Path):
     """By age all that came earlier go, by size the first to come; roll-ups stay, and what went can come again."""
-    outcomes = judged(30)
-    store = filled(at(tmp_path), outcomes)
+    outcomes = judge_traces(30)
+    store = fill_store(at(tmp_path), outcomes)
     rolled = store.read_rollups(0, 2**31 - 1)
     bound = store.get_trace(outcomes[10].trace.id).received
     assert store.delete_expired(before=bound).result() == 10
-    assert set(pages(store, TraceSelection())) == {row.trace.id for row in outcomes[10:]}
+    assert set(list_pages(store, TraceSelection())) == {row.trace.id for row in outcomes[10:]}
     assert store.read_rollups(0, 2**31 - 1) == rolled
     assert store.append_traces([outcomes[0].trace]).result().added == 1
     before = store.compute_totals().traces
@@ -493,13 +493,13 @@ def test_an_export_of_a_part_is_that_part(filled_store, tmp_path: Path):
 
 def test_an_export_of_live_traffic_holds_together(at: Place, tmp_path: Path):
     """What is judged while an export is written is not in it; an export during which traces are deleted fails."""
-    outcomes = judged()[:5]
+    outcomes = judge_traces()[:5]
     store = open_store(at(tmp_path / "s"))
     store.append_traces([row.trace for row in outcomes]).result()
-    store.add_outcomes(outcomes[1:], measures()).result()
+    store.add_outcomes(outcomes[1:], list_measures()).result()
 
     def late(_: str) -> None:
-        store.add_outcomes(outcomes[:1], measures()).result()
+        store.add_outcomes(outcomes[:1], list_measures()).result()
 
     run = export_run(store, TraceSelection(), tmp_path / "run", notice=late)
     ids = [row.trace.id for row in outcomes[1:]]
@@ -535,7 +535,7 @@ def test_two_judges_are_not_mixed(at: Place, tmp_path: Path):
     store = open_store(at(tmp_path / "s"))
     store.append_traces(traces).result()
     none = TraceScorer("none", metrics=METRICS)
-    store.add_outcomes([SCORING(traces[0]), none(traces[1])], measures()).result()
+    store.add_outcomes([SCORING(traces[0]), none(traces[1])], list_measures()).result()
     with pytest.raises(UsageError, match="several judges"):
         export_run(store, TraceSelection(), tmp_path / "run")
     notices: list[str] = []

@@ -9,13 +9,13 @@ import polars
 import pyarrow
 import pyarrow.feather
 import pyarrow.parquet
-from tests.support.exported_files import ALL, NO_KEY, QUESTIONS, dump, table
+from tests.support.exported_files import ALL, NO_KEY, QUESTIONS, dump, write_table
 
 STORED = {}
 """Name of a shape → the name of its file, its builder, and the fields that it holds."""
 
 
-def stores(name, file, fields=ALL):
+def register_file(name, file, fields=ALL):
     """Register the builder of a whole file."""
 
     def register(build):
@@ -30,27 +30,27 @@ def write_lines(build):
     return "".join(json.dumps(build(number, q), ensure_ascii=False) + "\n" for number, q in enumerate(QUESTIONS))
 
 
-@stores("a Polish table of Excel", "t.csv")
-def excel_polish():
+@register_file("a Polish table of Excel", "t.csv")
+def build_excel_polish():
     """Return a table with semicolons, a mark of the byte order, and a line that names the separator."""
     rows = [[n, q["query"], json.dumps(q["chunks"]), q["answer"], q["reference"]] for n, q in enumerate(QUESTIONS, 1)]
     header = ["Lp.", "Pytanie", "Kontekst", "Odpowiedź", "Oczekiwana odpowiedź"]
-    return b"\xef\xbb\xbfsep=;\r\n" + table(header, rows, delimiter=";")
+    return b"\xef\xbb\xbfsep=;\r\n" + write_table(header, rows, delimiter=";")
 
 
-@stores("a Dutch table with tabs", "t.tsv")
-def dutch_tabs():
+@register_file("a Dutch table with tabs", "t.tsv")
+def build_dutch_tabs():
     """Return a table with tabs, whose cells hold lines in quotes."""
     rows = []
     for q in QUESTIONS:
         passages = "\n\n".join(f"[{place}] {text}" for place, text in enumerate(q["chunks"], 1))
         rows.append([q["query"], passages, q["answer"], q["reference"], "goed"])
     header = ["Vraag", "Gevonden passages", "Antwoord", "Verwacht antwoord", "Beoordeling"]
-    return table(header, rows, delimiter="\t")
+    return write_table(header, rows, delimiter="\t")
 
 
-@stores("columns by paths", "t.csv", NO_KEY)
-def normalized_json():
+@register_file("columns by paths", "t.csv", NO_KEY)
+def build_normalized_json():
     """Return a table as `json_normalize` flattens records whose lists have a place in the name."""
     header = ["run.id", "request.question", "response.text"]
     header += [f"response.hits.{n}.{part}" for n in range(3) for part in ("content", "score", "source.file")]
@@ -58,11 +58,11 @@ def normalized_json():
     for number, q in enumerate(QUESTIONS):
         hits = [cell for n, text in enumerate(q["chunks"]) for cell in (text, 0.9 - n / 10, f"page{n}.md")]
         rows.append([f"r{number}", q["query"], q["answer"], *hits, *[""] * (9 - len(hits))])
-    return table(header, rows)
+    return write_table(header, rows)
 
 
-@stores("Parquet with structures in lists", "t.parquet")
-def nested_parquet():
+@register_file("Parquet with structures in lists", "t.parquet")
+def build_nested_parquet():
     """Return a columnar file with lists of structures, a map, and vectors."""
     passage = pyarrow.struct([("doc", pyarrow.struct([("body", pyarrow.large_string())])), ("sim", pyarrow.float32())])
     schema = pyarrow.schema(
@@ -91,8 +91,8 @@ def nested_parquet():
     return out.getvalue()
 
 
-@stores("Feather with dictionary columns", "t.feather")
-def feather():
+@register_file("Feather with dictionary columns", "t.feather")
+def build_feather():
     """Return an Arrow file whose texts are dictionary-encoded."""
     columns = {
         "prompt_text": pyarrow.array([q["query"] for q in QUESTIONS]).dictionary_encode(),
@@ -106,15 +106,15 @@ def feather():
     return out.getvalue()
 
 
-@stores("objects by one id", "t.json")
-def objects_by_id():
+@register_file("objects by one id", "t.json")
+def build_objects_by_id():
     """Return an object for each field, which holds the values by the id of the question."""
     fields = {"queries": "query", "contexts": "chunks", "responses": "answer", "references": "reference"}
     return dump({name: {f"q{n}": q[key] for n, q in enumerate(QUESTIONS)} for name, key in fields.items()})
 
 
-@stores("a table of Elasticsearch", "t.json")
-def esql():
+@register_file("a table of Elasticsearch", "t.json")
+def build_esql():
     """Return the response to a query of a search engine: columns with types, and values."""
     names = ("@timestamp", "question", "passages", "answer", "expected")
     columns = [{"name": name, "type": "date" if name[0] == "@" else "keyword"} for name in names]
@@ -122,8 +122,8 @@ def esql():
     return dump({"took": 12, "is_partial": False, "columns": columns, "values": values})
 
 
-@stores("compressed lines with comments", "t.jsonl.gz")
-def commented_lines():
+@register_file("compressed lines with comments", "t.jsonl.gz")
+def build_commented_lines():
     """Return compressed JSON Lines with comments before and between them."""
     names = {"query": "question", "chunks": "docs", "answer": "reply", "reference": "ideal"}
     lines = write_lines(lambda number, q: {name: q[key] for key, name in names.items()}).splitlines(keepends=True)
@@ -131,19 +131,19 @@ def commented_lines():
     return gzip.compress((head + "\n// second part\n".join(["".join(lines[:2]), "".join(lines[2:])])).encode())
 
 
-@stores("a cell with an array of objects", "t.csv", NO_KEY)
-def object_arrays():
+@register_file("a cell with an array of objects", "t.csv", NO_KEY)
+def build_object_arrays():
     """Return a table as pandas writes one whose cells are arrays of objects."""
     rows = []
     for q in QUESTIONS:
         cell = numpy.empty(len(q["chunks"]), object)
         cell[:] = [{"page_content": text, "score": 0.25} for text in q["chunks"]]
         rows.append([q["query"], str(cell), q["answer"]])
-    return table(["question", "retrieved_docs", "response"], rows)
+    return write_table(["question", "retrieved_docs", "response"], rows)
 
 
-@stores("FlashRAG", "intermediate_data.json")
-def flashrag():
+@register_file("FlashRAG", "intermediate_data.json")
+def build_flashrag():
     """Return the items of a benchmark with what was retrieved and predicted below `output`."""
     return dump(
         [
@@ -163,8 +163,8 @@ def flashrag():
     )
 
 
-@stores("RAGBench", "t.jsonl", NO_KEY)
-def ragbench():
+@register_file("RAGBench", "t.jsonl", NO_KEY)
+def build_ragbench():
     """Return examples whose documents and response stand also in sentences with keys, and with explanations."""
 
     def build(number, q):
@@ -195,8 +195,8 @@ def ragbench():
     return write_lines(build).encode()
 
 
-@stores("MongoDB", "t.json")
-def mongodb():
+@register_file("MongoDB", "t.json")
+def build_mongodb():
     """Return documents in extended JSON, whose numbers, dates and ids are objects."""
 
     def build(number, q):
@@ -213,8 +213,8 @@ def mongodb():
     return write_lines(build).encode()
 
 
-@stores("DynamoDB", "t.json")
-def dynamodb():
+@register_file("DynamoDB", "t.json")
+def build_dynamodb():
     """Return items whose values stand below the letter of their type."""
 
     def build(number, q):
@@ -233,8 +233,8 @@ def dynamodb():
     return write_lines(build).encode()
 
 
-@stores("PostgreSQL", "t.csv")
-def postgres():
+@register_file("PostgreSQL", "t.csv")
+def build_postgres():
     """Return a table as a database copies it, with an array of texts in curly brackets."""
 
     def quote(text):
@@ -244,11 +244,11 @@ def postgres():
     for number, q in enumerate(QUESTIONS, 1):
         array = "{" + ",".join(map(quote, q["chunks"])) + "}"
         rows.append([number, "2026-03-01 10:00:00+00", q["query"], array, q["answer"], q["reference"], "t"])
-    return table(["id", "created_at", "question", "contexts", "answer", "expected_answer", "cached"], rows)
+    return write_table(["id", "created_at", "question", "contexts", "answer", "expected_answer", "cached"], rows)
 
 
-@stores("OpenSearch", "t.jsonl", NO_KEY)
-def opensearch():
+@register_file("OpenSearch", "t.jsonl", NO_KEY)
+def build_opensearch():
     """Return responses of a search engine, the answer of the model below `ext`."""
 
     def build(number, q):
@@ -268,8 +268,8 @@ def opensearch():
     return write_lines(build).encode()
 
 
-@stores("a frame of polars as JSON", "t.json")
-def polars_json():
+@register_file("a frame of polars as JSON", "t.json")
+def build_polars_json():
     """Return a list of rows with Turkish names."""
     rows = [
         {"soru": q["query"], "bulunan_metinler": q["chunks"], "cevap": q["answer"], "beklenen_cevap": q["reference"]}
