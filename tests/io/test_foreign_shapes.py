@@ -652,3 +652,21 @@ def test_unusual_values_of_items_are_read_with_their_item(value, expected, tmp_p
     """A value of an item of DynamoDB that is not of its named type is taken as it is, and none is lost."""
     [trace] = read_traces(put(tmp_path / "t.jsonl", {"query": {"S": QUERY}, "answer": {"S": ANSWER}, "note": value}))
     assert (trace.query, trace.answer, trace.metadata) == (QUERY, ANSWER, {"note": expected})
+
+
+def test_results_of_an_evaluator_are_no_contexts(tmp_path: Path):
+    """Items of the OpenAI Evals API list what graders found under `results`, which is metadata."""
+    item = {"query": "When does it open?", "answer": "At ten.", "results": [{"name": "m", "passed": True, "score": 1}]}
+    path = tmp_path / "items.jsonl"
+    path.write_text(json.dumps(item))
+    [trace] = read_traces(path)
+    assert trace.chunks is None
+    assert trace.metadata["results"] == item["results"]
+
+
+def test_a_saved_data_set_of_several_splits_asks_for_one(tmp_path: Path):
+    """A folder of splits, as Hugging Face saves it, is refused with the folders of the splits."""
+    (tmp_path / "train").mkdir()
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    with pytest.raises(InputError, match=r"holds the splits of a data set: name the folder of one \(.*train\)"):
+        list(read_traces(tmp_path))

@@ -166,6 +166,9 @@ def _expand_remote_path(path: RemotePath) -> list[str]:
 def _list_folder(folder: Path) -> list[str]:
     if _is_run_folder(folder):
         return [str(folder / "traces.parquet")]
+    if (folder / "dataset_dict.json").is_file():
+        splits = ", ".join(sorted(str(path) for path in folder.iterdir() if path.is_dir()))
+        raise InputError(f"the directory {folder} holds the splits of a data set: name the folder of one ({splits})")
     names = sorted(_walk_folder(folder))
     if any(_get_stem(path) == "response" for path in names):
         names = [path for path in names if _get_stem(path) != "source_info"]

@@ -311,7 +311,8 @@ def _fits_field(field: str, column: Column, ranks: dict[str, int], inferred: Col
     if field == "history":
         return kind == "conversation" or "query" in inferred
     if field == "chunks" and kind in ("object", "objects"):
-        return by_name and not _has_named_part(column) and not any(_nests(value) for value in column.values)
+        known = _has_named_part(column) or any(map(_is_graded, column.values))
+        return by_name and not known and not any(_nests(value) for value in column.values)
     if field == "chunks":
         return by_name or kind not in ("word", "words")
     return _fits_label(field, column)
@@ -342,6 +343,11 @@ PASSAGE_ID = re.compile(r"(?=.*[A-Za-z])(?=.*\d)\S*[_#/]\S*")
 """An id of letters and digits with a mark between its parts: it names a passage, and is no short answer."""
 REFERENCE_KEYS = frozenset(("text", "answer", "value", "content", "aliases"))
 """Keys of the object that a reference is written as."""
+
+
+def _is_graded(value: Any) -> bool:
+    """Tell whether a list holds results of an evaluator, which say whether a check was passed."""
+    return isinstance(value, list) and any(isinstance(item, dict) and "passed" in item for item in value)
 
 
 def _nests(value: Any) -> bool:
