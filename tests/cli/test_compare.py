@@ -38,11 +38,12 @@ def run_and_read(capsys: pytest.CaptureFixture[str], *arguments: str | Path, cod
 
 
 def test_compare_ends_with_0_whatever_moved(place: Path, capsys: pytest.CaptureFixture[str]):
-    """Metrics got worse, the table says so, and the exit code is 0."""
+    """Metrics got worse, the table says so, the last line names the verb for the layer, and the exit code is 0."""
     out = run_and_read(capsys, "compare", place / "v1", place / "v2")
     assert "104 of 104 traces of v1 paired by id (100 %)" in out
     assert "▼ worse" in out
     assert "What got worse" in out
+    assert out.endswith(f"The layer to blame: ragfault bisect {place / 'v1'} {place / 'v2'}\n")
 
 
 def test_a_fault_ends_with_1(place: Path, capsys: pytest.CaptureFixture[str]):

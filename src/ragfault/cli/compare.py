@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -106,6 +107,9 @@ def compare(baseline: str, candidate: str, **options: Any) -> None:
         else:
             result = analysis.compare(side, **terms)
     write_output(plan, lambda kind, screen: _render_comparison(result, kind, screen), options)
+    pages = result if isinstance(result, list | tuple) else [result]
+    if plan.printed == "terminal" and any(change.verdict == "worse" for page in pages for change in page.changes):
+        click.echo(f"The layer to blame: ragfault bisect {shlex.quote(baseline)} {shlex.quote(candidate)}", err=True)
 
 
 @click.command(
