@@ -10,7 +10,7 @@ from ragfault.judges.checks.claims import extract_claims, is_refusal, is_refusal
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling
 from ragfault.judges.lexical.entailment import check_claim
-from ragfault.records import Chunk, Trace
+from ragfault.records import Chunk, Citation, Trace
 from ragfault.text import split_words
 
 CHUNK = "Ann Berg won the race, and Ben Dahl came second. Both live at No. 5 Hill Road in Oslo."
@@ -161,6 +161,24 @@ def test_what_the_question_names_may_be_missing():
     assert missing("Ann Berg won the Holm Cup in 1998.", "Who won the Holm Cup in 1998?") is None
     assert missing("Ann Berg won the Holm Cup in 1998.", "Who won the Holm Cup?") is not None
     assert missing("Eva Lund won the race.", "Did Eva Lund win the race?") is not None  # another in its place
+
+
+@pytest.mark.parametrize("judge", ["embedded", "lexical"])
+def test_a_source_without_a_mark_is_judged_by_the_sentence_nearest_to_it(judge: str):
+    """Of sources that an answer lists without marks, those that hold a sentence of it support it, and others do not."""
+    texts = {
+        "a": "A van costs 40 euros on the ferry.",
+        "b": "The last ferry leaves at 22:40.",
+        "c": "Dogs bark at cats.",
+    }
+    trace = Trace(
+        id="1", query="What does a van cost, and when is the last ferry?", answer=f"{texts['a']} {texts['b']}",
+        chunks=tuple(Chunk(id=name, text=text) for name, text in texts.items()),
+        citations=tuple(Citation(chunk=name) for name in texts),
+    )  # fmt: skip
+    verdicts = load_judge(judge).observe([trace])[0].citation
+    assert [(item.claim, item.supports) for item in verdicts[:2]] == [(texts["a"], True), (texts["b"], True)]
+    assert not verdicts[2].supports
 
 
 @pytest.mark.parametrize("judge", ["embedded", "lexical"])

@@ -405,13 +405,18 @@ def _judge_citations(trace: Trace, chunks: Sequence[Passage], session: ScorerSes
 
 
 def _resolve_citations(trace: Trace, chunks: Sequence[Passage]) -> list[tuple[Citation, str, Passage | None]]:
-    """Return each citation with its claim and the chunk it names."""
+    """Return each citation with its claim and the chunk it names.
+
+    One without claim, mark and quote stands for the sentence of the answer that shares most words with its chunk.
+    """
     by_name = {chunk.name: chunk for chunk in chunks}
-    return [
-        (
-            citation,
-            citation.claim or locate_citing_sentence(citation, position, trace.answer or "") or citation.quote or "",
-            by_name.get(citation.chunk),
+    resolved = []
+    for position, citation in enumerate(trace.citations or ()):
+        chunk, answer = by_name.get(citation.chunk), trace.answer or ""
+        claim = citation.claim or locate_citing_sentence(citation, position, answer) or citation.quote
+        words = frozenset(split_content_words(chunk.text)) if chunk and not claim else frozenset()
+        closest = max(
+            split_statements(answer), key=lambda text: len(words.intersection(split_content_words(text))), default=""
         )
-        for position, citation in enumerate(trace.citations or ())
-    ]
+        resolved.append((citation, claim or closest, chunk))
+    return resolved
