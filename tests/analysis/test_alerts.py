@@ -359,6 +359,16 @@ def read_rules(values: Sequence[tuple[int, float]], until: int) -> dict[str, Rul
     return {item.rule.name: item for item in readings if (item.metric, item.route) == ("groundedness", "web")}
 
 
+def test_a_wider_window_is_not_well_by_what_was_before_the_fault():
+    """Where a window has too few values and a wider one is mostly older, its last values must be well besides."""
+    fault = 2 * DAY_MINUTES
+    past = [(at, 0.8 + at % 8 / 70) for at in range(fault)]
+    during = [*past, *((at, 0.7 + at % 16 / 140) for at in range(fault, fault + 40, 2))]
+    assert not read_rules(during, fault + 40)["ROLLING_FALL"].recovered
+    after = [*during, *((at, 0.8 + at % 16 / 140) for at in range(fault + 40, fault + 102, 2))]
+    assert read_rules(after, fault + 102)["ROLLING_FALL"].recovered
+
+
 def test_a_fault_is_over_once_the_last_values_are_well_though_windows_hold_older_ones_or_too_few():
     """Six hours of sparse traffic at .4, and 104 minutes later: well. As long as it lasts or half of it stays: not."""
     fault = DAY_MINUTES + 960

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -323,6 +324,9 @@ def _evaluate_rule(
         if is_known:
             check = _check_certain_limit if rule.drop is None else _check_certain_drop
             value, breach, well = check(rule, flat, until, reference)
+            if well and rule is not given:  # a wider window has values from before the fault
+                first = int(part.minutes[::-1][np.searchsorted(np.cumsum(part.n[::-1]), rule.min_values)])
+                well = check(replace(rule, window=until - first), flat, until, reference)[2]
         recovered = None if well else _find_recovery(given, flat, until, reference, is_known)
         if recovered is not None:
             value, breach, well = recovered, False, True

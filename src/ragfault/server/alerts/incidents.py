@@ -476,10 +476,8 @@ def _build_size(
 
 
 def _mark_before(mark: TimelineMark) -> MarkBefore:
-    moment = mark.time
-    assert moment is not None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return MarkBefore(text=mark.text, time=moment.timestamp(), route=mark.route)
+    assert mark.time is not None
+    return MarkBefore(text=mark.text, time=mark.time.timestamp(), route=mark.route)
 
 
 def format_moment(seconds: float) -> str:

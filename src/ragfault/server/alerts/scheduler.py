@@ -276,10 +276,8 @@ class AlertScheduler(BackgroundThread):
         judges = {detector.judge, latest, *imported} - {""}
         if imported:
             store.add_events([], {IMPORTED_JUDGES_SETTING: []}).result()
-        if judges <= {detector.judge}:
-            return detector
-        if len(judges) == 1:
-            return replace(detector, judge=judges.pop())
+        if len(judges) < 2:
+            return replace(detector, judge=max(judges, default=""))
         text = f"scores are of another judge from now on: {latest}"
         if not {*imported} <= {detector.judge, latest}:
             text = "a run of another judge was imported: alerts compare nothing with what was scored before"
