@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import Request
 
 import msgspec
 
@@ -147,12 +147,17 @@ def _open_url(url: str, token: str | None, method: str = "GET", body: bytes | No
         raise UsageError(f'"{url[:80]}" is no address of a server: http://127.0.0.1:4318')
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with urlopen(Request(url, body, headers, method=method), timeout=DOWNLOAD_TIMEOUT) as answer:
+        with URL_OPENER.open(Request(url, body, headers, method=method), timeout=DOWNLOAD_TIMEOUT) as answer:
             yield answer
     except HTTPError as error:
         with error:
+            place = clean_text(error.headers.get("Location") or "")[:200]
+            if 300 <= error.code < 400:
+                raise InputError(
+                    f"{urlsplit(url).netloc} redirects to {place or 'nowhere'}: give that server"
+                ) from None
             raise InputError(f"the server refuses: {_read_detail(error.read())}") from None
-    except (URLError, OSError) as error:
+    except (URLError, OSError, HTTPException) as error:
         raise InputError(f"cannot reach {urlsplit(url).netloc}: {getattr(error, 'reason', error)}.") from None
 
 
