@@ -12,7 +12,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 
 import numpy as np
-from benchmarks.faults.phrases import SWAPS
+from benchmarks.faults.phrases import SYNONYMS
 from benchmarks.faults.words import chance
 from msgspec.structs import replace
 
@@ -295,7 +295,7 @@ def _reworded(parts: Parts) -> Parts:
 
     def reword(trace: Trace) -> str:
         answer = trace.answer or ""
-        for old, new in (*SWAPS, ("cannot", "can not"), ("including", "inclusive of"), ("takes", "will take")):
+        for old, new in (*SYNONYMS, ("cannot", "can not"), ("including", "inclusive of"), ("takes", "will take")):
             answer = answer.replace(old, new)
         return f"{openers[int(3 * chance('opener', trace.id))]}{answer}"
 
