@@ -137,7 +137,7 @@ def compute_ragfault_means(ranking: Ranking) -> Means:
 
 
 def evaluate_pytrec(run: Dicts, qrels: Dicts) -> Dicts:
-    import evaluate_pytrec as peer
+    import pytrec_eval as peer
 
     measures = {"map", "recip_rank", "ndcg_cut.5,10,100", "P.5,10,100", "recall.5,10,100", "success.1,5,10"}
     results: Dicts = peer.RelevanceEvaluator(qrels, measures).evaluate(run)
@@ -145,7 +145,7 @@ def evaluate_pytrec(run: Dicts, qrels: Dicts) -> Dicts:
 
 
 def evaluate_pytrec_files(data: RankingData) -> Dicts:
-    import evaluate_pytrec as peer
+    import pytrec_eval as peer
 
     with open(data.run_file) as run, open(data.qrels_file) as qrels:
         return evaluate_pytrec(peer.parse_run(run), peer.parse_qrel(qrels))
@@ -156,14 +156,14 @@ def compute_pytrec_means(results: Dicts) -> Means:
 
 
 def evaluate_ir_measures(run: Any, qrels: Any) -> list[Any]:
-    import evaluate_ir_measures as peer
+    import ir_measures as peer
 
     measures = [peer.parse_measure(name) for name in list_peer_names("ir_measures")]
     return list(peer.evaluator(measures, qrels).iter_calc(run))
 
 
 def evaluate_ir_files(data: RankingData) -> list[Any]:
-    import evaluate_ir_measures as peer
+    import ir_measures as peer
 
     return evaluate_ir_measures(peer.read_trec_run(data.run_file), peer.read_trec_qrels(data.qrels_file))
 
@@ -176,7 +176,7 @@ def compute_ir_means(results: list[Any]) -> Means:
 
 
 def evaluate_ranx(run: Any, qrels: Any) -> dict[str, Any]:
-    import evaluate_ranx as peer
+    import ranx as peer
 
     results: dict[str, Any] = peer.evaluate(
         qrels, run, list_peer_names("ranx"), return_mean=False, save_results_in_run=False
@@ -185,13 +185,13 @@ def evaluate_ranx(run: Any, qrels: Any) -> dict[str, Any]:
 
 
 def build_ranx(run: Dicts, qrels: Dicts) -> tuple[Any, Any]:
-    import evaluate_ranx as peer
+    import ranx as peer
 
     return peer.Run(run), peer.Qrels(qrels)
 
 
 def read_ranx_files(data: RankingData) -> tuple[Any, Any]:
-    import evaluate_ranx as peer
+    import ranx as peer
 
     return peer.Run.from_file(data.run_file, kind="trec"), peer.Qrels.from_file(data.qrels_file, kind="trec")
 
