@@ -163,14 +163,14 @@ SITUATIONS = {
         exit_codes=(1,),
         phrase="Source data broke (the sources contradict the answer key)",
         layer="source data",
-        phrase_without_key="differ in their figures, and without an answer key nothing tells which are right",
+        phrase_without_key="differ in their figures or units, and without an answer key nothing tells which are right",
     ),
     "W11 figures lost": Situation(
         change=drop_figures,
         exit_codes=(1,),
         phrase="Source data broke (facts of the answer key left the sources)",
         layer="source data",
-        phrase_without_key="differ in their figures, and without an answer key nothing tells which are right",
+        phrase_without_key="differ in their figures or units, and without an answer key nothing tells which are right",
     ),
     "W11 dates wrong, and answers invent": Situation(
         change=chain_changes(misdate_documents(0.6), apply_to_share(0.4, add_invention)),

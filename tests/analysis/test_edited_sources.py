@@ -18,8 +18,8 @@ from benchmarks.faults.changes import (
 from benchmarks.faults.combined import name_layers
 from benchmarks.faults.corpora import load_handbook_corpus
 from benchmarks.faults.situations import Situation, build_pair, load_demo_traces
-from benchmarks.faults.unseen import fourth_kinds, fresh_kinds, second_kinds
-from benchmarks.faults.unseen.corpora import shop_chunks, shop_questions
+from benchmarks.faults.unseen import fifth_kinds, fourth_kinds, fresh_kinds, second_kinds
+from benchmarks.faults.unseen.corpora import handbook_chunks, handbook_questions, shop_chunks, shop_questions
 from benchmarks.faults.unseen.kinds import KINDS
 from benchmarks.faults.unseen.system import Parts, answer_all
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from ragfault.evaluation import evaluate
 from ragfault.records import Chunk, Trace
 from sample_runs import evaluate_system, make_verdicts
 
-assert KINDS.keys() >= fresh_kinds.FRESH | second_kinds.SECOND | fourth_kinds.FOURTH
+assert KINDS.keys() >= fresh_kinds.FRESH | second_kinds.SECOND | fourth_kinds.FOURTH | fifth_kinds.FIFTH
 PLACES = [
     (lambda chunk: replace(chunk, text=f"{chunk.text} Now 9."), True),
     (lambda chunk: replace(chunk, text="Umbrellas are lent by the library on rainy mornings only."), False),
@@ -116,7 +116,21 @@ def test_facts_that_left_the_sources_are_a_fault_of_the_sources(tmp_path: Path):
         result = bisect(*runs, margin=0.05)
         verdicts.append((result.verdict, [ruling.branch for ruling in result.tree if ruling.outcome == "fault"]))
     assert verdicts == [("fault", ["3 source data"]), ("cannot tell", [])]
-    assert result.sentence.count("differ in their figures") == 1
+    assert result.sentence.count("differ in their figures or units") == 1
+
+
+@pytest.mark.long
+def test_lost_units_are_no_proof_of_steady_sources(tmp_path: Path):
+    """Without a key nothing tells whether texts that lost their units are right: the verdict is not “no fault”."""
+    handbook = Parts(name="handbook", chunks=tuple(handbook_chunks()), tenants=False)
+    sides = [answer_all(parts, handbook_questions()) for parts in (handbook, KINDS["signs-lost"].change(handbook))]
+    runs = [
+        evaluate([replace(t, gold=None, facts=None, reference=None) for t in side], tmp_path / str(at), judge="lexical")
+        for at, side in enumerate(sides)
+    ]
+    result = bisect(*runs)
+    assert result.verdict == "cannot tell"
+    assert "differ in their figures or units" in result.sentence
 
 
 def shorten(trace: Trace) -> Trace:
@@ -131,7 +145,9 @@ def test_edited_figures_are_stated_beside_a_fault(tmp_path: Path):
     sides = build_pair(load_demo_traces(), Situation(change=change, exit_codes=(1,), phrase=""), key=False, n=104)
     result = bisect(*(evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)))
     assert [fault.layer for fault in result.faults] == ["generation"]
-    assert "differ in their figures, and without an answer key nothing tells which are right" in result.sentence
+    assert (
+        "differ in their figures or units, and without an answer key nothing tells which are right" in result.sentence
+    )
 
 
 @pytest.mark.long

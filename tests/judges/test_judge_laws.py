@@ -320,6 +320,24 @@ def test_truth() -> None:
     assert [item.status for item in seen] == ["contradicted", "supported", "unknown"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "statuses"),
+    [
+        ("Delivery of the Calder Pro takes 30 days. Delivery of the Calder Mini takes 35 days.", "supported unknown"),
+        ("Delivery of the Calder Mini takes 35 days.", "contradicted"),
+        (
+            "Delivery of the Calder Pro takes 30 days. Delivery of the Calder Pro takes 35 days.",
+            "supported contradicted",
+        ),
+    ],
+)
+def test_truth_of_another(answer: str, statuses: str) -> None:
+    """Beside the answer, a figure of something else than was asked about does not contradict the reference."""
+    query, reference = "How long does delivery of the Calder Pro take?", "Delivery of the Calder Pro takes 30 days."
+    seen = JUDGE.observe([Trace(id="1", query=query, answer=answer, reference=reference)])[0].truth
+    assert [item.status for item in seen or ()] == statuses.split()
+
+
 def test_truth_short() -> None:
     """A reference of a word or two is read as the answer to the query."""
     trace = Trace(id="1", query="When was Oslo founded?", answer="Oslo was founded in 1040.", reference="1040")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from typing import Literal
 
 from ragfault.judges.checks.claims import Claim, is_personal, is_refusal, is_refusal_sentence, strip_marks
@@ -222,6 +223,11 @@ def judge_truth(
         return ()
     entailments = session.score_entailment([claim.text for claim in claims], build_reference_passages(references))
     statuses: list[TruthStatus] = [STATUS_BY_SUPPORT.get(verdict.support, "unknown") for verdict in entailments]
+    if "supported" in statuses and "contradicted" in statuses:
+        statuses = [
+            "unknown" if verdict == "contradicted" and _names_another(query, claim.text, references) else verdict
+            for verdict, claim in zip(statuses, claims, strict=True)
+        ]
     terse_answers = [text for text in references if len(split_content_words(text)) <= MAX_TERSE_WORDS]
     if terse_answers:
         terse_statuses = [_judge_terse(query, claim.text, terse_answers, session) for claim in claims]
@@ -233,6 +239,28 @@ def judge_truth(
     return tuple(
         TruthVerdict(claim=claim.text, status=verdict) for claim, verdict in zip(claims, statuses, strict=True)
     )
+
+
+def _names_another(query: str, claim: str, references: Sequence[str]) -> bool:
+    """Return whether a claim has another name where a reference has a name that the query asks about.
+
+    Such a claim is about something else. It says nothing against the reference once another claim gives the answer.
+    """
+    words, asked = split_content_words(claim), _collect_name_words(query)
+    for reference in references:
+        known = split_content_words(reference)
+        other = _collect_name_words(claim).difference(known, split_content_words(query))
+        for tag, start, end, claim_start, claim_end in SequenceMatcher(None, known, words, False).get_opcodes():
+            replaced, put = known[start:end], words[claim_start:claim_end]
+            if tag == "replace" and not asked.isdisjoint(replaced) and not other.isdisjoint(put):
+                return True
+    return False
+
+
+def _collect_name_words(text: str) -> frozenset[str]:
+    """Return the words of the names of a text, figures left out."""
+    words = split_content_words(" ".join(extract_entities(text)))
+    return frozenset(word for word in words if not any(map(str.isdigit, word)))
 
 
 def build_reference_passages(references: Sequence[str]) -> list[Passage]:

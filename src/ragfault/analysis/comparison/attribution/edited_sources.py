@@ -24,6 +24,7 @@ from ragfault.analysis.comparison.stages.text_evidence import (
     share_common_words,
 )
 from ragfault.analysis.score_matrix import metric_name
+from ragfault.text import extract_literals
 from ragfault.text.number_format import format_percent
 
 KEY_METRICS = ("factual_accuracy", "context_recall")  # measured where there is an answer key
@@ -255,13 +256,18 @@ def move_decision(tree: Sequence[BranchDecision], old: LayerFault, new: LayerFau
     return moved
 
 
+def _state_figures(text: str) -> tuple[list[str], frozenset[str]]:
+    """Return the figures of a text in order, and its quantities with their units and currencies."""
+    return FIGURE.findall(text), frozenset(extract_literals(text))
+
+
 def describe_unverified_edits(
     paired: PairedRuns,
     pair_mask: PairMask | None,
     changes: Sequence[MetricChange],
     differences: Sequence[RunDifference],
 ) -> str | None:
-    """Describe other figures in texts under the same ids, which no answer key confirms or contradicts; else None."""
+    """Describe other figures or units in texts under the same ids, which no answer key confirms; else None."""
     if all(difference.name != "texts" for difference in differences):
         return None
     if any(change.n and metric_name(change.metric) in KEY_METRICS for change in changes):
@@ -274,13 +280,13 @@ def describe_unverified_edits(
     old, new = ({name: min(known) for name, known in texts.items() if len(known) == 1} for texts in sides)
     both = old.keys() & new.keys()
     other = sum(
-        bool(_is_edited(old[name], new[name])) and FIGURE.findall(old[name]) != FIGURE.findall(new[name])
+        bool(_is_edited(old[name], new[name])) and _state_figures(old[name]) != _state_figures(new[name])
         for name in both
     )
     if not both or other < LEAST_SHARE * len(both):
         return None
     return (
         f"{format_percent(other / len(both))} of the chunks that both runs retrieved under one "
-        "id differ in their figures, "
+        "id differ in their figures or units, "
         "and without an answer key nothing tells which are right"
     )
