@@ -246,10 +246,12 @@ def _names_another(query: str, claim: str, references: Sequence[str]) -> bool:
 
     Such a claim is about something else. It says nothing against the reference once another claim gives the answer.
     """
-    words, asked = split_content_words(claim), _collect_name_words(query)
+    words, query_words = split_content_words(claim), split_content_words(query)
     for reference in references:
         known = split_content_words(reference)
-        other = _collect_name_words(claim).difference(known, split_content_words(query))
+        # the case of a query says nothing: people write names in small letters, and questions in capitals
+        asked = (_collect_name_words(query) | _collect_name_words(reference)).intersection(query_words)
+        other = _collect_name_words(claim).difference(known, query_words)
         for tag, start, end, claim_start, claim_end in SequenceMatcher(None, known, words, False).get_opcodes():
             replaced, put = known[start:end], words[claim_start:claim_end]
             if tag == "replace" and not asked.isdisjoint(replaced) and not other.isdisjoint(put):
