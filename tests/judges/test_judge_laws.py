@@ -332,7 +332,7 @@ def test_truth() -> None:
     ],
 )
 def test_truth_of_another(answer: str, statuses: str) -> None:
-    """Beside the answer, a figure of something else than was asked about, in letters of any case, does not contradict."""
+    """Beside the answer a figure of something else than was asked about, in any case, does not contradict."""
     asked, reference = "How long does delivery of the Calder Pro take?", "Delivery of the Calder Pro takes 30 days."
     for query in (asked, asked.upper(), asked.lower()):
         seen = JUDGE.observe([Trace(id="1", query=query, answer=answer, reference=reference)])[0].truth
