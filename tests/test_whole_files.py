@@ -13,7 +13,7 @@ from ragfault.analysis.rubric_proofs import load_rubric_measurement
 from ragfault.errors import InputError
 from ragfault.guard.certificate import read_certificate
 from ragfault.guard.policy import load_policy
-from ragfault.io.formats.record_shapes import load_column_map
+from ragfault.io.formats.columns import load_column_map
 from ragfault.judges.cards import read_card
 from ragfault.judges.domain.profile import load_profile
 from ragfault.retrieval.pipeline_config import read_pipeline_config

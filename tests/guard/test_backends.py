@@ -188,9 +188,9 @@ def test_masking_hides_the_spans_of_presidio() -> None:
 def model(tmp_path: Path) -> Path:
     pytest.importorskip("onnxruntime", reason="the extra nli is not installed")
     pytest.importorskip("onnx", reason="the tests build models with onnx")
-    from onnx_models import alarm
+    from onnx_models import write_alarm
 
-    folder: Path = alarm(tmp_path / "alarm", "dogs", max_position_embeddings=16)
+    folder: Path = write_alarm(tmp_path / "alarm", "dogs", max_position_embeddings=16)
     return folder
 
 
