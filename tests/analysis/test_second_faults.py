@@ -39,14 +39,19 @@ def write_runs(folder: Path, *sides: list[Trace]) -> list[Run]:
 
 @pytest.mark.long
 def test_fewer_chunks_break_retrieval_where_answers_lose_what_they_drew_on(tmp_path: Path):
-    """Without gold, shorter lists are a fault of retrieval where answers got worse for the lost chunks alone."""
+    """Without gold, shorter lists are a fault of retrieval where answers got worse for the lost chunks alone.
+
+    They are none where all answers got worse, or where answers, if in other words, still say what the lost chunks said.
+    """
     old = [hire(number, name) for number, name in enumerate(MACHINES * 2)]
     old = [replace(trace, id=f"{trace.id}-{at}", query=f"{trace.query} {at}") for at, trace in enumerate(old)]
     lost = [shorten(trace) for trace in old]
     refused = [replace(trace, answer=REFUSAL) for trace in lost]
-    runs = write_runs(tmp_path, old, lost, refused)
+    recorded = [replace(short, answer=trace.answer) for short, trace in zip(lost, old, strict=True)]
+    worded = [replace(trace, answer=f"Per day: {trace.answer}") for trace in recorded]
+    runs = write_runs(tmp_path, old, lost, refused, recorded, worded)
     results = [bisect(runs[0], run) for run in runs[1:]]
-    assert [result.verdict for result in results] == ["fault", "cannot tell"]
+    assert [result.verdict for result in results] == ["fault", *["cannot tell"] * 3]
     assert results[0].faults[0].layer == "retrieval"
     assert all(decision.outcome != "ruled out" for decision in results[1].tree if decision.layer == "retrieval")
     assert "hunks per trace fell: 2 → 1" in results[1].sentence

@@ -14,9 +14,11 @@ from ragfault.analysis.comparison.attribution.edited_sources import find_drops, 
 from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.decision_tree import BRANCHES, EQUAL_DEPTH, GOLD_METRICS, TreeWalk, describe_change
 from ragfault.analysis.comparison.paired_runs import PairedRuns
+from ragfault.analysis.comparison.recording.answer_pairs import read_answer_pairs
 from ragfault.analysis.comparison.records import BranchDecision, Comparison, LayerFault, MetricChange, RunDifference
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.rules import RELEVANT_LEVELS
+from ragfault.text import split_content_words
 
 SECOND_LOOK = "again: {layer}"  # branch name of the check of a layer behind another fault
 LEAST_UNMOVED, UNMOVED_SHARE = 30, 0.2
@@ -165,18 +167,31 @@ def find_lost_chunks(
     """Return the fault of a retriever that returns fewer chunks; None where none is shown.
 
     The drop is shown on the pairs on which a text that the baseline's answer draws on is no longer retrieved. On the
-    others, which are enough to tell, none is shown and less than half of it is estimated.
+    others, which are enough to tell, none is shown and less than half of it is estimated. Where answers still say what
+    only the lost texts said, these are missing from the record alone.
     """
     everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
     keeps = _keeps_used_chunks(paired)
     [there], [elsewhere] = (find_drops(paired, [change.metric], everything & part, options) for part in (~keeps, keeps))
     moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
     rest = moved[everything & keeps & np.isfinite(moved)]
-    tells = elsewhere is None and len(rest) >= LEAST_UNMOVED
+    tells = elsewhere is None and len(rest) >= LEAST_UNMOVED and not _repeat_lost_texts(paired, everything & ~keeps)
     if there is None or there.difference is None or not tells or rest.mean() <= 0.5 * there.difference.mean:
         return None
     own = [difference for difference in differences if difference.name in BRANCHES[0].differences]
     return BRANCHES[0].build_fault([change], own, "chunks that the answers drew on are no longer retrieved")
+
+
+def _repeat_lost_texts(paired: PairedRuns, pair_mask: PairMask) -> bool:
+    """Return whether half of some answers repeat most words that the baseline's took from lost texts alone."""
+    repeats = []
+    for pair in read_answer_pairs(paired.runs, paired.contents, paired.pairing):
+        if pair_mask[pair.place]:
+            old, new = ({word for text in texts for word in split_content_words(text)} for texts in pair.chunks)
+            words, new_words = (set(split_content_words(answer)) for answer in pair.answers)
+            taken = (words & old) - new
+            repeats += [2 * len(taken & new_words) >= len(taken)] if taken else []
+    return bool(repeats) and 2 * sum(repeats) >= len(repeats)
 
 
 def _count_relevant_texts(paired: PairedRuns, side: int) -> NDArray[np.int64]:
