@@ -145,3 +145,11 @@ def test_a_passage_takes_id_and_score_from_its_metadata_where_it_has_none(tmp_pa
     [trace] = read_traces(path)
     assert [chunk.id for chunk in trace.chunks or ()] == ["a.md#1", "b.md#1", "c-7"]
     assert [chunk.score for chunk in trace.chunks or ()] == [0.5, None, None]
+
+
+def test_a_score_that_is_not_a_number_stays_in_the_metadata_of_its_passage(tmp_path: Path):
+    """NaN in the metadata costs no trace: the passage has no score."""
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"query": "When?", "chunks": [{"page_content": "At nine.", "metadata": {"score": NaN}}]}')
+    [trace] = read_traces(path)
+    assert [(chunk.text, chunk.score) for chunk in trace.chunks or ()] == [("At nine.", None)]

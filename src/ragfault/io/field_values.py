@@ -182,7 +182,8 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
     inner = parse_list_text(value[key]) if isinstance(value.get(key), str) else value.get(key)
     chunk["metadata"] = _collect_chunk_metadata({**value, "metadata": inner}, {*used, key})
     if "score" not in chunk and isinstance(inner, dict) and (scored := _find_keys(inner, CHUNK_SCORE_KEYS)):
-        chunk |= {"score": inner[scored[0]]} if type(inner[scored[0]]) in (int, float) else {}
+        score = inner[scored[0]]  # NaN stays metadata alone, as what is no number does
+        chunk |= {"score": score} if type(score) in (int, float) and abs(score) < float("inf") else {}
     if chunk.get("document") is None and (matches := _find_document_name(value, chunk["metadata"], used)) is not None:
         key, chunk["document"] = matches
         if key in DOCUMENT_ID_KEYS and key in value:
