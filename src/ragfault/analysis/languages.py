@@ -22,8 +22,10 @@ con por como se su lo más una del al está pero gli della di che è non sono ne
 uma não com são na à het een van dat niet voor op aan zijn wordt worden ook naar uit og och det ett av af til till
 på er är som ikke inte med den har ved fra från kan w z się nie jest i od że są przez oraz
 """
-FOREIGN_WORDS = frozenset(COMMON_WORDS.split())
-"""Common words of other languages in Latin script; some stand in names as well."""
+FOREIGN_WORDS = frozenset(COMMON_WORDS.split()) - STOP_WORDS
+"""Common words of other languages in Latin script that are none in English; some stand in names as well."""
+PLAIN_ENGLISH_WORDS = ENGLISH_WORDS & STOP_WORDS
+"""Those of the common English words that are their own stems."""
 MIN_FOREIGN_SHARE = 0.1
 """Least share of traces in another language that is reported."""
 
@@ -31,7 +33,8 @@ MIN_FOREIGN_SHARE = 0.1
 LETTERS_PATTERN = re.compile(r"[^\W\d_]+")
 CODE_PATTERN = re.compile(r"[_={}<>;\\/@#|`]|\w\(")
 """Signs of code, paths and addresses, whose words are in no lexicon."""
-LAST_LATIN_LETTER, VIETNAMESE_LETTERS = "\u024f", ("\u1e00", "\u1eff")
+OTHER_SCRIPT_PATTERN = re.compile(r"[^\W\d_\x00-\u024f\u1e00-\u1eff]")
+"""A letter that is not Latin; the second range holds the letters of Vietnamese."""
 LEAST_COMMON, LEAST_LETTERS, LEAST_WORDS = 2, 4, 3
 MIN_UNKNOWN_SHARE = 0.4
 
@@ -46,16 +49,15 @@ def is_foreign(text: str) -> bool:
     >>> is_foreign("No puedo responder a esa pregunta."), is_foreign("Cheap red shoes, size nine?"), is_foreign("Yes.")
     (True, False, False)
     """
-    letters = "".join(LETTERS_PATTERN.findall(text))
-    others = sum(
-        letter > LAST_LATIN_LETTER and not VIETNAMESE_LETTERS[0] <= letter <= VIETNAMESE_LETTERS[1]
-        for letter in letters
-    )
-    if len(letters) >= LEAST_LETTERS and 2 * others > len(letters):
-        return True
     words = LETTERS_PATTERN.findall(text)
+    if not text.isascii():
+        letters, others = sum(map(len, words)), len(OTHER_SCRIPT_PATTERN.findall(text))
+        if letters >= LEAST_LETTERS and 2 * others > letters:
+            return True
+    common = sum(map(FOREIGN_WORDS.__contains__, map(str.lower, words)))
+    if common < LEAST_COMMON and not PLAIN_ENGLISH_WORDS.isdisjoint(text.lower().split()):
+        return False  # as most English texts: one such word suffices, and none need be stemmed
     english = sum(map(ENGLISH_WORDS.__contains__, split_words(text)))
-    common = sum(word in FOREIGN_WORDS and word not in STOP_WORDS for word in map(str.lower, words))
     if common >= LEAST_COMMON and common > english:
         return True
     if english or len(words) < LEAST_WORDS or CODE_PATTERN.search(text):
