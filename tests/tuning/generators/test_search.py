@@ -112,6 +112,27 @@ def test_an_endpoint_answers_from_the_chunks_with_citations(model: ScriptedModel
     assert sum(model.calls.values()) == before + 1
 
 
+class ListingModel(Server):
+    """Endpoint that answers by a list of statements, as the schema of the reply asks."""
+
+    def reply(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        return json.dumps({"answer": ["Gates open at nine.", "- Cats sleep."], "citations": []})
+
+
+def test_the_schema_lets_an_endpoint_write_only_a_list_and_cite_only_what_it_was_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RAGFAULT_CACHE", str(tmp_path / "replies.sqlite"))
+    with serve_model(kind=ListingModel) as server:
+        monkeypatch.setenv("RAGFAULT_LLM_BASE_URL", server.url)
+        config = GeneratorConfig(model="llm:lists", format="list", citations="ids")
+        answered = answer_trace(config, make_questions(1)[0])
+        schema = server.bodies[-1]["response_format"]["json_schema"]["schema"]["properties"]
+    assert answered.answer == "- Gates open at nine.\n- Cats sleep."
+    assert schema["answer"] == {"type": "array", "items": {"type": "string"}}
+    assert schema["citations"]["items"]["properties"]["chunk"]["enum"] == ["c1", "c2"]
+
+
 def test_a_pipeline_with_a_generator_is_written_read_and_answers(model: ScriptedModel, tmp_path: Path) -> None:
     from ragfault.records import Document
 
