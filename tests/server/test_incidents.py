@@ -17,6 +17,7 @@ from ragfault.analysis.monitoring.alerts import Alert
 from ragfault.analysis.monitoring.change_detection import DropDetection, SeriesWatch
 from ragfault.analysis.monitoring.windows import build_series
 from ragfault.server.alerts.incidents import IncidentBuilder
+from ragfault.server.api.traffic_views import load_incidents
 
 ROUTES = ("a", "b", "c", "d")
 
@@ -117,7 +118,7 @@ def test_healthy_traffic_has_no_incident(traffic: LiveTraffic):
 
 
 def test_an_incident_resolves_when_it_is_well_again(traffic: LiveTraffic):
-    """Told once that it is over, it goes to the past ones, with the time of its end."""
+    """Told once that it is over, it goes to the past ones, with the time of its end and how long that took."""
     traffic.run(40, {"b": RETRIEVAL})
     assert traffic.kinds == ["opened"]
     traffic.run(240)
@@ -127,6 +128,10 @@ def test_an_incident_resolves_when_it_is_well_again(traffic: LiveTraffic):
     assert (past.id, past.state) == (traffic.notices[0].incident.id, "resolved")
     assert BEGIN + 120 * 60 < past.resolved <= traffic.moment
     assert traffic.server.load_incidents() == ()
+    times = load_incidents(traffic.server).times
+    assert times is not None
+    assert (times.incidents, times.until_opened) == (1, past.opened - past.onset)
+    assert times.until_opened < times.until_resolved == past.resolved - past.onset
 
 
 def test_silence_keeps_an_incident_untold(traffic: LiveTraffic):

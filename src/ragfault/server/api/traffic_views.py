@@ -8,6 +8,7 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 import msgspec
@@ -167,6 +168,16 @@ class AlertsView(Struct, frozen=True, kw_only=True):
     """`until` of the next page of events; None on the last page."""
 
 
+class IncidentTimes(Struct, frozen=True, kw_only=True):
+    """Median times of the incidents of a page that are over and whose onset was estimated from the values."""
+
+    incidents: int
+    until_opened: float
+    """Seconds from the onset until the incident opened."""
+    until_resolved: float
+    """Seconds from the onset until it was resolved."""
+
+
 class IncidentsView(Struct, frozen=True, kw_only=True):
     """Open incidents, and a page of those that are over."""
 
@@ -175,6 +186,8 @@ class IncidentsView(Struct, frozen=True, kw_only=True):
     """The gravest first."""
     past: tuple[Incident, ...]
     """The latest opened first."""
+    times: IncidentTimes | None = None
+    """How soon those of this page were opened and resolved; None where no onset was estimated."""
     next: float | None = None
     """`until` of the next page of those; None on the last page."""
 
@@ -312,8 +325,21 @@ def load_incidents(server: ServerState, until: float | None = None, limit: int =
         now=server.now(),
         open=list_open_incidents(server),
         past=past[:limit],
+        times=_measure_times(past[:limit]),
         next=past[limit - 1].opened if len(past) > limit else None,
     )
+
+
+def _measure_times(past: Sequence[Incident]) -> IncidentTimes | None:
+    times = [
+        (incident.opened - incident.onset, incident.resolved - incident.onset)
+        for incident in past
+        if incident.detected and incident.resolved is not None
+    ]
+    if not times:
+        return None
+    until_opened, until_resolved = map(median, zip(*times, strict=True))
+    return IncidentTimes(incidents=len(times), until_opened=until_opened, until_resolved=until_resolved)
 
 
 def load_alerts(server: ServerState, until: float | None = None, limit: int = 4 * PAGE_LINES) -> AlertsView:
