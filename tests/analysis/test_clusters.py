@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ragfault.analysis import PROBLEM_KINDS
+from ragfault.analysis import PROBLEM_KINDS, suggest_remedies
 from ragfault.analysis.clusters import (
     ClusterRegistry,
     ClusterReport,
@@ -22,7 +22,7 @@ from ragfault.analysis.clusters import (
     assign_cluster,
     cluster_failures,
     cluster_runs,
-    collect_failures,
+    iterate_failures,
     load_population,
     load_registry,
     mute_cluster,
@@ -37,13 +37,16 @@ from ragfault.analysis.clusters.clustering import (
     group_by_words,
 )
 from ragfault.analysis.clusters.description import ClusterTerms, distinctive_terms, name_cluster
+from ragfault.analysis.clusters.registry import track_changes
+from ragfault.analysis.investigation import investigate
 from ragfault.cli import run_command as command
 from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.evaluation import evaluate
 from ragfault.reports.html.pages import render_clusters_html
 from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal.clusters import render_clusters_terminal
 from ragfault.retrieval.embedders import load_embedder
-from sample_runs import Pair, evaluate_pairs, pair
+from sample_runs import FixedJudge, Pair, evaluate_pairs, pair
 
 TOPICS = {
     "refund": ("the refund of a cancelled ticket", "a refund for a missed sailing", "the refund of a lost ticket"),
@@ -242,7 +245,34 @@ def test_runs_whose_failures_have_nothing_in_common_have_no_clusters(tmp_path: P
 def test_single_irrelevant_chunks_are_no_failure(tmp_path: Path):
     """One irrelevant chunk among relevant ones, with all else well, is how retrieval is, and not a failure."""
     run = evaluate_pairs(tmp_path, [pair("a", "hhn", "s"), pair("b", "hh", "c")])
-    assert [cluster.trace for cluster in collect_failures(run)] == ["b"]
+    assert [cluster.trace for cluster in iterate_failures(run)] == ["b"]
+
+
+class WordJudge(FixedJudge):
+    """A judge that goes by words."""
+
+    fingerprint = "embedded/3"
+
+
+def test_a_kind_as_rare_as_false_alarms_is_no_failure(tmp_path: Path):
+    """What the remedies leave out makes no cluster and no failure, unless another of the runs has more of it."""
+    runs = []
+    for name, missed in (("rare", 8), ("often", 30)):
+        traces = [
+            pair(f"{at}", "h", "s", missing=("the hour",) if at < missed else (), query=f"When sails ferry {at}?")
+            for at in range(60)
+        ]
+        judge = WordJudge([seen for _, seen in traces])
+        runs.append(evaluate([trace for trace, _ in traces], tmp_path / name, judge=judge))
+    assert [[item.kind for item in suggest_remedies(run)] for run in runs] == [
+        [],
+        ["missed_refusal", "missing_context"],
+    ]
+    reports = [cluster_runs([runs[0]]), cluster_runs([runs[1]]), cluster_runs(runs)]
+    assert [report.failures for report in reports] == [0, 30, 38]
+    assert [investigate(run).sentence.split(" traces fail")[0] for run in runs] == ["0 of 60", "30 of 60"]
+    _, changes = track_changes(ClusterRegistry(), [runs[1]], runs[0], "2031-01-01")
+    assert sum(item.before.failures for item in changes.clusters if item.before) > 0
 
 
 def test_clusters_over_runs_have_a_course(tmp_path: Path):

@@ -73,7 +73,9 @@ def test_markup_that_a_judge_by_words_reads_as_words_is_named(form: str, tmp_pat
     warning = "12 of 12 answers{} are JSON, or hold tags, code, reasoning or the like, which lexical/4 reads as words"
     assert warning.format("") in " ".join(render_summary_terminal(analyze(run)).split())
     assert gate(run, ["groundedness>=0.1"]).warnings[0].startswith(warning.format(" of marked"))
-    assert investigate(run).confidence is None
+    investigation = investigate(run)
+    assert investigation.confidence is None
+    assert " ".join((investigation.sentence, *investigation.warnings)).count(warning.format(" of marked")) == 1
     assert describe_wrapped("llm:some-model/1", 12, 12) is None
 
 

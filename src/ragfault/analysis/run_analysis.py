@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import overload
 
 import numpy as np
@@ -41,6 +41,8 @@ PIPELINE_FAILURE = 3.0
 """The score of a trace whose pipeline failed, whatever its answer."""
 GOOD_LEVELS = ("excellent", "good")
 """Quality levels at which an answer is returned."""
+UNCOVERED_KINDS: Set[ProblemKind] = frozenset(("nothing_retrieved", "nothing_relevant", "uncovered_statement"))
+"""Problems of which each says that the chunks do not cover the query."""
 MAX_EXAMPLES = 5  # how many traces a remedy names
 MISSING_ALARM_RATE = 0.18
 """Share of the queries whose chunks hold the answer on which such a judge misses something: 0.11 to 0.18 on questions
@@ -144,26 +146,64 @@ def suggest_remedies(source: AnyRun | ScoreMatrix, examples: int = MAX_EXAMPLES)
     """Return the kinds of problem of a run with their remedies, the most frequent first.
 
     Left out is missing context by words alone, where the gold of the run shows that most of these verdicts are wrong,
-    and where no more traces have it than by mistake: the lower end of the share's interval is at most 0.18.
+    and where no more traces have it than by mistake: the lower end of the share's interval is at most 0.18. So is then
+    an answer although the chunks do not cover the query, where nothing but missing context says that.
     """
     matrix = open_matrix(source)
     remedies = DiagnosisSummary(diagnose_run(matrix), 0).suggest_remedies(matrix, examples)
-    return _drop_doubtful(remedies, matrix.run, measure_gold_agreement(matrix.run))
+    return _drop_doubtful(remedies, matrix, measure_gold_agreement(matrix.run), examples)
 
 
-def _drop_doubtful(remedies: tuple[Remedy, ...], run: Run, agreements: tuple[GoldAgreement, ...]) -> tuple[Remedy, ...]:
-    """Drop missing context where it rests on verdicts by words that are mostly wrong, or as rare as false alarms."""
-    if run.manifest.gold == "apply" and agreements:
+def find_doubtful_kinds(runs: Sequence[Run]) -> frozenset[ProblemKind]:
+    """Find the kinds of problem that `suggest_remedies` leaves out of every one of these runs that has them."""
+    doubtful: set[ProblemKind] = set()
+    believed: set[ProblemKind] = set()
+    for run in runs:
+        matrix = open_matrix(run)
+        remedies = DiagnosisSummary(diagnose_run(matrix), 0).suggest_remedies(matrix, 0)
+        left_out = _find_doubtful(remedies, run, measure_gold_agreement(run))
+        doubtful.update(left_out)
+        believed.update(remedy.kind for remedy in remedies if remedy.kind not in left_out)
+    return frozenset(doubtful - believed)
+
+
+def leave_out(diagnosis: Diagnosis, kinds: Set[ProblemKind]) -> Diagnosis:
+    """Return a diagnosis without the problems of some kinds.
+
+    Without missing context, an answer although the chunks do not cover the query is none where nothing else says so.
+    """
+    present = {problem.kind for problem in diagnosis.problems}
+    if "missing_context" in present.intersection(kinds) and not present & UNCOVERED_KINDS:
+        kinds = {*kinds, "missed_refusal"}
+    return replace(diagnosis, problems=tuple(problem for problem in diagnosis.problems if problem.kind not in kinds))
+
+
+def _drop_doubtful(
+    remedies: tuple[Remedy, ...], matrix: ScoreMatrix, agreements: tuple[GoldAgreement, ...], examples: int
+) -> tuple[Remedy, ...]:
+    """Drop the doubtful kinds, and what rests on them alone."""
+    doubtful = _find_doubtful(remedies, matrix.run, agreements)
+    if not doubtful:
         return remedies
+    believed = (leave_out(diagnosis, doubtful) for diagnosis in diagnose_run(matrix))
+    return DiagnosisSummary(believed, 0).suggest_remedies(matrix, examples)
+
+
+def _find_doubtful(
+    remedies: tuple[Remedy, ...], run: Run, agreements: tuple[GoldAgreement, ...]
+) -> frozenset[ProblemKind]:
+    """Find missing context where it rests on verdicts by words that are mostly wrong, or as rare as false alarms."""
+    if run.manifest.gold == "apply" and agreements:
+        return frozenset()
     is_wrong = any(
         item.verdict == "missing context" and item.statistic == "precision" and item.usable is False
         for item in agreements
     )
     by_words = run.manifest.judge.startswith(WORD_JUDGES)
-    return tuple(
-        remedy
+    return frozenset(
+        remedy.kind
         for remedy in remedies
-        if remedy.kind != "missing_context" or not (is_wrong or (by_words and remedy.share.low <= MISSING_ALARM_RATE))
+        if remedy.kind == "missing_context" and (is_wrong or (by_words and remedy.share.low <= MISSING_ALARM_RATE))
     )
 
 
@@ -304,7 +344,7 @@ def analyze(
         pairs=pair_tradeoffs(matrix),
         insights=compute_insights(run, seen),
         worst=tally.worst_traces(),
-        remedies=_drop_doubtful(tally.suggest_remedies(matrix), run, agreements),
+        remedies=_drop_doubtful(tally.suggest_remedies(matrix), matrix, agreements, MAX_EXAMPLES),
         segments=parts if len(parts) > 1 else (),
         gold_agreement=agreements,
         suspected_injections=_count_injections(run),

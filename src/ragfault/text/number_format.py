@@ -14,8 +14,8 @@ def format_number(value: float | None, digits: int | None = None) -> str:
 
     >>> [format_number(value) for value in (0.8125, 12.345, 2300.4, math.inf, -0.25, None)]
     ['0.812', '12.3', '2,300', '∞', '−0.250', '–']
-    >>> format_number(0.8125, 2)
-    '0.81'
+    >>> format_number(0.8125, 2), format_number(-0.0001)
+    ('0.81', '0.000')
     """
     if value is None:
         return MISSING
@@ -24,16 +24,17 @@ def format_number(value: float | None, digits: int | None = None) -> str:
     size = abs(value)
     if digits is None:
         digits = 3 if size < 10 else 1 if size < 100 else 0
-    return f"{value:,.{digits}f}".replace("-", "−")
+    return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", "−")  # 0.0 is added so that no zero is negative
 
 
 def format_signed(value: float | None, digits: int | None = None) -> str:
     """Format a difference with its sign.
 
-    >>> format_signed(0.25), format_signed(-0.25), format_signed(0.0)
-    ('+0.250', '−0.250', '0.000')
+    >>> format_signed(0.25), format_signed(-0.25), format_signed(-0.0001), format_signed(0.0001)
+    ('+0.250', '−0.250', '0.000', '0.000')
     """
-    return f"{'+' if value is not None and value > 0 else ''}{format_number(value, digits)}"
+    text = format_number(value, digits)
+    return f"+{text}" if value is not None and value > 0 and text.strip("0.") else text
 
 
 def format_percent(share: float) -> str:

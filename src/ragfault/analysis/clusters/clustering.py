@@ -14,17 +14,18 @@ from msgspec.structs import replace
 from ragfault.analysis.clusters.description import (
     ClusterTerms,
     TracePopulation,
-    collect_failures,
     compute_trends,
     describe_cluster,
     distinctive_terms,
     format_member_id,
+    iterate_failures,
     load_population,
     name_cluster,
     open_run,
 )
 from ragfault.analysis.clusters.records import Cluster, ClusterReport, FailingTrace
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
+from ragfault.analysis.run_analysis import find_doubtful_kinds
 from ragfault.errors import MissingExtra, UsageError
 from ragfault.io.runs import Run, sample_run
 from ragfault.protocols import Embedder, Generator
@@ -242,7 +243,8 @@ def cluster_runs(
 ) -> ClusterReport:
     """Cluster the failing traces of runs, given in the order in which they were made.
 
-    A trace fails by its diagnosis, by a low triad, or by an error of its pipeline. Failures are embedded by query
+    A trace fails by its diagnosis, by a low triad, or by an error of its pipeline; a kind of problem that
+    `suggest_remedies` leaves out of every run does not count. Failures are embedded by query
     and by what failed, beside their kinds of problem, brought to 20 dimensions and clustered by density (HDBSCAN) with
     at least `min_size` to a cluster; below 30 failures they are grouped by kind and topic words. The order of the
     traces does not matter, and the same runs give the same clusters; `seed` is that of the resampling behind trends.
@@ -254,7 +256,8 @@ def cluster_runs(
     opened = [sample_run(open_run(run), sample) for run in runs]
     if not opened:
         raise UsageError("clusters are made of the failing traces of runs: name one run or more.")
-    failures = [failure for i, run in enumerate(opened) for failure in collect_failures(run, i)]
+    left_out = find_doubtful_kinds(opened)
+    failures = [failure for i, run in enumerate(opened) for failure in iterate_failures(run, i, left_out)]
     return cluster_failures(
         failures, load_populations(opened), embedder=embedder, generator=generator, min_size=min_size, seed=seed
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import numpy as np
 from ragfault.analysis.clusters.records import Cluster, ClusterExample, ClusterShare, ClusterTrend, FailingTrace
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.analysis.records import Diagnosis, ProblemKind
-from ragfault.analysis.run_analysis import diagnose_run
+from ragfault.analysis.run_analysis import diagnose_run, leave_out
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs import Run
 from ragfault.judges.checks.lexicon import load_idf
@@ -86,14 +86,9 @@ def is_failing(diagnosis: Diagnosis) -> bool:
     return bool(diagnosis.problems) and diagnosis.triad is not None and diagnosis.triad < LOW_TRIAD
 
 
-def collect_failures(run: Run, run_index: int = 0) -> list[FailingTrace]:
-    """Collect the failing traces of a run, in its order; `run_index` is its place among several runs."""
-    return list(iterate_failures(run, run_index))
-
-
-def iterate_failures(run: Run, run_index: int = 0) -> Iterator[FailingTrace]:
-    """Yield the failing traces of a run one by one, for runs whose failures do not fit in memory."""
-    for row, diagnosis in enumerate(diagnose_run(run)):
+def iterate_failures(run: Run, run_index: int = 0, left_out: Set[ProblemKind] = frozenset()) -> Iterator[FailingTrace]:
+    """Yield the failing traces of a run in its order; `run_index` is its place among several runs."""
+    for row, diagnosis in enumerate(leave_out(item, left_out) for item in diagnose_run(run)):
         if is_failing(diagnosis):
             yield failure_from_diagnosis(diagnosis, run_index, row)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ragfault.analysis.clusters.clustering import CLUSTERED_TRACES, MERGE_SIMILARITY, cluster_failures, load_populations
-from ragfault.analysis.clusters.description import (
-    TracePopulation,
-    collect_failures,
-    failure_key,
-    iterate_failures,
-    run_fingerprint,
-)
+from ragfault.analysis.clusters.description import TracePopulation, failure_key, iterate_failures, run_fingerprint
 from ragfault.analysis.clusters.records import (
     Cluster,
     ClusterEvent,
@@ -32,6 +27,8 @@ from ragfault.analysis.clusters.records import (
     ClusterSighting,
     KnownCluster,
 )
+from ragfault.analysis.records import ProblemKind
+from ragfault.analysis.run_analysis import find_doubtful_kinds
 from ragfault.errors import InputError, UnknownName
 from ragfault.io.atomic_files import write_atomically
 from ragfault.io.runs import Run, sample_run
@@ -271,11 +268,19 @@ def save_registry(path: str | Path, registry: ClusterRegistry) -> None:
 
 
 def track_clusters(
-    registry: ClusterRegistry, runs: Sequence[Run], time: str, **options: Any
+    registry: ClusterRegistry,
+    runs: Sequence[Run],
+    time: str,
+    left_out: frozenset[ProblemKind] | None = None,
+    **options: Any,
 ) -> tuple[ClusterRegistry, ClusterReport]:
-    """Cluster runs and record the result in the registry; `options` are those of `cluster_runs`."""
+    """Cluster runs and record the result in the registry; `options` are those of `cluster_runs`.
+
+    Kinds of problem that do not count are `left_out`, by default those that are doubtful in all of the runs.
+    """
     wholes = load_populations(runs)
-    failures = [failure for i, run in enumerate(runs) for failure in collect_failures(run, i)]
+    kinds = find_doubtful_kinds(runs) if left_out is None else left_out
+    failures = [failure for i, run in enumerate(runs) for failure in iterate_failures(run, i, kinds)]
     return record_clusters(registry, cluster_failures(failures, wholes, **options), wholes, time)
 
 
@@ -283,8 +288,9 @@ def track_changes(
     registry: ClusterRegistry, runs: Sequence[Run], baseline: Run, time: str, **options: Any
 ) -> tuple[ClusterRegistry, ClusterReport]:
     """Cluster runs against a baseline run, recorded first; `new` and `gone` are relative to it."""
-    updated, before = track_clusters(registry, [baseline], time, **options)
-    updated, after = track_clusters(updated, runs, time, **options)
+    left_out = find_doubtful_kinds([baseline, *runs])
+    updated, before = track_clusters(registry, [baseline], time, left_out, **options)
+    updated, after = track_clusters(updated, runs, time, left_out, **options)
     there = {cluster.id: cluster for cluster in before.clusters}
     here = {cluster.id for cluster in after.clusters}
     clusters = [
@@ -306,7 +312,8 @@ def cluster_members(registry: ClusterRegistry, cluster_id: str, run: Run, time: 
         for sighting in entry.sightings if entry.id == cluster_id else ():
             if sighting.fingerprint == print_ and sighting.failure_keys:
                 keys = frozenset(sighting.failure_keys)
-                return entry.name, tuple(item.trace for item in iterate_failures(run) if failure_key(item) in keys)
+                failures = chain(iterate_failures(run), iterate_failures(run, 0, find_doubtful_kinds([run])))
+                return entry.name, tuple(dict.fromkeys(item.trace for item in failures if failure_key(item) in keys))
     _, report = track_clusters(registry, [sample_run(run, CLUSTERED_TRACES)], time)
     there = [*report.clusters, *([report.ungrouped] if report.ungrouped else [])]
     for item in there:

@@ -20,7 +20,7 @@ from ragfault.analysis.investigation.quotes import quote_examples, quote_problem
 from ragfault.analysis.investigation.records import ClaimOrigins, Hypothesis, HypothesisTest, Investigation
 from ragfault.analysis.languages import list_text_warnings
 from ragfault.analysis.records import Diagnosis, ProblemKind
-from ragfault.analysis.run_analysis import diagnose_run
+from ragfault.analysis.run_analysis import diagnose_run, find_doubtful_kinds, leave_out
 from ragfault.analysis.score_matrix import cluster_traces
 from ragfault.io.runs import SAMPLE_TRACES, AnyRun, Run, open_run, sample_run
 from ragfault.stats import mean_interval
@@ -186,7 +186,8 @@ def _build_fix_test(fault: LayerFault, names: Sequence[str]) -> tuple[str, ...]:
 
 def _investigate_alone(run: Run) -> Investigation:
     """Investigate a run without a baseline: what comes first on the traces that fail."""
-    diagnoses = list(diagnose_run(run))
+    left_out = find_doubtful_kinds([run])
+    diagnoses = [leave_out(diagnosis, left_out) for diagnosis in diagnose_run(run)]
     failing = [diagnosis for diagnosis in diagnoses if is_failing(diagnosis)]
     first = {diagnosis.trace: _first_problem(diagnosis) for diagnosis in failing}
     counts = Counter(first.values())
@@ -225,7 +226,7 @@ def _investigate_alone(run: Run) -> Investigation:
         else (),
         cases=tuple(cases),
         origins=measure_claim_origins(run),
-        warnings=warnings,
+        warnings=() if top and doubts else warnings,
     )
 
 
