@@ -291,7 +291,7 @@ def check_case(name: str, case: TrafficCase, seed: int, rate: float) -> bool:
         incident = next(iter(opened.values()), None)
         is_right = (
             len(opened) == 1 and incident is not None and incident.title.startswith(case.expected)
-            and set(incident.affected_routes) == set(case.affected_routes) and kinds.count("opened") == 1
+            and set(incident.routes) == set(case.affected_routes) and kinds.count("opened") == 1
         )  # fmt: skip
     delays = [minute - case.fault[0] for minute, notice, _ in simulated.notices if notice.kind == "opened"]
     result = "right" if is_right else "WRONG" if opened or not case.expected else "undetected"
@@ -304,7 +304,7 @@ def check_case(name: str, case: TrafficCase, seed: int, rate: float) -> bool:
         incident = notice.incident
         shown = sum(row["id"] == incident.id for row in [*view["open"], *view["past"]])
         onset = describe_time((incident.onset - simulated.begin) / 60)
-        routes = ", ".join(route or "" for route in incident.affected_routes)
+        routes = ", ".join(route or "" for route in incident.routes)
         print(f"  {describe_time(minute)} {notice.kind}: {incident.title} | {routes} | {onset} | {incident.sentence}")
         print(f"    marks {[mark.text for mark in incident.marks]}, {len(incident.traces)} traces, shown {shown}")
     return is_right

@@ -77,10 +77,11 @@ def test_a_new_token_works_at_once_and_ends_when_revoked(guarded: tuple[Dashboar
 @pytest.mark.parametrize(
     "asked",
     [{"name": "", "role": "read"}, {"name": "x" * 81}, {"name": "a\nb"}, {"name": "x", "role": "root"},
-     {"role": "read"}, {"name": "x", "days": 0}, {"name": "x", "days": -1}, {"name": "x", "hash": "0"}, [], "x"],
+     {"role": "read"}, {"name": "x", "days": 0}, {"name": "x", "days": -1}, {"name": "x", "hash": "0"}, [], "x",
+     {"name": "x", "days": 1e300}],
 )  # fmt: skip
 def test_a_token_that_cannot_be_is_refused(guarded: tuple[DashboardServer, str], asked: Any):
-    """Without a name, with an unknown role or field, or no time to live, no token is made."""
+    """Without a name, with an unknown role or field, or a time to live that is none or no date, no token is made."""
     server, url = guarded
     assert call(url, "POST", "/v1/ragfault/tokens", asked)[0] == 422
     assert server.store.read_tokens() == ()

@@ -93,17 +93,19 @@ def test_what_lies_beside_the_database_is_restored_too(saved: Path, tmp_path: Pa
 
 
 def test_a_backup_that_was_changed_or_cut_is_refused(saved: Path, tmp_path: Path):
-    """No byte can be changed or lost anywhere without the restoration saying so and leaving nothing behind."""
+    """No byte can be changed or lost anywhere without the restoration saying so and leaving no folder behind."""
+    (tmp_path / "there").mkdir()
     content = saved.read_bytes()
     for at in (600, len(content) // 3, len(content) - 12_000):
         saved.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         with pytest.raises(InputError):
-            restore_backup(saved, tmp_path / "r")
+            restore_backup(saved, tmp_path / "new" / "r")
     for size in (0, 100, 512, 5000, len(content) // 2, len(content) - 3000):
         saved.write_bytes(content[:size])
         with pytest.raises(InputError):
-            restore_backup(saved, tmp_path / "r")
-    assert not list((tmp_path / "r").iterdir())
+            restore_backup(saved, tmp_path / "there")
+    assert not (tmp_path / "new").exists()
+    assert not list((tmp_path / "there").iterdir())
 
 
 @pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "extra", "ragfault.duckdb"])

@@ -122,6 +122,7 @@ SIGN_IN_RATE, SIGN_IN_BURST = 0.1, 10
 """Wrong tokens of one address, by sign-in or as bearer: so many a second on average, and so many at once."""
 MAX_TRIED = 10_000  # bearer tokens that are remembered with the address that sent them
 MAX_NAME = 80  # characters of the name of a token
+MAX_DAYS = 36_500  # days for which a token may be valid
 
 
 def issue_token(store: TraceStore, name: str, role: AccessRole, days: float | None = None, by: str = "") -> str:
@@ -131,8 +132,10 @@ def issue_token(store: TraceStore, name: str, role: AccessRole, days: float | No
     """
     if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
         raise UsageError(f"a token has a name of 1 to {MAX_NAME} characters, by which it can be revoked.")
-    if days is not None and not days > 0:
-        raise UsageError(f"a token is valid for more than 0 days, got {days:g}.")
+    if days is not None and not 0 < days <= MAX_DAYS:
+        raise UsageError(
+            f"a token is valid for more than 0 and at most {MAX_DAYS:,} days, or for ever without days; got {days:g}."
+        )
     token, now = "rf_" + secrets.token_urlsafe(32), time.time()
     expires = None if days is None else now + 86400 * days
     store.save_token(

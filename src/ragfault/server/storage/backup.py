@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -197,6 +197,19 @@ def save_backup(parts: Iterator[bytes], out: Path) -> BackupManifest:
     return manifest
 
 
+@contextmanager
+def _discard_empty_folders(folder: Path) -> Iterator[None]:
+    """Remove a folder that a failed step made, and the folders made above it, where they are empty."""
+    created = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        yield
+    except BaseException:
+        for place in created:
+            with suppress(OSError):
+                place.rmdir()
+        raise
+
+
 def restore_backup(path: Path, folder: Path) -> BackupManifest:
     """Restore a backup into a folder without a store; every checksum and the rows of every table are checked first.
 
@@ -206,7 +219,7 @@ def restore_backup(path: Path, folder: Path) -> BackupManifest:
 
     if (folder / DATABASE_FILE).exists():
         raise OutputError(f"{folder} holds a store already. Restore into another folder.")
-    with convert_write_errors(folder):
+    with convert_write_errors(folder), _discard_empty_folders(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".restore.", dir=folder) as draft:
             manifest = check_backup(path, Path(draft))
