@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ragfault import evaluate
 from ragfault.errors import OutputError
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Trace, Verdicts
@@ -154,3 +155,13 @@ def test_contrast(theme: int) -> None:
         for pair in drawings
         if contrast(palette[pair[0]], palette[pair[1]]) < 3
     } == {}
+
+
+def test_a_part_of_the_health_that_leaves_refusals_out_says_so(tmp_path: Path) -> None:
+    """The use of chunks has another mean there than among all metrics."""
+    chunks = (Chunk(id="a", text="The ferry sails at nine."),)
+    answers = ("The ferry sails at nine.", "I cannot answer that from the passages.")
+    traces = [Trace(id=text, query="When does the ferry sail?", chunks=chunks, answer=text) for text in answers]
+    page = render_run_html(evaluate(traces, tmp_path / "run", judge="lexical"))
+    assert "<dt>chunk_utilization without refusals</dt>" in page
+    assert "<dt>context_relevance</dt>" in page

@@ -68,6 +68,7 @@ GLOBALS: dict[str, Any] = {
     "draw_forest_plot": svg.draw_forest_plot,
     "draw_histogram": svg.draw_histogram,
     "draw_interval": svg.draw_interval,
+    "list_parts": format.list_parts,
 }
 
 
