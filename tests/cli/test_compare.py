@@ -126,6 +126,9 @@ def test_other_judges_are_refused_warned_of_or_replaced(place: Path, capsys: pyt
     assert "judging 104 traces" in out
     assert "identical chunks on every pair" in " ".join(out.split())
     assert "worse" not in out
+    again = run_and_read(capsys, "compare", place / "strict", place / "v1", "--rejudge", "--workers", "2")
+    assert "identical chunks on every pair" in " ".join(again.split())
+    assert "Give --rejudge" in run_and_read(capsys, "compare", place / "v1", place / "v1", "--workers", "2", code=2)
     assert sorted(place.rglob("*")) == before
     assert Run.open(place / "strict").manifest.judge != Run.open(place / "v1").manifest.judge
 

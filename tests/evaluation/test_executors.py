@@ -22,7 +22,8 @@ import pytest
 from ragfault.cli import cli
 from ragfault.errors import InputError, MissingExtra, OutputError, RunError, UsageError
 from ragfault.evaluation import ProcessExecutor, RayExecutor, evaluate, rescore
-from ragfault.evaluation.jobs import plan_shards
+from ragfault.evaluation.agreement.judge_runner import WARMUP_TRACES, run_judge
+from ragfault.evaluation.jobs import ignore_report, plan_shards
 from ragfault.io import read_traces, write_traces
 from ragfault.io.runs import PartialRun, Run, RunPlan
 from ragfault.io.slices import index_traces
@@ -201,6 +202,22 @@ def test_changed_input_raises(tmp_path: Path):
     assert not (tmp_path / "run").exists()
 
 
+class ReversingExecutor:
+    """A worker that hands back what it was given first at the end."""
+
+    def map_unordered(self, task_function: Callable, items: Iterable) -> Iterator:
+        yield from map(task_function, reversed(list(items)))
+
+
+def test_verdicts_are_in_the_order_of_the_traces_wherever_a_judge_is_measured():
+    """Whatever batch is judged first, and whether in this process or elsewhere."""
+    traces = build_traces(200)
+    inline, speed = run_judge(RecordingJudge(), traces, None, ignore_report)
+    assert speed.traces == 200 - WARMUP_TRACES
+    for executor in (ReversingExecutor(), ProcessExecutor(2)):
+        assert run_judge(RecordingJudge(), traces, executor, ignore_report)[0] == inline
+
+
 # --- Ray -------------------------------------------------------------------------------------------
 
 
@@ -221,6 +238,21 @@ def test_lost_workers_and_nodes_change_nothing(complete_run: Run, tmp_path: Path
     assert report["asked"] > report["traces"] == 600, "something that was begun was lost, and done again"
     assert report["telemetry"] == "0"
     assert tables(Run.open(tmp_path / "run")) == tables(complete_run)
+
+
+@pytest.mark.long
+@needs_ray
+def test_a_judge_is_measured_on_a_cluster_as_on_one_machine(tmp_path: Path):
+    """`judge measure --ray local` prints the figures that it prints without."""
+    rows = [{**msgspec.to_builtins(trace), "label": n % 2} for n, trace in enumerate(build_traces(80)) if trace.answer]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    command = [sys.executable, "-m", "ragfault", "judge", "measure", "t.jsonl", "--judge", "lexical", "--json", "-q"]
+    printed = []
+    for where in ([], ["--ray", "local", "--workers", "2"]):
+        done = subprocess.run([*command, *where], cwd=tmp_path, capture_output=True, timeout=240, check=True)
+        printed.append({key: value for key, value in json.loads(done.stdout).items() if key != "speed"})
+    assert printed[0] == printed[1]
+    assert printed[0]["views"][0]["n"] == len(rows)
 
 
 @pytest.mark.long

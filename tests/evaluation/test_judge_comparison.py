@@ -188,7 +188,7 @@ def test_progress_is_reported_while_a_paid_judge_waits():
         if len(calls) > 1:
             judge.may_reply.set()
 
-    verdicts, speed = run_judge(judge, [Trace(id="1", query="When?")], 1, progress)
+    verdicts, speed = run_judge(judge, [Trace(id="1", query="When?")], None, progress)
     assert (len(verdicts), speed.wall_clock) == (1, True)
     assert calls[:2] == [(0, 1)] * 2
     assert calls[-1] == (1, 1)

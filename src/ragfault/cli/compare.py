@@ -25,7 +25,13 @@ from ragfault.cli.options.runs import (
     rejudge_baseline,
     sample_option,
 )
-from ragfault.cli.options.settings import add_config_option, add_git_option, load_settings
+from ragfault.cli.options.settings import (
+    add_config_option,
+    add_executor_options,
+    add_git_option,
+    build_executor,
+    load_settings,
+)
 from ragfault.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,6 +59,7 @@ COMPARISON_OPTIONS = (
     ),
     click.option("--anyway", is_flag=True, help="Allow runs with different judges or metric parameters."),
     click.option("--rejudge", is_flag=True, help="Judge BASELINE again with the judge of CANDIDATE."),
+    add_executor_options,
     sample_option,
     human_labels_option,
 )
@@ -217,7 +224,8 @@ def _locate_breaking_run(
     from ragfault.io.runs import Run
     from ragfault.reports.terminal.run_history import summarize_history
 
-    void = [f"--{name.replace('_', '-')}" for name in ("by", "rejudge", "human_labels", "flakiness") if options[name]]
+    pair_options = ("by", "rejudge", "ray", "workers", "human_labels", "flakiness")
+    void = [f"--{name.replace('_', '-')}" for name in pair_options if options[name]]
     if void:
         raise UsageError(
             f"{', '.join(void)}: not for {len(runs)} runs. Find the run first, then bisect it and the one before."
@@ -291,8 +299,11 @@ def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: s
     from ragfault.io.runs import Run
 
     old, new = Run.open(baseline), Run.open(candidate)
+    executor = build_executor(options["ray"], {"workers": options["workers"]})
     if options["rejudge"]:
-        old = rejudge_baseline(old, new, Path(folder))
+        old = rejudge_baseline(old, new, Path(folder), executor=executor)
+    elif executor:
+        raise UsageError("--ray and --workers say where --rejudge judges. Give --rejudge, or leave them out.")
     people = load_paired_labels(options["human_labels"], old, new)
     flakiness = load_flakiness(options["flakiness"]) if options["flakiness"] else None
     terms = {"anyway": options["anyway"], "sample": options["sample"]}

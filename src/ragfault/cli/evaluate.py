@@ -220,8 +220,7 @@ def rescore(
     from ragfault.evaluation import rescore
     from ragfault.metrics.aliases import explain_aliases
 
-    spread: dict[str, Any] = {} if workers is None else {"workers": workers}
-    spread |= build_executor(ray, spread)
+    spread = build_executor(ray, {"workers": workers})
     table = load_settings(config)
     if mode := gold or table.get("evaluate", {}).get("gold"):
         spread["gold"] = mode

@@ -23,8 +23,10 @@ from ragfault.cli.options.output import (
 )
 from ragfault.cli.options.runs import show_progress
 from ragfault.cli.options.settings import (
+    add_executor_options,
     add_label_options,
     add_trace_options,
+    build_executor,
     calibration_option,
     load_settings,
     pick_trace_options,
@@ -143,7 +145,7 @@ def run_with_labels(
     """Measure or calibrate a judge on labels, as the options of `add_label_options` ask for it."""
     name, skip_bad = options.pop("name"), options.pop("skip_bad")
     llm_flags = {flag: options.pop(flag) for flag in LLM_FLAGS}
-    reading = pick_trace_options(options)
+    reading = pick_trace_options(options) | build_executor(options.pop("ray"), options)
     with show_progress(quiet) as progress, _handle_bad_lines(skip_bad, out) as on_bad:
         return work(
             list(labels) if len(labels) > 1 else labels[0],
@@ -274,7 +276,7 @@ Examples:
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the sample and the intervals."
 )
-@click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@add_executor_options
 @add_llm_options
 @add_trace_options
 @click.option("-o", "--out", type=click.Path(), help="Write the comparison as JSON to this file.")
@@ -323,9 +325,9 @@ def _compare_judges(first: str, second: str, traces: tuple[str, ...], **options:
             list(traces) if len(traces) > 1 else traces[0],
             options=(judge_options[0], judge_options[1]),
             limit=options["limit"],
-            workers=options["workers"],
             seed=seed,
             progress=progress,
+            **build_executor(options.pop("ray"), options),
             **pick_trace_options(options),
         )
 
@@ -341,7 +343,7 @@ Examples:
 @click.option("-k", "--repeats", type=click.IntRange(2), default=5, show_default=True, help="So many times.")
 @click.option("--limit", type=click.IntRange(1), help="Number of traces, drawn at random.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample.")
-@click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@add_executor_options
 @add_llm_options
 @add_trace_options
 @click.option("-o", "--out", type=click.Path(), help="Write the spread of each metric as JSON to this file.")
@@ -372,8 +374,8 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
             _sample_traces(traces, options),
             k=repeats,
             options=settings,
-            workers=options["workers"],
             progress=progress,
+            **build_executor(options.pop("ray"), options),
         )
     show_result(flakiness, (render_flakiness_terminal, None), options)
 

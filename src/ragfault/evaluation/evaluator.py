@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ragfault import judges
 from ragfault.errors import BadRunRows, BadTraces, BudgetExceeded, InputError, JudgeStopped, UsageError
-from ragfault.evaluation.executors import ProcessExecutor
+from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.jobs import (
     BadLineWriter,
     EvaluationJob,
@@ -163,7 +163,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     source_names = describe_input(trace_source)
     with lock_run(out) as run_folder, open_input_folder(run_folder) as input_folder:
         trace_source = make_rereadable(trace_source, input_folder)
-        executor_used = executor or (ProcessExecutor(workers) if workers > 1 else None)
+        executor_used = choose_executor(workers, executor)
         file_stamps = get_file_stamps(trace_source) if executor_used is not None else {}
         survey = _survey_input(trace_source, source_names, skip_bad, on_notice, read_options)
         is_remote_run = executor is not None or is_remote(out)

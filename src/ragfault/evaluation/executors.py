@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from ragfault.errors import MissingExtra, RunError, UsageError
 from ragfault.judges.assembly import prepare_worker
+from ragfault.protocols import Executor
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -51,11 +52,19 @@ class ProcessExecutor:
                 yield from (future.result() for future in finished)
         except BrokenProcessPool:
             raise RunError(
-                "a worker process was killed (out of memory, perhaps). Finished batches are kept: "
-                "run the same command again, with fewer --workers or a smaller --batch."
+                "a worker process was killed (out of memory, perhaps). Run the same command again, with fewer "
+                "--workers; an evaluation goes on after its finished batches, and may have a smaller --batch."
             ) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def choose_executor(workers: int, executor: Executor | None = None) -> Executor | None:
+    """Return the executor, else processes of this machine; None: one worker, which is this process.
+
+    Raises UsageError for less than one worker.
+    """
+    return executor or (ProcessExecutor(workers) if workers != 1 else None)
 
 
 _worker_task: Callable[[Any], Any] | None = None
@@ -167,7 +176,8 @@ def _get_result(ray: Any, reference: Any) -> Any:
     except ray.exceptions.RayError as error:
         raise RunError(
             f"a batch was lost {MAX_RETRIES + 1} times with its worker ({type(error).__name__}; out of memory?)."
-            " Finished batches are kept: run the same command again, on larger machines or with a smaller --batch."
+            " Run the same command again on larger machines; an evaluation goes on after its finished batches, and "
+            "may have a smaller --batch."
         ) from None
 
 

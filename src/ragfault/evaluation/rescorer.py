@@ -17,7 +17,7 @@ import msgspec
 
 from ragfault.errors import RunError
 from ragfault.evaluation.evaluator import describe_metric
-from ragfault.evaluation.executors import ProcessExecutor
+from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.jobs import import_modules, list_metric_modules
 from ragfault.gold_evidence import GoldMode, check_gold_mode
 from ragfault.io.atomic_files import convert_write_errors
@@ -69,7 +69,7 @@ def rescore(
     check_gold_mode(gold)
     check_free(out, force=force)
     selected = select_metrics(metrics if metrics is not None else [metric.name for metric in run.manifest.metrics])
-    executor_used = executor or (ProcessExecutor(workers) if workers != 1 else None)
+    executor_used = choose_executor(workers, executor)
     with (
         convert_write_errors(out),
         tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=_prepare_parent(out)) as folder,

@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,10 +139,13 @@ def calibrate_run(run: Run, path: str | None, folder: Path) -> Run:
     )
 
 
-def rejudge_baseline(old: Run, new: Run, folder: Path, calibration: str | None = None) -> Run:
+def rejudge_baseline(
+    old: Run, new: Run, folder: Path, calibration: str | None = None, executor: Mapping[str, Any] | None = None
+) -> Run:
     """Evaluate the baseline again with the judge and the metrics of the candidate, in a folder.
 
-    The file of the calibration is needed where the candidate was judged with one.
+    The file of the calibration is needed where the candidate was judged with one; `executor` is what `build_executor`
+    returns.
     """
     from ragfault.evaluation import evaluate, rescore
     from ragfault.judges import JUDGES, load_judge
@@ -154,7 +157,7 @@ def rejudge_baseline(old: Run, new: Run, folder: Path, calibration: str | None =
     if old.manifest.judge == fingerprint:
         if metrics == [measure.name for measure in old.manifest.metrics]:
             return old
-        return rescore(old, path, metrics=metrics)
+        return rescore(old, path, metrics=metrics, **(executor or {}))
     name = fingerprint.partition("/")[0]
     lens = PROFILE_PATTERN.search(fingerprint)
     is_loadable = name in JUDGES and (lens is None or lens[1] in PROFILES)
@@ -167,7 +170,7 @@ def rejudge_baseline(old: Run, new: Run, folder: Path, calibration: str | None =
             "Evaluate both with one judge, or compare them anyway with --anyway."
         )
     click.echo(f"judging {old.manifest.traces:,} traces of {old.path} again, by {fingerprint}", err=True)
-    return evaluate(old.traces(), path, judge=judge, metrics=metrics)
+    return evaluate(old.traces(), path, judge=judge, metrics=metrics, **(executor or {}))
 
 
 def _explain_missing_judge(name: str, profile: re.Match[str] | None) -> str:

@@ -149,12 +149,13 @@ def add_executor_options(function: F) -> F:
 
 
 def build_executor(ray: str | None, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the executor as an argument of `evaluate`; removes the workers, which it then has, from the options."""
+    """Take the workers from the options, and return who judges as arguments of `evaluate` and of what measures."""
+    workers = asked.pop("workers", None)
     if ray is None:
-        return {}
+        return {} if workers is None else {"workers": workers}
     from ragfault.evaluation import RayExecutor
 
-    return {"executor": RayExecutor(ray, asked.pop("workers", None))}
+    return {"executor": RayExecutor(ray, workers)}
 
 
 def add_config_option(function: F) -> F:
@@ -291,7 +292,7 @@ def add_label_options(function: F) -> F:
                 show_default=True,
                 help="Seed of the sample, the folds and the intervals.",
             ),
-            click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes."),
+            add_executor_options,
             add_llm_options,
             add_trace_options,
             click.option("--skip-bad", is_flag=True, help="Skip lines and labels that cannot be read."),

@@ -17,12 +17,13 @@ from ragfault.evaluation.agreement.human_verdicts import COMPARED_METRICS, compa
 from ragfault.evaluation.agreement.judge_runner import have_same_inputs, run_judge
 from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource, hash_rank
 from ragfault.evaluation.agreement.measurement import JudgeSpeed
+from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.jobs import ignore_report
 from ragfault.io import read_traces
 from ragfault.io.runs import Run
 from ragfault.judges import load_judge
 from ragfault.metrics import compute_score, parse_metric
-from ragfault.protocols import Judge
+from ragfault.protocols import Executor, Judge
 from ragfault.records import ClaimVerdict, Layer, Trace, Verdicts
 from ragfault.stats import BootstrapEstimate, Difference, Interval, bootstrap_estimates
 from ragfault.stats.agreement import TwoRaterRatings
@@ -190,6 +191,7 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
     options: tuple[dict[str, Any], dict[str, Any]] = ({}, {}),
     limit: int | None = None,
     workers: int = 1,
+    executor: Executor | None = None,
     resamples: int = 1000,
     seed: int = 0,
     progress: Callable[[int, int], None] = ignore_report,
@@ -227,8 +229,9 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
         for judge_or_name, judge_options in zip((first, second), options, strict=True)
     ]
     budget = f"compare {uuid.uuid4().hex}"
+    executor = choose_executor(workers, executor)
     results = [
-        run_judge(judge, compared, workers, progress, budget if isinstance(judge_or_name, str) else None)
+        run_judge(judge, compared, executor, progress, budget if isinstance(judge_or_name, str) else None)
         for judge, judge_or_name in zip(judges, (first, second), strict=True)
     ]
     fingerprints = (judges[0].fingerprint, judges[1].fingerprint)

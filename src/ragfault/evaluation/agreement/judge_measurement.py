@@ -60,6 +60,7 @@ from ragfault.evaluation.agreement.units import (
     iterate_sentences,
     iterate_spans,
 )
+from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.jobs import ignore_report
 from ragfault.io.error_collector import OnBad
 from ragfault.io.files import describe_input
@@ -67,7 +68,7 @@ from ragfault.io.runs import Run
 from ragfault.judges import DEFAULT_JUDGE, apply_profile, load_judge
 from ragfault.judges.calibration import JudgeCalibration, wrap_judge
 from ragfault.judges.domain.profile import DomainProfile
-from ragfault.protocols import Judge
+from ragfault.protocols import Executor, Judge
 from ragfault.records import Trace, Verdicts
 from ragfault.rules import BAD_SUPPORT
 from ragfault.stats.classification import rank_within_groups
@@ -333,6 +334,7 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     seed: int = 0,
     resamples: int = 1000,
     workers: int = 1,
+    executor: Executor | None = None,
     on_bad: OnBad = "raise",
     progress: Callable[[int, int], None] = ignore_report,
     notice: Callable[[str], object] = ignore_report,
@@ -350,7 +352,8 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     Scores are 1 minus the probability of support, or the relevance of a chunk. Intervals resample whole groups: values
     of the column `group`. AUROC is also computed `within` columns; `by` a column gives figures for each of its values.
     F1 is computed at a `threshold`: "cv", the best of the other folds; "own", the judge's own; or a number. `limit`
-    samples whole groups up to so many traces. Figures do not depend on the order of lines or the number of `workers`.
+    samples whole groups up to so many traces. Figures do not depend on the order of lines or on what judges, `workers`
+    or an `executor`.
 
     Raises BadTraces for unreadable lines and labels, all at once (`on_bad` as for `read_traces`), InputError,
     UsageError, UnknownName; JudgeError where the judge has no verdict on any trace.
@@ -371,7 +374,7 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     source_labels = judge_labels(
         source, run=run, judge=judge, profile=profile, calibration=calibration, options=options, task=task,
         positive=positive, group=group, limit=limit, seed=seed, columns=[*columns, *([by] if by else [])],
-        workers=workers, on_bad=on_bad, progress=progress, notice=notice, **reading,
+        workers=workers, executor=executor, on_bad=on_bad, progress=progress, notice=notice, **reading,
     )  # fmt: skip
     measurement_options = MeasurementOptions(
         source_labels.judge, describe_input(source), threshold_name, columns, by, IntervalOptions(resamples, seed)
@@ -403,6 +406,7 @@ def judge_labels(  # noqa: PLR0913 - the options of one verb
     seed: int = 0,
     columns: Sequence[str] = (),
     workers: int = 1,
+    executor: Executor | None = None,
     on_bad: OnBad = "raise",
     progress: Callable[[int, int], None] = ignore_report,
     notice: Callable[[str], object] = ignore_report,
@@ -413,7 +417,8 @@ def judge_labels(  # noqa: PLR0913 - the options of one verb
     `columns` must be there.
     """
     labels = LabelOptions(task, to_texts(positive), group, limit, seed)
-    _check_options(labels, workers)
+    _check_options(labels)
+    executor = choose_executor(workers, executor)
     run_labels = None if run is None else load_run_labels(run, cast("str | Path", source), labels.task)
     judge = wrap_judge(_resolve_judge(judge, profile, options, run_labels), calibration)
     name = "claims" if run_labels and run_labels.task == "support" else "grades"
@@ -427,7 +432,7 @@ def judge_labels(  # noqa: PLR0913 - the options of one verb
     traces = [item.trace for item in labeled.labeled]
     check_columns(columns, traces)
     notice(_summarize_labels(labeled))
-    verdicts, speed = run_judge(judge, [*traces, *derive_claim_traces(labeled.labeled)], workers, progress)
+    verdicts, speed = run_judge(judge, [*traces, *derive_claim_traces(labeled.labeled)], executor, progress)
     labeled = labeled._replace(notes=[*(run_labels.notes if run_labels else ()), *labeled.notes])
     judged = JudgedLabels(
         labeled.labeled, verdicts[: len(traces)], verdicts[len(traces) :], run_labels.readings if run_labels else None
@@ -449,12 +454,12 @@ def _resolve_judge(
     return apply_profile(loaded, profile)
 
 
-def _check_options(labels: LabelOptions, workers: int) -> None:
+def _check_options(labels: LabelOptions) -> None:
     """Raise UsageError for invalid options."""
     if labels.task is not None and labels.task not in TASKS:
         raise UnknownName("task", labels.task, TASKS)
-    if workers < 1 or (labels.limit is not None and labels.limit < 1):
-        raise UsageError(f"workers and limit are at least 1, got workers={workers}, limit={labels.limit}.")
+    if labels.limit is not None and labels.limit < 1:
+        raise UsageError(f"the limit is at least 1, got {labels.limit}.")
     if not 0 <= labels.seed < 2**63:
         raise UsageError(f"the seed is a whole number from 0 to 2**63 - 1, got {labels.seed}.")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 import time
 import uuid
@@ -15,14 +14,15 @@ import msgspec
 import numpy as np
 
 from ragfault.analysis.comparison.paired_runs import JudgeFlakiness, measure_flakiness
-from ragfault.errors import InputError, RunError, UsageError
+from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.agreement.human_verdicts import COMPARED_METRICS
 from ragfault.evaluation.agreement.measurement import JudgeSpeed
+from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.jobs import ignore_report
 from ragfault.judges import list_rubrics, load_judge
-from ragfault.judges.assembly import observe_traces, prepare_worker
+from ragfault.judges.assembly import observe_traces
 from ragfault.metrics import compute_score, parse_metric
-from ragfault.protocols import VERDICT_KINDS, Judge, MeteredJudge, VerdictKind
+from ragfault.protocols import VERDICT_KINDS, Executor, Judge, MeteredJudge, VerdictKind
 from ragfault.records import Trace, Usage, Verdicts
 
 BATCH_SIZE = 64
@@ -59,12 +59,16 @@ class JudgedBatch(NamedTuple):
 
 
 def run_judge(
-    judge: Judge, traces: Sequence[Trace], workers: int, progress: Callable[[int, int], None], budget: str | None = None
+    judge: Judge,
+    traces: Sequence[Trace],
+    executor: Executor | None,
+    progress: Callable[[int, int], None],
+    budget: str | None = None,
 ) -> tuple[list[Verdicts], JudgeSpeed]:
     """Return the verdicts on each trace, in order, and the time and memory they took.
 
-    The verdicts are the same for any number of workers. A paid judge is asked from this process alone, timed
-    by the wall clock, and ended; all judges given one `budget` spend from it together.
+    The verdicts are the same wherever the executor judges; None: in this process. A paid judge is asked from this
+    process alone, timed by the wall clock, and ended; all judges given one `budget` spend from it together.
     """
     verdicts: list[Verdicts] = []
     timed, seconds, memory = 0, 0.0, None
@@ -73,7 +77,8 @@ def run_judge(
     previous_usage = _begin_budget(judge, budget)
     try:
         inline = _run_paid if paid else _run_inline
-        for batch in inline(judge, traces) if workers == 1 or paid else _run_workers(judge, traces, workers):
+        elsewhere = None if paid else executor
+        for batch in inline(judge, traces) if elsewhere is None else _run_elsewhere(judge, traces, elsewhere):
             verdicts += batch.verdicts
             timed += batch.timed
             seconds += batch.seconds
@@ -157,44 +162,30 @@ def _peak_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-class _WorkerState:
-    """State of a worker process."""
+class _BatchTask:
+    """Task of a worker: judge an encoded batch, the first one of each process not timed from its beginning."""
 
-    judge: Judge | None = None
-    cold = True
+    def __init__(self, judge: Judge) -> None:
+        self._judge, self._cold = judge, True
 
-
-def _run_workers(judge: Judge, traces: Sequence[Trace], workers: int) -> Iterator[JudgedBatch]:
-    """Yield the batches from worker processes, in order."""
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
-
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(judge,))
-    try:
-        batches = map(msgspec.msgpack.encode, _split_batches(traces))
-        for verdicts, timed, seconds, memory in pool.map(_judge_encoded, batches):
-            decoded = msgspec.msgpack.decode(verdicts, type=list[Verdicts])
-            yield JudgedBatch(decoded, timed, seconds, memory)
-    except BrokenProcessPool:
-        raise RunError(
-            "a worker process was killed (out of memory, perhaps). Run the same command again with fewer --workers."
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    def __call__(self, item: tuple[int, bytes]) -> tuple[int, bytes]:
+        """Return the number of the batch, and the judged batch encoded."""
+        number, batch = item
+        judged = _judge_batch(self._judge, msgspec.msgpack.decode(batch, type=list[Trace]), cold=self._cold)
+        self._cold = False
+        return number, msgspec.msgpack.encode(judged)
 
 
-def _start_worker(judge: Judge) -> None:
-    """Prepare a worker process."""
-    prepare_worker()
-    _WorkerState.judge = judge
-
-
-def _judge_encoded(batch: bytes) -> tuple[bytes, int, float, int | None]:
-    assert _WorkerState.judge is not None
-    verdicts = _judge_batch(_WorkerState.judge, msgspec.msgpack.decode(batch, type=list[Trace]), cold=_WorkerState.cold)
-    _WorkerState.cold = False
-    return msgspec.msgpack.encode(verdicts.verdicts), verdicts.timed, verdicts.seconds, verdicts.memory
+def _run_elsewhere(judge: Judge, traces: Sequence[Trace], executor: Executor) -> Iterator[JudgedBatch]:
+    """Yield the batches from the workers of an executor, in order."""
+    batches = enumerate(map(msgspec.msgpack.encode, _split_batches(traces)))
+    finished: dict[int, bytes] = {}
+    following = 0
+    for number, judged in executor.map_unordered(_BatchTask(judge), batches):
+        finished[number] = judged
+        while following in finished:
+            yield msgspec.msgpack.decode(finished.pop(following), type=JudgedBatch)
+            following += 1
 
 
 def have_same_inputs(first: Trace, second: Trace) -> bool:
@@ -211,6 +202,7 @@ def repeat_judge(
     options: Mapping[str, Any] | None = None,
     metrics: Sequence[str] = COMPARED_METRICS[1:],
     workers: int = 1,
+    executor: Executor | None = None,
     progress: Callable[[int, int], None] = ignore_report,
 ) -> JudgeFlakiness:
     """Judge the traces `k` times and measure how far each metric varies.
@@ -232,13 +224,14 @@ def repeat_judge(
     if not trace_list:
         raise InputError("there is no trace to judge.")
     runs, name, budget = [], "", f"repeat {uuid.uuid4().hex}"
+    executor = choose_executor(workers, executor)
     texts = list(metrics)
     for repeat in range(k):
         loaded = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
         name = loaded.fingerprint
         texts += [str(rubric) for rubric in list_rubrics(loaded) if str(rubric) not in texts]
         judge_budget = budget if isinstance(judge, str) else None
-        runs.append(run_judge(loaded, trace_list, workers, _shift_progress(progress, repeat, k), judge_budget)[0])
+        runs.append(run_judge(loaded, trace_list, executor, _shift_progress(progress, repeat, k), judge_budget)[0])
     tables = (_metric_values(text, trace_list, runs) for text in texts)
     rows = [(text, table) for text, table in tables if len(table)]
     return JudgeFlakiness(
