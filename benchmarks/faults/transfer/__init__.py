@@ -1,0 +1,1 @@
+"""Faults in systems made of software and data of others."""
