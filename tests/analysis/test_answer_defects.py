@@ -100,6 +100,17 @@ def test_copies_of_chunks_are_a_fault_of_retrieval(tmp_path: Path):
     assert "copied_chunks" not in [c.metric for c in compare(tmp_path / "add", keep, add).comparison.changes]
 
 
+def test_answers_that_follow_copies_do_not_repeat_themselves(tmp_path: Path):
+    """An answer that says twice what its list holds twice names retrieval; one that loops without copies generation."""
+
+    def follow(trace: Trace) -> Trace:
+        first = (trace.chunks or ())[0]
+        return replace(repeat(trace), chunks=(first, replace(first, id=f"{first.id}-copy")))
+
+    assert compare(tmp_path / "copies", keep, follow).faults[0].layer == "retrieval"
+    assert compare(tmp_path / "loop", keep, repeat).faults[0].layer == "generation"
+
+
 def test_an_ending_without_content_may_go(tmp_path: Path):
     """Answers that are the beginning of the answer before are no fault where they are as complete; that is said.
 

@@ -116,6 +116,22 @@ def test_a_question_or_a_doubt_that_states_nothing_is_no_claim(text: str):
     assert extract_claims(text) == []
 
 
+@pytest.mark.parametrize(
+    ("table", "claims"),
+    [
+        ("| No. | Finding |\n|---|---|\n| 1 | Ferries leave at noon. |\n| 2 | Cabins cost £20. |", 2),
+        ("Here it is:\n\n| Day | Departure |\n|:--|--:|\n| Monday | 9:00 |", 1),
+        ("| Cabin | £20 |\n|---|---|\n| Deck | £5 |", 2),
+        ("| Cabins are free |\n|---|", 1),
+    ],
+)
+def test_the_head_of_a_table_is_no_claim(table: str, claims: int):
+    """Names of columns state nothing, and a number that counts the rows is none of the row; a figure in a head may."""
+    texts = [claim.text for claim in extract_claims(table)]
+    assert len(texts) == claims
+    assert not any(name in text for text in texts for name in ("Finding", "Departure", "| 1 |", "| 2 |"))
+
+
 def missing(claim: str, query: str = "") -> str | None:
     """Return why a claim lacks a name or number."""
     index = SentenceIndex([Passage("a", CHUNK)])

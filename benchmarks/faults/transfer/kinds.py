@@ -154,6 +154,11 @@ def drop_names(query: str) -> str:
     return " ".join(w for at, w in enumerate(words) if (at == 0 or not w[:1].isupper()) and w != longest) or query
 
 
+def drop_long_words(query: str) -> str:
+    """Drop the words of seven letters and more of a query, as a tokenizer of another language does."""
+    return " ".join(word for word in query.split() if len(word) < 7) or query
+
+
 def lose_neighbours(ranked: list[Scored], question: Question) -> list[Scored]:
     """Drop half of the best passages by chance, as an approximate index with few probes does."""
     draw = random.Random(question.id + "ann")
@@ -343,8 +348,8 @@ KINDS = (
         set_fields(documents=drop_tables),
         ("documentation",),
     ),
-    Kind("embedder-mismatch", (R,), ("embedder",), set_fields(twist=True), ("squad",)),
-    Kind("dense-dropped", (R,), ("embedder",), set_fields(index="tfidf"), ("squad",)),
+    Kind("long-words-lost", (R,), ("query rewriter",), set_fields(query=drop_long_words)),
+    Kind("two-chunks", (R,), ("top-k",), set_fields(k=2)),
     Kind("documents-lost", (R,), ("index coverage", "ingestion"), set_fields(passages=lose_documents)),
     Kind("wrong-filter", (R,), ("filter", "index coverage"), set_fields(admit=wrong_group)),
     Kind("one-chunk", (R,), ("top-k",), set_fields(k=1)),

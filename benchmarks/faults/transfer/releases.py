@@ -21,7 +21,7 @@ from ragfault.records import Chunk, Citation, ConversationTurn, Gold, Latency, S
 Scored = tuple[Passage, float]
 INDEXES: dict[tuple[Any, ...], Index] = {}
 SYSTEMS: dict[str, dict[str, Any]] = {
-    "squad": {"index": "hybrid", "size": 120, "k": 5, "habits": Habits("short", errors=0.08, cites=True)},
+    "squad": {"index": "tfidf", "size": 120, "k": 5, "habits": Habits("short", errors=0.08, cites=True)},
     "clapnq": {
         "index": "bm25",
         "size": 180,
@@ -51,7 +51,6 @@ class Release:
     documents: Callable[[Corpus, random.Random], dict[str, str]] | None = None
     passages: Callable[[list[Passage], random.Random], list[Passage]] | None = None
     query: Callable[[str], str] | None = None
-    twist: bool = False
     admit: Callable[[Question, Passage], bool] | None = None
     chosen: Callable[[list[Scored], Question], list[Scored]] | None = None
     seen: Callable[[list[Passage]], list[Passage]] | None = None
@@ -95,11 +94,9 @@ def write_query(question: Question, release: Release) -> str:
     return release.query(query) if release.query else query
 
 
-def search_index(
-    index: Index, question: Question, query: str, release: Release, twist: np.ndarray | None
-) -> list[Scored]:
+def search_index(index: Index, question: Question, query: str, release: Release) -> list[Scored]:
     """Return the passages for a query with their scores, the best first."""
-    scores = index.score_passages(query, twist)
+    scores = index.score_passages(query)
     order = [int(place) for place in np.argsort(-scores, kind="stable")]
     if release.admit:
         order = [place for place in order if release.admit(question, index.passages[place])]
@@ -142,15 +139,10 @@ def record_trace(
 def run_release(corpus: Corpus, release: Release, questions: Sequence[Question]) -> Output:
     """Answer questions with a release."""
     index = open_index(corpus, release)
-    twist = None
-    if release.twist:
-        size = len(index.passages) if index.vectors is None else 384
-        twist = np.random.default_rng(5).permutation(size)[None, :]
-        twist = twist if index.vectors is None else np.eye(384)[twist[0]]
     traces, right, hits = [], [], []
     for at, question in enumerate(questions):
         query = write_query(question, release)
-        ranked_passages = search_index(index, question, query, release, twist)
+        ranked_passages = search_index(index, question, query, release)
         passages = [passage for passage, _ in ranked_passages]
         seen = release.seen(passages) if release.seen else passages
         draws = seed_draw(corpus.name, question.id), seed_draw(corpus.name, question.id, release.seed)

@@ -1,21 +1,15 @@
-"""Cut, index and search a corpus with the libraries llama-index, bm25s and scikit-learn, and weights of MiniLM."""
+"""Cut, index and search a corpus with the libraries llama-index, bm25s and scikit-learn."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import bm25s
 import numpy as np
 from llama_index.core.node_parser import SentenceSplitter, TokenTextSplitter
 from sklearn.feature_extraction.text import TfidfVectorizer
-
-from ragfault.retrieval.embedders import load_embedder
-
-VECTORS: dict[str, np.ndarray] = {}
 
 
 @dataclass(frozen=True)
@@ -51,35 +45,8 @@ def cut_documents(documents: dict[str, str], groups: dict[str, str], size: int, 
     return passages
 
 
-def load_vectors(path: Path) -> None:
-    """Read the vectors of an earlier run, which are the most expensive part of it."""
-    if path.exists():
-        with np.load(path) as stored:
-            VECTORS.update(zip(stored["texts"].tolist(), stored["rows"], strict=True))
-
-
-def save_vectors(path: Path) -> None:
-    """Keep the vectors for the next run."""
-    np.savez(path, texts=np.array([*VECTORS], dtype=object).astype(str), rows=np.stack([*VECTORS.values()]))
-
-
-@cache
-def open_embedder():
-    """Return the embedder of MiniLM."""
-    return load_embedder("minilm")
-
-
-def embed_texts(texts: Sequence[str]) -> np.ndarray:
-    """Return a row of MiniLM for each text; known texts are not embedded again."""
-    new = [text for text in dict.fromkeys(texts) if text not in VECTORS]
-    for start in range(0, len(new), 256):
-        batch = new[start : start + 256]
-        VECTORS.update(zip(batch, open_embedder().embed(batch), strict=True))
-    return np.stack([VECTORS[text] for text in texts])
-
-
 class Index:
-    """Passages with three ways to search them."""
+    """Passages with two ways to search them, and a reranker."""
 
     def __init__(self, passages: list[Passage], kind: str) -> None:
         self.passages, self.kind = passages, kind
@@ -89,18 +56,12 @@ class Index:
         if kind == "bm25":
             self.bm25 = bm25s.BM25()
             self.bm25.index([split_words(text) for text in texts], show_progress=False)
-        self.vectors = embed_texts(texts) if kind in ("minilm", "hybrid") else None
 
-    def score_passages(self, query: str, twist: np.ndarray | None = None) -> np.ndarray:
-        """Return the score of every passage; `twist` turns the vector of the query, as another model would."""
+    def score_passages(self, query: str) -> np.ndarray:
+        """Return the score of every passage."""
         if self.kind == "bm25":
             return np.asarray(self.bm25.get_scores(split_words(query) or ["?"]))
-        sparse = np.asarray((self.rows @ self.words.transform([query]).T).todense()).ravel()
-        if self.vectors is None:
-            return sparse if twist is None else sparse[np.argsort(twist[0])[: len(sparse)] % len(sparse)]
-        vector = embed_texts([query])[0]
-        dense = self.vectors @ (vector if twist is None else twist @ vector)
-        return dense if self.kind == "minilm" else dense + sparse
+        return np.asarray((self.rows @ self.words.transform([query]).T).todense()).ravel()
 
     def rerank(self, query: str, places: Sequence[int]) -> list[tuple[int, float]]:
         """Return the places by how much of the words of the query their passage holds, rare words first."""

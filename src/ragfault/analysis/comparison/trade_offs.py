@@ -17,7 +17,7 @@ from ragfault.analysis.comparison.stages.answer_evidence import SENTENCE_END
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.records import Trace, Verdicts
 from ragfault.rules import RELEVANT_LEVELS
-from ragfault.text import normalize_answer, split_content_words
+from ragfault.text import normalize_answer, split_content_words, split_words
 from ragfault.text.number_format import format_percent
 
 COUNTERPARTS = {
@@ -36,6 +36,7 @@ REFUSED_METRICS = frozenset({"completeness", "answer_relevance"})
 
 RIGHT_SHARE = 0.5  # share of the new refusals that must be right in a trade-off
 UNSUPPORTED_SHARE = 0.5  # share of the baseline's claims without support from which a refusal was better
+LEAST_ECHO = 4  # words of a query; a shorter one stands in an answer by chance
 KNOWN_SHARE = 0.8  # of the words of a shorter answer stand in the former answer or the chunks
 
 
@@ -138,6 +139,26 @@ def find_exact_answers(paired: PairedRuns, mask: NDArray[np.bool_] | None = None
     return exact
 
 
+def find_lost_echoes(paired: PairedRuns, mask: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+    """Return the pairs on which the baseline's answer repeats the query word for word and the candidate's does not.
+
+    Most words of the candidate's answer stand in the other answer or the chunks, and it does not refuse.
+    """
+    lost = np.zeros(len(paired.pairing), dtype=bool)
+    inside = ~paired.pairing.same_answers & ~find_refusals(paired, 1) & (True if mask is None else mask)
+    for place, old, new in paired.iterate_pairs(np.flatnonzero(inside)):
+        query, former, text = (f" {' '.join(split_words(part or ''))} " for part in (new.query, old.answer, new.answer))
+        if len(query.split()) >= LEAST_ECHO and query in former and query not in text:
+            words = frozenset(split_content_words(new.answer or ""))
+            lost[place] = bool(words) and cover_words(words, [_join_known(old, new)]) >= KNOWN_SHARE
+    return lost
+
+
+def _join_known(old: Trace, new: Trace) -> str:
+    """Join what an answer may know: the former answer and the chunks of both sides."""
+    return " ".join([old.answer or "", *(chunk.text for chunk in (*(old.chunks or ()), *(new.chunks or ())))])
+
+
 def find_shorter_answers(
     paired: PairedRuns, mask: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.bool_], tuple[float, float]]:
@@ -155,8 +176,7 @@ def find_shorter_answers(
     for place, old, new in paired.iterate_pairs(np.flatnonzero(inside)):
         former, text = (" ".join((trace.answer or "").split()) for trace in (old, new))
         words, sizes = frozenset(split_content_words(text)), (len(former.split()), len(text.split()))
-        known = " ".join([former, *(chunk.text for chunk in (*(old.chunks or ()), *(new.chunks or ())))])
-        if sizes[1] < sizes[0] and (not words or cover_words(words, [known]) >= KNOWN_SHARE):
+        if sizes[1] < sizes[0] and (not words or cover_words(words, [_join_known(old, new)]) >= KNOWN_SHARE):
             lengths[place] = sizes
             if is_beginning(text, former) and not SENTENCE_END.search(text.removesuffix("…").removesuffix("...")):
                 broken_off.add(place)

@@ -280,6 +280,10 @@ INTERROGATIVE = re.compile(
     re.IGNORECASE,
 )
 """The opening of a question that asks."""
+TABLE_HEAD = re.compile(r"(?m)^[ \t]*\|[^\n\d]*\|[ \t]*(?=\n[ \t]*\|(?:[ \t]*:?-+:?[ \t]*\|)+[ \t]*\n[ \t]*\|)")
+"""The head of a Markdown table with rows: its cells name the columns. One with a figure may be a row that states it."""
+ROW_NUMBER = re.compile(r"\|[ \t]*\d{1,3}[.)]?[ \t]*\|\s*")
+"""The first cell of a row of a table that only counts the rows."""
 
 
 class Claim(NamedTuple):
@@ -293,8 +297,8 @@ class Claim(NamedTuple):
 def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None) -> list[Claim]:
     """Return the checkable sentences of an answer.
 
-    Questions, greetings, headings, offers of help and refusals are no claims. Small talk is none either,
-    unless `is_on_topic` holds for it, because the query or a source is about such general words, or the
+    Questions, greetings, headings, heads of tables, offers of help and refusals are no claims. Small talk is none
+    either, unless `is_on_topic` holds for it, because the query or a source is about such general words, or the
     answer has nothing else. Of a question or a doubt that states something (`locate_statement`), that is the claim.
 
     >>> [claim.text for claim in extract_claims("Sure! Oslo is old. It was founded in 1040 [1]. Shall I go on?")]
@@ -302,10 +306,10 @@ def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None
     """
     claims: list[Claim] = []
     talk: list[Claim] = []
-    plain = blank_tags(answer)
+    plain = TABLE_HEAD.sub(lambda head: " " * len(head[0]), blank_tags(answer))
     sentences = split_sentences(plain)
     for start, end in sentences:
-        marker = LIST_MARKER.match(plain, start, end)
+        marker = LIST_MARKER.match(plain, start, end) or ROW_NUMBER.match(plain, start, end)
         claim_start = marker.end() if marker else start
         text = answer[claim_start:end]
         if plain[start] == "#":

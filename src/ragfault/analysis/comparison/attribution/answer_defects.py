@@ -67,6 +67,11 @@ def _holds_copies(trace: Trace, other: Trace) -> bool:
     return len(set(known)) < len(known)
 
 
+def _repeats_itself(trace: Trace, other: Trace) -> bool:
+    """Return whether an answer repeats its own sentences, and not those of chunks of which its list gained copies."""
+    return repeats_itself(trace) and (not _holds_copies(trace, other) or _holds_copies(other, trace))
+
+
 OPEN_END = re.compile(
     r"(?:^|\s)(?:an?|the|and|or|of|to|with|from|for|by|at|in|into|as|than|because|which|who|whose|if|its|their|his|our"
     r"|your|my|every|is|are|was|were|has|have|will|can|must|may)(?:…|\.\.\.)?$|[,(]$"
@@ -86,10 +91,7 @@ DEFECTS = (
         shows=_is_unfinished,
     ),
     AnswerDefect(
-        metric="repeated_answer",
-        title="the answers repeat their own sentences",
-        branch="7",
-        shows=lambda trace, _: repeats_itself(trace),
+        metric="repeated_answer", title="the answers repeat their own sentences", branch="7", shows=_repeats_itself
     ),
     AnswerDefect(
         metric="unit_mismatch",

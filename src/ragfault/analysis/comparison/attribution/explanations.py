@@ -19,6 +19,7 @@ from ragfault.analysis.comparison.trade_offs import (
     RIGHT_SHARE,
     find_exact_answers,
     find_gain,
+    find_lost_echoes,
     find_new_refusals,
     find_shorter_answers,
     is_outweighed,
@@ -66,6 +67,7 @@ def explain_drop(drop: PairedDrop, edits: str | None) -> VerdictSentence | None:
         _explain_by_more_chunks(drop)
         or _explain_by_refusals(drop)
         or _explain_by_length(drop, keyed=True)
+        or _explain_by_echoes(drop)
         or _explain_by_texts(drop, edits)
         or _explain_by_length(drop, keyed=False)
     )
@@ -113,18 +115,33 @@ def _explain_by_length(drop: PairedDrop, *, keyed: bool) -> VerdictSentence | No
     """
     if not drop.lost_in_answers:
         return None
-    pairs, text, left = find_exact_answers(drop.paired, drop.pair_mask), "and hold the reference in full", ""
-    if not keyed:
-        pairs, (before, after) = find_shorter_answers(drop.paired, drop.pair_mask)
-        text = (
-            f"(median words {before:g} → {after:g}) and most of their words stand in the former answers or the chunks"
-        )
-        left = " Whether they leave out what was asked cannot be told without references."
+    if keyed:
+        exact = find_exact_answers(drop.paired, drop.pair_mask)
+        return _explain_by_pairs(drop, exact, "the answers are shorter and hold the reference in full")
+    pairs, (before, after) = find_shorter_answers(drop.paired, drop.pair_mask)
+    text = f"(median words {before:g} → {after:g}) and most of their words stand in the former answers or the chunks"
+    left = " Whether they leave out what was asked cannot be told without references."
+    return _explain_by_pairs(drop, pairs, f"the answers are shorter {text}", left)
+
+
+def _explain_by_echoes(drop: PairedDrop) -> VerdictSentence | None:
+    """Return verdict and sentence where answers only stopped repeating the query, which a judge reads as relevance.
+
+    Nothing but relevance fell, and no drop is shown on the other pairs.
+    """
+    if {metric_name(change.metric) for change in drop.lost} != {"answer_relevance"}:
+        return None
+    text = "the baseline's answers repeat the query word for word and the candidate's do not"
+    return _explain_by_pairs(drop, find_lost_echoes(drop.paired, drop.pair_mask), text)
+
+
+def _explain_by_pairs(drop: PairedDrop, pairs: NDArray[np.bool_], text: str, left: str = "") -> VerdictSentence | None:
+    """Return verdict and sentence where no drop is shown but on pairs of which `text` tells; None elsewhere."""
     if not pairs.any() or ((drop.every & ~pairs).any() and drop.walk_without(pairs).faults):
         return None
+    lead = f"No layer is shown to have broken: {describe_change(drop.lost[0])}, but on"
     share = format_percent(float(pairs.sum() / drop.every.sum()))
-    lead = f"No layer is shown to have broken: {describe_change(drop.lost[0])}, but on {share} of pairs"
-    return "cannot tell", f"{lead} the answers are shorter {text}, and no drop is shown on the others.{left}"
+    return "cannot tell", f"{lead} {share} of pairs {text}, and no drop is shown on the others.{left}"
 
 
 def _explain_by_texts(drop: PairedDrop, edits: str | None) -> VerdictSentence | None:
