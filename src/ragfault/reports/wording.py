@@ -16,6 +16,7 @@ from ragfault.analysis import (
     LayerFault,
     MetricAggregate,
     MetricChange,
+    MetricHistory,
     MovedTrace,
     SettingDifference,
 )
@@ -202,9 +203,9 @@ def format_segment(name: str | None) -> str:
     return "(none)" if name is None else clip_text(name, 60)
 
 
-def format_metric(change: MetricChange) -> str:
-    """Format a metric, with a sign where lower is better."""
-    return clean_text(change.metric) + (" ↓" if change.better == "lower" else "")
+def format_metric(item: MetricChange | MetricAggregate | MetricHistory) -> str:
+    """Format the name of a metric, with a sign where lower is better."""
+    return clean_text(item.metric) + (" ↓" if item.better == "lower" else "")
 
 
 def format_means(change: MetricChange) -> str:

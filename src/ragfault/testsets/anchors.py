@@ -19,7 +19,7 @@ from rapidfuzz.distance import Indel
 
 from ragfault.judges.checks.contradictions import ANTONYMS
 from ragfault.records import Document, Gold, Span, Trace
-from ragfault.testsets.passages import CONTEXT_CHARACTERS
+from ragfault.testsets.passages import CONTEXT_CHARACTERS, quote_span
 from ragfault.text import NEGATIONS, normalize_typography, stem_word
 from ragfault.text.normalization import NUMERALS
 from ragfault.text.quantities import CURRENCIES, UNITS
@@ -138,13 +138,13 @@ class AnchorIndex:
             return "unverified", None, "the span has no quote; give the corpus that it was made for: --old"
         home = self.documents.get(span.document)
         if home is not None and home.text[span.start : span.end] == span.quote and self._fits(span, home, forms):
-            return "kept", self._rebuild(span, home, span.start, span.end), None
+            return "kept", _move_span(span, home, span.start, span.end), None
         exact = self._locate_exact(span, forms)
         if exact is not None:
             document, start_word = exact
             start, end = document.tokens[start_word].start, document.tokens[start_word + len(forms) - 1].end
             start, end = _extend_to_quote(document.text, start, end, span.quote)
-            location = self._rebuild(span, document, start, end)
+            location = _move_span(span, document, start, end)
             return ("kept" if document.id == span.document else "moved"), location, None
         return self._locate_edited(span, forms)
 
@@ -193,7 +193,7 @@ class AnchorIndex:
         reason = describe_edit(forms, [token.form for token in document.tokens[first_word:last_word]], names)
         if reason is None:
             return "gone", None, f"its words stand in {document.id}, in another context"
-        return "changed meaning", self._rebuild(span, document, start, end), reason
+        return "changed meaning", _move_span(span, document, start, end), reason
 
     def _list_candidates(self, span: Span, forms: Sequence[str]) -> Iterator[tuple[TokenizedDocument, int, int]]:
         """Yield the windows that most runs of words of a quote point to."""
@@ -212,17 +212,9 @@ class AnchorIndex:
             low = max(0, (bucket - 1) * slack)
             yield document, low, min(len(document.tokens), (bucket + 2) * slack + len(forms))
 
-    def _rebuild(self, span: Span, document: TokenizedDocument, start: int, end: int) -> Span:
-        text = document.text
-        return replace(
-            span,
-            document=document.id,
-            start=start,
-            end=end,
-            quote=text[start:end],
-            prefix=text[max(0, start - CONTEXT_CHARACTERS) : start],
-            suffix=text[end : end + CONTEXT_CHARACTERS],
-        )
+
+def _move_span(span: Span, document: TokenizedDocument, start: int, end: int) -> Span:
+    return quote_span(replace(span, document=document.id, start=start, end=end), document.text)
 
 
 def _list_stretches(forms: Sequence[str], window: Sequence[str]) -> list[tuple[int, int]]:
@@ -347,12 +339,6 @@ def _refresh_item(index: AnchorIndex, before: dict[str, str], item: Trace) -> It
         yield SpanChange(item=item.id, document="", state="unverified", reason=missing)
     for span in gold.spans:
         if span.quote is None and span.document in before:
-            text = before[span.document]
-            span = replace(  # noqa: PLW2901
-                span,
-                quote=text[span.start : span.end],
-                prefix=text[max(0, span.start - CONTEXT_CHARACTERS) : span.start],
-                suffix=text[span.end : span.end + CONTEXT_CHARACTERS],
-            )
+            span = quote_span(span, before[span.document])  # noqa: PLW2901
         state, new, reason = index.locate(span)
         yield SpanChange(item=item.id, document=span.document, state=state, quote=span.quote, reason=reason, span=new)

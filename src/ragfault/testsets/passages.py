@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from ragfault.io.field_values import make_content_id
 from ragfault.judges.checks.contradictions import ANTONYMS
@@ -62,6 +63,20 @@ class Sentence(NamedTuple):
     """First character in the document."""
     end: int
     text: str
+
+
+def quote_span(span: Span, text: str) -> Span:
+    """Return a span with its quote, and up to CONTEXT_CHARACTERS before and after it, from the text of its document.
+
+    >>> quote_span(Span(document="d", start=4, end=9), "The night ferry").prefix
+    'The '
+    """
+    return replace(
+        span,
+        quote=text[span.start : span.end],
+        prefix=text[max(0, span.start - CONTEXT_CHARACTERS) : span.start],
+        suffix=text[span.end : span.end + CONTEXT_CHARACTERS],
+    )
 
 
 class CorpusIndex:
@@ -157,15 +172,7 @@ class CorpusIndex:
 
     def make_span(self, document: str, start: int, end: int) -> Span:
         """Return a span of a document with its quote and the text around it."""
-        text = self.texts[document]
-        return Span(
-            document=document,
-            start=start,
-            end=end,
-            quote=text[start:end],
-            prefix=text[max(0, start - CONTEXT_CHARACTERS) : start],
-            suffix=text[end : end + CONTEXT_CHARACTERS],
-        )
+        return quote_span(Span(document=document, start=start, end=end), self.texts[document])
 
 
 def cut_passages(document: Document) -> list[CorpusPassage]:

@@ -22,7 +22,7 @@ from ragfault.records import Document, Gold, Span, Trace
 from ragfault.stats import BootstrapEstimate, bootstrap_estimates
 from ragfault.stats.agreement import MultiRaterRatings
 from ragfault.stats.bootstrap import FloatArray
-from ragfault.testsets.passages import CONTEXT_CHARACTERS
+from ragfault.testsets.passages import quote_span
 
 Decision = Literal["accepted", "rejected"]
 DECISIONS: tuple[Decision, ...] = ("accepted", "rejected")
@@ -212,10 +212,7 @@ def _locate_span(line: str, item: Trace, documents: Mapping[str, Document]) -> S
     if len(matches) != 1:
         raise InputError(f"the words of the span stand {len(matches)} times in {name}: name more or other words.")
     start, end = matches[0]
-    return Span(
-        document=name, start=start, end=end, quote=text[start:end],
-        prefix=text[max(0, start - CONTEXT_CHARACTERS) : start], suffix=text[end : end + CONTEXT_CHARACTERS],
-    )  # fmt: skip
+    return quote_span(Span(document=name, start=start, end=end), text)
 
 
 def _match_words(text: str, position: int, words: Sequence[str]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 MISSING = "–"
@@ -50,20 +51,22 @@ def format_percent(share: float) -> str:
 
 def format_interval(estimate: Any, digits: int | None = None, *, signed: bool = False) -> str:
     """Format an estimate with `low`, `high` and `mean` or `value`: `0.812 [0.701, 0.923]`; a dash without a value."""
-    value = None if estimate is None else getattr(estimate, "mean", getattr(estimate, "value", None))
-    if value is None:
-        return MISSING
     write = format_signed if signed else format_number
-    if estimate.low is None or estimate.high is None:
-        return write(value, digits)
-    return f"{write(value, digits)} [{write(estimate.low, digits)}, {write(estimate.high, digits)}]"
+    return _format_estimate(estimate, lambda value: write(value, digits))
 
 
 def format_share(share: Any) -> str:
-    """Format an estimated share in percent with its interval: `25 % [18 %, 33 %]`; a dash for None."""
-    if share is None:
+    """Format an estimate of a share as `format_interval` does, in percent: `25 % [18 %, 33 %]`."""
+    return _format_estimate(share, format_percent)
+
+
+def _format_estimate(estimate: Any, write: Callable[[float], str]) -> str:
+    value = None if estimate is None else getattr(estimate, "mean", getattr(estimate, "value", None))
+    if value is None:
         return MISSING
-    return f"{format_percent(share.mean)} [{format_percent(share.low)}, {format_percent(share.high)}]"
+    if estimate.low is None or estimate.high is None:
+        return write(value)
+    return f"{write(value)} [{write(estimate.low)}, {write(estimate.high)}]"
 
 
 def format_p_value(p: float | None) -> str:

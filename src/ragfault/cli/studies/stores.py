@@ -8,11 +8,10 @@ import click
 
 from ragfault.cli.options.output import align_columns, json_option, print_json, read_corpus, skip_bad_option
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
-from ragfault.text.number_format import format_count, format_number
+from ragfault.text.number_format import format_bounds, format_count, format_number
 
 if TYPE_CHECKING:
     from ragfault.retrieval.stores import StoreLoss
-    from ragfault.stats import Interval
 
 
 @click.command(
@@ -95,7 +94,7 @@ def _format_losses(losses: list[StoreLoss]) -> list[str]:
         rows.append(
             (
                 *(loss.store, "exact" if loss.exact else "approximate"),
-                *(format_number(loss.recall.mean, 3), _format_interval(loss.recall), few),
+                *(format_number(loss.recall.mean, 3), format_bounds(loss.recall), few),
                 f"{format_number(100 * loss.complete, 1)} %",
                 *(format_number(value, 2) for value in (loss.latency_p50, loss.latency_p95, loss.write_seconds)),
             )
@@ -103,7 +102,3 @@ def _format_losses(losses: list[StoreLoss]) -> list[str]:
     table = align_columns(rows, left=len(rows[0]))
     size = f"{format_count(losses[0].vectors, 'chunk')}, {losses[0].queries:,} queries"
     return [f"{head} ({size})", "", *table, "", "filtered: recall where conditions leave a random tenth of the chunks"]
-
-
-def _format_interval(interval: Interval) -> str:
-    return f"[{format_number(interval.low, 3)}, {format_number(interval.high, 3)}]"

@@ -12,6 +12,7 @@ from ragfault.evaluation.agreement.measurement import LabelTask
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.field_names import split_words
 from ragfault.records import Chunk
+from ragfault.text.number_format import format_count
 
 BAD_LABELS = frozenset(
     {
@@ -291,7 +292,8 @@ def parse_grades(value: Any, chunks: tuple[Chunk, ...], rule: LabelRule, column:
     else:
         rows = list(data) if isinstance(data, (list, tuple)) else [data]
         if len(rows) != len(chunks):
-            raise InvalidRecord(f"{_format_count(rows, 'grade')} for {_format_count(chunks, 'chunk')} - at `{column}`")
+            counts = f"{format_count(len(rows), 'grade')} for {format_count(len(chunks), 'chunk')}"
+            raise InvalidRecord(f"{counts} - at `{column}`")
         grades = {chunk.id: grade for chunk, grade in zip(chunks, rows, strict=True)}
     chunk_ids = {chunk.id for chunk in chunks}
     return {
@@ -316,7 +318,3 @@ def _unwrap_grade(value: Any) -> Any:
     if isinstance(value, dict):
         return next((value[key] for key in ("grade", "label", "relevance") if key in value), None)
     return value
-
-
-def _format_count(values: Any, name: str) -> str:
-    return f"{len(values):,} {name}{'' if len(values) == 1 else 's'}"

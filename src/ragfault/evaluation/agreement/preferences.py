@@ -22,7 +22,7 @@ from ragfault.io.runs import AnyRun, open_run
 from ragfault.stats import BootstrapEstimate, bootstrap_estimates, t_quantile
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.preferences import compute_preference_p, estimate_covariance, fit_bradley_terry
-from ragfault.text.number_format import format_count, format_percent
+from ragfault.text.number_format import format_count, format_share
 
 OUTCOMES = {"1": 1.0, "first": 1.0, "2": 0.0, "second": 0.0, "tie": 0.5, "both": 0.5, "neither": 0.5, "equal": 0.5}
 MAX_P = 0.05
@@ -79,16 +79,11 @@ class PreferenceReport(Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """Say which version is preferred, or that none is shown to be."""
         best, following = (item.version for item in self.versions[:2])
-        share = _format_percent(self.best_wins)
+        share = format_share(self.best_wins)
         counted = f"{self.comparisons:,} comparisons on {self.queries:,} queries"
         if self.preferred:
             return f"{best} is preferred to {following}: it wins {share}, by {counted}"
         return f"No preference is shown: {best} wins {share} against {following}, by {counted}"
-
-
-def _format_percent(estimate: BootstrapEstimate) -> str:
-    bounds = "" if estimate.low is None else f" [{format_percent(estimate.low)}, {format_percent(estimate.high or 0)}]"
-    return f"{format_percent(estimate.value or 0)}{bounds}"
 
 
 def read_preferences(path: str | Path, notice: Callable[[str], object] = str) -> list[Preference]:
@@ -269,7 +264,7 @@ def _list_notes(first_wins: BootstrapEstimate, versions: Sequence[VersionStrengt
     if first_wins.value is None:
         yield "The versions never changed places, so a preference cannot be told from the order: swap half of them."
     elif first_wins.low is not None and (first_wins.low > 0.5 or (first_wins.high or 1) < 0.5):
-        yield f"The order counts: of equal answers the one shown first wins {_format_percent(first_wins)}; corrected."
+        yield f"The order counts: of equal answers the one shown first wins {format_share(first_wins)}; corrected."
     for better, worse in pairwise(versions[1:]):
         if (better.strength.low or -np.inf) <= (worse.strength.high or np.inf):
             yield f"The intervals of {better.version} and {worse.version} overlap."

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ragfault.errors import InputError
 from ragfault.evaluation.rubrics.labels import RubricLabel, settle_labels
 from ragfault.io.runs import AnyRun, open_run
 from ragfault.records import Trace
+from ragfault.retrieval.generation.settings import format_toml
 from ragfault.rubrics import MAX_EXAMPLES, MAX_TEXT, Rubric, RubricExample, load_rubrics
 from ragfault.stats import Difference, paired_difference
 from ragfault.text.number_format import format_interval
@@ -142,23 +142,13 @@ def format_rubrics(rubrics: Sequence[Rubric]) -> str:
     """
     lines = []
     for item in rubrics:
-        lines += [f"[{item.name}]", f"criterion = {_format_value(item.criterion)}"]
+        lines += [f"[{item.name}]", f"criterion = {format_toml(item.criterion)}"]
         for key, records in (("levels", item.levels), ("examples", item.examples)):
-            rows = [
-                ", ".join(f"{name} = {_format_value(getattr(row, name))}" for name in row.__struct_fields__)
-                for row in records
-            ]
+            fields = [asdict(row) | {"value": float(row.value)} for row in records]
+            rows = [", ".join(f"{name} = {format_toml(value)}" for name, value in row.items()) for row in fields]
             lines += [f"{key} = [", *(f"    {{ {row} }}," for row in rows), "]"]
         lines.append("")
     return "\n".join(lines)
-
-
-def _format_value(value: str | float) -> str:
-    """Format a text or a number as TOML, whose strings are those of JSON but for DEL and halves of surrogate pairs."""
-    if not isinstance(value, str):
-        return repr(float(value))
-    text = value.encode("utf-8", "replace").decode()
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _choose_examples(rows: Sequence[tuple[Trace, float, bool]], count: int) -> list[tuple[Trace, float, bool]]:

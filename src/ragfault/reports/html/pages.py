@@ -257,7 +257,7 @@ def render_history_html(history: RunHistory) -> str:
 def _build_history_cells(entry: MetricHistory) -> list[str]:
     verdict = terminal_history.METRIC_VERDICTS[entry.verdict]
     return [
-        entry.metric + (" ↓" if entry.better == "lower" else ""),
+        wording.format_metric(entry),
         terminal_history.format_means(entry),
         build_sign(wording.VERDICT_GLYPHS[verdict], entry.verdict, CHANGE_TINTS[verdict]),
         terminal_history.format_shifts(entry) or MISSING,

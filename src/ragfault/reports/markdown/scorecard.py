@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from ragfault.analysis import Diagnosis, Findings, MetricAggregate
+from ragfault.analysis import Diagnosis, Findings, MetricAggregate, MetricChange, MetricHistory
 from ragfault.reports.format import (
     LAYER_TITLES,
     TARGET_RESULTS,
@@ -58,6 +58,11 @@ def format_code(text: str) -> str:
     return f"`{text}`" if _CODE_PATTERN.fullmatch(text) else escape_markdown(text)
 
 
+def format_metric(item: MetricChange | MetricAggregate | MetricHistory) -> str:
+    """Format the name of a metric as code, with a sign where lower is better."""
+    return format_code(item.metric) + (" ↓" if item.better == "lower" else "")
+
+
 def build_markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Build the lines of a table; a heading that ends in ":" is aligned right. The cells are Markdown already."""
     rule = ["---:" if heading.endswith(":") else "---" for heading in headings]
@@ -96,10 +101,6 @@ def render_scorecard_markdown(findings: Findings) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _format_metric(item: MetricAggregate) -> str:
-    return format_code(item.metric) + (" ↓" if item.better == "lower" else "")
-
-
 def _format_target(item: MetricAggregate) -> str:
     if item.target is None or item.result is None:
         return ""
@@ -121,7 +122,7 @@ def _build_layers(findings: Findings) -> list[str]:
             above = [f"Health **{format_interval(layer_health.interval)}**, the mean of {names}.", ""]
         rows = [
             (
-                _format_metric(item),
+                format_metric(item),
                 format_number(item.interval.mean),
                 f"{format_number(item.interval.low)} – {format_number(item.interval.high)}",
                 f"{item.scored:,}",
@@ -144,7 +145,7 @@ def _build_corrections(findings: Findings) -> list[str]:
     if title is None:
         return []
     rows = [
-        (_format_metric(item), format_interval(item.interval), escape_markdown(text))
+        (format_metric(item), format_interval(item.interval), escape_markdown(text))
         for item, text in list_corrections(findings.scorecard)
     ]
     lines = build_markdown_table(("Metric", "As judged", title.capitalize()), rows) if rows else []
@@ -203,7 +204,7 @@ def _build_segments(findings: Findings) -> list[str]:
     rows = [
         (
             "(none)" if card.segment is None else escape_markdown(clip_text(card.segment, 60)),
-            _format_metric(item),
+            format_metric(item),
             format_interval(item.interval),
             f"{item.scored:,}/{item.traces:,}",
             _format_target(item),

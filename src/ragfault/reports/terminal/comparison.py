@@ -149,7 +149,7 @@ def build_markdown_rows(changes: Sequence[MetricChange]) -> list[str]:
     """Build the changes as the lines of a Markdown table."""
     cells = [
         (
-            md.format_code(change.metric) + (" ↓" if change.better == "lower" else ""),
+            md.format_metric(change),
             format_means(change),
             format_change(change),
             format_p_value(change.adjusted).replace("<", "&lt;"),

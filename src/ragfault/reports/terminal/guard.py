@@ -11,8 +11,7 @@ from ragfault.guard.replay import GuardReplay, RouteReplay
 from ragfault.reports.format import clean_text
 from ragfault.reports.terminal.scorecard import build_table, render_rich
 from ragfault.reports.wording import describe_sample_size
-from ragfault.stats import Interval
-from ragfault.text.number_format import MISSING, format_number, format_percent, format_share
+from ragfault.text.number_format import MISSING, format_interval, format_number, format_percent, format_share
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -122,7 +121,7 @@ def _describe_tuning(tuning: CostTuning) -> list[RenderableType]:
     )
     lines = (
         f"chosen on {tuning.chosen_on:,} answers, cost stated on {tuning.cost.n:,} others, bad ones by {source}",
-        f"cost of an answer {_format_interval(tuning.cost)}: {verdict} with {_format_interval(tuning.policy_cost)}",
+        f"cost of an answer {format_interval(tuning.cost)}: {verdict} with {format_interval(tuning.policy_cost)}",
         f"released {format_share(tuning.released)}. A threshold by cost promises nothing",
     )
     return [
@@ -130,10 +129,6 @@ def _describe_tuning(tuning: CostTuning) -> list[RenderableType]:
         build_table(TUNING_HEADINGS, rows),
         *(Text(line) for line in lines),
     ]
-
-
-def _format_interval(interval: Interval) -> str:
-    return f"{format_number(interval.mean)} [{format_number(interval.low)}, {format_number(interval.high)}]"
 
 
 def _list_replay_cells(part: RouteReplay) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from ragfault.analysis import MetricHistory, RunBreak, RunHistory, RunStep
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
 from ragfault.reports.markdown import scorecard as md
 from ragfault.reports.terminal.scorecard import build_line, build_table, indent_line, render_rich
-from ragfault.reports.wording import VERDICT_COLORS, VERDICT_GLYPHS
+from ragfault.reports.wording import VERDICT_COLORS, VERDICT_GLYPHS, format_metric
 from ragfault.text.number_format import format_number, format_p_value
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def render_history_terminal(history: RunHistory, *, width: int | None = None, co
         for entry in mine:
             word = METRIC_VERDICTS[entry.verdict]
             table.add_row(
-                build_line(clean_text(entry.metric) + (" ↓" if entry.better == "lower" else "")),
+                build_line(format_metric(entry)),
                 build_line(format_means(entry)),
                 build_line((f"{VERDICT_GLYPHS[word]} {entry.verdict}", VERDICT_COLORS[word])),
                 build_line(format_shifts(entry)),
@@ -164,7 +164,7 @@ def render_history_markdown(history: RunHistory) -> str:
     ]
     rows = [
         (
-            md.format_code(entry.metric) + (" ↓" if entry.better == "lower" else ""),
+            md.format_metric(entry),
             format_means(entry),
             entry.verdict,
             md.escape_markdown(format_shifts(entry)),

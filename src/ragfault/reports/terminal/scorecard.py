@@ -43,6 +43,7 @@ from ragfault.reports.wording import (
     describe_judge_usage,
     describe_trace_count,
     describe_warnings,
+    format_metric,
 )
 from ragfault.text.number_format import format_interval, format_number, format_share
 
@@ -290,14 +291,13 @@ def _build_metric_table(aggregates: Sequence[MetricAggregate], width: int) -> Ta
     table = build_table(heads, right=("mean", *counts), unbroken=UNBROKEN_COLUMNS)
     for item in aggregates:
         assert item.interval is not None
-        name = clean_text(item.metric) + (" ↓" if item.better == "lower" else "")
         numbers = (
             [f"{item.scored:,}", f"{item.undefined:,}", f"{item.failed:,}"]
             if width >= NARROW_COLUMNS
             else [f"{item.scored:,}" + ("" if item.scored == item.traces else f" of {item.traces:,}")]
         )
         table.add_row(
-            build_line(name),
+            build_line(format_metric(item)),
             format_number(item.interval.mean),
             f"{format_number(item.interval.low)} – {format_number(item.interval.high)}",
             *([_draw_interval(item, cells)] if drawing_column else []),
@@ -337,8 +337,7 @@ def _build_corrections(findings: Findings) -> list[RenderableType]:
         return []
     table = build_table(("metric", "as judged", title), unbroken=UNBROKEN_COLUMNS)
     for item, text in list_corrections(findings.scorecard):
-        name = clean_text(item.metric) + (" ↓" if item.better == "lower" else "")
-        table.add_row(build_line(name), format_interval(item.interval), text)
+        table.add_row(build_line(format_metric(item)), format_interval(item.interval), text)
     notes = [indent_line(2, (line, "dim")) for line in explain_corrections(findings.scorecard)]
     return [build_line((f"\n{title.capitalize()}", "bold cyan")), *([table] if table.rows else []), *notes]
 

@@ -111,5 +111,9 @@ def format_generator_table(config: GeneratorConfig) -> list[str]:
 
 
 def format_toml(value: str | float) -> str:
-    """Format a text or a number as TOML: as JSON, whose escapes TOML shares; only DEL has to be escaped as well."""
+    """Format a text or a number as TOML: as JSON, whose escapes TOML shares; only DEL has to be escaped as well.
+
+    Halves of surrogate pairs, which neither can hold, become question marks.
+    """
+    value = value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007F")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,6 +27,8 @@ from ragfault.server.storage.store_engine import DatabaseConnection, StoreEngine
 NoteKind = Literal[
     "metric", "mark", "event", "label", "comment", "setting", "token", "session", "audit", "owner", "incident"
 ]
+
+NoteRecord = TypeVar("NoteRecord")
 
 NoteOrder = Literal["number", "number DESC", "name", "time, name", "time DESC, number DESC"]
 
@@ -97,6 +99,11 @@ class NoteTables(StoreEngine):
         )
         return [body for (body,) in rows]
 
+    def _read_records(self, kind: NoteKind, record: type[NoteRecord], **selection: Any) -> tuple[NoteRecord, ...]:
+        """Return the notes of a kind, decoded; the selection is that of `_read_bodies`."""
+        bodies = self._read_bodies(self.reader, kind, **selection)
+        return tuple(msgspec.json.decode(body, type=record) for body in bodies)
+
     def add_marks(self, marks: Sequence[TimelineMark], now: float) -> Future[int]:
         """Add marks, once for each id, with `now` as the default time; return the number of new ones."""
 
@@ -117,8 +124,8 @@ class NoteTables(StoreEngine):
 
     def read_marks(self, since: float = 0.0, until: float | None = None) -> tuple[TimelineMark, ...]:
         """Return the latest MAX_MARKS marks by time."""
-        bodies = self._read_bodies(self.reader, "mark", order=LATEST_FIRST, limit=MAX_MARKS, since=since, until=until)
-        marks = [msgspec.json.decode(body, type=TimelineMark) for body in bodies]
+        order, limit = LATEST_FIRST, MAX_MARKS
+        marks = self._read_records("mark", TimelineMark, order=order, limit=limit, since=since, until=until)
         return tuple(sorted(marks, key=lambda mark: (mark.time or datetime.min.replace(tzinfo=UTC), mark.id)))
 
     def add_events(
@@ -142,13 +149,11 @@ class NoteTables(StoreEngine):
         self, alert: str | None = None, limit: int = 200, until: float | None = None
     ) -> tuple[AlertEvent, ...]:
         """Return alert events, the latest first: at most so many, before a time."""
-        bodies = self._read_bodies(self.reader, "event", name=alert, order=LATEST_FIRST, limit=limit, until=until)
-        return tuple(msgspec.json.decode(body, type=AlertEvent) for body in bodies)
+        return self._read_records("event", AlertEvent, name=alert, order=LATEST_FIRST, limit=limit, until=until)
 
     def read_past_incidents(self, limit: int = 50, until: float | None = None) -> tuple[Incident, ...]:
         """Return resolved incidents, the latest opened first: at most so many, opened before a time."""
-        bodies = self._read_bodies(self.reader, "incident", order=LATEST_FIRST, limit=limit, until=until)
-        return tuple(msgspec.json.decode(body, type=Incident) for body in bodies)
+        return self._read_records("incident", Incident, order=LATEST_FIRST, limit=limit, until=until)
 
     def add_label(self, label: HumanLabel) -> Future[None]:
         """Add a human label of a trace."""
@@ -156,8 +161,7 @@ class NoteTables(StoreEngine):
 
     def read_labels(self, trace: str | None = None, limit: int = 2**31) -> tuple[HumanLabel, ...]:
         """Return human labels in the order of arrival: the latest ones, at most so many."""
-        bodies = self._read_bodies(self.reader, "label", name=trace, order="number DESC", limit=limit)
-        return tuple(msgspec.json.decode(body, type=HumanLabel) for body in reversed(bodies))
+        return self._read_records("label", HumanLabel, name=trace, order="number DESC", limit=limit)[::-1]
 
     def count_labels(self) -> int:
         """Count the human labels."""
@@ -181,8 +185,7 @@ class NoteTables(StoreEngine):
 
     def read_comments(self, trace: str) -> tuple[TraceComment, ...]:
         """Return the comments on a trace in the order of arrival."""
-        bodies = self._read_bodies(self.reader, "comment", name=trace, order="number")
-        return tuple(msgspec.json.decode(body, type=TraceComment) for body in bodies)
+        return self._read_records("comment", TraceComment, name=trace, order="number")
 
     def save_setting(self, name: str, value: Any) -> Future[None]:
         """Save a setting as JSON; None deletes it."""
@@ -203,8 +206,7 @@ class NoteTables(StoreEngine):
 
     def read_tokens(self) -> tuple[AccessToken, ...]:
         """Return all tokens by name."""
-        bodies = self._read_bodies(self.reader, "token")
-        return tuple(msgspec.json.decode(body, type=AccessToken) for body in bodies)
+        return self._read_records("token", AccessToken)
 
     def save_session(self, session: BrowserSession) -> Future[None]:
         """Save a session."""
@@ -216,8 +218,7 @@ class NoteTables(StoreEngine):
 
     def read_sessions(self) -> tuple[BrowserSession, ...]:
         """Return all sessions."""
-        bodies = self._read_bodies(self.reader, "session")
-        return tuple(msgspec.json.decode(body, type=BrowserSession) for body in bodies)
+        return self._read_records("session", BrowserSession)
 
     def add_audit(self, record: AuditRecord) -> Future[None]:
         """Add a record to the audit log."""
@@ -225,9 +226,7 @@ class NoteTables(StoreEngine):
 
     def read_audit(self, until: float | None = None, limit: int = 200) -> tuple[AuditRecord, ...]:
         """Return records of the audit log from before a time, the latest first."""
-        order: NoteOrder = "time DESC, number DESC"
-        bodies = self._read_bodies(self.reader, "audit", order=order, limit=limit, until=until)
-        return tuple(msgspec.json.decode(body, type=AuditRecord) for body in bodies)
+        return self._read_records("audit", AuditRecord, order="time DESC, number DESC", limit=limit, until=until)
 
     def delete_audit(self, before: float) -> Future[None]:
         """Delete the records of the audit log from before a time."""

@@ -44,14 +44,6 @@ class TraceOutcome(Protocol):
     def scores(self) -> tuple[Score, ...]: ...
 
 
-class JudgedTrace(NamedTuple):
-    """A trace with its verdicts and scores."""
-
-    trace: Trace
-    verdicts: Verdicts
-    scores: tuple[Score, ...]
-
-
 class SampleDraw(Protocol):
     """The draw of a trace for a stronger judge, such as `ragfault.evaluation.online.scorer.SamplingDraw`."""
 

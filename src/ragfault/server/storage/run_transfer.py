@@ -13,6 +13,7 @@ import msgspec
 
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.errors import OutputError, UsageError
+from ragfault.evaluation.online import ScoredTrace
 from ragfault.gold_evidence import GoldMode, has_answer_key
 from ragfault.io import TraceDigest
 from ragfault.io.atomic_files import convert_write_errors
@@ -22,7 +23,7 @@ from ragfault.io.runs.run import check_free, publish_run, resolve_output
 from ragfault.io.runs.writer import ROW_GROUP_SIZES, WrittenTable, build_manifest, write_manifest, write_row_groups
 from ragfault.metrics.catalog import compute_scores, get_definitions, parse_metric
 from ragfault.records import Score
-from ragfault.server.storage.records import AppendResult, JudgedTrace, StoredTrace, TraceSelection
+from ragfault.server.storage.records import AppendResult, StoredTrace, TraceSelection
 from ragfault.server.storage.store import TraceStore
 from ragfault.version import __version__
 
@@ -216,7 +217,7 @@ def import_run(
     run = run if isinstance(run, Run) else Run.open(run)
     size, scores = len(run.manifest.metrics), run.scores()
     imported_traces = (
-        _prefix_id(JudgedTrace(trace, verdicts, tuple(islice(scores, size))), prefix)
+        _prefix_id(ScoredTrace(trace, verdicts, tuple(islice(scores, size))), prefix)
         for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True)
     )
     taken = repeated = 0
@@ -229,12 +230,12 @@ def import_run(
     return AppendResult(taken, repeated)
 
 
-def _prefix_id(imported: JudgedTrace, prefix: str) -> JudgedTrace:
+def _prefix_id(imported: ScoredTrace, prefix: str) -> ScoredTrace:
     """Return a judged trace with a prefixed id."""
     if not prefix:
         return imported
     name = prefix + imported.trace.id
-    return JudgedTrace(
+    return ScoredTrace(
         msgspec.structs.replace(imported.trace, id=name),
         msgspec.structs.replace(imported.verdicts, trace=name),
         tuple(msgspec.structs.replace(score, trace=name) for score in imported.scores),

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ragfault.errors import OutputError
+from ragfault.evaluation.online import ScoredTrace
 from ragfault.io.runs import MetricInfo
 from ragfault.server.storage.clickhouse.connection import (
     CREATE_MIGRATIONS,
@@ -32,7 +33,7 @@ from ragfault.server.storage.outcome_rows import (
     build_rollups,
     build_value_columns,
 )
-from ragfault.server.storage.records import AppendResult, JudgedTrace, SpotCheckSample, TraceState
+from ragfault.server.storage.records import AppendResult, SpotCheckSample, TraceState
 from ragfault.server.storage.rollups import OutcomeBatch
 from ragfault.server.storage.spot_checks import SpotCheckStore
 from ragfault.server.storage.store import TraceStore
@@ -296,7 +297,7 @@ class ClickHouseStore(TraceStore):
         query = "SELECT number, received, body FROM traces WHERE number IN {among:Array(Int64)}"
         for number, received, body in self.writer.fetch_among(query, sorted(rows)):
             cohorts, verdicts, scores, gold = rows[number]
-            judged = JudgedTrace(decode_trace(body), decode_verdicts(verdicts), decode_scores(scores))
+            judged = ScoredTrace(decode_trace(body), decode_verdicts(verdicts), decode_scores(scores))
             [row] = build_outcome_rows([judged], msgspec.json.decode(cohorts, type=tuple[str, ...]), gold or "apply")
             numbered.append(NumberedRow(number, received, row))
         numbered.sort(key=lambda outcome: outcome.number)
