@@ -11,7 +11,8 @@ from browser import list_violations, start_browser
 from ragfault import evaluate
 from ragfault.cli import run_command
 from ragfault.errors import InputError, UsageError
-from ragfault.records import Chunk, Document, Gold, TokenCounts, Trace
+from ragfault.metrics import compute_score, parse_metric
+from ragfault.records import Chunk, Document, Gold, TokenCounts, Trace, Verdicts
 from ragfault.reports.html.savings import _build_rows, render_savings_html
 from ragfault.tuning.relevance import compare_relevance
 from ragfault.tuning.savings import add_setup, compute_run_savings, compute_savings
@@ -169,6 +170,36 @@ def test_a_price_is_looked_up_or_asked_for(tmp_path: Path):
     assert "genai-prices" in savings.basis[2]
 
 
+def test_prices_count_answers_and_the_model_of_either_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Halved prompts halve no cost of answers, another model costs its own price, and what fails saves nothing."""
+    pytest.importorskip("genai_prices")
+    answers = ["The ferry leaves at ten."] * 20
+    runs = {
+        name: write_run(tmp_path / name, prompts, answers, model=model, failed=failed)
+        for name, prompts, model, failed in (
+            ("old", [1000] * 20, "gpt-4o", 0),
+            ("half", [500] * 20, "gpt-4o", 0),
+            ("mini", [1000] * 20, "gpt-4o-mini", 0),
+            ("failed", [0] * 8 + [1000] * 12, "gpt-4o", 8),
+        )
+    }
+
+    def price(prompt: int, model: str) -> float:
+        trace = Trace(id="1", query="When?", tokens=TokenCounts(prompt=prompt, completion=10), model=model)
+        return compute_score(parse_metric("cost"), trace, Verdicts(trace="1")).value or 0.0
+
+    before = price(1000, "gpt-4o")
+    for name, after in (("half", price(500, "gpt-4o")), ("mini", price(1000, "gpt-4o-mini")), ("failed", before)):
+        savings = compute_run_savings(runs["old"], runs[name], queries=1000)
+        assert savings.tokens == pytest.approx(after / before), name
+        assert savings.saved == pytest.approx(1000 * (before - after), abs=0.006), name
+    assert compute_run_savings(runs["old"], runs["failed"], queries=1000, cost=1).saved == 0
+    given = compute_run_savings(runs["old"], runs["mini"], queries=1000, cost=1)
+    assert "not to change from gpt-4o to gpt-4o-mini" in given.basis[2]
+    with pytest.raises(UsageError, match="finite"):
+        compute_savings((0.5, 0.5), (0.5, 0.5), cost=float("nan"), queries=1)
+
+
 def test_runs_without_a_shared_figure_are_refused(tmp_path: Path):
     """Runs that measured no precision in common cannot be compared."""
     trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="x"),))
@@ -199,9 +230,13 @@ def test_an_empty_query_and_empty_documents_are_refused():
 
 
 def write_run(
-    folder: Path, prompts: list[int | None], answers: list[str], chunks: int = 2, prefix: str = "", lost: int = 0
-):
-    """Evaluate a trace for each prompt size; its first chunk is relevant, and the first `lost` traces lack it."""
+    folder: Path, prompts: list[int | None], answers: list[str], chunks: int = 2, prefix: str = "", lost: int = 0,
+    model: str | None = None, failed: int = 0,
+):  # fmt: skip
+    """Evaluate a trace for each prompt size; its first chunk is relevant, and the first `lost` traces lack it.
+
+    The first `failed` traces have an error.
+    """
     texts = tuple(Chunk(id=f"c{at}", text=f"The ferry number {at} leaves at ten.") for at in range(chunks))
     traces = [
         Trace(
@@ -211,6 +246,8 @@ def write_run(
             gold=Gold(chunks={"c0": 1.0}),
             tokens=None if prompt is None else TokenCounts(prompt=prompt, completion=10),
             answer=answer,
+            model=model,
+            error="timeout" if at < failed else None,
         )
         for at, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
     ]

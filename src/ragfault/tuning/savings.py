@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -17,6 +17,8 @@ from ragfault.analysis.comparison.records import MetricChange
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.errors import RunError, UsageError
 from ragfault.io.runs import Run, sample_runs
+from ragfault.metrics import compute_score, parse_metric
+from ragfault.records import TokenCounts, Trace, Verdicts
 from ragfault.stats import RatioInterval, paired_ratio
 from ragfault.text.number_format import format_cost, format_interval, format_number, format_percent
 
@@ -28,8 +30,9 @@ MS_PER_HOUR = 3_600_000
 PRECISION_METRICS = ("precision", "context_precision", "span_precision")
 RECALL_METRICS = ("recall", "context_recall", "span_recall")
 CHARACTERS_PER_TOKEN = 4
-Tokens = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""Tokens of each query of both runs, NaN where they are unknown."""
+Floats = NDArray[np.float64]
+Tokens = tuple[Floats, Floats]
+"""Tokens or costs of each query of both runs, NaN where they are unknown."""
 IMPACT_METRICS = {
     "refusal": "answers that refuse",
     "wrong_refusal": "answers that refuse although the chunks cover the query",
@@ -61,7 +64,7 @@ class Savings(Struct, frozen=True, kw_only=True):
     gain: float
     """The relative gain in quality, in per cent."""
     tokens: float
-    """The factor by which tokens, and so costs, change."""
+    """The factor by which costs change, as the tokens do."""
     monthly: tuple[float, float]
     """US$ a month."""
     saved: float
@@ -130,8 +133,10 @@ def compute_savings(
         raise UsageError(
             "the relative gain over a precision or recall of 0 is without end: there is nothing to compare."
         )
-    if min(cost, queries, *(latency or ())) < 0:
-        raise UsageError(f"cost, queries and latencies are at least 0, got {cost:g}, {queries:g} and {latency}.")
+    if not all(0 <= amount < math.inf for amount in (cost, queries, *(latency or ()))) or not math.isfinite(extra):
+        raise UsageError(
+            f"cost, queries and latencies are finite and at least 0, got {cost:g}, {queries:g} and {latency}."
+        )
     quality = _compute_f1(precision[0], recall[0]), _compute_f1(precision[1], recall[1])
     relative = (precision[1] - precision[0]) / precision[0]
     tokens = max(0.0, 1 - TOKEN_GAIN_SHARE * relative) if factor is None else factor
@@ -203,8 +208,9 @@ def compute_run_savings(
     """Return the savings between two runs by their precision, recall, tokens and price of the model.
 
     Tokens are those recorded of the prompts, where both runs have some, else characters of the chunks / 4; without a
-    `latency` in milliseconds it is that of the metric, where both runs have it. Without a `cost`, it is what the first
-    run's queries cost by the price catalogue; `model` names whose price counts where the traces do not. Where traces
+    `latency` in milliseconds it is that of the metric, where both runs have it. Queries that failed are left out.
+    Without a `cost`, prompts and answers of both runs cost what the price catalogue says of the model of their traces,
+    or of `model`; a `cost` is taken to follow the tokens of the prompts. Where traces
     of both runs pair, what is saved has an interval, and `impacts` say how refusals and failures changed. Of runs with
     more than SAMPLE_TRACES traces a random sample is measured, and the basis says so. Raises UsageError where a run has
     no precision or recall, or no price is known.
@@ -216,21 +222,26 @@ def compute_run_savings(
         for choices, aspect in ((PRECISION_METRICS, "precision"), (RECALL_METRICS, "recall"))
     ]
     precision, recall = ((means[0][name], means[1][name]) for name in names)
-    tokens, token_source = _count_tokens(old, new)
+    counts, token_source = _count_tokens(old, new)
+    prompts = (counts[0][0], counts[1][0])
+    amounts = prompts
+    if cost is None:
+        amounts = (_price_queries(old, counts[0], model), _price_queries(new, counts[1], model))
     paired, clusters, unpaired = None, None, ""
     try:
         paired = PairedRuns(old, new, anyway=True)
-        tokens, clusters = _select_pairs(paired, tokens)
+        (prompts, _), (amounts, clusters) = _select_pairs(paired, prompts), _select_pairs(paired, amounts)
     except RunError as error:
         unpaired = f"no interval: {error}"
-    before, after = (float(np.nanmean(counts)) if np.isfinite(counts).any() else 0.0 for counts in tokens)
+    (read, read_after), (before, after) = map(_average, (prompts, amounts))
     if not before:
         raise UsageError(f"{old.path} records neither tokens nor chunks: there is nothing to save.")
-    paid, source = (cost, "as given") if cost is not None else _estimate_price(old, model)
+    prices = f"{format_cost(before)} → {format_cost(after)} (prices of {model or 'the models of the traces'} by "
+    prices += "genai-prices, for prompts and answers)"
     basis = (
         f"precision: {names[0]}, recall: {names[1]}, as measured",
-        f"tokens a query: {format_number(before, 0)} → {format_number(after, 0)} ({token_source})",
-        f"cost a query before: {format_cost(paid)} ({source})",
+        f"tokens a prompt: {format_number(read, 0)} → {format_number(read_after, 0)} ({token_source})",
+        f"cost a query: {prices if cost is None else _describe_cost(cost, old, new)}",
         *(
             f"{run.path.name}: random sample of {run.manifest.traces:,} of {run.manifest.population:,} traces"
             for run in (old, new)
@@ -241,14 +252,14 @@ def compute_run_savings(
     savings = compute_savings(
         precision,
         recall,
-        cost=paid,
+        cost=before if cost is None else cost,
         queries=queries,
         factor=after / before,
         extra=extra,
         latency=latency or _pick_latency(means),
         basis=basis,
     )
-    return savings if paired is None else _measure_pairs(savings, paired, paired_ratio(*tokens, clusters), names)
+    return savings if paired is None else _measure_pairs(savings, paired, paired_ratio(*amounts, clusters), names)
 
 
 def _measure_pairs(savings: Savings, paired: PairedRuns, ratio: RatioInterval, names: Sequence[str]) -> Savings:
@@ -288,6 +299,12 @@ def describe_impacts(savings: Savings) -> list[str]:
         bounds = f" [{format_number(ends[0], 0)}, {format_number(ends[1], 0)}]" if ends else ", no interval is known"
         lines.append(f"{impact.name}: {shares}, {format_number(abs(impact.monthly), 0)} {more} a month{bounds}")
     return lines
+
+
+def _average(amounts: Tokens) -> tuple[float, float]:
+    """Return the mean of what is known of both runs; 0 where nothing is."""
+    old, new = (float(np.nanmean(values)) if np.isfinite(values).any() else 0.0 for values in amounts)
+    return old, new
 
 
 def _select_pairs(paired: PairedRuns, tokens: Tokens) -> tuple[Tokens, NDArray[np.int64] | None]:
@@ -334,46 +351,54 @@ def _choose_metric(
     raise UsageError(f"the runs share no measured {quantity} ({', '.join(names)}). Evaluate both with one of these.")
 
 
-def _count_tokens(old: Run, new: Run) -> tuple[Tokens, str]:
-    """Return the number of tokens of each query of both runs, NaN where it is unknown, and their source."""
+def _count_tokens(old: Run, new: Run) -> tuple[tuple[Floats, Floats], str]:
+    """Return the tokens of prompt and answer of each query [2 x traces] of both runs, and their source.
+
+    They are NaN where they are unknown, and of queries that failed.
+    """
     recorded, counted = [], []
     for run in (old, new):
         rows = [
             (
-                math.nan if trace.tokens is None or trace.tokens.prompt is None else trace.tokens.prompt,
+                *(math.nan if count is None else count for count in _get_tokens(trace)),
                 sum(len(chunk.text) for chunk in trace.chunks or ()) / CHARACTERS_PER_TOKEN,
+                len(trace.answer or "") / CHARACTERS_PER_TOKEN,
             )
             for trace in run.traces()
         ]
-        columns = np.array(rows, dtype=np.float64).reshape(-1, 2).T
-        recorded.append(columns[0])
-        counted.append(columns[1])
-    if all(np.isfinite(prompts).any() for prompts in recorded):
-        return (recorded[0], recorded[1]), "recorded prompts"
-    return (counted[0], counted[1]), "characters of the chunks / 4"
+        columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+        columns[:, [trace.error is not None for trace in run.traces()]] = math.nan
+        recorded.append(columns[:2])
+        counted.append(columns[2:])
+    has_prompts, has_answers = (all(np.isfinite(counts[at]).any() for counts in recorded) for at in (0, 1))
+    prompts, answers = recorded if has_prompts else counted, recorded if has_answers else counted
+    tokens = [np.stack([prompts[side][0], answers[side][1]]) for side in (0, 1)]
+    source = "recorded prompts" if has_prompts else "characters of the chunks / 4"
+    return (tokens[0], tokens[1]), source + ", without queries that failed"
 
 
-def _estimate_price(run: Run, model: str | None) -> tuple[float, str]:
-    """Return the cost of a query of a run, by the metric `cost`."""
-    from msgspec.structs import replace
+def _get_tokens(trace: Trace) -> tuple[int | None, int | None]:
+    return (None, None) if trace.tokens is None else (trace.tokens.prompt, trace.tokens.completion)
 
-    from ragfault.metrics import compute_score, parse_metric
-    from ragfault.records import TokenCounts, Trace, Verdicts
 
-    def filled(trace: Trace) -> Trace:
-        tokens = trace.tokens or TokenCounts()
-        letters = sum(len(chunk.text) for chunk in trace.chunks or ())
-        prompt = tokens.prompt if tokens.prompt is not None else letters // CHARACTERS_PER_TOKEN
-        completion = (
-            tokens.completion if tokens.completion is not None else len(trace.answer or "") // CHARACTERS_PER_TOKEN
-        )
-        return replace(trace, tokens=TokenCounts(prompt=prompt, completion=completion), model=model or trace.model)
+def _price_queries(run: Run, tokens: Floats, model: str | None) -> Floats:
+    """Return the cost of each query of a run by the metric `cost`, NaN where its tokens are unknown."""
+    costs = []
+    for trace, (prompt, answer) in zip(run.traces(), tokens.T, strict=True):
+        if not math.isfinite(prompt + answer):
+            costs.append(math.nan)
+            continue
+        counts = TokenCounts(prompt=round(prompt), completion=round(answer))
+        filled = replace(trace, tokens=counts, model=model or trace.model)
+        row = compute_score(parse_metric("cost"), filled, Verdicts(trace=trace.id))
+        if row.value is None:
+            raise UsageError(f"{run.path}: no cost of a query is known ({row.reason}). Give --cost, or --model.")
+        costs.append(row.value)
+    return np.array(costs, dtype=np.float64)
 
-    def costs() -> Iterator[float]:
-        for trace in map(filled, run.traces()):
-            row = compute_score(parse_metric("cost"), trace, Verdicts(trace=trace.id))
-            if row.value is None:
-                raise UsageError(f"{run.path}: no cost of a query is known ({row.reason}). Give --cost, or --model.")
-            yield row.value
 
-    return fmean(costs()), f"prices of {model or 'the models of its traces'} by genai-prices"
+def _describe_cost(cost: float, *runs: Run) -> str:
+    """Describe a given cost, with the models of the traces where these differ: it cannot hold for both."""
+    names = [", ".join(sorted({trace.model for trace in run.traces() if trace.model})) or "no model" for run in runs]
+    change = "" if names[0] == names[1] else f", and not to change from {names[0]} to {names[1]}"
+    return f"{format_cost(cost)} before (as given), which is taken to follow the prompts{change}"

@@ -363,7 +363,7 @@ def _format_savings(savings: Savings) -> list[str]:
         *describe_impacts(savings),
         f"precision {precision}, recall {recall}",
         f"quality (their harmonic mean) {quality}, {format_signed(savings.gain, 1)} %",
-        f"tokens × {format_number(savings.tokens, 3)}",
+        f"cost × {format_number(savings.tokens, 3)}",
         f"cost a month for irrelevant chunks, at most: {' → '.join(map(format_cost, savings.irrelevant))}",
         *_list_latency(savings),
         *savings.basis,
