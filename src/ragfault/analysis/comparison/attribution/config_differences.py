@@ -17,6 +17,7 @@ from ragfault.analysis.comparison.records import Bisection, SettingDifference
 from ragfault.analysis.comparison.stages.ranking import NO_EVIDENCE
 from ragfault.errors import InputError
 from ragfault.text.redaction import detect_sensitive
+from ragfault.whole_files import read_text
 
 CONFIG_SUFFIXES = (".yaml", ".yml", ".toml", ".json")
 MAX_BYTES, MAX_SETTINGS, MAX_DEPTH = 1_000_000, 5_000, 12
@@ -91,13 +92,9 @@ def load_config(path: str | Path) -> Mapping[str, Any]:
     Raises InputError for a file that cannot be read, is larger than 1 MB, or holds no table.
     """
     place = Path(path)
-    try:
-        if place.stat().st_size > MAX_BYTES:
-            raise InputError(f"{place} is larger than 1 MB: that is no configuration file.")
-        text = place.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{place} cannot be read as a configuration file: {error}") from None
-    value = _parse(place, text)
+    if place.is_file() and place.stat().st_size > MAX_BYTES:
+        raise InputError(f"{place} is larger than 1 MB: that is no configuration file.")
+    value = _parse(place, read_text(place))
     if not isinstance(value, dict):
         raise InputError(f"{place} holds no table of settings at its top.")
     return value
