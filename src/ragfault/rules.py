@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from ragfault import text as text_processing
+from ragfault.errors import InputError
 from ragfault.records import Chunk, GoldVerdicts, Trace, Verdicts
-from ragfault.text.asked_time import find_asked_time
+from ragfault.text.times import assume_utc, find_asked_time
 
 BAD_SUPPORT = ("unsupported", "contradicted")
 """The support of a claim that the chunks do not hold."""
@@ -108,6 +110,20 @@ def get_asked_time(trace: Trace) -> datetime | None:
     return find_asked_time(trace.query, trace.time, [turn.text for turn in trace.history or () if turn.role == "user"])
 
 
+def check_ids(ids: Iterable[str], noun: str) -> None:
+    """Raise InputError for the first id that occurs twice; `noun` names what has the ids, in the plural.
+
+    >>> check_ids(["a", "b", "a"], "chunks")
+    Traceback (most recent call last):
+    ragfault.errors.InputError: two chunks have the id "a": give each its own.
+    """
+    seen: set[str] = set()
+    for id in ids:
+        if id in seen:
+            raise InputError(f'two {noun} have the id "{id}": give each its own.')
+        seen.add(id)
+
+
 def is_outdated(chunk: Chunk, time: datetime, max_age: float | None = None) -> bool | None:
     """Return whether a chunk was not valid at a time, or older than `max_age` days; None without a date.
 
@@ -121,7 +137,7 @@ def is_outdated(chunk: Chunk, time: datetime, max_age: float | None = None) -> b
     updated = parse_date(chunk.metadata.get("updated_at")) if max_age is not None else None
     if begin is None and end is None and updated is None:
         return None
-    asked_time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    asked_time = assume_utc(time)
     is_too_old = updated is not None and max_age is not None and asked_time - updated > timedelta(days=max_age)
     return bool((begin and asked_time < begin) or (end and asked_time > end) or is_too_old)
 
@@ -140,8 +156,7 @@ def parse_date(value: object, *, end: bool = False) -> datetime | None:
         return None
     try:
         if shape[4]:
-            moment = datetime.fromisoformat(text)
-            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return assume_utc(datetime.fromisoformat(text))
         start = datetime(int(shape[1]), int(shape[2] or 1), int(shape[3] or 1), tzinfo=UTC)
         if not end:
             return start

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from ragfault.analysis.score_matrix import NO_CODE, estimate_mean, segment_codes
 from ragfault.io.remote_paths import open_for_arrow
 from ragfault.io.runs import Run
 from ragfault.rules import RELEVANT_LEVELS
+from ragfault.text.times import assume_utc
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,10 +126,9 @@ def _updated_times(metadata: pa.Array) -> Floats:
 def _parse_seconds(metadata: str) -> float:
     value = msgspec.json.decode(metadata).get("updated_at")
     try:
-        date = datetime.fromisoformat(value)
+        return assume_utc(datetime.fromisoformat(value)).timestamp()
     except (TypeError, ValueError):
         return float("nan")
-    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
 def _read_verdicts(run: Run) -> Iterator[Columns]:

@@ -159,11 +159,9 @@ def proxy(policy: str, endpoint: str, judge_name: str | None, host: str, port: i
 
 def read_bad_answers(run: Any, path: str) -> dict[str, bool]:
     """Read which answers of a run people call bad; those whose claims were not all reviewed are left out."""
-    from ragfault.evaluation.agreement.human_labels import HumanLabel, rate_labelled_answer, read_labels
+    from ragfault.evaluation.agreement.human_labels import group_labels, rate_labelled_answer, read_labels
 
     claims = {verdicts.trace: len(verdicts.claim or ()) for verdicts in run.verdicts()}
-    labels: dict[str, list[HumanLabel]] = {}
-    for label in read_labels(path):
-        labels.setdefault(label.trace, []).append(label)
+    labels = group_labels(read_labels(path))
     ratings = {id: rate_labelled_answer(mine, claims[id]) for id, mine in labels.items() if id in claims}
     return {id: rating for id, rating in ratings.items() if rating is not None}

@@ -50,7 +50,7 @@ def _iterate_csv(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _iterate_json_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(io.StringIO(text, newline=None), 1):
         if not line.strip():
             continue
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC
 from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -44,6 +43,7 @@ from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.gold_values import name_gold_texts, normalize_gold
 from ragfault.records import Chunk, Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
 from ragfault.rules import is_wordless_image, read_image
+from ragfault.text.times import assume_utc
 
 INT64_LIMIT = 2**63
 MAX_AMOUNT = 10**15
@@ -356,7 +356,7 @@ def normalize_trace(trace: Trace, check: bool = False, empty_query: bool = False
         trace = replace(trace, metadata=name_infinity(trace.metadata)) if trace.metadata else trace
         check_values(trace, empty_query)
     if trace.time is not None and trace.time.tzinfo is None:
-        trace = replace(trace, time=trace.time.replace(tzinfo=UTC))
+        trace = replace(trace, time=assume_utc(trace.time))
     if any(is_wordless_image(chunk) for chunk in trace.chunks or ()):
         trace = replace(trace, chunks=tuple(map(read_image, trace.chunks or ())))
     if type(trace.reference) is tuple and len(trace.reference) == 1:

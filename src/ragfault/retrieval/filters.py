@@ -14,7 +14,7 @@ from ragfault.errors import UnknownName
 from ragfault.records import Chunk
 from ragfault.retrieval.pipeline import FilterCondition, Hits, Query, Stage, StageResult
 from ragfault.rules import is_outdated
-from ragfault.text.asked_time import find_asked_time
+from ragfault.text.times import find_asked_time
 
 GROUPS_FIELD = "groups"
 """The metadata that names who may read a chunk; where it is absent, everybody may."""

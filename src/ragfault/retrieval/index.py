@@ -21,6 +21,7 @@ from ragfault.retrieval.embedders.latent import LatentEmbedder
 from ragfault.retrieval.filters import MetadataIndex
 from ragfault.retrieval.pipeline import Hits, Query, Stage
 from ragfault.retrieval.search import SearchKind, make_retriever
+from ragfault.rules import check_ids
 
 if TYPE_CHECKING:
     from bm25s import BM25
@@ -302,11 +303,7 @@ def _check_chunks(chunks: Sequence[Chunk]) -> None:
         raise InputError("there is no chunk to index. Is the corpus empty?")
     if not any(chunk.text.strip() for chunk in chunks):
         raise InputError(f"none of {len(chunks):,} chunks has any text: there is nothing to index.")
-    ids: set[str] = set()
-    for chunk in chunks:
-        if chunk.id in ids:
-            raise InputError(f'two chunks have the id "{chunk.id}": give each its own.')
-        ids.add(chunk.id)
+    check_ids((chunk.id for chunk in chunks), "chunks")
 
 
 def _embed_texts(embedder: Embedder, texts: Sequence[str]) -> Array:

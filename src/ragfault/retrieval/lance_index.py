@@ -20,6 +20,7 @@ from ragfault.retrieval.filters import GROUPS_FIELD, check_fields
 from ragfault.retrieval.pipeline import FilterCondition, Hits, Query, Stage
 from ragfault.retrieval.search import SearchKind, make_retriever
 from ragfault.rules import parse_date
+from ragfault.text.times import assume_utc
 
 WRITE_BATCH = 1024
 """Chunks that are embedded and written together."""
@@ -233,7 +234,7 @@ def _encode_cell(value: Any, kind: str) -> Any:
 
 def _encode_time(time: datetime) -> float:
     """Return a time as microseconds since 1970, in UTC where it has no zone."""
-    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) / timedelta(microseconds=1)
+    return (assume_utc(time) - EPOCH) / timedelta(microseconds=1)
 
 
 def _encode_groups(groups: Any) -> str | None:

@@ -26,6 +26,7 @@ from ragfault.retrieval.generation.settings import (
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Pipeline
 from ragfault.retrieval.stage_registry import STAGE_KINDS, StageKind, check_stage, get_stage_kind, make_stage
+from ragfault.rules import check_ids
 from ragfault.whole_files import read_toml
 
 CONFIG_TABLES = {"index": ("chunker", "embedder"), "stages": None, "generator": None, "checks": None}
@@ -163,11 +164,7 @@ def load_config_embedder(config: PipelineConfig) -> Any:
 
 def check_corpus(documents: Sequence[Document]) -> None:
     """Refuse documents of one id, and a corpus without any."""
-    ids: set[str] = set()
-    for document in documents:
-        if document.id in ids:
-            raise InputError(f'two documents have the id "{document.id}": give each its own.')
-        ids.add(document.id)
+    check_ids((document.id for document in documents), "documents")
     if not documents:
         raise InputError("the corpus holds no document.")
 

@@ -7,6 +7,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.request import HTTPRedirectHandler, build_opener
 
+from ragfault.text.times import assume_utc
+
 
 class NoRedirectHandler(HTTPRedirectHandler):
     """Handler that follows no redirect: a key must not go where it was not sent."""
@@ -36,8 +38,7 @@ def parse_retry_after(value: str | None, milliseconds: str | None = None) -> flo
             continue
         return seconds if 0 <= seconds < float("inf") else None
     try:
-        moment = parsedate_to_datetime((value or "").strip())
-        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return max(0.0, (aware - datetime.now(UTC)).total_seconds())
+        moment = assume_utc(parsedate_to_datetime((value or "").strip()))
+        return max(0.0, (moment - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError, OverflowError):
         return None

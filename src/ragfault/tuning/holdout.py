@@ -15,6 +15,7 @@ from ragfault.errors import InputError, UsageError
 from ragfault.records import Document, Gold, Span, Trace
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, replace_stage
 from ragfault.retrieval.stage_registry import StageKind
+from ragfault.rules import check_ids
 from ragfault.stats import Difference, holm_adjust, mean_interval, paired_difference, sign_flip_test
 from ragfault.tuning.results import FrontierPoint, Gain, GainVerdict, MeasuredPipeline, QuestionOutcome, TuningQuestion
 from ragfault.tuning.search_space import compute_figure
@@ -58,11 +59,9 @@ def gather_questions(traces: Iterable[Trace], documents: Sequence[Document]) -> 
     sizes = {document.id: len(document.text) for document in documents}
     usable: list[Trace] = []
     lost: Counter[str] = Counter()
-    ids: set[str] = set()
+    traces = list(traces)
+    check_ids((trace.id for trace in traces), "questions")
     for trace in traces:
-        if trace.id in ids:
-            raise InputError(f'two questions have the id "{trace.id}": give each its own.')
-        ids.add(trace.id)
         why = _explain_unusable(trace, sizes)
         if why is None:
             usable.append(trace)
@@ -70,7 +69,7 @@ def gather_questions(traces: Iterable[Trace], documents: Sequence[Document]) -> 
             lost[why] += 1
     reasons = "; ".join(f"{why}: {count:,}" for why, count in lost.items())
     if len(usable) < MIN_QUESTIONS:
-        short = f"{len(usable):,} of {len(ids):,} questions can be used, and at least {MIN_QUESTIONS} are needed."
+        short = f"{len(usable):,} of {len(traces):,} questions can be used, and at least {MIN_QUESTIONS} are needed."
         raise InputError(f"{short} {reasons[:1].upper()}{reasons[1:]}." if reasons else short)
     groups, grouped_by = _group_questions(usable)
     questions = tuple(

@@ -105,6 +105,17 @@ def test_human_values_name_generator_and_trace(tmp_path: Path) -> None:
         read_human_table(table, "groundedness", ["new"])
 
 
+def test_human_values_are_objects_that_end_with_their_line(tmp_path: Path) -> None:
+    """A line separator within a text ends no row of JSON Lines, and a row that is no object is refused by its line."""
+    table = tmp_path / "people.jsonl"
+    row = {"generator": "old", "trace": "1", "groundedness": 0.5, "note": "one\u2028two\x85three"}
+    table.write_text(json.dumps(row, ensure_ascii=False) + "\r\n", encoding="utf-8")
+    assert read_human_table(table, "groundedness", ["old"]) == {"old": {"1": 0.5}}
+    table.write_text("\n[1]\n", encoding="utf-8")
+    with pytest.raises(InputError, match="line 2: it is no object"):
+        read_human_table(table, "groundedness", ["old"])
+
+
 @pytest.mark.parametrize("value", ["7", "-3", "nan", "inf"])
 def test_human_values_lie_in_the_range_of_the_metric(tmp_path: Path, value: str) -> None:
     table = tmp_path / "people.csv"

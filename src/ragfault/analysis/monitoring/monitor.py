@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import combinations
 from pathlib import Path
 
@@ -53,6 +53,7 @@ from ragfault.errors import InputError, UsageError
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.stats import Difference
 from ragfault.stats.distributions import normal_quantile
+from ragfault.text.times import assume_utc
 from ragfault.whole_files import read_text
 
 
@@ -66,8 +67,7 @@ class MonitorMark(Struct, frozen=True, kw_only=True):
     @property
     def minute(self) -> int:
         """Return the time in minutes since 1970."""
-        moment = self.time if self.time.tzinfo else self.time.replace(tzinfo=UTC)
-        return int(moment.timestamp() // 60)
+        return int(assume_utc(self.time).timestamp() // 60)
 
 
 def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
@@ -84,8 +84,7 @@ def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
                 raise InputError(
                     f'{path}:{number} is not a mark ({error}). Write {{"time": "2026-11-02T09:30:00Z", "text": "…"}}.'
                 ) from None
-            moment = mark.time if mark.time.tzinfo else mark.time.replace(tzinfo=UTC)
-            marks.append(MonitorMark(time=moment, text=mark.text, route=mark.route))
+            marks.append(MonitorMark(time=assume_utc(mark.time), text=mark.text, route=mark.route))
     return tuple(marks)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC
 from itertools import chain
 from typing import get_args
 
@@ -19,6 +18,7 @@ from ragfault.errors import UnknownName, UsageError
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.metrics import compute_scores, parse_metric
 from ragfault.records import Score, ScoreStatus, StepKind, Trace, Verdicts
+from ragfault.text.times import assume_utc
 
 BINS = 20  # how many bins a histogram has
 COMMON_VALUES = {0.0: 0.0, 1.0: 1.0}  # most values: one object each; each is its own square
@@ -335,8 +335,7 @@ def observe_trace(
     """
     if trace.time is None:
         return
-    moment = trace.time if trace.time.tzinfo else trace.time.replace(tzinfo=UTC)
-    seconds, groups = moment.timestamp(), trace_cohorts(trace, by)
+    seconds, groups = assume_utc(trace.time).timestamp(), trace_cohorts(trace, by)
     scored = set()
     for score in scores:
         scored.add(score.metric)

@@ -46,6 +46,7 @@ from ragfault.io.trace_reader import iterate_traces
 from ragfault.metrics import select_metrics
 from ragfault.protocols import Judge
 from ragfault.records import Trace
+from ragfault.rules import check_ids
 from ragfault.version import __version__
 
 DEFAULT_METRICS = (
@@ -178,11 +179,7 @@ def prepare_queries(queries: Iterable[Trace | str]) -> list[Trace]:
         raise InputError(f"a query cannot be read: {error}") from None
     if not starts:
         raise InputError("there is no query. Give at least one; to show an effect takes a few dozen.")
-    ids: set[str] = set()
-    for start in starts:
-        if start.id in ids:
-            raise InputError(f'two queries have the id "{start.id}". Give each its own.')
-        ids.add(start.id)
+    check_ids((start.id for start in starts), "queries")
     return starts
 
 

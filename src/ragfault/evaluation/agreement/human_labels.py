@@ -129,6 +129,14 @@ def fingerprint_answer(trace: Trace) -> str:
     return make_content_id(trace.answer or "", "a-")
 
 
+def group_labels(labels: Iterable[HumanLabel]) -> dict[str, list[HumanLabel]]:
+    """Map each trace to its labels, in order."""
+    by_trace: dict[str, list[HumanLabel]] = {}
+    for label in labels:
+        by_trace.setdefault(label.trace, []).append(label)
+    return by_trace
+
+
 def rate_labelled_answer(labels: Iterable[HumanLabel], claims: int) -> bool | None:
     """Return whether labels call an answer of so many claims bad; None where they do not cover all of them.
 
@@ -232,10 +240,7 @@ def resolve_labels(labels: Iterable[HumanLabel]) -> dict[str, LabelConsensus]:
     Numbers are averaged. An item without a majority has no value. Labels of another answer than that of the
     last label are dropped, except those of the retrieval.
     """
-    by_trace: dict[str, list[HumanLabel]] = {}
-    for label in labels:
-        by_trace.setdefault(label.trace, []).append(label)
-    return {trace: _resolve_trace(trace_labels) for trace, trace_labels in by_trace.items()}
+    return {trace: _resolve_trace(trace_labels) for trace, trace_labels in group_labels(labels).items()}
 
 
 def _resolve_trace(labels: Sequence[HumanLabel]) -> LabelConsensus:

@@ -31,6 +31,7 @@ from ragfault.records import (
     Trace,
     Verdicts,
 )
+from ragfault.text.times import assume_utc
 
 TRACES_PER_BATCH = 1024
 """Traces per record batch."""
@@ -187,7 +188,9 @@ def _build_batch(traces: Sequence[Trace]) -> pa.RecordBatch:
         "reference": _build_text_lists([None if t.reference is None else t.references for t in traces]),
         "facts": _build_text_lists([trace.facts for trace in traces]),
         "gold": _build_gold([trace.gold for trace in traces]),
-        "time": _build_array([_convert_to_utc(trace.time) for trace in traces], TRACE_SCHEMA.field("time").type),
+        "time": _build_array(
+            [trace.time and assume_utc(trace.time) for trace in traces], TRACE_SCHEMA.field("time").type
+        ),
         "latency": _build_structs([trace.latency for trace in traces], LATENCY_COLUMNS),
         "steps": _build_column([trace.steps for trace in traces], STEPS_TYPE),
         "tokens": _build_structs([trace.tokens for trace in traces], TOKENS_COLUMNS),
@@ -261,10 +264,6 @@ def _build_nullable_struct(arrays: list[pa.Array], fields: list[pa.Field], recor
 
 def _encode_metadata(metadata: dict[str, Any]) -> str | None:
     return msgspec.json.encode(metadata).decode() if metadata else None
-
-
-def _convert_to_utc(time: datetime | None) -> datetime | None:
-    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
 def _read_batch(batch: pa.RecordBatch) -> Iterator[Trace]:

@@ -13,6 +13,7 @@ from ragfault.io.field_values import InvalidRecord, parse_cell
 from ragfault.io.otel.recorded_content import parse_embedded_json, unquote_json
 from ragfault.io.otel.spans import DEFAULT_LIMITS, VECTOR_SUFFIX, OtelSpan, SpanEvent, SpanStatus, check_span_ids
 from ragfault.io.remote_paths import open_for_arrow
+from ragfault.text.times import assume_utc
 
 OBJECT_ATTRIBUTES = (
     "input.value", "output.value", "metadata", "gen_ai.input.messages", "gen_ai.output.messages",
@@ -115,8 +116,7 @@ def parse_nanoseconds(value: Any) -> int:
         except ValueError:
             return 0
     if isinstance(value, datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-        gap = moment - datetime(1970, 1, 1, tzinfo=UTC)
+        gap = assume_utc(value) - datetime(1970, 1, 1, tzinfo=UTC)
         return max(0, (gap.days * 86_400 + gap.seconds) * 1_000_000_000 + gap.microseconds * 1_000)
     return value if type(value) is int and 0 <= value < 2**63 else 0
 

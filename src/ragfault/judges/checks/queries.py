@@ -10,7 +10,7 @@ from ragfault.judges.checks.lexicon import IdfTable, load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling, split_passage
 from ragfault.judges.scorer import RelevanceScore, ScorerSession
 from ragfault.text import STOP_WORDS, EntityIndex, extract_entities, split_content_words, split_words
-from ragfault.text.asked_time import YEAR, remove_asked_time
+from ragfault.text.times import YEAR, remove_asked_time
 
 QUESTION_WORDS = frozenset(
     split_words(

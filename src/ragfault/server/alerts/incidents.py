@@ -409,15 +409,15 @@ class IncidentBuilder:
         return tuple(sorted(changes, key=lambda change: -change.n)[:MAX_COHORTS])
 
 
-def describe_routes(routes: Sequence[str | None], limit: int = 3) -> str:
-    """Describe routes in words.
+def describe_routes(routes: Sequence[str | None]) -> str:
+    """Describe routes in words: the first three, and how many more there are.
 
     >>> describe_routes(["web", None]), describe_routes(list("abcde"))
     ('web and no route', 'a, b, c and 2 more')
     """
     names = [route or "no route" for route in routes]
-    if len(names) > limit:
-        return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+    if len(names) > 3:
+        return f"{', '.join(names[:3])} and {len(names) - 3} more"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 

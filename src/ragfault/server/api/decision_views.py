@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import InputError
-from ragfault.evaluation.agreement.human_labels import HumanLabel, rate_labelled_answer
+from ragfault.evaluation.agreement.human_labels import group_labels, rate_labelled_answer
 from ragfault.guard.decisions import GUARD_FIELD, parse_decisions
 from ragfault.guard.rates import GuardedRequest, GuardRates, compute_guard_rates
 from ragfault.io.otel.guard_events import MAX_DECISIONS
@@ -82,9 +82,7 @@ def _load_requests(server: ServerState, selection: TraceSelection) -> list[Guard
 
 def _load_labels(server: ServerState, requests: Sequence[GuardedRequest]) -> dict[str, bool]:
     """Return of held-back answers whether labels call them bad, where all claims of that very answer were reviewed."""
-    labels: dict[str, list[HumanLabel]] = {}
-    for label in server.store.read_labels():
-        labels.setdefault(label.trace, []).append(label)
+    labels = group_labels(server.store.read_labels())
     bad: dict[str, bool] = {}
     for request in requests:
         answers = {decision.answer for decision in request.decisions if decision.outcome == "block"} - {None}

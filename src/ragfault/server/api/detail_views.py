@@ -30,6 +30,7 @@ from ragfault.server.state import ServerState
 from ragfault.server.storage import StoreTotals, TraceSelection
 from ragfault.stats.intervals import wilson_interval
 from ragfault.text.number_format import format_number
+from ragfault.text.times import assume_utc
 
 if TYPE_CHECKING:
     from ragfault.analysis.clusters import Cluster, ClusterReport
@@ -161,7 +162,7 @@ def _parse_time(text: str) -> float:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise UsageError(f'"{text[:40]}" is no time. Write it as 2031-05-04T09:30, in UTC.') from None
-        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        seconds = assume_utc(moment).timestamp()
     if not math.isfinite(seconds):
         raise UsageError(f'"{text[:40]}" is no time. Write it as 2031-05-04T09:30, in UTC.')
     return seconds

@@ -23,6 +23,7 @@ from ragfault.server.storage.records import (
     TraceComment,
 )
 from ragfault.server.storage.store_engine import DatabaseConnection, StoreEngine, encode_json
+from ragfault.text.times import assume_utc
 
 NoteKind = Literal[
     "metric", "mark", "event", "label", "comment", "setting", "token", "session", "audit", "owner", "incident"
@@ -110,8 +111,7 @@ class NoteTables(StoreEngine):
         def write(con: DatabaseConnection) -> int:
             notes: dict[str, StoredNote] = {}
             for mark in marks:
-                time = mark.time or datetime.fromtimestamp(now, UTC)
-                time = time if time.tzinfo else time.replace(tzinfo=UTC)
+                time = assume_utc(mark.time or datetime.fromtimestamp(now, UTC))
                 content = f"{mark.text}\n{time.isoformat()}\n{mark.route}\n{mark.kind}"
                 id = mark.id or make_content_id(content, "m-")
                 if id not in notes and not self._read_bodies(con, "mark", name=id):

@@ -26,6 +26,7 @@ from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
 from ragfault.server.storage.records import TraceOutcome, TraceState
 from ragfault.server.storage.store_engine import encode_json
+from ragfault.text.times import assume_utc
 
 BIN_COLUMNS = tuple(f"b{i}" for i in range(BINS))
 """The columns of a histogram."""
@@ -78,9 +79,7 @@ class NumberedRow(NamedTuple):
 
 def get_trace_time(trace: Trace, received: float) -> float:
     """Return the time of a trace in seconds since 1970, else that of its arrival."""
-    if trace.time is None:
-        return received
-    return (trace.time if trace.time.tzinfo else trace.time.replace(tzinfo=UTC)).timestamp()
+    return received if trace.time is None else assume_utc(trace.time).timestamp()
 
 
 def classify_outcome(outcome: TraceOutcome) -> TraceState:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.evaluation.label_rows import read_label_rows
 from ragfault.judges.assembly import observe_traces
 from ragfault.metrics import compute_score, compute_scores, parse_metric
 from ragfault.metrics.aliases import resolve_alias
@@ -217,25 +216,17 @@ def parse_answer_bound(text: str) -> Bound:
 
 
 def read_human_table(path: str | Path, metric: str, names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Read human values of a metric: generator → trace id → value, from JSON Lines or CSV.
+    """Read human values of a metric: generator → trace id → value, from JSON Lines or CSV as `read_label_rows`.
 
     Columns: `generator`, `trace` (or `id`), and one named as the metric. Raises InputError where it cannot be read, a
     column is missing, a generator is not among the `names`, or a value is no number in the range of the metric.
     """
     file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8")
-        table = csv.DictReader(text.splitlines())
-        rows = [(table.line_num, row) for row in table] if file.suffix == ".csv" else [
-            (number, json.loads(line)) for number, line in enumerate(text.splitlines(), 1) if line.strip()
-        ]  # fmt: skip
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}.") from None
-    except ValueError as error:
-        raise InputError(f"{file} is neither JSON Lines nor CSV: {error}.") from None
     low, high = parse_generation_metric(metric).range
     values: dict[str, dict[str, float]] = {}
-    for number, row in rows:
+    for number, row in read_label_rows(file):
+        if isinstance(row, str):
+            raise InputError(f"{file}, line {number}: {row}.")
         trace = row.get("trace") or row.get("id")
         if row.get("generator") not in names or trace is None:
             raise InputError(

@@ -1,4 +1,4 @@
-"""The time that a query asks about: what it names ("as of 2024"), else what an earlier question of the user named."""
+"""Times: the zone of those that name none, and what a query asks about ("as of 2024"), or the questions before it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ MAX_FOLLOW_UP_WORDS = 3
 """A question of so many content words or fewer leans on the one before it."""
 
 
+def assume_utc(moment: datetime) -> datetime:
+    """Return a time with its zone, which is UTC where it names none.
+
+    >>> assume_utc(datetime(2026, 3, 1)).isoformat()
+    '2026-03-01T00:00:00+00:00'
+    """
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def find_asked_time(query: str, asked: datetime, earlier: Sequence[str] = ()) -> datetime:
     """Return the time that a query asks about; `asked` is when it was put, `earlier` the questions before it.
 
@@ -47,7 +56,7 @@ def find_asked_time(query: str, asked: datetime, earlier: Sequence[str] = ()) ->
     >>> find_asked_time("And for vans?", put, ["What did a car cost as of last year?"]).date().isoformat()
     '2025-12-31'
     """
-    asked = asked if asked.tzinfo else asked.replace(tzinfo=UTC)
+    asked = assume_utc(asked)
     words = set(split_content_words(query))
     for text in (query, *reversed(earlier)):
         reference = next((match for match in TIME_REFERENCE.finditer(text) if not _is_quantity(match)), None)

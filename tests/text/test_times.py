@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ragfault.text.asked_time import find_asked_time
+from ragfault.text.times import find_asked_time
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
