@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ragfault.cli import run_command
 from ragfault.errors import UsageError
@@ -62,6 +63,27 @@ def test_risk_and_false_blocks_come_from_labels(run: Run) -> None:
     assert replay.rails[0].false_blocks is not None
     assert replay.rails[0].false_blocks.mean == 1.0
     assert replay_run(run, load()).total.risk is None
+
+
+def test_answers_of_one_conversation_count_as_one(tmp_path: Path) -> None:
+    """A share is less sure where most answers are of one conversation than where each is of its own."""
+    alone = [replace(trace, id=f"{at}-{trace.id}") for at in range(4) for trace in make_traces()]
+    alone = [replace(trace, query=f"{trace.query} ({at})") for at, trace in enumerate(alone)]
+    talk = [replace(trace, conversation="c" if at < len(alone) // 2 else None) for at, trace in enumerate(alone)]
+    replays = [
+        replay_run(evaluate(traces, tmp_path / name, judge="lexical"), load())
+        for name, traces in (("alone", alone), ("talk", talk))
+    ]
+    shares = [[replay.total.released, replay.rails[0].blocked] for replay in replays]
+    for before, after in zip(*shares, strict=True):
+        assert before.mean == after.mean
+        assert after.high - after.low > 1.2 * (before.high - before.low)
+
+
+def test_labels_of_another_run_are_refused(run: Run) -> None:
+    """Labels of none of the answers are not replaced by the judge's own risk without a word."""
+    with pytest.raises(UsageError, match="are they of another run"):
+        replay_run(run, load(), labels={"elsewhere": True}, costs=(20, 1))
 
 
 def test_costs_are_refused_beside_a_certificate_by_words(run: Run, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ class GuardedRequest(Struct, frozen=True):
     id: str
     route: str | None
     decisions: tuple[GuardDecision, ...]
+    group: int | None = None
+    """Requests of one group (a conversation, copies of a trace) count as one in intervals; None: each by itself."""
 
 
 class RailRate(Struct, frozen=True, kw_only=True):
@@ -87,7 +89,7 @@ class GuardRates(Struct, frozen=True, kw_only=True):
 def compute_guard_rates(requests: Iterable[GuardedRequest], labels: Mapping[str, bool] | None = None) -> GuardRates:
     """Compute the rates of requests that have a decision; `labels` say of requests whether the held-back answer is bad.
 
-    Intervals take requests as independent.
+    Intervals take requests without a group as independent.
 
     >>> decision = GuardDecision(trace="1", outcome="block", stage="input")
     >>> rates = compute_guard_rates([GuardedRequest("1", "web", (decision,))])
@@ -128,8 +130,9 @@ def rate_rail(
     """Rate one rail over requests; those that it did not check do not count."""
     checked = [(item, results) for item in requests if (results := _list_results(item, name))]
     outcomes = [{result.outcome for result in results} for _, results in checked]
+    groups = [item.group for item, _ in checked]
     good = [
-        not labels[item.id]
+        (not labels[item.id], item.group)
         for (item, _), effects in zip(checked, outcomes, strict=True)
         if "block" in effects and item.id in labels
     ]
@@ -138,13 +141,13 @@ def rate_rail(
         rail=name,
         route=route,
         checked=len(checked),
-        blocked=average(["block" in effects for effects in outcomes]),
-        fixed=average(["fix" in effects for effects in outcomes]),
+        blocked=average(["block" in effects for effects in outcomes], groups),
+        fixed=average(["fix" in effects for effects in outcomes], groups),
         flagged=sum("flag" in effects for effects in outcomes),
         failed=sum(result.failed for _, results in checked for result in results),
         latency_p50=_get_quantile(latencies, 0.5),
         latency_p95=_get_quantile(latencies, 0.95),
-        false_blocks=average(good) if good else None,
+        false_blocks=average(*zip(*good, strict=True)) if good else None,
     )
 
 
@@ -177,11 +180,12 @@ def _was_blocked(request: GuardedRequest) -> bool:
     return any(decision.outcome == "block" for decision in request.decisions)
 
 
-def average(values: Sequence[bool]) -> Interval:
-    """Return a share with its interval; of nothing it is unknown, from 0 to 1."""
+def average(values: Sequence[bool], groups: Sequence[int | None] = ()) -> Interval:
+    """Return a share with its interval, in which values of a group count as one; of nothing it is unknown, 0 to 1."""
     if not values:
         return Interval(0.0, 0.0, 1.0, 0, 0)
-    return mean_interval([float(value) for value in values], bounds=(0.0, 1.0))
+    clusters = [-1 - at if group is None else group for at, group in enumerate(groups)] or None
+    return mean_interval([float(value) for value in values], clusters, bounds=(0.0, 1.0))
 
 
 def _get_quantile(values: Sequence[float], share: float) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
+from ragfault.analysis.score_matrix import cluster_traces
 from ragfault.errors import JudgeError, UsageError
 from ragfault.guard.cost_tuning import CostTuning, tune_thresholds
 from ragfault.guard.decisions import GuardDecision
@@ -104,8 +105,8 @@ def replay_run(
 
     `labels` say of traces whether the answer is bad; `costs` are those of a bad answer that is released and of a good
     one that is not. Without labels the cost is that expected by the judge's risk; of a larger run a random sample of
-    `sample` traces is then replayed, and the result says so; 0 takes all. Raises what `Guard` raises, and with costs
-    what `tune_thresholds` does.
+    `sample` traces is then replayed, and the result says so; 0 takes all. Raises what `Guard` raises, with costs what
+    `tune_thresholds` does, and UsageError for labels of none of the answers.
     """
     opened = sample_run(run if isinstance(run, Run) else Run.open(str(run)), 0 if labels else sample)
     settings = policy if isinstance(policy, GuardPolicy) else load_policy(policy)
@@ -122,9 +123,16 @@ def replay_run(
 
     decisions = decide(settings)
     known = labels or {}
-    requests = [GuardedRequest(decision.trace, decision.route, (decision,)) for decision in decisions]
+    if labels is not None and not any(trace.id in known for trace in traces):
+        raise UsageError(f"these labels say of no answer of {opened.path} whether it is bad: are they of another run?")
+    codes = cluster_traces(opened)
+    groups = {} if codes is None else dict(zip(judge.traces, codes.tolist(), strict=True))
+    requests = [
+        GuardedRequest(decision.trace, decision.route, (decision,), groups.get(decision.trace))
+        for decision in decisions
+    ]
     routes = sorted({decision.route for decision in decisions}, key=str)
-    by_route = [[decision for decision in decisions if decision.route == route] for route in routes]
+    by_route = [[request for request in requests if request.route == route] for route in routes]
     tuned = None
     if costs is not None:
         tuned = tune_thresholds(
@@ -134,7 +142,7 @@ def replay_run(
         run=str(opened.path),
         judge=opened.manifest.judge,
         promised=guard.certificate is not None and guard.certificate.promises,
-        total=_summarize(None, decisions, known, costs),
+        total=_summarize(None, requests, known, costs),
         routes=tuple(
             _summarize(route, own, known, costs) for route, own in zip(routes, by_route, strict=True) if len(routes) > 1
         ),
@@ -151,17 +159,20 @@ async def _decide_all(guard: Guard, traces: Sequence[Trace]) -> list[GuardDecisi
 
 
 def _summarize(
-    route: str | None, decisions: Sequence[GuardDecision], labels: Mapping[str, bool], costs: tuple[float, float] | None
+    route: str | None, requests: Sequence[GuardedRequest], labels: Mapping[str, bool], costs: tuple[float, float] | None
 ) -> RouteReplay:
-    released = [decision for decision in decisions if decision.outcome in RELEASED]
-    labelled = [labels[decision.trace] for decision in released if decision.trace in labels]
-    risks = [decision.risk for decision in released if decision.risk is not None]
+    decisions = [request.decisions[-1] for request in requests]
+    released = [request for request in requests if request.decisions[-1].outcome in RELEASED]
+    labelled = [(labels[request.id], request.group) for request in released if request.id in labels]
+    risks = [request.decisions[-1].risk for request in released if request.decisions[-1].risk is not None]
     return RouteReplay(
         route=route,
         n=len(decisions),
-        released=average([decision.outcome in RELEASED for decision in decisions]),
+        released=average(
+            [decision.outcome in RELEASED for decision in decisions], [request.group for request in requests]
+        ),
         outcomes=dict(Counter(decision.outcome for decision in decisions)),
-        risk=average(labelled) if labelled else None,
+        risk=average(*zip(*labelled, strict=True)) if labelled else None,
         expected_risk=float(np.mean(risks)) if risks else None,
         cost=_measure_cost([(item, item.outcome in RELEASED) for item in decisions], labels, costs),
     )

@@ -169,6 +169,28 @@ def test_amounts_and_dates_that_were_read_are_not_called_unmentioned():
     assert not [text for suspect in finding.suspects for text in suspect.evidence if "mentions" in text]
 
 
+@pytest.mark.parametrize(
+    ("returned", "answer"),
+    [
+        ("72", "Three adult cards cost 72 euros a year."),
+        ('{"temp_c": 4.2, "condition": "light rain"}', "It is 4.2 °C with light rain."),
+        ('[{"charge": "a", "amount": 24}]', "I refunded the charge of 24 euros."),
+    ],
+)
+def test_a_number_that_a_tool_returned_bare_is_mentioned_under_any_unit(returned: str, answer: str):
+    """No step is said to name what was read nowhere for the unit that it gives to a number of a tool."""
+    steps = (
+        Step(id="1", kind="plan", output="look_up(it)"),
+        Step(id="2", kind="tool", parent="1", output=returned),
+        Step(id="3", kind="generate", output=answer),
+    )
+    wrong = replace(steps[2], output=answer.replace("4", "9").replace("72", "88"))
+    for recorded, mentions in ((steps, False), ((*steps[:2], wrong), True)):
+        trace = Trace(id="a", query="Look it up.", steps=recorded)
+        suspects = localize_faulty_steps([trace], failed=True).traces[0].suspects
+        assert any("mentions" in text for suspect in suspects for text in suspect.evidence) == mentions
+
+
 @pytest.mark.parametrize("name", ["rewrite", "search"])
 def test_a_step_that_failed_beside_a_rewriting_is_named(name: str):
     """That a step failed is seen: no other step is named first faulty before it."""

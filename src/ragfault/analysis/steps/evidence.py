@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -106,6 +107,12 @@ def _check_answer(moves: Moves, number: int, move: Move, values: Values) -> Move
     return None
 
 
+def _states_number(amount: str, text: str) -> bool:
+    """Return whether a text has the number of an amount, under whatever unit: `24 eur` in `{"amount": 24}`."""
+    number = re.match(r"\d[\d.,]*(?= \D|$)", amount)
+    return number is not None and re.search(rf"(?<![\d.]){re.escape(number[0])}(?!\d|[.,]\d)", text) is not None
+
+
 def _check_statements(moves: Moves, number: int, move: Move, values: Values) -> MoveEvidence | None:
     if not values["novel"] or values["novel_share"] < MANY_NOVEL or not (number or values["is_last"]):
         return None
@@ -114,7 +121,7 @@ def _check_statements(moves: Moves, number: int, move: Move, values: Values) -> 
     novel = sorted(
         name
         for name in extract_entities(move.text[:4000])
-        if name not in known and name not in words and not name.isdigit()
+        if name not in known and name not in words and not (name.isdigit() or _states_number(name, words))
     )[:3]
     if not novel:
         return None
