@@ -302,6 +302,17 @@ def test_citations() -> None:
     assert seen[3].claim.startswith("Goods can be returned")
 
 
+@pytest.mark.parametrize("form", ["{}", "1. {}", "| No. | Finding |\n|---|---|\n| 7 | {} |"])
+def test_the_number_of_an_item_or_row_is_no_part_of_what_is_cited(form: str) -> None:
+    """A sentence that its chunk supports is supported in a list and in a table, whose numbers no chunk holds."""
+    claim = "Goods can be returned within 30 days of purchase."
+    citations = (Citation(chunk="returns", quote="within 30 days of purchase"),)
+    trace = Trace(id="1", query="?", chunks=HANDBOOK, answer=form.format(claim), citations=citations)
+    seen = JUDGE.observe([trace])[0].citation
+    assert seen is not None
+    assert [item.supports for item in seen] == [True]
+
+
 def test_facts() -> None:
     """Expected facts are present, absent or contradicted."""
     facts = ("The window is 30 days", "A receipt is required", "Gift cards never expire")

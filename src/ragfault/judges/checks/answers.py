@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Literal
 
-from ragfault.judges.checks.claims import Claim, is_personal, is_refusal, is_refusal_sentence, strip_marks
+from ragfault.judges.checks.claims import LIST_MARKER, Claim, is_personal, is_refusal, is_refusal_sentence, strip_marks
 from ragfault.judges.checks.contradictions import are_rival_quantities, collect_negated_words
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.checks.queries import KIND_PATTERNS, classify_answer_kind, split_query
@@ -86,13 +86,15 @@ def contains_fact(fact: str, answer: str, query: str) -> bool:
 
 
 def locate_citing_sentence(citation: Citation, position: int, answer: str) -> str | None:
-    """Return the sentence of an answer with the quote or the mark of a citation, None if there is none.
+    """Return the sentence with the quote or the mark of a citation, without the number of an item or row, or None.
 
     >>> locate_citing_sentence(Citation(chunk="c7"), 0, "Oslo is old [c7]. Bergen is wet [c8].")
     'Oslo is old [c7].'
     """
     marks = (f"[{citation.chunk}]", f"({citation.chunk})", f"[{position + 1}]")
-    spans = [answer[start:end] for start, end in split_sentences(answer)]
+    sentences = [answer[start:end] for start, end in split_sentences(answer)]
+    markers = [LIST_MARKER.match(sentence) for sentence in sentences]
+    spans = [text[marker.end() :] if marker else text for text, marker in zip(sentences, markers, strict=True)]
     for mark in marks[:2]:
         for span in spans:
             if mark in span:

@@ -168,7 +168,7 @@ def strip_tags(text: str) -> str:
     return TAG_PATTERN.sub(lambda tag: "" if tag["name"].lower() in INLINE_TAGS else " ", text) if "<" in text else text
 
 
-LIST_MARKER = re.compile(r"(?:[-*•–]|#+|>|\(?(?:\d{1,3}|[A-Za-z])[.)])\s+")
+LIST_MARKER = re.compile(r"(?:[-*•–]|#+|>|\(?(?:\d{1,3}|[A-Za-z])[.)])\s+|\|[ \t]*\d{1,3}[.)]?[ \t]*\|\s*")
 CITATION_MARK = re.compile(
     r"\s*(?:\[(?:\d{1,3}(?:[,;–-]\s*)?)+\]|【[^】]{0,40}】|\((?:source|passage|chunk|doc(?:ument)?)s? ?\d+\))",
     re.IGNORECASE,
@@ -282,8 +282,6 @@ INTERROGATIVE = re.compile(
 """The opening of a question that asks."""
 TABLE_HEAD = re.compile(r"(?m)^[ \t]*\|[^\n\d]*\|[ \t]*(?=\n[ \t]*\|(?:[ \t]*:?-+:?[ \t]*\|)+[ \t]*\n[ \t]*\|)")
 """The head of a Markdown table with rows: its cells name the columns. One with a figure may be a row that states it."""
-ROW_NUMBER = re.compile(r"\|[ \t]*\d{1,3}[.)]?[ \t]*\|\s*")
-"""The first cell of a row of a table that only counts the rows."""
 
 
 class Claim(NamedTuple):
@@ -309,7 +307,7 @@ def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None
     plain = TABLE_HEAD.sub(lambda head: " " * len(head[0]), blank_tags(answer))
     sentences = split_sentences(plain)
     for start, end in sentences:
-        marker = LIST_MARKER.match(plain, start, end) or ROW_NUMBER.match(plain, start, end)
+        marker = LIST_MARKER.match(plain, start, end)
         claim_start = marker.end() if marker else start
         text = answer[claim_start:end]
         if plain[start] == "#":
