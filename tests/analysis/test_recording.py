@@ -437,7 +437,7 @@ def test_a_record_of_the_cited_chunks_alone_is_no_fault_of_retrieval(run):
     old = run("all", change(lambda t: cited(t, lambda trace: trace.chunks)))
     alone = bisect(pair_runs(old, run("alone", change(lambda t: cited(t, mark)))))
     assert (alone.verdict, alone.faults) == ("cannot tell", ())
-    assert "the candidate records the chunks that are cited alone, on 100 % of pairs" in alone.sentence
+    assert "records the chunks that are cited alone, on 100 % of pairs, or retrieves no other" in alone.sentence
     first = bisect(pair_runs(old, run("first", change(lambda t: cited(t, lambda trace: trace.chunks[:1])))))
     assert "cited alone" not in first.sentence
 

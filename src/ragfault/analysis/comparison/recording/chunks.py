@@ -109,7 +109,7 @@ def _find_cited_chunks(
         factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
         known = [run.chunk_counts[at] != NOT_RECORDED for run, at in zip(contents, rows, strict=True)]
         mask = ~pairing.same_chunks & known[0] & known[1]
-        text = f"the {name} records the chunks that are cited alone, on {{share}} of pairs: nothing tells the others"
+        text = f"the {name} records the chunks that are cited alone, on {{share}} of pairs, or retrieves no other"
         left_out = {"chunks": mask, CHUNK_TEXT: mask, ASPECTS: mask & factless}
         return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out=left_out)]
     return []
