@@ -62,6 +62,23 @@ MISMATCHES = {
 }
 
 
+def test_chunks_under_mostly_new_ids_are_cut_anew_and_not_clipped(tmp_path: Path):
+    """Where an id says at which character its chunk begins, few chunks of a finer cut have the id of a longer one."""
+    words = [f"word{number}" for number in range(6000)]
+    runs = []
+    for name, size, step in (("old", 60, 60), ("new", 6, 66)):  # the first and each eleventh begin where old ones do
+        starts = [(number * step) % 5940 for number in range(3 * N)]
+        chunks = [Chunk(id=f"a.md#{at}", text=" ".join(words[at : at + size])) for at in starts]
+        traces = [
+            Trace(
+                id=f"{at}", query=f"Where is word{at}?", chunks=tuple(chunks[3 * at : 3 * at + 3]), answer=f"Word {at}."
+            )
+            for at in range(N)
+        ]
+        runs.append(evaluate(traces, tmp_path / name, judge="lexical"))
+    assert "clipped" not in bisect(*runs).sentence
+
+
 def test_texts_that_a_window_cuts_are_counted_also_where_others_are_not(tmp_path: Path):
     """Last chunks that are clipped in some traces and whole in others are named on all pairs that have one clipped."""
     shared = [Chunk(id=f"s{at}", text=f"Pier {at} opens at six and closes late in the evening.") for at in range(5)]

@@ -52,7 +52,8 @@ def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFi
     assert "104 traces in main" in text
     assert Path("a.md").read_text("utf-8").startswith("### ❔ ragfault: evaluated without thresholds or a baseline\n")
     given = ("handbook/traces-v2.jsonl", "-o", "new", "--baseline", "main", "--threshold", "error<=0.5")
-    run_verb(capsys, *given, "--comment", "b.md", "--junit", "b.xml", "--report", "b.html", code=1)
+    assert run_command(["ci", *given, "--comment", "b.md", "--junit", "b.xml", "--report", "b.html"]) == 1
+    assert capsys.readouterr().out.startswith("FAULT: Retrieval broke")
     lines = Path("b.md").read_text("utf-8").splitlines()
     assert lines[0].startswith("### ❌ Retrieval broke")
     assert lines[-1] == COMMENT_MARKER
@@ -179,7 +180,28 @@ def test_the_steps_run_in_a_shell(name: str, script: str, place: Path, tmp_path:
             (tmp_path / "ragfault/candidate").rename(tmp_path / "ragfault/baseline")
     assert (tmp_path / "ragfault/comment.md").read_text("utf-8").startswith("### ❌ Retrieval broke")
     if name == "github":
-        assert "verdict=### ❌ Retrieval broke" in (tmp_path / "output").read_text("utf-8")
+        verdict = (tmp_path / "output").read_text("utf-8").splitlines()[-1]
+        assert verdict.startswith("verdict=❌ Retrieval broke")
+        assert "ndcg@10 fell by 0.298 [" in verdict
+
+
+def test_the_baseline_is_that_of_the_last_push_with_a_run(tmp_path: Path):
+    """Pushes whose job was cancelled, or broke before it evaluated, kept none; where none did, a warning says so."""
+    action = yaml.safe_load((TEMPLATES / "github-action/action.yml").read_text("utf-8"))
+    [script] = [step["run"] for step in action["runs"]["steps"] if "gh run" in step.get("run", "")]
+    listing = 'if [ "$1 $2" = "run list" ]; then printf "3\\n2\\n1\\n"; exit; fi\n'
+    (tmp_path / "gh").write_text(f'#!/bin/sh\n{listing}[ "$3" = "$WITH_RUN" ] && mkdir -p ragfault/baseline/$3\n')
+    (tmp_path / "gh").chmod(0o755)
+    for push in ("2", ""):
+        place = tmp_path / f"job{push}"
+        place.mkdir()
+        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+        env = os.environ | {"PATH": path, "WITH_RUN": push, "GITHUB_WORKFLOW": "RAG", "GITHUB_BASE_REF": "main"}
+        done = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", script], check=True, cwd=place, env=env, capture_output=True, text=True
+        )
+        assert [at.name for at in place.glob("ragfault/baseline/*")] == [push] * bool(push)
+        assert ("::warning::main kept no run" in done.stdout) is not bool(push)
 
 
 def weekly_scripts() -> list[tuple[str, str]]:

@@ -240,7 +240,7 @@ BAD = {
     "NaN": ("a.jsonl", b'{"text": "x", "n": NaN}\n', 1, "malformed JSON"),
     "surrogate": ("a.jsonl", b'{"text": "\\ud800"}\n', 1, "malformed JSON|half a character"),
     "cells": ("a.csv", b"id,text\n1\n", 2, "1 cells in a table of 2 columns"),
-    "columns": ("a.csv", b"text,text\n1,2\n", 1, "two columns are named `text`"),
+    "columns": ("a.csv", b"text,text\n1,2\n", 2, "two columns are named `text`"),
 }
 
 

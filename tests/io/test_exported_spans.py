@@ -210,6 +210,24 @@ def test_a_row_of_langfuse_without_id_is_a_fault_of_its_line(tmp_path: Path):
     assert [trace.id for trace in read_traces(tmp_path / "t.jsonl", on_bad="skip")] == ["T2"]
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "json", "csv"])
+def test_scores_of_langfuse_in_a_bucket_rate_their_traces(tmp_path: Path, ending: str):
+    """The folder `scores`, which every export to a bucket has, is read with the traces, and not refused."""
+    table = [{k: json.dumps(v) if isinstance(v, dict) else v for k, v in snake(row).items()} for row in observations()]
+    scores = [
+        {"id": "s1", "trace_id": "T1", "name": "helpful", "value": 1, "data_type": "NUMERIC", "comment": "fine"},
+        {"id": "s2", "trace_id": None, "name": "of a session", "value": 0, "data_type": "NUMERIC", "comment": None},
+        {"id": "s3", "trace_id": "T1", "name": None, "value": None, "data_type": "NUMERIC", "comment": None},
+    ]
+    for folder, rows in {"observations": table, "scores": scores}.items():
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder / f"a.{ending}", rows)
+    [trace] = read(tmp_path, "Langfuse")
+    assert [chunk.text for chunk in trace.chunks] == list(TEXTS)
+    [rating] = trace.metadata["evaluations"]
+    assert (rating["name"], float(rating["score"]), rating["reason"]) == ("helpful", 1.0, "fine")
+
+
 # --- Phoenix and OpenLLMetry -----------------------------------------------------------------------
 
 
@@ -274,6 +292,25 @@ def test_a_frame_of_phoenix_in_csv(tmp_path: Path):
     [trace] = read(write(tmp_path / "spans.csv", rows), "OpenTelemetry spans")
     assert (trace.query, trace.answer) == (QUERY, ANSWER)
     assert [(chunk.text, chunk.score) for chunk in trace.chunks] == [(text, 0.5) for text in TEXTS]
+
+
+def test_times_of_spans_are_read_in_the_unit_of_their_size(tmp_path: Path):
+    """Pandas writes a frame to JSON in milliseconds: a latency is no millionth of what it was."""
+    begin = 1_767_225_600
+    for unit in (10**3, 10**6, 10**9):
+        times = [{"start_time": begin * unit, "end_time": (begin + 3) * unit}, {"start_time": begin * unit}]
+        rows = [{**span, "end_time": None, **time} for span, time in zip(phoenix(), times, strict=True)]
+        [trace] = read(write(tmp_path / f"{unit}.jsonl", rows), "OpenTelemetry spans")
+        assert (trace.latency.total, trace.time.timestamp()) == (3000.0, begin)
+
+
+def test_examples_of_a_data_set_of_phoenix_hold_references(tmp_path: Path):
+    """What an example expects is its output: no system has answered it, whatever the file it is kept in."""
+    row = {"example_id": "e1", "input": {"question": QUERY}, "output": {"answer": ANSWER}, "metadata": {"topic": "x"}}
+    printed = {key: str(value) for key, value in row.items()}
+    for name, value in {"d.jsonl": [row], "d.csv": [printed]}.items():
+        [trace] = read_traces(write(tmp_path / name, value))
+        assert (trace.id, trace.query, trace.answer, trace.reference) == ("e1", QUERY, None, ANSWER)
 
 
 def test_a_file_of_openllmetry(tmp_path: Path):
@@ -359,7 +396,8 @@ def test_runs_that_were_exported_from_langsmith(tmp_path: Path):
         },
     ]
     table = [{k: json.dumps(v) if isinstance(v, dict) else v for k, v in row.items()} for row in rows]
-    for name, value in {"runs.jsonl": rows[::-1], "runs.csv": table}.items():
+    printed = [{k: str(v) if isinstance(v, dict) else v for k, v in row.items()} for row in rows]  # by pandas
+    for name, value in {"runs.jsonl": rows[::-1], "runs.csv": table, "frame.csv": printed}.items():
         [trace] = read(write(tmp_path / name, value), "runs of LangSmith")
         assert (trace.id, trace.query, trace.answer, trace.model) == ("r0", QUERY, ANSWER, "small-1")
         assert [(chunk.text, chunk.document) for chunk in trace.chunks] == [(text, "times.md") for text in TEXTS]

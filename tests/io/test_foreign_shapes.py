@@ -89,6 +89,38 @@ def list_events(number, question):
     ]
 
 
+def test_the_events_of_a_log_of_openai_evals_are_the_trace_of_their_sample(tmp_path):
+    """What was sampled is the answer, what was expected the reference; settings and summary are no traces."""
+    lines = [{"spec": {"eval_name": "ferry.dev.v0"}}]
+    for number, question in enumerate(QUESTIONS):
+        common = {"run_id": "r", "sample_id": f"ferry.dev.{number}", "created_by": "", "created_at": "2026-01-05"}
+        prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question["query"]}]
+        sampling = {"prompt": prompt, "sampled": [question["answer"]]}
+        match = {"correct": False, "expected": "By the harbour master.", "picked": question["answer"]}
+        lines.append({**common, "event_id": 2 * number, "type": "sampling", "data": sampling})
+        lines.append({**common, "event_id": 2 * number + 1, "type": "match", "data": match})
+    traces = list(read_traces(put(tmp_path / "log.jsonl", *lines, {"final_report": {"accuracy": 0.0}})))
+    assert [(trace.id, trace.query, trace.answer, trace.reference, trace.chunks) for trace in traces] == [
+        (f"ferry.dev.{number}", question["query"], question["answer"], "By the harbour master.", None)
+        for number, question in enumerate(QUESTIONS)
+    ]
+
+
+def test_a_column_that_repeats_the_answer_is_no_reference(tmp_path):
+    """`Pipeline.run` of Haystack gives the reply of the model and the answer built of it."""
+    rows = [
+        {
+            "retriever": {"documents": [{"id": f"d{n}", "content": text} for n, text in enumerate(question["chunks"])]},
+            "prompt_builder": {"prompt": f"Answer by the context. Question: {question['query']}"},
+            "llm": {"replies": [question["answer"]]},
+            "answer_builder": {"answers": [{"data": question["answer"], "query": question["query"], "meta": {}}]},
+        }
+        for question in QUESTIONS
+    ]
+    for trace, question in zip(read_traces(put(tmp_path / "t.jsonl", *rows)), QUESTIONS, strict=True):
+        check_trace(trace, {**question, "reference": None})
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_lines_of_one_request_are_one_trace(interleaved, tmp_path):
     """Steps of requests on lines of their own are joined by the id they share, also where requests overlap."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -143,8 +144,10 @@ def test_what_is_no_single_table_is_refused():
         list(read_traces(datasets.DatasetDict({"train": _dataset(ROWS)})))
     with pytest.raises(InputError, match="empty"):
         list(read_traces(_arrow(ROWS).slice(0, 0)))
-    with pytest.raises(InputError, match="several kinds"):
-        list(read_traces(_pandas([{"query": "When?", "tag": 1}, {"query": "Who?", "tag": "x"}])))
+    doubled = _pandas([{"query": "When?", "answer": "At ten."}])
+    doubled.columns = ["query", "query"]
+    with pytest.raises(InputError, match=r"cannot be read as a table: .*query"):
+        list(read_traces(doubled))
 
 
 def test_spans_in_a_frame_are_joined():
@@ -180,6 +183,56 @@ def test_spans_in_a_frame_are_joined():
     assert notices == ["read as OpenTelemetry spans"]
     assert (trace.query, trace.answer, trace.latency.total) == ("When?", "At ten.", 2000.0)
     assert [(chunk.id, chunk.text) for chunk in trace.chunks] == [("p", "It opens at ten.")]
+
+
+class Document:
+    """A passage as retrievers of LangChain and other libraries return it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def model_dump(self) -> dict[str, Any]:
+        return {"page_content": self.text, "metadata": {"source": "a.md"}}
+
+
+def test_objects_of_libraries_and_values_of_several_kinds_are_read(tmp_path: Path):
+    """Documents as contexts, arrays, dates and mixed columns are no reason to refuse a frame or records."""
+    numpy = pytest.importorskip("numpy")
+    rows = [
+        {**row, "contexts": list(map(Document, row["contexts"])), "time": date(2026, 1, 5), "tag": tag, "vector": array}
+        for row, tag, array in zip(ROWS, (1, "x"), (numpy.ones((2, 2)), None), strict=True)
+    ]
+    for source in (_pandas(rows), rows):
+        traces = list(read_traces(source))
+        assert [[chunk.text for chunk in trace.chunks] for trace in traces] == [row["contexts"] for row in ROWS]
+        assert [str(trace.metadata["tag"]) for trace in traces] == ["1", "x"]
+        for trace in traces:
+            assert (trace.chunks[0].document, trace.time.date()) == ("a.md", date(2026, 1, 5))
+    for number, source in enumerate((_pandas(rows), rows)):
+        assert evaluate(source, tmp_path / f"run{number}", judge="lexical").manifest.traces == 2
+
+
+def test_metadata_of_spans_in_parquet_has_the_keys_of_its_span(tmp_path: Path):
+    """Arrow gives every object of a column the keys of all: those of others are no metadata."""
+    pyarrow = pytest.importorskip("pyarrow")
+    spans = [
+        {"context.trace_id": f"{i}" * 32, "context.span_id": f"{i}" * 16, "name": "ask", "span_kind": "CHAIN",
+         "attributes.input.value": "When?", "attributes.output.value": "At ten.", "attributes.metadata": metadata}
+        for i, metadata in enumerate(({"tenant": "north"}, {"release": "2"}), 1)
+    ]  # fmt: skip
+    table = pyarrow.Table.from_pylist(spans)
+    pyarrow.parquet.write_table(table, tmp_path / "spans.parquet")
+    for source in (table, tmp_path / "spans.parquet"):
+        assert [trace.metadata for trace in read_traces(source)] == [{"tenant": "north"}, {"release": "2"}]
+
+
+def test_a_column_that_is_written_twice_counts_once(tmp_path: Path):
+    """Pandas writes an index beside the column of its name; two columns of one name that differ are a fault."""
+    (tmp_path / "t.csv").write_text("id,id,query\n7,7,When?\n8,8,Who?\n")
+    assert [trace.id for trace in read_traces(tmp_path / "t.csv")] == ["7", "8"]
+    (tmp_path / "t.csv").write_text("id,query,query\n7,When?,When?\n8,Who?,Where?\n")
+    with pytest.raises(BadTraces, match=r"t\.csv:3: two columns are named `query`, and their cells differ"):
+        list(read_traces(tmp_path / "t.csv"))
 
 
 @pytest.mark.parametrize("kind", [list, iter, tuple])

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from ragfault import Trace, evaluate
 from ragfault.analysis import Findings, analyze, diagnose
 from ragfault.records import Latency
 from ragfault.reports import format, run_verdict
@@ -199,6 +200,12 @@ def test_no_problem_is_called_absent_where_no_judge_looked(tmp_path):
     failed = replace(findings, manifest=replace(findings.manifest, judge="llm/2", failed=3))
     assert run_verdict.describe_no_problem(failed) == "No problem was found where there are scores; 3 failed."
     assert describe_judge_trust("none") is None
+
+
+def test_no_problem_is_called_absent_where_nothing_was_measured(tmp_path):
+    """Questions without contexts and answers have no problem, since none was looked for."""
+    findings = analyze(evaluate(iter([Trace(id="1", query="When?", reference="At ten.")]), tmp_path / "run"))
+    assert run_verdict.describe_no_problem(findings).startswith("No problem was looked for: no metric of retrieval")
 
 
 @pytest.mark.parametrize("text", [NASTY, NASTY * 40])

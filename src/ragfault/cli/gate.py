@@ -381,13 +381,12 @@ def _print_results(
         path, traces = str(run.path), run.manifest.traces
         print_json(CiResult(path=path, traces=traces, gate=decision, bisection=bisection_result, notes=notes))
         return
-    click.echo(f"{run.manifest.traces:,} traces in {run.path}   →   ragfault report {run.path}")
-    if decision is not None and bisection_result is not None:
-        click.echo(f"{gate.summarize_gate(decision)}; both below")
+    location = f"{run.manifest.traces:,} traces in {run.path}   →   ragfault report {run.path}"
+    parts = [] if decision is None else [gate.render_gate_terminal(decision, color=supports_color())]
     if bisection_result is not None:
-        click.echo(f"\n{bisection.render_bisection_terminal(bisection_result, color=supports_color())}")
-    if decision is not None:
-        click.echo(gate.render_gate_terminal(decision, color=supports_color()), nl=False)
+        place = 0 if bisection_result.verdict == "fault" else len(parts)  # what decides the exit code stands first
+        parts.insert(place, bisection.render_bisection_terminal(bisection_result, color=supports_color()))
+    click.echo("\n\n".join([*(part.strip("\n") for part in parts), location]))
 
 
 def _choose_exit_code(decision: GateResult | None, bisection: Bisection | None, unsure: str) -> int:

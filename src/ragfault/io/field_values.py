@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from hashlib import blake2b
 from typing import Any
 
@@ -307,6 +307,8 @@ def _normalize_time(value: Any) -> Any:
             value = float(value)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return datetime.fromtimestamp(value / 1000 if abs(value) > 1e11 else value, UTC)
+        if isinstance(value, date) and not isinstance(value, datetime):
+            return datetime(value.year, value.month, value.day, tzinfo=UTC)
     except (ValueError, OverflowError, OSError):
         raise InvalidRecord(f'"{str(value)[:40]}" is not a time in ISO form - at `$.time`') from None
     return value
@@ -420,11 +422,37 @@ def _parse_number(text: str) -> int | float | None:
         return int(text)
     except ValueError:
         pass
-    try:
-        number = float(text)
-    except ValueError:
+    number = to_number(text)
+    if number is None:
         return None
     return int(number) if number.is_integer() and "e" not in text.lower() else number
+
+
+def convert_object(value: Any) -> Any:
+    """Convert an array, or an object of a library such as a document of LangChain or Haystack, to what JSON holds."""
+    for name in ("tolist", "model_dump", "to_dict"):
+        if hasattr(value, name):
+            return getattr(value, name)()
+    return str(value)
+
+
+def encode_object(value: Any) -> str:
+    """Write a value, of whatever library, as JSON; a text stays as it is."""
+    plain = build_plain_row(name_infinity(value))
+    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
+
+
+def build_plain_row(record: Any) -> Any:
+    """Convert a trace, or a record with arrays and objects of libraries, to plain objects without absent fields."""
+    return msgspec.to_builtins(record, enc_hook=convert_object)
+
+
+def to_number(value: Any) -> float | None:
+    """Return a number, also of a cell of text; None for anything else."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def name_infinity(value: Any) -> Any:

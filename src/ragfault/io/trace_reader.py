@@ -22,7 +22,7 @@ from ragfault.io.agents.crew_logs import are_crew_records, join_crew_tasks
 from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder, parse_record
 from ragfault.io.documents import join_chunk_texts
 from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations
-from ragfault.io.field_values import InvalidRecord
+from ragfault.io.field_values import InvalidRecord, build_plain_row
 from ragfault.io.files import MAX_LINE, InputPaths, describe_type, iterate_inputs
 from ragfault.io.formats import json_stream, record_shapes, tables
 from ragfault.io.formats.columns import parse_column_map
@@ -119,8 +119,8 @@ def _read_input(where: Any, plan: ReadOptions, collector: ErrorCollector, trec: 
     if not isinstance(where, (str, os.PathLike)):
         where = list(iterate_inputs(where))
         if where and all(isinstance(item, (Mapping, Trace)) for item in where):
-            rows = ((number, row if isinstance(row, Trace) else dict(row)) for number, row in enumerate(where, 1))
-            return _read_memory("records in memory", rows, None, plan, collector)
+            plain = (row if isinstance(row, Trace) else build_plain_row(dict(row)) for row in where)
+            return _read_memory("records in memory", enumerate(plain, 1), None, plan, collector)
     return _read_files(files.expand_paths(cast(InputPaths, where)), plan, collector, trec, qrels)
 
 

@@ -20,7 +20,7 @@ import msgspec
 from ragfault.errors import InputError, OutputError, UnknownName
 from ragfault.io.atomic_files import convert_write_errors, replace_on_success
 from ragfault.io.decoder import NoticeCallback
-from ragfault.io.field_values import name_infinity
+from ragfault.io.field_values import build_plain_row, name_infinity
 from ragfault.io.files import FORMATS_BY_SUFFIX, get_format_suffix, iterate_inputs
 from ragfault.io.formats.tables import TableLike, escape_formula
 from ragfault.io.trace_reader import iterate_traces
@@ -28,12 +28,6 @@ from ragfault.records import Trace
 from ragfault.text.number_format import format_count
 
 ExportRow = dict[str, Any]
-
-
-def build_native_row(trace: Trace) -> ExportRow:
-    """Convert a trace to a plain object without absent fields."""
-    row: ExportRow = msgspec.to_builtins(trace)
-    return row
 
 
 def _build_ragas_row(trace: Trace) -> ExportRow:
@@ -85,7 +79,7 @@ def _get_first_reference(trace: Trace) -> str | None:
 
 
 EXPORT_SHAPES: dict[str, tuple[Callable[[Trace], ExportRow], tuple[str, ...]]] = {
-    "ragfault": (build_native_row, tuple(Trace.__struct_fields__)),
+    "ragfault": (build_plain_row, tuple(Trace.__struct_fields__)),
     "ragas": (
         _build_ragas_row,
         (
@@ -223,9 +217,7 @@ def write_records(records: Any, path: Path) -> int:
     """
     try:
         with convert_write_errors(str(path)), path.open("wb") as out:
-            return _write_json_lines(
-                map(name_infinity, map(build_native_row, iterate_inputs(records))), out, "ragfault"
-            )
+            return _write_json_lines(map(name_infinity, map(build_plain_row, iterate_inputs(records))), out, "ragfault")
     except (TypeError, ValueError) as error:
         raise InputError(f"a record in memory cannot be read: {error}") from None
 
@@ -311,9 +303,8 @@ def _write_json_array(traces: Iterable[Trace], out: IO[bytes], shape: str) -> in
     encode, row = msgspec.json.Encoder().encode, EXPORT_SHAPES[shape][0]
     count = 0
     out.write(b'{"results": [' if shape == "ragchecker" else b"[")
-    for trace in traces:
-        out.write((b",\n" if count else b"\n") + encode(row(trace)))
-        count += 1
+    for count, trace in enumerate(traces, 1):
+        out.write((b",\n" if count > 1 else b"\n") + encode(row(trace)))
     out.write(b"\n]}\n" if shape == "ragchecker" else b"\n]\n")
     return count
 

@@ -118,4 +118,6 @@ def describe_no_problem(findings: Findings) -> str:
         return "No problem was looked for: there was no judge."
     if failed := findings.manifest.failed:
         return f"No problem was found where there are scores; {failed:,} failed."
+    if not any(item.interval for item in findings.scorecard.aggregates if item.layer != "operation"):
+        return "No problem was looked for: no metric of retrieval or generation has a value."
     return "No problem was found on any trace."

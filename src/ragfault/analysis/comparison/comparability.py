@@ -299,7 +299,8 @@ def _are_beginnings(runs: tuple[Run, Run], sizes: Sequence[Mapping[str, object]]
     """Return whether texts of one side begin the other's and break off, and the rest does not stand under new ids."""
     chosen = set(sorted(ids)[:MAX_TEXTS])
     added = set(sorted(name for name in sizes[short] if name not in sizes[1 - short])[:MAX_TEXTS])
-    brief, full = (load_texts(runs[side], chosen | added, shortest=True) for side in (short, 1 - short))
+    others = set(sorted(sizes[1 - short] if len(added) > len(chosen) else ())[:MAX_TEXTS])  # most ids are new
+    brief, full = (load_texts(runs[side], chosen | added | others, shortest=True) for side in (short, 1 - short))
     stems = {name: brief[name].removesuffix("…").removesuffix("...").rstrip() for name in chosen}
     begun = [full[name].startswith(stem) for name, stem in stems.items()]
     broken_off = [not stem.endswith(SENTENCE_ENDS) or stem != brief[name] for name, stem in stems.items()]

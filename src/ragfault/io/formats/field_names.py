@@ -25,7 +25,7 @@ SYNONYMS: dict[str, str] = {
     "predicted_answers model_answer model_response rag_answer llm_answer llm_response system_answer bot_response "
     "final_answer output result prediction predictions generation completion reply replies assistant_response outputs "
     "choices output_text generations candidates hypothesis pred content antwort respuesta réponse resposta risposta "
-    "回答 模型回答 系统回答 生成答案 回答内容 답변 ответ",
+    "sampled 回答 模型回答 系统回答 生成答案 回答内容 답변 ответ",
     "reference": "reference reference_answer ground_truth ground_truths ground_truth_answer expected_output "
     "expected_answer expected_response expected gold_answer golden_answer gold golden target targets ideal "
     "ideal_answer correct_answer reference_answers gold_answers expected_answers true_answer gt gt_answer "

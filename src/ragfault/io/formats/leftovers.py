@@ -37,17 +37,17 @@ def check_leftovers(
         kind := describe_other_set(columns, "query" in filled)
     ) is not None:
         raise InputError(f"{name}: {kind}; there are: {_format_columns(samples)}")
-    free = [field for field in ("query", "chunks", "answer", "reference") if field not in filled]
+    answers = [get_path(sample, path) for path in inferred.get("answer", ()) for sample in samples]
     spare = [
         column
         for column in columns
-        if not overlaps(column.path, used) and _is_content(column) and not _is_explained(column, filled, used)
+        if not overlaps(column.path, used) and _is_content(column) and not _is_explained(column, filled, used, answers)
     ]
     spare = [column for column in spare if not any(other.path.startswith(f"{column.path}[].") for other in spare)]
     known_texts = _collect_texts(inferred, samples)
     offered: dict[str, str] = {}
     reasons: list[str] = []
-    for field in free:
+    for field in [field for field in FIELD_LOOKS if field not in filled]:
         fitting = [column for column in spare if _looks_like(field, column, known_texts)]
         if not fitting:
             continue
@@ -154,12 +154,14 @@ def _find_thread(columns: list[Column]) -> tuple[str, str] | None:
     return None
 
 
-def _is_explained(column: Column, filled: set[str], used: Sequence[str]) -> bool:
+def _is_explained(column: Column, filled: set[str], used: Sequence[str], answers: Sequence[object]) -> bool:
     """Tell whether the name of a column, or of what it lies in, says a field that another column fills.
 
     Passages are explained by their own name alone: a reply may hold what was retrieved beside what was said. What holds
-    the question and more, such as a `message` that is an object, explains nothing.
+    the question and more, such as a `message` that is an object, explains nothing. What repeats the answer is.
     """
+    if all(value in answers or [value] in answers for value in column.values):
+        return True
     parts = column.path.split(".")
     shared = [i for i in range(1, len(parts)) if any(path.startswith(".".join(parts[:i]) + ".") for path in used)]
     parts = parts[-1:] if column.kind == "passages" and "chunks" not in filled else parts[max(shared, default=0) :]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ragfault.io.field_values import InvalidRecord
+from ragfault.io.field_values import InvalidRecord, to_number
 from ragfault.io.formats.conversations import QUESTION_KEYS, find_text, has_roles
 from ragfault.io.formats.field_names import join_words, rank_fields, split_words
 from ragfault.io.formats.passages import TEXT_KEY_RANKS, classify
@@ -264,7 +264,7 @@ def _unwrap_attribute(value: Any) -> Any:
 
 def _parse_number(text: Any) -> Any:
     """Parse a number that is written as text; anything else is returned unchanged."""
-    number = _to_number(text)
+    number = to_number(text)
     if number is None:
         return text
     return int(text) if str(text).removeprefix("-").isdecimal() else number
@@ -393,6 +393,8 @@ def find_event_key(samples: Sequence[RawRecord]) -> str | None:
     >>> find_event_key(lines), find_event_key([{"id": "1", "question": "When?", "answer": "In 1040."}])
     ('req', None)
     """
+    if any(row.keys() >= {"event_id", "sample_id", "data"} for row in samples):
+        return "sample_id"  # a log of OpenAI's evals
     parts = [{key: field for key in row if (field := _find_content(key, row[key]))} for row in samples]
     asking = [i for i, fields in enumerate(parts) if "query" in fields.values()]
     if not asking or len(asking) == len(samples) or not any(parts[p] for p in range(len(samples)) if p not in asking):
@@ -432,13 +434,15 @@ def join_events(
         except InvalidRecord:
             row = None
         if not isinstance(row, dict) or row.get(key) is None:
-            yield number, payload
+            if not isinstance(row, dict) or row.keys().isdisjoint(("spec", "final_report")):  # of such a log
+                yield number, payload
             continue
         first, record = waiting.pop(row[key], (number, {}))
         if any(name in record and _find_content(name, value) == "query" for name, value in row.items()):
             yield first, record  # the id asks again
             first, record = number, {}
-        waiting[row[key]] = first, {**row, **record}
+        inner = {k: {**row[k], **v} for k, v in record.items() if isinstance(v, dict) and isinstance(row.get(k), dict)}
+        waiting[row[key]] = first, {**row, **record, **inner}
         if len(waiting) > MAX_OPEN_EVENTS:
             yield waiting.pop(next(iter(waiting)))
     yield from waiting.values()
@@ -457,8 +461,8 @@ def _join_group(rows: list[RawRecord], groups: RowGroups) -> RawRecord:
             continue
         spare = {key: value for key, value in row.items() if key in groups.varying and value is not None}
         passages.append({**{_name_part(key): value for key, value in spare.items()}, "text": row[groups.chunks]})
-    if passages and all(isinstance(_to_number(item.get("rank")), float) for item in passages):
-        passages.sort(key=lambda part: _to_number(part["rank"]) or 0.0)
+    if passages and all(isinstance(to_number(item.get("rank")), float) for item in passages):
+        passages.sort(key=lambda part: to_number(part["rank"]) or 0.0)
     return {**record, groups.chunks: passages}
 
 
@@ -467,10 +471,3 @@ def _name_part(key: str) -> str:
     if words and words[-1] in ("score", "similarity"):
         return "score"
     return "rank" if words and words[-1] in ("rank", "position") else key
-
-
-def _to_number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None

@@ -17,7 +17,7 @@ import msgspec
 from ragfault import records
 from ragfault.errors import InputError, UnknownName
 from ragfault.io.datasets.natural_questions import flatten_natural_questions
-from ragfault.io.field_values import make_content_id
+from ragfault.io.field_values import make_content_id, to_number
 from ragfault.io.files import iterate_lines, open_bytes
 from ragfault.records import Trace
 
@@ -116,17 +116,9 @@ def _flatten_trulens(record: RawRecord) -> RawRecord:
     expected = merged.pop("expected_chunks", None)
     if isinstance(expected, list):
         merged["gold"] = _build_expected_gold(expected)
-    if (seconds := _parse_number(merged.get("latency"))) is not None:
+    if (seconds := to_number(merged.get("latency"))) is not None:
         merged["latency"] = {"total": seconds * 1000}
     return merged
-
-
-def _parse_number(value: object) -> float | None:
-    """Return a number, also of a cell of text; None for anything else."""
-    try:
-        return float(value) if isinstance(value, (int, float, str)) else None
-    except ValueError:
-        return None
 
 
 def _build_expected_gold(chunks: list[Any]) -> dict[str, Any]:
@@ -165,7 +157,7 @@ def _flatten_deepeval(record: RawRecord) -> RawRecord:
         if isinstance(text := flat.get(name), str) and not text.lstrip().startswith("["):
             flat[name] = text.split("|")
     for name in ("completion_time", "completionTime"):
-        if (seconds := _parse_number(flat.get(name))) is not None:
+        if (seconds := to_number(flat.get(name))) is not None:
             flat[name] = {"generation": seconds * 1000}
     return flat
 
@@ -281,6 +273,8 @@ SHAPES: dict[str, RecordShape] = {
                 "id timestamp input output session_id",
                 "id timestamp observations",
                 "trace observations",
+                "traceId name value dataType",
+                "trace_id name value data_type",
             ),
             {"query": ()},
         ),
@@ -336,6 +330,15 @@ SHAPES: dict[str, RecordShape] = {
                 "id": ("id",),
                 "reference": ("outputs.answer", "outputs.output", "outputs.response", "outputs.expected", "outputs"),
                 "time": ("created_at",),
+            },
+        ),
+        RecordShape(
+            "phoenix_example",
+            "examples of Phoenix",
+            _parse_signatures("example_id input output metadata", "node_id input output metadata"),
+            {
+                "id": ("example_id", "id"),
+                "reference": ("output.answer", "output.output", "output.response", "output.expected", "output"),
             },
         ),
         RecordShape(

@@ -9,11 +9,13 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
 from ragfault.errors import InputError
-from ragfault.io.field_values import InvalidRecord
+from ragfault.io.field_values import InvalidRecord, encode_object
+from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.remote_paths import open_for_arrow, parse_path
 from ragfault.records import Trace
 
@@ -69,7 +71,8 @@ def read_csv_rows(
 ) -> Iterator[tuple[int, Any]]:
     """Yield the header as line 0, then each row with its first line; an `InvalidRecord` replaces a bad row.
 
-    Raises `InputError` where there is no header.
+    A column that is written twice with equal cells, as pandas writes an index beside its column, counts once. Raises
+    `InputError` where there is no header.
     """
     header: list[str] | None = None
     expected = "\t" if tab_separated else ","
@@ -92,10 +95,7 @@ def read_csv_rows(
                 raise InputError(
                     f"{name}: the first line holds texts, not the names of columns: put a line of names above it"
                 )
-            if len(set(header)) < len(header):
-                double = next(cell for cell in header if header.count(cell) > 1)
-                raise InputError(f"{name}: two columns are named `{double}`")
-            yield 0, header
+            yield 0, list(dict.fromkeys(header))
         else:
             yield line, _build_row(header, row)
 
@@ -150,7 +150,17 @@ def _build_row(header: list[str], row: list[str]) -> dict[str, Any] | InvalidRec
             return InvalidRecord(
                 f"invalid UTF-8 in the column `{column}`: name the encoding with --encoding, such as latin-1"
             )
-    return {column: unescape_formula(cell) for column, cell in zip(header, row, strict=True)}
+    cells = dict(zip(header, row, strict=True))
+    double = next((column for column, cell in zip(header, row, strict=True) if cells[column] != cell), None)
+    if double is not None:
+        return InvalidRecord(f"two columns are named `{double}`, and their cells differ")
+    return {column: _parse_object(unescape_formula(cell)) for column, cell in cells.items()}
+
+
+def _parse_object(cell: str | None) -> Any:
+    """Parse an object as Python prints it; return anything else unchanged."""
+    parsed = parse_list_text(cell) if cell is not None and cell.startswith("{'") else cell
+    return parsed if isinstance(parsed, dict) else cell
 
 
 def _decode_lines(body: io.BufferedReader, limit: int, buffer: list[str]) -> Iterator[str]:
@@ -179,12 +189,9 @@ def read_parquet_rows(name: str, from_group: int = 0, skip: int = 0) -> Iterator
         with pq.ParquetFile(open_for_arrow(name)) as file:
             yield 0, file.schema_arrow.names
             native = _is_trace_schema(file.schema_arrow)
-            row = 0
             groups = range(from_group, file.num_row_groups)
-            for batch in _skip_rows(file.iter_batches(batch_size=PARQUET_BATCH_ROWS, row_groups=groups), skip):
-                for record in _iterate_batch_records(batch, native):
-                    row += 1
-                    yield row, record
+            batches = _skip_rows(file.iter_batches(batch_size=PARQUET_BATCH_ROWS, row_groups=groups), skip)
+            yield from enumerate(chain.from_iterable(_iterate_batch_records(batch, native) for batch in batches), 1)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{name} cannot be read as Parquet: {error}") from None
 
@@ -207,11 +214,8 @@ def read_arrow_rows(name: str) -> Iterator[tuple[int, Any]]:
                 source.seek(0)
                 batches = reader = pa.ipc.open_stream(source)
             yield 0, reader.schema.names
-            row = 0
-            for batch in batches:
-                for record in _iterate_batch_records(batch, _is_trace_schema(reader.schema)):
-                    row += 1
-                    yield row, record
+            native = _is_trace_schema(reader.schema)
+            yield from enumerate(chain.from_iterable(_iterate_batch_records(batch, native) for batch in batches), 1)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{name} cannot be read as Arrow: {error}") from None
 
@@ -319,11 +323,7 @@ def read_memory_span_rows(table: Any) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a table of spans by their numbers, times as nanoseconds."""
     from ragfault.io.otel.exported_spans import iterate_batch_rows
 
-    row = 0
-    for batch in _iterate_batches(table):
-        for record in iterate_batch_rows(batch):
-            row += 1
-            yield row, record
+    yield from enumerate(chain.from_iterable(map(iterate_batch_rows, _iterate_batches(table))), 1)
 
 
 def write_memory_table(source: Any, folder: Path) -> Path:
@@ -375,10 +375,14 @@ def _open_arrow_stream(table: Any) -> Iterable[Any]:
     try:
         reader: Iterable[Any] = pa.RecordBatchReader.from_stream(table)
         return reader
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        if hasattr(table, "select_dtypes") and table.columns.is_unique:  # pandas: columns hold objects of any kinds
+            objects = table.loc[:, [str(kind) == "object" for kind in table.dtypes]]
+            texts = objects.map(encode_object).where(objects.notna(), None)
+            batches: Iterable[Any] = pa.Table.from_pandas(table.assign(**texts)).to_batches()
+            return batches
         raise InputError(
-            f"{describe_memory_table(table)} has a column of values of several kinds ({error}). Give it one kind, "
-            "or write the frame as JSON Lines and read that."
+            f"{describe_memory_table(table)} cannot be read as a table: {error}. Write it as JSON Lines and read that."
         ) from None
 
 

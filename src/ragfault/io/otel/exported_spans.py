@@ -6,6 +6,7 @@ import re
 from base64 import b64decode
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from ragfault.errors import InputError
@@ -106,11 +107,15 @@ def _normalize_hex(value: Any) -> str:
     return str(value or "").lower().removeprefix("0x").replace("-", "")
 
 
+EPOCH_UNITS = ((range(5 * 10**11, 5 * 10**12), 10**6), (range(5 * 10**14, 5 * 10**15), 10**3))
+"""Times in milliseconds and in microseconds between 1985 and 2128, with the nanoseconds of each unit."""
+
+
 def parse_nanoseconds(value: Any) -> int:
-    """Parse a time to nanoseconds; 0 where it cannot be read."""
+    """Parse a time to nanoseconds, a number in the unit that its size tells; 0 where it cannot be read."""
     if isinstance(value, str):
-        if value.isdecimal() and len(value) < 20:
-            return int(value)
+        value = int(value) if value.isdecimal() and len(value) < 20 else value
+    if isinstance(value, str):
         try:
             value = datetime.fromisoformat(LONG_FRACTION.sub(r"\1", value.strip()))
         except ValueError:
@@ -118,7 +123,9 @@ def parse_nanoseconds(value: Any) -> int:
     if isinstance(value, datetime):
         gap = assume_utc(value) - datetime(1970, 1, 1, tzinfo=UTC)
         return max(0, (gap.days * 86_400 + gap.seconds) * 1_000_000_000 + gap.microseconds * 1_000)
-    return value if type(value) is int and 0 <= value < 2**63 else 0
+    if type(value) is not int or not 0 <= value < 2**63:
+        return 0
+    return value * next((unit for epoch, unit in EPOCH_UNITS if value in epoch), 1)
 
 
 def _parse_status(record: dict[str, Any]) -> tuple[SpanStatus, str]:
@@ -219,13 +226,10 @@ def read_parquet_span_rows(name: str) -> Iterator[tuple[int, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    row = 0
     try:
         with pq.ParquetFile(open_for_arrow(name)) as file:
-            for batch in file.iter_batches(batch_size=SPAN_BATCH_ROWS):
-                for record in iterate_batch_rows(batch):
-                    row += 1
-                    yield row, record
+            batches = file.iter_batches(batch_size=SPAN_BATCH_ROWS)
+            yield from enumerate(chain.from_iterable(map(iterate_batch_rows, batches)), 1)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{name} cannot be read as Parquet: {error}") from None
 

@@ -21,7 +21,7 @@ from ragfault.io.otel.exported_spans import read_exported_spans
 from ragfault.io.otel.otlp import read_logs_json, read_spans_json
 from ragfault.io.otel.spans import DEFAULT_LIMITS, DecodedRequest, OtelSpan, SpanEvent, choose_fuller_span
 from ragfault.io.otel.trace_mapping import build_trace
-from ragfault.io.otel.tracing_platforms import read_langfuse_record, read_langsmith_run
+from ragfault.io.otel.tracing_platforms import read_langfuse_record, read_langfuse_score, read_langsmith_run
 from ragfault.records import Trace
 
 ReleaseReason = Literal["settled", "expired", "crowded"]
@@ -347,6 +347,8 @@ class SpanFileReader:
         for key, read in OTLP_READERS.items():
             if key in payload:
                 return read(msgspec.json.encode(payload), self.limits)
+        if shape.name == "langfuse" and (score := read_langfuse_score(payload)) is not None:
+            return DecodedRequest(events=(score,))
         return DecodedRequest() if "resourceMetrics" in payload else DecodedRequest(SPAN_READERS[shape.name](payload))
 
     def _check_recognized(self, name: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ragfault.io.field_values import InvalidRecord, make_json_safe
+from ragfault.io.field_values import InvalidRecord, make_json_safe, parse_cell
 from ragfault.io.otel.agent_spans import (
     asks_for_tools,
     get_agent_name,
@@ -79,7 +79,7 @@ def collect_metadata(tree: SpanTree, events: Sequence[SpanEvent]) -> dict[str, A
     for key, names in METADATA_ATTRIBUTES.items():
         safe = get_trace_attribute(tree, names)
         if safe is not None and not str(safe).startswith("unknown_service"):
-            metadata[key] = parse_embedded_json(safe) if key == "tags" else safe
+            metadata[key] = parse_cell("metadata", safe) if key == "tags" else safe
     metadata.update(_iterate_own_metadata(tree))
     known = {span.id for span in tree.spans}
     rated = [event for span in tree.spans for event in span.events] + [
@@ -109,7 +109,7 @@ def _iterate_own_metadata(tree: SpanTree) -> Iterator[tuple[str, Any]]:
         for name in METADATA_OBJECTS:
             value = parse_embedded_json(span.attributes.get(name))
             if isinstance(value, dict):
-                yield from value.items()
+                yield from ((key, item) for key, item in value.items() if item is not None)  # Arrow fills in the others
         for name, value in span.attributes.items():
             if name.startswith(METADATA_PREFIXES):
                 prefix = next(known for known in METADATA_PREFIXES if name.startswith(known))

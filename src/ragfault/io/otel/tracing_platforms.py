@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ragfault.io.field_values import InvalidRecord
+from ragfault.io.field_values import InvalidRecord, to_number
 from ragfault.io.otel.exported_spans import parse_nanoseconds
 from ragfault.io.otel.recorded_content import parse_embedded_json, unquote_json
 from ragfault.io.otel.semantic_conventions import STEP_KIND_ATTRIBUTE
@@ -135,6 +135,15 @@ def _iterate_ratings(record: dict[str, Any], time: int) -> Iterator[SpanEvent]:
             yield SpanEvent(name="gen_ai.evaluation.result", time=time, attributes=attributes)
 
 
+def read_langfuse_score(record: dict[str, Any]) -> SpanEvent | None:
+    """Convert a row of the table of scores to a rating of its trace; None for a row of another table."""
+    if "data_type" not in record and "dataType" not in record:
+        return None
+    attributes = _map_columns(record, LANGFUSE_SCORE_COLUMNS)
+    trace = str(_get_first_column(record, ("traceId", "trace_id")) or "") if attributes else ""
+    return SpanEvent(name="gen_ai.evaluation.result", time=0, attributes=attributes, trace=trace)
+
+
 def _map_columns(record: dict[str, Any], names: dict[str, tuple[str, ...]]) -> dict[str, Any]:
     """Attribute → value, of those that are there; texts of JSON that are mere texts lose their quotes."""
     values = {attribute: _get_first_column(record, columns) for attribute, columns in names.items()}
@@ -147,11 +156,8 @@ def _get_first_column(record: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 def _parse_seconds(value: Any) -> float:
     """Parse a duration; 0 where it cannot be read."""
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        return 0.0
-    return seconds if 0 <= seconds < 1e9 else 0.0
+    seconds = to_number(value)
+    return seconds if seconds is not None and 0 <= seconds < 1e9 else 0.0
 
 
 LANGSMITH_KINDS = {
