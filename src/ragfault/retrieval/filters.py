@@ -70,6 +70,7 @@ def infer_conditions(
 
     `values` has fields of the user's own, each with the values that a query may name. Each field is read once, and only
     where no condition on it was asked for.
+    Raises UnknownName for a field that is neither of the three nor among `values`.
 
     >>> found = infer_conditions()(Query(text="What are the technical specs from 2024?"), ())
     >>> [(one.field, one.test, one.value) for one in found.query.conditions]

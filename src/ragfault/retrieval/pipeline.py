@@ -80,6 +80,8 @@ Stage = Callable[[Query, Hits], StageResult]
 class Pipeline:
     """Stages by name, run one after the other; what one returns, the next one takes.
 
+    Raises UsageError where there is no stage.
+
     >>> from ragfault.records import Chunk
     >>> def everything(query, hits):
     ...     return StageResult(query, (Chunk(id="a", text="The last ferry leaves."), Chunk(id="b", text="Fares")))

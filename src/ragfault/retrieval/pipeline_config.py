@@ -110,7 +110,11 @@ def _check_table(path: Path, name: str, table: Any) -> None:
 
 
 def check_pipeline_config(config: PipelineConfig, source: str = "the config") -> None:
-    """Check a configuration before anything is computed."""
+    """Check a configuration before anything is computed.
+
+    Raises UsageError where no stage retrieves, or one searches by vectors without an embedder; UnknownName for a name
+    that there is not.
+    """
     steps = {name: get_stage_kind(text) for name, text in config.stages.items()}
     if "retrieve" not in steps.values():
         raise UsageError(f'{source} has no stage that retrieves. Add one, such as: retrieve = "hybrid"')
@@ -152,7 +156,7 @@ def _format_key(name: str) -> str:
 
 
 def load_config_embedder(config: PipelineConfig) -> Any:
-    """Return the embedder of a configuration, not yet fitted; None without one."""
+    """Return the embedder of a configuration, not yet fitted; None without one. Raises UsageError for its options."""
     if config.embedder == NO_EMBEDDER:
         return None
     call = parse_expression(config.embedder)

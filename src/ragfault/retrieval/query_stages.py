@@ -73,7 +73,8 @@ def rewrite(
 def estimate_length_limit(queries: Sequence[str]) -> int:
     """Return the number of words from which a query is over-long, by the queries of users.
 
-    The third quartile of their lengths and 1.5 times the distance between the quartiles.
+    The third quartile of their lengths and 1.5 times the distance between the quartiles (Tukey's fence). Raises
+    UsageError for fewer than two queries.
 
     >>> estimate_length_limit(["ferry times", "when does it open", "may dogs travel on the late ferry", "a b c d"])
     6
@@ -90,6 +91,7 @@ def shorten(threshold: int, generator: Generator | None = None) -> Stage:
     """Return the stage that simplifies a query of more than `threshold` words (see `estimate_length_limit`).
 
     A generator writes the main question; without one its questions are kept, else its last sentence with content.
+    Raises UsageError for a threshold below 1.
 
     >>> text = "I came here last year with my two dogs and loved it. We may come again. When does the last ferry leave?"
     >>> shorten(12)(Query(text=text), ()).query.search_texts
@@ -139,6 +141,7 @@ def expand(search: Stage | None = None, generator: Generator | None = None, *, t
 
     A generator writes other wordings. A `search` gives them from the corpus itself, by pseudo relevance feedback: the
     `terms` words that are commonest in the first `depth` hits and not in the query, counted once a hit (Rocchio 1971).
+    Raises UsageError unless one of the two is given.
     """
     if (search is None) == (generator is None):
         raise UsageError("a query is expanded by a search or by a generator: give one of the two.")

@@ -54,6 +54,7 @@ def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stag
 
     Scores become the reranker's. Hits beyond `depth` follow in their order with the lowest of them, unless `k` leaves
     them out; equal hits keep their order. If a reranker fails, the order is kept, with a note.
+    Raises UsageError for a `k` or `depth` below 1; the stage, for scores that are not one finite number a hit.
 
     >>> from ragfault.records import Chunk
     >>> hits = (Chunk(id="dogs", text="Dogs need a lead."), Chunk(id="ferry", text="The ferry leaves at ten."))

@@ -207,7 +207,10 @@ class SearchableIndex(Protocol):
 
 
 def make_retriever(index: SearchableIndex, kind: SearchKind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
-    """Return the stage that retrieves the best `k` chunks of an index (see `ChunkIndex.retrieve`)."""
+    """Return the stage that retrieves the best `k` chunks of an index (see `ChunkIndex.retrieve`).
+
+    Raises UnknownName for another kind of search, UsageError for a `k` below 1 or an index that has no embedder.
+    """
     if kind not in SEARCH_KINDS:
         raise UnknownName("kind of search", kind, SEARCH_KINDS)
     if k < 1:

@@ -132,7 +132,7 @@ def select_diverse(k: int, embedder: Embedder, weight: float = 0.7) -> Stage:
     """Return the stage that keeps `k` hits by maximal marginal relevance (Carbonell & Goldstein 1998).
 
     Each next hit has the greatest `weight` × cosine with the query − (1 − `weight`) × greatest cosine with what is
-    kept; ties go to the better rank.
+    kept; ties go to the better rank. Raises UsageError for a `k` below 1, or a weight outside [0, 1].
     """
     _check_positive(k=k)
     if not 0 <= weight <= 1:
@@ -170,7 +170,7 @@ def reorder(strategy: Literal["thirds", "ends"] = "thirds") -> Stage:
 
     "thirds": the best third, then the worst, then the middle one (two hits stay as they are). "ends": alternately at
     the beginning and at the end, so that the worst are in the middle. Hits are taken in the order of their scores,
-    else in the order that they have.
+    else in the order that they have. Raises UnknownName for another strategy.
 
     >>> hits = tuple(Chunk(id=str(n), score=1 - n / 10) for n in range(1, 7))
     >>> ["".join(hit.id for hit in reorder(manner)(Query(text="?"), hits).hits) for manner in ("thirds", "ends")]
@@ -223,7 +223,7 @@ def compress(reranker: Reranker | None = None, *, threshold: float = 0.5, neighb
     A sentence is relevant where its score by the reranker is at least `threshold`; without one, where it shares at
     least this part of the content words of the best sentence among all hits. The best sentence of each hit always
     stays; tables and records stay as they are. An ellipsis marks an omission; `start` and `end` span the rest. Where
-    the reranker fails, hits stay as they are, with a note.
+    the reranker fails, hits stay as they are, with a note. Raises UsageError for a threshold outside [0, 1].
 
     >>> text = "The museum was built in 1902. Dogs may enter the ferry on a lead. The cafe sells soup."
     >>> hit = Chunk(id="a", text=text, document="d", start=100, end=100 + len(text))

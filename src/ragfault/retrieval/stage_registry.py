@@ -219,6 +219,8 @@ def make_stage(expression: str, index: ChunkIndex) -> Stage:
 def check_stage(expression: str) -> Expression:
     """Parse the expression of a stage and check its name, options and values.
 
+    Raises UnknownName for a name that there is not, UsageError for options that do not fit.
+
     >>> check_stage("top(kk=5)")
     Traceback (most recent call last):
     ragfault.errors.UnknownName: no option of top "kk". Did you mean "k"?

@@ -147,7 +147,7 @@ def skewed_interval(mean: float, error: float, df: float, skewness: float, confi
 
 
 def as_matrix(values: ArrayLike) -> FloatArray:
-    """Return values as an array of traces by metrics; a sequence is one metric."""
+    """Return values as an array of traces by metrics; a sequence is one metric. Raises ValueError for other shapes."""
     table = np.asarray(values, dtype=np.float64)
     if table.ndim == 1:
         table = table[:, None]
@@ -158,6 +158,8 @@ def as_matrix(values: ArrayLike) -> FloatArray:
 
 def subtract_pairs(baseline: ArrayLike, candidate: ArrayLike, defined: ArrayLike | None) -> FloatArray:
     """Return candidate less baseline, traces by metrics; 0 where there is no pair.
+
+    Raises ValueError where the shapes differ.
 
     >>> subtract_pairs([1, 2], [3, math.inf], [True, False]).ravel()
     array([2., 0.])

@@ -106,7 +106,10 @@ def make_sample(
     clusters: Clusters | None,
     sampling_probabilities: ArrayLike | None = None,
 ) -> PpiSample:
-    """Build a sample from values; human values are NaN (or None) for unlabeled traces."""
+    """Build a sample from values; human values are NaN (or None) for unlabeled traces.
+
+    Raises ValueError where the lengths differ, a judge's value is not finite, or a probability is not above 0.
+    """
     judge, human = _as_floats(judge_values), _as_floats(human_values)
     if judge.ndim != 1 or judge.shape != human.shape:
         raise ValueError(f"the judge has {judge.size} values, people {human.size}: give NaN where there is no label")

@@ -80,6 +80,8 @@ def compute_violation(bounds: Sequence[Bound], outcomes: Sequence[QuestionOutcom
 def parse_budget(text: str | float) -> float:
     """Return the seconds of a budget: "10m", "90s", "1h"; a bare number is minutes.
 
+    Raises UsageError for anything else, and for 0.
+
     >>> parse_budget("90s"), parse_budget(2)
     (90.0, 120.0)
     """
@@ -163,7 +165,10 @@ def check_space(space: SearchSpace) -> None:
 
 
 def enumerate_configs(space: SearchSpace, start: PipelineConfig) -> list[PipelineConfig]:
-    """Return every combination of chunker, embedder, retrieval and reranking; other steps unchanged."""
+    """Return every combination of chunker, embedder, retrieval and reranking; other steps unchanged.
+
+    Retrieval by words alone ("sparse") is combined with no embedder, and each retrieval also with no reranker.
+    """
     configs: dict[str, PipelineConfig] = {}
     for chunker in space.chunkers:
         for retrieval in space.retrievals:

@@ -177,7 +177,10 @@ def rephrase(judge: Judge, write: Writer, instruction: str) -> AnswerStage:
 
 
 def criticize(judge: Judge, write: Writer, principles: Sequence[str]) -> AnswerStage:
-    """Let the model hold its answer against principles, and correct it; kept where the correction adds no doubt."""
+    """Let the model hold its answer against principles, and correct it; kept where the correction adds no doubt.
+
+    Raises UsageError where there is no principle.
+    """
     if not principles:
         raise UsageError("there is no principle. Give at least one, such as: Give no medical advice.")
     listing = " ".join(f"({number}) {text}" for number, text in enumerate(principles, 1))

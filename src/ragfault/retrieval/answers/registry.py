@@ -57,6 +57,8 @@ CHECKS: dict[str, Callable[..., AnswerStage]] = {
 def check_answer_check(expression: str) -> Expression:
     """Parse the expression of a check and test its name and options.
 
+    Raises UnknownName for a name that there is not, UsageError for options that do not fit.
+
     >>> check_answer_check("cutt(embedded)")
     Traceback (most recent call last):
     ragfault.errors.UnknownName: no check "cutt". Did you mean "cut"?

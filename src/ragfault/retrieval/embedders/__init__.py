@@ -24,6 +24,7 @@ def load_embedder(name: str = "latent", **options: Any) -> Embedder:
 
     "latent" is fitted on the corpus that it embeds, "minilm" is the model that the judge minilm is based on,
     "sentence:MODEL" one of sentence-transformers, "endpoint:MODEL" one behind an OpenAI-compatible address.
+    Raises UnknownName for any other name, and MissingExtra where a model needs an extra that is not installed.
 
     >>> load_embedder("latent", dimensions=8).fingerprint
     'latent/1 dimensions=8 seed=0 unfitted'

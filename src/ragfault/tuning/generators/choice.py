@@ -168,6 +168,8 @@ def plan_parts(generators: int, groups: Sequence[str], terms: ChoiceTerms, *, ra
 def split_positions(groups: Sequence[str], holdout: float, seed: int, *, race: bool = True) -> QuestionParts:
     """Divide the positions of questions at random, whole groups at a time; without a race the rest takes no part.
 
+    Raises InputError for fewer than MIN_QUESTIONS questions, or groups so large that a part has less than half of that.
+
     >>> parts = split_positions(["x", "x", *map(str, range(28))], 0.5, 0)
     >>> len(parts.selection), len(parts.holdout), ({0, 1} <= {*parts.holdout}) != ({0, 1} <= {*parts.selection})
     (15, 15, True)
