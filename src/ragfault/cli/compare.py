@@ -113,7 +113,7 @@ def compare(baseline: str, candidate: str, **options: Any) -> None:
             _require_segments(result, options["by"])
         else:
             result = analysis.compare(side, **terms)
-    write_output(plan, lambda kind, screen: _render_comparison(result, kind, screen), options)
+    write_output(plan, lambda kind, screen: _render_result(result, kind, screen), options)
     pages = result if isinstance(result, list | tuple) else [result]
     if plan.printed == "terminal" and any(change.verdict == "worse" for page in pages for change in page.changes):
         click.echo(f"The layer to blame: ragfault bisect {shlex.quote(baseline)} {shlex.quote(candidate)}", err=True)
@@ -233,22 +233,25 @@ def _locate_breaking_run(
     result = analysis.history(
         [Run.open(run) for run in runs], anyway=options["anyway"], sample=options["sample"], **terms
     )
-    write_output(plan, lambda kind, screen: _render_history(result, kind, screen), options, summarize_history(result))
+    write_output(plan, lambda kind, screen: _render_result(result, kind, screen), options, summarize_history(result))
     return VERDICT_EXIT_CODES[result.verdict]
 
 
-def _render_comparison(comparison: Any, kind: str, screen: bool) -> str:
-    from ragfault.reports.terminal.comparison import render_comparison_markdown, render_comparison_terminal
+def _render_result(result: Any, kind: str, screen: bool) -> str:
+    """Render a comparison, those of segments, or the history of a sequence of runs."""
+    from ragfault.analysis import RunHistory
+    from ragfault.reports.terminal import comparison, run_history
 
+    is_history = isinstance(result, RunHistory)
     if kind == "json":
-        return encode_json(comparison)
+        return encode_json(result)
     if kind == "html":
-        from ragfault.reports.html.pages import render_comparison_html
+        from ragfault.reports.html import pages
 
-        return render_comparison_html(comparison)
-    if kind == "md":
-        return render_comparison_markdown(comparison)
-    return render_comparison_terminal(comparison, **_get_display_options(screen))
+        return pages.render_history_html(result) if is_history else pages.render_comparison_html(result)
+    terminal = run_history.render_history_terminal if is_history else comparison.render_comparison_terminal
+    markdown = run_history.render_history_markdown if is_history else comparison.render_comparison_markdown
+    return markdown(result) if kind == "md" else terminal(result, **_get_display_options(screen))
 
 
 def _render_bisection(bisection: Any, by: str, kind: str, screen: bool) -> str:
@@ -265,20 +268,6 @@ def _render_bisection(bisection: Any, by: str, kind: str, screen: bool) -> str:
     if kind == "md":
         return render_bisection_markdown(bisection, by=by)
     return render_bisection_terminal(bisection, by=by, **_get_display_options(screen))
-
-
-def _render_history(history: Any, kind: str, screen: bool) -> str:
-    from ragfault.reports.terminal.run_history import render_history_markdown, render_history_terminal
-
-    if kind == "json":
-        return encode_json(history)
-    if kind == "html":
-        from ragfault.reports.html.pages import render_history_html
-
-        return render_history_html(history)
-    if kind == "md":
-        return render_history_markdown(history)
-    return render_history_terminal(history, **_get_display_options(screen))
 
 
 def _read_terms(options: dict[str, Any]) -> dict[str, Any]:

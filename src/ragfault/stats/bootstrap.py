@@ -157,9 +157,7 @@ def as_matrix(values: ArrayLike) -> FloatArray:
 
 
 def subtract_pairs(baseline: ArrayLike, candidate: ArrayLike, defined: ArrayLike | None) -> FloatArray:
-    """Return candidate less baseline, traces by metrics; 0 where there is no pair.
-
-    Raises ValueError where the shapes differ.
+    """Return candidate less baseline, traces by metrics; 0 where there is no pair. Raises ValueError for other shapes.
 
     >>> subtract_pairs([1, 2], [3, math.inf], [True, False]).ravel()
     array([2., 0.])

@@ -245,7 +245,7 @@ async def post_alert(request: Request, fields: FormFields = AdminForm) -> Respon
         with server.alert_lock:
             state, now = server.load_alert_state(), server.now()
             if action == "silence":
-                until = now + 60 * _parse_minutes(fields.get("minutes", "60"))
+                until = now + 60 * parse_count(fields.get("minutes", "60"), MAX_SILENCE_MINUTES, "minutes")
                 state, kind = alerts.add_silence(state, until, rule=rule or None, **names), "silenced"
             elif action == "unsilence":
                 state, kind = alerts.clear_silences(state), "unsilenced"
@@ -289,9 +289,10 @@ async def post_incident(request: Request, fields: FormFields = AdminForm) -> Res
     return await _apply_and_redirect(request, work, back, ("incident_acknowledge", id, ""))
 
 
-def _parse_minutes(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MAX_SILENCE_MINUTES:
-        raise UsageError(f'an alert is silenced for 1 to {MAX_SILENCE_MINUTES:,} minutes, got "{text[:40]}".')
+def parse_count(text: str, most: int, noun: str) -> int:
+    """Parse a number from 1 to `most`. Raises UsageError for anything else; `noun` names what is counted."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
+        raise UsageError(f'the number of {noun} is from 1 to {most:,}, not "{text[:40]}".')
     return int(text)
 
 

@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.records import Trace
 from ragfault.server.api.testset_views import ITEMS_SHOWN, SHOWN_ITEMS, list_items, load_testset, merge_state
-from ragfault.server.dashboard.forms import AdminForm, FormFields, read_author
+from ragfault.server.dashboard.forms import AdminForm, FormFields, parse_count, read_author
 from ragfault.server.dashboard.page_renderer import PageRoute, render_page
 from ragfault.server.json_routes import get_server
 from ragfault.server.security import require_role
@@ -65,7 +65,10 @@ def show_testset(request: Request) -> Response:
     """Show the items of the set, and the agreement of the reviewers."""
     query = request.query_params
     by, show, text = _read_reviewer(request), query.get("show", "waiting"), query.get("text", "")[:200]
-    page, needed = _parse_count(query.get("page", "1"), 10_000), _parse_count(query.get("needed", "2"), 9)
+    page, needed = (
+        parse_count(query.get("page", "1"), 10_000, "the page"),
+        parse_count(query.get("needed", "2"), 9, "reviews needed"),
+    )
     adjudicator = query.get("adjudicator", "")[:MAX_NAME]
     if show not in SHOWN_ITEMS:
         raise UsageError(f'there is no selection "{show[:40]}". Choose one of: {", ".join(SHOWN_ITEMS)}.')
@@ -90,7 +93,7 @@ def show_testset(request: Request) -> Response:
 def download_reviewed(request: Request) -> Response:
     """Return the items as reviewers left them: without rejected ones, disputed and pending ones as they were."""
     session = _get_session(request)
-    needed = _parse_count(request.query_params.get("needed", "2"), 9)
+    needed = parse_count(request.query_params.get("needed", "2"), 9, "reviewers of an item")
     result = merge_state(session.load(), needed, request.query_params.get("adjudicator", "")[:MAX_NAME])
     request.app.state.audit.record(request, "testset_downloaded", request.url.query)
     lines = b"".join(msgspec.json.encode(item) + b"\n" for item in result.items)
@@ -257,10 +260,3 @@ def _read_reviewer(request: Request) -> str:
     """Return the name of the reader: that of the token, otherwise the name that the address states."""
     token = request.app.state.access.read_token(request)
     return token.name if token is not None else request.query_params.get("by", "").strip()[:MAX_NAME]
-
-
-def _parse_count(text: str, most: int) -> int:
-    """Parse a number from 1 to `most`. Raises UsageError for anything else."""
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
-        raise UsageError(f'this is a number from 1 to {most:,}, not "{text[:40]}".')
-    return int(text)

@@ -21,10 +21,11 @@ from ragfault.analysis.monitoring.rollups import (
     roll_up,
     sum_products,
 )
+from ragfault.evaluation.online import ScoredTrace
 from ragfault.gold_evidence import GoldMode, apply_gold
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
-from ragfault.server.storage.records import TraceOutcome, TraceState
+from ragfault.server.storage.records import TraceState
 from ragfault.server.storage.store_engine import encode_json
 from ragfault.text.times import assume_utc
 
@@ -82,7 +83,7 @@ def get_trace_time(trace: Trace, received: float) -> float:
     return received if trace.time is None else assume_utc(trace.time).timestamp()
 
 
-def classify_outcome(outcome: TraceOutcome) -> TraceState:
+def classify_outcome(outcome: ScoredTrace) -> TraceState:
     """Return the state of a judged trace."""
     if outcome.trace.error:
         return "error"
@@ -91,7 +92,7 @@ def classify_outcome(outcome: TraceOutcome) -> TraceState:
 
 
 def build_outcome_rows(
-    outcomes: Iterable[TraceOutcome], cohort_fields: Sequence[str] = (), gold: GoldMode = "apply"
+    outcomes: Iterable[ScoredTrace], cohort_fields: Sequence[str] = (), gold: GoldMode = "apply"
 ) -> tuple[OutcomeRow, ...]:
     """Return outcomes as rows, each trace once; `cohort_fields` name the fields whose values are cohorts.
 
@@ -102,13 +103,13 @@ def build_outcome_rows(
     >>> [(row.state, row.values, len(row.observations)) for row in build_outcome_rows([outcome, outcome])]
     [('scored', (('groundedness', 1.0),), 9)]
     """
-    first: dict[str, TraceOutcome] = {}
+    first: dict[str, ScoredTrace] = {}
     for outcome in outcomes:
         first.setdefault(outcome.trace.id, outcome)
     return tuple(_build_outcome_row(outcome, cohort_fields, gold) for outcome in first.values())
 
 
-def _build_outcome_row(outcome: TraceOutcome, cohort_fields: Sequence[str], gold: GoldMode) -> OutcomeRow:
+def _build_outcome_row(outcome: ScoredTrace, cohort_fields: Sequence[str], gold: GoldMode) -> OutcomeRow:
     trace = outcome.trace
     verdicts = apply_gold(trace, outcome.verdicts) if gold == "apply" else outcome.verdicts
     timed = trace if trace.time is not None else msgspec.structs.replace(trace, time=EPOCH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct, field
@@ -31,30 +31,6 @@ AccessRole = Literal["read", "ingest", "admin"]
 
 class StoredRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The common shape: immutable, by keyword, silent about defaults."""
-
-
-class TraceOutcome(Protocol):
-    """A trace with its verdicts and scores, such as `ragfault.evaluation.online.ScoredTrace`."""
-
-    @property
-    def trace(self) -> Trace: ...
-    @property
-    def verdicts(self) -> Verdicts: ...
-    @property
-    def scores(self) -> tuple[Score, ...]: ...
-
-
-class SampleDraw(Protocol):
-    """The draw of a trace for a stronger judge, such as `ragfault.evaluation.online.scorer.SamplingDraw`."""
-
-    @property
-    def trace(self) -> str: ...
-    @property
-    def judge(self) -> str: ...
-    @property
-    def chance(self) -> float: ...
-    @property
-    def taken(self) -> bool: ...
 
 
 class ReceivedTrace(NamedTuple):

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from ragfault.analysis.monitoring.rollups import ProductSums, Rollup, WorstTrace, add_derived
+from ragfault.evaluation.online import ScoredTrace
 from ragfault.gold_evidence import GoldMode
 from ragfault.io.runs import MetricInfo
 from ragfault.server.storage.notes import NoteTables, StoredNote
 from ragfault.server.storage.outcome_rows import BIN_COLUMNS, SUM_COLUMNS, NumberedRow, OutcomeRow, build_outcome_rows
-from ragfault.server.storage.records import TraceOutcome
 from ragfault.server.storage.store_engine import DatabaseConnection, encode_json
 from ragfault.server.storage.traces import TraceTables
 
@@ -40,7 +40,7 @@ class RollupTables(TraceTables, NoteTables):
 
     def add_outcomes(
         self,
-        outcomes: Sequence[TraceOutcome],
+        outcomes: Sequence[ScoredTrace],
         measures: Sequence[MetricInfo],
         cohort_fields: Sequence[str] = (),
         gold: GoldMode = "apply",

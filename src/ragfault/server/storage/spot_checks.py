@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from ragfault.evaluation.online.scorer import SamplingDraw
 from ragfault.server.storage.notes import to_columns
-from ragfault.server.storage.records import ReceivedTrace, SampleDraw, SpotCheck, SpotCheckCounts, SpotCheckSample
+from ragfault.server.storage.records import ReceivedTrace, SpotCheck, SpotCheckCounts, SpotCheckSample
 from ragfault.server.storage.store_engine import DatabaseConnection, decode_scores, decode_verdicts, encode_json
 from ragfault.server.storage.traces import TraceTables
 
@@ -27,11 +28,11 @@ class SpotCheckStore(ABC):
     def __init__(self, store: TraceTables) -> None:
         self._store = store
 
-    def add_draws(self, draws: Sequence[SampleDraw]) -> Future[None]:
+    def add_draws(self, draws: Sequence[SamplingDraw]) -> Future[None]:
         """Add the draws of stored traces, those that were not taken as well; a repeated draw changes nothing."""
         return self._store.submit(lambda con: self._add_draws(con, draws))
 
-    def _add_draws(self, con: DatabaseConnection, draws: Sequence[SampleDraw]) -> None:
+    def _add_draws(self, con: DatabaseConnection, draws: Sequence[SamplingDraw]) -> None:
         query = "SELECT id, number FROM ids WHERE id IN {among:Array(String)}"
         numbers = dict(con.fetch_among(query, list({draw.trace for draw in draws})))
         query = (
@@ -41,7 +42,7 @@ class SpotCheckStore(ABC):
         traces = {row[0]: row for row in con.fetch_among(query, sorted(numbers.values()))}
         query = "SELECT number, judge FROM draws WHERE number IN {among:Array(Int64)}"
         known = set(con.fetch_among(query, sorted(traces)))
-        new: dict[tuple[int, str], SampleDraw] = {}
+        new: dict[tuple[int, str], SamplingDraw] = {}
         for draw in draws:
             key = (numbers.get(draw.trace, 0), draw.judge)
             if key[0] in traces and key not in known:
