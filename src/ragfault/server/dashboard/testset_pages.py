@@ -67,7 +67,7 @@ def show_testset(request: Request) -> Response:
     by, show, text = _read_reviewer(request), query.get("show", "waiting"), query.get("text", "")[:200]
     page, needed = (
         parse_count(query.get("page", "1"), 10_000, "the page"),
-        parse_count(query.get("needed", "2"), 9, "reviews needed"),
+        parse_count(query.get("needed", "2"), 9, "reviewers of an item"),
     )
     adjudicator = query.get("adjudicator", "")[:MAX_NAME]
     if show not in SHOWN_ITEMS:
