@@ -340,8 +340,11 @@ def test_called_drops_are_read_as_such():
     assert (two.breach, two.recovered) == (False, True)
 
 
-def read_rules(values: Sequence[tuple[int, float]], until: int) -> dict[str, RuleReading]:
-    """Return the readings of the rolling rules from values by minute, of a metric whose noise is known."""
+def read_rules(values: Sequence[tuple[int, float]], until: int, fired: int | None = None) -> dict[str, RuleReading]:
+    """Return the readings of the rolling rules from values by minute, of a metric whose noise is known.
+
+    Alerts of both fire since a minute, where one is given.
+    """
     observations = [
         Observation(metric="groundedness", trace=str(at), time=60.0 * at, value=value, route="web")
         for at, value in values
@@ -355,7 +358,8 @@ def read_rules(values: Sequence[tuple[int, float]], until: int) -> dict[str, Rul
         low=0.0, high=1.0, higher_is_better=True, noise=noise,
     )  # fmt: skip
     rules = [rule for rule in DEFAULT_RULES if rule.name in ("ROLLING_DROP", "ROLLING_FALL")]
-    readings = evaluate_rules(rules, all_, SCORES, until, (), {("groundedness", "web"): period})
+    since = {} if fired is None else {(rule.name, "groundedness", "web"): fired for rule in rules}
+    readings = evaluate_rules(rules, all_, SCORES, until, (), {("groundedness", "web"): period}, since)
     return {item.rule.name: item for item in readings if (item.metric, item.route) == ("groundedness", "web")}
 
 
@@ -385,3 +389,14 @@ def test_a_fault_is_over_once_the_last_values_are_well_though_windows_hold_older
     weaker = read_rules([*past, *((at, 0.6 + at % 16 / 80) for at in range(end, until, 8))], until)
     assert weaker["ROLLING_DROP"].breach
     assert not weaker["ROLLING_FALL"].recovered
+
+
+def test_an_alert_does_not_recover_since_its_fault_is_part_of_the_day_before():
+    """After 20 hours at .75 the day before is hardly better than now: as long as it lasts, it is not well."""
+    fault = DAY_MINUTES
+    end = fault + 20 * 60
+    values = [(at, (0.8 if at < fault else 0.68) + at % 8 / 50) for at in range(0, end, 4)]
+    assert read_rules(values, end)["ROLLING_FALL"].recovered
+    assert not read_rules(values, end, fault + 60)["ROLLING_FALL"].recovered
+    after = [*values, *((at, 0.8 + at % 8 / 50) for at in range(end, end + 240, 4))]
+    assert read_rules(after, end + 240, fault + 60)["ROLLING_FALL"].recovered

@@ -44,3 +44,15 @@ def test_an_alert_of_a_metric_that_is_known_on_a_route_is_of_its_incident_whatev
     alert = Alert(rule=rule, metric="error", route="a", status="firing", since=11.5 * HOUR)
     cause = AlertCause(alert=alert, layer="operation", onset=Onset(640, 630, 650), detected=True)
     assert assign_cause([incident], cause, {}, {}, 690) == incident
+
+
+@pytest.mark.parametrize(("metric", "is_one"), [("triad", True), ("citation_validity", False)])
+def test_the_triad_is_of_the_incident_of_its_parts(metric: str, is_one: bool):
+    """Hours after relevance fell on a route the triad is no second fault there; another metric may be one."""
+    incident = Incident(
+        id="1", title="t", sentence="s", layer="retrieval", routes=("a",), opened=11 * HOUR, onset=10 * HOUR,
+        earliest=10 * HOUR, latest=10 * HOUR, alerts=(("DROP", "context_relevance", "a"),),
+    )  # fmt: skip
+    alert = Alert(rule=GROUNDED, metric=metric, route="a", status="firing", since=16 * HOUR)
+    cause = AlertCause(alert=alert, layer="crosscut", onset=Onset(900, 880, 920), detected=True)
+    assert assign_cause([incident], cause, {}, {}, 960) == (incident if is_one else None)

@@ -38,6 +38,7 @@ RULE_RATE = 0.001
 built-in rules and metrics of a route together stay below 0.05."""
 
 WIDER = 4  # a limit is also held against a window so many times as long, and against a day
+LASTING_MINUTES = 600  # minutes of firing after which the day before a window is too much part of the fault
 
 UNIT_MINUTES = {"m": 1, "h": 60, "d": 1440}
 _DURATION_PATTERN = re.compile(r"(\d+)\s*([mhd])")
@@ -260,6 +261,7 @@ def describe_limit(rule: AlertRule) -> str:
     return f"is below {rule.below:g}" if rule.below is not None else f"is above {rule.above:g}"
 
 
+AlertKey = tuple[str, str, str]  # rule, metric, route; no route is the empty text
 ReferencesByKey = Mapping[tuple[str, str | None], ReferencePeriod]
 
 
@@ -270,11 +272,13 @@ def evaluate_rules(
     until: int,
     dropped: Iterable[tuple[str, str | None]] = (),
     references: ReferencesByKey | None = None,
+    fired: Mapping[AlertKey, int] | None = None,
 ) -> tuple[RuleReading, ...]:
     """Evaluate each rule on each route, in the window that ends before the minute `until`.
 
     `dropped` names the metrics and routes on which a drop is called and not yet over; `references` has what is known of
-    the pattern of the week and the noise. A user's rule may name a metric that is not there: it then sees nothing.
+    the pattern of the week and the noise; `fired` has the minutes since when alerts fire, which do not recover as long
+    as it is worse than before them. A user's rule may name a metric that is not there: it then sees nothing.
     """
     open_ = set(dropped)
     readings = []
@@ -283,6 +287,9 @@ def evaluate_rules(
             if key[2] is None and key[0] in measures and _applies_to(rule, key):
                 reference = None if references is None else references.get((key[0], key[1]))
                 reading = _evaluate_rule(rule, key, series, measures[key[0]], until, open_, reference)
+                since = (fired or {}).get((rule.name, key[0], key[1] or ""), until)
+                if reference and reading.recovered and _is_lasting(rule, series, until, since, reference):
+                    reading = replace(reading, recovered=False)
                 waiting = rule.drop is not None and rule.certain and references is not None and reference is None
                 is_unscaled = waiting and measures[key[0]].high is not None
                 if is_unscaled or (rule.unusual and _is_usual(rule, series, until, reference)):
@@ -415,6 +422,18 @@ def _find_recovery(
     part, width = replace(part, sum=sign * part.sum), reference.high - reference.low
     mean = recovered_mean(part, rule.window, level, reference.noise, width)
     return mean if mean is None else sign * mean if rule.drop is None else sign * usual - mean
+
+
+def _is_lasting(rule: AlertRule, series: MetricSeries, until: int, since: int, reference: ReferencePeriod) -> bool:
+    """Return whether a wide window is still worse than the day before an alert that has fired for long."""
+    if rule.drop is None or until - since < LASTING_MINUTES:
+        return False
+    flat, wide = reference.remove_season(series), WIDER * rule.window
+    first = since - rule.duration - wide
+    day, part = flat.between(first - DAY_MINUTES, first), flat.between(until - wide, until)
+    if day.mean is None or part.mean is None or min(day.value_count, part.value_count) < rule.min_values:
+        return False
+    return (day.mean - part.mean) * (1 if reference.higher_is_better else -1) > rule.drop - rule.hysteresis
 
 
 def _is_below(

@@ -8,9 +8,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.analysis.monitoring.alert_rules import SEVERITIES, AlertRule, RuleReading, Severity
-
-AlertKey = tuple[str, str, str]  # rule, metric, route; no route is the empty text
+from ragfault.analysis.monitoring.alert_rules import SEVERITIES, AlertKey, AlertRule, RuleReading, Severity
 
 
 class Alert(Struct, frozen=True, kw_only=True):
@@ -57,6 +55,11 @@ class AlertState(Struct, frozen=True, kw_only=True):
     def firing(self) -> tuple[Alert, ...]:
         """Return the alerts that fire."""
         return tuple(alarm for alarm in self.alerts if alarm.status == "firing")
+
+    @property
+    def fired(self) -> dict[AlertKey, int]:
+        """Return the minutes since 1970 since when the alerts fire."""
+        return {alarm.key: int(alarm.since // 60) for alarm in self.firing}
 
 
 class AlertTransition(Struct, frozen=True, kw_only=True):

@@ -378,7 +378,9 @@ def estimate_onset(series: MetricSeries, test: SequentialTest, seed: int = 0) ->
         return test.likely_onset, test.likely_onset, test.minute
     change_point = detect_change_point([mean for _, mean in blocks], resamples=199, seed=seed)
     times = [minute for minute, _ in blocks]
-    return times[change_point.step], times[change_point.low], times[min(change_point.high, len(times) - 1)]
+    before = part.minutes[(part.n > 0) & (part.minutes < times[change_point.low])]  # it may have begun after the last
+    earliest = int(before[-1]) + 1 if before.size else times[0]
+    return times[change_point.step], earliest, times[min(change_point.high, len(times) - 1)]
 
 
 def _equal_blocks(series: MetricSeries) -> Iterator[tuple[int, float]]:

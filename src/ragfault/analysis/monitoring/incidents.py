@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.compare import MARGIN
 from ragfault.analysis.comparison.records import LayerFault
-from ragfault.analysis.monitoring.alert_rules import WIDER, Severity
-from ragfault.analysis.monitoring.alerts import Alert, AlertKey
+from ragfault.analysis.monitoring.alert_rules import WIDER, AlertKey, Severity
+from ragfault.analysis.monitoring.alerts import Alert
 from ragfault.analysis.monitoring.change_detection import FaultLocation, SeriesWatch, estimate_onset
 from ragfault.analysis.monitoring.rollups import FAILURES
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference
@@ -181,6 +181,8 @@ def matches_route(
     alert, onset = cause.alert, incident.interval
     if (alert.metric, alert.key[2]) in {(metric, route) for _, metric, route in incident.alerts}:
         return True  # whatever onset another rule or test sees
+    if alert.metric == "triad" and alert.route in incident.routes and incident.layer != "operation":
+        return True  # the mean of others breaks by none but these
     if alert.route not in incident.routes or not explains(incident, alert.metric, cause.layer):
         return False
     if cause.detected or cause.onset.meets(onset):

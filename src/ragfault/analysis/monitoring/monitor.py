@@ -402,7 +402,7 @@ def _replay_alerts(
             for drop in drops
             if drop.detection.detected_at < minute <= (drop.detection.recovered_at or last)
         ]
-        readings = evaluate_rules(options.rules, series_by_key, measures, minute, called, references)
+        readings = evaluate_rules(options.rules, series_by_key, measures, minute, called, references, state.fired)
         state, sent = advance_alerts(state, readings, 60.0 * minute)
         events += sent
     return tuple(events), state

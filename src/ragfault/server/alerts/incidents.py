@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from ragfault.analysis.comparison.bisection import describe_fault
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.analysis.comparison.records import LayerFault, MetricChange
-from ragfault.analysis.monitoring.alert_rules import describe_limit
-from ragfault.analysis.monitoring.alerts import Alert, AlertKey, worst_severity
+from ragfault.analysis.monitoring.alert_rules import AlertKey, describe_limit
+from ragfault.analysis.monitoring.alerts import Alert, worst_severity
 from ragfault.analysis.monitoring.change_detection import FaultLocation, SeriesWatch, locate_fault
 from ragfault.analysis.monitoring.incidents import (
     LAYER_ORDER,
@@ -274,9 +274,8 @@ class IncidentBuilder:
             has_errors = any(own.metric == "error" for own in members)
             layer = STEP_LAYERS.get(next(iter(by_kind)), layer) if has_errors and len(by_kind) == 1 else layer
         text = f"{title if by_kind else alert.rule.name}: {alert.metric} {describe_limit(alert.rule)}{value}{moved}"
-        unknown = (
-            "that it was better before is not shown" if size is None else "which layer broke, the data cannot tell"
-        )
+        is_level = size is None and alert.rule.drop is None and not alert.rule.drop_detected
+        unknown = "that it was better before is not shown" if is_level else "which layer broke, the data cannot tell"
         unknown = self._explanations.get(alert.route, unknown)
         blind = "" if by_kind or layer == "operation" else f"; {unknown}"
         return replace(incident, title=title, sentence=f"{text}{blind}.", layer=layer, size=size)

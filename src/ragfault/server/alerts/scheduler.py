@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, RuleReading, evaluate_rules, load_rules
+from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, AlertKey, RuleReading, evaluate_rules, load_rules
 from ragfault.analysis.monitoring.alerts import AlertState, AlertTransition, advance_alerts
 from ragfault.analysis.monitoring.change_detection import (
     FALSE_ALARM_RATE,
@@ -46,7 +46,7 @@ from ragfault.server.storage.outcome_rows import get_trace_time
 from ragfault.server.storage.run_transfer import IMPORTED_JUDGES_SETTING
 
 LAG_MINUTES = 2  # minutes before a minute is processed: traces are judged a little after they arrive
-EXTENDED_MINUTES = (3 * DAY_MINUTES, 7 * DAY_MINUTES)
+EXTENDED_MINUTES = (2 * DAY_MINUTES, 3 * DAY_MINUTES, 7 * DAY_MINUTES)
 """Minutes to which shorter references are extended once they have passed: these know more of seasons and of noise."""
 EXTENSION_DELAY = 360  # minutes after these, so that a fault can be found before it is part of a reference
 MAX_EXTENDED = 5  # references that are extended in a round
@@ -140,7 +140,8 @@ def find_extension(watch: SeriesWatch, until: int) -> int:
 def is_usual(incident: Incident, period: ReferencePeriod) -> bool:
     """Return whether an incident may come each week: without a layer, on a weekend or other day a reference lacks."""
     known = is_weekend(np.arange(period.first, period.last, HOUR_MINUTES))
-    return incident.branch is None and not np.isin(is_weekend(np.array([incident.interval.minute])), known).any()
+    begin = np.array([incident.interval.minute, incident.interval.latest])
+    return incident.branch is None and not np.isin(is_weekend(begin), known).all()
 
 
 log = logging.getLogger("ragfault.server")
@@ -151,8 +152,6 @@ FINE_MINUTES = 240  # minutes that are read one by one; older ones are read in c
 COARSE_GRAIN = 15
 DETECTOR_SETTING = "change_detector"  # the setting that holds the state of the sequential tests
 RETENTION_ROUNDS = 60  # rounds between two deletions of expired traces
-
-TraceIds = tuple[str, ...]
 
 
 class AlertScheduler(BackgroundThread):
@@ -259,7 +258,7 @@ class AlertScheduler(BackgroundThread):
         dropped = [(watch.metric, watch.route) for watch in watches if watch.detection is not None]
         shown = {alert.key: alert.traces for alert in before.alerts}
         references = {(watch.metric, watch.route): watch.test.period for watch in watches if watch.test is not None}
-        read = evaluate_rules(self._rules, series, measures, until, dropped, references)
+        read = evaluate_rules(self._rules, series, measures, until, dropped, references, before.fired)
         readings = [self._attach_traces(reading, until, shown) for reading in read]
         left = tuple(alert for alert in before.alerts if (alert.metric, alert.route, None) in series)
         state, transitions = advance_alerts(replace(before, alerts=left), readings, now)
@@ -328,7 +327,7 @@ class AlertScheduler(BackgroundThread):
         return min([until, *(math.floor(time / 60) for time in times)])
 
     def _attach_traces(
-        self, reading: RuleReading, until: int, known_traces: Mapping[tuple[str, str, str], TraceIds]
+        self, reading: RuleReading, until: int, known_traces: Mapping[AlertKey, tuple[str, ...]]
     ) -> RuleReading:
         """Attach example traces to a breach: those of its first breach, or the worst of its window."""
         if not reading.breach:
