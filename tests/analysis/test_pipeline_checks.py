@@ -75,6 +75,20 @@ def test_a_few_errors_are_counted_and_not_called_a_fault(baseline: Run, tmp_path
     assert "Error on 3 of 120 pairs, on 0 before: no rise is shown." in bisection.sentence
 
 
+@pytest.mark.parametrize(("before", "verdict"), [(36, "cannot tell"), (4, "fault")])
+def test_a_log_that_keeps_every_failed_trace_has_no_more_errors(tmp_path: Path, before: int, verdict: str):
+    """Errors as frequent as before if nothing failed that one log lacks are no fault; more of them are one."""
+    verdicts = make_verdicts(3 * N, 1)
+    old = [(fail(trace) if at >= 3 * N - before else trace, seen) for at, (trace, seen) in enumerate(verdicts)]
+    new = [(fail(trace) if at < 36 else trace, seen) for at, (trace, seen) in enumerate(verdicts)]
+    sampled = [*new[:36], *new[36::3]]
+    runs = evaluate_system(tmp_path / "old", old), evaluate_system(tmp_path / "new", sampled)
+    result = bisect(*runs)
+    assert result.verdict == verdict
+    assert ("whose log may keep failed ones more often" in result.sentence) == (verdict == "cannot tell")
+    assert gate(runs[1], baseline=runs[0]).result == ("fail" if verdict == "fault" else "cannot tell")
+
+
 def test_a_few_errors_beside_a_fault_are_a_warning_and_not_in_its_sentence(baseline: Run, tmp_path: Path):
     """The sentence of a fault is about the fault; what is not shown to rise stands in the warnings."""
     changes = [fail] * 3 + [blank] * 45

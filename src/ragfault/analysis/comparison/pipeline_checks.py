@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from ragfault.analysis.comparison.comparability import MISSING_SHARE
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.analysis.comparison.pairing import NOT_RECORDED, Mask
 from ragfault.analysis.comparison.records import BranchDecision, Comparison, FaultLayer, LayerFault, MetricChange
@@ -134,13 +135,30 @@ def is_shown_rise(change: MetricChange, alpha: float) -> bool:
     return moved > 0 and change.adjusted is not None and change.adjusted <= alpha
 
 
+def may_be_sampling(change: MetricChange, comparison: Comparison) -> bool:
+    """Return whether a check may have risen only because a log keeps failed traces more often than others.
+
+    So it may where many traces of the baseline are missing from the candidate, and where it would not be shown to be
+    more frequent than before (two counts, 95 %) if none of these showed it.
+    """
+    missing, n = comparison.unpaired[0], change.n
+    after, before = (change.candidate or 0.0) * n, (change.baseline or 0.0) * n
+    scale = (missing + n) / max(n, 1)
+    excess, variance = after - scale * before, after + scale**2 * before
+    return missing > MISSING_SHARE * (missing + n) and excess <= 1.96 * math.sqrt(variance)
+
+
+def _is_proven_rise(change: MetricChange, comparison: Comparison) -> bool:
+    return is_shown_rise(change, comparison.alpha) and not may_be_sampling(change, comparison)
+
+
 def find_pipeline_faults(paired: PairedRuns, comparison: Comparison) -> tuple[LayerFault, ...]:
     """Return a fault for each check that is shown to have risen."""
     changes = {change.metric: change for change in comparison.changes}
     faults = []
     for check in CHECKS:
         change = changes.get(check.metric)
-        if change is not None and is_shown_rise(change, comparison.alpha):
+        if change is not None and _is_proven_rise(change, comparison):
             stage = _describe_failed_stage(paired) if check.metric == "error" else ""
             faults.append(
                 LayerFault(
@@ -206,7 +224,7 @@ def decide_checks(comparison: Comparison) -> list[BranchDecision]:
     for change in comparison.changes:
         check = next((check for check in CHECKS if check.metric == change.metric), None)
         if check is not None and change.n:
-            shown = is_shown_rise(change, comparison.alpha)
+            shown = _is_proven_rise(change, comparison)
             rises = change.difference is not None and change.difference.mean > 0
             decisions.append(
                 BranchDecision(
@@ -221,13 +239,17 @@ def decide_checks(comparison: Comparison) -> list[BranchDecision]:
 
 def describe_unshown_rises(comparison: Comparison, metrics: Sequence[str] = CHECK_METRICS) -> tuple[str, ...]:
     """Describe the checks that rose without it being shown, as counts."""
+    sampling = (
+        f"{comparison.unpaired[0]:,} traces of the baseline are missing from the candidate, whose log may keep failed "
+        "ones more often: if none of these failed, no rise is shown"
+    )
     return tuple(
-        f"{count_traces(change)}: no rise is shown"
+        f"{count_traces(change)}: {sampling if is_shown_rise(change, comparison.alpha) else 'no rise is shown'}"
         for change in comparison.changes
         if change.metric in metrics
         and change.difference is not None
         and change.difference.mean > 0
-        and not is_shown_rise(change, comparison.alpha)
+        and not _is_proven_rise(change, comparison)
     )
 
 
