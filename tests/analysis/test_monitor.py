@@ -26,6 +26,7 @@ from ragfault.analysis.monitoring.change_detection import (
     advance_watch,
     compute_gains,
     detect_drops,
+    estimate_onset,
     log_threshold,
     measure_reference,
     start_test,
@@ -420,6 +421,13 @@ def dropped(at: int, size: int, drop: float, seed: int = 6) -> MetricSeries:
     values = rng.beta(8, 2, size=5 * size)
     values[5 * at :] -= drop * values[5 * at :] / 0.8
     return make_series(values, every=12.0)
+
+
+def test_a_drop_may_have_begun_in_the_pause_before_its_first_value():
+    """With a value every 20 minutes the earliest onset is the minute after the last good one, not the first bad one."""
+    series = make_series([0.9, 0.88] * 20 + [0.1] * 12, every=1200.0)
+    test = advance_test(start_test(make_period(0.8), 0), series)
+    assert estimate_onset(series, test)[:2] == (800, 781)
 
 
 def test_a_drop_is_called_where_it_began():
