@@ -494,3 +494,19 @@ def test_a_response_to_another_query_is_named_with_its_share(tmp_path: Path):
     assert "On 33 % of pairs chunks and answer are together those that the baseline gave to another query" in (
         result.sentence
     )
+
+
+@pytest.mark.parametrize(("changed", "mismatched"), [(4, False), (6, True)], ids=["four queries", "six queries"])
+def test_copies_of_a_few_queries_show_no_habit_of_a_logger(changed: int, mismatched: bool, tmp_path: Path):
+    """Each of 20 queries is asked ten times: what a few of them share may be chance, as of as many single traces."""
+    copies = [replace(trace, id=f"{trace.id}-{copy}") for trace in BASELINE[:20] for copy in range(10)]
+    marked = {trace.id for trace in BASELINE[:changed]}
+    new = [
+        replace(trace, answer=f"<p>{trace.answer}</p>") if trace.id.split("-")[0] in marked else trace
+        for trace in copies
+    ]
+    runs = [
+        evaluate(side, tmp_path / name, judge="lexical", metrics=["groundedness"])
+        for name, side in (("old", copies), ("new", new))
+    ]
+    assert bool(pair_runs(*runs).mismatch_list) == mismatched

@@ -5,11 +5,12 @@ Such pairs are mismatches like those of `comparability`: what rests on the field
 
 from __future__ import annotations
 
+import numpy as np
 from msgspec.structs import replace
 
 from ragfault.analysis.comparison.comparability import CITED_CLAIMS, LocatedMismatch
 from ragfault.analysis.comparison.pairing import RunContents, TracePairing
-from ragfault.analysis.comparison.recording.answer_pairs import read_answer_pairs
+from ragfault.analysis.comparison.recording.answer_pairs import LEAST_PAIRS, read_answer_pairs
 from ragfault.analysis.comparison.recording.answers import find_cut_answers, find_other_form, find_other_language
 from ragfault.analysis.comparison.recording.chunks import find_chunk_mismatches
 from ragfault.analysis.comparison.recording.histories import find_history_mismatches
@@ -20,7 +21,10 @@ from ragfault.io.runs import Run
 def find_recording_mismatches(
     runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing
 ) -> tuple[LocatedMismatch, ...]:
-    """Find the pairs on which the record of one side differs, and not what happened."""
+    """Find the pairs on which the record of one side differs, and not what happened.
+
+    Pairs of fewer queries than `LEAST_PAIRS`, each asked many times, show no habit of a logger either.
+    """
     pairs = read_answer_pairs(runs, contents, pairing)
     size = len(pairing)
     mismatches = [
@@ -36,4 +40,11 @@ def find_recording_mismatches(
         for mismatch in mismatches
     ]
     chunks = find_chunk_mismatches(runs, contents, pairing, pairs)
-    return (*in_answers, *chunks, *find_history_mismatches(runs, contents, pairing))
+    listed = (*in_answers, *chunks, *find_history_mismatches(runs, contents, pairing))
+    queries = contents[0].queries[pairing.baseline]
+    least = min(LEAST_PAIRS, len(np.unique(queries)))
+    return tuple(
+        mismatch
+        for mismatch in listed
+        if mismatch.pairs.sum() < LEAST_PAIRS or len(np.unique(queries[mismatch.pairs])) >= least
+    )
