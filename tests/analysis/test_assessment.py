@@ -9,13 +9,14 @@ from msgspec.structs import replace
 from ragfault import diagnose
 from ragfault.analysis import diagnose_run
 from ragfault.evaluation import evaluate
-from ragfault.records import Chunk, Trace, Verdicts
+from ragfault.records import Chunk, Gold, Trace, Verdicts
 
 CHUNK = Chunk(id="a", text="The ferry leaves at 09:30. A bicycle costs two euros.")
 RIGHT = Trace(
     id="1", query="When does the ferry leave?", chunks=(CHUNK,), answer="The ferry leaves at 09:30.",
     reference="The ferry leaves at 09:30.",
 )  # fmt: skip
+MISSED = Gold(chunks={"elsewhere": 1})
 REFUSAL = "I cannot answer this from the documents."
 
 
@@ -29,7 +30,8 @@ def assess(trace: Trace, folder: Path, **options):
     [
         ({}, "right", "answer key", "the answer states it"),
         ({"answer": "The ferry leaves at 17:45."}, "wrong", "answer key", "absent from the answer"),
-        ({"answer": REFUSAL, "reference": None, "answerable": False}, "right", "answer key", "refuses"),
+        ({"answer": REFUSAL, "reference": None, "answerable": False}, "right", "answer key", "the query has no answer"),
+        ({"answer": REFUSAL, "gold": MISSED}, "right", "answer key", "its answer was not retrieved"),
         ({"reference": None, "answerable": False}, "wrong", "answer key", "does not refuse"),
         ({"error": "timeout"}, "wrong", "pipeline", "failed"),
         ({"answer": ""}, "wrong", "pipeline", "empty"),

@@ -17,7 +17,6 @@ ANSWER_PROBLEMS = (
 """Kinds of problem that the answer itself has; the others are of what it was made from."""
 KEY_SENTENCES = {
     "right answer": "the answer states it",
-    "right refusal": "the answer refuses, and the chunks do not cover the query",
     "wrong refusal": "the answer refuses, and the gold is among the chunks",
     "missed refusal": "the answer does not refuse, and the chunks do not cover the query",
 }
@@ -43,7 +42,11 @@ def assess_trace(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis) -> Asse
     key = diagnosis.key_outcome
     if key is not None and key != "cannot tell":
         is_right = key in ("right answer", "right refusal")
-        reason = KEY_SENTENCES.get(key) or _describe_wrong_answer(diagnosis)
+        reason = (
+            _describe_right_refusal(trace)
+            if key == "right refusal"
+            else KEY_SENTENCES.get(key) or _describe_wrong_answer(diagnosis)
+        )
         return Assessment(
             outcome="right" if is_right else "wrong",
             source="answer key",
@@ -81,6 +84,13 @@ def _describe_silent_key(trace: Trace, verdicts: Verdicts) -> str:
     if isinstance(verdicts, GoldVerdicts):
         return "its answer key does not tell"
     return "its answer key was not applied" if has_answer_key(trace) else "there is no answer key"
+
+
+def _describe_right_refusal(trace: Trace) -> str:
+    """Describe why a refusal is right; where the query has an answer, that is no praise of what retrieval returned."""
+    if trace.answerable is False:
+        return "the answer refuses, and the query has no answer"
+    return "the answer refuses, as the chunks do not cover the query; its answer was not retrieved"
 
 
 def _describe_wrong_answer(diagnosis: Diagnosis) -> str:

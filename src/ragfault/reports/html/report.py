@@ -33,6 +33,7 @@ from ragfault.reports.run_verdict import (
     PROBLEMS_SHOWN,
     describe_example,
     describe_layers,
+    describe_no_problem,
     describe_problem,
     describe_targets,
 )
@@ -106,6 +107,7 @@ def render_run_html(run: Run, findings: Findings | None = None) -> str:
         metric_values={
             metric: [value for value in values if value is not None] for metric, values in traces.scores.items()
         },
+        no_problem=describe_no_problem(findings),
         insights=_draw_insights(findings),
         QUALITY_GLYPHS=QUALITY_GLYPHS,
         legend=_encode_script_json(_build_legend(findings)),
