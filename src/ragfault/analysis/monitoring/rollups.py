@@ -327,7 +327,7 @@ def observe_trace(
     position and by the number of chunks. `by` names the fields whose values are cohorts. Gold is applied to `verdicts`
     already where it is to decide.
 
-    >>> from datetime import datetime
+    >>> from datetime import UTC, datetime
     >>> one = Trace(id="a", query="q", route="web", time=datetime(1970, 1, 1, 0, 2, tzinfo=UTC))
     >>> two = Score(trace="a", metric="triad", layer="crosscut", status="scored", value=0.5)
     >>> [(each.metric, each.time, each.value, each.route) for each in observe_trace(one, None, [two])]
