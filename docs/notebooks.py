@@ -148,7 +148,10 @@ def execute_notebook(text: str, folder: Path) -> Any:
     """Return a notebook whose cells were run from top to bottom in a folder."""
     notebook = nbformat.v4.new_notebook(cells=split_cells(text))
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    client = NotebookClient(  # what a cell prints is one output, however the kernel flushes it
+        notebook, timeout=300, coalesce_streams=True, resources={"metadata": {"path": str(folder)}}
+    )
+    client.execute()
     for cell in notebook.cells:
         cell.metadata.clear()  # the execution times would differ at every run
         if cell.cell_type != "code":

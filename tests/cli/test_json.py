@@ -122,7 +122,7 @@ ANSWERS = {
     "cache export": r"0 replies in ",
     "cache prune": r"no replies are stored",
     "cache stats": r"no replies are stored",
-    "ci": r"run: fail",
+    "ci": r"^FAULT: Retrieval broke",
     "clusters": r"\d+ of 40 traces fail",
     "compare": r"41 metrics on 40 paired traces: 17 worse",
     "compare --by": r"route safety: \d+ metrics on \d+ paired traces: ",
