@@ -377,6 +377,7 @@ def test_settings_of_a_dspy_program_are_searched_and_proved() -> None:
     def break_down(config: GeneratorConfig) -> Any:
         raise KeyError("no model")
 
+    assert answer(present, msgspec.structs.replace(questions[0], error="timeout"), 0).error is None
     failed = answer_with_program(program, load_model=break_down)(present, questions[0], 0)
     assert (failed.answer, failed.error) == (None, "KeyError: 'no model'")
     with pytest.raises(UsageError, match="not asked for citations"):

@@ -157,7 +157,8 @@ def answer_with_program(
             raise UsageError('a DSPy program is not asked for citations. Leave "citations" out of the settings.')
         chunks = order_chunks(trace.chunks or (), config)
         inputs = {question: trace.query} | ({} if context is None else {context: [chunk.text for chunk in chunks]})
-        asked = replace(trace, chunks=chunks, model=config.model.removeprefix(LLM_PREFIX), answer=None, citations=None)
+        model = config.model.removeprefix(LLM_PREFIX)
+        asked = replace(trace, chunks=chunks, model=model, answer=None, citations=None, error=None)
         start = time.perf_counter()
         try:
             with dspy.context(lm=load_model(config)):
