@@ -110,6 +110,28 @@ def test_copies_of_answers_in_a_group_add_nothing() -> None:
     assert np.diff(np.mean(thresholds, axis=0)) <= 0.02
 
 
+def test_one_group_promises_nothing() -> None:
+    """Sixty answers to one question say as much as one: 22 good ones are needed."""
+    part = certify_answers([RatedAnswer(i / 60, i % 9 == 0, "When?", {"risk": i / 60}) for i in range(60)])
+    assert part.threshold is None
+    assert part.reason == (
+        "60 labelled answers count as 1.0, as those of a group are alike; 22 good ones are needed at the least"
+    )
+
+
+def test_long_conversations_that_are_all_good_by_chance_break_no_more_promises_than_delta() -> None:
+    """One conversation of ten has ten turns of low risk, all good or all bad: no threshold up to 0.4 keeps alpha."""
+    rng, broken = np.random.default_rng(3), 0
+    for _ in range(200):
+        answers: list[RatedAnswer] = []
+        while len(answers) < 100:
+            turns, bad, name = 10 if rng.random() < 0.1 else 1, bool(rng.random() < 0.12), str(len(answers))
+            risk = float(rng.random()) / 2 + (turns == 1) / 2
+            answers += [RatedAnswer(risk, bad, name, {"risk": risk})] * turns
+        broken += certify_answers(answers).threshold is not None
+    assert broken <= 20
+
+
 def test_thresholds_are_tested_where_one_more_bad_answer_passes() -> None:
     """The 38th answer may be the first bad one, the 37th not: a test there would end the sequence."""
     bad = {37: [37], 38: [38], 30: [30]}

@@ -32,7 +32,7 @@ from ragfault.guard.traffic import Ranking, check_risk, describe_inputs, rank_an
 from ragfault.io.files import describe_input
 from ragfault.io.runs import Run
 from ragfault.records import Trace, Verdicts
-from ragfault.stats import Interval, clustered_standard_error, mean_interval, standard_error
+from ragfault.stats import Interval, mean_interval
 from ragfault.stats.distributions import incomplete_beta
 from ragfault.text.number_format import format_percent
 from ragfault.whole_files import read_record
@@ -151,9 +151,9 @@ def certify_answers(
     """Certify the largest threshold with P(bad | released) ≤ alpha at confidence 1 − delta.
 
     `start` is the share of the answers with which the sequence of tests begins; by default it is chosen
-    (`choose_start`). Answers of one group are not independent: counts are divided by the design effect, the squared
-    ratio of the clustered to the plain standard error of the share of bad answers, where it is above 1. Raises
-    UsageError for alpha or delta outside (0, 1), and for a risk outside [0, 1].
+    (`choose_start`). Answers of one group are not independent: counts are divided by the design effect
+    (`measure_design_effect`), and one group promises nothing. Raises UsageError for alpha or delta outside (0, 1), and
+    for a risk outside [0, 1].
 
     >>> answers = [RatedAnswer(i / 100, i >= 80, str(i), {"risk": i / 100}) for i in range(100)]
     >>> part = certify_answers(answers)
@@ -173,10 +173,11 @@ def certify_answers(
         route=route, delta=delta, n=n, groups=len(set(groups)), bad=int(labels.sum()), design_effect=effect,
         threshold=None,
     )  # fmt: skip
-    needed = math.ceil(count_needed(alpha, delta) * effect)
-    if n < needed:
+    needed = count_needed(alpha, delta)
+    if n < needed * effect:
+        alike = f" count as {n / effect:.1f}, as those of a group are alike" if effect > 1 else ""
         return msgspec.structs.replace(
-            entry, reason=f"{n:,} labelled answers; {needed:,} good ones are needed at the least"
+            entry, reason=f"{n:,} labelled answers{alike}; {needed:,} good ones are needed at the least"
         )
     risks = np.array([answer.risk for answer in answers])
     order = np.argsort(risks, kind="stable")
@@ -258,17 +259,28 @@ def _test_sequence(bads: Any, allowed: Any) -> int | None:
 
 
 def measure_design_effect(labels: Any, groups: Sequence[str]) -> float:
-    """Measure the design effect of groups on the share of bad answers; 1 where groups are single answers.
+    """Measure by how much answers of one group say less than independent ones: 1 + (size − 1) · intraclass correlation.
+
+    The size is that of the group which an answer is in, on average (Kish 1965), the correlation that of the analysis of
+    variance, and 1 where labels do not show it. The error of the share itself says too little where a few groups are
+    large: they may all be good by chance. 1 where groups are single answers.
 
     >>> measure_design_effect(np.array([1.0, 0.0, 1.0]), ["a", "b", "c"])
     1.0
+    >>> measure_design_effect(np.array([1.0, 1.0, 0.0, 0.0]), ["a", "a", "b", "b"])
+    2.0
     """
-    if len(set(groups)) == len(groups):
+    _, codes, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+    n, count = len(labels), len(sizes)
+    if count == n:
         return 1.0
-    sample_error = standard_error(labels)
-    if not 0 < sample_error < math.inf:
-        return float(len(groups) / len(set(groups)))
-    return float(max(1.0, (clustered_standard_error(labels, groups) / sample_error) ** 2))
+    size, correlation = float((sizes**2).sum()) / n, 1.0
+    if count > 1 and np.ptp(labels):
+        means = np.bincount(codes, labels) / sizes
+        between = float((sizes * (means - labels.mean()) ** 2).sum()) / (count - 1)
+        within = float(((labels - means[codes]) ** 2).sum()) / (n - count)
+        correlation = (between - within) / (between + ((n - size) / (count - 1) - 1) * within)
+    return 1 + (size - 1) * min(1.0, max(0.0, correlation))
 
 
 def certify(
