@@ -20,6 +20,7 @@ from training.steps import (
     Array,
     LabelledRun,
     RunKind,
+    apply_agreements,
     apply_outcomes,
     cross_sets,
     fit,
@@ -69,14 +70,15 @@ def predict_by_place(runs: Sequence[LabelledRun], seed: int) -> list[Array]:
 
 def build_systems(runs: Sequence[LabelledRun], kind: RunKind) -> list[SystemPredictions]:
     """Build the predictions of ragfault and of the trivial baselines."""
-    posteriors_by_seed, with_reference, labels, places = [], [], [], []
+    posteriors_by_seed, with_reference, beside_others, labels, places = [], [], [], [], []
     for seed in range(SEEDS):
-        posteriors, step_labels, shares = predict_unseen(runs, kind, seed)
+        posteriors, step_labels, models = predict_unseen(runs, kind, seed)
         place_posteriors = predict_by_place(runs, seed)
         if kind == "team":
             place_posteriors = [weigh_outcome(p, "failed", np.zeros(2)) for p in place_posteriors]
-        posteriors_by_seed.append(posteriors if kind == "search" else apply_outcomes(runs, posteriors, shares))
-        with_reference.append(apply_outcomes(runs, posteriors, shares))
+        posteriors_by_seed.append(posteriors if kind == "search" else apply_outcomes(runs, posteriors, models))
+        with_reference.append(apply_outcomes(runs, posteriors, models))
+        beside_others.append(apply_agreements(runs, posteriors, models))
         labels.append(step_labels)
         places.append(place_posteriors)
     undefined = [[np.array([np.nan] * len(run.steps)) for run in runs]] * SEEDS
@@ -87,6 +89,7 @@ def build_systems(runs: Sequence[LabelledRun], kind: RunKind) -> list[SystemPred
         SystemPredictions("ragfault" if kind == "team" else "ragfault, no reference", posteriors_by_seed, labels)
     ]
     if kind == "search":
+        systems.append(SystemPredictions("ragfault, beside other runs of the question", beside_others, undefined))
         systems.append(SystemPredictions("ragfault, with the reference", with_reference, undefined))
     systems += [SystemPredictions("place of the step alone", places, undefined)]
     if kind == "search":

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.stats import betabinom
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
 from training.data_files import Row, read_rows
 
+from ragfault.analysis.steps.agreement import Agreement, measure_agreements
 from ragfault.analysis.steps.features import FEATURE_NAMES, Array, compute_features
 from ragfault.analysis.steps.localization import detect_outcome
 from ragfault.analysis.steps.model import (
@@ -29,6 +32,7 @@ from ragfault.analysis.steps.model import (
     StepModel,
     chain_hazards,
     select_members,
+    weigh_agreement,
     weigh_outcome,
 )
 from ragfault.analysis.steps.moves import group_moves
@@ -38,6 +42,7 @@ from ragfault.records import Trace
 FILES: dict[RunKind, str] = {"search": "agent_steps_hotpotqa_dev", "team": "agent_steps_whowhen_dev"}
 FOLDS, TREE_COUNT, MIN_LEAF, MIN_LABEL_LEAF, RIDGE, MISS_RATE = 8, 150, 4, 2, 0.03, 0.1
 WEIGHTS = Path(__file__).parents[1] / "src/ragfault/analysis/steps/weights.npz"
+PRIOR_SHAPE, SHAPE_RIDGE = 0.5, 0.1
 PRIOR_RIGHT_SHARES = np.array([0.05, 0.95])
 """The share of right answers among runs with and without a fault, to which shares of few runs are smoothed."""
 
@@ -53,6 +58,8 @@ class LabelledRun(NamedTuple):
     labels: tuple[int | None, ...]
     outcome: Outcome
     """The outcome of the answer by the references; of a team always "failed"."""
+    agreement: Agreement | None
+    """What other runs of the question answered."""
     text_steps: int
     """Number of labelled steps."""
 
@@ -66,11 +73,12 @@ class LabelledRun(NamedTuple):
 
 def load_runs(folder: Path, kind: RunKind) -> list[LabelledRun]:
     """Load the runs of one benchmark with the features of their moves."""
-    rows, traces = read_rows(folder, FILES[kind]), read_traces(folder / f"{FILES[kind]}.jsonl.gz")
-    return [_build_run(row, trace, kind) for row, trace in zip(rows, traces, strict=True)]
+    rows, traces = read_rows(folder, FILES[kind]), list(read_traces(folder / f"{FILES[kind]}.jsonl.gz"))
+    agreements = measure_agreements(traces)
+    return [_build_run(*parts, kind) for parts in zip(rows, traces, agreements, strict=True)]
 
 
-def _build_run(row: Row, trace: Trace, kind: RunKind) -> LabelledRun:
+def _build_run(row: Row, trace: Trace, agreement: Agreement | None, kind: RunKind) -> LabelledRun:
     moves = group_moves(trace)
     steps = tuple(move.step.id for move in moves.moves)
     labels = {str(step["index"]): step.get("label") for step in row["steps"]}
@@ -80,7 +88,7 @@ def _build_run(row: Row, trace: Trace, kind: RunKind) -> LabelledRun:
     labelled = sum(label is not None for label in labels.values()) or len(row["steps"])
     return LabelledRun(
         row["source_id"], steps, compute_features(moves), fault, tuple(labels.get(step) for step in steps),
-        "failed" if kind == "team" else detect_outcome(trace), labelled,
+        "failed" if kind == "team" else detect_outcome(trace), agreement, labelled,
     )  # fmt: skip
 
 
@@ -104,6 +112,7 @@ def fit_arrays(runs: Sequence[LabelledRun], kind: RunKind) -> dict[str, Array]:
         "columns": columns, "mean": mean, "deviation": deviation, "weights": linear.coef_[0],
         "bias": linear.intercept_[0], **_fit_labels(runs, columns),
         "thresholds": np.zeros(len(OUTCOMES)), "right_shares": _estimate_right_shares(runs),
+        "agreement": np.array([_fit_agreement(runs, has_fault) for has_fault in (True, False)]),
         **{f"trees.{name}": array for name, array in pack_forest(forest, 1).items()},
     }  # fmt: skip
     return {f"{kind}.{name}": np.asarray(array) for name, array in arrays.items()}
@@ -144,6 +153,21 @@ def _estimate_right_shares(runs: Sequence[LabelledRun]) -> Array:
     return np.array(shares)
 
 
+def _fit_agreement(runs: Sequence[LabelledRun], has_fault: bool) -> Array:
+    """Fit the shapes of a beta-binomial number of runs that agree, held near 0.5; ones where none were compared."""
+    agreements = [run.agreement for run in runs if run.agreement is not None and (run.first is not None) == has_fault]
+    if not agreements:
+        return np.ones(2)
+    same, others = np.array([(agreement.same, agreement.others) for agreement in agreements]).T
+
+    def measure_loss(logarithms: Array) -> float:
+        likelihood = betabinom.logpmf(same, others, *np.exp(logarithms)).sum()
+        return float(SHAPE_RIDGE * ((logarithms - np.log(PRIOR_SHAPE)) ** 2).sum() - likelihood)
+
+    shapes: Array = np.exp(minimize(measure_loss, np.log([PRIOR_SHAPE] * 2), method="Nelder-Mead").x)
+    return shapes
+
+
 def pack_forest(forest: ExtraTreesClassifier, label: int) -> dict[str, Array]:
     """Pack the share of one label in a forest as one table of nodes (see `ragfault.judges.embedded.network`)."""
     roots: list[int] = []
@@ -175,26 +199,40 @@ def split_folds(runs: Sequence[LabelledRun], seed: int, count: int = FOLDS) -> l
     return [[n for n, run in enumerate(runs) if run.group in set(groups[fold::count])] for fold in range(count)]
 
 
-def predict_unseen(runs: Sequence[LabelledRun], kind: RunKind, seed: int) -> tuple[list[Array], list[Array], Array]:
-    """Return posteriors, labels and right shares of each run by a model that has not seen its question."""
+def predict_unseen(
+    runs: Sequence[LabelledRun], kind: RunKind, seed: int
+) -> tuple[list[Array], list[Array], list[StepModel]]:
+    """Return posteriors and labels of each run by a model that has not seen its question, and that model."""
     posteriors: list[Array] = [np.empty(0)] * len(runs)
     labels: list[Array] = [np.empty(0)] * len(runs)
-    shares = np.zeros((len(runs), 2))
+    models: list[StepModel] = [None] * len(runs)  # type: ignore[list-item]
     for fold in split_folds(runs, seed):
         model = fit([run for n, run in enumerate(runs) if n not in set(fold)], kind)
         for n in fold:
             posteriors[n] = chain_hazards(model.predict_hazards(runs[n].features))
             label_shares = [trees(runs[n].features[:, model.columns]) for trees in model.label_trees]
             labels[n] = np.argmax(label_shares, axis=0) - 1 if label_shares else np.empty(0)
-            shares[n] = model.right_shares
-    return posteriors, labels, shares
+            models[n] = model
+    return posteriors, labels, models
 
 
-def apply_outcomes(runs: Sequence[LabelledRun], posteriors: Sequence[Array], shares: Array) -> list[Array]:
+def apply_outcomes(
+    runs: Sequence[LabelledRun], posteriors: Sequence[Array], models: Sequence[StepModel]
+) -> list[Array]:
     """Weigh posteriors by the outcomes that the runs record."""
     return [
-        weigh_outcome(posterior, run.outcome, share)
-        for run, posterior, share in zip(runs, posteriors, shares, strict=True)
+        weigh_outcome(posterior, run.outcome, model.right_shares)
+        for run, posterior, model in zip(runs, posteriors, models, strict=True)
+    ]
+
+
+def apply_agreements(
+    runs: Sequence[LabelledRun], posteriors: Sequence[Array], models: Sequence[StepModel]
+) -> list[Array]:
+    """Weigh posteriors by what other runs of each question answered."""
+    return [
+        posterior if run.agreement is None else weigh_agreement(posterior, run.agreement, model.agreement)
+        for run, posterior, model in zip(runs, posteriors, models, strict=True)
     ]
 
 
@@ -223,13 +261,14 @@ def fit_with_thresholds(runs: Sequence[LabelledRun], kind: RunKind, seeds: int =
     """Fit a model on all runs, with thresholds of sets from cross-fitted posteriors."""
     thresholds = np.zeros((seeds, len(OUTCOMES)))
     for seed in range(seeds):
-        posteriors, _, shares = predict_unseen(runs, kind, seed)
-        with_outcomes = apply_outcomes(runs, posteriors, shares)
+        posteriors, _, models = predict_unseen(runs, kind, seed)
+        with_outcomes = apply_outcomes(runs, posteriors, models)
         faulty = [n for n, run in enumerate(runs) if run.first is not None]
-        failed = [weigh_outcome(posteriors[n], "failed", shares[n]) for n in faulty]
+        failed = [weigh_outcome(posteriors[n], "failed", models[n].right_shares) for n in faulty]
         with_reference = calibrate(runs, with_outcomes)
         thresholds[seed] = (
             calibrate(runs, posteriors), with_reference, with_reference, calibrate([runs[n] for n in faulty], failed),
+            calibrate(runs, apply_agreements(runs, posteriors, models)),
         )  # fmt: skip
     return {**fit_arrays(runs, kind), f"{kind}.thresholds": thresholds.mean(0)}
 
@@ -269,10 +308,11 @@ def main() -> None:
     for kind in FILES:
         runs = load_runs(options.shared, kind)
         for seed in range(2):
-            posteriors, labels, shares = predict_unseen(runs, kind, seed)
-            with_outcomes = apply_outcomes(runs, posteriors, shares)
+            posteriors, labels, models = predict_unseen(runs, kind, seed)
+            with_outcomes = apply_outcomes(runs, posteriors, models)
             if kind == "search":
                 print(describe(f"{kind}, reference not used", runs, posteriors))
+                print(describe(f"{kind}, beside other runs", runs, apply_agreements(runs, posteriors, models)))
                 pairs = [
                     (a, b)
                     for run, run_labels in zip(runs, labels, strict=True)

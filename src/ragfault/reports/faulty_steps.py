@@ -26,6 +26,7 @@ OUTCOME_WORDS = {
     "right": ", its answer states the reference",
     "differs": ", its answer states no reference",
     "failed": ", it failed",
+    "compared": ", {same} of {others} other runs give its answer",
 }
 
 
@@ -96,7 +97,8 @@ def summarize_steps(findings: StepFindings) -> str:
 
 def _describe_trace(finding: FaultyStep) -> list[RenderableType]:
     """Describe the suspected steps of one trace, the most probable first."""
-    known = f"{format_count(finding.step_count, 'step')} that could be faulty{OUTCOME_WORDS[finding.outcome]}"
+    answered = OUTCOME_WORDS[finding.outcome].format(same=finding.same_answers, others=finding.other_runs)
+    known = f"{format_count(finding.step_count, 'step')} that could be faulty{answered}"
     none = "" if finding.none_probability is None else f"; no faulty step: {format_percent(finding.none_probability)}"
     lines: list[RenderableType] = [
         build_line(

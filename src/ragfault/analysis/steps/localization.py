@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 
 from msgspec.structs import replace
 
+from ragfault.analysis.steps.agreement import Agreement, measure_agreements, states_answer
 from ragfault.analysis.steps.evidence import choose_layer, explain_move
-from ragfault.analysis.steps.features import Array, compute_features, extract_marked_answer
+from ragfault.analysis.steps.features import Array, compute_features
 from ragfault.analysis.steps.model import OUTCOMES, Outcome, RunKind, load_step_model, select_members
 from ragfault.analysis.steps.moves import Moves, group_moves
 from ragfault.analysis.steps.records import FaultyStep, StepFindings, StepStatus, StepSuspect
-from ragfault.judges.checks.answers import contains_fact
 from ragfault.records import Trace
 from ragfault.text import normalize_answer
 
@@ -21,6 +22,8 @@ UNSEEN_KINDS = ("rewrite", "route", "cite")
 """Kinds of steps that no labelled run has: the models often call correct rewrites faulty."""
 FAILURES = ("call_not_executed", "tool_failed", "step_failed")
 """Faults that are facts, whatever a model was trained on."""
+COMPARED_TRACES = 5000
+"""Traces that are held at a time, within which runs of one question are compared."""
 MAX_MOVES = 100
 """Steps that decide something, above which a trace is not judged: the work for one trace is bounded."""
 
@@ -30,7 +33,8 @@ def localize_faulty_steps(traces: Iterable[Trace], *, failed: bool = False, comp
 
     `failed` says that every trace is known to have failed; `compared`, that findings are compared with those of another
     run of the same agent, on which kinds of steps that the models have not seen weigh alike. Where a trace has a
-    reference, an answer that states it speaks against a faulty step, and one that differs from it for one.
+    reference, an answer that states it speaks against a faulty step, and one that differs from it for one. Where it has
+    none, other runs of its question take that place: see `measure_agreements`.
 
     >>> from ragfault.records import Step
     >>> steps = (Step(id="1", kind="plan"), Step(id="2", kind="tool", parent="1", error="unknown tool"))
@@ -41,17 +45,22 @@ def localize_faulty_steps(traces: Iterable[Trace], *, failed: bool = False, comp
     """
     findings: list[FaultyStep] = []
     without = 0
-    for trace in traces:
-        finding = localize_recorded_step(trace, failed=failed, compared=compared)
-        if finding is None:
-            without += 1
-        else:
-            findings.append(finding)
+    iterator = iter(traces)
+    while batch := list(islice(iterator, COMPARED_TRACES)):
+        agreements = [None] * len(batch) if failed or compared else measure_agreements(batch)
+        for trace, agreement in zip(batch, agreements, strict=True):
+            finding = localize_recorded_step(trace, failed=failed, compared=compared, agreement=agreement)
+            if finding is None:
+                without += 1
+            else:
+                findings.append(finding)
     counts = Counter(finding.best.fault for finding in findings if finding.best is not None)
     return StepFindings(traces=tuple(findings), without_steps=without, faults=dict(counts.most_common()))
 
 
-def localize_recorded_step(trace: Trace, *, failed: bool = False, compared: bool = False) -> FaultyStep | None:
+def localize_recorded_step(
+    trace: Trace, *, failed: bool = False, compared: bool = False, agreement: Agreement | None = None
+) -> FaultyStep | None:
     """Locate the first faulty step of one trace; None where it records no step that could be judged."""
     moves = group_moves(trace)
     if not any(move.is_recorded for move in moves.moves):
@@ -59,7 +68,7 @@ def localize_recorded_step(trace: Trace, *, failed: bool = False, compared: bool
     outcome = "failed" if failed else detect_outcome(trace)
     kinds = sorted({str(move.step.kind) for move in moves.moves if move.step.kind in UNSEEN_KINDS})
     if compared or not kinds:
-        return localize_faulty_step(moves, outcome)
+        return localize_faulty_step(moves, outcome, agreement)
     judged = tuple(move for move in moves.moves if move.step.kind not in UNSEEN_KINDS or move.errors)
     undecided = FaultyStep(
         trace=trace.id, status="cannot tell", outcome=outcome, none_probability=None, step_count=len(moves.moves),
@@ -67,13 +76,13 @@ def localize_recorded_step(trace: Trace, *, failed: bool = False, compared: bool
     )  # fmt: skip
     if not judged:
         return undecided
-    finding = localize_faulty_step(Moves(trace, judged), outcome)
+    finding = localize_faulty_step(Moves(trace, judged), outcome, agreement)
     if finding.status == "fault" and finding.suspects[0].fault in FAILURES:
         return finding
     return replace(undecided, suspects=finding.suspects)
 
 
-def localize_faulty_step(moves: Moves, outcome: Outcome) -> FaultyStep:
+def localize_faulty_step(moves: Moves, outcome: Outcome, agreement: Agreement | None = None) -> FaultyStep:
     """Locate the first faulty step of one trace, given what is known of its answer."""
     if len(moves.moves) > MAX_MOVES:
         return FaultyStep(
@@ -82,8 +91,11 @@ def localize_faulty_step(moves: Moves, outcome: Outcome) -> FaultyStep:
         )  # fmt: skip
     kind = detect_run_kind(moves)
     known: Outcome = "failed" if kind == "team" else outcome  # the model of teams was trained on failed runs alone
+    agreement = agreement if known == "unknown" else None
+    if agreement is not None:
+        known = outcome = "compared"
     model, features = load_step_model(kind), compute_features(moves)
-    posterior = model.predict_first_fault(features, known)
+    posterior = model.predict_first_fault(features, known, agreement)
     members = select_members(posterior, float(model.thresholds[OUTCOMES.index(known)]))
     order = [number for number in (-posterior[:-1]).argsort(kind="stable").tolist() if members[number]]
     suspects = tuple(_build_suspect(moves, number, features, posterior) for number in order)
@@ -99,6 +111,7 @@ def localize_faulty_step(moves: Moves, outcome: Outcome) -> FaultyStep:
         best=_build_suspect(moves, best, features, posterior) if best < len(moves.moves) else None,
         none_probability=round(float(posterior[-1]), 4), step_count=len(moves.moves),
         reason=reason if status == "cannot tell" else None,
+        same_answers=agreement.same if agreement else 0, other_runs=agreement.others if agreement else 0,
     )  # fmt: skip
 
 
@@ -110,13 +123,9 @@ def detect_outcome(trace: Trace) -> Outcome:
     references = [reference for reference in trace.references if normalize_answer(reference)]
     if not references or not trace.answer:
         return "unknown"
-    return "right" if any(_states(trace.answer, reference, trace.query) for reference in references) else "differs"
-
-
-def _states(answer: str, reference: str, query: str) -> bool:
-    if normalize_answer(reference) in ("yes", "no"):
-        return normalize_answer(extract_marked_answer(answer)).split()[:1] == [normalize_answer(reference)]
-    return contains_fact(reference, extract_marked_answer(answer), query)
+    return (
+        "right" if any(states_answer(trace.answer, reference, trace.query) for reference in references) else "differs"
+    )
 
 
 def detect_run_kind(moves: Moves) -> RunKind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -9,14 +10,19 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from ragfault.analysis.steps.agreement import Agreement
 from ragfault.analysis.steps.features import FEATURE_NAMES, Array
 from ragfault.judges.embedded.network import TreeEnsemble
 
 RunKind = Literal["search", "team"]
 """An agent that searches and answers; several agents that talk to each other."""
-Outcome = Literal["unknown", "right", "differs", "failed"]
-OUTCOMES: tuple[Outcome, ...] = ("unknown", "right", "differs", "failed")
-"""What is known of the answer: nothing, that it states a reference, that it states none, or that the run failed."""
+Outcome = Literal["unknown", "right", "differs", "failed", "compared"]
+OUTCOMES: tuple[Outcome, ...] = ("unknown", "right", "differs", "failed", "compared")
+"""What is known of the answer: nothing, that it states a reference, that it states none, that the run failed, or what
+other runs of the question answered."""
+AGREEMENT_WEIGHT = 0.5
+"""The weight of what other runs answered was learned from runs of different agents. Repeated runs of one agent share
+more of their mistakes, so that the logarithm of the likelihood ratio counts half."""
 SEARCH_FEATURES = """
 place_end is_last has_call error unexecuted error_before missing covered answer_support answer_pair answer_near
 answer_refuses giving_up novel novel_share guess text_length question_length closed choice query_repeat
@@ -45,11 +51,13 @@ class StepModel(NamedTuple):
     """For each outcome, the least probability of a member of the 90 % set."""
     right_shares: Array
     """The share of answers that state the reference among runs with a faulty step, and among those without."""
+    agreement: Array
+    """The two shapes of a beta-binomial count of runs that agree, [with a faulty step, without] × 2."""
 
     @staticmethod
     def unpack(arrays: Mapping[str, Array], kind: RunKind) -> StepModel:
         """Unpack the weights of one kind of run from a file of weights."""
-        names = ("columns", "mean", "deviation", "weights", "bias", "thresholds", "right_shares")
+        names = ("columns", "mean", "deviation", "weights", "bias", "thresholds", "right_shares", "agreement")
         parts: dict[str, Any] = {name: arrays[f"{kind}.{name}"] for name in names}
         return StepModel(
             **{**parts, "bias": float(parts["bias"])},
@@ -67,12 +75,15 @@ class StepModel(NamedTuple):
         hazards: Array = (linear + self.trees(features[:, self.columns])) / 2
         return hazards
 
-    def predict_first_fault(self, features: Array, outcome: Outcome) -> Array:
+    def predict_first_fault(self, features: Array, outcome: Outcome, agreement: Agreement | None = None) -> Array:
         """Return the probability of each move, and last of no move, to be the first fault.
 
         A known outcome weighs the moves against no move by Bayes' rule.
         """
-        return weigh_outcome(chain_hazards(self.predict_hazards(features)), outcome, self.right_shares)
+        posterior = chain_hazards(self.predict_hazards(features))
+        if outcome == "compared" and agreement is not None:
+            return weigh_agreement(posterior, agreement, self.agreement)
+        return weigh_outcome(posterior, outcome, self.right_shares)
 
 
 def chain_hazards(hazards: Array) -> Array:
@@ -101,6 +112,35 @@ def weigh_outcome(posterior: Array, outcome: Outcome, right_shares: Array) -> Ar
         likelihood = np.append(np.ones(len(posterior) - 1), 0.0)
     weighed: Array = posterior * likelihood / (posterior * likelihood).sum()
     return weighed
+
+
+def weigh_agreement(posterior: Array, agreement: Agreement, shapes: Array) -> Array:
+    """Weigh a posterior by how many other runs agree, counts being beta-binomial with and without a faulty step.
+
+    An answer that differs speaks for a fault only where the others agree with each other: a question that each run
+    answers in another way may have several right answers.
+
+    >>> shapes = np.array([[1.0, 1.0], [3.0, 1.0]])
+    >>> weigh_agreement(np.array([0.5, 0.5]), Agreement(4, 4, True), shapes).round(3).tolist()
+    [0.406, 0.594]
+    >>> weigh_agreement(np.array([0.5, 0.5]), Agreement(0, 4, False), shapes).tolist()
+    [0.5, 0.5]
+    """
+    with_fault, without = (_log_likelihood(agreement, *map(float, shape)) for shape in shapes)
+    ratio = AGREEMENT_WEIGHT * (without - with_fault)
+    weighed = posterior.copy()
+    weighed[-1] *= math.exp(ratio if agreement.has_majority else max(0.0, ratio))
+    result: Array = weighed / weighed.sum()
+    return result
+
+
+def _log_likelihood(agreement: Agreement, a: float, b: float) -> float:
+    """Return the logarithm of the beta-binomial likelihood, less that of the binomial coefficient."""
+    return _log_beta(agreement.same + a, agreement.others - agreement.same + b) - _log_beta(a, b)
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
 def select_members(posterior: Array, threshold: float) -> Array:

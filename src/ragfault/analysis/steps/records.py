@@ -41,8 +41,12 @@ class FaultyStep(Struct, frozen=True, kw_only=True):
     trace: str
     status: StepStatus
     """"fault": the set of steps does not allow for none; "no fault": it allows for nothing else."""
-    outcome: Literal["unknown", "right", "differs", "failed"]
-    """What is known of the answer: that it states a reference, that it states none, or that the trace failed."""
+    outcome: Literal["unknown", "right", "differs", "failed", "compared"]
+    """What is known of the answer: that it states a reference, that it states none, that the trace failed, or how many
+    other runs of the question give the same answer."""
+    same_answers: int = 0
+    other_runs: int = 0
+    """Other runs of the question that were compared, 0 where none were, and how many of them give the same answer."""
     best: StepSuspect | None = None
     """The most probable first faulty step where one is more probable than none; None: none is."""
     suspects: tuple[StepSuspect, ...] = ()
