@@ -79,6 +79,34 @@ def test_questions_without_an_answer_have_no_gold_and_name_what_was_swapped(corp
         assert "was replaced by" in item.metadata["note"]
 
 
+def test_what_each_document_says_of_its_own_name_is_answerable_of_any():
+    """Each town has its office hours: a question that asks them of another town has an answer."""
+    towns = ("Arnis", "Bardow", "Celbin", "Dorvik", "Eldena", "Fehring", "Glowe", "Husby", "Ilsum", "Juist")
+    text = (
+        "By the sea, the harbour office of {} opens at {}:00 on weekdays and closes late. In winter, a berth in {} "
+        "costs {} euros a night."
+    )
+    documents = [Document(id=town, text=text.format(town, 5 + i, town, 30 + 3 * i)) for i, town in enumerate(towns)]
+    swapped = [
+        item.query
+        for item in make_testset(documents, 20, mix={"unanswerable": 1}).items
+        if item.metadata["kind"] == "unanswerable"
+    ]
+    assert swapped == []
+
+
+def test_a_set_that_falls_short_names_the_language_and_no_rejection_that_there_was_not():
+    """Of Chinese text no draft is made at all: none was rejected."""
+    text = "港务局在工作日上午八点开门，下午五点关门。 " * 12
+    result = make_testset([Document(id="a", text=text)], 4)
+    assert (result.items, result.rejected) == ((), ())
+    assert result.notes[-2:] == (
+        "0 of 4 items: no more drafts of these kinds from 1 passages pass the checks; another mix may give more",
+        "1 of 1 passages are in another language: questions are worded by rules for English, unless a model words them "
+        "(--judge llm:MODEL)",
+    )
+
+
 def test_a_false_premise_states_another_number_than_its_fact(corpus):
     items = make_testset(corpus, 6, mix={"false premise": 1}).items
     assert items

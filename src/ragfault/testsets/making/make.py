@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ragfault.analysis.languages import MIN_FOREIGN_SHARE, is_foreign
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.io.field_values import make_content_id
 from ragfault.records import Document, Gold, Trace
@@ -181,8 +182,14 @@ class _TestsetMaker:
             self.notes.append(f"{writer.failures.total()} of {writer.calls} calls failed, {number} with: {reason}")
         if len(self.items) < self.n:
             self.notes.append(
-                f"{len(self.items)} of {self.n} items: all other drafts from {len(self.index.passages):,} passages "
-                "were rejected"
+                f"{len(self.items)} of {self.n} items: no more drafts of these kinds from {len(self.index.passages):,} "
+                "passages pass the checks; another mix may give more"
+            )
+        foreign = sum(is_foreign(passage.text) for passage in self.index.passages)
+        if writer is None and foreign >= MIN_FOREIGN_SHARE * len(self.index.passages):
+            self.notes.append(
+                f"{foreign:,} of {len(self.index.passages):,} passages are in another language: questions are worded "
+                "by rules for English, unless a model words them (--judge llm:MODEL)"
             )
 
     def _add_kind(self, kind: QuestionKind, count: int) -> int:

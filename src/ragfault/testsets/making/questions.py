@@ -32,6 +32,8 @@ MAX_SHARED_HEADING = 8
 """A heading of more documents is a template, and no question."""
 MAX_BRIDGE_PASSAGES = 6
 """A name in more passages does not join two of them."""
+SWAPPED_SHARE = 0.6
+"""Share, by rarity, of the words of a sentence, names and numbers apart, from which a passage may say the same."""
 
 
 class Draft(NamedTuple):
@@ -347,7 +349,18 @@ def draft_swapped(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
             continue
         query = re.sub(rf"\b{re.escape(old)}\b", new, draft.query, flags=re.IGNORECASE)
         note = f"{old} was replaced by {new}"
-        yield Draft("unanswerable", query, (), (), None, False, draft.passages, note)
+        rejection = _reject_swap(index, sentence.text, new)
+        yield Draft("unanswerable", query, (), (), None, False, draft.passages, note, rejection)
+
+
+def _reject_swap(index: CorpusIndex, text: str, new: str) -> str:
+    """Return where the corpus may say of another name or number what a sentence says of its own; empty: nowhere."""
+    others = split_content_words(" ".join(word for word in WORD.findall(text) if not is_name(word)))
+    for at, share in index.score_passages(others).items():
+        passage = index.passages[at]
+        if share >= SWAPPED_SHARE and re.search(rf"\b{re.escape(new)}\b", passage.text, re.IGNORECASE):
+            return f"may be answerable: {passage.document} holds {new} and most other words of the sentence"
+    return ""
 
 
 def _list_names(text: str) -> list[str]:
