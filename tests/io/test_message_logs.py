@@ -146,10 +146,40 @@ def test_events_of_autogen_are_the_plan_of_their_agent_and_a_step_for_each_resul
         ("plan", "clerk", None, None),
         ("tool", None, "weather", "no key"),
         ("retrieve", None, "search_docs", None),
-        (None, "clerk", None, None),
-        ("generate", "critic", None, None),
+        ("generate", "clerk", None, None),
+        (None, "critic", None, None),
     ]
     assert (trace.query, trace.answer, trace.chunks[0].text) == (QUESTION["content"], "In 1040.", "Oslo, 1040.")
+
+
+@pytest.mark.parametrize("end", [("critic", "TERMINATE", "StopMessage"), ("user_proxy", "APPROVE", "TextMessage")])
+def test_words_that_end_a_run_are_neither_a_step_nor_an_answer_nor_a_question(end):
+    """The answer is the step before, without its own closing word, and its steps are kept."""
+    rows = [
+        {"source": "user", "content": "When?", "type": "TextMessage"},
+        {"source": "clerk", "content": [{"id": "c", "name": "run", "arguments": "{}"}], "type": "ToolCallRequestEvent"},
+        {"source": "clerk", "content": [{"content": "1040", "call_id": "c"}], "type": "ToolCallExecutionEvent"},
+        {"source": "coder", "content": "no", "result": {"exit_code": 1, "output": "no"}, "type": "CodeExecutionEvent"},
+        {"source": "clerk", "content": "In 1040. TERMINATE", "type": "TextMessage"},
+        dict(zip(("source", "content", "type"), end, strict=True)),
+    ]
+    trace = read_one({"messages": rows})
+    assert (trace.query, trace.answer, trace.steps[-1].output) == ("When?", "In 1040.", "In 1040.")
+    assert [(step.kind, step.error) for step in trace.steps] == [
+        ("plan", None), ("tool", None), ("tool", "no"), ("generate", None),
+    ]  # fmt: skip
+
+
+def test_passing_a_conversation_to_an_agent_that_searches_retrieves_nothing():
+    calls = [{"id": name, "name": name, "args": {}, "type": "tool_call"} for name in ("transfer_to_research", "search")]
+    results = ["Successfully transferred to research", "Oslo, 1040."]
+    messages = [{"type": "human", "content": "When?"}]
+    for call, result in zip(calls, results, strict=True):
+        messages += [{"type": "ai", "content": "", "tool_calls": [call]}]
+        messages += [{"type": "tool", "tool_call_id": call["id"], "content": result}]
+    trace = read_one({"messages": [*messages, {"type": "ai", "content": "In 1040."}]})
+    assert [step.kind for step in trace.steps] == ["plan", "tool", "plan", "retrieve", "generate"]
+    assert [chunk.text for chunk in trace.chunks] == ["Oslo, 1040."]
 
 
 def test_a_chat_that_the_proxy_of_the_user_begins_asks_the_question_in_its_first_message():

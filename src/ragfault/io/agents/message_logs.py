@@ -17,6 +17,8 @@ LOG_KEYS = ("steps", "messages", "trajectory", "history", "chat_history", "event
 """Columns that may hold the messages of an agent, in the order in which they are tried."""
 AGENT_KEYS = ("name", "agent", "source", "sender", "agent_name")
 SEARCH_WORDS = re.compile(r"search|retriev|quer|lookup|look_up|wiki|browse|knowledge|fetch|docs?\b|rag", re.IGNORECASE)
+HANDOFF = re.compile(r"transfer_(back_)?to_|hand_?off", re.IGNORECASE)
+"""A call that passes the conversation to another agent, which may be named for its search."""
 MEMORY_WORDS = re.compile(r"memor|recall|remember", re.IGNORECASE)
 FAILURE = re.compile(
     r"^\W{0,12}(error|exception|traceback|failed|failure)\b|exit ?code: [1-9]|traceback \(most recent call|"
@@ -26,9 +28,11 @@ FAILURE = re.compile(
 """Texts by which a tool says that it failed."""
 UNEXECUTED = re.compile(r"\bno (effective|valid) (tool|function) call|\binvalid (tool|function) call", re.IGNORECASE)
 """Texts by which the host of an agent says that it could not run what the agent wrote."""
-CLOSING = re.compile(r"^\W*(terminate|approved?)\W*$", re.IGNORECASE)
-"""A message that only ends the run."""
+CLOSING = re.compile(r"^\W*(terminate|approved?|exit)?\W*$", re.IGNORECASE)
+"""A message that only ends the run, or is empty."""
 CLOSING_WORD = re.compile(r"\s+TERMINATE[.!]?\s*$")
+END = re.compile(r"\W*(terminate\W*)?", re.IGNORECASE)
+"""A message without content: it is no step."""
 CALLED_ELSEWHERE = ("function_call", "custom_tool_call", "local_shell_call", "computer_call", "shell_call")
 """Items of OpenAI Responses whose result is an item of its own."""
 ERROR_LENGTH = 300
@@ -213,6 +217,8 @@ def _build_log(messages: list[AgentMessage], columns: tuple[str, ...]) -> AgentL
         if message.role == "user" and UNEXECUTED.search(message.text) and steps:
             steps.append({"id": message.id, "kind": "tool", "error": message.text[:ERROR_LENGTH], "parent": parent})
             waiting.clear()
+        elif message.role == "user" and steps and CLOSING.match(message.text):
+            continue  # the person ends the run
         elif message.role == "user":
             steps.clear()  # earlier turns are the history of the last question
             chunks.clear()
@@ -222,17 +228,17 @@ def _build_log(messages: list[AgentMessage], columns: tuple[str, ...]) -> AgentL
             match = calls.get(message.call_id or "") or next(iter(own_calls), None) or next(iter(waiting), None)
             waiting = waiting[1:] if match in waiting[:1] else waiting
             steps.append(_build_result(message, match[0] if match else parent, match and match[1], chunks))
-        elif message.role == "assistant" and (message.text.strip() or message.calls):
+        elif message.role == "assistant" and (message.calls or not END.fullmatch(message.text)):
             steps.append(_build_action(message))
             parent = message.id
             waiting = [(message.id, call) for call in message.calls]
             calls |= {call.id: (message.id, call) for call in message.calls if call.id}
-    answers = [step for step in steps if step.get("parent") is None and step.get("output")]
-    if answers and answers[-1] is steps[-1] and answers[-1].get("kind") is None:
+    spoken = [step for step in steps if step.get("parent") is None and step.get("output")]
+    answers = [step for step in spoken if not CLOSING.match(step["output"])]
+    if answers and spoken[-1] is steps[-1] and answers[-1].get("kind") is None:
         answers[-1]["kind"] = "generate"
     steps = [{key: value for key, value in step.items() if value is not None} for step in steps]
-    speaker = [step["output"] for step in answers if not CLOSING.match(step["output"])]
-    answer = CLOSING_WORD.sub("", speaker[-1]) if speaker else None
+    answer = answers[-1]["output"] if answers else None
     last = max((i for i, message in enumerate(messages) if message.text == query), default=0)
     turns = ((message.role, message.text) for message in messages[:last] if message.role in ("user", "assistant"))
     history = [{"role": role, "text": text} for role, text in turns if text.strip()]
@@ -243,7 +249,8 @@ def _build_action(message: AgentMessage) -> dict[str, Any]:
     """Build the step of an agent's message: a plan where it calls tools."""
     return {
         "id": message.id, "agent": message.agent, "kind": "plan" if message.calls else None,
-        "input": "\n".join(call.arguments for call in message.calls) or None, "output": message.text or None,
+        "input": "\n".join(call.arguments for call in message.calls) or None,
+        "output": CLOSING_WORD.sub("", message.text) or None,
     }  # fmt: skip
 
 
@@ -253,7 +260,7 @@ def _build_result(
     """Build the step of what a tool returned, and add its passages to the chunks of the trace."""
     name = (call.name if call else None) or message.agent
     kind = "tool"
-    if message.documents is not None or (name and SEARCH_WORDS.search(name)):
+    if message.documents is not None or (name and SEARCH_WORDS.search(name) and not HANDOFF.match(name)):
         kind = "retrieve"
     if name and MEMORY_WORDS.search(name):
         kind = "memory"

@@ -71,6 +71,10 @@ def _divide_group_chat(item: Item, kind: str) -> Iterator[Item]:
     elif kind == "MemoryQueryEvent":
         text = "\n".join(str(part.get("content")) for part in parts)
         yield {"role": "tool", "name": "memory", "content": text}
+    elif kind == "CodeExecutionEvent":
+        result = item.get("result")
+        failed = isinstance(result, dict) and result.get("exit_code") not in (0, None)
+        yield {"role": "tool", "content": content, "is_error": failed, **agent}
     elif item["source"].lower() in ("user", "human") or _is_proxy(item["source"]):
         yield {"role": "user", "content": content}
     else:
