@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from ragfault.analysis.records import Diagnosis, KeyOutcome, ProblemKind, TraceProblem
 from ragfault.gold_evidence import agrees_with_key, match_answer, measure_key_agreement
-from ragfault.records import AnswerVerdict, Chunk, ClaimVerdict, Evidence, GoldVerdicts, Layer, Trace, Verdicts
+from ragfault.grouping import group_by
+from ragfault.records import AnswerVerdict, ClaimVerdict, Evidence, GoldVerdicts, Layer, Trace, Verdicts
 from ragfault.rules import RELEVANT_LEVELS, chunks_cover_query, get_asked_time, is_outdated, quote_matches
 
 
@@ -320,9 +321,7 @@ def _is_all_low(verdicts: Verdicts) -> bool:
 
 
 def _citation_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProblem]:
-    chunks: dict[str, list[Chunk]] = {}
-    for chunk in trace.chunks or ():
-        chunks.setdefault(chunk.id, []).append(chunk)
+    chunks = group_by(trace.chunks or (), lambda chunk: chunk.id)
     for index, citation in enumerate(trace.citations or ()):
         quote = (citation.quote or "").strip()
         text = quote or citation.claim or citation.chunk

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from ragfault.errors import UnknownName
+from ragfault.grouping import group_positions
 from ragfault.judges.checks.contradictions import ANTONYMS
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage
@@ -222,9 +223,7 @@ def _count_opposites(stems: Sequence[str], others: frozenset[str]) -> int:
 def _measure_order(stems: Sequence[str], words: Sequence[str]) -> tuple[float, float, float]:
     """Return the shares of a question that a sentence has as near pairs, in the same order, and in one run."""
     content_words = [word for word in words if word not in STOP_WORDS]
-    positions: dict[str, list[int]] = {}
-    for index, word in enumerate(content_words):
-        positions.setdefault(word, []).append(index)
+    positions = group_positions(content_words)
     pairs = list(pairwise(stems))
     near_count = sum(
         any(abs(i - j) <= 3 for i in positions.get(first, ()) for j in positions.get(next_word, ()))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from statistics import fmean
 
 from msgspec import Struct
 
 from ragfault.errors import InputError
+from ragfault.grouping import group_by, join_by_marks
 from ragfault.records import Document, Span, Trace
 from ragfault.stats import detectable_effect, required_pairs
 from ragfault.testsets.passages import CorpusIndex
@@ -142,49 +144,42 @@ def group_items(items: Sequence[Trace]) -> list[int]:
     >>> group_items([Trace(id=query, query=query) for query in queries])
     [2]
     """
-    parents = list(range(len(items)))
-
-    def find_root(index: int) -> int:
-        while parents[index] != index:
-            parents[index] = parents[parents[index]]
-            index = parents[index]
-        return index
-
+    related = [[index] for index in range(len(items))]
     spans = sorted(
         (span.document, span.start, span.end, i) for i, item in enumerate(items) for span in _list_spans(item)
     )
     reach = ("", -1, 0)
     for document, start, end, index in spans:
         if document == reach[0] and start < reach[1]:
-            parents[find_root(index)] = find_root(reach[2])
+            related[index].append(reach[2])
             end = max(end, reach[1])  # noqa: PLW2901
         reach = (document, end, index)
     pairs = [make_shingles(item.query, 2) for item in items]
     holders: defaultdict[str, list[int]] = defaultdict(list)
     for index, shingles in enumerate(pairs):
         rivals = {rival for shingle in shingles for rival in holders[shingle]}
-        for rival in sorted(rivals):
-            if len(shingles & pairs[rival]) >= SIMILAR_QUERIES * len(shingles | pairs[rival]):
-                parents[find_root(index)] = find_root(rival)
+        related[index] += [
+            rival for rival in rivals if len(shingles & pairs[rival]) >= SIMILAR_QUERIES * len(shingles | pairs[rival])
+        ]
         for shingle in shingles:
             holders[shingle].append(index)
-    return sorted(Counter(map(find_root, range(len(items)))).values(), reverse=True)
+    groups = join_by_marks(dict(enumerate(related)))
+    return sorted(Counter(groups.values()).values(), reverse=True)
 
 
 def _measure_topics(corpus: Sequence[Document], items: Sequence[Trace]) -> dict[str, float]:
     """Measure, for each folder of the corpus (or document), the share of its passages that have gold."""
     index = CorpusIndex(corpus)
     has_folders = any("/" in document.id for document in corpus)
-    spans: defaultdict[str, list[Span]] = defaultdict(list)
-    for item in items:
-        for span in _list_spans(item):
-            spans[span.document].append(span)
+    spans = group_by(chain.from_iterable(map(_list_spans, items)), lambda span: span.document)
     total: Counter[str] = Counter()
     reached: Counter[str] = Counter()
     for passage in index.passages:
         topic = passage.document.rpartition("/")[0] or "." if has_folders else passage.document
         total[topic] += 1
-        reached[topic] += any(span.start < passage.end and passage.start < span.end for span in spans[passage.document])
+        reached[topic] += any(
+            span.start < passage.end and passage.start < span.end for span in spans.get(passage.document, ())
+        )
     return {topic: reached[topic] / total[topic] for topic in sorted(total)}
 
 

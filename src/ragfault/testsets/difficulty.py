@@ -9,6 +9,7 @@ from statistics import fmean
 from msgspec import Struct
 
 from ragfault.errors import InputError, UnknownName
+from ragfault.grouping import group_by
 from ragfault.io.runs import Run
 from ragfault.records import Trace
 from ragfault.text import normalize_answer
@@ -81,10 +82,8 @@ def measure_difficulty(
             )
     if not rows:
         raise InputError(f"no item of the set has a value of {chosen} in every run: were they made with this set?")
-    by_kind: defaultdict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        by_kind[row.kind].append(row.mean)
-    means = {kind: fmean(values) for kind, values in by_kind.items()}
+    by_kind = group_by(rows, lambda row: row.kind)
+    means = {kind: fmean(row.mean for row in group) for kind, group in by_kind.items()}
     return TestsetDifficulty(
         metric=chosen,
         runs={name: fmean(row.values[name] for row in rows) for name in runs_by_name},

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.errors import InputError, UsageError
+from ragfault.grouping import group_by, join_by_marks
 from ragfault.records import Document, Gold, Span, Trace
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, replace_stage
 from ragfault.retrieval.stage_registry import StageKind
@@ -103,7 +104,7 @@ def _list_documents(trace: Trace) -> list[str]:
 
 def _group_questions(traces: Sequence[Trace]) -> tuple[dict[str, str], str]:
     """Map each question to its group: questions that share a document or, with few documents, overlapping gold."""
-    groups = _join_groups({trace.id: _list_documents(trace) for trace in traces})
+    groups = join_by_marks({trace.id: _list_documents(trace) for trace in traces})
     sizes = Counter(groups.values())
     if len(sizes) >= MIN_GROUPS and max(sizes.values()) <= MAX_GROUP_SHARE * len(traces):
         return groups, f"document ({len(sizes):,} groups of questions that share one)"
@@ -111,7 +112,7 @@ def _group_questions(traces: Sequence[Trace]) -> tuple[dict[str, str], str]:
         ((span, trace.id) for trace in traces for span in (trace.gold.spans if trace.gold else ())),
         key=lambda pair: (pair[0].document, pair[0].start),
     )
-    groups = _join_groups(_mark_overlaps(spans, traces))
+    groups = join_by_marks(_mark_overlaps(spans, traces))
     return groups, (
         f"overlapping gold ({len(set(groups.values())):,} groups): too few documents to divide the questions by"
     )
@@ -129,22 +130,6 @@ def _mark_overlaps(spans: Sequence[tuple[Span, str]], traces: Sequence[Trace]) -
     return marks
 
 
-def _join_groups(marks: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Map each question to its group: the questions that share a mark, directly or through others."""
-    parent: dict[str, str] = {}
-
-    def root(mark: str) -> str:
-        while parent.setdefault(mark, mark) != mark:
-            parent[mark] = parent[parent[mark]]
-            mark = parent[mark]
-        return mark
-
-    for members in marks.values():
-        for other in members[1:]:
-            parent[root(other)] = root(members[0])
-    return {name: root(members[0]) for name, members in marks.items()}
-
-
 def split_questions(questions: Sequence[TuningQuestion], share: float = 0.5, seed: int = 0) -> QuestionSplit:
     """Divide questions at random, whole groups at a time: a `share` of them measures, the others choose.
 
@@ -153,9 +138,7 @@ def split_questions(questions: Sequence[TuningQuestion], share: float = 0.5, see
     """
     if not 0 < share < 1:
         raise UsageError(f"holdout is between 0 and 1, got {share}.")
-    groups: dict[str, list[TuningQuestion]] = {}
-    for question in questions:
-        groups.setdefault(question.group, []).append(question)
+    groups = group_by(questions, lambda question: question.group)
     names = sorted(groups)
     random.Random(seed).shuffle(names)
     selection: list[TuningQuestion] = []

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.errors import InputError, RagfaultError, RunError, StageFailed, UsageError
+from ragfault.grouping import group_by
 from ragfault.metrics import compute_score, parse_metric
 from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import Metric
@@ -259,9 +260,7 @@ class HitGrader:
         self._metric = metric
         self.chunk_places = {chunk.id: i for i, chunk in enumerate(chunks)}
         self._chunks = {chunk.id: chunk for chunk in chunks}
-        self._chunks_by_document: dict[str, list[Chunk]] = {}
-        for chunk in chunks:
-            self._chunks_by_document.setdefault(chunk.document or chunk.id, []).append(chunk)
+        self._chunks_by_document = group_by(chunks, lambda chunk: chunk.document or chunk.id)
         self._gold: dict[str, Gold] = {}
 
     def grade_hits(self, question: TuningQuestion, hits: Sequence[Chunk], ms: float) -> QuestionOutcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ragfault.analysis.clusters.records import Cluster, ClusterReport, FailingTr
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.analysis.run_analysis import find_doubtful_kinds
 from ragfault.errors import MissingExtra, UsageError
+from ragfault.grouping import group_positions
 from ragfault.io.runs import Run, sample_run
 from ragfault.protocols import Embedder, Generator
 from ragfault.text import split_content_words
@@ -203,9 +204,7 @@ def group_by_words(failures: Sequence[FailingTrace]) -> list[int]:
     )
     common = {word for word, count in spread.items() if 2 * count > len(failures) and across[word] > 2}
     labels = [NO_CLUSTER] * len(failures)
-    kinds: defaultdict[str, list[int]] = defaultdict(list)
-    for place, failure in enumerate(failures):
-        kinds[failure.kind].append(place)
+    kinds = group_positions(failure.kind for failure in failures)
     number = 0
     for kind in sorted(kinds):
         rest = kinds[kind]
@@ -287,9 +286,7 @@ def cluster_failures(
     embedder = fit_embedder(embedder, failures) if failures else embedder
     rows = _feature_blocks(failures, embedder)
     labels, how = _label_failures(failures, rows, min_size)
-    groups: dict[int, list[int]] = {}
-    for index, label in enumerate(labels):
-        groups.setdefault(label, []).append(index)
+    groups = group_positions(labels)
     names = sorted(number for number in groups if number != NO_CLUSTER)
     members = [[failures[place] for place in groups[number]] for number in names]
     clusters = [

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.pairing import ChunkKey, Mask, RunContents, TracePairing, load_texts
 from ragfault.gold_evidence import apply_gold, apply_gold_to_chunks
+from ragfault.grouping import group_by
 from ragfault.io.runs import Run
 from ragfault.metrics.catalog import compute_score, parse_metric
 from ragfault.records import Chunk, Citation, Gold, RelevanceLevel, Trace, Verdicts
@@ -243,9 +244,7 @@ def _fill_scores(
     `rows` are the traces of the run in each pair. A trace is read once.
     """
     metrics = {name: parse_metric(name) for name in values}
-    pairs_by_row: defaultdict[int, list[int]] = defaultdict(list)
-    for pair in pairs:
-        pairs_by_row[int(rows[pair])].append(pair)
+    pairs_by_row = group_by(pairs, lambda pair: int(rows[pair]))
     for row, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True)):
         for pair in pairs_by_row.get(row, ()):
             scored = view(pair, trace, verdicts)

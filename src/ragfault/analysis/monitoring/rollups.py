@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.analysis.steps.operations import list_operation_faults
 from ragfault.errors import UnknownName, UsageError
+from ragfault.grouping import group_by
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.metrics import compute_scores, parse_metric
 from ragfault.records import Score, ScoreStatus, StepKind, Trace, Verdicts
@@ -120,9 +121,7 @@ def merge_product_sums(first: ProductSums, second: ProductSums) -> ProductSums:
 
 def merge_by_key(rollups: Iterable[Rollup]) -> tuple[Rollup, ...]:
     """Merge roll-ups with equal keys; ordered by key."""
-    by_metric: defaultdict[str, list[Rollup]] = defaultdict(list)
-    for rollup in rollups:
-        by_metric[rollup.metric].append(rollup)
+    by_metric = group_by(rollups, lambda rollup: rollup.metric)
     merged: list[Rollup] = []
     # A metric at a time: the keys that are sorted take memory too.
     for rollup in chain.from_iterable(sorted(by_metric[name], key=lambda item: item.key) for name in sorted(by_metric)):

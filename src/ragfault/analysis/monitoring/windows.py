@@ -23,6 +23,7 @@ from ragfault.analysis.monitoring.rollups import (
     bin_edges,
 )
 from ragfault.analysis.records import ChunkBucket, ChunkInsight
+from ragfault.grouping import group_by
 from ragfault.io.runs import MetricInfo
 from ragfault.stats import Difference, Interval, t_quantile
 from ragfault.stats.bootstrap import ClusterTable
@@ -89,9 +90,7 @@ class MetricSeries(Struct, frozen=True, eq=False):
 
 def build_series(rollups: Iterable[Rollup]) -> dict[SeriesKey, MetricSeries]:
     """Build series by metric, route and cohort; roll-ups of one minute are merged, and those of an iterator freed."""
-    groups: defaultdict[SeriesKey, list[Rollup]] = defaultdict(list)
-    for rollup in rollups:
-        groups[rollup.metric, rollup.route, rollup.cohort].append(rollup)
+    groups = group_by(rollups, lambda rollup: (rollup.metric, rollup.route, rollup.cohort))
     return {key: _build_columns(sorted(groups.pop(key), key=lambda item: item.minute)) for key in list(groups)}
 
 

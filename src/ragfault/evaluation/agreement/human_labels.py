@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError
+from ragfault.grouping import group_by
 from ragfault.io.atomic_files import convert_write_errors, write_atomically
 from ragfault.io.field_values import make_content_id
 from ragfault.io.files import iterate_lines, open_bytes
@@ -131,10 +132,7 @@ def fingerprint_answer(trace: Trace) -> str:
 
 def group_labels(labels: Iterable[HumanLabel]) -> dict[str, list[HumanLabel]]:
     """Map each trace to its labels, in order."""
-    by_trace: dict[str, list[HumanLabel]] = {}
-    for label in labels:
-        by_trace.setdefault(label.trace, []).append(label)
-    return by_trace
+    return group_by(labels, lambda label: label.trace)
 
 
 def rate_labelled_answer(labels: Iterable[HumanLabel], claims: int) -> bool | None:

@@ -24,6 +24,7 @@ from ragfault.evaluation.agreement.label_parser import (
     parse_spans,
 )
 from ragfault.evaluation.agreement.measurement import LabelColumns, LabelTask
+from ragfault.grouping import group_by
 from ragfault.io import read_traces
 from ragfault.io.error_collector import OnBad, TraceLocations
 from ragfault.io.field_values import InvalidRecord
@@ -439,9 +440,7 @@ def _sample_groups(labeled: list[LabeledTrace], limit: int | None, seed: int) ->
     """Sample whole groups in random order until there are enough traces."""
     if limit is None or limit >= len(labeled):
         return labeled
-    groups: dict[str, list[LabeledTrace]] = {}
-    for item in labeled:
-        groups.setdefault(item.group, []).append(item)
+    groups = group_by(labeled, lambda item: item.group)
     sample: list[LabeledTrace] = []
     for name in sorted(groups, key=lambda name: hash_rank(name, seed)):
         if len(sample) >= limit:

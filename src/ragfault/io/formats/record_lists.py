@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from ragfault.grouping import group_positions
 from ragfault.io.field_values import InvalidRecord, to_number
 from ragfault.io.formats.conversations import QUESTION_KEYS, find_text, has_roles
 from ragfault.io.formats.field_names import join_words, rank_fields, split_words
@@ -403,9 +404,7 @@ def find_event_key(samples: Sequence[RawRecord]) -> str | None:
         is_id = set(split_words(key)) & ID_WORDS or any(field == "id" for field, _ in rank_fields(key))
         if not is_id or not all(isinstance(row.get(key), (str, int)) for row in samples):
             continue
-        groups: dict[Any, list[int]] = {}
-        for index, row in enumerate(samples):
-            groups.setdefault(row[key], []).append(index)
+        groups = group_positions(row[key] for row in samples)
         fields = [[field for place in places for field in parts[place].values()] for places in groups.values()]
         asked = sum("query" in group for group in fields)
         several = sum(len(places) > 1 for places in groups.values())

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ragfault.grouping import group_by
 from ragfault.io.field_values import InvalidRecord, make_json_safe, parse_cell
 from ragfault.io.otel.agent_spans import (
     asks_for_tools,
@@ -223,11 +224,9 @@ def _attach_events(spans: Iterable[OtelSpan], events: Sequence[SpanEvent]) -> It
     """Attach log records to the spans that they name."""
     if not events:
         return spans
-    mine: dict[str, list[SpanEvent]] = {}
-    for event in sorted(events, key=lambda event: event.time):
-        mine.setdefault(event.span, []).append(event)
+    by_span = group_by(sorted(events, key=lambda event: event.time), lambda event: event.span)
     return [
-        msgspec.structs.replace(span, events=(*span.events, *mine[span.id])) if span.id in mine else span
+        msgspec.structs.replace(span, events=(*span.events, *by_span[span.id])) if span.id in by_span else span
         for span in spans
     ]
 

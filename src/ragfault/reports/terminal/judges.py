@@ -9,6 +9,7 @@ from ragfault.analysis.comparison.paired_runs import JudgeFlakiness
 from ragfault.analysis.rubric_proofs import RubricMeasurement, RubricProof
 from ragfault.evaluation.agreement import JudgeComparison, JudgeDisagreement
 from ragfault.evaluation.agreement.preferences import PreferenceReport
+from ragfault.grouping import group_by
 from ragfault.judges.cards import CardEntry, JudgeCard
 from ragfault.reports.format import clean_text, clip_text
 from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown
@@ -132,7 +133,7 @@ def _list_notes(card: JudgeCard) -> list[str]:
     ]
     if any(entry.trained_on for entry in card.measured):
         notes.append("¹ The judge was fitted on other sources of the same set: elsewhere expect less.")
-    for name, entries in _group_by_set(card).items():
+    for name, entries in group_by(card.measured, lambda entry: entry.set).items():
         corrected = [
             f"By {entry.level} it corrects the rates of {entry.corrects} verdicts."
             for entry in entries
@@ -140,14 +141,6 @@ def _list_notes(card: JudgeCard) -> list[str]:
         ]
         notes.append(" ".join(part for part in (f"{name}: {entries[0].split}.", entries[0].note, *corrected) if part))
     return [*notes, *(f"Measured by: {command}" for command in dict.fromkeys(entry.command for entry in card.measured))]
-
-
-def _group_by_set(card: JudgeCard) -> dict[str, list[CardEntry]]:
-    """Group the entries of each set."""
-    groups: dict[str, list[CardEntry]] = {}
-    for entry in card.measured:
-        groups.setdefault(entry.set, []).append(entry)
-    return groups
 
 
 VERDICT_HEADINGS = ("verdicts on", "n", "only by the first, only by the second", "alike", "kappa", "alpha")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 from msgspec.structs import replace
 
+from ragfault.grouping import group_by
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Step, Trace
 from ragfault.reports.charts.plots import (
@@ -98,9 +99,7 @@ def _draw_brush(area: PlotArea) -> Markup:
 
 def group_by_route(points: Sequence[TrendPoint]) -> dict[str, list[TrendPoint]]:
     """Group points by route; routes without a value are left out."""
-    lines: dict[str, list[TrendPoint]] = {}
-    for point in points:
-        lines.setdefault(point.route or "no route", []).append(point)
+    lines = group_by(points, lambda point: point.route or "no route")
     return {name: those for name, those in lines.items() if any(point.mean is not None for point in those)}
 
 

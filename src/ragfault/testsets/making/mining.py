@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from ragfault.errors import InputError, UsageError
+from ragfault.grouping import group_by
 from ragfault.io.field_values import make_content_id
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.records import Trace
@@ -79,9 +80,7 @@ def mine_queries(traces: Iterable[Trace], n: int, *, seed: int = 0) -> MinedQuer
     queries = merge_near_duplicates(searchable)
     names = _assign_topics(queries, seed)
     _assign_lengths(queries)
-    strata: defaultdict[tuple[int, int, str | None], list[_Query]] = defaultdict(list)
-    for query in queries:
-        strata[query.topic, query.length, query.trace.route].append(query)
+    strata = group_by(queries, lambda query: (query.topic, query.length, query.trace.route))
     counts = _allocate(
         {key: [query.count for query in members] for key, members in strata.items()}, min(n, len(queries))
     )

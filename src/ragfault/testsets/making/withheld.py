@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.errors import InputError, UsageError
+from ragfault.grouping import group_by
 from ragfault.io.field_values import make_content_id
 from ragfault.records import Document, Trace
 from ragfault.testsets.making.filters import DraftFilter
@@ -113,10 +114,8 @@ def _split_corpus(documents: Sequence[Document], share: float, seed: int) -> tup
     count = max(1, min(len(passages) - 1, round(share * len(passages))))
     withheld_passages = random.Random(f"{seed} passages").sample(passages, count)
     withheld = [Document(id=f"{passage.document}@{passage.start}", text=passage.text) for passage in withheld_passages]
-    passages_by_document: defaultdict[str, list[CorpusPassage]] = defaultdict(list)
-    for passage in withheld_passages:
-        passages_by_document[passage.document].append(passage)
-    reduced = [_cut_out(document, passages_by_document[document.id]) for document in documents]
+    passages_by_document = group_by(withheld_passages, lambda passage: passage.document)
+    reduced = [_cut_out(document, passages_by_document.get(document.id, [])) for document in documents]
     return withheld, [document for document in reduced if document.text.strip()]
 
 

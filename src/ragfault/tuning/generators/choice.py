@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.grouping import group_positions
 from ragfault.stats import paired_difference, sign_flip_test
 from ragfault.text.number_format import format_interval, format_p_value, format_percent
 from ragfault.tuning.generators.proof import (
@@ -176,9 +177,7 @@ def split_positions(groups: Sequence[str], holdout: float, seed: int, *, race: b
     """
     if len(groups) < MIN_QUESTIONS:
         raise InputError(f"{len(groups):,} questions have answers, and at least {MIN_QUESTIONS} are needed.")
-    members: dict[str, list[int]] = {}
-    for index, group in enumerate(groups):
-        members.setdefault(group, []).append(index)
+    members = group_positions(groups)
     names = sorted(members)
     random.Random(seed).shuffle(names)
     selection: list[int] = []

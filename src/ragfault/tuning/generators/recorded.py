@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.evaluation.label_rows import read_label_rows
+from ragfault.grouping import group_by
 from ragfault.judges.assembly import observe_traces
 from ragfault.metrics import compute_score, compute_scores, parse_metric
 from ragfault.metrics.aliases import resolve_alias
@@ -102,11 +103,7 @@ def join_answers(recorded: Mapping[str, Sequence[Trace]]) -> RecordedAnswers:
 
 
 def _collect_by(traces: Sequence[Trace], key: Callable[[Trace], str]) -> dict[str, list[Trace]]:
-    table: dict[str, list[Trace]] = {}
-    for trace in traces:
-        if trace.answer is not None or trace.error is not None:
-            table.setdefault(key(trace), []).append(trace)
-    return table
+    return group_by((trace for trace in traces if trace.answer is not None or trace.error is not None), key)
 
 
 def _share_questions(tables: Mapping[str, Mapping[str, Sequence[Trace]]]) -> bool:
