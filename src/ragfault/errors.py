@@ -25,7 +25,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 from typing import ClassVar, NamedTuple
@@ -198,6 +199,21 @@ class MissingExtra(UsageError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.capability, self.extra, self.command))
+
+
+@contextmanager
+def require_extra(capability: str, extra: str, command: str = "") -> Iterator[None]:
+    """Raise MissingExtra in place of the ImportError of an import inside the block.
+
+    >>> with require_extra("bleu", "overlap"):
+    ...     import no_such_package
+    Traceback (most recent call last):
+    ragfault.errors.MissingExtra: bleu needs packages that are not installed. Install them with: ...
+    """
+    try:
+        yield
+    except ImportError:
+        raise MissingExtra(capability, extra, command) from None
 
 
 class InputError(RagfaultError):

@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from ragfault.errors import MissingExtra, RunError, UsageError
+from ragfault.errors import RunError, UsageError, require_extra
 from ragfault.judges.assembly import prepare_worker
 from ragfault.protocols import Executor
 
@@ -160,10 +160,8 @@ class RayExecutor:
 def _import_ray() -> Any:
     """Import Ray with its usage statistics switched off."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    try:
+    with require_extra("a Ray cluster", "ray"):
         import ray
-    except ImportError:
-        raise MissingExtra("a Ray cluster", "ray") from None
     return ray
 
 

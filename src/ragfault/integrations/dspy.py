@@ -8,15 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-try:
+from ragfault.errors import UsageError, require_extra
+
+with require_extra("ragfault.integrations.dspy", "dspy", "pip install dspy"):
     import dspy
     from dspy.utils.callback import ACTIVE_CALL_ID, BaseCallback
-except ImportError:
-    from ragfault.errors import MissingExtra
 
-    raise MissingExtra("ragfault.integrations.dspy", "dspy", "pip install dspy") from None
-
-from ragfault.errors import UsageError
 from ragfault.integrations.recorder import TraceDelivery, TraceRecorder, TraceSink, to_documents
 from ragfault.io.otel.recorded_content import extract_question
 from ragfault.records import Latency, Trace

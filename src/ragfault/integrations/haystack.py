@@ -8,12 +8,10 @@ from contextvars import ContextVar
 from typing import Any
 from uuid import uuid4
 
-try:
-    from haystack.tracing.tracer import Span, Tracer
-except ImportError:
-    from ragfault.errors import MissingExtra
+from ragfault.errors import require_extra
 
-    raise MissingExtra("ragfault.integrations.haystack", "haystack", "pip install haystack-ai") from None
+with require_extra("ragfault.integrations.haystack", "haystack", "pip install haystack-ai"):
+    from haystack.tracing.tracer import Span, Tracer
 
 from ragfault.integrations.recorder import TraceDelivery, TraceRecorder, TraceSink, to_documents
 from ragfault.io.otel.recorded_content import extract_question

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-try:
+from ragfault.errors import UsageError, require_extra
+
+with require_extra("ragfault.integrations.langchain", "langchain", "pip install langchain-core"):
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
     from langchain_core.documents import Document
     from langchain_core.messages import BaseMessage
@@ -14,12 +16,7 @@ try:
     from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
     from langchain_core.tracers.base import BaseTracer
     from langchain_core.tracers.schemas import Run
-except ImportError:
-    from ragfault.errors import MissingExtra
 
-    raise MissingExtra("ragfault.integrations.langchain", "langchain", "pip install langchain-core") from None
-
-from ragfault.errors import UsageError
 from ragfault.evaluation.online.instrumentation import RetrievalMeasurement
 from ragfault.guard.actions import Action, answer_async
 from ragfault.guard.policy import GuardPolicy

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
-try:
+from ragfault.errors import require_extra
+
+with require_extra("ragfault.integrations.llamaindex", "llamaindex", "pip install llama-index-core"):
     from llama_index.core.base.base_query_engine import BaseQueryEngine
     from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.base.response.schema import Response
@@ -17,10 +19,6 @@ try:
     from llama_index.core.instrumentation.span import BaseSpan
     from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
     from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType, TextNode
-except ImportError:
-    from ragfault.errors import MissingExtra
-
-    raise MissingExtra("ragfault.integrations.llamaindex", "llamaindex", "pip install llama-index-core") from None
 
 from ragfault.evaluation.online import BackgroundScorer
 from ragfault.evaluation.online.instrumentation import RetrievalMeasurement

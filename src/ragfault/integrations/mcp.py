@@ -11,7 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ragfault.errors import MissingExtra, RagfaultError, UsageError
+from ragfault.errors import RagfaultError, UsageError, require_extra
 from ragfault.version import __version__
 
 if TYPE_CHECKING:
@@ -214,11 +214,9 @@ def build_server(folder: str | Path, fetch_incidents: Callable[[], Any] | None =
     `fetch_incidents` reads the incidents of a server; the tool `incidents` is there only with it.
     Raises MissingExtra if the package mcp is not installed.
     """
-    try:
+    with require_extra("the MCP server", "mcp"):
         from mcp.server.mcpserver import MCPServer
         from mcp.types import ToolAnnotations
-    except ImportError:
-        raise MissingExtra("the MCP server", "mcp") from None
     server = MCPServer("ragfault", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
     tools = McpTools(folder, fetch_incidents)
     for name in TOOL_NAMES:

@@ -10,15 +10,12 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import uuid4
 
-try:
+from ragfault.errors import UsageError, require_extra
+
+with require_extra("ragfault.integrations.openai", "llm"):
     from openai import AsyncOpenAI, OpenAI
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
-except ImportError:
-    from ragfault.errors import MissingExtra
 
-    raise MissingExtra("ragfault.integrations.openai", "llm") from None
-
-from ragfault.errors import UsageError
 from ragfault.evaluation.online import ScoredTrace, score_response
 from ragfault.evaluation.online.scorer import to_chunks
 from ragfault.guard.decisions import GuardDecision

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from ragfault.errors import MissingExtra
+from ragfault.errors import MissingExtra, require_extra
 
 STORE_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 """Package of each store, by URL scheme."""
@@ -150,10 +150,8 @@ class RemotePath:
 
     def _resolve_store(self) -> tuple[Any, str]:
         scheme = urlsplit(self.url).scheme
-        try:
+        with require_extra(f"{scheme}://", "ray"):
             from fsspec.core import url_to_fs
-        except ImportError:
-            raise MissingExtra(f"{scheme}://", "ray") from None
         try:
             store, path = url_to_fs(self.url, use_listings_cache=False)
         except ImportError:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ragfault.analysis import Findings, MetricAggregate, analyze
-from ragfault.errors import MissingExtra, OutputError, UsageError
+from ragfault.errors import OutputError, UsageError, require_extra
 from ragfault.io.runs import SAMPLE_TRACES, Run
 from ragfault.reports.markdown.scorecard import render_scorecard_markdown
 from ragfault.reports.output import check_output_path, escape_csv_cell, write_report_file
@@ -125,11 +125,9 @@ def to_mlflow(
     refuses.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    try:
+    with require_extra("the export to MLflow", "mlflow", "pip install mlflow-skinny pandas"):
         import mlflow
         import pandas  # noqa: F401
-    except ImportError:
-        raise MissingExtra("the export to MLflow", "mlflow", "pip install mlflow-skinny pandas") from None
     opened = run if isinstance(run, Run) else Run.open(run)
     findings = analyze(opened, sample=sample)
     try:

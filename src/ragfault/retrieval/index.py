@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.errors import InputError, MissingExtra, OutputError, RunError, UsageError
+from ragfault.errors import InputError, OutputError, RunError, UsageError, require_extra
 from ragfault.protocols import Embedder
 from ragfault.records import Chunk
 from ragfault.retrieval.embedders.latent import LatentEmbedder
@@ -85,10 +85,8 @@ class BM25Index:
 
 @cache
 def _import_bm25s() -> Any:
-    try:
+    with require_extra("the search for words (BM25)", "retrieval"):
         import bm25s
-    except ImportError:
-        raise MissingExtra("the search for words (BM25)", "retrieval") from None
     return bm25s
 
 

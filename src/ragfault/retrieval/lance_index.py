@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.errors import InputError, MissingExtra, OutputError, RunError, UsageError
+from ragfault.errors import InputError, OutputError, RunError, UsageError, require_extra
 from ragfault.protocols import Embedder
 from ragfault.records import Chunk
 from ragfault.retrieval.filters import GROUPS_FIELD, check_fields
@@ -159,10 +159,8 @@ class LanceIndex:
 
 
 def _import_lancedb() -> Any:
-    try:
+    with require_extra("the database LanceDB", "lance"):
         import lancedb
-    except ImportError:
-        raise MissingExtra("the database LanceDB", "lance") from None
     return lancedb
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from ragfault.errors import MissingExtra, OutputError
+from ragfault.errors import OutputError, require_extra
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.server import request_limits
 from ragfault.server.alerts.delivery import build_receivers
@@ -34,10 +34,8 @@ from ragfault.server.storage.backup import delete_copies
 from ragfault.server.store_guard import StoreGuard
 from ragfault.version import __version__
 
-try:
+with require_extra("the server", "server"):
     from fastapi import FastAPI
-except ImportError:
-    raise MissingExtra("the server", "server") from None
 
 
 ROUTERS = (json_api.public_router, access_api.router, endpoints.router, json_api.router, pages.build_router())
@@ -119,10 +117,8 @@ def serve_application(app: Any, host: str, port: int, announce: Callable[[str], 
 
     Raises MissingExtra, and OutputError where the port is taken.
     """
-    try:
+    with require_extra("a proxy", "server"):
         import uvicorn
-    except ImportError:
-        raise MissingExtra("a proxy", "server") from None
     secured = SecurityMiddleware(app, is_loopback(host))
     config = uvicorn.Config(secured, host=host, port=port, log_level="warning", access_log=False, lifespan="off")
     listening = _bind_socket(config)
@@ -136,10 +132,8 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
 
     Raises MissingExtra, UsageError, and OutputError where the port is taken, or the store is lost for a minute.
     """
-    try:
+    with require_extra("the server", "server"):
         import uvicorn
-    except ImportError:
-        raise MissingExtra("the server", "server") from None
     from ragfault.server.request_limits import make_timeout_protocol
 
     app = create_app(settings)

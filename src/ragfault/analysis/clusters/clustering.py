@@ -26,7 +26,7 @@ from ragfault.analysis.clusters.description import (
 from ragfault.analysis.clusters.records import Cluster, ClusterReport, FailingTrace
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.analysis.run_analysis import find_doubtful_kinds
-from ragfault.errors import MissingExtra, UsageError
+from ragfault.errors import UsageError, require_extra
 from ragfault.grouping import group_positions
 from ragfault.io.runs import Run, sample_run
 from ragfault.protocols import Embedder, Generator
@@ -75,10 +75,8 @@ def encode_kinds(failures: Sequence[FailingTrace]) -> Array:
 
 def reduce_dimensions(meaning: Array, kinds: Array) -> Array:
     """Reduce meaning and kinds, side by side, to at most DIMENSIONS (principal components: Hotelling 1933)."""
-    try:
+    with require_extra("clustering by meaning", "cluster"):
         from sklearn.decomposition import PCA
-    except ImportError:
-        raise MissingExtra("clustering by meaning", "cluster") from None
     rows = np.hstack([meaning, kinds])
     if (rows == rows[0]).all():  # without variance there are no components
         return np.zeros((len(rows), 1))
@@ -109,10 +107,8 @@ def cluster_by_density(vectors: Array, smallest: int) -> list[int]:
     The leaves of its tree are the clusters: where most traces fail, the most stable node is often nearly all of them.
     Rows that are the same are a cluster, too, where nothing else is dense beside them.
     """
-    try:
+    with require_extra("clustering by meaning", "cluster"):
         from sklearn.cluster import HDBSCAN
-    except ImportError:
-        raise MissingExtra("clustering by meaning", "cluster") from None
     clusterer = HDBSCAN(min_cluster_size=smallest, min_samples=NEIGHBORS, cluster_selection_method="leaf", copy=True)
     labels = clusterer.fit_predict(vectors)
     _, same, counts = np.unique(vectors, axis=0, return_inverse=True, return_counts=True)

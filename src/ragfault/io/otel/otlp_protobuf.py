@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ragfault.errors import InputError, MissingExtra
+from ragfault.errors import InputError, require_extra
 from ragfault.io.otel.spans import (
     SPAN_KINDS,
     STATUS_CODES,
@@ -68,12 +68,10 @@ class _ProtobufMessageTypes:
     """Message types of the OTLP package."""
 
     def __init__(self) -> None:
-        try:
+        with require_extra("OTLP as protobuf", "otlp"):
             from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
             from opentelemetry.proto.resource.v1.resource_pb2 import Resource
             from opentelemetry.proto.trace.v1.trace_pb2 import Span
-        except ImportError:
-            raise MissingExtra("OTLP as protobuf", "otlp") from None
         self.span, self.record, self.resource = Span, LogRecord, Resource
 
 

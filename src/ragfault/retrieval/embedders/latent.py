@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ragfault.errors import InputError, MissingExtra, UsageError
+from ragfault.errors import InputError, UsageError, require_extra
 from ragfault.text import split_words
 
 if TYPE_CHECKING:
@@ -110,10 +110,8 @@ class LatentEmbedder:
 
     def _build_rows(self, counted: Sequence[Counter[str]]) -> csr_matrix:
         """Return TF-IDF rows of length 1: (1 + log count) × IDF."""
-        try:
+        with require_extra("the embedder latent", "retrieval"):
             from scipy.sparse import csr_matrix
-        except ImportError:
-            raise MissingExtra("the embedder latent", "retrieval") from None
         columns, values, ends = [], [], [0]
         for counts in counted:
             word_counts = [

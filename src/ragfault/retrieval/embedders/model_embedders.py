@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ragfault.errors import MissingExtra, UsageError
+from ragfault.errors import UsageError, require_extra
 from ragfault.judges.minilm.encoder import encode_text, load_delta, load_embedder, load_tokenizer, locate_weights
 from ragfault.retrieval.embedders.latent import normalize_rows
 from ragfault.retrieval.service_client import ServiceFailed, post_json, read_api_key
@@ -56,10 +56,8 @@ class SentenceEmbedder:
     def __init__(self, model: str = "", *, prefix: str = "", passage: str = "") -> None:
         if not model:
             raise UsageError("sentence-transformers embeds with a model: sentence:MODEL")
-        try:
+        with require_extra("the embedder sentence", "retrieval", "pip install sentence-transformers"):
             from sentence_transformers import SentenceTransformer
-        except ImportError:
-            raise MissingExtra("the embedder sentence", "retrieval", "pip install sentence-transformers") from None
         self.model, self._prefix, self._passage = model, prefix, passage
         self._encoder = SentenceTransformer(model, device="cpu")
 

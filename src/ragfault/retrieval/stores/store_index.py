@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from msgspec.structs import replace
 
-from ragfault.errors import MissingExtra, UnknownName, UsageError
+from ragfault.errors import UnknownName, UsageError, require_extra
 from ragfault.expressions import parse_expression
 from ragfault.retrieval.index import Array, ChunkIndex
 from ragfault.retrieval.pipeline import Hits, Query
@@ -79,10 +79,8 @@ def load_store(expression: str, **options: Any) -> VectorStore:
 
 def import_client(module: str, extra: str) -> Any:
     """Return the module of a client. Raises MissingExtra where it is not installed."""
-    try:
+    with require_extra(f"the vector store {extra}", extra):
         return import_module(module)
-    except ImportError:
-        raise MissingExtra(f"the vector store {extra}", extra) from None
 
 
 class StoreIndex(ChunkIndex):

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ragfault.errors import MissingExtra, UsageError
+from ragfault.errors import UsageError, require_extra
 from ragfault.evaluation.online import ScoredTrace
 from ragfault.io.otel import TraceOrigin
 from ragfault.io.runs import MetricInfo
@@ -133,10 +133,8 @@ def count_rejected(body: bytes, signal: str) -> int:
 
 def require_otlp() -> None:
     """Raise MissingExtra where opentelemetry-proto is not installed."""
-    try:
+    with require_extra("sending scores by OTLP", "server"):
         import opentelemetry.proto.logs.v1.logs_pb2  # noqa: F401
-    except ImportError:
-        raise MissingExtra("sending scores by OTLP", "server") from None
 
 
 def _group_by_service(outcomes: Iterable[ScoredTrace]) -> dict[str, list[ScoredTrace]]:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ragfault.errors import MissingExtra
+from ragfault.errors import require_extra
 from ragfault.judges.llm.settings import API_KEY_VARIABLE, LLMSettings, ModelEndpoint, redact_secrets
 from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelMessage
 from ragfault.text.http import parse_retry_after
@@ -338,11 +338,9 @@ class _RequestRefused(Exception):
 
 def _create_client(endpoint: ModelEndpoint, settings: LLMSettings) -> AsyncOpenAI:
     """Create the client of the SDK; credentials of the environment go to the provider's own host only."""
-    try:
+    with require_extra("a judge that asks a model", "llm"):
         import aiohttp  # noqa: F401
         from openai import AsyncOpenAI, DefaultAioHttpClient
-    except ImportError:
-        raise MissingExtra("a judge that asks a model", "llm") from None
     client = AsyncOpenAI(
         api_key=endpoint.key.reveal() if endpoint.key else "none", base_url=endpoint.base_url, max_retries=0,
         timeout=settings.timeout, http_client=DefaultAioHttpClient(

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ragfault.errors import MissingExtra, OutputError, UsageError
+from ragfault.errors import OutputError, UsageError, require_extra
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
 from ragfault.server.storage.store_engine import DatabaseConnection, Migration, build_migration_row
 
@@ -188,10 +188,8 @@ class ClickHouseConnection:
     @contextlib.contextmanager
     def _translate_errors(self) -> Iterator[None]:
         """Translate errors of the client: one line, without the password."""
-        try:
+        with require_extra("ClickHouse as the store", "clickhouse"):
             from clickhouse_connect.driver.exceptions import ClickHouseError
-        except ImportError:
-            raise MissingExtra("ClickHouse as the store", "clickhouse") from None
         try:
             yield
         except ClickHouseError as error:

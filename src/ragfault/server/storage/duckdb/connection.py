@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ragfault.errors import MissingExtra, OutputError
+from ragfault.errors import OutputError, require_extra
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
 from ragfault.server.storage.store_engine import DatabaseConnection, Migration, build_migration_row
 
@@ -131,10 +131,8 @@ def translate_query(query: str) -> tuple[str, tuple[str, ...]]:
 
 def open_database(path: Path) -> Any:
     """Open the database file, which this process owns from here on."""
-    try:
+    with require_extra("the store", "server"):
         import duckdb
-    except ImportError:
-        raise MissingExtra("the store", "server") from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return duckdb.connect(str(path), config=dict(CONFIG))
