@@ -1,6 +1,6 @@
 """Measure time and peak memory of every verb that reads a run, by the number of traces.
 
-    python -m benchmarks.verbs --traces 100000 1000000 [--verbs bisect report] [--keep FOLDER]
+    python -m benchmarks.verbs --traces 100000 1000000 [--verbs bisect report] [--metrics 20] [--keep FOLDER]
 
 Evaluates both demo runs once, and repeats their tables under ids and queries of their own up to each number: the texts
 of 104 traces, so that compression is better than on traffic, which peak memory does not notice; for `steps` those of
@@ -25,11 +25,13 @@ from ragfault import Run, evaluate
 from ragfault.io.datasets import load_handbook
 from ragfault.io.runs.checksums import compute_checksum, compute_manifest_checksum
 from ragfault.io.runs.run import BATCH_TRACES
+from ragfault.metrics import select_metrics
 
 VERBS = {
     "diagnose": ["diagnose", "{new}"],
     "gate": ["gate", "{new}", "--baseline", "{old}"],
     "compare": ["compare", "{old}", "{new}"],
+    "segments": ["compare", "{old}", "{new}", "--by", "route", "--power", "0.8"],
     "bisect": ["bisect", "{old}", "{new}"],
     "report": ["report", "{new}", "-o", "{folder}/report.html"],
     "clusters": ["clusters", "{new}"],
@@ -138,6 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--verbs", nargs="+", choices=VERBS, default=list(VERBS))
+    parser.add_argument("--metrics", type=int, help="so many of the default metrics (default: all of them)")
     parser.add_argument("--limit", type=float, default=900, help="seconds that a verb may take (default: 900)")
     parser.add_argument("--keep", type=Path, help="a folder in which the runs stay for the next time")
     options = parser.parse_args()
@@ -154,7 +157,9 @@ def main() -> None:
                 small, large = folder / f"{side}-small", folder / f"{side}-{count}"
                 places[side] = str(large)
                 if not large.exists() and any(f"{{{side}}}" in VERBS[verb] for verb in options.verbs):
-                    repeat_run(Run(small) if small.exists() else evaluate(traces, out=small), large, count)
+                    metrics = list(map(str, select_metrics("default")))[: options.metrics]
+                    run = Run(small) if small.exists() else evaluate(traces, out=small, metrics=metrics)
+                    repeat_run(run, large, count)
             for verb in options.verbs:
                 places["cluster"] = pick_cluster(places["new"])
                 arguments = [argument.format(**places) for argument in VERBS[verb]]

@@ -100,6 +100,15 @@ def test_the_test_of_a_quantile_is_mcnemars_at_the_pooled_quantile():
     assert result.p == mcnemar_test(10, 1)
 
 
+def test_a_quantile_is_tested_alike_alone_and_beside_others():
+    """The p of a quantile does not depend on which others are asked for, since all are swapped by the same signs."""
+    clusters = [number // 2 for number in range(OLD.size)]
+    together = quantile_changes(OLD, NEW, [0.5, 0.75, 0.9], clusters)
+    alone = [quantile_changes(OLD, NEW, [quantile], clusters)[0] for quantile in (0.5, 0.75, 0.9)]
+    assert [change.p for change in together] == [change.p for change in alone]
+    assert quantile_changes(OLD, NEW, [], clusters) == ()
+
+
 def test_a_change_needs_eight_clusters():
     """With seven clusters the change has no interval and says why."""
     [result] = quantile_changes(OLD[:70], NEW[:70], (0.5,), np.repeat(np.arange(7), 10))

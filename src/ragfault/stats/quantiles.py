@@ -24,7 +24,7 @@ from ragfault.stats.bootstrap import (
 )
 from ragfault.stats.distributions import incomplete_beta, normal_quantile, t_quantile
 from ragfault.stats.intervals import MIN_CONSTANT_VALUES, estimate_design_effect
-from ragfault.stats.significance import RELATIVE_TOLERANCE, flip_signs, sign_flip_test
+from ragfault.stats.significance import RELATIVE_TOLERANCE, flip_signs, sign_flip_test, sign_flip_tests
 
 RESAMPLES = 1000
 LARGE_RESAMPLES = 200
@@ -213,7 +213,7 @@ def quantile_changes(
     of small samples (Hesterberg 2015); above 5,000 clusters the normal one with the deviation of 200 resamples. It is
     undefined where one side's own interval lacks an end, or below eight clusters. The test swaps the sides of each
     cluster and compares how many values of each exceed the quantile of both together, which no swap changes
-    (`sign_flip_test`): without clusters McNemar's exact test. Claim a change of the quantile where p is small and the
+    (`sign_flip_tests`): without clusters McNemar's exact test. Claim a change of the quantile where p is small and the
     interval excludes 0.
 
     Assumes that clusters (else pairs) are drawn independently. Raises ValueError as `quantile_interval` does, and
@@ -230,10 +230,11 @@ def quantile_changes(
     ]
     replicates = _resample_changes(old, new, quantiles, clusters, seed)
     both = np.sort(np.concatenate([old, new]))
+    pooled = both[np.array([_find_rank(both.size, q) - 1 for q in quantiles], dtype=np.intp)]
+    tests = sign_flip_tests(old[:, None] > pooled, new[:, None] > pooled, clusters, seed=seed)
+    p_values = [test.p for test in tests if test is not None]  # each has pairs
     changes = []
-    for q, before, after, column in zip(quantiles, *sides, replicates.T, strict=True):
-        pooled = both[_find_rank(both.size, q) - 1]
-        p = sign_flip_test(old > pooled, new > pooled, clusters, seed=seed).p
+    for q, before, after, column, p in zip(quantiles, *sides, replicates.T, p_values, strict=True):
         value, reason = after.value - before.value, before.reason or after.reason
         if reason is None and before.clusters < MIN_CHANGE_CLUSTERS:
             reason = f"an interval of the change needs {MIN_CHANGE_CLUSTERS} pairs or clusters, not {before.clusters}"

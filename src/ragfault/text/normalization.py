@@ -211,8 +211,11 @@ def fold_case(text: str) -> str:
     >>> fold_case("Röntgen"), fold_case("ŁÓDŹ"), fold_case("Straße")
     ('rontgen', 'łodz', 'strasse')
     """
-    text = NON_ASCII.sub(lambda match: match.group().translate(STRAIGHT_QUOTES), text.replace("`", "'")).casefold()
-    return text if text.isascii() else NON_ASCII.sub(_remove_marks, text)
+    text = text.replace("`", "'")
+    if text.isascii():
+        return text.lower()
+    text = NON_ASCII.sub(lambda match: match.group().translate(STRAIGHT_QUOTES), text).casefold()
+    return NON_ASCII.sub(_remove_marks, text)
 
 
 def _remove_marks(match: re.Match[str]) -> str:

@@ -190,6 +190,8 @@ def _has_words(line: str) -> bool:
 def _find_aside(text: str, begin: int, stop: int) -> Stretch | None:
     """Return the last sentences, from the first that is about the text itself, or a date; None where it begins so."""
     sentences = [(begin + start, begin + end) for start, end in split_sentences(text[begin:stop])]
+    if len(sentences) < 2:
+        return None
     for index, (start, end) in enumerate(sentences):
         if ASIDE_PATTERN.search(text[start:end]) or not DATE_PATTERN.sub("", text[start:end]).strip(" .()"):
             return (start, stop) if index else None

@@ -159,7 +159,13 @@ def is_url_encoded(answer: str) -> bool:
 
 def is_json(answer: str) -> bool:
     """Return whether an answer begins as a JSON object or a list of values that are no numbers, fenced or not."""
-    return JSON_START.match(FENCE_PATTERN.sub(r"\1", answer)) is not None
+    return JSON_START.match(_unfence(answer)) is not None
+
+
+def _unfence(text: str) -> str:
+    """Return what stands between the code fences around a whole text, else the text as it is."""
+    fenced = FENCE_PATTERN.match(text)
+    return fenced[1] if fenced else text
 
 
 def is_wrapped(answer: str) -> bool:
@@ -167,7 +173,7 @@ def is_wrapped(answer: str) -> bool:
     return (
         ("<" in answer and TAG_PATTERN.search(answer) is not None)
         or (_may_reason(answer) and REASONING_PATTERN.search(answer) is not None)
-        or TABLE_PATTERN.search(answer) is not None
+        or TABLE_PATTERN.match(answer) is not None
         or is_json(answer)
         or is_url_encoded(answer)
     )
@@ -213,7 +219,8 @@ def strip_markup(text: str) -> str:
     True
     """
     plain = unquote_plus(text) if is_url_encoded(text) else _unwrap_json(text)
-    plain = TABLE_PATTERN.sub(lambda table: table[1].replace("|", " "), plain)
+    table = TABLE_PATTERN.match(plain)
+    plain = table[1].replace("|", " ") if table else plain
     plain = REASONING_PATTERN.sub("", plain) if _may_reason(plain) else plain
     plain = TAG_PATTERN.sub("\n", plain) if "<" in plain else plain
     plain = MARK_PATTERN.sub(" ", html.unescape(plain).strip())
@@ -235,7 +242,7 @@ def _unwrap_json(text: str) -> str:
     if not is_json(text):
         return text
     try:
-        values = [json.loads(FENCE_PATTERN.sub(r"\1", text))]
+        values = [json.loads(_unfence(text))]
     except (ValueError, RecursionError):  # no JSON, or nested deeper than any answer is
         return text
     longest = None

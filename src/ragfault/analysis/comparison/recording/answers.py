@@ -276,8 +276,12 @@ def find_masked(text: str, other: str) -> list[str]:
     >>> find_masked("Call ** ** from [NAME].", "Call 12 34 from Ada.")
     ['12', '34', 'Ada']
     """
-    parts, rest = MASK_PATTERN.split(normalize_space(text)), normalize_space(other)
-    if len(parts) < 2 or not rest.startswith(parts[0]) or normalize_space(text) in rest:
+    plain = normalize_space(text)
+    parts = MASK_PATTERN.split(plain)
+    if len(parts) < 2:
+        return []
+    rest = normalize_space(other)
+    if not rest.startswith(parts[0]) or plain in rest:
         return []
     rest, masked = rest[len(parts[0]) :], []
     for part in parts[1:-1]:

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -135,14 +136,19 @@ def _holds_all(longer: Sequence[str], parts: Sequence[str]) -> bool:
     """Return whether one list holds all texts of a longer list in its order, and little else."""
     if len(longer) >= len(parts):
         return False
-    joined, end, size = "".join("".join(longer).split()), 0, 0
-    for part in parts:
-        piece = "".join(part.split())
+    joined, end, size = "".join(map(_remove_space, longer)), 0, 0
+    for piece in map(_remove_space, parts):
         at = joined.find(piece, end)
         if at < 0:
             return False
         end, size = at + len(piece), size + len(piece)
     return size >= JOINED_SHARE * len(joined)
+
+
+@lru_cache(maxsize=1 << 11)
+def _remove_space(text: str) -> str:
+    """Return a chunk text without white space; those of recent ones are cached, as chunks are retrieved many times."""
+    return "".join(text.split())
 
 
 def _find_other_chunks(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
@@ -270,8 +276,10 @@ ALTERATIONS: tuple[tuple[Callable[[str, str], bool], str], ...] = (
 
 def _has_lost_its_chunk(pair: AnswerPair, side: int) -> bool:
     """Return whether the other side's answer rests on a chunk that this side does not record."""
+    if pair.chunks[0] == pair.chunks[1]:
+        return False
     words = frozenset(split_content_words(pair.answers[1 - side]))
-    if len(words) < LEAST_WORDS or pair.chunks[0] == pair.chunks[1]:
+    if len(words) < LEAST_WORDS:
         return False
     carried = cover_words(words, pair.chunks[1 - side])
     return carried >= CARRIED_COVER and cover_words(words, pair.chunks[side]) <= carried - MOVED_COVER
