@@ -164,4 +164,4 @@ def _list_flags(arguments: Sequence[str]) -> list[str]:
 
 def clean_output(text: str) -> str:
     """Clean text that may come from a trace, without what would steer a terminal."""
-    return "".join(c if c == "\n" or c.isprintable() else "�" for c in text)
+    return "".join(character if character == "\n" or character.isprintable() else "�" for character in text)

@@ -85,7 +85,7 @@ def normalize_record(
         chunks = parse_list_text(values["chunks"])
         is_text = isinstance(chunks, str) and not UNREADABLE_LIST.match(chunks)
         values["chunks"] = split_passages(chunks, split) if is_text else chunks
-    has_content = values.get("answer") is not None or any(has_path(record, p) for p in columns.get("query", ()))
+    has_content = values.get("answer") is not None or any(has_path(record, path) for path in columns.get("query", ()))
     if values.get("query") is None and empty_query and has_content:
         values["query"] = ""
     if values.get("query") is None:

@@ -239,7 +239,7 @@ def compress(reranker: Reranker | None = None, *, threshold: float = 0.5, neighb
 
     def stage(query: Query, hits: Hits) -> StageResult:
         cut = {hit.id: split_sentences(hit.text) for hit in hits if hit.kind == "text"}
-        texts = [hit.text[a:b] for hit in hits if hit.id in cut for a, b in cut[hit.id]]
+        texts = [hit.text[start:end] for hit in hits if hit.id in cut for start, end in cut[hit.id]]
         try:
             values = iter(bearing(query.text, texts) if texts else ())
         except UsageError:

@@ -186,7 +186,7 @@ def cut_passages(document: Document) -> list[CorpusPassage]:
         text = document.text[chunk.start : chunk.end]
         if len(WORD.findall(text)) < MIN_PASSAGE_WORDS and chunk.kind != "table":
             continue
-        first_word = next((m.start() + chunk.start for m in WORD.finditer(text)), chunk.start)
+        first_word = next((match.start() + chunk.start for match in WORD.finditer(text)), chunk.start)
         above = bisect_right(starts, first_word) - 1
         line = document.text[starts[above] :].partition("\n")[0] if above >= 0 else ""
         heading = line.strip("#= \t").rstrip() if above >= 0 else document.title or ""

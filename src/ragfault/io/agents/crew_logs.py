@@ -18,7 +18,7 @@ def are_crew_records(samples: Sequence[Row]) -> bool:
 
 def _is_output(row: Row) -> bool:
     tasks = row.get("tasks_output")
-    return isinstance(tasks, list) and bool(tasks) and all(isinstance(t, dict) and "agent" in t for t in tasks)
+    return isinstance(tasks, list) and bool(tasks) and all(isinstance(task, dict) and "agent" in task for task in tasks)
 
 
 def _is_event(row: Row) -> bool:

@@ -185,7 +185,7 @@ def _build_batch(traces: Sequence[Trace]) -> pa.RecordBatch:
             [trace.chunks for trace in traces], CHUNK_COLUMNS, {"metadata": _encode_metadata}
         ),
         "citations": _build_record_lists([trace.citations for trace in traces], CITATION_COLUMNS),
-        "reference": _build_text_lists([None if t.reference is None else t.references for t in traces]),
+        "reference": _build_text_lists([None if trace.reference is None else trace.references for trace in traces]),
         "facts": _build_text_lists([trace.facts for trace in traces]),
         "gold": _build_gold([trace.gold for trace in traces]),
         "time": _build_array(

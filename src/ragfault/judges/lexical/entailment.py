@@ -248,7 +248,7 @@ def _detect_missing_name(
         not missing_names
         or measure_overlap(statement.tokens, best) < MIN_NAME_OVERLAP
         or alignment.shared_weights[alignment.best_sentences[0]]
-        < MIN_REST_COVERAGE * (alignment.total_weight - sum(statement.weights[w] for w in missing_names))
+        < MIN_REST_COVERAGE * (alignment.total_weight - sum(statement.weights[word] for word in missing_names))
     ):
         return None
     source_names = extract_names(index.get_source(alignment.best_sentences[0]), rarity) & best.content - frozenset(

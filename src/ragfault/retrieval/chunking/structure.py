@@ -250,7 +250,7 @@ def locate_sections(text: str, blocks: TextBlocks) -> PartBoundaries:
     The first level is the highest of which there are two.
     """
     headings = blocks.headings if len(blocks.headings) > 1 else _detect_titles(text)
-    several = (depth for depth, count in sorted(Counter(d for _, d in headings).items()) if count > 1)
+    several = (depth for depth, count in sorted(Counter(depth for _, depth in headings).items()) if count > 1)
     top = next(several, 1)
     levels = [*_group_by_depth(headings)[top - 1 :], blocks.paragraphs, blocks.items]
     return PartBoundaries(levels, [position for position, _ in headings])

@@ -58,7 +58,7 @@ class SpotCheckStore(ABC):
     def _add_checks(self, con: DatabaseConnection, checks: Sequence[SpotCheck], numbers: Sequence[int]) -> None:
         query = "SELECT number, received, time FROM traces WHERE number IN {among:Array(Int64)}"
         traces = {row[0]: row for row in con.fetch_among(query, list(numbers))}
-        rows = [(traces[n], check) for n, check in zip(numbers, checks, strict=True) if n in traces]
+        rows = [(traces[number], check) for number, check in zip(numbers, checks, strict=True) if number in traces]
         columns: dict[str, list[Any]] = {
             name: [trace[i] for trace, _ in rows] for i, name in enumerate(("number", "received", "time"))
         }

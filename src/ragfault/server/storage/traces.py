@@ -86,7 +86,7 @@ class TraceTables(StoreEngine):
 
         Pending bodies go last: after a kill in between, they produce the same traces again, which are duplicates.
         """
-        present = self._find_present(list(dict.fromkeys(t.id for traces, *_ in requests for t in traces)))
+        present = self._find_present(list(dict.fromkeys(trace.id for traces, *_ in requests for trace in traces)))
         new: list[Trace] = []
         results: list[AppendResult] = []
         counts: Counter[tuple[str, int]] = Counter()

@@ -132,7 +132,7 @@ class DraftFilter:
             holds = [
                 at
                 for at in scores
-                if scores[at] >= SWAP_SHARE and all(s in self.index.passages[at].stems for s in name)
+                if scores[at] >= SWAP_SHARE and all(stem in self.index.passages[at].stems for stem in name)
             ]
             if holds:
                 return "may be answerable: a passage holds the swapped name and most of its words"

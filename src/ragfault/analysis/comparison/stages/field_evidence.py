@@ -30,7 +30,7 @@ def changed_fields(pairs: Sequence[TracePair]) -> dict[str, tuple[str, str]]:
     A field differs where at most three values cover each side and no pair agrees.
     """
     names = Counter(name for pair in pairs for name in pair.new.metadata)
-    columns = {name: [(p.old.metadata.get(name), p.new.metadata.get(name)) for p in pairs] for name in names}
+    columns = {name: [(pair.old.metadata.get(name), pair.new.metadata.get(name)) for pair in pairs] for name in names}
     columns["model"] = [(pair.old.model, pair.new.model) for pair in pairs]
     changed = {}
     for name, values in columns.items():
