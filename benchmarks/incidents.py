@@ -36,6 +36,8 @@ METRICS = (
     *("context_relevance", "groundedness", "answer_relevance", "latency"),
     *("error", "blank_answer", "empty_retrieval"),
 )
+TENANTS = {"acme": 0.15, "b": 0.3, "c": 0.2, "d": 0.15, "e": 0.1, "f": 0.05, "g": 0.05}  # share of the traffic
+COHORT_FIELDS = ("release", "metadata.tenant")
 USUAL_LEVELS = {
     "context_relevance": 0.8, "groundedness": 0.88, "answer_relevance": 0.82, "error": 0.004, "blank_answer": 0.002,
     "empty_retrieval": 0.002, "latency": 800.0, "volume": 1.0,
@@ -58,6 +60,8 @@ class TrafficCase(NamedTuple):
     first_day: int = 0
     fault: tuple[int, int] = FAULT_MINUTES
     """Minutes between which the fault lasts."""
+    tenant: Levels | None = None
+    """Levels of the tenant "acme" alone during the fault, on all routes."""
 
 
 def is_within(minute: int, times: tuple[int, int] = FAULT_MINUTES) -> bool:
@@ -172,6 +176,12 @@ CASES = {
     "slow and failing": break_case("More traces end in an error", latency=2400.0, error=0.3),
     "fault on a Monday": break_case("context_relevance", fault=MONDAY_FAULT, **RETRIEVAL_FAULT),
     "no traffic": break_case("No traces come in", ROUTES, (), volume=0.0),
+    "errors of one tenant": break_case("More traces end in an error", (), ["cohort metadata.tenant=acme"])._replace(
+        tenant={"error": 0.8}
+    ),
+    "wrong chunks for one tenant": break_case("Retrieval broke", (), ["cohort metadata.tenant=acme"])._replace(
+        tenant=RETRIEVAL_FAULT
+    ),
     "weekends": make_case(
         9, groundedness=make_weekend_level(0.8, 0.88), context_relevance=make_weekend_level(0.72, 0.8),
         volume=make_weekend_level(0.3, 1.0),
@@ -202,7 +212,7 @@ class SimulatedServer:
         self.client = TestClient(self.app)
         self.measures = tuple(map(describe_metric, select_metrics(METRICS)))
         self.layers = {measure.name: measure.layer for measure in self.measures}
-        self.rng = np.random.default_rng(seed)
+        self.rng, self.tenants = np.random.default_rng(seed), np.random.default_rng([seed, 1])
         self.notices: list[Any] = []
         self.waiting: list[ScoredTrace] = []
         self.count = 0
@@ -218,14 +228,14 @@ class SimulatedServer:
                 outcome
                 for minute in range(first, end)
                 for route in ROUTES
-                for outcome in self.simulate_minute(case.levels, route, minute, rate)
+                for outcome in self.simulate_minute(case, route, minute, rate)
             ]
             self.moment = self.begin + 60.0 * end
             self.server.counters.add("taken", len(outcomes))
             store.append_traces([outcome.trace for outcome in outcomes])
             self.waiting += outcomes
             if name != "backlog that clears" or not is_within(end):
-                store.add_outcomes(self.waiting, self.measures, ("release",)).result()
+                store.add_outcomes(self.waiting, self.measures, COHORT_FIELDS).result()
                 self.waiting = []
             if end == case.fault[0]:
                 mark = {"text": "release 7", "time": datetime.fromtimestamp(self.moment, UTC).isoformat()}
@@ -234,12 +244,18 @@ class SimulatedServer:
                 view = self.client.get("/incidents.json", headers={"host": "localhost"}).json()
                 self.notices.append((end, notice, view))
 
-    def simulate_minute(self, shape: LevelFunction, route: str, minute: int, rate: float) -> list[ScoredTrace]:
-        levels = USUAL_LEVELS | shape(route, minute)
-        return [self.simulate_trace(route, minute, levels) for _ in range(self.rng.poisson(rate * levels["volume"]))]
+    def simulate_minute(self, case: TrafficCase, route: str, minute: int, rate: float) -> list[ScoredTrace]:
+        levels = USUAL_LEVELS | case.levels(route, minute)
+        own = levels | (case.tenant or {}) if is_within(minute, case.fault) else levels
+        return [
+            self.simulate_trace(route, minute, levels, own) for _ in range(self.rng.poisson(rate * levels["volume"]))
+        ]
 
-    def simulate_trace(self, route: str, minute: int, levels: Levels) -> ScoredTrace:
+    def simulate_trace(self, route: str, minute: int, levels: Levels, own: Levels) -> ScoredTrace:
+        """Simulate a trace with some levels, or with those of a tenant's own."""
         self.count += 1
+        tenant = str(self.tenants.choice(list(TENANTS), p=list(TENANTS.values())))
+        levels = own if tenant == "acme" else levels
         id, rng = f"{route}-{minute}-{self.count}", self.rng
         latency = levels["latency"] * math.exp(0.5 * rng.normal())
         has_error, is_empty, is_blank = (
@@ -247,10 +263,10 @@ class SimulatedServer:
         )
         answer = None if has_error else "" if is_blank else "Now."
         moment = datetime.fromtimestamp(self.begin + 60 * minute + float(rng.integers(60)), UTC)
-        release = {"release": "7" if minute >= FAULT_MINUTES[0] else "6"}
+        metadata = {"release": "7" if minute >= FAULT_MINUTES[0] else "6", "tenant": tenant}
         trace = Trace(
             id=id, query="When?", answer=answer, route=route, error="timeout" if has_error else None, time=moment,
-            latency=Latency(total=latency), metadata=release,
+            latency=Latency(total=latency), metadata=metadata,
         )  # fmt: skip
         values = {"latency": latency, "error": has_error}
         context_relevance, answer_relevance = (
@@ -291,7 +307,8 @@ def check_case(name: str, case: TrafficCase, seed: int, rate: float) -> bool:
         incident = next(iter(opened.values()), None)
         is_right = (
             len(opened) == 1 and incident is not None and incident.title.startswith(case.expected)
-            and set(incident.routes) == set(case.affected_routes) and kinds.count("opened") == 1
+            and set(incident.routes) >= set(case.affected_routes) and (case.tenant or set(incident.routes) <=
+            set(case.affected_routes)) and kinds.count("opened") == 1
         )  # fmt: skip
     delays = [minute - case.fault[0] for minute, notice, _ in simulated.notices if notice.kind == "opened"]
     result = "right" if is_right else "WRONG" if opened or not case.expected else "undetected"

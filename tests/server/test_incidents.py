@@ -54,6 +54,8 @@ def test_a_fault_on_one_route_is_one_incident_and_one_notice(traffic: LiveTraffi
     assert incident.traces
     assert all(trace.startswith("b-") and int(trace.split("-")[1]) >= 80 for trace in incident.traces)
     assert [(cohort.cohort, cohort.state) for cohort in sorted(incident.cohorts, key=lambda cohort: cohort.cohort)] == [
+        ("metadata.tenant=acme", "affected"),
+        ("metadata.tenant=b", "affected"),
         ("release=6", "unaffected"),
         ("release=7", "affected"),
     ]
@@ -71,8 +73,8 @@ def test_a_fault_on_all_routes_is_one_incident(traffic: LiveTraffic):
 @pytest.mark.parametrize(
     ("faults", "layers"),
     [
-        ({"a": RETRIEVAL, "b": GENERATION}, {"a": "retrieval", "b": "generation"}),
-        ({"a": RETRIEVAL, "b": RETRIEVAL}, {"a": "retrieval", "b": "retrieval"}),
+        ({"a": RETRIEVAL, "c": GENERATION}, {"a": "retrieval", "c": "generation"}),
+        ({"a": RETRIEVAL, "c": RETRIEVAL}, {"a": "retrieval", "c": "retrieval"}),
     ],
     ids=["different layers", "the same layer"],
 )
@@ -88,16 +90,16 @@ def test_faults_at_one_time_on_two_of_four_routes_stay_apart(traffic: LiveTraffi
 def test_a_mark_before_both_is_evidence_of_one_cause(traffic: LiveTraffic):
     """The same fault on two routes right after a release for all routes is one incident."""
     traffic.mark("release 8")
-    traffic.run(60, {"a": RETRIEVAL, "b": RETRIEVAL})
+    traffic.run(60, {"a": RETRIEVAL, "c": RETRIEVAL})
     [incident] = traffic.open
-    assert set(incident.routes) == {"a", "b"}
+    assert set(incident.routes) == {"a", "c"}
 
 
 def test_a_mark_of_one_route_is_no_evidence_for_another(traffic: LiveTraffic):
     """A release of one route does not make the fault of another its own."""
     traffic.mark("release 8", route="a")
-    traffic.run(60, {"a": RETRIEVAL, "b": RETRIEVAL})
-    assert sorted(incident.routes for incident in traffic.open) == [("a",), ("b",)]
+    traffic.run(60, {"a": RETRIEVAL, "c": RETRIEVAL})
+    assert sorted(incident.routes for incident in traffic.open) == [("a",), ("c",)]
     assert {len(incident.marks) for incident in traffic.open} == {0, 1}
 
 
@@ -192,6 +194,28 @@ def test_more_errors_everywhere_are_one_incident(traffic: LiveTraffic):
     assert set(incident.routes) == set(ROUTES)
     assert incident.traces
     assert traffic.kinds.count("opened") == 1
+
+
+@pytest.mark.parametrize("fault", [{"error": 0.8}, RETRIEVAL])
+def test_a_fault_of_one_tenant_names_the_tenant(traffic: LiveTraffic, fault: dict[str, float]):
+    """Its traces break on all routes, those of the other tenant on none: one incident, with its figures and traces."""
+    traffic.run(90, {"acme": fault})
+    [incident] = traffic.open
+    assert incident.routes[0] == incident.size.route == "cohort metadata.tenant=acme"
+    assert abs(incident.size.difference) > 0.3
+    assert incident.branch == (None if "error" in fault else "1 retrieval")
+    assert {cohort.cohort: cohort.state for cohort in incident.cohorts if "tenant" in cohort.cohort} == {
+        "metadata.tenant=acme": "affected", "metadata.tenant=b": "unaffected",
+    }  # fmt: skip
+    assert incident.traces
+    assert all(trace.endswith("-0") for trace in incident.traces)
+
+
+def test_a_fault_of_a_route_names_no_tenant(traffic: LiveTraffic):
+    """All tenants are affected alike there: no cohort changed more than the route."""
+    traffic.run(90, {"b": {"error": 0.6}})
+    [incident] = traffic.open
+    assert incident.routes == ("b",)
 
 
 def test_open_incidents_say_at_once_why_and_what_to_do(traffic: LiveTraffic):

@@ -52,9 +52,12 @@ class LiveTraffic:
             self.notices += self.scheduler.run_round()
 
     def fill(self, minutes: int, faults: dict[str | None, dict[str, float]] | None = None, per_minute: int = 3) -> None:
-        """Let minutes pass without a round."""
+        """Let minutes pass without a round; "acme" is the tenant of the first trace of each minute on each route."""
+        faults = faults or {}
         outcomes = [
-            self._make_trace(route, minute, at, LEVELS | (faults or {}).get(route, {}))
+            self._make_trace(
+                route, minute, at, LEVELS | faults.get(route, {}) | (faults.get("acme", {}) if not at else {})
+            )
             for minute in range(self.minute, self.minute + minutes)
             for route in self.routes
             for at in range(per_minute)
@@ -62,7 +65,7 @@ class LiveTraffic:
         store = self.server.store
         self.server.counters.add("taken", len(outcomes))
         store.append_traces([outcome.trace for outcome in outcomes])
-        store.add_outcomes(outcomes, self._measures, ("release",)).result()
+        store.add_outcomes(outcomes, self._measures, ("release", "metadata.tenant")).result()
         self.minute += minutes
         self.moment = BEGIN + 60 * self.minute
 
@@ -102,7 +105,7 @@ class LiveTraffic:
             time=moment,
             error="timeout" if has_error else None,
             latency=Latency(total=means.get("ms", 800.0) * self._failures.lognormvariate(0.0, 0.3)),
-            metadata={"release": "6" if route in ("c", "d") else "7"},
+            metadata={"release": "6" if route in ("c", "d") else "7", "tenant": "b" if at else "acme"},
         )
         values = {name: min(1.0, max(0.0, self._random.gauss(means[name], 0.15))) for name in METRICS}
         values = {"error": 1.0} if has_error else {"error": 0.0, **values}

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
 from ragfault.analysis.monitoring.change_detection import MIN_SLOWDOWN, MONTH_MINUTES, ReferencePeriod
 from ragfault.analysis.monitoring.noise import estimate_error, recovered_mean, tail_deviate
-from ragfault.analysis.monitoring.rollups import FAILURES, OPERATION_TITLES, STEP_METRICS
+from ragfault.analysis.monitoring.rollups import FAILURES, OPERATION_TITLES, STEP_METRICS, is_cohort
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference, window_mean
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.analysis.scorecard import HEALTH_ALERTS
@@ -299,8 +299,8 @@ def evaluate_rules(
 
 
 def _applies_to(rule: AlertRule, key: SeriesKey) -> bool:
-    """Return whether a rule applies to a metric on a route."""
-    if rule.route is not None and rule.route != key[1]:
+    """Return whether a rule applies to a metric on a route; of a cohort only what a test calls, corrected for many."""
+    if (rule.route is not None and rule.route != key[1]) or (is_cohort(key[1]) and not rule.drop_detected):
         return False
     if rule.metric == "*":
         return metric_name(key[0]) in WATCHED_METRICS and (rule.drop_detected or key[0] not in OPERATION_TITLES)

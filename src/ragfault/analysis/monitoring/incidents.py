@@ -20,7 +20,7 @@ from ragfault.analysis.comparison.records import LayerFault
 from ragfault.analysis.monitoring.alert_rules import WIDER, AlertKey, Severity
 from ragfault.analysis.monitoring.alerts import Alert
 from ragfault.analysis.monitoring.change_detection import FaultLocation, SeriesWatch, estimate_onset
-from ragfault.analysis.monitoring.rollups import FAILURES
+from ragfault.analysis.monitoring.rollups import FAILURES, is_cohort
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference
 from ragfault.io.runs import MetricInfo
 
@@ -38,6 +38,7 @@ MIN_ROUTES = 3  # routes with the same onset and branch that are no coincidence
 UNDECIDED_SHARE = 0.2
 """Share of the values since the onset on routes that cannot be told, up to which the others decide."""
 SCOPE_CONFIDENCE = 0.99  # confidence with which a route is called affected or not
+SHARED = 1.5  # times the mean share of a cohort in the traces that it may have on one route
 MIN_EVIDENCE = 3.0
 """Log evidence of a sequential test from which its onset is estimated before it has detected a drop."""
 LAYER_ORDER = ("retrieval", "source data", "generation", "crosscut")
@@ -183,8 +184,10 @@ def matches_route(
         return True  # whatever onset another rule or test sees
     if alert.metric == "triad" and alert.route in incident.routes and incident.layer != "operation":
         return True  # the mean of others breaks by none but these
-    if alert.route not in incident.routes or not explains(incident, alert.metric, cause.layer):
+    if not overlaps(incident, alert.route, alert.metric) or not explains(incident, alert.metric, cause.layer):
         return False
+    if _is_shared(incident, alert, series, measure):
+        return True
     if cause.detected or cause.onset.meets(onset):
         return cause.onset.meets(onset)
     last = int(alert.since // 60) - alert.rule.window
@@ -193,6 +196,30 @@ def matches_route(
     width = (measure.high or 1.0) - (measure.low or 0.0)
     windows = (onset.minute - DAY_MINUTES, onset.minute), (onset.minute, last)
     return classify_route(series, measure, windows, 2 * MARGIN * width)[0] != "unaffected"
+
+
+def overlaps(incident: Incident, route: str | None, metric: str) -> bool:
+    """Return whether a route is one of an incident, or may share its traces: cohorts are of all routes.
+
+    Between a cohort and a route it must be the same metric, or one that a named layer explains.
+    """
+    if route in incident.routes:
+        return True
+    known = {name for _, name, _ in incident.alerts}
+    return any(map(is_cohort, (*incident.routes, route))) and (metric in known or incident.branch is not None)
+
+
+def _is_shared(incident: Incident, alert: Alert, series: MetricSeries | None, measure: MetricInfo | None) -> bool:
+    """Return whether a route moved by no more than a cohort of an incident may do to it, whatever the onset seems."""
+    size = incident.size
+    if size is None or series is None or measure is None or alert.route in incident.routes:
+        return False
+    if not is_cohort(size.route) or is_cohort(alert.route) or alert.metric != size.metric:
+        return False
+    first = incident.interval.minute
+    gap = window_difference(series.between(first - DAY_MINUTES, first), series.between(first, 2**60), measure)
+    reach = SHARED * (incident.share or 0.0) * abs(size.difference)
+    return gap is not None and (gap.low <= reach if size.difference > 0 else -gap.high <= reach)
 
 
 def shares_mark(incident: Incident, onset: Onset) -> bool:
@@ -264,7 +291,11 @@ def is_one_cause(
     others = {
         route: series
         for (metric, route, cohort), series in series_by_key.items()
-        if metric == size.metric and cohort is None and route not in own and series.between(*windows[1]).value_count
+        if metric == size.metric
+        and cohort is None
+        and route not in own
+        and not is_cohort(route)
+        and series.between(*windows[1]).value_count
     }
     states = {
         route: classify_route(series, measures[size.metric], windows, size.difference)[0]
@@ -304,7 +335,12 @@ def assign_cause(
             return incident
     undecided = False
     for incident in quality:
-        if cause.alert.route not in incident.routes and explains(incident, cause.alert.metric, cause.layer):
+        routes = *incident.routes, cause.alert.route
+        if (
+            cause.alert.route not in incident.routes
+            and not any(map(is_cohort, routes))
+            and explains(incident, cause.alert.metric, cause.layer)
+        ):
             is_same = is_one_cause(incident, cause, series_by_key, measures, until)
             if is_same:
                 return incident

@@ -287,6 +287,9 @@ OPERATION_TITLES = {
 }
 """What it is called that a metric of operation got worse."""
 
+COHORT_ROUTE = "cohort "
+"""What the names of cohorts begin with where they are followed like routes: "cohort release=7"."""
+
 FAILURES = tuple(name for name in OPERATION_TITLES if name != LOG_LATENCY)
 """Those that are shares of traces of which other metrics, computed from what is missing, are worse or undefined."""
 
@@ -349,6 +352,11 @@ def observe_trace(
             metric=metric, trace=trace.id, time=seconds, value=value, route=trace.route,
             cohorts=own if own else groups, counts_for_route=not own,
         )  # fmt: skip
+
+
+def is_cohort(route: str | None) -> bool:
+    """Return whether a route stands for a cohort over all routes."""
+    return route is not None and route.startswith(COHORT_ROUTE)
 
 
 def trace_cohorts(trace: Trace, by: Sequence[str]) -> tuple[str, ...]:

@@ -22,22 +22,21 @@ from ragfault.analysis.monitoring.incidents import (
     LAYER_ORDER,
     MARK_MINUTES,
     AlertCause,
-    CohortChange,
     Incident,
     IncidentSize,
     MarkBefore,
     Onset,
     assign_cause,
-    classify_route,
     find_onset,
 )
-from ragfault.analysis.monitoring.rollups import FAILURES, LOG_LATENCY, OPERATION_TITLES, STEP_METRICS
+from ragfault.analysis.monitoring.rollups import FAILURES, LOG_LATENCY, OPERATION_TITLES, STEP_METRICS, is_cohort
 from ragfault.analysis.monitoring.traffic_mix import describe_unknown_days
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series, window_difference
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.analysis.steps.operations import list_operation_faults
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs import MetricInfo
+from ragfault.server.alerts.cohorts import compare_cohorts, find_bearers, find_worst, is_own_change
 from ragfault.server.storage import TimelineMark, TraceSelection, TraceStore
 from ragfault.stats import Difference
 from ragfault.text.number_format import format_number, format_percent
@@ -54,10 +53,10 @@ OPERATION_REMEDIES = {
     LOG_LATENCY: "Compare the steps of a slow trace with those of one before the onset: the step that grew is slow.",
 }
 """What to do where a metric of operation got worse."""
-MAX_COHORTS = 6  # cohorts that an incident lists
 MAX_TRACES = 5  # traces that an incident lists
 MAX_SEARCHED = 200  # first traces of a route since the onset that are searched for faults of steps
 MIN_REPEATED = 0.1  # share of the traces by which those of one query have to rise, at least, to explain a change
+MORE = 1.5  # times as much that a cohort changes as a route which it alone explains
 MAX_LOCATED = 10  # routes of an incident on which the decision tree is walked
 WATCH_MINUTES = DAY_MINUTES  # minutes since the onset for which the figures of an incident are computed anew
 
@@ -91,7 +90,9 @@ class IncidentBuilder:
         causes = [self._find_cause(alert) for key, alert in alerts.items() if key not in known]
         for cause in sorted(causes, key=_cause_order):
             target = assign_cause(current, cause, self._series, self._measures, self._until)
-            if target == "later":
+            alert, onset = cause.alert, cause.onset.minute
+            measure = self._measures[alert.metric]
+            if target == "later" or not is_own_change(self._store, measure, alert.route, onset, self._until):
                 continue
             if target is None:
                 current.append(self._open(cause, alerts))
@@ -170,10 +171,16 @@ class IncidentBuilder:
             layer=self._measures[alert.metric].layer, routes=(alert.route,), opened=self._now, alerts=(alert.key,),
             **_onset_fields(cause.onset, cause.detected),
         )  # fmt: skip
-        return self._refresh(blank, alerts)
+        return self._refresh(self._refresh(blank, alerts), alerts)  # whose it is shows by its size
 
     def _join(self, incident: Incident, cause: AlertCause, alerts: Mapping[AlertKey, Alert]) -> Incident:
-        routes = tuple(dict.fromkeys([*incident.routes, cause.alert.route]))
+        """Add an alert, and its route, unless it is a cohort beside routes, or changed far less than a cohort did."""
+        alert, routes = cause.alert, tuple(dict.fromkeys([*incident.routes, cause.alert.route]))
+        if any(is_cohort(route) != is_cohort(alert.route) for route in incident.routes):
+            size, own = incident.size, self._measure_size(alert.metric, alert.route, incident.interval.minute)
+            known = 0.0 if size is None or size.metric != alert.metric else abs(size.difference)
+            if is_cohort(alert.route) or own is None or MORE * abs(own.difference) < known:
+                routes = incident.routes
         return self._refresh(replace(incident, alerts=(*incident.alerts, cause.alert.key), routes=routes), alerts)
 
     def _refresh(self, incident: Incident, alerts: Mapping[AlertKey, Alert]) -> Incident:
@@ -185,6 +192,10 @@ class IncidentBuilder:
             return incident
         severity = worst_severity([alert.rule for alert in members]) or incident.severity
         incident = replace(incident, severity=severity, **self._refine_onset(incident, members))
+        if incident.size is not None:
+            measure = self._measures[incident.size.metric]
+            bearers = find_bearers(self._store, self._series, measure, incident, self._until)
+            incident = replace(incident, routes=(*bearers, *incident.routes))
         located = [
             (route, location)
             for route in incident.routes[:MAX_LOCATED]
@@ -247,6 +258,7 @@ class IncidentBuilder:
         order = [*STEP_METRICS.values(), *OPERATION_TITLES]
         names = [name for _, name, _ in incident.alerts]
         first = next((name for name in order if name in names), names[0])
+        members = [alert for alert in members if alert.route in incident.routes]  # routes that share a cohort's traces
         lasting = [alert for alert in members if alert.well_since is None]
         if incident.sentence and first not in [alert.metric for alert in lasting]:
             return incident
@@ -315,7 +327,8 @@ class IncidentBuilder:
         both = size.since, size.before
         since, before = (f"{10 ** (6 * mean):,.0f} ms" if is_latency else format_percent(mean) for mean in both)
         unit = " (geometric means)" if is_latency else ""
-        worst = f", the worst of {len(incident.routes)} routes" if len(incident.routes) > 1 else ""
+        routes = [route for route in incident.routes if not is_cohort(route)]
+        worst = f", the worst of {len(routes)} routes" if len(routes) > 1 and size.route in routes else ""
         where = f" on {describe_routes([size.route])}{worst}"
         text = f"{OPERATION_TITLES[size.metric]}{where}: {since} since the onset, {before} in the day before{unit}."
         if size.metric not in FAILURES:
@@ -351,19 +364,18 @@ class IncidentBuilder:
             if cohort is None:
                 part = series.between(onset, until)
                 counts[route] = max(counts.get(route, 0), part.value_count + int(part.unscored.sum()))
-        total, own = sum(counts.values()), sum(counts.get(route, 0) for route in incident.routes)
+        total = sum(count for route, count in counts.items() if not is_cohort(route))
+        cohorts = max((counts.get(route, 0) for route in incident.routes if is_cohort(route)), default=0)
+        own = max(cohorts, sum(counts.get(route, 0) for route in incident.routes if not is_cohort(route)))
         metric = incident.alerts[0][1] if incident.size is None else incident.size.metric
-        worst = [
-            worst
-            for route in incident.routes[:MAX_TRACES]
-            for worst in self._store.read_worst_traces(metric, onset, until, route=route or "")
-        ]
+        places = incident.routes[:MAX_TRACES]
+        worst = [worst for route in places for worst in find_worst(self._store, metric, route, onset, until)]
         marks = self._store.read_marks(incident.earliest - 60 * MARK_MINUTES, incident.latest + 60)
         return replace(
             incident,
             scored=own,
             share=own / total if total else None,
-            cohorts=self._compare_cohorts(incident, own / total if total else 1.0),
+            cohorts=compare_cohorts(self._store, self._measures, incident, own / total if total else 1.0, until),
             marks=tuple(_mark_before(mark) for mark in reversed(marks) if mark.route in (None, *incident.routes))[:5],
             traces=tuple(dict.fromkeys(entry.trace for entry in sorted(worst)))[:MAX_TRACES]
             or incident.traces
@@ -381,31 +393,6 @@ class IncidentBuilder:
             for stored in islice(self._store.iterate_judged(selection), MAX_SEARCHED):
                 if any(fault.kind == kind and fault.is_lasting for fault in list_operation_faults(stored.trace)):
                     yield stored.trace.id
-
-    def _compare_cohorts(self, incident: Incident, share: float) -> tuple[CohortChange, ...]:
-        """Compare each cohort before and since the onset; a cohort is of all routes, so that its change is diluted.
-
-        The only value of a field since the onset is left out: it tells nobody apart.
-        """
-        size, onset = incident.size, incident.interval.minute
-        if size is None:
-            return ()
-        rollups = self._store.read_rollups(
-            onset - DAY_MINUTES, self._until, metric=size.metric, cohort="*", grain=5, bins=False
-        )
-        windows = (onset - DAY_MINUTES, onset), (onset, self._until)
-        changes = []
-        for (_, _, cohort), series in build_series(rollups).items():
-            part = series.between(*windows[1])
-            if cohort is None or cohort.startswith(("position=", "chunks=")) or part.mean is None:
-                continue
-            state, difference = classify_route(series, self._measures[size.metric], windows, share * size.difference)
-            changes.append(
-                CohortChange(cohort=cohort, state=state, n=part.value_count, since=part.mean, difference=difference)
-            )
-        values = Counter(change.cohort.partition("=")[0] for change in changes)
-        changes = [change for change in changes if values[change.cohort.partition("=")[0]] > 1]
-        return tuple(sorted(changes, key=lambda change: -change.n)[:MAX_COHORTS])
 
 
 def describe_routes(routes: Sequence[str | None]) -> str:

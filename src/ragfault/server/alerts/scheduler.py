@@ -34,8 +34,10 @@ from ragfault.analysis.monitoring.change_detection import (
 from ragfault.analysis.monitoring.incidents import Incident, next_notice
 from ragfault.analysis.monitoring.monitor import select_referenced, select_watched
 from ragfault.analysis.monitoring.noise import HISTORY_MINUTES, HOUR_MINUTES, is_weekend
+from ragfault.analysis.monitoring.rollups import is_cohort
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series
 from ragfault.io.runs import MetricInfo
+from ragfault.server.alerts.cohorts import COARSE_GRAIN, FINE_MINUTES, MAX_FOLLOWED, load_cohorts
 from ragfault.server.alerts.delivery import IncidentNotice, NoticeSender
 from ragfault.server.alerts.incidents import IncidentBuilder
 from ragfault.server.alerts.watchdog import Watchdog, advance_problems
@@ -97,21 +99,24 @@ def detect_changes(
 ) -> tuple[DetectorState, tuple[DropEvent, ...]]:
     """Process the minutes before `until` less the lag; return the drops detected or recovered in them.
 
-    The first `reference_minutes` of a metric on a route are its reference.
+    The first `reference_minutes` of a metric on a route are its reference. Cohorts share the false alarms of a route.
     """
     watches, events = dict(state.watches), list[DropEvent]()
     totals = {key: series for key, series in all_series.items() if key[2] is None}
     until -= LAG_MINUTES
     tested = set(select_watched(totals))
     for metric, route, _ in select_referenced(totals):
+        if is_cohort(route) and (metric, route, None) not in tested:
+            continue
         key, series = watch_key(metric, route), totals[metric, route, None]
+        own_rate = rate / MAX_FOLLOWED if is_cohort(route) else rate
         watch = watches.get(key, SeriesWatch(metric=metric, route=route))
         if watch.test is None:
-            watch = _start_watch(watch, series, measures[metric], until, reference_minutes, rate)
+            watch = _start_watch(watch, series, measures[metric], until, reference_minutes, own_rate)
         watches[key] = watch
         detections: tuple[DropDetection, ...] = ()
         if (metric, route, None) in tested:
-            watches[key], detections = advance_watch(watch, series, until, rate=rate)
+            watches[key], detections = advance_watch(watch, series, until, rate=own_rate)
         events += [DropEvent(metric=metric, route=route, detection=detection) for detection in detections]
     return replace(state, watches=watches), tuple(events)
 
@@ -148,8 +153,6 @@ log = logging.getLogger("ragfault.server")
 
 ROUND_SECONDS = 60.0  # seconds between rounds by the server's clock
 POLL_SECONDS = 0.25  # seconds between readings of that clock
-FINE_MINUTES = 240  # minutes that are read one by one; older ones are read in coarser segments
-COARSE_GRAIN = 15
 DETECTOR_SETTING = "change_detector"  # the setting that holds the state of the sequential tests
 RETENTION_ROUNDS = 60  # rounds between two deletions of expired traces
 
@@ -307,7 +310,9 @@ class AlertScheduler(BackgroundThread):
                 old.first, old.first + length, metric=metric, route=route or "", grain=COARSE_GRAIN, bins=False
             )
             rows = [row for row in rollups if all(weekly or not a <= row.minute < b for a, b, weekly in covered)]
-            period = measure_reference((metric, route), build_series(rows)[metric, route, None], measures[metric])
+            rate = FALSE_ALARM_RATE / (MAX_FOLLOWED if is_cohort(route) else 1)
+            series = build_series(rows)[metric, route, None]
+            period = measure_reference((metric, route), series, measures[metric], rate=rate)
             test = None if period is None else start_test(period, max(period.last, *(b for _, b, _ in covered), 0))
             watches[key] = replace(watch, test=test or watch.test, reference_minutes=length)
         return replace(detector, watches=watches)
@@ -318,7 +323,8 @@ class AlertScheduler(BackgroundThread):
         cut = max(oldest, until - max(FINE_MINUTES, self._server.settings.reference_minutes + FINE_MINUTES))
         first = max(oldest, until - HISTORY_MINUTES)
         old = store.read_rollups(first, cut, grain=COARSE_GRAIN, bins=False) if first < cut else ()
-        return build_series([*old, *store.read_rollups(cut, until, bins=False)])
+        series = build_series([*old, *store.read_rollups(cut, until, bins=False)])
+        return load_cohorts(store, first, until) | series
 
     def _compute_scored_until(self, until: int) -> int:
         """Return the minute before which no trace waits to be judged."""
@@ -347,11 +353,15 @@ class AlertScheduler(BackgroundThread):
 
 
 def _is_silenced(incident: Incident, state: AlertState) -> bool:
-    """Return whether silences cover every alert of an incident; one of the server only by a silence of everything."""
+    """Return whether silences cover every alert of an incident; one of the server only by a silence of everything.
+
+    Alerts of cohorts count where there are no others.
+    """
     if incident.kind != "quality":
         return any(silence.rule is silence.metric is silence.route is None for silence in state.silences)
     alerts = [alert for alert in state.alerts if alert.key in incident.alerts and alert.status == "firing"]
     keys = incident.alerts if not alerts else [alert.key for alert in alerts]
+    keys = [key for key in keys if not is_cohort(key[2])] or keys
     return bool(state.silences) and all(any(silence.covers(key) for silence in state.silences) for key in keys)
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from ragfault.analysis.monitoring.rollups import ProductSums, Rollup, WorstTrace, add_derived
+from ragfault.analysis.monitoring.rollups import COHORT_ROUTE, ProductSums, Rollup, WorstTrace, add_derived, is_cohort
 from ragfault.evaluation.online import ScoredTrace
 from ragfault.gold_evidence import GoldMode
 from ragfault.io.runs import MetricInfo
@@ -122,18 +122,22 @@ class RollupTables(TraceTables, NoteTables):
         """Return the roll-ups from minute `since` to before `until`, merged over `grain` minutes, by key.
 
         Where begin, end and grain are whole hours, roll-ups by hour are read, which are the sums of those by minute.
-        `cohort`: an empty text for whole routes, None for everything, "*" for cohorts alone. The `worst` of the
-        roll-ups are empty: see `read_worst_traces`. Without `bins` the histograms are empty, which is faster.
+        `cohort`: an empty text for whole routes, None for everything, "*" for cohorts alone; a route "cohort release=7"
+        is that cohort over all routes, and the roll-ups are of this route. The `worst` of the roll-ups are empty: see
+        `read_worst_traces`. Without `bins` the histograms are empty, which is faster.
         """
         parameters: dict[str, Any] = {"since": since, "until": until, "grain": grain}
         parts = ["minute >= {since:Int64}", "minute < {until:Int64}"]
+        name = route
+        if route is not None and is_cohort(route):
+            route, cohort = "", route.removeprefix(COHORT_ROUTE)
         if cohort == "*":
             parts.append("cohort != ''")
             cohort = None
-        for name, value in (("metric", metric), ("route", route), ("cohort", cohort)):
+        for column, value in (("metric", metric), ("route", route), ("cohort", cohort)):
             if value is not None:
-                parts.append(f"{name} = {{{name}:String}}")
-                parameters[name] = value
+                parts.append(f"{column} = {{{column}:String}}")
+                parameters[column] = value
         table = self.ROLLUPS if since % 60 or until % 60 or grain % 60 else self.HOURS
         names = SUM_COLUMNS if bins else SUM_COLUMNS[: -len(BIN_COLUMNS)]
         rows = self.reader.fetch_rows(
@@ -142,6 +146,8 @@ class RollupTables(TraceTables, NoteTables):
             "GROUP BY metric, route, cohort, stretch ORDER BY metric, route, cohort, stretch",
             **parameters,
         )
+        if is_cohort(name):
+            rows = [(measured, name, "", *rest) for measured, _, _, *rest in rows]
         return tuple(map(_build_rollup, rows))
 
     def read_total_rollups(self) -> tuple[Rollup, ...]:
