@@ -100,8 +100,9 @@ def _refuse_to_overwrite(paths: list[Path]) -> None:
 
 
 def _list_files() -> list[Traversable]:
-    room = files("ragfault.io.datasets") / "handbook"
-    return sorted((f for f in room.iterdir() if f.name.endswith((".md", ".jsonl"))), key=lambda file: file.name)
+    folder = files("ragfault.io.datasets") / "handbook"
+    shipped = (file for file in folder.iterdir() if file.name.endswith((".md", ".jsonl")))
+    return sorted(shipped, key=lambda file: file.name)
 
 
 def _read_text(file: Traversable) -> str:
