@@ -111,8 +111,8 @@ def build_python_page() -> str:
     """Build the page of the library: every public name with its docstring."""
     parts = ["# Python\n", GENERATED]
     parts.append(
-        "Everything here is `from ragfault import …`; what the page of a command names beyond it is in the package of that\n"
-        "command.\n"
+        "Everything here is `from ragfault import …`; what the page of a command names beyond it is in the package of\n"
+        "that command.\n"
     )
     for name in sorted(ragfault.__all__, key=str.lower):
         value = getattr(ragfault, name)
