@@ -658,6 +658,15 @@ def test_a_printed_list_that_is_not_complete_is_a_fault(cell, tmp_path):
         list(read_traces(path))
 
 
+@pytest.mark.parametrize("values", [("a", "b", "c"), ("us", "it", "ch")])
+def test_a_column_whose_values_stand_within_words_alone_is_no_reference(values, tmp_path):
+    """Letters of an experiment, and codes that only occur inside words, are metadata."""
+    row = {"question": QUERY, "contexts": ["Much business in a bitter church."], "answer": ANSWER}
+    rows = [{**row, "arm": value} for value in values]
+    traces = list(read_traces(put(tmp_path / "t.jsonl", *rows)))
+    assert [(trace.reference, trace.metadata["arm"]) for trace in traces] == [(None, value) for value in values]
+
+
 def test_numbered_answers_are_not_chosen_among(tmp_path):
     """The answers of two systems in columns by their places are refused with what to say."""
     path = put(tmp_path / "t.jsonl", {"question": QUERY, "model.1.answer": ANSWER, "model.2.answer": "At nine."})

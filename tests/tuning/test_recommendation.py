@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ragfault.records import Document, Gold, Span, Trace
 from ragfault.retrieval.pipeline_config import PipelineConfig, replace_stage
@@ -19,6 +20,7 @@ from ragfault.tuning.recommendation import (
     order_candidates,
     recommend_pipeline,
 )
+from ragfault.tuning.results import describe_cost
 from ragfault.tuning.tuner import drop_spare_steps
 
 PLAIN = PipelineConfig(chunker="fixed(64)", stages={"retrieve": "sparse(k=50)", "select": "top(10)"})
@@ -52,6 +54,18 @@ def compare(present_plain: str, best_plain: str, best_present: str) -> Sequence[
         gain(BEST_SCORING, PLAIN_BM25, best_plain),
         gain(BEST_SCORING, PRESENT, best_present),
     )
+
+
+COSTS = [
+    (2, 1782, "costs 2 ms and 1,782 tokens more"), (-2, -1782, "saves 2 ms and 1,782 tokens"),
+    (2, -1782, "costs 2 ms more and saves 1,782 tokens"), (-2, 1782, "costs 1,782 tokens more and saves 2 ms"),
+    (0, 0, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ms", "tokens", "text"), COSTS)
+def test_what_a_gain_costs_and_what_it_saves_are_named_once_each(ms: float, tokens: float, text: str):
+    assert describe_cost(replace(gain(PRESENT, PLAIN_BM25, "gains"), ms=ms, tokens=tokens)) == text
 
 
 @pytest.mark.parametrize("verdict", ["no gain shown", "loses"])

@@ -298,15 +298,16 @@ def format_minute(minute: float) -> str:
     return datetime.fromtimestamp(60 * minute, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def format_duration(minutes: int) -> str:
+def format_duration(minutes: float) -> str:
     """Format a length of time as short as possible.
 
-    >>> format_duration(45), format_duration(90), format_duration(1440), format_duration(4000)
-    ('45 min', '90 min', '24 h', '2.8 d')
+    >>> format_duration(45), format_duration(90), format_duration(1440), format_duration(4000), format_duration(172_800)
+    ('45 min', '90 min', '24 h', '2.8 d', '120 d')
     """
     if minutes < 120:
-        return f"{minutes} min"
-    return f"{minutes / 60:.3g} h" if minutes < 2880 else f"{minutes / 1440:.2g} d"
+        return f"{minutes:g} min"
+    days = minutes / 1440
+    return f"{minutes / 60:.3g} h" if days < 2 else f"{days:.2g} d" if days < 10 else f"{days:,.0f} d"
 
 
 def format_time(text: str) -> str:

@@ -167,17 +167,13 @@ def describe_cost(gain: Gain) -> str:
 
     A cost is of the mean query.
     """
-    parts = []
-    if abs(gain.ms) >= NEGLIGIBLE_MS:
-        parts.append(_describe_amount(gain.ms, "ms"))
-    if abs(gain.tokens) >= NEGLIGIBLE_TOKENS:
-        parts.append(_describe_amount(gain.tokens, "tokens"))
-    return " and ".join(parts)
-
-
-def _describe_amount(amount: float, unit: str) -> str:
-    figure = f"{format_number(abs(amount), 0)} {unit}"
-    return f"costs {figure} more" if amount > 0 else f"saves {figure}"
+    amounts = ((gain.ms, "ms", NEGLIGIBLE_MS), (gain.tokens, "tokens", NEGLIGIBLE_TOKENS))
+    figures: dict[str, list[str]] = {"costs {} more": [], "saves {}": []}
+    for amount, unit, least in amounts:
+        if abs(amount) >= least:
+            wording = "costs {} more" if amount > 0 else "saves {}"
+            figures[wording].append(f"{format_number(abs(amount), 0)} {unit}")
+    return " and ".join(wording.format(" and ".join(texts)) for wording, texts in figures.items() if texts)
 
 
 def describe_gain(gain: Gain, metric: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -210,7 +211,11 @@ def _looks_like(field: str, column: Column, known_texts: list[str]) -> bool:
         return False  # a few values over and over: a category
     if field == "answer" and len(texts) > 2 and len(set(texts)) >= 0.8 * len(texts):
         return True
-    matches = [any(text.lower() in source_text for source_text in known_texts) for text in texts]
+    words = [rf"(?<![a-z0-9]){re.escape(text.lower())}(?![a-z0-9])" for text in texts]
+    matches = [
+        len(text.encode()) > 1 and any(re.search(word, source_text) for source_text in known_texts)
+        for text, word in zip(texts, words, strict=True)
+    ]  # a single Latin letter is a label
     return bool(matches) and sum(matches) * 2 > len(matches)
 
 

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ragfault.errors import RagfaultError
-from ragfault.reports.format import clean_label, get_problem_title
+from ragfault.reports.format import clean_label, format_duration, get_problem_title
 from ragfault.server.api.trace_parts import escape_pointer
 from ragfault.server.json_routes import get_server
 from ragfault.server.request_limits import error_status
@@ -105,15 +105,6 @@ def _format_time(seconds: float | None, short: bool = False) -> str:
     return f"{moment:%Y-%m-%d %H:%M}" if short else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _format_minutes(minutes: float) -> str:
-    """Format a duration in minutes.
-
-    >>> _format_minutes(30), _format_minutes(90), _format_minutes(1440)
-    ('30 min', '90 min', '24 h')
-    """
-    return f"{minutes:g} min" if minutes < 120 or minutes % 60 else f"{minutes / 60:g} h"
-
-
 def _format_age(minutes: float) -> str:
     """Format a time that has passed.
 
@@ -150,7 +141,7 @@ def _build_environment() -> Environment:
         "percent": format_percent,
         "signed": _format_signed,
         "moment": _format_time,
-        "span": _format_minutes,
+        "span": format_duration,
         "ago": _format_age,
         "size": lambda bytes: f"{bytes / 1e6:,.1f} MB" if bytes >= 1e5 else f"{bytes / 1e3:,.1f} kB",
         "trace_url": trace_url,
