@@ -86,6 +86,20 @@ def test_a_risk_that_says_nothing_shows_no_saving_in_most_draws() -> None:
     assert claimed <= 5
 
 
+def test_copies_of_an_answer_stand_in_one_half_and_count_once() -> None:
+    """Answers that one group shares are one observation, in the interval of the cost too."""
+    traces, decisions, labels = make_answers(1000)
+    shared = (parse_policy(POLICY), traces, follow(decisions), (9.0, 1.0), labels)
+    apart, joined = (
+        tune_thresholds(*shared, groups=groups) for groups in (None, {str(i): i // 10 for i in range(1000)})
+    )
+    assert joined.cost.n % 10 == 0
+    assert joined.cost.clusters == joined.cost.n / 10
+    assert apart.cost.clusters == apart.cost.n
+    with pytest.raises(UsageError, match="20 independent answers in either half"):
+        tune_thresholds(*shared, groups={str(i): i // 40 for i in range(1000)})
+
+
 def test_what_other_rails_block_stays_blocked() -> None:
     traces, decisions, _ = make_answers(400)
     tuned = tune_thresholds(
@@ -115,7 +129,7 @@ def test_a_classifier_gets_a_threshold_of_its_own() -> None:
 
 
 def test_too_few_answers_and_policies_without_scores_are_refused() -> None:
-    with pytest.raises(UsageError, match="20 answers in either half"):
+    with pytest.raises(UsageError, match="20 independent answers in either half"):
         tune(30, (1.0, 1.0))
     with pytest.raises(UsageError, match="no rail that blocks by a score"):
         tune(100, (1.0, 1.0), policy="[rails.secrets]")

@@ -106,7 +106,7 @@ def test_the_command_prints_the_replay_also_as_json(
     policy = tmp_path / "policy.toml"
     policy.write_text(POLICY)
     assert run_command(["guard", "replay", str(run.path), str(policy), "--cost", "5", "1"]) == 2
-    assert "20 answers in either half" in capsys.readouterr().err
+    assert "20 independent answers in either half" in capsys.readouterr().err
     assert run_command(["guard", "replay", str(run.path), str(policy)]) == 0
     assert "Without a certificate nothing is promised" in capsys.readouterr().out
     assert run_command(["guard", "replay", str(run.path), str(policy), "--json"]) == 0

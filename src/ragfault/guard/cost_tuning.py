@@ -26,7 +26,7 @@ from ragfault.stats.bootstrap import FloatArray
 CLASSIFIERS = ("injection", "jailbreak", "toxicity")
 """Kinds of rails with a classifier, whose threshold is an option."""
 MIN_HALF = 20
-"""Answers of each half, below which no threshold is chosen."""
+"""Independent answers of each half, below which no threshold is chosen."""
 MAX_ROUNDS = 5
 """Rounds over all rails."""
 NEVER = 2.0
@@ -71,13 +71,14 @@ def tune_thresholds(
     decide: Callable[[GuardPolicy], Sequence[GuardDecision]],
     costs: tuple[float, float],
     labels: Mapping[str, bool] | None = None,
+    groups: Mapping[str, int] | None = None,
 ) -> CostTuning:
     """Choose the thresholds of rails that block by a score: groundedness, and the classifiers.
 
     `decide` gives the decisions of a policy on the traces; what other rails block stays blocked. Halves are drawn by
-    the conversation, else the trace, and intervals take conversations as independent. Without `labels` an answer is bad
-    with the chance that the judge gives. Raises UsageError where the policy has no such rail or another aggregation
-    than "any", and below 20 answers in either half.
+    the group of a trace, else its conversation, else the trace, and intervals take groups as independent. Without
+    `labels` an answer is bad with the chance that the judge gives. Raises UsageError where the policy has no such rail
+    or another aggregation than "any", and below 20 independent answers in either half.
     """
     if any(route_policy.aggregate != "any" for route_policy in (policy.default, *policy.routes.values())):
         raise UsageError('thresholds by cost need a policy with aggregate = "any".')
@@ -87,12 +88,14 @@ def tune_thresholds(
     decided = zip(traces, decide(policy), decide(loosen_policy(policy, rails)), strict=True)
     rows = [(trace, was, item, p) for trace, was, item in decided if (p := _get_chance(item, labels)) is not None]
     pairs = [(trace, item) for trace, _, item, _ in rows]
-    groups = [trace.conversation or trace.id for trace, _ in pairs]
-    in_first_half = np.array([hashlib.sha256(group.encode()).digest()[0] % 2 == 0 for group in groups], bool)
-    if min(in_first_half.sum(), (~in_first_half).sum()) < MIN_HALF:
+    names = [str((groups or {}).get(trace.id, trace.conversation or trace.id)) for trace, _ in pairs]
+    in_first_half = np.array([hashlib.sha256(name.encode()).digest()[0] % 2 == 0 for name in names], bool)
+    halves = [set(np.array(names)[mask].tolist()) for mask in (in_first_half, ~in_first_half)]
+    counts = [len(half) for half in halves]
+    if min(counts) < MIN_HALF:
         raise UsageError(
-            f"thresholds by cost need {MIN_HALF} answers in either half; there are {int(in_first_half.sum())} and "
-            f"{int((~in_first_half).sum())} whose answer is known to be good or bad, or has a risk."
+            f"thresholds by cost need {MIN_HALF} independent answers in either half; there are {counts[0]} and "
+            f"{counts[1]} whose answer is known to be good or bad, or has a risk."
         )
     p_bad = np.array([p for *_, p in rows])
     scores = np.array([[_score_rail(policy, rail, trace, item) for rail in rails] for trace, item in pairs])
@@ -102,7 +105,7 @@ def tune_thresholds(
     released = _release(scores, blocked, fitted)
     by_policy = np.array([was.outcome != "block" for _, was, *_ in rows], bool)
     cost, before = (_measure(mask, p_bad, costs)[~in_first_half] for mask in (released, by_policy))
-    clusters = [group for group, is_first in zip(groups, in_first_half.tolist(), strict=True) if not is_first]
+    clusters = np.array(names)[~in_first_half].tolist()
     return CostTuning(
         false_release=costs[0],
         false_block=costs[1],
