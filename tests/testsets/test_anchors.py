@@ -70,6 +70,11 @@ def test_a_change_inside_the_span_is_named(old, new, kind):
     assert change.reason.startswith(f"{kind} changed: ")
 
 
+def test_a_number_that_is_written_in_words_is_the_same():
+    assert refresh_one(TEXT.replace("5 metres", "five metres")).state == "kept"
+    assert refresh_one(TEXT.replace("5 metres", "six metres")).reason == 'a number changed: "5" → "6"'
+
+
 def test_a_removed_span_is_gone():
     assert refresh_one(TEXT.replace(QUOTE, "")).state == "gone"
 
