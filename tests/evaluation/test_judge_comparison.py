@@ -54,6 +54,25 @@ def test_kinds_of_verdict_agree_as_counted_by_hand():
     assert result["refusal"].kappa.value is None  # both always say no
 
 
+def test_copies_under_other_ids_narrow_no_interval():
+    """Fifty copies of two traces say as much as the two: nothing of how far the judges are apart."""
+    pairs = [pair(f"{name}{copy}", levels, "ss") for copy in range(50) for name, levels in (("a", "hn"), ("b", "hl"))]
+    pairs = [
+        (
+            replace(
+                trace,
+                query=f"query {trace.id[0]}",
+                chunks=tuple(replace(chunk, text=f"text {at}") for at, chunk in enumerate(trace.chunks)),
+            ),
+            seen,
+        )
+        for trace, seen in pairs
+    ]
+    result = compared(pairs, [again(item, "ml", "su") for item in pairs])
+    [groundedness] = [item for item in result.metrics if item.metric == "groundedness"]
+    assert (groundedness.n, groundedness.difference.clusters) == (100, 2)
+
+
 def test_a_judge_agrees_with_itself():
     """Every figure is 1, no item differs, and every difference of metrics is 0."""
     result = compared(FOUR, [seen for _, seen in FOUR])

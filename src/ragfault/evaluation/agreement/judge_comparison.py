@@ -200,8 +200,8 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
     """Compare two judges on the same traces.
 
     Each judge is a name (loaded with its `options`) or an object; `traces` and `reading` are what
-    `read_traces` takes; `limit` samples so many traces. Intervals are over conversations, else over traces.
-    Two named judges spend from one budget.
+    `read_traces` takes; `limit` samples so many traces. Intervals are over conversations, else over queries
+    with the same chunks. Two named judges spend from one budget.
 
     Raises InputError where there is no trace.
 
@@ -275,7 +275,11 @@ def _build_comparison(
     speeds: tuple[JudgeSpeed | None, JudgeSpeed | None],
     options: IntervalOptions,
 ) -> JudgeComparison:
-    groups = [trace.conversation or f"={trace.id}" for trace in traces]
+    groups = [
+        trace.conversation
+        or repr((trace.query, trace.history, [chunk.text or chunk.id for chunk in trace.chunks or ()]))
+        for trace in traces
+    ]
     items = [
         item
         for index, (trace, first, second) in enumerate(zip(traces, *verdicts, strict=True))
