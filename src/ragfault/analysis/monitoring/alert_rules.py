@@ -274,7 +274,7 @@ def evaluate_rules(
     references: ReferencesByKey | None = None,
     fired: Mapping[AlertKey, int] | None = None,
 ) -> tuple[RuleReading, ...]:
-    """Evaluate each rule on each route, in the window that ends before the minute `until`.
+    """Evaluate each rule on each route, in the window that ends before `until`, in minutes since 1970.
 
     `dropped` names the metrics and routes on which a drop is called and not yet over; `references` has what is known of
     the pattern of the week and the noise; `fired` has the minutes since when alerts fire, which do not recover as long
@@ -445,7 +445,7 @@ def _is_below(
     min_values: int,
     before: tuple[int, float] | None = None,
 ) -> bool:
-    """Return whether the mean of a window is worse than expected by more than noise explains in a month."""
+    """Return whether the mean of a window of `length` minutes is worse than expected by more than noise explains."""
     if series.mean is None or series.value_count < min_values or reference.noise is None:
         return False
     width = reference.high - reference.low

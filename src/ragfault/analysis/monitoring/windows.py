@@ -52,7 +52,7 @@ class MetricSeries(Struct, frozen=True, eq=False):
     worst: tuple[tuple[WorstTrace, ...], ...]
 
     def between(self, first: int, last: int) -> MetricSeries:
-        """Return the minutes from `first` to before `last`."""
+        """Return the part from the minute `first` to before `last`, both counted from 1970."""
         a, b = np.searchsorted(self.minutes, [first, last]).tolist()
         return MetricSeries(
             self.minutes[a:b], self.n[a:b], self.sum[a:b], self.squares[a:b], self.bins[a:b], self.unscored[a:b],

@@ -66,7 +66,7 @@ def is_own_change(store: TraceStore, measure: MetricInfo, route: str | None, ons
     )
 
 
-def find_bearers(
+def find_affected_cohorts(
     store: TraceStore,
     series_by_key: Mapping[SeriesKey, MetricSeries],
     measure: MetricInfo,

@@ -36,7 +36,7 @@ from ragfault.analysis.score_matrix import metric_name
 from ragfault.analysis.steps.operations import list_operation_faults
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs import MetricInfo
-from ragfault.server.alerts.cohorts import compare_cohorts, find_bearers, find_worst, is_own_change
+from ragfault.server.alerts.cohorts import compare_cohorts, find_affected_cohorts, find_worst, is_own_change
 from ragfault.server.storage import TimelineMark, TraceSelection, TraceStore
 from ragfault.stats import Difference
 from ragfault.text.number_format import format_number, format_percent
@@ -194,7 +194,7 @@ class IncidentBuilder:
         incident = replace(incident, severity=severity, **self._refine_onset(incident, members))
         if incident.size is not None:
             measure = self._measures[incident.size.metric]
-            bearers = find_bearers(self._store, self._series, measure, incident, self._until)
+            bearers = find_affected_cohorts(self._store, self._series, measure, incident, self._until)
             incident = replace(incident, routes=(*bearers, *incident.routes))
         located = [
             (route, location)

@@ -57,8 +57,8 @@ def find_traffic_gap(counts: Mapping[int, int], now: int, started: int) -> Traff
     """Return the present silence where the reference of this time had traces: a week ago, otherwise a day ago.
 
     `counts` has the traces of each minute that had any; before `started` the server did not listen. Without a day of
-    history it is the mean of the time before, or of its last hour where that is less: a first evening falls silent by
-    and by. Traffic that pauses by itself is not silent: the gaps around the same
+    history it is the mean of the time before, or of its last hour where that is less, since the traffic of a first
+    evening falls gradually. Traffic that pauses by itself is not silent: the gaps around the same
     time of the reference count.
 
     >>> steady = dict.fromkeys(range(0, 1500), 2)
@@ -77,7 +77,7 @@ def find_traffic_gap(counts: Mapping[int, int], now: int, started: int) -> Traff
     for days, name in ((7, "a week before"), (1, "a day before")):
         shift = days * DAY_MINUTES
         if first <= begin - shift:
-            return _hold_against(counts, begin, now, shift, min(last, now - shift + AROUND_MINUTES), name)
+            return _compare_with_reference(counts, begin, now, shift, min(last, now - shift + AROUND_MINUTES), name)
     latest = sum(n for minute, n in counts.items() if minute > last - MIN_HISTORY)
     rate, reference = min(
         (sum(counts.values()) / (last - first + 1), "on average before"),
@@ -88,7 +88,7 @@ def find_traffic_gap(counts: Mapping[int, int], now: int, started: int) -> Traff
     return TrafficGap(length, expected, reference) if is_silent else None
 
 
-def _hold_against(
+def _compare_with_reference(
     counts: Mapping[int, int], begin: int, now: int, shift: int, until: int, reference: str
 ) -> TrafficGap | None:
     """Return a silence from a minute to now where the reference had traces then, counted from the first of them.
@@ -116,11 +116,11 @@ def _hold_against(
 def _longest_gap(counts: Mapping[int, int], first: int, last: int) -> int:
     """Return the most minutes without a trace between two that had one."""
     there = sorted(minute for minute in counts if first <= minute <= last)
-    return max((b - a - 1 for a, b in pairwise(there)), default=0)
+    return max((later - earlier - 1 for earlier, later in pairwise(there)), default=0)
 
 
 def is_nearly_full(total: int, free: int, was_full: bool) -> bool:
-    """Return whether a disk is nearly full; one that was must have a fifth more free to be well again.
+    """Return whether a disk is nearly full, by its bytes; one that was must have a fifth more free to be well again.
 
     >>> is_nearly_full(100 * 10**9, 4 * 10**9, False), is_nearly_full(100 * 10**9, 50 * 10**9, True)
     (True, False)
