@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
+from command_runs import run_and_read
 from ragfault.analysis.monitoring.alert_rules import parse_rules
 from ragfault.cli import COMMANDS, cli, run_command
 from ragfault.cli.options.runs import LineProgress
@@ -29,14 +30,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run_command(["demo", str(folder / "handbook")]) == 0
     assert run_command(["evaluate", str(folder / "handbook/traces-v1.jsonl"), "-o", str(folder / "v1"), "-q"]) == 0
     return folder
-
-
-def run_and_read(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:
-    """Run a command and return its output on both streams; its exit code is as expected."""
-    assert run_command([str(argument) for argument in arguments]) == code
-    captured = capsys.readouterr()
-    assert "Traceback" not in captured.err
-    return captured.out + captured.err
 
 
 def test_every_verb_has_help_with_examples():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from command_runs import run_and_read
 from ragfault import evaluate
 from ragfault.cli import run_command
 from ragfault.io.runs import Run
@@ -27,14 +28,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evaluate(folder / "handbook/traces-v1.jsonl", folder / "strict", judge=LexicalJudge(supported=0.9), metrics=METRICS)
     shutil.copytree(folder / "v1", folder / "copy")
     return folder
-
-
-def run_and_read(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:
-    """Run a command and return its output on both streams; its exit code is as expected."""
-    assert run_command([str(argument) for argument in arguments]) == code
-    captured = capsys.readouterr()
-    assert "Traceback" not in captured.err
-    return captured.out + captured.err
 
 
 def test_compare_ends_with_0_whatever_moved(place: Path, capsys: pytest.CaptureFixture[str]):

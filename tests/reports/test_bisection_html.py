@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,26 +12,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ragfault import evaluate
 from ragfault.analysis import Bisection, bisect, bisect_segments, pair_runs
 from ragfault.errors import OutputError
-from ragfault.io.datasets import write_handbook
 from ragfault.io.runs import Run
 from ragfault.reports.charts.svg import describe_forest_row, draw_forest_plot
 from ragfault.reports.html.pages import render_bisection_html, write_bisection_html
+from report_pages import FileVisit, PageNames
 from sample_reports import HOSTILE
-
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
-    """Both versions of the demo system."""
-    folder = tmp_path_factory.mktemp("runs")
-    write_handbook(folder / "handbook")
-    old, new = (evaluate(folder / f"handbook/traces-{name}.jsonl", folder / name) for name in ("v1", "v2"))
-    return old, new
 
 
 @pytest.fixture(scope="module")
@@ -67,25 +52,10 @@ def spoiled(bisection: Bisection) -> Bisection:
     )
 
 
-class Names(HTMLParser):
-    """The elements and attributes of a page, and where its links lead."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements: set[str] = set()
-        self.attributes: set[str] = set()
-        self.links: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.add(tag)
-        self.attributes.update(name for name, _ in attrs)
-        self.links.update(value or "" for name, value in attrs if name in ("href", "xlink:href"))
-
-
 def test_self_contained(bisection: Bisection):
     """The page names nothing outside itself, loads nothing, and has a language and a title."""
     page = render_bisection_html(bisection)
-    parser = Names()
+    parser = PageNames()
     parser.feed(page)
     assert page.startswith('<!doctype html>\n<html lang="en">')
     assert "<title>v1 → v2 – ragfault bisection</title>" in page
@@ -152,42 +122,6 @@ def test_the_file_is_not_replaced(bisection: Bisection, tmp_path: Path):
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """A Chromium that is started once."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not CHROMIUM.exists():
-        pytest.skip(f"there is no Chromium at {CHROMIUM}")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield browser
-        browser.close()
-
-
-class Visit:
-    """A page that is open; it may report no fault and ask for nothing but itself."""
-
-    def __init__(self, chromium: Any, place: Path, **options: Any) -> None:
-        self.context = chromium.new_context(**{"viewport": {"width": 1300, "height": 900}, **options})
-        self.page = self.context.new_page()
-        self.requests: list[str] = []
-        self.noise: list[str] = []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("console", lambda message: self.noise.append(message.text))
-        self.page.on("pageerror", lambda error: self.noise.append(str(error)))
-        self.page.goto(place.as_uri())
-        self.page.wait_for_selector("html[data-ready]", timeout=20_000)
-
-    def __enter__(self) -> Any:
-        return self.page
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self.context.close()
-        if kind is None:
-            assert self.noise == []
-            assert len(self.requests) == 1
-
-
-@pytest.fixture(scope="module")
 def page(bisection: Bisection, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_bisection_html(bisection, tmp_path_factory.mktemp("page") / "page.html")
 
@@ -196,7 +130,8 @@ def page(bisection: Bisection, tmp_path_factory: pytest.TempPathFactory) -> Path
 def test_hostile_text_inert(chromium: Any, bisection: Bisection, tmp_path: Path):
     """Whatever a text holds is shown as text: no script runs, no element appears, no link leads out."""
     place = write_bisection_html(spoiled(bisection), tmp_path / "page.html")
-    with Visit(chromium, place) as page:
+    with FileVisit(chromium, place) as visit:
+        page = visit.page
         assert page.evaluate("window.pwned") is None
         assert page.locator("script").count() == 1
         assert page.locator("main :is(img, iframe, object, embed, base, form)").count() == 0
@@ -205,7 +140,8 @@ def test_hostile_text_inert(chromium: Any, bisection: Bisection, tmp_path: Path)
         assert "<img src=x onerror='window.pwned=2'>" in text
         assert not set(text) & {"\x1b", "\u202e", "\u2028"}
     place = write_bisection_html([(HOSTILE, spoiled(bisection))], tmp_path / "parts.html", by=HOSTILE)
-    with Visit(chromium, place) as page:
+    with FileVisit(chromium, place) as visit:
+        page = visit.page
         assert page.evaluate("window.pwned") is None
         assert page.locator("script").count() == 1
 
@@ -220,7 +156,8 @@ def test_named_and_in_order(chromium: Any, runs: tuple[Run, Run], page: Path, tm
     levels = "[...document.querySelectorAll('h1,h2,h3,h4,h5')].map(e => +e.tagName[1])"
     lost = "[...document.links].filter(e => !document.getElementById(e.hash.slice(1)))"
     for place in (page, parts):
-        with Visit(chromium, place) as shown:
+        with FileVisit(chromium, place) as visit:
+            shown = visit.page
             assert shown.evaluate(doubled) == shown.evaluate(silent) == 0
             assert shown.evaluate(f"{lost}.map(e => e.hash)") == []
             heading_levels = shown.evaluate(levels)
@@ -234,7 +171,8 @@ def test_named_and_in_order(chromium: Any, runs: tuple[Run, Run], page: Path, tm
 def test_keys_and_themes(chromium: Any, page: Path):
     """The first tab leads to the verdict; the page follows the reader's theme until the button says otherwise."""
     ground = "getComputedStyle(document.body).backgroundColor"
-    with Visit(chromium, page, color_scheme="dark") as shown:
+    with FileVisit(chromium, page, color_scheme="dark") as visit:
+        shown = visit.page
         assert shown.evaluate(ground) == "rgb(21, 24, 28)"
         shown.keyboard.press("Tab")
         assert shown.evaluate("document.activeElement.className") == "skip"
@@ -249,7 +187,8 @@ def test_keys_and_themes(chromium: Any, page: Path):
 @pytest.mark.browser
 def test_narrow(chromium: Any, page: Path):
     """On a telephone nothing reaches over the edge, and the drawings are as wide as the page."""
-    with Visit(chromium, page, viewport={"width": 390, "height": 800}) as shown:
+    with FileVisit(chromium, page, viewport={"width": 390, "height": 800}) as visit:
+        shown = visit.page
         assert shown.evaluate("document.documentElement.scrollWidth") == 390
         assert shown.locator(".forest svg").first.bounding_box()["width"] > 300
 
@@ -257,7 +196,8 @@ def test_narrow(chromium: Any, page: Path):
 @pytest.mark.browser
 def test_outcomes_in_words(chromium: Any, page: Path):
     """What colour says of branches and metrics, a sign and a word say too."""
-    with Visit(chromium, page) as shown:
+    with FileVisit(chromium, page) as visit:
+        shown = visit.page
         tree, forest = (shown.locator(name).inner_text() for name in ("#tree", "#differences"))
         assert "✗ fault" in tree
         assert "not reached" in tree

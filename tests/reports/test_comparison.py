@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from ragfault import evaluate
 from ragfault.analysis import Bisection, Comparison, bisect, bisect_segments, compare, compare_segments, pair_runs
-from ragfault.io.datasets import write_handbook
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Citation, Trace
 from ragfault.reports import wording
@@ -19,15 +18,6 @@ from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal import bisection, comparison
 from sample_reports import HOSTILE
 from sample_runs import evaluate_pairs, pair
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
-    """Both versions of the demo system."""
-    folder = tmp_path_factory.mktemp("runs")
-    write_handbook(folder / "handbook")
-    old, new = (evaluate(folder / f"handbook/traces-{name}.jsonl", folder / name) for name in ("v1", "v2"))
-    return old, new
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,8 @@ from browser import list_violations
 from ragfault import compare
 from ragfault.reports.html.pages import render_comparison_html
 from ragfault.reports.html.report import write_run_html
+from report_pages import FileVisit
 from sample_reports import HOSTILE, build_fair_trace, build_mixed_run, build_run
-
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(scope="module")
@@ -33,52 +22,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run_html(build_mixed_run(place), place / "report.html")
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """A Chromium that is started once."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not CHROMIUM.exists():
-        pytest.skip(f"there is no Chromium at {CHROMIUM}")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield browser
-        browser.close()
-
-
-class Visit:
-    """A page that is open, with all that it tried to do."""
-
-    def __init__(self, chromium: Any, place: Path, anchor: str = "", **options: Any) -> None:
-        self.context = chromium.new_context(**{"viewport": {"width": 1300, "height": 900}, **options})
-        self.page = self.context.new_page()
-        self.requests: list[str] = []
-        self.noise: list[str] = []
-        self.context.route("**/*", self._route)
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("console", lambda message: self.noise.append(message.text))
-        self.page.on("pageerror", lambda error: self.noise.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.noise.append("dialog"), dialog.dismiss()))
-        self.page.goto(place.as_uri() + anchor)
-        self.page.wait_for_selector("html[data-ready]", timeout=20_000)
-
-    def _route(self, route: Any) -> None:
-        """Let through the page itself; whatever else is asked for is written down and refused."""
-        if route.request.is_navigation_request() and len(self.requests) <= 1:
-            route.continue_()
-        else:
-            route.abort()
-
-    def __enter__(self) -> Visit:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self.context.close()
-        if kind is None:
-            assert self.noise == []
-            assert len(self.requests) == 1
-
-
-def open_trace(visit: Visit, name: str) -> None:
+def open_trace(visit: FileVisit, name: str) -> None:
     """Show a trace by its link."""
     visit.page.evaluate("id => { location.hash = '#trace=' + encodeURIComponent(id); }", name)
     visit.page.wait_for_function(
@@ -89,7 +33,7 @@ def open_trace(visit: Visit, name: str) -> None:
 @pytest.mark.browser
 def test_no_request(chromium: Any, report: Path) -> None:
     """Opened from a disk and read through, the page asks for nothing but itself, and reports no fault."""
-    with Visit(chromium, report) as visit:
+    with FileVisit(chromium, report) as visit:
         for name in ("ship-3", "bare", HOSTILE):
             open_trace(visit, name)
         assert visit.requests == [report.as_uri()]
@@ -98,7 +42,7 @@ def test_no_request(chromium: Any, report: Path) -> None:
 @pytest.mark.browser
 def test_hostile_text_inert(chromium: Any, report: Path) -> None:
     """Whatever a trace holds is shown as text: no script runs, no element appears, no link leads out."""
-    with Visit(chromium, report) as visit:
+    with FileVisit(chromium, report) as visit:
         page = visit.page
         before = page.locator("script").count()
         open_trace(visit, HOSTILE)
@@ -116,7 +60,7 @@ def test_hostile_text_inert(chromium: Any, report: Path) -> None:
 @pytest.mark.browser
 def test_keys_alone(chromium: Any, report: Path) -> None:
     """From the address field to the evidence of a claim, and back, without a pointer."""
-    with Visit(chromium, report) as visit:
+    with FileVisit(chromium, report) as visit:
         page = visit.page
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.className") == "skip"
@@ -149,7 +93,7 @@ def test_keys_alone(chromium: Any, report: Path) -> None:
 @pytest.mark.browser
 def test_verdicts_in_words(chromium: Any, report: Path) -> None:
     """What colour says of claims, chunks and use, a word says too."""
-    with Visit(chromium, report, "#trace=ship-4") as visit:
+    with FileVisit(chromium, report, "#trace=ship-4") as visit:
         text = visit.page.locator("#detail").inner_text()
         for words in ("✓ supported", "? unsupported", "●●● high relevance", "○○○ not relevant", "◆ used", "◇ not used"):
             assert words in text
@@ -161,7 +105,7 @@ def test_verdicts_in_words(chromium: Any, report: Path) -> None:
 def test_words_in_doubt(chromium: Any, report: Path) -> None:
     """The words that the judge doubts are marked in the answer, and repeated in words beside the claim."""
     trace, seen = build_fair_trace("ship-4")
-    with Visit(chromium, report, "#trace=ship-4") as visit:
+    with FileVisit(chromium, report, "#trace=ship-4") as visit:
         start, end = seen.claim[1].unsupported_spans[0]
         words = trace.answer[start:end]
         assert visit.page.locator("#detail .answer .doubt").all_inner_texts() == [words]
@@ -172,11 +116,11 @@ def test_words_in_doubt(chromium: Any, report: Path) -> None:
 @pytest.mark.browser
 def test_deep_link(chromium: Any, report: Path) -> None:
     """A link to a trace opens it; a link to one that is not there says so."""
-    with Visit(chromium, report, "#trace=ship-7") as visit:
+    with FileVisit(chromium, report, "#trace=ship-7") as visit:
         assert visit.page.locator("#trace-title").inner_text() == "Trace ship-7"
         assert visit.page.locator(".row[aria-selected=true]").inner_text().startswith("When does the ship-7 sail?")
         assert visit.page.locator("#detail a.permalink").get_attribute("href") == "#trace=ship-7"
-    with Visit(chromium, report, "#trace=nobody%20%") as visit:
+    with FileVisit(chromium, report, "#trace=nobody%20%") as visit:
         assert "This run has no trace nobody%20%" in visit.page.locator("#detail").inner_text()
 
 
@@ -184,7 +128,7 @@ def test_deep_link(chromium: Any, report: Path) -> None:
 @pytest.mark.browser
 def test_filters_narrow(chromium: Any, report: Path) -> None:
     """Search, problem, route and the scorecard's own buttons narrow the list; reset brings all back."""
-    with Visit(chromium, report) as visit:
+    with FileVisit(chromium, report) as visit:
         page = visit.page
         matches = page.locator("#matches")
         page.fill("#search", "SHIP-1 sail")
@@ -203,7 +147,7 @@ def test_filters_narrow(chromium: Any, report: Path) -> None:
 @pytest.mark.browser
 def test_sorted_worst_first(chromium: Any, report: Path) -> None:
     """Sorted by a metric, the worst stand on top and the undefined at the end, in either order."""
-    with Visit(chromium, report) as visit:
+    with FileVisit(chromium, report) as visit:
         page = visit.page
         for order, first in (("worst", "0"), ("best", "0.50")):
             page.select_option("#sort", "groundedness")
@@ -220,11 +164,11 @@ def test_themes(chromium: Any, report: Path) -> None:
     """The page follows the reader's theme until the button says otherwise."""
     light, dark = "rgb(255, 255, 255)", "rgb(21, 24, 28)"
     ground = "getComputedStyle(document.body).backgroundColor"
-    with Visit(chromium, report, color_scheme="dark") as visit:
+    with FileVisit(chromium, report, color_scheme="dark") as visit:
         assert visit.page.evaluate(ground) == dark
         visit.page.click("#theme")
         assert visit.page.evaluate(ground) == light
-    with Visit(chromium, report, color_scheme="light") as visit:
+    with FileVisit(chromium, report, color_scheme="light") as visit:
         assert visit.page.evaluate(ground) == light
         assert visit.page.locator("#theme").get_attribute("aria-pressed") == "false"
 
@@ -232,7 +176,7 @@ def test_themes(chromium: Any, report: Path) -> None:
 @pytest.mark.browser
 def test_theme_is_remembered(chromium: Any, report: Path) -> None:
     """A theme that the button chose holds when the page is opened again, against the theme of the system."""
-    with Visit(chromium, report, color_scheme="light") as visit:
+    with FileVisit(chromium, report, color_scheme="light") as visit:
         visit.page.click("#theme")
         visit.requests.clear()
         visit.page.reload()
@@ -247,14 +191,14 @@ def test_theme_is_remembered(chromium: Any, report: Path) -> None:
 def test_accessible(chromium: Any, report: Path, theme: str) -> None:
     """In either theme axe finds no violation on a telephone or a screen."""
     for width in (420, 1280):
-        with Visit(chromium, report, color_scheme=theme, viewport={"width": width, "height": 900}) as visit:
+        with FileVisit(chromium, report, color_scheme=theme, viewport={"width": width, "height": 900}) as visit:
             assert list_violations(visit.page) == []
 
 
 @pytest.mark.browser
 def test_numbers_before_metadata(chromium: Any, report: Path) -> None:
     """On a telephone the first screen holds health figures; what the run is made of comes after them."""
-    with Visit(chromium, report, viewport={"width": 420, "height": 900}) as visit:
+    with FileVisit(chromium, report, viewport={"width": 420, "height": 900}) as visit:
         first, facts = (visit.page.locator(place).first.bounding_box() for place in (".big", "#about dl"))
         assert first["y"] < 600 < facts["y"]
 
@@ -267,7 +211,7 @@ def test_compared_metrics_fit_a_telephone(chromium: Any, tmp_path: Path) -> None
     comparison = compare(build_mixed_run(tmp_path / "a"), build_mixed_run(tmp_path / "b"))
     place = tmp_path / "compare.html"
     place.write_text(str(render_comparison_html(comparison)), "utf-8")
-    with Visit(chromium, place, viewport={"width": 420, "height": 900}) as visit:
+    with FileVisit(chromium, place, viewport={"width": 420, "height": 900}) as visit:
         cells = "[...document.querySelectorAll('.changes tbody :is(th, td)')]"
         assert visit.page.evaluate(f"{cells}.length") > 0
         assert visit.page.evaluate(f"{cells}.filter(e => e.getBoundingClientRect().right > innerWidth).length") == 0
@@ -277,7 +221,7 @@ def test_compared_metrics_fit_a_telephone(chromium: Any, tmp_path: Path) -> None
 @pytest.mark.browser
 def test_named_and_in_order(chromium: Any, report: Path) -> None:
     """Every control has a name, every id is unique, headings do not skip a level, tables have heads."""
-    with Visit(chromium, report, "#trace=ship-2") as visit:
+    with FileVisit(chromium, report, "#trace=ship-2") as visit:
         page = visit.page
         unnamed = "[...document.querySelectorAll('input, select')].filter(e => !e.labels.length).length"
         silent = "[...document.querySelectorAll('button, a, [role=button]')].filter(e => !e.textContent.trim()).length"
@@ -294,7 +238,7 @@ def test_named_and_in_order(chromium: Any, report: Path) -> None:
 @pytest.mark.browser
 def test_narrow(chromium: Any, report: Path) -> None:
     """On a telephone nothing reaches over the edge."""
-    with Visit(chromium, report, "#trace=ship-2", viewport={"width": 390, "height": 800}) as visit:
+    with FileVisit(chromium, report, "#trace=ship-2", viewport={"width": 390, "height": 800}) as visit:
         assert visit.page.evaluate("document.documentElement.scrollWidth") == 390
 
 
@@ -303,7 +247,7 @@ def test_narrow(chromium: Any, report: Path) -> None:
 def test_five_thousand(chromium: Any, tmp_path: Path) -> None:
     """A run of 5,000 traces opens, draws few rows, and is filtered and read at once."""
     run = build_run(tmp_path / "run", [build_fair_trace(f"ship-{n}") for n in range(5000)])
-    with Visit(chromium, write_run_html(run, tmp_path / "report.html")) as visit:
+    with FileVisit(chromium, write_run_html(run, tmp_path / "report.html")) as visit:
         page = visit.page
         assert page.locator("#matches").inner_text() == "5,000 traces"
         assert page.locator(".row").count() < 40

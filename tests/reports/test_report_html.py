@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from ragfault.errors import OutputError
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Trace, Verdicts
 from ragfault.reports.html.report import render_run_html, write_run_html
+from report_pages import PageNames
 from sample_reports import build_mixed_run, build_run
 
 
@@ -37,25 +37,10 @@ def carried(page: str) -> list[Any]:
     return [body for block in blocks for body in json.loads(gzip.decompress(base64.b64decode(block)))]
 
 
-class Names(HTMLParser):
-    """The elements and attributes of a page, and where its links lead."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements: set[str] = set()
-        self.attributes: set[str] = set()
-        self.links: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.add(tag)
-        self.attributes.update(name for name, _ in attrs)
-        self.links.update(value or "" for name, value in attrs if name in ("href", "xlink:href"))
-
-
 def test_self_contained(report: Path) -> None:
     """The page names nothing outside itself: links lead into it, and nothing is loaded."""
     page = report.read_text("utf-8")
-    parser = Names()
+    parser = PageNames()
     parser.feed(page)
     assert page.startswith('<!doctype html>\n<html lang="en">')
     assert "harbour – ragfault report</title>" in page

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from browser import start_browser
 from ragfault import evaluate
 from ragfault.cli import run_command as ragfault
 from ragfault.errors import InputError, StageFailed, UnknownName, UsageError
@@ -535,18 +536,13 @@ def test_bad_documents_can_be_left_out(handbook: Path, tmp_path: Path, capsys: p
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_silent_in_a_browser(tuned: TuningResult, scheme: str, tmp_path: Path):
     """Opened from a disk it asks for nothing, reports no fault, draws its charts, and follows the colour scheme."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = Path("/usr/bin/chromium")
-    if not chromium.exists():
-        pytest.skip(f"there is no Chromium at {chromium}")
     from ragfault.reports.html.pages import render_tuning_html
     from ragfault.reports.output import write_report_file
 
     place = write_report_file(tmp_path / "tuning.html", render_tuning_html(tuned))
     requests: list[str] = []
     noise: list[str] = []
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(chromium), args=["--no-sandbox", "--disable-gpu"])
+    with start_browser() as browser:
         page = browser.new_page(color_scheme=scheme, viewport={"width": 400, "height": 800})
         page.on("request", lambda request: requests.append(request.url))
         page.on("console", lambda message: noise.append(message.text))
@@ -558,7 +554,6 @@ def test_the_page_is_silent_in_a_browser(tuned: TuningResult, scheme: str, tmp_p
         assert (sum(map(int, colour[4:-1].split(",")[:3])) < 200) == (scheme == "dark")
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
         page.screenshot(path=str(tmp_path / f"{scheme}.png"))
-        browser.close()
     assert noise == []
     assert requests == [(tmp_path / "tuning.html").as_uri()]
 
