@@ -134,7 +134,7 @@ def test_the_handbook_is_harmless():
 )
 def test_the_excerpt_is_reported(before: str, after: str):
     """Wherever an order stands, it is found there, and its words are told."""
-    injections = scan_text("answer", before + PLAIN_ATTACK + after)
+    injections = scan_text("answer", before + ORDER + after)
     assert [(item.place, item.kind) for item in injections] == [("answer", "order")]
     assert injections[0].text == ORDER[:-1]
 
