@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ragfault import evaluate
@@ -12,6 +14,7 @@ from ragfault.gold_evidence import match_answer, measure_coverage
 from ragfault.io.datasets import write_handbook
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Gold, Trace
+from ragfault.reports.run_verdict import describe_layers, describe_problem
 from ragfault.reports.terminal.scorecard import render_scorecard_terminal
 
 pytestmark = pytest.mark.long
@@ -134,6 +137,35 @@ def test_missing_context_by_words_needs_more_traces_than_false_alarms_explain(tm
     remedies = {remedy.kind for remedy in suggest_remedies(run)}
     assert ("missing_context" in remedies) == is_named
     assert {remedy.kind for remedy in analyze(run).remedies} == remedies
+
+
+def build_run_of_odd_answers(folder: Path, odd: int, **fields) -> Run:
+    """Evaluate twenty questions on a ferry, of which some answers speak of something else."""
+    chunks = (Chunk(id="a", text="The ferry to the island leaves at seven in the morning."),)
+    answers = ["Bread rises for two hours in a warm room."] * odd + ["The ferry leaves at seven."] * (20 - odd)
+    queries = [f"When does the ferry to the island leave{'?' * (at + 1)}" for at in range(20)]
+    traces = [
+        Trace(id=str(at), query=query, chunks=chunks, answer=answer, **fields)
+        for at, (query, answer) in enumerate(zip(queries, answers, strict=True))
+    ]
+    return evaluate(traces, folder / f"run-{odd}", judge="lexical")
+
+
+@pytest.mark.parametrize(("odd", "in_doubt"), [(4, True), (16, False)])
+def test_a_problem_on_no_more_traces_than_false_positives_says_so_and_comes_last(tmp_path, odd, in_doubt):
+    """Four of twenty off-topic answers may be mistakes of the judge, sixteen cannot."""
+    findings = analyze(build_run_of_odd_answers(tmp_path, odd))
+    remedy = next(remedy for remedy in findings.remedies if remedy.kind == "irrelevant_answer")
+    assert remedy.may_be_false_positives == in_doubt
+    doubts = [remedy.may_be_false_positives for remedy in findings.remedies]
+    assert doubts == sorted(doubts)
+    assert ("of good traces such a judge says so" in describe_problem(remedy)) == in_doubt
+    assert any("which mistakes of the judge may explain" in line for line in describe_layers(findings)) == in_doubt
+
+
+def test_a_problem_on_a_trace_that_the_answer_key_calls_wrong_is_no_false_positive(tmp_path):
+    findings = analyze(build_run_of_odd_answers(tmp_path, 4, reference="The ferry leaves at seven."))
+    assert not any(remedy.may_be_false_positives for remedy in findings.remedies if remedy.kind == "irrelevant_answer")
 
 
 def test_runs_of_different_use_of_gold_are_not_compared_silently(demo):

@@ -293,6 +293,13 @@ class Remedy(FindingRecord, frozen=True):
     """Ids of traces that show it."""
     example: ProblemExample | None = None
     """The first of them."""
+    false_positive_rate: float | None = None
+    """The share of good traces on which such a judge sees the problem, at most; None where that is not known."""
+
+    @property
+    def may_be_false_positives(self) -> bool:
+        """True where the share is not shown to be above that of false positives."""
+        return self.false_positive_rate is not None and self.share.low <= self.false_positive_rate
 
 
 class GoldAgreement(FindingRecord, frozen=True):

@@ -44,9 +44,15 @@ GOOD_LEVELS = ("excellent", "good")
 UNCOVERED_KINDS: Set[ProblemKind] = frozenset(("nothing_retrieved", "nothing_relevant", "uncovered_statement"))
 """Problems of which each says that the chunks do not cover the query."""
 MAX_EXAMPLES = 5  # how many traces a remedy names
-MISSING_ALARM_RATE = 0.18
-"""Share of the queries whose chunks hold the answer on which such a judge misses something: 0.11 to 0.18 on questions
-of four sets. A remedy needs missing context on more traces than these alarms explain."""
+FALSE_POSITIVE_RATES: Mapping[ProblemKind, float] = {
+    "missing_context": 0.18, "missed_refusal": 0.2, "unanswered_aspect": 0.21, "irrelevant_answer": 0.21,
+    "nothing_relevant": 0.12, "irrelevant_chunk": 0.05, "unsupported_claim": 0.18, "contradicted_claim": 0.05,
+}  # fmt: skip
+"""Share of the traces on which people see no such problem and the default judge does, the largest of up to five sets
+(`benchmarks/false_positives.py`); other judges by words are not better. A share that is not shown to be above it may be
+false positives alone."""
+RELEVANCE_KINDS: Set[ProblemKind] = frozenset(("nothing_relevant", "irrelevant_chunk", "missed_refusal"))
+"""Kinds that gold decides where it is applied."""
 
 
 @overload
@@ -203,7 +209,8 @@ def _find_doubtful(
     return frozenset(
         remedy.kind
         for remedy in remedies
-        if remedy.kind == "missing_context" and (is_wrong or (by_words and remedy.share.low <= MISSING_ALARM_RATE))
+        if remedy.kind == "missing_context"
+        and (is_wrong or (by_words and remedy.share.low <= FALSE_POSITIVE_RATES["missing_context"]))
     )
 
 
@@ -236,6 +243,7 @@ class DiagnosisSummary:
     def __init__(self, diagnoses: Iterator[Diagnosis], n: int) -> None:
         self._worst_heap: list[tuple[float, int, int, Diagnosis]] = []
         self._problem_counts: Counter[ProblemKind] = Counter()
+        self._confirmed: set[ProblemKind] = set()
         self._rows_by_kind: defaultdict[ProblemKind, list[int]] = defaultdict(list)
         self._worst_by_kind: defaultdict[ProblemKind, list[tuple[float, int, ProblemExample]]] = defaultdict(list)
         for row, diagnosis in enumerate(diagnoses):
@@ -249,6 +257,8 @@ class DiagnosisSummary:
             push(self._worst_heap, (bad, len(diagnosis.problems), -row, diagnosis))
         kinds = Counter(problem.kind for problem in diagnosis.problems)
         self._problem_counts += kinds
+        if diagnosis.key_outcome not in (None, "cannot tell", *RIGHT_OUTCOMES):
+            self._confirmed.update(kinds)
         for kind in kinds:
             self._rows_by_kind[kind].append(row)
             examples = self._worst_by_kind[kind]
@@ -261,11 +271,28 @@ class DiagnosisSummary:
         return tuple(entry[-1] for entry in sorted(self._worst_heap, key=lambda entry: entry[:3], reverse=True))
 
     def suggest_remedies(self, matrix: ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
-        """Return the remedies, the most frequent first; their examples are the worst traces."""
-        ranked = sorted(
-            self._rows_by_kind, key=lambda kind: (-len(self._rows_by_kind[kind]), -self._problem_counts[kind], kind)
+        """Return the remedies, the most frequent first, and last what may be false positives alone.
+
+        Their examples are the worst traces.
+        """
+        remedies = [self._build_remedy(kind, matrix, examples) for kind in self._rows_by_kind]
+        return tuple(
+            sorted(
+                remedies,
+                key=lambda remedy: (remedy.may_be_false_positives, -remedy.traces, -remedy.problems, remedy.kind),
+            )
         )
-        return tuple(self._build_remedy(kind, matrix, examples) for kind in ranked)
+
+    def _get_false_positive_rate(self, kind: ProblemKind, run: Run) -> float | None:
+        """Return how often the judge sees a kind of problem where there is none; None where that does not decide.
+
+        It does not where the answer key says that any of the traces is wrong, and for what gold decides.
+        """
+        golds = run.to_arrow("traces", ["gold"]).column(0)
+        by_gold = kind in RELEVANCE_KINDS and run.manifest.gold == "apply" and golds.null_count < len(golds)
+        if by_gold or kind in self._confirmed or not run.manifest.judge.startswith(WORD_JUDGES):
+            return None
+        return FALSE_POSITIVE_RATES.get(kind)
 
     def _build_remedy(self, kind: ProblemKind, matrix: ScoreMatrix, examples: int) -> Remedy:
         shows = np.zeros(matrix.traces, dtype=bool)
@@ -284,6 +311,7 @@ class DiagnosisSummary:
             share=share,
             examples=tuple(example.trace for example in shown)[:examples],
             example=shown[0],
+            false_positive_rate=self._get_false_positive_rate(kind, matrix.run),
         )
 
 

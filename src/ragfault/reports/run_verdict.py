@@ -63,7 +63,8 @@ def _describe_metrics(aggregates: Sequence[MetricAggregate], layer: Layer) -> st
 
 
 def _describe_share(remedy: Remedy) -> str:
-    return f"{remedy.title} on {format_percent(remedy.share.mean)} of traces"
+    doubt = ", which mistakes of the judge may explain" if remedy.may_be_false_positives else ""
+    return f"{remedy.title} on {format_percent(remedy.share.mean)} of traces{doubt}"
 
 
 def describe_targets(findings: Findings) -> list[str]:
@@ -97,7 +98,15 @@ def _get_decided_mean(item: MetricAggregate) -> float | None:
 
 def describe_problem(remedy: Remedy) -> str:
     """Describe how many traces have a problem: `irrelevant chunks: 96 of 104 traces, 92 % [86 %, 96 %]`."""
-    return f"{remedy.title}: {remedy.traces:,} of {remedy.share.n:,} traces, {format_share(remedy.share)}"
+    return f"{remedy.title}: {remedy.traces:,} of {remedy.share.n:,} traces, {describe_share(remedy)}"
+
+
+def describe_share(remedy: Remedy) -> str:
+    """Describe the share of traces with a problem, beside that of good traces where it may be false positives alone."""
+    if not remedy.may_be_false_positives or remedy.false_positive_rate is None:
+        return format_share(remedy.share)
+    mistakes = f"of good traces such a judge says so on up to {format_percent(remedy.false_positive_rate)}"
+    return f"{format_share(remedy.share)}; {mistakes}"
 
 
 def describe_example(remedy: Remedy) -> str:

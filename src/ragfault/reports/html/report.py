@@ -35,6 +35,7 @@ from ragfault.reports.run_verdict import (
     describe_layers,
     describe_no_problem,
     describe_problem,
+    describe_share,
     describe_targets,
 )
 from ragfault.reports.wording import (
@@ -94,6 +95,7 @@ def render_run_html(run: Run, findings: Findings | None = None) -> str:
             (describe_problem(remedy), describe_example(remedy), remedy.steps[0])
             for remedy in findings.remedies[:PROBLEMS_SHOWN]
         ],
+        problem_share=describe_share,
         rag_figures=_list_rag_figures(findings),
         correction_title=get_correction_heading(findings.scorecard),
         corrections=[(item, item.corrected or item.ppi, text) for item, text in corrections],

@@ -22,6 +22,7 @@ from ragfault.reports.format import (
     select_segment_metrics,
     summarize_problems,
 )
+from ragfault.reports.run_verdict import describe_share
 from ragfault.reports.wording import (
     describe_alert,
     describe_gold_agreement,
@@ -259,7 +260,7 @@ def _build_remedies(findings: Findings) -> list[str]:
             remedy.title,
             f"{remedy.problems:,}",
             f"{remedy.traces:,}",
-            format_share(remedy.share),
+            describe_share(remedy),
             "; ".join(remedy.steps),
             ", ".join(escape_markdown(clip_text(name, 60)) for name in remedy.examples),
         )

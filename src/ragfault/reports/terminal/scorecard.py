@@ -33,6 +33,7 @@ from ragfault.reports.run_verdict import (
     describe_layers,
     describe_no_problem,
     describe_problem,
+    describe_share,
     describe_targets,
 )
 from ragfault.reports.wording import (
@@ -464,9 +465,9 @@ def _build_remedies(findings: Findings) -> list[RenderableType]:
         return []
     parts: list[RenderableType] = [build_line(("\nWhat to change", "bold cyan"))]
     for remedy in findings.remedies:
-        share = f"{format_share(remedy.share)} of traces"
+        share = f"{remedy.problems:,} on {remedy.traces:,} traces, {describe_share(remedy)} of traces"
         parts += [
-            indent_line(2, (remedy.title, "bold"), f"   {remedy.problems:,} on {remedy.traces:,} traces, {share}"),
+            indent_line(2, (remedy.title, "bold"), f"   {share}"),
             indent_line(4, "; ".join(remedy.steps)),
             indent_line(4, (f"such as {join_names(remedy.examples)}", "dim")),
         ]
