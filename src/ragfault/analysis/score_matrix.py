@@ -15,6 +15,7 @@ from ragfault.analysis.correction import Codes, Floats, HumanLabels, LabelValues
 from ragfault.errors import RunError, UnknownName
 from ragfault.io.runs import AnyRun, MetricInfo, Run, open_run
 from ragfault.metrics.aliases import ALIASES, resolve_alias
+from ragfault.records import Trace
 from ragfault.stats import Interval, QuantileInterval, mean_interval, quantile_interval
 
 if TYPE_CHECKING:
@@ -225,6 +226,12 @@ def cluster_traces(run: Run) -> Codes | None:
     _, first, group = np.unique(np.fromiter(marks, np.int64, len(rows)), return_index=True, return_inverse=True)
     items[rows] = rows[first[group]]
     return np.where(turns > 1, talks, len(names) + items)
+
+
+def group_trace(trace: Trace) -> str:
+    """Return what copies of a trace share: its conversation, else its query with the same chunks and history."""
+    contents = [chunk.text or chunk.id for chunk in trace.chunks or ()]
+    return trace.conversation or repr((trace.query, trace.history, contents))
 
 
 def _iterate_contexts(run: Run, mask: Mask) -> Iterator[tuple[int, tuple[Any, ...]]]:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.support.endpoint import FENCED, Server, serve_model
 
 from ragfault.cli import run_command
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.judges import load_judge
 from ragfault.judges.llm.judge import LLMGenerator
+from ragfault.metrics import parse_metric
 from ragfault.records import Chunk, Trace
 from ragfault.retrieval.generation import AnswerExample, GeneratorConfig, answer_trace
 from ragfault.retrieval.generation.settings import parse_generator_config
@@ -24,7 +26,9 @@ from ragfault.retrieval.pipeline_config import (
     read_pipeline_config,
 )
 from ragfault.tuning.generators import GeneratorSpace, GeneratorTerms, search_generators
+from ragfault.tuning.generators.recorded import AnswerScorer
 from ragfault.tuning.generators.reflection import FailedAnswer, improve_prompt, make_prompt_writer
+from ragfault.tuning.generators.search import GeneratorBench
 
 
 class ScriptedModel(Server):
@@ -79,6 +83,19 @@ def test_models_are_searched_first_and_then_the_other_settings() -> None:
     assert choice.rounds[0].generators[0] == "good"
     assert choice.grid_calls == 3 * 3 * 2 * 80
     assert choice.calls + choice.proof_calls < 0.5 * choice.grid_calls
+
+
+def test_copies_of_a_question_are_in_one_group() -> None:
+    """What chooses a generator holds no copy of what proves it; another passage makes it another question."""
+    question = Trace(id="a", query="When?", chunks=(Chunk(id="1", text="At ten."),))
+    questions = [
+        question,
+        replace(question, id="b"),
+        replace(question, id="c", chunks=(Chunk(id="1", text="At six."),)),
+    ]
+    scorer = AnswerScorer(parse_metric("groundedness"), load_judge("lexical"))
+    first, copy, other = GeneratorBench(questions, scorer, answer_locally).groups
+    assert (first == copy, first == other) == (True, False)
 
 
 def test_nothing_to_search_and_nothing_to_read_are_refused() -> None:

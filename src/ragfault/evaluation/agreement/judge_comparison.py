@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 from msgspec import Struct
 
+from ragfault.analysis.score_matrix import group_trace
 from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.agreement.figures import IntervalOptions
 from ragfault.evaluation.agreement.human_verdicts import COMPARED_METRICS, compare_metric
@@ -275,11 +276,7 @@ def _build_comparison(
     speeds: tuple[JudgeSpeed | None, JudgeSpeed | None],
     options: IntervalOptions,
 ) -> JudgeComparison:
-    groups = [
-        trace.conversation
-        or repr((trace.query, trace.history, [chunk.text or chunk.id for chunk in trace.chunks or ()]))
-        for trace in traces
-    ]
+    groups = [group_trace(trace) for trace in traces]
     items = [
         item
         for index, (trace, first, second) in enumerate(zip(traces, *verdicts, strict=True))

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from ragfault.analysis.score_matrix import group_trace
 from ragfault.errors import InputError
 from ragfault.evaluation.rubrics.labels import RubricLabel, settle_labels
 from ragfault.io.runs import AnyRun, open_run
@@ -94,8 +95,8 @@ def learn_examples(rubric: Rubric, source: AnyRun, labels: Mapping[str, float], 
 
 
 def _proves(trace: Trace) -> bool:
-    """Return whether a trace is in the half of the conversations that gives no examples."""
-    return bool(hashlib.sha256((trace.conversation or trace.id).encode("utf-8", "replace")).digest()[0] % 2)
+    """Return whether a trace is in the half of the conversations and queries that gives no examples."""
+    return bool(hashlib.sha256(group_trace(trace).encode("utf-8", "replace")).digest()[0] % 2)
 
 
 def learn_rubrics(path: str | Path, source: AnyRun, labels: Sequence[RubricLabel]) -> tuple[list[Rubric], list[str]]:
@@ -181,7 +182,7 @@ def prove_learning(
         run = open_run(source)
         judged_levels: dict[str, float] = {}
         for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
-            groups[trace.id] = trace.conversation or trace.id
+            groups[trace.id] = group_trace(trace)
             for item in verdicts.rubric or ():
                 if item.rubric == rubric:
                     judged_levels[trace.id] = item.value

@@ -8,6 +8,7 @@ import numpy as np
 
 from ragfault.analysis.comparison.paired_runs import JudgeFlakiness
 from ragfault.analysis.rubric_proofs import RubricMeasurement, RubricProof
+from ragfault.analysis.score_matrix import group_trace
 from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.rubrics.labels import RubricLabel, settle_labels
 from ragfault.io.runs import AnyRun, open_run
@@ -36,7 +37,7 @@ def measure_rubrics(
     verdicts: dict[str, dict[str, RubricVerdict]] = {}
     groups: dict[str, str] = {}
     for trace, observed in zip(run.traces(), run.verdicts(), strict=True):
-        groups[trace.id] = trace.conversation or trace.id
+        groups[trace.id] = group_trace(trace)
         for item in observed.rubric or ():
             verdicts.setdefault(item.rubric, {})[trace.id] = item
     if not verdicts:

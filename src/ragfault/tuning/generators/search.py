@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
+from ragfault.analysis.score_matrix import group_trace
 from ragfault.errors import InputError, UsageError
 from ragfault.protocols import Judge
 from ragfault.records import Trace, Verdicts
@@ -168,7 +169,7 @@ class GeneratorBench:
         self, questions: Sequence[Trace], scorer: AnswerScorer, answer: AnswerQuestion, repetitions: int = 1
     ) -> None:
         self.questions, self.scorer, self._answer, self.repetitions = tuple(questions), scorer, answer, repetitions
-        self.groups = [question.conversation or question.id for question in questions]
+        self.groups = [group_trace(question) for question in questions]
         self.configs: dict[str, GeneratorConfig] = {}
         self._answers: dict[tuple[str, int, int], Trace] = {}
         self.calls = 0
