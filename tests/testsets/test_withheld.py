@@ -32,8 +32,7 @@ def test_the_rest_of_the_corpus_stays_word_by_word(corpus):
 def test_no_question_is_asked_where_another_document_repeats_the_passage(corpus):
     doubled = [*corpus, *(replace(document, id=f"copy-{document.id}") for document in corpus)]
     result = make_withheld(doubled, 4, share=0.02)
-    reduced = "\n".join(document.text for document in result.documents)
-    assert all(item.metadata["withheld"]["quote"] not in reduced for item in result.items)
+    assert not result.items
     assert any("may be answerable" in item.reason for item in result.rejected)
 
 
