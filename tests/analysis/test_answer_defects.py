@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.analysis import bisect, gate
+from ragfault.analysis.comparison.stages.answer_evidence import states_other_unit
 from ragfault.evaluation import evaluate
 from ragfault.records import Chunk, Trace
 
@@ -157,6 +158,14 @@ def test_an_answer_that_stayed_has_no_new_defect(tmp_path: Path):
 
     result = compare(tmp_path, keep, update)
     assert "unit_mismatch" not in {change.metric for change in result.comparison.changes}
+
+
+def test_pounds_are_read_as_money_or_as_a_weight():
+    """A sum in pounds is the one that its chunk gives with the sign, and a weight the one that it gives in lb."""
+    chunk = Chunk(id="a", text="A cabin costs £9, and a bag may weigh 20 lb.")
+    answers = ("It costs 9 pounds.", "A bag may weigh 20 pounds.", "It costs 9 euros.")
+    stated = [Trace(id="1", query="?", chunks=(chunk,), answer=answer) for answer in answers]
+    assert [states_other_unit(trace) for trace in stated] == [False, False, True]
 
 
 def lose_passage(trace: Trace) -> Trace:

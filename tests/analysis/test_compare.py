@@ -7,6 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from benchmarks.faults.config import Config, Indexing
+from benchmarks.faults.corpora import load_handbook_corpus
+from benchmarks.faults.injection import keep_labels
+from benchmarks.faults.system import answer_questions
 from msgspec.structs import replace
 
 from ragfault.analysis import analyze, bisect, compare, gate, pair_runs
@@ -406,6 +410,25 @@ def test_void_labels_are_noticed_instead_of_a_collapse(baseline: Run, tmp_path: 
     comparison = bisect(baseline, new)
     assert comparison.verdict != "fault"
     assert "labels no longer describe the corpus: 100 % of gold ids are gone" in comparison.comparison.warnings[0]
+
+
+@pytest.mark.long
+def test_gold_that_names_lost_ids_alone_raises_no_chunk_of_either_run(tmp_path: Path):
+    """After re-chunking with the old gold ids, relevance moves as it does where no trace has gold."""
+    corpus = load_handbook_corpus()
+    questions = corpus.questions[:60]
+    recut = Config(indexing=Indexing(chunker="window", size=1100))
+    old, new = (answer_questions(corpus, config, questions) for config in (Config(), recut))
+    old = [replace(trace, gold=trace.gold and Gold(chunks=trace.gold.chunks)) for trace in old]
+    stale = keep_labels(old, new)
+    sides = ((old, stale), ([replace(t, gold=None) for t in old], [replace(t, gold=None) for t in new]))
+    drops = []
+    for at, pair in enumerate(sides):
+        runs = [evaluate(side, tmp_path / f"{at}-{i}", judge="lexical") for i, side in enumerate(pair)]
+        change = next(c for c in bisect(*runs).comparison.changes if c.metric == EQUAL_DEPTH)
+        assert change.difference is not None
+        drops.append(change.difference.mean)
+    assert drops[0] == drops[1]
 
 
 def test_changed_sources_point_to_the_documents(baseline: Run, tmp_path: Path):

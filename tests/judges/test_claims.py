@@ -234,3 +234,29 @@ def test_an_endless_answer_is_judged_in_part_and_says_so(judge: str):
     assert f"{MAX_CLAIMS + 7:,} claims" in verdicts.failures["claim"]
     short = load_judge(judge).observe([Trace(id="2", query="Which?", chunks=trace.chunks, answer="Ann Berg won.")])[0]
     assert short.failures == {}
+
+
+def test_a_sentence_on_where_the_answer_comes_from_is_no_claim_and_one_that_states_more_is():
+    """Only sentences that present the answer or name its sources whole are left out."""
+    talk = (
+        "Here is what I found.",
+        "Here you go!",
+        "Here are the details.",
+        "Here’s what the handbook says about this.",
+        "The answer is as follows.",
+        "This is based on the documents provided.",
+        "All information is taken from the context.",
+        "I've checked the documents for you.",
+    )
+    assert [claim.text for text in talk for claim in extract_claims(f"{text} Boats leave at noon.")] == [
+        "Boats leave at noon."
+    ] * len(talk)
+    stated = (
+        "Here is what the harbour charges.",
+        "Here are the details of the fee of nine pounds.",
+        "The answer is nine pounds.",
+        "This is based on a novel.",
+        "All information is taken from the passengers.",
+        "I've checked the documents, and the fee is due.",
+    )
+    assert [claim.text for text in stated for claim in extract_claims(text)] == list(stated)

@@ -284,14 +284,21 @@ def find_other_keys(
     pairing: TracePairing,
     renamed: RenamedIds | None,
     recut: Mask,
+    is_stale: bool,
 ) -> Mask:
-    """Return the pairs on which gold is not applied: the answer keys differ, or chunks were renamed or cut anew."""
+    """Return the pairs on which gold is not applied: the answer keys differ, or chunks were renamed or cut anew.
+
+    Where the gold is stale, that is every pair whose gold names chunk ids and no spans.
+    """
     old, new = contents
     left, right = pairing.baseline, pairing.candidate
     if not all(run.manifest.gold == "apply" for run in runs):
         return np.zeros(len(pairing), dtype=bool)
     same = [_is_same_key(old.gold[a], new.gold[b]) for a, b in zip(left, right, strict=True)]
     other: Mask = ~np.array(same, dtype=bool) | recut
+    if is_stale:
+        keys = [new.gold[row] for row in right]
+        other |= np.array([key is not None and bool(key.chunks) and not key.spans for key in keys], dtype=bool)
     for field in ("references", "facts", "answerable"):
         other |= getattr(old, field)[left] != getattr(new, field)[right]
     return other if renamed is None else other | renamed.pairs

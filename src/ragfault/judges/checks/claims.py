@@ -190,6 +190,25 @@ SOURCE_NOUNS = (
     r"|texts?)"
 )
 """Nouns with which an answer refers to the texts it was given."""
+ANSWER_TALK = re.compile(
+    r"here you (?:go|are)|here(?:['’]s| is| are) (?:"
+    r"(?:the|a|all the|your|some) (?:short version|(?:\w+ )?(?:details?|information|breakdown|rundown))"
+    r"(?: (?:that )?you (?:need|requested|asked for))?"
+    rf"|what (?:i|we|the (?:\w+ )?{SOURCE_NOUNS}) (?:can |could |have |has )?(?:found|find|know|says?|tells?|states?)"
+    r"(?: you)?(?: (?:about|on) (?:this|that|it))?)"
+    r"|(?:the|my|your|this) (?:answer|response|reply|summary|explanation) (?:is|follows)(?: (?:as follows|below))?"
+    r"|(?:(?:(?:the|this|my|all|all the) (?:answer|response|reply|summary|information|above)(?: (?:above|here))?)"
+    r" (?:is|was|comes)(?: (?:all|solely|only|entirely|directly|based|taken|drawn)){0,2}"
+    rf" (?:on|upon|from) (?:the|your|these) (?:\w+ )?{SOURCE_NOUNS}"
+    rf"|this is (?:all )?(?:based on|taken from|according to) (?:the|your|these) "
+    rf"(?:(?:provided|given|retrieved|available) {SOURCE_NOUNS}|{SOURCE_NOUNS}(?= (?:provided|given|above|you))))"
+    r"(?: (?:provided|given|above|alone|that you (?:gave|provided)|you (?:gave|provided))(?: me)?)?"
+    r"|i(?:['’]ve| have)? (?:looked (?:through|into|at)|checked|searched|reviewed|read|consulted|found this in)"
+    rf" (?:the|your|these) (?:\w+ )?{SOURCE_NOUNS}(?: (?:provided|above|given|carefully))?(?: for you)?"
+    r"|allow me to (?:explain|help)|have a (?:great|good|nice|lovely) (?:day|trip|time|journey)",
+    re.IGNORECASE,
+)
+"""A whole sentence that says where the answer stands or what it was made from, and states nothing else."""
 REFUSAL_PHRASE = re.compile(
     r"\b(?:unable|not able|not possible|impossible|difficult) to"
     r" (?:answer|determine|provide|find|say|tell|confirm|give|help|assist)"
@@ -445,7 +464,7 @@ def _is_claim(text: str) -> bool:
     bare = strip_marks(text).strip(" *_\"'")
     if not bare or bare.endswith("?") or FILLER_PHRASE.match(bare) or is_refusal_sentence(bare):
         return False
-    if SOURCE_TALK.match(text.strip(" *_\"'([")):
+    if ANSWER_TALK.fullmatch(bare.rstrip(" .!:")) or SOURCE_TALK.match(text.strip(" *_\"'([")):
         return False
     if bare.endswith(":") and len(bare) < 120:
         return False

@@ -287,12 +287,12 @@ def states_other_unit(trace: Trace) -> bool:
 
 @lru_cache(maxsize=8192)
 def _units_by_figure(text: str) -> dict[str, set[str]]:
-    """Return the units that stand beside each figure of a text; bare figures are left out."""
+    """Return the units that stand beside each figure of a text, both of "pounds"; bare figures are left out."""
     units_by_figure: dict[str, set[str]] = {}
     matches: list[EntityMatch] = []
     extract_quantities(text, matches)
-    for match in matches:
-        figure, _, unit = match.form.partition(" ")
+    for form in (form for match in matches for form in match.forms):
+        figure, _, unit = form.partition(" ")
         if unit:
             units_by_figure.setdefault(figure, set()).add(unit)
     return units_by_figure
