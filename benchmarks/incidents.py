@@ -62,6 +62,7 @@ class TrafficCase(NamedTuple):
     """Minutes between which the fault lasts."""
     tenant: Levels | None = None
     """Levels of the tenant "acme" alone during the fault, on all routes."""
+    late: int = 0  # minutes by which all traces come after their time
 
 
 def is_within(minute: int, times: tuple[int, int] = FAULT_MINUTES) -> bool:
@@ -179,6 +180,9 @@ CASES = {
     "errors of one tenant": break_case("More traces end in an error", (), ["cohort metadata.tenant=acme"])._replace(
         tenant={"error": 0.8}
     ),
+    "an hour late": break_case("Retrieval broke", **RETRIEVAL_FAULT)._replace(late=60),
+    "errors an hour late": break_case("More traces end in an error", error=0.4)._replace(late=60),
+    "late without change": make_case(4)._replace(late=60),
     "wrong chunks for one tenant": break_case("Retrieval broke", (), ["cohort metadata.tenant=acme"])._replace(
         tenant=RETRIEVAL_FAULT
     ),
@@ -226,7 +230,7 @@ class SimulatedServer:
             )
             outcomes = [
                 outcome
-                for minute in range(first, end)
+                for minute in range(max(0, first - case.late), max(0, end - case.late))
                 for route in ROUTES
                 for outcome in self.simulate_minute(case, route, minute, rate)
             ]

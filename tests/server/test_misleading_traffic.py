@@ -192,3 +192,23 @@ def test_a_reference_of_a_week_leaves_known_faults_out(tmp_path: Path):
     assert watch.test.period.n < 7 * day - 360
     assert watch.test.period.mean > 0.83  # with the six hours of the fault it is 0.82
     traffic.close()
+
+
+@pytest.mark.parametrize("minutes", [5, 60])
+def test_a_fault_in_traces_that_come_late_opens_an_incident(tmp_path: Path, minutes: int):
+    """All traces come an hour late: a fault is told, with how late they come; five minutes before silence are not."""
+    traffic = LiveTraffic(tmp_path / "s", ("a", "b"), late=60)
+    traffic.run(80)
+    traffic.run(minutes, {"a": RETRIEVAL})
+    if minutes == 5:
+        traffic.wait(120)
+        assert {notice.incident.kind for notice in traffic.notices} == {"no traffic"}
+    else:
+        [incident] = traffic.open
+        assert incident.routes == ("a",)
+        assert incident.sentence.startswith("Retrieval broke")
+        assert incident.sentence.endswith(
+            "The last traces came 60 minutes after their time: of what is later nothing is known yet."
+        )
+        assert abs(incident.onset - BEGIN - 80 * 60) <= 600
+    traffic.close()

@@ -33,7 +33,8 @@ class LiveTraffic:
     """A server without workers whose traffic, scores and clock the test sets; healthy for 80 minutes at first."""
 
     def __init__(self, folder: Path, routes: Iterable[str | None], seed: int = 0, **options: Any) -> None:
-        self.moment, self.minute = BEGIN, 0
+        self.late = int(options.pop("late", 0))  # minutes by which all traces come after their time
+        self.moment, self.minute = BEGIN + 60 * self.late, 0
         settings = ServerSettings(
             store=folder, workers=0, metrics=SCORED, reference_minutes=options.pop("reference", 60), **options
         )
@@ -67,7 +68,7 @@ class LiveTraffic:
         store.append_traces([outcome.trace for outcome in outcomes])
         store.add_outcomes(outcomes, self._measures, ("release", "metadata.tenant")).result()
         self.minute += minutes
-        self.moment = BEGIN + 60 * self.minute
+        self.moment = BEGIN + 60 * (self.minute + self.late)
 
     def wait(self, minutes: int) -> None:
         """Let minutes pass without a trace, with a round every five."""

@@ -53,6 +53,7 @@ OPERATION_REMEDIES = {
     LOG_LATENCY: "Compare the steps of a slow trace with those of one before the onset: the step that grew is slow.",
 }
 """What to do where a metric of operation got worse."""
+LATE_SENTENCE = " The last traces came "
 MAX_TRACES = 5  # traces that an incident lists
 MAX_SEARCHED = 200  # first traces of a route since the onset that are searched for faults of steps
 MIN_REPEATED = 0.1  # share of the traces by which those of one query have to rise, at least, to explain a change
@@ -71,8 +72,10 @@ class IncidentBuilder:
         measures: Mapping[str, MetricInfo],
         watches: Iterable[SeriesWatch],
         now: float,
+        late: int = 0,
     ) -> None:
-        self._store, self._series, self._measures, self._now = store, series, measures, now
+        """Group the alerts of a moment; `late` is by how many minutes all traces come after their time."""
+        self._store, self._series, self._measures, self._now, self._late = store, series, measures, now, late
         self._until = math.floor(now / 60)
         self._watches = {(watch.metric, watch.route): watch for watch in watches}
         self._locate = lru_cache(maxsize=None)(self._locate_fault)
@@ -158,7 +161,8 @@ class IncidentBuilder:
 
     def _find_cause(self, alert: Alert) -> AlertCause:
         series = self._series.get((alert.metric, alert.route, None))
-        onset, detected = find_onset(alert, self._watches.get((alert.metric, alert.route)), series)
+        timed = replace(alert, since=alert.since - 60 * self._late)
+        onset, detected = find_onset(timed, self._watches.get((alert.metric, alert.route)), series)
         return AlertCause(
             alert=alert, layer=self._find_layer(alert.metric), onset=onset, detected=detected,
             location=self._locate(alert.route, onset.minute),
@@ -213,6 +217,9 @@ class IncidentBuilder:
             incident = replace(incident, sentence=" ".join([incident.sentence, *rises]))
         elif incident.branch is None:
             incident = self._describe_unnamed(incident, members)
+        if self._late and LATE_SENTENCE not in incident.sentence:
+            late = f"{LATE_SENTENCE}{self._late:,} minutes after their time: of what is later nothing is known yet."
+            incident = replace(incident, sentence=incident.sentence + late)
         return self._add_extent(incident)
 
     def _refine_onset(self, incident: Incident, members: Sequence[Alert]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from ragfault.analysis.monitoring.incidents import Incident, next_notice
 from ragfault.analysis.monitoring.monitor import select_referenced, select_watched
 from ragfault.analysis.monitoring.noise import HISTORY_MINUTES, HOUR_MINUTES, is_weekend
 from ragfault.analysis.monitoring.rollups import is_cohort
-from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series
+from ragfault.analysis.monitoring.windows import DAY_MINUTES, STALE_MINUTES, MetricSeries, SeriesKey, build_series
 from ragfault.io.runs import MetricInfo
 from ragfault.server.alerts.cohorts import COARSE_GRAIN, FINE_MINUTES, MAX_FOLLOWED, load_cohorts
 from ragfault.server.alerts.delivery import IncidentNotice, NoticeSender
@@ -51,6 +51,7 @@ LAG_MINUTES = 2  # minutes before a minute is processed: traces are judged a lit
 EXTENDED_MINUTES = (2 * DAY_MINUTES, 3 * DAY_MINUTES, 7 * DAY_MINUTES)
 """Minutes to which shorter references are extended once they have passed: these know more of seasons and of noise."""
 EXTENSION_DELAY = 360  # minutes after these, so that a fault can be found before it is part of a reference
+MAX_LATE_MINUTES = 360  # minutes by which all traces may come late and still be held against the rules
 MAX_EXTENDED = 5  # references that are extended in a round
 
 
@@ -254,18 +255,19 @@ class AlertScheduler(BackgroundThread):
         measures, before = server.measures, server.load_alert_state()
         detector = self._follow_judge(decode_state(server.store.read_setting(DETECTOR_SETTING, "")), now, until)
         series = self._load_series(until, detector.first)
-        scored, reference = self._compute_scored_until(until), server.settings.reference_minutes
+        late = self._measure_lateness(series, now)
+        scored, reference = min(self._compute_scored_until(until), until - late), server.settings.reference_minutes
         detector = self._extend_references(detector, incidents, until)
         detector, drops = detect_changes(detector, series, measures, scored, reference, FALSE_ALARM_RATE)
         watches = detector.watches.values()
         dropped = [(watch.metric, watch.route) for watch in watches if watch.detection is not None]
         shown = {alert.key: alert.traces for alert in before.alerts}
         references = {(watch.metric, watch.route): watch.test.period for watch in watches if watch.test is not None}
-        read = evaluate_rules(self._rules, series, measures, until, dropped, references, before.fired)
+        read = evaluate_rules(self._rules, series, measures, until - late, dropped, references, before.fired)
         readings = [self._attach_traces(reading, until, shown) for reading in read]
         left = tuple(alert for alert in before.alerts if (alert.metric, alert.route, None) in series)
         state, transitions = advance_alerts(replace(before, alerts=left), readings, now)
-        builder = IncidentBuilder(server.store, series, measures, watches, now)
+        builder = IncidentBuilder(server.store, series, measures, watches, now, late)
         return state, detector, drops, transitions, builder.group_alerts(incidents, state.firing)
 
     def _follow_judge(self, detector: DetectorState, now: float, until: int) -> DetectorState:
@@ -331,6 +333,21 @@ class AlertScheduler(BackgroundThread):
         oldest = self._server.store.list_unscored(limit=1)
         times = (get_trace_time(received.trace, received.received) for received in oldest)
         return min([until, *(math.floor(time / 60) for time in times)])
+
+    def _measure_lateness(self, series: Mapping[SeriesKey, MetricSeries], now: float) -> int:
+        """Return the minutes by which the values are of the past since all traces come late; 0 where they do not.
+
+        Traces came long after the time of the last value, and the last of them are of that time: neither traffic that
+        ended nor a backfill is late. Minutes after the last trace nothing is said.
+        """
+        minute, store = math.floor(now / 60), self._server.store
+        last = max((int(part.minutes[-1]) for part in series.values() if part.minutes.size), default=0)
+        late = minute - 1 - last
+        if not STALE_MINUTES < late <= MAX_LATE_MINUTES:
+            return 0
+        arrivals = [count.minute for count in store.read_counts(minute - STALE_MINUTES, "taken")]
+        is_late = max(arrivals, default=0) - last > STALE_MINUTES
+        return late if is_late and store.read_latest_time() >= 60 * (last - STALE_MINUTES) else 0
 
     def _attach_traces(
         self, reading: RuleReading, until: int, known_traces: Mapping[AlertKey, tuple[str, ...]]

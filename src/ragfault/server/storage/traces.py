@@ -335,6 +335,11 @@ class TraceTables(StoreEngine):
         self._issued.update((row.trace.id, row.number) for row in received)
         return received
 
+    def read_latest_time(self) -> float:
+        """Return the latest time of the last traces that came; 0 where there is none."""
+        last = "SELECT time FROM traces ORDER BY number DESC LIMIT 20"
+        return float(self.reader.fetch_value(f"SELECT max(time) FROM ({last}) AS last") or 0.0)
+
     def load_received(self, numbers: Iterable[int]) -> list[ReceivedTrace]:
         """Return traces in the order of their numbers."""
         query = "SELECT number, received, body FROM traces WHERE number IN {among:Array(Int64)}"
