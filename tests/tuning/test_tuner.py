@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,12 +16,13 @@ from browser import start_browser
 from ragfault import evaluate
 from ragfault.cli import run_command as ragfault
 from ragfault.errors import InputError, StageFailed, UnknownName, UsageError
+from ragfault.evaluation import ProcessExecutor
 from ragfault.io import read_traces
 from ragfault.io.datasets import write_handbook
 from ragfault.io.documents import read_documents
 from ragfault.records import Chunk, Document, Gold, Span, Trace
 from ragfault.reports.terminal.tuning.pipelines import render_tuning_markdown, render_tuning_terminal
-from ragfault.retrieval.pipeline_config import PipelineConfig, load_pipeline, read_pipeline_config
+from ragfault.retrieval.pipeline_config import PipelineConfig, load_pipeline, read_pipeline_config, replace_stage
 from ragfault.tuning import (
     Bound,
     QuestionOutcome,
@@ -36,6 +38,7 @@ from ragfault.tuning.holdout import gather_questions, select_undominated, split_
 from ragfault.tuning.results import summarize_tuning
 from ragfault.tuning.search import PipelineSearch, plan_round_sizes, race_configs
 from ragfault.tuning.search_space import parse_bound, parse_budget
+from ragfault.tuning.trial_workers import measure_elsewhere
 from ragfault.tuning.trials import HitGrader, TrialRunner, TuningCache, grade_chunks, parse_tuning_metric
 
 pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
@@ -233,10 +236,10 @@ def test_the_race_finds_the_best_and_spends_little_on_the_others():
     truth = {config.name: np.clip(rng.normal(0.2 + 0.08 * at, 0.1, 256), 0, 1) for at, config in enumerate(field)}
     seen: dict[str, int] = {}
 
-    def measure(config: PipelineConfig, part: object) -> list[QuestionOutcome]:
-        size = len(part)  # type: ignore[arg-type]
-        seen[config.name] = max(size, seen.get(config.name, 0))
-        return outcomes(truth[config.name][:size])
+    def measure(configs: Sequence[PipelineConfig], part: Sequence[TuningQuestion]) -> dict[str, list[QuestionOutcome]]:
+        for config in configs:
+            seen[config.name] = max(len(part), seen.get(config.name, 0))
+        return {config.name: outcomes(truth[config.name][: len(part)]) for config in configs}
 
     assert race_configs(field, asked, measure, 1)[0].config == field[-1]
     assert seen[field[0].name] == plan_round_sizes(256)[0]
@@ -251,7 +254,9 @@ def test_of_equal_candidates_the_cheaper_is_better():
     result = race_configs(
         [slow, quick],
         asked,
-        lambda config, part: [QuestionOutcome(0.5, 0, 0, 0, cost[config.name], 0) for _ in part],
+        lambda configs, part: {
+            config.name: [QuestionOutcome(0.5, 0, 0, 0, cost[config.name], 0) for _ in part] for config in configs
+        },
         1,
     )
     assert result[0].config == quick
@@ -271,6 +276,32 @@ def test_the_grid_has_every_combination_once():
     """Chunkers × (words, embedders × (meaning, both)) × rerankers, and one without."""
     rows = enumerate_configs(SMALL, START)
     assert len(rows) == len({config.name for config in rows}) == 2 * 2 * 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("folder", [None, "cache"])
+def test_workers_find_what_one_process_finds(
+    documents: list[Document], questions: list[Trace], tmp_path: Path, folder: str | None
+):
+    """Two processes give the outcomes of one, times aside, and what they computed is kept, whether they share a cache.
+
+    Questions that two configurations share take the first stages once.
+    """
+    asked = gather_questions(questions, documents).questions[:40]
+    configs = [START, replace_stage(START, "select", "top(3)")]
+    cache = TuningCache(None if folder is None else tmp_path / folder, documents)
+    spread = TrialRunner(cache, parse_tuning_metric("ndcg@10"), ProcessExecutor(2))
+    alone = TrialRunner(TuningCache(None, documents), parse_tuning_metric("ndcg@10"))
+    measure_elsewhere(spread, configs, asked[:20])
+    assert all(len(known) == 16 for known in spread.outcomes.values()), "so little work goes to no worker"
+    measure_elsewhere(spread, configs, asked, least_seconds=0.0)
+    for config in configs:
+        elsewhere = [replace(spread.outcomes[config.name][question.id], ms=0.0) for question in asked]
+        assert elsewhere == [replace(outcome, ms=0.0) for outcome in alone.measure(config, asked)]
+    assert spread.computed_seconds.keys() == alone.computed_seconds.keys()
+    assert {key: steps.keys() for key, steps in cache._steps.items()} == {
+        key: steps.keys() for key, steps in alone.cache._steps.items()
+    }
 
 
 # --- the whole -------------------------------------------------------------------------------------

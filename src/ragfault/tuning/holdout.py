@@ -20,6 +20,7 @@ from ragfault.rules import check_ids
 from ragfault.stats import Difference, holm_adjust, mean_interval, paired_difference, sign_flip_test
 from ragfault.tuning.results import FrontierPoint, Gain, GainVerdict, MeasuredPipeline, QuestionOutcome, TuningQuestion
 from ragfault.tuning.search_space import compute_figure
+from ragfault.tuning.trial_workers import measure_elsewhere
 from ragfault.tuning.trials import TrialRunner
 
 MIN_QUESTIONS = 8
@@ -209,6 +210,7 @@ class HoldoutEvaluator:
         self, pairs: Sequence[tuple[str, PipelineConfig, PipelineConfig, str, str]]
     ) -> tuple[Gain, ...]:
         """Compare pairs of configurations, with p values corrected by Holm."""
+        measure_elsewhere(self._runner, [config for pair in pairs for config in pair[1:3]], self._questions)
         gains = [self._compare_pair(*pair) for pair in pairs]
         adjusted = holm_adjust([gain.p for gain in gains]) if gains else []
         return tuple(

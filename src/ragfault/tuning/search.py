@@ -16,6 +16,7 @@ from ragfault.retrieval.stage_registry import StageKind
 from ragfault.stats import t_quantile
 from ragfault.tuning.results import Bound, QuestionOutcome, SearchStep, TuningQuestion
 from ragfault.tuning.search_space import SearchSpace, compute_violation, list_budget_selections
+from ragfault.tuning.trial_workers import measure_elsewhere
 from ragfault.tuning.trials import SearchBudgetSpent, TrialRunner
 
 FIRST_ROUND = 32
@@ -23,7 +24,8 @@ FIRST_ROUND = 32
 DROP_CONFIDENCE = 0.98
 """With this confidence a candidate is worse than the leader before it is dropped."""
 
-MeasureOutcomes = Callable[[PipelineConfig, Sequence[TuningQuestion]], list[QuestionOutcome]]
+MeasureOutcomes = Callable[[Sequence[PipelineConfig], Sequence[TuningQuestion]], dict[str, list[QuestionOutcome]]]
+"""Configurations and questions → the outcomes by the name of the configuration."""
 
 
 class RaceResult(NamedTuple):
@@ -47,7 +49,7 @@ def race_configs(
     field, sizes = list(candidates), plan_round_sizes(len(questions))
     runs: dict[str, list[QuestionOutcome]] = {}
     for size in sizes:
-        runs = {config.name: measure(config, questions[:size]) for config in field}
+        runs = measure(field, questions[:size])
         field.sort(key=lambda config: _make_rank_key(runs[config.name]))
         if size == sizes[-1]:
             break
@@ -56,7 +58,7 @@ def race_configs(
         field = [config for config in field if config is field[0] or may_match_leader(leader, values[config.name])]
         field = field[: max(2 * keep, -(-len(field) // 2))]
         if len(field) <= 1 and len(candidates) > 1 and keep == 1:
-            runs = {config.name: measure(config, questions) for config in field}
+            runs = measure(field, questions)
             break
     return [
         RaceResult(config, runs[config.name], float(_collect_values(runs[config.name]).mean()))
@@ -246,19 +248,25 @@ class PipelineSearch:
         self.steps.append(SearchStep(step=step, candidates=len(field), chosen="", seconds=0.0))
         total, done = len(field) * len(self.questions), 0
 
-        def measure(config: PipelineConfig, questions: Sequence[TuningQuestion]) -> list[QuestionOutcome]:
+        def measure(
+            configs: Sequence[PipelineConfig], questions: Sequence[TuningQuestion]
+        ) -> dict[str, list[QuestionOutcome]]:
             nonlocal done
-            outcomes = self.runner.measure(config, questions)
-            done += len(questions)
-            self.progress(step, min(done, total), total)
-            return outcomes
+            measure_elsewhere(self.runner, configs, questions)
+            runs = {}
+            for config in configs:
+                runs[config.name] = self.runner.measure(config, questions)
+                done += len(questions)
+                self.progress(step, min(done, total), total)
+            return runs
 
         if halve:
             return race_configs(field, self.questions, measure, keep)
-        measured = [(config, measure(config, self.questions)) for config in field]
-        return [RaceResult(config, outcomes, _mean_value(outcomes)) for config, outcomes in measured]
+        runs = measure(field, self.questions)
+        return [RaceResult(config, runs[config.name], _mean_value(runs[config.name])) for config in field]
 
     def _measure_all(self, configs: Sequence[PipelineConfig]) -> list[list[QuestionOutcome]]:
+        measure_elsewhere(self.runner, configs, self.questions)
         return [self.runner.measure(config, self.questions) for config in configs]
 
     def _is_worthwhile(self, raced: RaceResult, baselines: Sequence[Sequence[QuestionOutcome]]) -> bool:

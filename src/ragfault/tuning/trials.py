@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,10 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.errors import InputError, RagfaultError, RunError, StageFailed, UsageError
+from ragfault.evaluation.executors import ProcessExecutor
 from ragfault.grouping import group_by
 from ragfault.metrics import compute_score, parse_metric
 from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import Metric
+from ragfault.protocols import Executor
 from ragfault.records import Chunk, Document, Gold, Span, Trace, Verdicts
 from ragfault.retrieval.chunking import load_chunker
 from ragfault.retrieval.index import ChunkIndex
@@ -151,6 +154,13 @@ class TuningCache:
         except (OSError, msgspec.MsgspecError):
             return {}
 
+    def take_unsaved(self, queries: Iterable[str]) -> dict[str, dict[str, CachedStep]]:
+        """Return what stages with new results made of some queries, and count it as saved."""
+        known = list(queries)
+        steps = {key: {query: self._steps[key][query] for query in known} for key in self._unsaved}
+        self._unsaved.clear()
+        return steps
+
     def flush(self) -> None:
         """Write what is new."""
         if self.folder is not None and self._unsaved:
@@ -168,17 +178,10 @@ class TuningCache:
         missing = {self.compute_index_key(config): config for config in configs if not self.has_index(config)}
         if len(missing) < 2:
             return
-        from concurrent.futures import ProcessPoolExecutor
-        from concurrent.futures.process import BrokenProcessPool
-        from multiprocessing import get_context
-
+        task = partial(_build_in_process, self.folder, self.documents)
         # A pool that breaks has made nothing that this process cannot make itself, or say why not.
-        size = min(workers, len(missing))
-        with suppress(BrokenProcessPool), ProcessPoolExecutor(size, mp_context=get_context("spawn")) as pool:
-            for done in [
-                pool.submit(_build_in_process, self.folder, self.documents, config) for config in missing.values()
-            ]:
-                done.result()
+        with suppress(RunError):
+            list(ProcessExecutor(min(workers, len(missing))).map_unordered(task, missing.values()))
 
 
 def _build_in_process(folder: Path, documents: Sequence[Document], config: PipelineConfig) -> None:
@@ -335,8 +338,8 @@ class SearchBudgetSpent(Exception):
 class TrialRunner:
     """Runs configurations on questions. What two of them share is computed once, and its time is charged once."""
 
-    def __init__(self, cache: TuningCache, metric: Metric) -> None:
-        self.cache, self.metric = cache, metric
+    def __init__(self, cache: TuningCache, metric: Metric, executor: Executor | None = None) -> None:
+        self.cache, self.metric, self.executor = cache, metric, executor
         self.deadline: float | None = None
         """End of the search, on the clock of `time.monotonic`."""
         self.computed_seconds: dict[str, float] = {}
@@ -358,7 +361,7 @@ class TrialRunner:
         self.configs[config.name] = config
         if all(question.id in outcomes for question in questions):
             return [outcomes[question.id] for question in questions]
-        self._check_deadline()
+        self.check_deadline()
         key = self.cache.compute_index_key(config)
         built = self.cache.get_index(config)
         self.computed_seconds.setdefault(key, built.seconds)
@@ -366,11 +369,12 @@ class TrialRunner:
             self._graders[key] = HitGrader(self.metric, built.index.chunks)
         for question in questions:
             if question.id not in outcomes:
-                self._check_deadline()
+                self.check_deadline()
                 outcomes[question.id] = self._run_question(config, key, question)
         return [outcomes[question.id] for question in questions]
 
-    def _check_deadline(self) -> None:
+    def check_deadline(self) -> None:
+        """Raise SearchBudgetSpent after the deadline."""
         self.tick()
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise SearchBudgetSpent

@@ -10,7 +10,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ragfault.analysis import suggest_remedies
+from ragfault.evaluation.executors import choose_executor
 from ragfault.io.runs import Run
+from ragfault.protocols import Executor
 from ragfault.records import Document, Trace
 from ragfault.retrieval.pipeline_config import (
     NO_EMBEDDER,
@@ -76,6 +78,7 @@ def tune(  # noqa: PLR0913 - the options of one verb
     holdout: float = 0.5,
     seed: int = 0,
     workers: int = 1,
+    executor: Executor | None = None,
     progress: ProgressCallback = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> TuningResult:
@@ -88,7 +91,8 @@ def tune(  # noqa: PLR0913 - the options of one verb
     share a document, or where these are few, that share a stretch of gold, are never on both sides. `subject_to` bounds
     what is paid ("latency_p95<=200", "tokens<=2000"); where nothing is said of tokens, those of the baseline are the
     bound. After `budget` minutes the search ends with the best so far. With a `run` only those phases are searched that
-    its diagnosis blames. What is kept in `cache` is not computed again.
+    its diagnosis blames. What is kept in `cache` is not computed again. The questions are run by `workers` processes,
+    which build the indexes as well, or by the workers of an `executor`; what is found is the same, times aside.
 
     Raises InputError for a corpus without text, too few questions, or gold that is not in the corpus; UsageError for a
     metric that cannot be tuned or a bound that cannot be read.
@@ -97,7 +101,8 @@ def tune(  # noqa: PLR0913 - the options of one verb
     tuning_metric, bounds = parse_tuning_metric(metric), tuple(parse_bound(text) for text in subject_to)
     until = None if budget is None else begin + (1 - HOLDOUT_BUDGET_SHARE) * parse_budget(budget)
     start, notes = _load_baseline(baseline), NoticeLog(notice)
-    bench = TrialRunner(TuningCache(None if cache is None else Path(cache), tuple(corpus)), tuning_metric)
+    store = TuningCache(None if cache is None else Path(cache), tuple(corpus))
+    bench = TrialRunner(store, tuning_metric, choose_executor(workers, executor))
     gathered = gather_questions(questions, bench.cache.documents)
     notes.add(*gathered.notes)
     space = _restrict_space(space or default_space(), run, notes)

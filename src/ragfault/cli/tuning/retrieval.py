@@ -13,7 +13,7 @@ import click
 
 from ragfault.cli.options.output import json_option, print_json, print_left_out, print_notice, supports_color
 from ragfault.cli.options.runs import sample_option
-from ragfault.cli.options.settings import add_trace_options, pick_trace_options
+from ragfault.cli.options.settings import add_executor_options, add_trace_options, build_executor, pick_trace_options
 from ragfault.errors import BadTraces, OutputError, UsageError
 from ragfault.text.number_format import format_cost, format_count, format_number, format_signed
 
@@ -59,7 +59,7 @@ Examples:
 )
 @click.option("--holdout", default=0.5, show_default=True, help="Share of the questions held out for measuring.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the split and the tests.")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that index.")
+@add_executor_options
 @click.option("--skip-bad", is_flag=True, help="Skip documents and questions that cannot be read, naming each.")
 @json_option
 @click.option("--force", is_flag=True, help="Replace the result of an earlier tuning in OUT.")
@@ -99,7 +99,7 @@ def _search_pipeline(
 
     space = default_space(name.strip() for name in options["embedders"].split(",") if name.strip())
     on_bad: OnBad = print_left_out if options["skip_bad"] else "raise"
-    same = ("metric", "subject_to", "budget", "baseline", "holdout", "seed", "workers")
+    same = ("metric", "subject_to", "budget", "baseline", "holdout", "seed")
     return tune(
         read_documents(corpus, notice=print_notice, on_bad=on_bad),
         read_traces(questions, notice=print_notice, on_bad=on_bad, **pick_trace_options(options)),
@@ -109,6 +109,7 @@ def _search_pipeline(
         progress=progress,
         notice=print_notice,
         **{name: options[name] for name in same},
+        **build_executor(options["ray"], {"workers": options["workers"]}),
     )
 
 
