@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
+from ragfault.analysis.monitoring.rollups import is_cohort
 from ragfault.records import Trace
 
 MAX_ROUTES = 100
@@ -31,10 +32,13 @@ IDENTIFIER = re.compile(
 def template_route(name: str) -> str:
     """Replace what names one user or object in a route by `{id}`, and leave out the query string.
 
+    A name that looks like that of a followed cohort says that it is a route.
+
     >>> template_route("GET /user/17/ask"), template_route("/v2/docs?page=3"), template_route("faq search")
     ('GET /user/{id}/ask', '/v2/docs', 'faq search')
     """
-    return IDENTIFIER.sub("{id}", QUERY_STRING.sub(r"\1", name[:MAX_ROUTE_READ]))[:MAX_LABEL_LENGTH]
+    template = IDENTIFIER.sub("{id}", QUERY_STRING.sub(r"\1", name[:MAX_ROUTE_READ]))
+    return (f"route {template}" if is_cohort(template) else template)[:MAX_LABEL_LENGTH]
 
 
 class TopNames:
