@@ -188,7 +188,7 @@ def test_repetitions_tell_sampling_from_questions() -> None:
 
 def test_what_cannot_be_chosen_from_says_what_to_do() -> None:
     table = make_table([0.5, 0.5, 0.5], 60, 0)
-    with pytest.raises(InputError, match="at least 20"):
+    with pytest.raises(InputError, match="At least 20 questions"):
         choose_from_table(NAMES[:3], table[:, :10], make_groups(10))
     with pytest.raises(UsageError, match="holdout"):
         choose_from_table(NAMES[:2], table[:2], make_groups(60), ChoiceTerms(holdout=1.5))

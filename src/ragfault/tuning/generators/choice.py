@@ -176,7 +176,7 @@ def split_positions(groups: Sequence[str], holdout: float, seed: int, *, race: b
     (15, 15, True)
     """
     if len(groups) < MIN_QUESTIONS:
-        raise InputError(f"{len(groups):,} questions have answers, and at least {MIN_QUESTIONS} are needed.")
+        raise InputError(f"At least {MIN_QUESTIONS} questions with answers are needed, and there are {len(groups):,}.")
     members = group_positions(groups)
     names = sorted(members)
     random.Random(seed).shuffle(names)
