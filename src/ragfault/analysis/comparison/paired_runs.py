@@ -34,7 +34,7 @@ from ragfault.analysis.comparison.renamed_ids import (
     score_without_gold,
     score_without_notices,
 )
-from ragfault.analysis.comparison.run_profile import RunProfile, profile_run, rename_profile, stale_gold_share
+from ragfault.analysis.comparison.run_profile import RunProfile, profile_run, rename_profile
 from ragfault.analysis.correction import HumanLabels, LabelProvenance, LabelValues
 from ragfault.analysis.languages import list_text_warnings
 from ragfault.analysis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metric_name
@@ -345,8 +345,7 @@ class PairedRuns:
     @cached_property
     def _other_keys(self) -> NDArray[np.bool_]:
         """Return the pairs on which gold is not applied: it is not the same on both sides, or names lost ids alone."""
-        is_stale = any(self.contents[1].gold) and stale_gold_share(*self.profiles) is not None
-        return find_other_keys(self.runs, self.contents, self.pairing, self.renamed_ids, self.recut_gold, is_stale)
+        return find_other_keys(self.runs, self.contents, self.pairing, self.renamed_ids, self.recut_gold)
 
     @cached_property
     def _judged_alone(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.pairing import ChunkKey, Mask, RunContents, TracePairing, load_texts
+from ragfault.analysis.comparison.run_profile import measure_stale_gold
 from ragfault.gold_evidence import apply_gold, apply_gold_to_chunks
 from ragfault.grouping import group_by
 from ragfault.io.runs import Run
@@ -284,7 +285,6 @@ def find_other_keys(
     pairing: TracePairing,
     renamed: RenamedIds | None,
     recut: Mask,
-    is_stale: bool,
 ) -> Mask:
     """Return the pairs on which gold is not applied: the answer keys differ, or chunks were renamed or cut anew.
 
@@ -296,12 +296,20 @@ def find_other_keys(
         return np.zeros(len(pairing), dtype=bool)
     same = [_is_same_key(old.gold[a], new.gold[b]) for a, b in zip(left, right, strict=True)]
     other: Mask = ~np.array(same, dtype=bool) | recut
-    if is_stale:
+    if _has_stale_gold(old, new, {} if renamed is None else renamed.ids):
         keys = [new.gold[row] for row in right]
         other |= np.array([key is not None and bool(key.chunks) and not key.spans for key in keys], dtype=bool)
     for field in ("references", "facts", "answerable"):
         other |= getattr(old, field)[left] != getattr(new, field)[right]
     return other if renamed is None else other | renamed.pairs
+
+
+def _has_stale_gold(old: RunContents, new: RunContents, ids: Mapping[str, str]) -> bool:
+    """Return whether the gold of the candidate names chunks of another cut; `ids` renames those of the candidate."""
+    named = {name for gold in new.gold if gold is not None for name, grade in (gold.chunks or {}).items() if grade > 0}
+    left, right = ({key.id for key in side.keys} for side in (old, new))
+    renamed = [{ids.get(name, name) for name in names} for names in (right, named)]
+    return measure_stale_gold(left, *renamed) is not None
 
 
 def _is_same_key(old: Gold | None, new: Gold | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Set
 from statistics import fmean
 
 from msgspec import Struct
@@ -77,17 +77,20 @@ def rename_profile(profile: RunProfile, ids: Mapping[str, str], documents: Mappi
 
 
 def stale_gold_share(old: RunProfile, new: RunProfile) -> float | None:
-    """Return the share of gold chunk ids missing from a re-chunked candidate corpus; None where it is not one.
+    """Return the share of gold chunk ids missing from a re-chunked candidate corpus; None where it is not one."""
+    return measure_stale_gold(old.chunks.keys(), new.chunks.keys(), set[str]().union(*new.gold.values()))
+
+
+def measure_stale_gold(old: Set[str], new: Set[str], gold: Set[str]) -> float | None:
+    """Return the share of gold chunk ids that the candidate never retrieves, where that voids them; else None.
 
     Labels are void where the runs share next to no chunk ids, the gold was not renewed, and the candidate
     retrieves next to none of the ids it names.
     """
-    ids = old.chunks.keys() & new.chunks.keys()
-    least = min(len(old.chunks), len(new.chunks))
-    if not least or len(ids) / least >= SHARED_IDS_LIMIT or not new.gold:
+    least = min(len(old), len(new))
+    if not least or len(old & new) / least >= SHARED_IDS_LIMIT or not gold:
         return None
-    named = set().union(*new.gold.values())
-    gone = sum(name not in new.chunks for name in named) / len(named)
+    gone = len(gold - new) / len(gold)
     return gone if gone > 1 - SHARED_IDS_LIMIT else None
 
 
