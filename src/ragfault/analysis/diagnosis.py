@@ -135,7 +135,7 @@ def diagnose_trace(trace: Trace, verdicts: Verdicts) -> Diagnosis:
     Of an answer that agrees with its reference nothing is said to be left out or beside the question, and where a
     query is not answerable nothing relevant is expected of the retriever.
 
-    >>> from ragfault.records import ChunkVerdict
+    >>> from ragfault.records import Chunk, ChunkVerdict
     >>> trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="On dogs."), Chunk(id="b", text="At noon.")))
     >>> bad = ChunkVerdict(chunk="a", relevance=0.1, level="none")
     >>> good = ChunkVerdict(chunk="b", relevance=0.9, level="high")
