@@ -58,7 +58,7 @@ def measure_elsewhere(
 
 
 class TrialBatch(Struct, frozen=True, kw_only=True):
-    """What a worker computed: outcomes by configuration and question, results of stages, and their seconds."""
+    """Results of a worker: outcomes by configuration and question, results of stages, and their seconds."""
 
     outcomes: dict[str, dict[str, QuestionOutcome]]
     steps: dict[str, dict[str, CachedStep]]

@@ -1,4 +1,4 @@
-"""How far other runs of the same question agree on its answer: runs of several agents, or repeated runs of one."""
+"""Agreement of a run with other runs of its question: runs of several agents, or repeated runs of one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_OTHERS = 4
 
 
 class Agreement(NamedTuple):
-    """How many other runs of a question give the answer of this run."""
+    """Number of other runs of a question that give the answer of this run."""
 
     same: int
     others: int
