@@ -20,15 +20,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ragfault.stats import (
+    Interval,
     confidence_sequence,
+    correct_share,
     detect_change_point,
-    difference_sequence,
     equivalence_test,
     holm_adjust,
-    label_permutation_tests,
     mean_interval,
     paired_difference,
-    rogan_gladen,
     sign_flip_test,
     sign_flip_tests,
     unpaired_differences,
@@ -113,7 +112,7 @@ def count_covered(draw: Callable[..., PairedSample], rng: np.random.Generator, n
     for name, interval in intervals.items():
         coverage[name] += interval.low <= 0 <= interval.high
     if first.clusters is None:
-        band = difference_sequence(first.before, first.after)
+        band = confidence_sequence(first.after - first.before, (-1, 1))
         coverage["confidence sequence"] += bool(band.low[-1] <= 0 <= band.high[-1])
 
 
@@ -127,11 +126,9 @@ def shift_bounds(truth: float) -> tuple[float, float]:
 def count_rejections(
     draw: Callable[..., PairedSample], rng: np.random.Generator, n: int, rejected: Counter[str]
 ) -> None:
-    first, second = draw(rng, n, 0.0), draw(rng, n, 0.0)
-    sides = None if first.clusters is None else (first.clusters, second.clusters)
+    first = draw(rng, n, 0.0)
+    draw(rng, n, 0.0)  # not used: later draws stay those of the printed figures
     rejected["sign flip"] += sign_flip_test(*first, resamples=RESAMPLES).p <= 0.05
-    [labels] = label_permutation_tests(first.before, second.after, sides, resamples=RESAMPLES)
-    rejected["labels"] += labels is not None and labels.p <= 0.05
     eight = [draw(rng, n, 0.0) for _ in range(8)] if first.clusters is None else []
     if eight:
         before, after = (np.stack([pairs[side] for pairs in eight], axis=1) for side in (0, 1))
@@ -228,15 +225,19 @@ def count_corrected(
     called = rng.binomial(n, truth * se + (1 - truth) * (1 - sp), simulations)
     correct_labels = rng.binomial(labelled, se, simulations), rng.binomial(labelled, sp, simulations)
     coverage = defined = uncorrected = 0
-    for rate, x, y in zip(called / n, *correct_labels, strict=True):
-        sizes = {"sensitivity_n": labelled, "specificity_n": labelled}
-        corrected = rogan_gladen(float(rate), n, x / labelled, y / labelled, **sizes)
+    for positive, x, y in zip(called, *correct_labels, strict=True):
+        rate = make_share_interval(positive, n)
+        corrected = correct_share(rate, make_share_interval(x, labelled), make_share_interval(y, labelled))
         span = corrected.interval
         defined += span is not None or "another" in str(corrected.reason)
         coverage += span is not None and span.low <= truth <= span.high
-        low, high = wilson_interval(float(rate) * n, n)
-        uncorrected += low <= truth <= high
+        uncorrected += rate.low <= truth <= rate.high
     return coverage, defined, uncorrected
+
+
+def make_share_interval(count: int, n: int) -> Interval:
+    """Return the share that a count is of n, with Wilson's interval."""
+    return Interval(count / n, *wilson_interval(count, n), n, n)
 
 
 def format_share(count: int, of: int) -> str:

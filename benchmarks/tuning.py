@@ -21,9 +21,9 @@ from benchmarks.testsets import read_chunking, read_squad2
 from msgspec.structs import replace
 
 from ragfault.records import Trace
-from ragfault.retrieval.pipeline_config import PipelineConfig
+from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, replace_stage
 from ragfault.stats import holm_adjust, paired_difference, sign_flip_test
-from ragfault.tuning import QuestionOutcome, SearchSpace, TuningQuestion, enumerate_configs
+from ragfault.tuning import QuestionOutcome, SearchSpace, TuningQuestion
 from ragfault.tuning.holdout import gather_questions, split_questions
 from ragfault.tuning.search import PipelineSearch
 from ragfault.tuning.search_space import compute_figure, parse_bound
@@ -78,6 +78,23 @@ def print_table(
             f"| {config.chunker} | {retrieval} | {reranker} | {fmean(pairs[index]):.3f} | {less} | "
             f"{adjusted[index]:.3f} | {' | '.join(figures)} | {costs} |"
         )
+
+
+def enumerate_configs(space: SearchSpace, start: PipelineConfig) -> list[PipelineConfig]:
+    """Return every combination of chunker, embedder, retrieval and reranking; other steps unchanged.
+
+    Retrieval by words alone ("sparse") is combined with no embedder, and each retrieval also with no reranker.
+    """
+    configs: dict[str, PipelineConfig] = {}
+    for chunker in space.chunkers:
+        for retrieval in space.retrievals:
+            embedders = (NO_EMBEDDER,) if retrieval.startswith("sparse") else space.embedders
+            for embedder in embedders:
+                config = replace_stage(replace(start, chunker=chunker, embedder=embedder), "retrieve", retrieval)
+                for text in (None, *space.rerankers):
+                    reranked = replace_stage(config, "rerank", text)
+                    configs[reranked.name] = reranked
+    return list(configs.values())
 
 
 def print_splits(

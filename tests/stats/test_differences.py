@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from ragfault.stats import (
     Difference,
-    clustered_standard_error,
     equivalence_test,
     holm_adjust,
     paired_difference,
@@ -25,6 +24,7 @@ from ragfault.stats.bootstrap import (
     BLOCK_SIZE,
     MAX_UNBLOCKED_CLUSTERS,
     ClusterTable,
+    cluster_error,
     encode_clusters,
     expand_confidence,
     resample_means,
@@ -103,7 +103,9 @@ def test_errors_are_those_of_a_single_mean():
     names = [f"c{i % 7}" for i in range(40)]
     assert paired_difference(BEFORE, AFTER).error == pytest.approx(standard_error(AFTER - BEFORE))
     difference = paired_difference(BEFORE, AFTER, names)
-    assert difference.error == pytest.approx(clustered_standard_error(AFTER - BEFORE, names))
+    assert difference.error == pytest.approx(
+        cluster_error(tabulate_clusters((AFTER - BEFORE)[:, None], names, None), 0)[0]
+    )
     assert (difference.n, difference.clusters, difference.cluster_size) == (40, 7, 40 / 7)
     assert 5.9 < difference.df < 6  # by Satterthwaite, for the clusters have 5 and 6 pairs
     assert difference.deviation == pytest.approx(difference.error * math.sqrt(40))
@@ -256,7 +258,7 @@ def test_the_interval_holds_the_mean_and_stays_within_reach(rows: list[tuple[flo
 def test_clusters_may_be_named_by_anything():
     """Integers near or far, negative ones, strings, tuples and arrays of them name the same clusters."""
     names = [3, 1, 3, 2, 1, 3]
-    expected = clustered_standard_error(range(6), names)
+    expected = cluster_error(tabulate_clusters(np.arange(6.0)[:, None], names, None), 0)
     for other in (
         np.array(names),
         np.array(names) * 10**12,
@@ -266,7 +268,7 @@ def test_clusters_may_be_named_by_anything():
         np.array([str(n) for n in names]),
         [(n, None) for n in names],
     ):
-        assert clustered_standard_error(range(6), other) == expected
+        assert cluster_error(tabulate_clusters(np.arange(6.0)[:, None], other, None), 0) == expected
     index, count = encode_clusters(np.array([7, 7, 9]), 3)
     assert (index.tolist(), count) == ([0, 0, 1], 2)
     assert tabulate_clusters(np.ones((6, 2)), names, None).counts.tolist() == [[3, 3], [2, 2], [1, 1]]

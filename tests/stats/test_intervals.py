@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.stats import clustered_standard_error, mean_interval, standard_error, t_quantile, wilson_interval
-from ragfault.stats.bootstrap import cluster_error, tabulate_clusters
+from ragfault.stats import mean_interval, standard_error, t_quantile, wilson_interval
+from ragfault.stats.bootstrap import Clusters, Values, as_matrix, cluster_error, tabulate_clusters
 from ragfault.stats.distributions import binomial_cdf, normal_cdf, normal_quantile, t_cdf
 
 
@@ -55,6 +55,11 @@ def test_wilson_equals_published_values():
     for successes, n in ((0, 5), (5, 5), (3, 40), (999, 1000)):
         expected = scipy.binomtest(successes, n).proportion_ci(method="wilson")
         assert wilson_interval(successes, n) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def clustered_standard_error(values: Values, clusters: Clusters) -> float:
+    """Return the standard error of the mean of values that are correlated within clusters."""
+    return cluster_error(tabulate_clusters(as_matrix(values), clusters, None), 0)[0]
 
 
 def test_standard_errors_equal_published_values():

@@ -11,12 +11,12 @@ from scipy import stats as scipy
 from ragfault.stats import (
     MIN_LABELS,
     UnlabeledSums,
-    clustered_standard_error,
     mean_interval,
     ppi_mean,
     ppi_paired_difference,
     ppi_unpaired_difference,
 )
+from ragfault.stats.bootstrap import cluster_error, tabulate_clusters
 
 RNG = np.random.default_rng(11)
 JUDGED = RNG.normal(0.7, 0.2, size=400)
@@ -80,7 +80,7 @@ def test_clusters_are_those_of_the_labels_alone_where_the_judge_says_nothing():
     """A judge that says one thing of all leaves the clustered interval of the labels."""
     groups = np.arange(400) // 4
     estimate = ppi_mean(np.full(400, 0.5), HUMAN, groups)
-    error = clustered_standard_error(PEOPLE[:60], groups[:60])
+    error = cluster_error(tabulate_clusters(PEOPLE[:60, None], groups[:60], None), 0)[0]
     assert ends(estimate) == pytest.approx(scipy.t.interval(0.95, 14, PEOPLE[:60].mean(), error))
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.stats import confidence_sequence, detect_change_point, detect_mean_shifts, difference_sequence
+from ragfault.stats import confidence_sequence, detect_change_point, detect_mean_shifts
 from ragfault.stats.sequences import MAX_BETTING_VALUES, _compute_bernstein_band, _compute_betting_band
 
 units = st.lists(st.floats(0, 1), min_size=1, max_size=60)
@@ -187,16 +187,12 @@ def test_a_band_only_narrows(values: list[float]):
     assert mirrored.low == pytest.approx(1 - band.high, abs=2.1e-3)
 
 
-def test_differences_and_other_bounds_are_shifted_units():
-    """A band in other bounds is the unit band, stretched; a difference's bounds reach to either side of 0."""
+def test_other_bounds_are_shifted_units():
+    """A band in other bounds is the unit band, stretched."""
     values = np.random.default_rng(9).uniform(size=80)
     unit, wide = confidence_sequence(values), confidence_sequence(10 + 5 * values, (10, 15))
     assert wide.low == pytest.approx(10 + 5 * unit.low)
     assert wide.mean == pytest.approx(10 + 5 * unit.mean)
-    other = np.random.default_rng(10).uniform(size=80)
-    change = difference_sequence(values, other)
-    expected = confidence_sequence((other - values + 1) / 2)
-    assert change.low == pytest.approx(2 * expected.low - 1)
 
 
 def test_long_sequences_go_on_in_closed_form():
@@ -218,5 +214,3 @@ def test_values_outside_the_bounds_raise():
         confidence_sequence([0.5], (0, math.inf))
     with pytest.raises(ValueError, match="no values"):
         confidence_sequence([])
-    with pytest.raises(ValueError, match="need both"):
-        difference_sequence([0.5], [0.5, 0.6])

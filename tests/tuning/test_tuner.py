@@ -23,17 +23,7 @@ from ragfault.io.documents import read_documents
 from ragfault.records import Chunk, Document, Gold, Span, Trace
 from ragfault.reports.terminal.tuning.pipelines import render_tuning_markdown, render_tuning_terminal
 from ragfault.retrieval.pipeline_config import PipelineConfig, load_pipeline, read_pipeline_config, replace_stage
-from ragfault.tuning import (
-    Bound,
-    QuestionOutcome,
-    SearchSpace,
-    TuningQuestion,
-    TuningResult,
-    default_space,
-    enumerate_configs,
-    lint,
-    tune,
-)
+from ragfault.tuning import Bound, QuestionOutcome, SearchSpace, TuningQuestion, TuningResult, default_space, lint, tune
 from ragfault.tuning.holdout import gather_questions, select_undominated, split_questions
 from ragfault.tuning.results import summarize_tuning
 from ragfault.tuning.search import PipelineSearch, plan_round_sizes, race_configs
@@ -270,12 +260,6 @@ def test_the_frontier_is_what_nothing_dominates():
     for at, point in enumerate(points):
         beaten = any(all(a >= b for a, b in zip(two, point, strict=True)) and two != point for two in points)
         assert (at in undominated) != beaten
-
-
-def test_the_grid_has_every_combination_once():
-    """Chunkers × (words, embedders × (meaning, both)) × rerankers, and one without."""
-    rows = enumerate_configs(SMALL, START)
-    assert len(rows) == len({config.name for config in rows}) == 2 * 2 * 2
 
 
 @pytest.mark.long

@@ -21,10 +21,8 @@ from ragfault.stats.distributions import t_quantile
 from ragfault.stats.intervals import (
     CorrectedShare,
     Interval,
-    clustered_standard_error,
     correct_share,
     mean_interval,
-    rogan_gladen,
     standard_error,
     wilson_interval,
 )
@@ -54,13 +52,12 @@ from ragfault.stats.quantiles import (
     quantile_interval,
     ratio_interval,
 )
-from ragfault.stats.sequences import confidence_sequence, detect_change_point, detect_mean_shifts, difference_sequence
+from ragfault.stats.sequences import confidence_sequence, detect_change_point, detect_mean_shifts
 from ragfault.stats.significance import (
     SignificanceTest,
     count_flips,
     equivalence_test,
     holm_adjust,
-    label_permutation_tests,
     mcnemar_test,
     sign_flip_test,
     sign_flip_tests,
@@ -70,12 +67,12 @@ __all__ = [
     "MIN_LABELS", "BootstrapEstimate", "CalibrationBin", "CorrectedShare", "Difference", "Interval", "PpiDifference",
     "PpiMean", "QuantileChange", "QuantileInterval", "RatioInterval", "SignificanceTest", "UnlabeledSums", "accuracy",
     "auroc", "auroc_within_groups", "average_precision", "bootstrap_estimates", "calibration_bins",
-    "calibration_error", "choose_threshold", "clustered_standard_error", "cohen_kappa", "compute_power",
+    "calibration_error", "choose_threshold", "cohen_kappa", "compute_power",
     "confidence_sequence", "correct_share", "count_flips", "detect_change_point", "detect_mean_shifts",
-    "detectable_effect", "difference_sequence", "equivalence_power", "equivalence_test", "holm_adjust",
-    "krippendorff_alpha", "label_permutation_tests", "mcnemar_test", "mean_interval",
+    "detectable_effect", "equivalence_power", "equivalence_test", "holm_adjust",
+    "krippendorff_alpha", "mcnemar_test", "mean_interval",
     "paired_difference", "paired_differences", "paired_ratio", "ppi_mean", "ppi_paired_difference",
     "ppi_unpaired_difference", "quantile_changes", "quantile_interval", "ratio_interval", "required_equivalence_pairs",
-    "required_pairs", "rogan_gladen", "sign_flip_test", "sign_flip_tests", "standard_error", "t_quantile",
+    "required_pairs", "sign_flip_test", "sign_flip_tests", "standard_error", "t_quantile",
     "typical_jump", "unpaired_differences", "wilson_interval",
 ]  # fmt: skip

@@ -146,18 +146,6 @@ def estimate_design_effect(values: Values, clusters: Clusters) -> tuple[float, f
     return max(1.0, effect), df
 
 
-def clustered_standard_error(values: Values, clusters: Clusters) -> float:
-    """Return the standard error of the mean of values that are correlated within clusters.
-
-    Bias-reduced for clusters of unequal size (Bell & McCaffrey 2002, CR2); for clusters of one size that of Liang &
-    Zeger (1986) with the correction g / (g − 1). Infinite for fewer than two clusters.
-
-    >>> round(clustered_standard_error(range(20), [0, 1, 2, 3] * 5), 3)
-    0.645
-    """
-    return cluster_error(tabulate_clusters(as_matrix(values), clusters, None), 0)[0]
-
-
 def wilson_interval(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
     """Return Wilson's score interval of a share (Wilson 1927).
 
@@ -182,52 +170,6 @@ class CorrectedShare(Struct, frozen=True):
     interval: Interval | None
     """The corrected share with its interval, in [0, 1]; None if undefined."""
     reason: str | None = None
-
-
-def rogan_gladen(
-    rate: float,
-    n: float,
-    sensitivity: float,
-    specificity: float,
-    *,
-    sensitivity_n: float,
-    specificity_n: float,
-    confidence: float = 0.95,
-) -> CorrectedShare:
-    """Correct a share for the sensitivity and specificity of the test that measured it (Rogan & Gladen 1978).
-
-    `rate` is the share of `n` things that the test calls positive; `sensitivity` the share of `sensitivity_n`
-    true positives that it finds, `specificity` the share of `specificity_n` true negatives that it passes. All
-    shares are in [0, 1]; a size may be a fraction (an effective n), and infinite where the share is known.
-    The interval joins Wilson's intervals of the three as `correct_share` does.
-
-    Undefined where `correct_share` is. Raises ValueError for a share outside [0, 1] or a size that is not above 0.
-
-    >>> rogan_gladen(0.3, 200, 0.8, 0.9, sensitivity_n=100, specificity_n=150).interval
-    Interval(mean=0.2857..., low=0.175..., high=0.398..., n=200, clusters=200)
-    >>> rogan_gladen(0.3, 200, 0.4, 0.6, sensitivity_n=100, specificity_n=150).reason
-    'sensitivity 0.400 + specificity 0.600 is not above 1: no better than chance'
-    """
-    for name, share, size in (
-        ("rate", rate, n),
-        ("sensitivity", sensitivity, sensitivity_n),
-        ("specificity", specificity, specificity_n),
-    ):
-        if not 0 <= share <= 1 or not size > 0:
-            raise ValueError(f"{name} {share} of {size}: a share is in [0, 1], and what it is of above 0")
-    return correct_share(
-        _make_share_interval(rate, n, confidence),
-        _make_share_interval(sensitivity, sensitivity_n, confidence),
-        _make_share_interval(specificity, specificity_n, confidence),
-    )
-
-
-def _make_share_interval(value: float, n: float, confidence: float) -> Interval:
-    """Return a share with Wilson's interval; of width 0 if its n is infinite."""
-    if math.isinf(n):
-        return Interval(value, value, value, 0, 0)
-    low, high = wilson_interval(value * n, n, confidence)
-    return Interval(value, min(low, value), max(high, value), round(n), round(n))
 
 
 def correct_share(rate: Interval, sensitivity: Interval, specificity: Interval) -> CorrectedShare:

@@ -331,25 +331,6 @@ def confidence_sequence(
     return ConfidenceSequence(mean, low + (high - low) * floor, low + (high - low) * roof)
 
 
-def difference_sequence(
-    baseline: Values, candidate: Values, bounds: tuple[float, float] = (0.0, 1.0), *, confidence: float = 0.95
-) -> ConfidenceSequence:
-    """Compute the confidence sequence of the mean difference of paired bounded values, candidate less baseline.
-
-    That of `confidence_sequence` for the differences, whose bounds are the width of `bounds` on either side of 0.
-    Raises ValueError for samples of different sizes, and what `confidence_sequence` raises.
-
-    >>> band = difference_sequence([0.9, 0.8, 0.9] * 40, [0.6, 0.6, 0.7] * 40)
-    >>> bool(band.high[-1] < 0), int((band.high < 0).argmax()) + 1
-    (True, 34)
-    """
-    before, after = np.asarray(baseline, dtype=np.float64), np.asarray(candidate, dtype=np.float64)
-    if before.shape != after.shape:
-        raise ValueError(f"baseline has {before.size} values, candidate {after.size}: pairs need both")
-    reach = float(bounds[1]) - float(bounds[0])
-    return confidence_sequence(after - before, (-reach, reach), confidence=confidence)
-
-
 def _compute_bets(unit: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
     """Return the uncapped predictable bets, and the running means before each."""
     t = np.arange(1, unit.size + 1)

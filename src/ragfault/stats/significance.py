@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import chain, combinations
 from typing import Literal
 
 import numpy as np
@@ -12,15 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
-from ragfault.stats.bootstrap import (
-    Clusters,
-    ClusterTable,
-    FloatArray,
-    Values,
-    as_matrix,
-    subtract_pairs,
-    tabulate_clusters,
-)
+from ragfault.stats.bootstrap import Clusters, ClusterTable, FloatArray, Values, subtract_pairs, tabulate_clusters
 from ragfault.stats.differences import Difference
 from ragfault.stats.distributions import binomial_cdf, normal_cdf, normal_quantile, t_cdf, t_quantile
 
@@ -29,9 +20,9 @@ MAX_PERMUTATION_CLUSTERS = 20_000
 """With more clusters permutation distributions are practically normal."""
 BATCH_CELLS = 1 << 20
 RELATIVE_TOLERANCE = 1e-12
+"""Relative difference below which two statistics count as equal."""
 SEARCH_STEPS = 200
 """Bisections of the search for a corrected effect."""
-"""Relative difference below which two statistics count as equal."""
 
 
 class SignificanceTest(Struct, frozen=True):
@@ -174,117 +165,6 @@ def flip_signs(sums: FloatArray, resamples: int, rng: np.random.Generator) -> It
             bits = np.frombuffer(rng.bytes(rows * -(-len(block) // 8)), dtype=np.uint8).reshape(rows, -1)
             positives += np.unpackbits(bits, axis=1, count=len(block)).astype(np.float64) @ block
         yield 2 * positives - sums.sum(axis=0)
-
-
-def label_permutation_tests(
-    baseline: ArrayLike,
-    candidate: ArrayLike,
-    clusters: tuple[Clusters, Clusters] | None = None,
-    *,
-    resamples: int | None = None,
-    seed: int = 0,
-) -> tuple[SignificanceTest | None, ...]:
-    """Test many metrics between two samples that share no traces by permuted labels.
-
-    Null hypothesis: the clusters (else values) of both sides come from one distribution. Which side a cluster
-    belongs to is permuted; the statistic compared is Welch's t with clustered errors, which keeps the level
-    for equal means of unequal spread as the sample grows (Janssen 1997; Chung & Romano 2013). All
-    assignments are counted where there are at most `resamples` + 1; else random ones with the +1 of
-    Phipson & Smyth (2010). Above 20,000 clusters, unless `resamples` is given, the normal limit. None stands
-    for a metric that has no value on one side. With one cluster on a side the plain difference is compared.
-
-    Assumes independent clusters. Raises ValueError where a value that exists is not finite.
-
-    >>> [round(test.p, 3) for test in label_permutation_tests([[0], [1], [2], [3]], [[7], [8], [9], [4]])]
-    [0.029]
-    """
-    before, after = as_matrix(baseline), as_matrix(candidate)
-    if before.shape[1] != after.shape[1]:
-        raise ValueError(f"baseline has {before.shape[1]} metrics, candidate {after.shape[1]}")
-    groups = clusters or (None, None)
-    candidate_table = tabulate_clusters(after, groups[1], None)
-    baseline_table = tabulate_clusters(before, groups[0], None)
-    return tuple(
-        _test_labels(
-            ClusterTable(candidate_table.sums[:, [m]], candidate_table.counts[:, [m]]),
-            ClusterTable(baseline_table.sums[:, [m]], baseline_table.counts[:, [m]]),
-            resamples,
-            seed,
-        )
-        for m in range(before.shape[1])
-    )
-
-
-def _test_labels(
-    candidate: ClusterTable, baseline: ClusterTable, resamples: int | None, seed: int
-) -> SignificanceTest | None:
-    n_one, n_two = int(candidate.n[0]), int(baseline.n[0])
-    if n_one == 0 or n_two == 0:
-        return None
-    mean = float(candidate.means()[0] - baseline.means()[0])
-    sums = np.concatenate([candidate.sums, baseline.sums]).ravel()
-    counts = np.concatenate([candidate.counts, baseline.counts]).ravel()
-    present = counts > 0
-    candidate_size = int(candidate.clusters[0])
-    sums, counts = sums[present], counts[present]
-    sums = sums - sums.sum() / counts.sum() * counts
-    moments = np.stack([sums, counts, sums * sums, sums * counts, counts * counts], axis=1)
-    labels = (np.arange(sums.size) < candidate_size)[None, :].astype(np.float64)
-    observed = float(_compute_welch_t(labels, moments, candidate_size)[0])
-    draws = RESAMPLES if resamples is None else resamples
-    method: Literal["exact", "permutation", "normal"] = "permutation"
-    if math.comb(sums.size, candidate_size) <= draws + 1:
-        statistics = [
-            _compute_welch_t(draw, moments, candidate_size)
-            for draw in _enumerate_assignments(sums.size, candidate_size)
-        ]
-        p, method = float((np.concatenate(statistics) >= observed * (1 - RELATIVE_TOLERANCE)).mean()), "exact"
-    elif resamples is None and sums.size > MAX_PERMUTATION_CLUSTERS:
-        p, method = 2 * normal_cdf(-observed), "normal"
-    else:
-        count = 0
-        for draw in _shuffle_assignments(sums.size, candidate_size, draws, np.random.default_rng(seed)):
-            count += int((_compute_welch_t(draw, moments, candidate_size) >= observed * (1 - RELATIVE_TOLERANCE)).sum())
-        p = (count + 1) / (draws + 1)
-    return SignificanceTest(p, mean, n_one + n_two, sums.size, method)
-
-
-def _compute_welch_t(labels: FloatArray, moments: FloatArray, candidate_size: int) -> FloatArray:
-    """Return |t| for each row of labels; the plain |difference| if a side is a single cluster."""
-    total, g = moments.sum(axis=0), len(moments)
-    candidate_moments: FloatArray = labels @ moments
-    means, squares = [], []
-    for side_moments, size in ((candidate_moments, candidate_size), (total - candidate_moments, g - candidate_size)):
-        mean = side_moments[:, 0] / side_moments[:, 1]
-        spread = np.maximum(side_moments[:, 2] - 2 * mean * side_moments[:, 3] + mean * mean * side_moments[:, 4], 0.0)
-        means.append(mean)
-        squares.append(spread * size / max(1, size - 1) / side_moments[:, 1] ** 2)
-    gap: FloatArray = np.abs(means[0] - means[1])
-    if min(candidate_size, g - candidate_size) < 2:
-        return gap
-    error = np.sqrt(squares[0] + squares[1])
-    tiny = RELATIVE_TOLERANCE * math.sqrt(float(total[2]) + 1e-300) / float(total[1])
-    return np.where(error > tiny, gap / np.maximum(error, tiny), np.where(gap > tiny, math.inf, 0.0))
-
-
-def _enumerate_assignments(g: int, candidate_size: int) -> Iterator[FloatArray]:
-    """Yield every choice of `candidate_size` of g clusters, as rows of labels."""
-    rows = math.comb(g, candidate_size)
-    members = np.fromiter(
-        chain.from_iterable(combinations(range(g), candidate_size)), dtype=np.intp, count=rows * candidate_size
-    )
-    labels = np.zeros((rows, g))
-    labels[np.arange(rows)[:, None], members.reshape(rows, candidate_size)] = 1.0
-    yield labels
-
-
-def _shuffle_assignments(g: int, candidate_size: int, resamples: int, rng: np.random.Generator) -> Iterator[FloatArray]:
-    """Yield random choices of `candidate_size` of g clusters, in batches of rows."""
-    step = max(1, BATCH_CELLS // g)
-    for start in range(0, resamples, step):
-        labels = np.zeros((min(step, resamples - start), g), dtype=np.uint8)
-        labels[:, :candidate_size] = 1
-        yield rng.permuted(labels, axis=1, out=labels).astype(np.float64)
 
 
 class EquivalenceTest(Struct, frozen=True):

@@ -11,10 +11,10 @@ from ragfault.tuning.results import (
     TuningQuestion,
     TuningResult,
 )
-from ragfault.tuning.search_space import SearchSpace, default_space, enumerate_configs
+from ragfault.tuning.search_space import SearchSpace, default_space
 from ragfault.tuning.tuner import tune
 
 __all__ = [
     "Bound", "FrontierPoint", "Gain", "MeasuredPipeline", "Pitfall", "QuestionOutcome", "SearchSpace", "SearchStep",
-    "TuningQuestion", "TuningResult", "default_space", "enumerate_configs", "lint", "tune",
+    "TuningQuestion", "TuningResult", "default_space", "lint", "tune",
 ]  # fmt: skip

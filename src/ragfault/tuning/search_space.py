@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ragfault.analysis.records import ProblemKind, Remedy
 from ragfault.errors import UnknownName, UsageError
-from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, check_pipeline_config, replace_stage
+from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, check_pipeline_config
 from ragfault.retrieval.stage_registry import get_stage_kind
 from ragfault.tuning.results import Bound, QuestionOutcome
 
@@ -162,23 +162,6 @@ def check_space(space: SearchSpace) -> None:
     for texts in (space.retrievals, space.queries, space.rerankers, space.selections, space.compressions):
         for text in texts:
             get_stage_kind(text)
-
-
-def enumerate_configs(space: SearchSpace, start: PipelineConfig) -> list[PipelineConfig]:
-    """Return every combination of chunker, embedder, retrieval and reranking; other steps unchanged.
-
-    Retrieval by words alone ("sparse") is combined with no embedder, and each retrieval also with no reranker.
-    """
-    configs: dict[str, PipelineConfig] = {}
-    for chunker in space.chunkers:
-        for retrieval in space.retrievals:
-            embedders = (NO_EMBEDDER,) if retrieval.startswith("sparse") else space.embedders
-            for embedder in embedders:
-                config = replace_stage(replace(start, chunker=chunker, embedder=embedder), "retrieve", retrieval)
-                for text in (None, *space.rerankers):
-                    reranked = replace_stage(config, "rerank", text)
-                    configs[reranked.name] = reranked
-    return list(configs.values())
 
 
 def select_phases(remedies: Iterable[Remedy]) -> tuple[TuningPhase, ...]:

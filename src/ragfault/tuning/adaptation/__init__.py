@@ -1,7 +1,7 @@
 """Adapt selection and reranking per route from feedback: a bandit that keeps to a floor, evaluated off-policy first."""
 
 from ragfault.tuning.adaptation.off_policy import estimate_policy, read_decisions
-from ragfault.tuning.adaptation.policy import choose_arm, list_breaches, load_policy, plan_policy, revert_policy
+from ragfault.tuning.adaptation.policy import choose_arm, load_policy, plan_policy, revert_policy
 from ragfault.tuning.adaptation.records import (
     AdaptationPlan,
     AdaptivePolicy,
@@ -14,5 +14,5 @@ from ragfault.tuning.adaptation.records import (
 
 __all__ = [
     "AdaptationPlan", "AdaptivePolicy", "ArmFigures", "LoggedDecision", "PolicyEstimate", "RoutePlan", "RouteShares",
-    "choose_arm", "estimate_policy", "list_breaches", "load_policy", "plan_policy", "read_decisions", "revert_policy",
+    "choose_arm", "estimate_policy", "load_policy", "plan_policy", "read_decisions", "revert_policy",
 ]  # fmt: skip

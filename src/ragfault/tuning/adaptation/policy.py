@@ -239,17 +239,3 @@ def revert_policy(policy: AdaptivePolicy) -> AdaptivePolicy:
 def load_policy(path: str | Path) -> AdaptivePolicy:
     """Load a policy that `ragfault adapt` wrote. Raises InputError where the file holds none."""
     return read_record(path, AdaptivePolicy, "a policy of ragfault adapt")
-
-
-def list_breaches(policy: AdaptivePolicy, means: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
-    """Return the routes whose true mean under a policy is below their floor, by the true means of the arms.
-
-    >>> policy = AdaptivePolicy(routes=(RouteShares(route="r", present="a", floor=0.5, shares={"a": 0.5, "b": 0.5}),))
-    >>> list_breaches(policy, {"r": {"a": 0.8, "b": 0.1}})
-    ('r',)
-    """
-    return tuple(
-        route.route
-        for route in policy.routes
-        if sum(share * means[route.route][arm] for arm, share in route.shares.items()) < route.floor
-    )
