@@ -15,7 +15,6 @@ from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.io.datasets import load_handbook
 from ragfault.server.storage import TraceSelection, TraceStore, open_store
-from ragfault.server.storage.duckdb.connection import MIGRATIONS
 from ragfault.server.storage.outcome_rows import build_outcome_rows
 
 pytest.importorskip("duckdb", reason="the store needs the extra `server`")
@@ -119,28 +118,6 @@ def test_sorting_scores_changes_no_result(tmp_path: Path, monkeypatch: pytest.Mo
         assert sorted(store.reader.fetch_rows("SELECT * FROM scores")) == rows
         assert waits == (part != outcomes[24:])
     store.close()
-
-
-@pytest.mark.long
-def test_a_store_from_before_roll_ups_by_hour_gets_them(tmp_path: Path):
-    """The migration sums what there is, once."""
-    duckdb, outcomes = pytest.importorskip("duckdb"), judged()
-    store = open_store(tmp_path)
-    store.append_traces([row.trace for row in outcomes]).result()
-    store.add_outcomes(outcomes, MEASURES).result()
-    store.compact().result()
-    before = store.read_rollups(0, END // 60 * 60, grain=60)
-    store.close()
-    number = 1 + next(at for at, entry in enumerate(MIGRATIONS) if entry.name == "2026-11-22 roll-ups by hour")
-    with duckdb.connect(str(tmp_path / "ragfault.duckdb")) as con:
-        con.execute("DROP VIEW all_hours")
-        for table in ("hours", "product_hours", "sorted_scores"):
-            con.execute(f"DROP TABLE {table}")
-        con.execute(f"DELETE FROM migrations WHERE number >= {number}")
-    for _ in range(2):
-        store = open_store(tmp_path)
-        assert store.read_rollups(0, END // 60 * 60, grain=60) == before != ()
-        store.close()
 
 
 def test_a_trace_without_a_time_is_counted_when_it_came(tmp_path: Path):

@@ -22,6 +22,7 @@ from ragfault.evaluation.online.scorer import SamplingDraw
 from ragfault.records import Trace
 from ragfault.server.storage import SpotCheck, TraceSelection, TraceStore, open_store
 from ragfault.server.storage.clickhouse.connection import (
+    CREATE_MIGRATIONS,
     MIGRATIONS,
     PASSWORD_VARIABLE,
     ClickHouseConnection,
@@ -165,7 +166,7 @@ def test_a_store_that_was_taken_over_writes_nothing(at: Place, tmp_path: Path, m
 def test_a_store_of_a_later_version_is_refused(at: Place, tmp_path: Path):
     """A schema that is not known is left alone; one that was half made is made whole."""
     con = reading(at(tmp_path))
-    con.execute("CREATE TABLE migrations (number Int32) ENGINE = ReplacingMergeTree ORDER BY number")
+    con.execute(CREATE_MIGRATIONS)
     for statement in MIGRATIONS[0].statements[:4]:
         con.execute(statement)
     open_store(at(tmp_path)).close()

@@ -111,36 +111,42 @@ class StoreEngine(ABC):
 class Migration(NamedTuple):
     """A change of the schema. A released migration never changes: a new one follows it."""
 
+    number: int
     name: str
     """Date and purpose."""
     statements: tuple[str, ...]
 
 
-NAMED_FROM = 2
-"""The number of the migration from which on migrations are stored with name and time."""
+def record_migration(con: DatabaseConnection, migration: Migration) -> None:
+    """Add the row that records a migration."""
+    con.insert("migrations", {"number": [migration.number], "name": [migration.name], "applied": [time.time()]})
 
 
-def build_migration_row(migrations: Sequence[Migration], number: int) -> dict[str, list[Any]]:
-    """Return the row that records a migration."""
-    row: dict[str, list[Any]] = {"number": [number]}
-    if number >= NAMED_FROM:
-        row |= {"name": [migrations[number - 1].name], "applied": [time.time()]}
-    return row
-
-
-def migrate(con: DatabaseConnection, create: str, apply: Callable[[int], None], latest: int) -> int:
+def migrate(
+    con: DatabaseConnection,
+    create: str,
+    apply: Callable[[DatabaseConnection, Migration], None],
+    migrations: Sequence[Migration],
+) -> int:
     """Apply the migrations that the database lacks; return the number of the last one.
 
-    Raises RunError for a database of a later version.
+    Raises RunError for a database of a later version, or of before the first migration.
     """
     con.execute(create)
     done = int(con.fetch_value("SELECT max(number) FROM migrations") or 0)
+    first, latest = migrations[0].number, migrations[-1].number
     if done > latest:
         raise RunError(
             f"the store has schema {done}, this ragfault supports up to {latest}. Upgrade ragfault to open it."
         )
-    for number in range(done + 1, latest + 1):
-        apply(number)
+    if 0 < done < first:
+        raise RunError(
+            f"the store has schema {done}, of before the first release; this ragfault supports {first} and later. "
+            "Name another place with --store."
+        )
+    for migration in migrations:
+        if migration.number > done:
+            apply(con, migration)
     return latest
 
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ragfault.errors import OutputError, UsageError, require_extra
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
-from ragfault.server.storage.store_engine import DatabaseConnection, Migration, build_migration_row
+from ragfault.server.storage.store_engine import DatabaseConnection, Migration, record_migration
 
 PASSWORD_VARIABLE = "RAGFAULT_CLICKHOUSE_PASSWORD"
 """The environment variable that the password is read from where the address has none."""
@@ -259,7 +259,8 @@ _SUM_COLUMNS = ", ".join(f"{name} {'Float64' if name in ('total', 'squares') els
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
-        "2026-11-21 tables",
+        4,
+        "2026-11-22 tables",
         (
             "CREATE TABLE IF NOT EXISTS traces (number Int64, id String, received Float64, time Float64, "
             "route LowCardinality(String), model LowCardinality(Nullable(String)), conversation Nullable(String), "
@@ -271,7 +272,8 @@ MIGRATIONS: tuple[Migration, ...] = (
             "CREATE TABLE IF NOT EXISTS outcomes (number Int64, received Float64, time Float64, batch Int64, "
             "cohorts String, judge LowCardinality(String), scored Float64, state LowCardinality(String), "
             "`values` Map(LowCardinality(String), Float64), verdicts String CODEC(ZSTD(3)), "
-            "scores String CODEC(ZSTD(3)), INDEX together batch TYPE minmax GRANULARITY 1) "
+            "scores String CODEC(ZSTD(3)), gold LowCardinality(String), "
+            "INDEX together batch TYPE minmax GRANULARITY 1) "
             f"ENGINE = ReplacingMergeTree {DAY_PARTITION} ORDER BY number {_WIDE_ROWS}",
             "CREATE TABLE IF NOT EXISTS scores (number Int64, received Float64, time Float64, "
             f"route LowCardinality(String), metric LowCardinality(String), value Float64, {_NUMBER_INDEX}) "
@@ -288,12 +290,16 @@ MIGRATIONS: tuple[Migration, ...] = (
             "CREATE TABLE IF NOT EXISTS rollups (metric LowCardinality(String), route LowCardinality(String), "
             f"cohort LowCardinality(String), minute Int64, {_SUM_COLUMNS}) "
             f"ENGINE = SummingMergeTree ORDER BY (minute, metric, route, cohort) {_DEDUPLICATION}",
+            "CREATE TABLE IF NOT EXISTS hours AS rollups "
+            f"ENGINE = SummingMergeTree ORDER BY (minute, metric, route, cohort) {_DEDUPLICATION}",
             "CREATE TABLE IF NOT EXISTS sums (metric LowCardinality(String), route LowCardinality(String), "
             f"{_SUM_COLUMNS}) "
             f"ENGINE = SummingMergeTree ORDER BY (metric, route) {_DEDUPLICATION}",
             "CREATE TABLE IF NOT EXISTS products (first LowCardinality(String), second LowCardinality(String), "
             "route LowCardinality(String), minute Int64, n Int64, x Float64, y Float64, xx Float64, yy Float64, "
             f"xy Float64) ENGINE = SummingMergeTree ORDER BY (minute, first, second, route) {_DEDUPLICATION}",
+            "CREATE TABLE IF NOT EXISTS product_hours AS products "
+            f"ENGINE = SummingMergeTree ORDER BY (minute, first, second, route) {_DEDUPLICATION}",
             "CREATE TABLE IF NOT EXISTS counts (name LowCardinality(String), minute Int64, n Int64) "
             f"ENGINE = SummingMergeTree ORDER BY (minute, name) {_DEDUPLICATION}",
             "CREATE TABLE IF NOT EXISTS pending (number Int64, received Float64, kind LowCardinality(String), "
@@ -304,38 +310,17 @@ MIGRATIONS: tuple[Migration, ...] = (
             f"ENGINE = ReplacingMergeTree(number) ORDER BY (kind, name, slot) {_DEDUPLICATION}",
         ),
     ),
-    Migration(
-        "2026-11-22 names of migrations",
-        (
-            "ALTER TABLE migrations ADD COLUMN IF NOT EXISTS name String",
-            "ALTER TABLE migrations ADD COLUMN IF NOT EXISTS applied Float64",
-        ),
-    ),
-    Migration("2026-11-22 use of gold", ("ALTER TABLE outcomes ADD COLUMN IF NOT EXISTS gold LowCardinality(String)",)),
-    Migration(
-        "2026-11-22 roll-ups by hour",
-        (
-            "CREATE TABLE IF NOT EXISTS hours AS rollups "
-            f"ENGINE = SummingMergeTree ORDER BY (minute, metric, route, cohort) {_DEDUPLICATION}",
-            "TRUNCATE TABLE hours",
-            f"INSERT INTO hours SELECT metric, route, cohort, minute - minute % 60, {', '.join(SUM_COLUMNS)} "
-            "FROM rollups",
-            "CREATE TABLE IF NOT EXISTS product_hours AS products "
-            f"ENGINE = SummingMergeTree ORDER BY (minute, first, second, route) {_DEDUPLICATION}",
-            "TRUNCATE TABLE product_hours",
-            "INSERT INTO product_hours SELECT first, second, route, minute - minute % 60, n, x, y, xx, yy, xy "
-            "FROM products",
-        ),
-    ),
 )
-"""Migrations by number, from 1."""
+"""Migrations in their order."""
+
+CREATE_MIGRATIONS = (
+    "CREATE TABLE IF NOT EXISTS migrations (number Int32, name String, applied Float64) "
+    "ENGINE = ReplacingMergeTree ORDER BY number"
+)
 
 
-CREATE_MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (number Int32) ENGINE = ReplacingMergeTree ORDER BY number"
-
-
-def apply_migration(con: DatabaseConnection, number: int) -> None:
+def apply_migration(con: DatabaseConnection, migration: Migration) -> None:
     """Apply a migration, whose statements can be repeated after an interruption."""
-    for statement in MIGRATIONS[number - 1].statements:
+    for statement in migration.statements:
         con.execute(statement)
-    con.insert("migrations", build_migration_row(MIGRATIONS, number))
+    record_migration(con, migration)

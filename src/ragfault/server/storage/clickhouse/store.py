@@ -143,9 +143,7 @@ class ClickHouseStore(TraceStore):
         self.writer = self._write_connection = ClickHouseConnection(self.reader.address)
         self._lease: StoreLease | None = None
         try:
-            self._schema = migrate(
-                self.writer, CREATE_MIGRATIONS, lambda number: apply_migration(self.writer, number), len(MIGRATIONS)
-            )
+            self._schema = migrate(self.writer, CREATE_MIGRATIONS, apply_migration, MIGRATIONS)
             self._lease = StoreLease(self._write_connection)
             self._restore()
             self._numbers = count(self._find_last_number() + 1)

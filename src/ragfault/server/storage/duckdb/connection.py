@@ -11,7 +11,7 @@ from typing import Any
 
 from ragfault.errors import OutputError, require_extra
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
-from ragfault.server.storage.store_engine import DatabaseConnection, Migration, build_migration_row
+from ragfault.server.storage.store_engine import DatabaseConnection, Migration, record_migration
 
 CONFIG = {
     "autoinstall_known_extensions": "false",
@@ -168,10 +168,16 @@ def _declare_sums(integer: str) -> str:
     return ", ".join(f"{name} {'DOUBLE' if name in ('total', 'squares') else integer} NOT NULL" for name in SUM_COLUMNS)
 
 
-_ROLLUP_COLUMNS = (
-    "metric VARCHAR NOT NULL, route VARCHAR NOT NULL, cohort VARCHAR NOT NULL, minute INTEGER NOT NULL, "
-    + _declare_sums("INTEGER")
-)
+def _declare_rollups(integer: str) -> str:
+    names = "metric VARCHAR NOT NULL, route VARCHAR NOT NULL, cohort VARCHAR NOT NULL, minute INTEGER NOT NULL"
+    return f"{names}, {_declare_sums(integer)}"
+
+
+def _declare_products(integer: str) -> str:
+    names = "first VARCHAR NOT NULL, second VARCHAR NOT NULL, route VARCHAR NOT NULL, minute INTEGER NOT NULL"
+    sums = ", ".join(f"{name} DOUBLE NOT NULL" for name in ("x", "y", "xx", "yy", "xy"))
+    return f"{names}, n {integer} NOT NULL, {sums}"
+
 
 HOURLY_SUMS = "minute - minute % 60 AS minute, " + ", ".join(f"sum({name}) AS {name}" for name in SUM_COLUMNS)
 """The columns of roll-ups by hour, made of those by minute."""
@@ -183,25 +189,31 @@ _TOTAL_NAMES = ", ".join(("metric", "route", *SUM_COLUMNS))
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
-        "2026-11-21 tables",
+        8,
+        "2026-11-23 tables",
         (
             "CREATE TABLE traces (number BIGINT NOT NULL, id VARCHAR NOT NULL, received DOUBLE NOT NULL, "
             "time DOUBLE NOT NULL, route VARCHAR NOT NULL, model VARCHAR, conversation VARCHAR, "
-            "query VARCHAR NOT NULL, answer VARCHAR, error VARCHAR, body VARCHAR NOT NULL)",
+            "query VARCHAR NOT NULL, answer VARCHAR, error VARCHAR, body VARCHAR NOT NULL USING COMPRESSION zstd, "
+            "words VARCHAR)",
             "CREATE VIEW ids AS SELECT id, number, received, time FROM traces",
             "CREATE TABLE outcomes (number BIGINT NOT NULL, judge VARCHAR NOT NULL, scored DOUBLE NOT NULL, "
-            "state VARCHAR NOT NULL, verdicts VARCHAR NOT NULL, scores VARCHAR NOT NULL)",
+            "state VARCHAR NOT NULL, verdicts VARCHAR NOT NULL USING COMPRESSION zstd, "
+            "scores VARCHAR NOT NULL USING COMPRESSION zstd, gold VARCHAR)",
             "CREATE TABLE scores (number BIGINT NOT NULL, time DOUBLE NOT NULL, route VARCHAR NOT NULL, "
             "metric VARCHAR NOT NULL, value DOUBLE NOT NULL)",
-            f"CREATE TABLE deltas ({_ROLLUP_COLUMNS})",
-            f"CREATE TABLE rollups ({_ROLLUP_COLUMNS})",
+            "CREATE TABLE sorted_scores (last BIGINT NOT NULL)",
+            f"CREATE TABLE deltas ({_declare_rollups('INTEGER')})",
+            f"CREATE TABLE rollups ({_declare_rollups('INTEGER')})",
+            f"CREATE TABLE hours ({_declare_rollups('BIGINT')})",
             f"CREATE TABLE sums (metric VARCHAR NOT NULL, route VARCHAR NOT NULL, {_declare_sums('BIGINT')})",
             "CREATE VIEW all_rollups AS SELECT * FROM rollups UNION ALL SELECT * FROM deltas",
+            "CREATE VIEW all_hours AS SELECT * FROM hours UNION ALL "
+            "SELECT * REPLACE (minute - minute % 60 AS minute) FROM deltas",
             f"CREATE VIEW all_sums AS SELECT {_TOTAL_NAMES} FROM sums "
             f"UNION ALL SELECT {_TOTAL_NAMES} FROM deltas WHERE cohort = ''",
-            "CREATE TABLE products (first VARCHAR NOT NULL, second VARCHAR NOT NULL, route VARCHAR NOT NULL, "
-            "minute INTEGER NOT NULL, n INTEGER NOT NULL, x DOUBLE NOT NULL, y DOUBLE NOT NULL, xx DOUBLE NOT NULL, "
-            "yy DOUBLE NOT NULL, xy DOUBLE NOT NULL)",
+            f"CREATE TABLE products ({_declare_products('INTEGER')})",
+            f"CREATE TABLE product_hours ({_declare_products('BIGINT')})",
             "CREATE TABLE pending (number BIGINT NOT NULL, received DOUBLE NOT NULL, kind VARCHAR NOT NULL, "
             "body BLOB NOT NULL)",
             "CREATE TABLE notes (kind VARCHAR NOT NULL, name VARCHAR NOT NULL, slot BIGINT NOT NULL, "
@@ -217,107 +229,16 @@ MIGRATIONS: tuple[Migration, ...] = (
             "value DOUBLE NOT NULL)",
         ),
     ),
-    Migration(
-        "2026-11-22 names of migrations",
-        (
-            "ALTER TABLE migrations ADD COLUMN name VARCHAR",
-            "ALTER TABLE migrations ADD COLUMN applied DOUBLE",
-            "UPDATE migrations SET name = '2026-11-21 tables' WHERE number = 1",
-        ),
-    ),
-    Migration("2026-11-22 use of gold", ("ALTER TABLE outcomes ADD COLUMN gold VARCHAR",)),
-    Migration(
-        "2026-11-22 roll-ups by hour",
-        (
-            "CREATE TABLE hours (metric VARCHAR NOT NULL, route VARCHAR NOT NULL, cohort VARCHAR NOT NULL, "
-            f"minute INTEGER NOT NULL, {_declare_sums('BIGINT')})",
-            f"INSERT INTO hours SELECT metric, route, cohort, {HOURLY_SUMS} FROM rollups "
-            "GROUP BY metric, route, cohort, minute - minute % 60 ORDER BY minute - minute % 60, metric",
-            "CREATE VIEW all_hours AS SELECT * FROM hours UNION ALL "
-            "SELECT * REPLACE (minute - minute % 60 AS minute) FROM deltas",
-        ),
-    ),
-    Migration(
-        "2026-11-22 products by hour",
-        (
-            "CREATE TABLE product_hours AS SELECT first, second, route, minute - minute % 60 AS minute, "
-            "sum(n)::BIGINT AS n, sum(x) AS x, sum(y) AS y, sum(xx) AS xx, sum(yy) AS yy, sum(xy) AS xy FROM products "
-            "GROUP BY first, second, route, minute - minute % 60",
-        ),
-    ),
-    Migration("2026-11-22 scores sorted by metric", ("CREATE TABLE sorted_scores (last BIGINT NOT NULL)",)),
-    Migration("2026-11-23 words of traces", ("ALTER TABLE traces ADD COLUMN IF NOT EXISTS words VARCHAR",)),
-    Migration(
-        "2026-11-23 texts compressed by zstd",
-        (
-            "CREATE TABLE packed_traces (number BIGINT NOT NULL, id VARCHAR NOT NULL, received DOUBLE NOT NULL, "
-            "time DOUBLE NOT NULL, route VARCHAR NOT NULL, model VARCHAR, conversation VARCHAR, "
-            "query VARCHAR NOT NULL, answer VARCHAR, error VARCHAR, body VARCHAR NOT NULL USING COMPRESSION zstd, "
-            "words VARCHAR)",
-            "CREATE TABLE packed_outcomes (number BIGINT NOT NULL, judge VARCHAR NOT NULL, scored DOUBLE NOT NULL, "
-            "state VARCHAR NOT NULL, verdicts VARCHAR NOT NULL USING COMPRESSION zstd, "
-            "scores VARCHAR NOT NULL USING COMPRESSION zstd, gold VARCHAR)",
-            *(
-                statement
-                for table in ("traces", "outcomes")
-                for statement in (
-                    f"INSERT INTO packed_{table} BY NAME SELECT * FROM {table}",
-                    f"DROP TABLE {table}",
-                    f"ALTER TABLE packed_{table} RENAME TO {table}",
-                )
-            ),
-        ),
-    ),
 )
-"""Migrations by number, from 1."""
+"""Migrations in their order."""
 
-OLD_NOTES = {
-    "mark": ("marks", "id, 0, 0, time, body"),
-    "event": ("events", "alert, number, number, time, body"),
-    "label": ("labels", "trace, number, number, 0, body"),
-    "setting": ("settings", "name, 0, 0, 0, value"),
-    "token": ("tokens", "name, 0, 0, 0, json_object('name', name, 'role', role, 'hash', hash, 'created', created)"),
-}
-"""Of the tables before notes: kind of note → table, and its columns as name, slot, number, time and body."""
-
-OLD_COLUMNS = "number, id, received, time, route, model, conversation, query, answer, error, body"
+CREATE_MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER NOT NULL, name VARCHAR, applied DOUBLE)"
 
 
-def apply_migration(con: DatabaseConnection, number: int) -> None:
+def apply_migration(con: DatabaseConnection, migration: Migration) -> None:
     """Apply a migration in one transaction."""
     con.execute("BEGIN")
-    for statement in MIGRATIONS[number - 1].statements:
+    for statement in migration.statements:
         con.execute(statement)
-    con.insert("migrations", build_migration_row(MIGRATIONS, number))
-    con.execute("COMMIT")
-
-
-def adopt_first_schema(con: DatabaseConnection) -> None:
-    """Bring a store from before the table of notes, such as those of 21 November 2026, to the first migration.
-
-    Traces, what waits to be one, marks, events, labels, settings, tokens and counts stay. Verdicts, scores and roll-ups
-    go, since their form was another: the traces are judged anew.
-    """
-    tables = {name for (name,) in con.fetch_rows("SELECT table_name FROM duckdb_tables() WHERE NOT internal")}
-    if "traces" not in tables or "notes" in tables:
-        return
-    con.execute("BEGIN")
-    for (view,) in con.fetch_rows("SELECT view_name FROM duckdb_views() WHERE NOT internal"):
-        con.execute(f'DROP VIEW "{view}"')
-    for table in tables - {"migrations"}:
-        con.execute(f'ALTER TABLE "{table}" RENAME TO "old_{table}"')
-    for statement in MIGRATIONS[0].statements:
-        con.execute(statement)
-    con.execute(f"INSERT INTO traces SELECT {OLD_COLUMNS} FROM old_traces")
-    for waiting in tables & {"held", "pending"}:
-        con.execute(f"INSERT INTO pending SELECT number, received, kind, body FROM old_{waiting}")
-    if "counts" in tables:
-        con.execute("INSERT INTO counts SELECT name, minute, n FROM old_counts")
-    for kind, (table, columns) in OLD_NOTES.items():
-        if table in tables:
-            con.execute(f"INSERT INTO notes SELECT '{kind}', {columns} FROM old_{table}")
-    for table in tables - {"migrations"}:
-        con.execute(f'DROP TABLE "old_{table}"')
-    con.execute("DELETE FROM migrations")
-    con.insert("migrations", {"number": [1]})
+    record_migration(con, migration)
     con.execute("COMMIT")

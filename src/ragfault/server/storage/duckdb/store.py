@@ -14,11 +14,11 @@ from ragfault.errors import InputError, OutputError
 from ragfault.io.error_collector import IdSet
 from ragfault.server.storage.duckdb.connection import (
     CONFIG,
+    CREATE_MIGRATIONS,
     HOURLY_SUMS,
     MIGRATIONS,
     WORDS,
     DuckDBConnection,
-    adopt_first_schema,
     apply_migration,
     open_database,
     translate_error,
@@ -142,9 +142,6 @@ COUNT_MINUTES = 10
 SORTED_ROWS = 1_000_000
 """Scores that are sorted at once, some row groups of DuckDB."""
 
-FILLED_ROWS = 50_000
-"""Traces of an older store whose words are added at once."""
-
 LAST_SORTED = "SELECT coalesce(max(last), 0) FROM sorted_scores"
 """The query of the highest number of a trace whose scores are sorted."""
 
@@ -193,9 +190,7 @@ class DuckDBStore(TraceStore):
         self._copy_lock = threading.Lock()
         self.reader: DuckDBConnection = DuckDBConnection(self._database, shared=True)
         self.writer: DuckDBConnection = DuckDBConnection(self._database.cursor(), shared=False)
-        adopt_first_schema(self.writer)
-        table = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER NOT NULL)"
-        self._schema = migrate(self.writer, table, lambda number: apply_migration(self.writer, number), len(MIGRATIONS))
+        self._schema = migrate(self.writer, CREATE_MIGRATIONS, apply_migration, MIGRATIONS)
         self._known_ids = IdSet()
         self._database.execute("SELECT id FROM traces")
         while rows := self._database.fetchmany(ID_BATCH):
@@ -305,23 +300,12 @@ class DuckDBStore(TraceStore):
             self.writer.insert(table, columns)
 
     def compact(self) -> Future[None]:
-        """Merge the added roll-ups into those by minute, by hour and of all time, sort scores, add missing words."""
-        self.submit(self._add_words)
+        """Merge the added roll-ups into those by minute, by hour and of all time, and sort scores."""
         self.submit(self._sort_scores)
         return self.submit(self._compact)
 
-    def _add_words(self, con: DatabaseConnection) -> None:
-        """Add the words of some of the latest traces without: a store from before words were stored has such."""
-        newest = f"SELECT number FROM traces WHERE words IS NULL ORDER BY number DESC LIMIT {FILLED_ROWS}"
-        first = con.fetch_value(f"SELECT min(number) FROM ({newest}) AS missing")
-        if first is not None:
-            con.execute(
-                f"UPDATE traces SET words = {WORDS} WHERE words IS NULL AND number >= {{first:Int64}}", first=first
-            )
-
     def _build_text_condition(self) -> str:
-        stored = "contains(t.words, lower({text:String}))"
-        return f"({stored} OR (t.words IS NULL AND {super()._build_text_condition()}))"
+        return "contains(t.words, lower({text:String}))"
 
     def _compact(self, con: DatabaseConnection) -> None:
         sums = ", ".join(f"sum({name})" for name in SUM_COLUMNS)
@@ -380,7 +364,7 @@ class DuckDBStore(TraceStore):
         last = con.fetch_value(LAST_SORTED)
         newer = "FROM scores WHERE number > {last:Int64}"
         end = con.fetch_value(f"SELECT max(number) {newer}", last=last)
-        if rows > 2 * SORTED_ROWS:  # a store from before scores were sorted: a part each time
+        if rows > 2 * SORTED_ROWS:  # many waited, as while a run was imported: a part each time
             share = SORTED_ROWS / rows
             end = con.fetch_value(f"SELECT quantile_disc(number, {share:.9f}) {newer}", last=last)
         part = f"{newer} AND number <= {{end:Int64}}"
