@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from ragfault.cli.options.output import (
     OutputPlan,
     add_output_options,
+    combine_options,
     encode_json,
     plan_output,
     supports_color,
@@ -34,15 +35,13 @@ from ragfault.cli.options.settings import (
 )
 from ragfault.errors import UsageError
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 VERDICT_EXIT_CODES = {"no fault": 0, "recovered": 0, "fault": 1, "cannot tell": 3}
 """The verdict of a bisection, or of a sequence of runs, → the exit code."""
 
 FORMATS = ("html", "md")
 """The formats of both verbs, beside the terminal's and JSON."""
 
-COMPARISON_OPTIONS = (
+_add_comparison_options = combine_options(
     click.option("--margin", type=float, help="Smallest change that matters, as a share.  [default: 0.02]"),
     click.option(
         "--margins",
@@ -62,15 +61,9 @@ COMPARISON_OPTIONS = (
     add_executor_options,
     sample_option,
     human_labels_option,
+    add_output_options(*FORMATS),
 )
-"""The options of both verbs that say what is compared."""
-
-
-def _add_comparison_options(function: F) -> F:
-    """Add the options of both verbs."""
-    for option in reversed((*COMPARISON_OPTIONS, add_output_options(*FORMATS))):
-        function = option(function)
-    return function
+"""Add the options of both verbs."""
 
 
 @click.command(

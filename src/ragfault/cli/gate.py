@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.compare import VERDICT_EXIT_CODES
-from ragfault.cli.options.output import json_option, print_json, supports_color
+from ragfault.cli.options.output import json_option, print_json, print_result, supports_color
 from ragfault.cli.options.runs import (
     calibrate_run,
     human_labels_option,
@@ -171,10 +171,7 @@ def gate(
         write_report_file(junit, render_gate_junit(result), force=True)
     if markdown:
         write_report_file(markdown, render_gate_markdown(result), force=True)
-    if kind == "json":
-        print_json(result)
-    else:
-        click.echo(render_gate_terminal(result, color=supports_color()), nl=False)
+    print_result(result, kind, render_gate_terminal)
     return result.exit_code
 
 

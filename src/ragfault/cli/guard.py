@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragfault.cli.judge import derive_from_labels
-from ragfault.cli.options.output import add_result_options, json_option, print_json, print_notice, supports_color
+from ragfault.cli.options.output import add_result_options, json_option, print_notice, print_result
 from ragfault.cli.options.runs import sample_option
 from ragfault.cli.options.settings import add_label_options, calibration_option
 
@@ -121,10 +121,7 @@ def replay(
     opened = Run.open(run)
     bad = read_bad_answers(opened, labels) if labels else None
     result = replay_run(opened, policy, labels=bad, costs=costs, sample=sample)
-    if kind == "json":
-        print_json(result)
-    else:
-        click.echo(render_replay_terminal(result, color=supports_color()), nl=False)
+    print_result(result, kind, render_replay_terminal)
     return 0
 
 

@@ -346,10 +346,7 @@ Examples:
 @add_executor_options
 @add_llm_options
 @add_trace_options
-@click.option("-o", "--out", type=click.Path(), help="Write the spread of each metric as JSON to this file.")
-@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
-@json_option
-@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
+@add_result_options("spread of each metric")
 def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> None:
     """Measure how far a judge differs from itself: the same TRACES judged several times over.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
+from ragfault.cli.options.output import json_option, print_json, print_notice, print_result, supports_color
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.text.number_format import format_count
@@ -298,10 +298,7 @@ def agreement(labels: tuple[str, ...], kind: str | None) -> None:
     from ragfault.reports.terminal.annotation import render_raters_terminal
 
     agreements = measure_annotators([row for path in labels for row in read_labels(path)])
-    if kind == "json":
-        print_json(agreements)
-    else:
-        click.echo(render_raters_terminal(agreements, color=supports_color()), nl=False)
+    print_result(agreements, kind, render_raters_terminal)
 
 
 @label.command(
@@ -389,8 +386,5 @@ def prefer(
         )
         return 0
     report = rate_versions(read_preferences(sources[0], print_notice), seed=seed)
-    if kind == "json":
-        print_json(report)
-    else:
-        click.echo(render_preferences_terminal(report, color=supports_color()), nl=False)
+    print_result(report, kind, render_preferences_terminal)
     return 0 if report.preferred else EXIT_NO_PREFERENCE

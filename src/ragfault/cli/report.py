@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,7 @@ from ragfault.cli.options.output import (
     plan_output,
     print_json,
     print_notice,
+    print_result,
     supports_color,
     write_output,
 )
@@ -225,10 +227,7 @@ def steps(run: str, failed: bool, worst: int, sample: int, kind: str | None, **o
     else:
         findings = localize_faulty_steps(opened.traces(), failed=failed)
         findings = replace(findings, population=opened.manifest.population)
-    if kind == "json":
-        print_json(findings)
-    else:
-        click.echo(render_steps_terminal(findings, worst=worst, color=supports_color()), nl=False)
+    print_result(findings, kind, partial(render_steps_terminal, worst=worst))
     statuses = {finding.status for finding in findings.traces}
     code = 1 if "fault" in statuses else 3 if "cannot tell" in statuses or not statuses else 0
     click.get_current_context().exit(code)
@@ -278,10 +277,7 @@ def ablate(
             print_notice(notice)
     sides = [list(side if isinstance(side, Iterator) else side.traces()) for side in opened]
     repairs = repair_steps(function, *sides, metrics=metrics or REPAIR_METRICS, judge=judge, margin=margin, seed=seed)
-    if kind == "json":
-        print_json(repairs)
-    else:
-        click.echo(render_repairs_terminal(repairs, color=supports_color()), nl=False)
+    print_result(repairs, kind, render_repairs_terminal)
     click.get_current_context().exit({"fault": 1, "no fault": 0}.get(repairs.status, 3))
 
 
@@ -297,7 +293,4 @@ def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> 
         if name not in conversations:
             raise UnknownName(f"conversation in {run}", name, conversations)
     selected = [outcome for outcome in outcomes if not names or outcome.conversation in names]
-    if kind == "json":
-        print_json(selected)
-    else:
-        click.echo(render_conversations_terminal(selected, color=supports_color()), nl=False)
+    print_result(selected, kind, render_conversations_terminal)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import align_columns
+from ragfault.cli.options.output import align_columns, combine_options
 from ragfault.errors import UsageError
 from ragfault.text.number_format import format_cost
 
 if TYPE_CHECKING:
     from ragfault.judges.llm.judge import CostEstimate
 
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 DIRECT_FLAGS = ("base_url", "temperature", "max_tokens", "votes", "concurrency", "timeout")
 LLM_FLAGS = (*DIRECT_FLAGS, "budget", "price", "cache", "param", "reverse", "rubrics")
@@ -27,43 +25,30 @@ BUDGET_PATTERN = re.compile(r"(?:us\$|\$|usd)?\s*([\d_,]*\.?\d+)\s*(k|m)?\s*(tok
 MULTIPLIERS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
-def add_llm_options(function: F) -> F:
-    """Add the options of a judge that asks a model; each may also be set in the table [llm] of the settings."""
-    for option in reversed(
-        (
-            click.option(
-                "--base-url", metavar="URL", help="Base URL of the endpoint, up to /v1.  [default: the provider's]"
-            ),
-            click.option(
-                "--temperature",
-                metavar="NUMBER|none",
-                help="Sampling temperature; none: the service's default.  [default: 0]",
-            ),
-            click.option("--max-tokens", type=click.IntRange(1), help="Maximum tokens of a reply.  [default: 4096]"),
-            click.option("--votes", type=click.IntRange(1), help="Calls per verdict, combined by vote.  [default: 1]"),
-            click.option("--concurrency", type=click.IntRange(1), help="Maximum concurrent calls.  [default: 16]"),
-            click.option(
-                "--timeout",
-                type=click.FloatRange(0, min_open=True),
-                help="Time-out of one attempt in seconds.  [default: 120]",
-            ),
-            click.option(
-                "--budget",
-                multiple=True,
-                metavar="AMOUNT",
-                help='Spending limit, never exceeded: 5 (US$) or "200000 tokens". Repeatable.',
-            ),
-            click.option("--price", metavar="IN,OUT", help="Price in US$ per million tokens sent and received."),
-            click.option("--cache", metavar="FILE|none", help="File that stores paid replies for reuse."),
-            click.option(
-                "--param", multiple=True, metavar="KEY=VALUE", help="Additional request parameter. Repeatable."
-            ),
-            click.option("--reverse", is_flag=True, help="Also measure answer relevance by generated questions."),
-            click.option("--rubrics", metavar="FILE", help="Judge answers by the rubrics of a TOML file, too."),
-        )
-    ):
-        function = option(function)
-    return function
+add_llm_options = combine_options(
+    click.option("--base-url", metavar="URL", help="Base URL of the endpoint, up to /v1.  [default: the provider's]"),
+    click.option(
+        "--temperature", metavar="NUMBER|none", help="Sampling temperature; none: the service's default.  [default: 0]"
+    ),
+    click.option("--max-tokens", type=click.IntRange(1), help="Maximum tokens of a reply.  [default: 4096]"),
+    click.option("--votes", type=click.IntRange(1), help="Calls per verdict, combined by vote.  [default: 1]"),
+    click.option("--concurrency", type=click.IntRange(1), help="Maximum concurrent calls.  [default: 16]"),
+    click.option(
+        "--timeout", type=click.FloatRange(0, min_open=True), help="Time-out of one attempt in seconds.  [default: 120]"
+    ),
+    click.option(
+        "--budget",
+        multiple=True,
+        metavar="AMOUNT",
+        help='Spending limit, never exceeded: 5 (US$) or "200000 tokens". Repeatable.',
+    ),
+    click.option("--price", metavar="IN,OUT", help="Price in US$ per million tokens sent and received."),
+    click.option("--cache", metavar="FILE|none", help="File that stores paid replies for reuse."),
+    click.option("--param", multiple=True, metavar="KEY=VALUE", help="Additional request parameter. Repeatable."),
+    click.option("--reverse", is_flag=True, help="Also measure answer relevance by generated questions."),
+    click.option("--rubrics", metavar="FILE", help="Judge answers by the rubrics of a TOML file, too."),
+)
+"""Add the options of a judge that asks a model; each may also be set in the table [llm] of the settings."""
 
 
 def resolve_judge_options(judge: str | None, flags: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,21 +25,26 @@ json_option = click.option(
 )
 
 
-def add_output_options(*formats: str) -> Callable[[F], F]:
-    """Add the options of a verb that has these formats beside the terminal's and JSON."""
-    choices = ["terminal", *formats, "json"]
+def combine_options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Combine options into one decorator, whose help lists them in this order."""
 
     def add(function: F) -> F:
-        for option in (
-            click.option("--force", is_flag=True, help="Replace an existing file OUT."),
-            json_option,
-            click.option("--format", "kind", type=click.Choice(choices), help="Output format.  [default: by suffix]"),
-            click.option("-o", "--out", type=click.Path(), help=f"Write to this file: {_list_suffixes(formats)}."),
-        ):
+        for option in reversed(options):
             function = option(function)
         return function
 
     return add
+
+
+def add_output_options(*formats: str) -> Callable[[F], F]:
+    """Add the options of a verb that has these formats beside the terminal's and JSON."""
+    choices = ["terminal", *formats, "json"]
+    return combine_options(
+        click.option("-o", "--out", type=click.Path(), help=f"Write to this file: {_list_suffixes(formats)}."),
+        click.option("--format", "kind", type=click.Choice(choices), help="Output format.  [default: by suffix]"),
+        json_option,
+        click.option("--force", is_flag=True, help="Replace an existing file OUT."),
+    )
 
 
 def _list_suffixes(formats: tuple[str, ...]) -> str:
@@ -102,6 +107,14 @@ def print_json(record: Any) -> None:
     click.echo(encode_json(record), nl=False)
 
 
+def print_result(result: Any, kind: str | None, render: Callable[..., str]) -> None:
+    """Print the result of a verb as JSON where that was asked for, else as a renderer of the terminal has it."""
+    if kind == "json":
+        print_json(result)
+    else:
+        click.echo(render(result, color=supports_color()), nl=False)
+
+
 def print_notice(text: str) -> None:
     """Print a line that is not the result, on standard error."""
     click.echo(text, err=True)
@@ -134,20 +147,12 @@ def supports_color() -> bool:
 
 def add_result_options(what: str) -> Callable[[F], F]:
     """Add the options that say where a result of labels goes."""
-
-    def add(function: F) -> F:
-        for option in reversed(
-            (
-                click.option("-o", "--out", type=click.Path(), help=f"Write the {what} as JSON to this file."),
-                click.option("--force", is_flag=True, help="Replace an existing file OUT."),
-                json_option,
-                click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table."),
-            )
-        ):
-            function = option(function)
-        return function
-
-    return add
+    return combine_options(
+        click.option("-o", "--out", type=click.Path(), help=f"Write the {what} as JSON to this file."),
+        click.option("--force", is_flag=True, help="Replace an existing file OUT."),
+        json_option,
+        click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table."),
+    )
 
 
 def align_columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import click
 import msgspec
@@ -12,12 +12,11 @@ from msgspec import Meta
 
 from ragfault.cli import GIT_OPTION
 from ragfault.cli.options.llm_judge import add_llm_options
+from ragfault.cli.options.output import combine_options
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.whole_files import read_toml
 
 SETTINGS_FILE = "ragfault.toml"
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 NonEmptyText = Annotated[str, Meta(min_length=1, description="a text")]
 PositiveInt = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
@@ -86,34 +85,31 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
 """Tables of the settings file, with their keys and what they hold; `map` has the keys that maps have."""
 
 
-def add_trace_options(function: F) -> F:
-    """Add the options that say how traces are read."""
-    for option in (
-        click.option("--id-from", metavar="COLUMN,…|line", help="Build ids from these columns, or from file and line."),
-        click.option(
-            "--turns",
-            type=click.Choice(["last", "each"]),
-            help="Traces of a conversation: only its last turn, or each turn.  [default: last]",
-        ),
-        click.option(
-            "--documents",
-            type=click.Path(),
-            help="Corpus whose documents hold the texts of chunks that the traces name by id alone.",
-        ),
-        click.option("--encoding", help="Encoding of text files: utf-16, latin-1, ….  [default: detected, else UTF-8]"),
-        click.option("--qrels", type=click.Path(), help="Relevance judgements (qrels) of a TREC run."),
-        click.option("--shape", help="Input format (ragas, deepeval, …).  [default: detected]"),
-        click.option(
-            "--map",
-            "maps",
-            multiple=True,
-            metavar="FIELD=COLUMN|FILE",
-            help="Read FIELD from COLUMN, or from a path into it: a.b, messages[-1].content, docs[].text, context_*; "
-            "or a TOML file of such mappings. Repeatable.",
-        ),
-    ):
-        function = option(function)
-    return function
+add_trace_options = combine_options(
+    click.option(
+        "--map",
+        "maps",
+        multiple=True,
+        metavar="FIELD=COLUMN|FILE",
+        help="Read FIELD from COLUMN, or from a path into it: a.b, messages[-1].content, docs[].text, context_*; "
+        "or a TOML file of such mappings. Repeatable.",
+    ),
+    click.option("--shape", help="Input format (ragas, deepeval, …).  [default: detected]"),
+    click.option("--qrels", type=click.Path(), help="Relevance judgements (qrels) of a TREC run."),
+    click.option("--encoding", help="Encoding of text files: utf-16, latin-1, ….  [default: detected, else UTF-8]"),
+    click.option(
+        "--documents",
+        type=click.Path(),
+        help="Corpus whose documents hold the texts of chunks that the traces name by id alone.",
+    ),
+    click.option(
+        "--turns",
+        type=click.Choice(["last", "each"]),
+        help="Traces of a conversation: only its last turn, or each turn.  [default: last]",
+    ),
+    click.option("--id-from", metavar="COLUMN,…|line", help="Build ids from these columns, or from file and line."),
+)
+"""Add the options that say how traces are read."""
 
 
 READ_OPTIONS = ("shape", "qrels", "documents", "encoding", "turns", "id_from")
@@ -129,23 +125,20 @@ def pick_trace_options(options: dict[str, Any], table: Mapping[str, Any] | None 
     return {"map": parse_column_map(options.pop("maps"), table or {}), **options_set}
 
 
-def add_executor_options(function: F) -> F:
-    """Add the options that say where the work is done."""
-    for option in (
-        click.option(
-            "--ray",
-            metavar="ADDRESS|local",
-            help="Ray cluster to run on: auto, HOST:PORT, ray://HOST:PORT, or local to start one here.",
-        ),
-        click.option(
-            "-w",
-            "--workers",
-            type=click.IntRange(1),
-            help="Worker processes; with --ray, concurrent tasks.  [default: 1; with --ray every processor]",
-        ),
-    ):
-        function = option(function)
-    return function
+add_executor_options = combine_options(
+    click.option(
+        "-w",
+        "--workers",
+        type=click.IntRange(1),
+        help="Worker processes; with --ray, concurrent tasks.  [default: 1; with --ray every processor]",
+    ),
+    click.option(
+        "--ray",
+        metavar="ADDRESS|local",
+        help="Ray cluster to run on: auto, HOST:PORT, ray://HOST:PORT, or local to start one here.",
+    ),
+)
+"""Add the options that say where the work is done."""
 
 
 def build_executor(ray: str | None, asked: dict[str, Any]) -> dict[str, Any]:
@@ -158,12 +151,10 @@ def build_executor(ray: str | None, asked: dict[str, Any]) -> dict[str, Any]:
     return {"executor": RayExecutor(ray, workers)}
 
 
-def add_config_option(function: F) -> F:
-    """Add the option that names the settings file."""
-    return click.option(
-        "--config", type=click.Path(dir_okay=False), help=f"Settings file.  [default: ./{SETTINGS_FILE}, if it exists]"
-    )(function)
-
+add_config_option = click.option(
+    "--config", type=click.Path(dir_okay=False), help=f"Settings file.  [default: ./{SETTINGS_FILE}, if it exists]"
+)
+"""Add the option that names the settings file."""
 
 calibration_option = click.option(
     "--calibration",
@@ -173,14 +164,13 @@ calibration_option = click.option(
 )
 
 
-def add_git_option(function: F) -> F:
-    """Add the option by which exit codes are those of `git bisect run`; `run_command` maps them."""
-    return click.option(
-        GIT_OPTION,
-        is_flag=True,
-        expose_value=False,
-        help="Exit codes for git bisect run: 125 (skip) instead of 2, 3 and above.",
-    )(function)
+add_git_option = click.option(
+    GIT_OPTION,
+    is_flag=True,
+    expose_value=False,
+    help="Exit codes for git bisect run: 125 (skip) instead of 2, 3 and above.",
+)
+"""Add the option by which exit codes are those of `git bisect run`; `run_command` maps them."""
 
 
 def parse_column_map(maps: tuple[str, ...], table: Mapping[str, Any]) -> dict[str, str] | str | None:
@@ -254,49 +244,40 @@ def _format_value(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def add_label_options(function: F) -> F:
-    """Add the options that say which labels are read, and who judges them."""
-    for option in reversed(
-        (
-            click.option(
-                "--judge", "name", help="Judge to use.  [default: embedded; with --run, the judge of the run]"
-            ),
-            click.option("--run", type=click.Path(), help="LABELS are those of `ragfault label` on this run."),
-            click.option("--profile", metavar="NAME|FILE", help="Domain profile, as for evaluate.  [default: general]"),
-            click.option(
-                "--task",
-                type=click.Choice(["answer", "support", "relevance"]),
-                help="Unit of the labels: answers, claims, or chunks.  [default: inferred from the columns]",
-            ),
-            click.option(
-                "--positive",
-                multiple=True,
-                metavar="VALUE",
-                help="Label value of a bad answer or claim; for relevance the lowest relevant grade. Repeatable.",
-            ),
-            click.option(
-                "--group",
-                metavar="COLUMN",
-                help="Column of independent groups, kept whole in folds and resampling.  [default: source_id, group, "
-                "conversation or query]",
-            ),
-            click.option(
-                "--limit",
-                type=click.IntRange(1),
-                help="Judge at most about this many traces, drawn at random by whole groups.",
-            ),
-            click.option(
-                "--seed",
-                type=click.IntRange(0),
-                default=0,
-                show_default=True,
-                help="Seed of the sample, the folds and the intervals.",
-            ),
-            add_executor_options,
-            add_llm_options,
-            add_trace_options,
-            click.option("--skip-bad", is_flag=True, help="Skip lines and labels that cannot be read."),
-        )
-    ):
-        function = option(function)
-    return function
+add_label_options = combine_options(
+    click.option("--judge", "name", help="Judge to use.  [default: embedded; with --run, the judge of the run]"),
+    click.option("--run", type=click.Path(), help="LABELS are those of `ragfault label` on this run."),
+    click.option("--profile", metavar="NAME|FILE", help="Domain profile, as for evaluate.  [default: general]"),
+    click.option(
+        "--task",
+        type=click.Choice(["answer", "support", "relevance"]),
+        help="Unit of the labels: answers, claims, or chunks.  [default: inferred from the columns]",
+    ),
+    click.option(
+        "--positive",
+        multiple=True,
+        metavar="VALUE",
+        help="Label value of a bad answer or claim; for relevance the lowest relevant grade. Repeatable.",
+    ),
+    click.option(
+        "--group",
+        metavar="COLUMN",
+        help="Column of independent groups, kept whole in folds and resampling.  [default: source_id, group, "
+        "conversation or query]",
+    ),
+    click.option(
+        "--limit", type=click.IntRange(1), help="Judge at most about this many traces, drawn at random by whole groups."
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Seed of the sample, the folds and the intervals.",
+    ),
+    add_executor_options,
+    add_llm_options,
+    add_trace_options,
+    click.option("--skip-bad", is_flag=True, help="Skip lines and labels that cannot be read."),
+)
+"""Add the options that say which labels are read, and who judges them."""

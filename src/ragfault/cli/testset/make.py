@@ -12,6 +12,8 @@ from ragfault.cli.options.output import json_option, print_json, print_notice, r
 from ragfault.cli.options.runs import read_logged
 from ragfault.cli.options.settings import load_settings
 from ragfault.errors import UsageError
+from ragfault.io import read_traces
+from ragfault.io.atomic_files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,8 +89,6 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
     where the budget ended, as replies are kept. Read the items before you rely on them (`ragfault promote --accept`
     marks them as reviewed). Exit code 1 where fewer items than were asked for came through the checks; why is said.
     """
-    from ragfault.io import read_traces
-    from ragfault.io.atomic_files import write_atomically
     from ragfault.testsets import fit_style, make_testset
     from ragfault.text.number_format import format_cost, format_count
 
@@ -219,7 +219,6 @@ def _fit_style(traces: str | None) -> Any:
     """Fit the style to the queries of traces; None for None, or where they are too few."""
     if traces is None:
         return None
-    from ragfault.io import read_traces
     from ragfault.testsets import fit_style
 
     style = fit_style(read_traces(traces, notice=print_notice))
@@ -272,8 +271,6 @@ def convert(items: str, out: str, to: str, corpus: str | None, force: bool, skip
 
     Only the format of ragfault keeps gold spans with quotes and provenance; beir and the others keep less.
     """
-    from ragfault.io import read_traces
-    from ragfault.io.atomic_files import write_atomically
     from ragfault.reports.testset_documents import WrittenItems
     from ragfault.testsets.formats import read_beir, write_testset
 

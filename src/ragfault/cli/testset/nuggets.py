@@ -13,6 +13,8 @@ from ragfault.cli.options.output import json_option, print_json, print_notice
 from ragfault.cli.options.runs import read_logged
 from ragfault.cli.options.settings import load_settings
 from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
+from ragfault.io import read_traces
+from ragfault.io.atomic_files import write_atomically
 
 if TYPE_CHECKING:
     from ragfault.testsets.nuggets import NuggetResult
@@ -49,8 +51,6 @@ def nuggets(items: str, out: str, answers: tuple[str, ...], replace: bool, kind:
     chunks, by completeness (of answers) and context_recall (of retrieved chunks). People have to accept the items.
     Exit code 1 where no item has nuggets.
     """
-    from ragfault.io import read_traces
-    from ragfault.io.atomic_files import write_atomically
     from ragfault.judges import load_judge
     from ragfault.reports.testset_documents import WrittenNuggets
     from ragfault.testsets.nuggets import add_nuggets
@@ -109,8 +109,6 @@ def key(items: str, traces: str, out: str, force: bool, kind: str | None) -> int
     Traces and items are matched by query; where several items with different keys ask it, by id, too. Other traces are
     left out, and counted. Exit code 1 where no trace matches.
     """
-    from ragfault.io import read_traces
-    from ragfault.io.atomic_files import write_atomically
     from ragfault.reports.testset_documents import KeyedTraces
     from ragfault.testsets.nuggets import apply_key
 

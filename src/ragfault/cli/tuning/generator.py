@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, supports_color
+from ragfault.cli.options.output import combine_options, json_option, print_result
 from ragfault.cli.options.runs import read_logged
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import InputError, OutputError, UsageError
@@ -36,33 +36,26 @@ def generator() -> None:
     """Choose a generator, its settings or its prompt on some questions, and prove the gain on others."""
 
 
-def add_choice_options(function: F) -> F:
-    """Add the options that every choice of a generator has."""
-    for option in reversed(
-        (
-            click.option("-m", "--metric", default="groundedness", show_default=True, help="Metric to maximise."),
-            click.option(
-                "--judge", default="embedded", show_default=True, help="Judge of the answers, as for evaluate."
-            ),
-            click.option(
-                "--subject-to",
-                multiple=True,
-                metavar="BOUND",
-                help="Constraint on cost, latency, latency_p95 or tokens of an answer (<=). Repeatable.",
-            ),
-            click.option(
-                "--holdout",
-                type=click.FloatRange(0, 1, min_open=True, max_open=True),
-                default=0.5,
-                show_default=True,
-                help="Share of the questions that measure.",
-            ),
-            click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the split."),
-            click.option("--force", is_flag=True, help="Replace an earlier result in OUT."),
-        )
-    ):
-        function = option(function)
-    return function
+add_choice_options = combine_options(
+    click.option("-m", "--metric", default="groundedness", show_default=True, help="Metric to maximise."),
+    click.option("--judge", default="embedded", show_default=True, help="Judge of the answers, as for evaluate."),
+    click.option(
+        "--subject-to",
+        multiple=True,
+        metavar="BOUND",
+        help="Constraint on cost, latency, latency_p95 or tokens of an answer (<=). Repeatable.",
+    ),
+    click.option(
+        "--holdout",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        default=0.5,
+        show_default=True,
+        help="Share of the questions that measure.",
+    ),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the split."),
+    click.option("--force", is_flag=True, help="Replace an earlier result in OUT."),
+)
+"""Add the options that every choice of a generator has."""
 
 
 def share_option(default: float | None) -> Callable[[F], F]:
@@ -308,11 +301,8 @@ def _show_choice(choice: GeneratorChoice, config: PipelineConfig | None, folder:
         if config is not None:
             text = format_pipeline_config(config, choice.reason)
             write_report_file(folder / "pipeline.toml", text, force=True)
-    if kind == "json":
-        print_json(choice)
-    else:
-        click.echo(render_choice_terminal(choice, color=supports_color()), nl=False)
-        if folder is not None:
-            names = OUTPUT_FILES if config is not None else OUTPUT_FILES[1:]
-            click.echo(f"\nwritten: {', '.join(str(folder / name) for name in names)}")
+    print_result(choice, kind, render_choice_terminal)
+    if folder is not None and kind != "json":
+        names = OUTPUT_FILES if config is not None else OUTPUT_FILES[1:]
+        click.echo(f"\nwritten: {', '.join(str(folder / name) for name in names)}")
     return 0 if choice.gain is not None and choice.recommended == choice.chosen else 3

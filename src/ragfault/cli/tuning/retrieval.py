@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, print_left_out, print_notice, supports_color
+from ragfault.cli.options.output import json_option, print_json, print_left_out, print_notice, print_result
 from ragfault.cli.options.runs import sample_option
 from ragfault.cli.options.settings import add_executor_options, add_trace_options, build_executor, pick_trace_options
 from ragfault.errors import BadTraces, OutputError, UsageError
@@ -80,11 +80,9 @@ def tune(corpus: str, questions: str, out: str, kind: str | None, force: bool, q
     with _show_progress(quiet) as progress:
         result = _search_pipeline(corpus, questions, folder, progress, options)
     _write_outputs(result, folder)
-    if kind == "json":
-        print_json(result)
-        return
-    click.echo(render_tuning_terminal(result, color=supports_color()), nl=False)
-    click.echo(f"\nwritten: {', '.join(str(folder / name) for name in OUTPUT_FILES)}")
+    print_result(result, kind, render_tuning_terminal)
+    if kind != "json":
+        click.echo(f"\nwritten: {', '.join(str(folder / name) for name in OUTPUT_FILES)}")
 
 
 def _search_pipeline(
