@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault import evaluate
-from ragfault.analysis import Bisection, Comparison, bisect, bisect_segments, compare, compare_segments, pair_runs
+from ragfault.analysis import Bisection, Comparison, bisect, bisect_segments, compare, compare_segments, gate, pair_runs
 from ragfault.io.runs import Run
-from ragfault.records import Chunk, Citation, Trace
+from ragfault.records import Chunk, Citation, Latency, Trace
 from ragfault.reports import wording
 from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal import bisection, comparison
@@ -200,13 +200,44 @@ def test_answers_that_lost_their_citations_alone_are_not_called_other_answers(tm
     chunk = Chunk(id="a", text="The ferry leaves at 09:30.")
     cited = [
         Trace(
-            id=str(at), query="When?", chunks=(chunk,), error=None if at else "timed out",
-            answer="At 09:30." if at else None, citations=(Citation(chunk="a"),) if at else None,
+            id=str(at), query="When?", chunks=(chunk,), error="timed out" if at < 7 else None,
+            answer=None if at < 7 else "At 09:30.", citations=None if at < 7 else (Citation(chunk="a"),),
         )
         for at in range(12)
     ]  # fmt: skip
     sides = [cited, [replace(trace, citations=None) for trace in cited]]
     runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
     text = comparison.render_comparison_terminal(compare(*runs), width=400)
-    assert "identical answers and citations on 1" in text
+    assert "identical answers and citations on 7 of them" in text
     assert "identical answers on" not in text
+
+
+def test_what_few_pairs_have_in_common_goes_without_saying(runs: tuple[Run, Run]):
+    """Answers that are identical on fewer than half of the pairs are not mentioned."""
+    compared = compare(*runs)
+    assert 0 < 2 * compared.same_answers < compared.pairs
+    assert "identical" not in comparison.render_comparison_terminal(compared, width=400)
+
+
+@pytest.mark.parametrize("count", [1, 7, 8])
+def test_of_fewer_than_eight_pairs_no_interval_no_p_and_no_verdict_is_printed(tmp_path, count):
+    """Below eight independent pairs a change is its size alone, and whoever reads it is told why."""
+    sides = [
+        [
+            Trace(
+                id=f"{at}", query=f"Question {at}?", answer="Yes.", latency=Latency(total=700 + at + slower * (9 + at))
+            )
+            for at in range(count)
+        ]
+        for slower in (0, 100)
+    ]
+    runs = [evaluate(side, tmp_path / str(at), metrics=["latency"], judge="none") for at, side in enumerate(sides)]
+    compared = compare(*runs)
+    text = comparison.render_comparison_terminal(compared, width=400)
+    few = count < 8
+    assert ("[too few]" in text) == few
+    assert ("fewer than 8 independent pairs" in text) == few
+    assert (compared.changes[0].p is None, compared.changes[0].verdict == "cannot tell") == (few, few)
+    assert "∞" not in text
+    [decision] = gate(runs[1], baseline=runs[0], metrics=["latency"]).regression_decisions
+    assert (decision.result == "cannot tell") == few

@@ -23,7 +23,7 @@ from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import scorecard as terminal
 from ragfault.reports.wording import describe_judge_trust, describe_warnings
 from ragfault.stats import Interval
-from ragfault.text.number_format import format_interval, format_percent
+from ragfault.text.number_format import format_percent
 from sample_runs import evaluate_pairs, pair
 
 NASTY = "\x1b[31m[red]evil[/red]\x1b]8;;http://x.example\x07 | <script>alert(1)</script>\n# *b* @you \u202e `c` &amp;"
@@ -105,7 +105,8 @@ def test_the_scorecard_shows_each_layer_with_counts_and_targets(findings):
     line = next(line for line in text.splitlines() if line.startswith("groundedness"))
     assert line.split()[1] == "0.500"
     assert line.split()[-7:] == ["3", "1", "0", ">", "0.85", "cannot", "tell"]
-    assert "●" in line
+    assert "[too few]" in line
+    assert "●" not in line
     for heading in (
         "Retrieval",
         "Generation",
@@ -152,18 +153,28 @@ def test_the_verdict_names_each_layer_with_its_level_and_commonest_problem(findi
     """A layer's sentence has its health, the level that the whole interval allows, and a problem with its share."""
     retrieval, generation = run_verdict.describe_layers(findings)
     health = findings.health[1].interval
-    level = run_verdict.describe_level(health)
-    assert generation.startswith(f"Generation {format_interval(health)}, without completeness, {level}: ")
+    assert generation.startswith(f"Generation {health.mean:.3f}, without completeness, too few traces to grade: ")
     assert retrieval.endswith(" on 50 % of traces.")
     assert run_verdict.describe_level(Interval(0.6, 0.55, 0.65, 10, 10)) == "fair"
     assert run_verdict.describe_level(Interval(0.6, 0.4, 0.75, 10, 10)) == "poor to good"
+
+
+def test_eight_traces_have_intervals_with_a_picture(tmp_path):
+    """From eight independent traces on a metric has an interval and a picture of it."""
+    texts = []
+    for count in (7, 8):
+        pairs = [pair(f"t{at}", "h", "s") for at in range(count)]
+        run = evaluate_pairs(tmp_path / str(count), pairs, ["redundancy", "groundedness"])
+        texts.append(terminal.render_scorecard_terminal(analyze(run), width=110))
+    assert ["●" in text for text in texts] == [False, True]
+    assert ["[too few]" in text for text in texts] == [True, False]
 
 
 def test_a_layer_without_health_says_what_was_measured_of_it(tmp_path):
     """Figures of the layer stand in for its health; where nothing was measured or asked for, that is said."""
     run = evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["precision@5", "recall@5", "redundancy", "latency"])
     retrieval, generation = run_verdict.describe_layers(analyze(run))
-    assert retrieval == "Retrieval: redundancy 0.000 [0.000, 1.000]."
+    assert retrieval == "Retrieval: redundancy 0.000 [too few]."
     assert generation == "Generation: no metric was asked for."
 
 

@@ -20,7 +20,7 @@ from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thres
 from ragfault.errors import RunError, UsageError
 from ragfault.io.runs import SAMPLE_TRACES, AnyRun, Run, open_run
 from ragfault.stats import Interval, PpiMean
-from ragfault.text.number_format import format_interval, format_percent
+from ragfault.text.number_format import MIN_INDEPENDENT, format_count, format_interval, format_percent, has_too_few
 
 MIN_COVERAGE = 0.5
 """Least share of scored traces for a threshold to pass."""
@@ -180,10 +180,12 @@ def _interval_text(result: GateOutcome, interval: Interval, ppi: PpiMean | None)
         "fail": "the whole interval misses the threshold",
         "cannot tell": "the interval contains the threshold",
     }[result]
+    if has_too_few(interval) and result == "cannot tell":
+        where = f"fewer than {MIN_INDEPENDENT} independent traces pass nothing"
     dependence = describe_dependence(interval.n, [interval])
     return (
-        f"mean {format_interval(interval)} from {interval.n:,} traces{f' and {ppi.labelled:,} labels' if ppi else ''}"
-        f"{f' ({dependence})' if dependence else ''}: {where}"
+        f"mean {format_interval(interval)} from {format_count(interval.n, 'trace')}"
+        f"{f' and {ppi.labelled:,} labels' if ppi else ''}{f' ({dependence})' if dependence else ''}: {where}"
     )
 
 
@@ -196,7 +198,7 @@ def _needed_traces(threshold: Threshold, interval: Interval, aggregate: MetricAg
     """Return about how many scored traces would decide; the interval shrinks with their root, or number at an end."""
     gap = abs(interval.mean - threshold.value)
     reach = interval.mean - interval.low if interval.mean > threshold.value else interval.high - interval.mean
-    if interval.clusters < 2 or gap == 0 or not math.isfinite(reach):
+    if has_too_few(interval) or gap == 0 or not math.isfinite(reach):
         return None
     power = 1 if interval.mean in (aggregate.low, aggregate.high) else 2
     estimate = interval.n * (reach / gap) ** power
@@ -207,7 +209,7 @@ def _advice_text(needed: int | None, interval: Interval, unit: str) -> str:
     if needed is None:
         return (
             f"no realistic number of {unit} would tell"
-            if interval.clusters > 1
+            if not has_too_few(interval)
             else f"more independent {unit} are needed"
         )
     return f"about {needed:,} {unit} would tell, if mean and spread stay as they are"

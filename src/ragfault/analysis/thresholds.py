@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ragfault.errors import UsageError
 from ragfault.stats import Interval
+from ragfault.text.number_format import has_too_few
 
 Comparator = Literal[">=", ">", "<=", "<"]
 
@@ -60,9 +61,11 @@ def parse_thresholds(thresholds: Iterable[Threshold | str]) -> list[Threshold]:
 def check_threshold(threshold: Threshold, interval: Interval) -> Literal["pass", "fail", "cannot tell"]:
     """Check an interval against a threshold: pass where all of it reaches it, fail where none of it does.
 
+    Fewer than eight independent values pass nothing.
+
     >>> check_threshold(Threshold("groundedness", ">=", 0.85), Interval(0.9, 0.8, 1.0, n=20, clusters=20))
     'cannot tell'
     """
     reaches = _OPERATORS[threshold.sign]
     ends = reaches(interval.low, threshold.value), reaches(interval.high, threshold.value)
-    return "pass" if all(ends) else "cannot tell" if any(ends) else "fail"
+    return "pass" if all(ends) and not has_too_few(interval) else "cannot tell" if any(ends) else "fail"

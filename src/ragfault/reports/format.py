@@ -21,7 +21,7 @@ from ragfault.analysis import (
 from ragfault.analysis.records import LayerHealth, ProblemKind
 from ragfault.records import Layer
 from ragfault.stats import CorrectedShare, PpiMean
-from ragfault.text.number_format import format_bounds, format_count, format_interval, format_number
+from ragfault.text.number_format import format_bounds, format_count, format_interval, format_number, has_too_few
 
 LAYER_TITLES = {
     "retrieval": "Retrieval",
@@ -256,7 +256,7 @@ def describe_quantiles(items: Iterable[MetricAggregate]) -> list[str]:
             parts = [
                 f"p{100 * part.quantile:g} {format_number(part.value)} {format_bounds(part)}" for part in item.quantiles
             ]
-            reasons = bracket_reasons(part.reason for part in item.quantiles)
+            reasons = bracket_reasons(part.reason for part in item.quantiles if not has_too_few(part))
             lines.append(f"{clean_text(item.metric)}: {', '.join(parts)}{reasons}")
     return lines
 

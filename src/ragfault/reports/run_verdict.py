@@ -9,7 +9,7 @@ from ragfault.analysis.records import LayerHealth, Remedy
 from ragfault.records import Layer
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text, get_common_reason, join_names
 from ragfault.stats import Interval
-from ragfault.text.number_format import format_interval, format_number, format_percent, format_share
+from ragfault.text.number_format import format_interval, format_number, format_percent, format_share, has_too_few
 
 PROBLEMS_SHOWN = 3
 """Number of problems named in a verdict."""
@@ -40,12 +40,15 @@ def _describe_layer(findings: Findings, layer: Layer, health: LayerHealth) -> st
     if health.interval is None:
         return f"{title}: {_describe_metrics(findings.scorecard.aggregates, layer)}{f'; {problem}' if problem else ''}."
     absent = f", without {join_names(health.absent)}" if health.absent else ""
-    figures = f"{format_interval(health.interval)}{absent}"
+    few = has_too_few(health.interval)
+    figures = f"{format_number(health.interval.mean) if few else format_interval(health.interval)}{absent}"
     return f"{title} {figures}, {describe_level(health.interval)}: {problem or 'no problem found'}."
 
 
 def describe_level(interval: Interval) -> str:
     """Describe the quality level of a mean; two levels where its interval reaches over the limit between them."""
+    if has_too_few(interval):
+        return "too few traces to grade"
     low, high = quality_level(interval.low).name, quality_level(interval.high).name
     return low if low == high else f"{low} to {high}"
 

@@ -38,12 +38,15 @@ from ragfault.reports.format import (
     format_width_ratio,
 )
 from ragfault.text.number_format import (
+    MIN_INDEPENDENT,
+    TOO_FEW,
     format_cost,
     format_count,
     format_interval,
     format_number,
     format_p_value,
     format_percent,
+    has_too_few,
 )
 
 
@@ -74,11 +77,11 @@ def describe_alert(alert: HealthAlert) -> str:
     """Describe an alert of RAG health: its figure, on which side of the limit it is, and how severe that is.
 
     >>> describe_alert(HealthAlert(name="LOW_USAGE", severity="medium", value=0.2, limit=0.4, certain=False))
-    'chunk_utilization 0.200 is below 0.4, but its interval reaches over that limit; severity: medium'
+    'chunk_utilization 0.200 is below 0.4, which may be chance; severity: medium'
     """
     figure = next(figure for name, _, figure, _ in HEALTH_ALERTS if name == alert.name)
     side = "above" if alert.value > alert.limit else "below"
-    sure = "with its whole interval" if alert.certain else "but its interval reaches over that limit"
+    sure = "with its whole interval" if alert.certain else "which may be chance"
     return f"{figure} {format_number(alert.value)} is {side} {alert.limit:g}, {sure}; severity: {alert.severity}"
 
 
@@ -227,6 +230,8 @@ def describe_quantile_changes(changes: Iterable[MetricChange]) -> list[str]:
     """
     lines = []
     for change in changes:
+        if has_too_few(change.difference):
+            continue
         parts = [
             f"p{100 * part.quantile:g} {format_number(part.baseline.value)} → {format_number(part.candidate.value)}, "
             f"{format_interval(part, signed=True)}{'' if part.reason else f', p {format_p_value(part.adjusted)}'}"
@@ -315,7 +320,7 @@ def describe_unpaired(change: MetricChange) -> str:
 
 def format_evidence(change: MetricChange) -> str:
     """Format by how much a change shows a fault: `−0.168 [−0.240, −0.096] on 103 pairs, p 0.004`."""
-    return f"{format_change(change)} on {change.n:,} pairs, p {format_p_value(change.adjusted)}"
+    return f"{format_change(change)} on {format_count(change.n, 'pair')}, p {format_p_value(change.adjusted)}"
 
 
 def format_trace_values(example: ExampleTrace) -> str:
@@ -371,7 +376,7 @@ def summarize_movers(change: MetricChange) -> str:
 
 
 def describe_pairing(comparison: Comparison) -> list[str]:
-    """Describe how the runs were paired, and what is the same in both."""
+    """Describe how the runs were paired, and what is the same in both on at least half of the pairs."""
     names = clip_text(comparison.baseline, 60), clip_text(comparison.candidate, 60)
     total = comparison.manifests[0].traces
     all_baseline = comparison.pairs + comparison.unpaired[0] == total
@@ -383,9 +388,9 @@ def describe_pairing(comparison: Comparison) -> list[str]:
     known = {item.metric for item in comparison.changes if item.n}.union(*(m.left_out for m in comparison.mismatches))
     cited = " and citations" if "citation_validity" in known else ""
     same = [
-        f"identical {what} on {'every pair' if count == comparison.pairs else f'{count:,}'}"
+        f"identical {what} on {'every pair' if count == comparison.pairs else f'{count:,} of them'}"
         for count, what in ((comparison.same_chunks, "chunks"), (comparison.same_answers, f"answers{cited}"))
-        if count
+        if count and 2 * count >= comparison.pairs
     ]
     return [
         paired,
@@ -413,6 +418,8 @@ def describe_test_terms(comparison: Comparison) -> str:
     """Describe the parameters of the tests, and what the pairs that are needed would tell."""
     terms = f"alpha {comparison.alpha:.3g}, power {comparison.power:.3g}, p corrected by Holm"
     aim = "needed: pairs that tell a change of the margin from none, up or down (a gate asks about a worsening alone)"
+    if any(has_too_few(change.difference) for change in comparison.changes):
+        terms = f"{terms}; {TOO_FEW}: fewer than {MIN_INDEPENDENT} independent pairs, of which nothing is told"
     return f"{terms}; {aim}" if any(map(find_useful_count, comparison.changes)) else terms
 
 
@@ -426,7 +433,7 @@ def summarize_comparison(comparison: Comparison) -> str:
             listed = f" ({', '.join(these[:4])}{', …' if len(these) > 4 else ''})" if verdict == "worse" else ""
             parts.append(f"{len(these)} {verdict}{listed}")
     count = f"{len(measured)} metric{'' if len(measured) == 1 else 's'}"
-    return f"{count} on {comparison.pairs:,} paired traces: {', '.join(parts) or 'nothing measured'}"
+    return f"{count} on {format_count(comparison.pairs, 'paired trace')}: {', '.join(parts) or 'nothing measured'}"
 
 
 def summarize_verdict(result: Bisection | LayerFault) -> str:

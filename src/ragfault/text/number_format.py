@@ -9,6 +9,11 @@ from typing import Any
 MISSING = "–"
 """Stands for a figure that is not known."""
 
+MIN_INDEPENDENT = 8
+"""Of fewer independent values no interval and no p is shown, and nothing passes."""
+TOO_FEW = "too few"
+"""Stands for such an interval."""
+
 
 def format_number(value: float | None, digits: int | None = None) -> str:
     """Format a number with a fixed number of digits, or with as few as can still be read.
@@ -50,20 +55,25 @@ def format_percent(share: float) -> str:
 
 
 def format_interval(estimate: Any, digits: int | None = None, *, signed: bool = False) -> str:
-    """Format an estimate with `low`, `high` and `mean` or `value`: `0.812 [0.701, 0.923]`; a dash without a value."""
+    """Format an estimate with `low`, `high` and `mean` or `value`: `0.812 [0.701, 0.923]`.
+
+    A dash stands for no value, and `0.812 [too few]` for an interval of fewer than eight independent values.
+    """
     write = format_signed if signed else format_number
     return _format_estimate(estimate, lambda value: write(value, digits))
 
 
 def format_share(share: Any) -> str:
-    """Format an estimate of a share as `format_interval` does, in percent: `25 % [18 %, 33 %]`."""
-    return _format_estimate(share, format_percent)
+    """Format an estimate of a share in percent: `25 % [18 %, 33 %]`; of fewer than eight independent values `25 %`."""
+    return _format_estimate(share, format_percent).removesuffix(f" [{TOO_FEW}]")
 
 
 def _format_estimate(estimate: Any, write: Callable[[float], str]) -> str:
     value = None if estimate is None else getattr(estimate, "mean", getattr(estimate, "value", None))
     if value is None:
         return MISSING
+    if has_too_few(estimate):
+        return f"{write(value)} [{TOO_FEW}]"
     if estimate.low is None or estimate.high is None:
         return write(value)
     return f"{write(value)} [{write(estimate.low)}, {write(estimate.high)}]"
@@ -102,6 +112,12 @@ def format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def format_bounds(interval: Any) -> str:
-    """Format the two ends of an interval: `[0.701, 0.923]`."""
-    return f"[{format_number(interval.low)}, {format_number(interval.high)}]"
+def has_too_few(estimate: Any) -> bool:
+    """Return whether an estimate is of too few independent values (its `clusters`) for an interval."""
+    return getattr(estimate, "clusters", MIN_INDEPENDENT) < MIN_INDEPENDENT
+
+
+def format_bounds(interval: Any, pattern: str = "[{}, {}]") -> str:
+    """Format the two ends of an interval: `[0.701, 0.923]`, or `[too few]`."""
+    ends = format_number(interval.low), format_number(interval.high)
+    return f"[{TOO_FEW}]" if has_too_few(interval) else pattern.format(*ends)

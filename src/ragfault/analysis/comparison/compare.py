@@ -49,6 +49,7 @@ from ragfault.stats import (
     t_quantile,
     typical_jump,
 )
+from ragfault.text.number_format import has_too_few
 
 ALPHA, POWER = 0.05, 0.8
 MARGIN = 0.02  # the smallest change that matters for a metric with a range from 0 to 1
@@ -288,7 +289,7 @@ def _test_metrics(
     tests = []
     for sample, difference, sign_flip in zip(samples, differences, sign_flips, strict=True):
         ppi = None if sample.identical else _correct_by_labels(paired, sample, mask, clusters)
-        p = None if sign_flip is None else sign_flip.p
+        p = None if sign_flip is None or has_too_few(difference) else sign_flip.p
         if ppi is not None and ppi.difference is not None:
             p = ppi.p
         tests.append(MetricTest(judge_difference=difference, ppi=ppi, p=p))

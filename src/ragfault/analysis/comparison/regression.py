@@ -36,7 +36,14 @@ from ragfault.analysis.score_matrix import match_metrics, metric_name
 from ragfault.errors import UsageError
 from ragfault.io.runs import Run
 from ragfault.stats import equivalence_test, required_pairs
-from ragfault.text.number_format import format_number, format_percent, format_signed
+from ragfault.text.number_format import (
+    MIN_INDEPENDENT,
+    format_count,
+    format_interval,
+    format_number,
+    format_percent,
+    has_too_few,
+)
 
 MAX_NEEDED = 1_000_000  # larger numbers of needed traces are not reported
 
@@ -242,7 +249,7 @@ def _decide_outcome(
     needed, aim = _needed_pairs(change, bound, options)
     what = change.evidence_count[1]
     advice = f"no realistic number of {what} would tell"
-    if change.difference.clusters < 2:
+    if has_too_few(change.difference):
         advice = f"more independent {what} are needed"
     if needed is not None:
         advice = f"about {needed:,} {what} would {aim}"
@@ -274,7 +281,7 @@ def _worsening(change: MetricChange) -> float:
 
 def _worst_bound(change: MetricChange, alpha: float) -> tuple[float | None, bool]:
     """Return the worst difference that is not ruled out, and whether it lies within the margin."""
-    if change.difference is None:
+    if change.difference is None or has_too_few(change.difference):
         return None, False
     tests = equivalence_test(change.difference, change.margin, alpha)
     bound, p = (tests.low, tests.p_drop) if change.better == "higher" else (tests.high, tests.p_rise)
@@ -323,7 +330,6 @@ def _change_text(change: MetricChange) -> str:
     assert difference is not None
     assert change.baseline is not None
     assert change.candidate is not None
-    ends = f"[{format_signed(difference.low)}, {format_signed(difference.high)}]"
     p = ""
     if change.adjusted is not None:
         p = f", corrected p {'< 0.001' if change.adjusted < 0.001 else f'= {change.adjusted:.3f}'}"
@@ -331,7 +337,7 @@ def _change_text(change: MetricChange) -> str:
     if change.judge_difference is not None:
         labels, what = change.evidence_count
         moved, p = f"{moved} as judged", f", corrected by {labels:,} {what}{p}"
-    return f"{moved}, {format_signed(difference.mean)} {ends} on {change.n:,} pairs{p}"
+    return f"{moved}, {format_interval(difference, signed=True)} on {format_count(change.n, 'pair')}{p}"
 
 
 def _pass_text(change: MetricChange, bound: float | None) -> str:
@@ -347,5 +353,5 @@ def _pass_text(change: MetricChange, bound: float | None) -> str:
 def _undecided_text(change: MetricChange, bound: float | None) -> str:
     word = "drop" if change.better == "higher" else "rise"
     if bound is None:
-        return "the data say nothing about its spread"
+        return f"fewer than {MIN_INDEPENDENT} independent pairs decide nothing"
     return f"a {word} of {format_number(abs(bound))} is not ruled out, and the margin is {change.margin:.3g}"

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from ragfault.analysis import ChunkInsight, MetricAggregate, MetricChange
 from ragfault.reports.format import clean_label
 from ragfault.reports.wording import VERDICT_GLYPHS, describe_verdict, format_change, format_metric, group_changes
-from ragfault.text.number_format import format_count, format_number, format_signed
+from ragfault.text.number_format import format_count, format_number, format_signed, has_too_few
 
 Node = str | Markup | None | Iterable["Node"]
 
@@ -93,7 +93,8 @@ def draw_interval(aggregate: MetricAggregate) -> Markup | None:
     if low is None or high is None or interval is None or high <= low:
         return None
     target = None if aggregate.target is None else aggregate.target.value
-    return draw_whisker(interval.mean, interval.low, interval.high, (low, high), target)
+    least, most = (None, None) if has_too_few(interval) else (interval.low, interval.high)
+    return draw_whisker(interval.mean, least, most, (low, high), target)
 
 
 def draw_whisker(

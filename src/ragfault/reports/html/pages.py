@@ -62,6 +62,7 @@ from ragfault.text.number_format import (
     format_number,
     format_p_value,
     format_share,
+    has_too_few,
 )
 from ragfault.tuning import TuningResult
 
@@ -184,7 +185,9 @@ def render_comparison_html(comparisons: Comparison | Sequence[Comparison]) -> st
             [
                 item
                 for item in part.changes
-                if item.difference and max(map(abs, (item.difference.low, item.difference.high))) <= 1
+                if item.difference
+                and not has_too_few(item.difference)
+                and max(map(abs, (item.difference.low, item.difference.high))) <= 1
             ],
         )
         for part in several

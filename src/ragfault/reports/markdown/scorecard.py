@@ -31,7 +31,7 @@ from ragfault.reports.wording import (
     describe_trace_count,
     describe_warnings,
 )
-from ragfault.text.number_format import format_interval, format_number, format_share
+from ragfault.text.number_format import format_bounds, format_interval, format_number, format_share
 
 MAX_SEGMENTS = 20
 """Number of segments shown."""
@@ -125,7 +125,7 @@ def _build_layers(findings: Findings) -> list[str]:
             (
                 format_metric(item),
                 format_number(item.interval.mean),
-                f"{format_number(item.interval.low)} – {format_number(item.interval.high)}",
+                format_bounds(item.interval, "{} – {}"),
                 f"{item.scored:,}",
                 f"{item.undefined:,}",
                 f"{item.failed:,}",

@@ -250,7 +250,7 @@ def build_metric_cells(metric: MetricAgreement, digits: int = 3) -> list[str]:
         f"{metric.n:,}",
         format_number(metric.judge.mean, digits),
         format_number(metric.human.mean, digits),
-        format_interval(gap, digits),
+        format_interval(BootstrapEstimate(gap.mean, gap.low, gap.high), digits),  # of groups, which are stated above
         format_interval(together, digits),
     ]
 

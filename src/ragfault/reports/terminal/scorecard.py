@@ -46,7 +46,7 @@ from ragfault.reports.wording import (
     describe_warnings,
     format_metric,
 )
-from ragfault.text.number_format import format_interval, format_number, format_share
+from ragfault.text.number_format import format_bounds, format_interval, format_number, format_share, has_too_few
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -300,7 +300,7 @@ def _build_metric_table(aggregates: Sequence[MetricAggregate], width: int) -> Ta
         table.add_row(
             build_line(format_metric(item)),
             format_number(item.interval.mean),
-            f"{format_number(item.interval.low)} – {format_number(item.interval.high)}",
+            format_bounds(item.interval, "{} – {}"),
             *([_draw_interval(item, cells)] if drawing_column else []),
             *numbers,
             _build_target(item),
@@ -310,7 +310,7 @@ def _build_metric_table(aggregates: Sequence[MetricAggregate], width: int) -> Ta
 
 def _draw_interval(item: MetricAggregate, cells: int) -> Text:
     """Draw the interval drawn on the metric's range; nothing where that has no end."""
-    if item.interval is None or item.low is None or item.high is None or item.high <= item.low:
+    if item.interval is None or item.low is None or item.high is None or has_too_few(item.interval):
         return build_line("")
     span = item.high - item.low
     low, mean, high = (
