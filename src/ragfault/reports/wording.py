@@ -194,9 +194,6 @@ BRANCH_OUTCOMES = {
 }
 """Result of a branch of the tree → its sign, and its colour in a terminal."""
 
-UNSEEN_ACCURACY = (0.67, 0.87)
-"""Share of the 67 trials with kinds of fault that were new to the rules when they were run (`docs/faults.md`: fresh,
-fresh-2 before the rules were changed, fresh-3) in which a right stage was first, and among three."""
 MOVERS_SHOWN = 3
 """Number of winners and losers of a metric that are named."""
 
@@ -447,13 +444,6 @@ def summarize_verdict(result: Bisection | LayerFault) -> str:
 def format_suspect(suspect: Suspect) -> str:
     """Format a suspect: its stage, its probability, and the evidence for it."""
     return clean_text(f"{suspect.stage} ({format_percent(suspect.probability)}): {suspect.evidence}")
-
-
-def describe_suspect_bench() -> str:
-    """Describe how often the suspects are right on kinds that they did not learn from (benchmarks/faults/unseen)."""
-    first, top = UNSEEN_ACCURACY
-    share = f"the first is right in {format_percent(first)}, one of three in {format_percent(top)}"
-    return f"a hint: on kinds of fault it did not learn from {share}"
 
 
 def describe_segment(segment: BrokenSegment) -> str:
