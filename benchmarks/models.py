@@ -1,11 +1,12 @@
 """Bisect real outputs: RAGTruth's six models answered the same prompts, and people marked what is wrong.
 
-    python benchmarks/models.py DATA/ragtruth_train.jsonl.gz [--count 400]
+    python benchmarks/models.py DATA/ragtruth_train.jsonl.gz [--count 400] [--unmarked]
 
 For each task and each ordered pair of models, on up to `count` prompts that all answered, the second replaces the
 first. The chunks are the same, so retrieval must never be blamed; the direction of groundedness should be that of the
 human labels; a model that people marked less often should not be called a fault unless its gain is said.
-Prints a Markdown table.
+Prints a Markdown table. With --unmarked only prompts count for which people marked nothing in the answers of either
+model, so that no fault of groundedness is right by the labels.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import Counter, defaultdict
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from ragfault.io import read_traces
 from ragfault.records import Trace
 
 METRICS = ("context_relevance", "groundedness", "completeness", "chunk_utilization", "answer_relevance")
+MIN_PROMPTS = 60
 FIELD_MAP = {
     "id": "id",
     "query": "query",
@@ -57,30 +59,47 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--count", type=int, default=400)
+    parser.add_argument("--unmarked", action="store_true")
     options = parser.parse_args()
     print("| task | baseline → candidate | n | marked by people | groundedness | verdict | branch |")
     print("|---|---|---|---|---|---|---|")
     totals: Counter[str] = Counter()
     for task, answers in sorted(load_answers(options.data).items()):
-        shared = sorted(set.intersection(*(set(texts) for texts in answers.values())))[: options.count]
-        with tempfile.TemporaryDirectory() as folder:
-            runs = {
-                model: evaluate([answers[model][source] for source in shared], Path(folder, str(i)), metrics=METRICS)
-                for i, model in enumerate(sorted(answers))
-            }
-            marked_shares = {
-                model: compute_marked_share({source: answers[model][source] for source in shared}) for model in runs
-            }
-            for old, new in permutations(sorted(runs, key=marked_shares.__getitem__), 2):
-                print_row(
-                    task, (old, new), (marked_shares[old], marked_shares[new]), bisect(runs[old], runs[new]), totals
-                )
+        models = sorted(answers)
+        groups = combinations(models, 2) if options.unmarked else [models]
+        for group in groups:
+            compare_models(task, {model: answers[model] for model in group}, options, totals)
+    if options.unmarked:
+        print(f"\nGroundedness blamed: {totals['groundedness']} of {totals['better'] + totals['worse']} pairs.")
+        return
     better, worse = totals["better"], totals["worse"]
     print(
         f"\nRetrieval blamed: {totals['retrieval']}. Of {totals['moved']} pairs where groundedness is shown to have "
         f"moved, {totals['agreed']} agree with people. Of {better} better candidates {totals['better fault']} are "
         f"called a fault, {totals['gain unsaid']} without their gain; of {worse} worse ones {totals['worse fault']}."
     )
+
+
+def compare_models(task: str, answers: Answers, options: argparse.Namespace, totals: Counter[str]) -> None:
+    """Bisect each ordered pair of models on prompts that all of them answered, and print its row; few are left out."""
+    shared = sorted(
+        source
+        for source in set.intersection(*(set(texts) for texts in answers.values()))
+        if not (options.unmarked and any(texts[source].metadata["label"] for texts in answers.values()))
+    )[: options.count]
+    if len(shared) < MIN_PROMPTS:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {
+            model: evaluate([answers[model][source] for source in shared], Path(folder, str(i)), metrics=METRICS)
+            for i, model in enumerate(answers)
+        }
+        shares = {
+            model: compute_marked_share({source: texts[source] for source in shared})
+            for model, texts in answers.items()
+        }
+        for old, new in permutations(sorted(runs, key=shares.__getitem__), 2):
+            print_row(task, (old, new), (shares[old], shares[new]), bisect(runs[old], runs[new]), totals)
 
 
 def print_row(
@@ -93,6 +112,7 @@ def print_row(
     totals[side] += 1
     totals[f"{side} fault"] += fault is not None
     totals["gain unsaid"] += side == "better" and fault is not None and ", while " not in result.sentence
+    totals["groundedness"] += fault is not None and fault.evidence[0].metric == "groundedness"
     totals["retrieval"] += fault is not None and fault.layer == "retrieval"
     if change.state in ("dropped", "rose") and marked_shares[0] != marked_shares[1]:
         totals["moved"] += 1

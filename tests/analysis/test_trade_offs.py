@@ -259,3 +259,24 @@ def test_an_answer_that_stops_repeating_the_query_lost_no_relevance_that_is_show
     assert "on 100 % of pairs the baseline's answers repeat the query word for word" in result.sentence
     other = bisect(*answer_pairs(tmp_path / "other", (ECHO, "Somebody else knows."), key="reference"))
     assert [fault.layer for fault in other.faults] == ["generation"]
+
+
+def test_a_small_drop_of_groundedness_between_two_models_is_said_to_be_within_the_judges_difference(tmp_path: Path):
+    """Where the model changed the sentence adds by how much the judge rates models unequally; else nothing."""
+    chunk = "The ferry sails daily. Dogs travel on the deck. Cyclists pay five pounds. Tea is served below."
+    invented = chunk.replace("Cyclists pay five pounds.", "Elephants board before sunrise.")
+
+    def run(name: str, model: str, bad: int) -> Run:
+        traces = [
+            Trace(id=f"{n}", query=f"What holds for ferry {n}?", chunks=(Chunk(id="c", text=chunk),), model=model,
+                  answer=invented if n < bad else chunk)
+            for n in range(120)
+        ]  # fmt: skip
+        return evaluate(traces, tmp_path / name, metrics=["groundedness"], judge="lexical")
+
+    old, new, same = run("old", "first", 0), run("new", "second", 24), run("same", "first", 24)
+    worse = run("worse", "second", 120)
+    for candidate, says in ((new, True), (same, False), (worse, False)):
+        result = bisect(old, candidate)
+        assert result.verdict == "fault"
+        assert ("rated one model up to 0.22 lower than another" in result.sentence) == says

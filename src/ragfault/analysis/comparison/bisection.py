@@ -69,7 +69,14 @@ from ragfault.analysis.comparison.pipeline_checks import (
     find_pipeline_faults,
     find_silent_pairs,
 )
-from ragfault.analysis.comparison.records import Bisection, BranchDecision, Comparison, LayerFault, MetricChange
+from ragfault.analysis.comparison.records import (
+    Bisection,
+    BranchDecision,
+    Comparison,
+    LayerFault,
+    MetricChange,
+    RunDifference,
+)
 from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
 from ragfault.analysis.comparison.stages.evidence import collect_evidence
 from ragfault.analysis.comparison.stages.paired_traces import read_pairs
@@ -84,6 +91,9 @@ TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
 records less often (0.001 of 0.05), so that all of them together name anything with a chance of at most alpha."""
 LEAST_PROBABILITY = 0.05
 """Least probability of a suspect that the sentence of a fault names, beside the first."""
+MODEL_DIFFERENCES = {"embedded": 0.07, "lexical": 0.22, "minilm": 0.07}
+"""Greatest difference of groundedness by a judge between two models on answers in which people marked nothing, of
+RAGTruth's six (`benchmarks/models.py --unmarked`)."""
 LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights of context_relevance
 
 
@@ -168,7 +178,7 @@ def bisect(
     gaps = _describe_gaps(side, comparison, full, pair_mask)
     decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, gaps)
     verdict, sentence = _add_steps(_doubt_edits(decided, edits, shown), shown, full)
-    sentence = _add_causes(side, sentence, shown, after_turns)
+    sentence = _add_causes(side, sentence, shown, after_turns) + _doubt_models(side, shown, differences)
     result = Bisection(
         verdict=verdict, sentence=sentence, faults=shown, tree=tuple(tree), comparison=shared, differences=differences,
         needed=walk.needed if verdict == "cannot tell" else None,
@@ -232,6 +242,21 @@ def _add_causes(paired: PairedRuns, sentence: str, faults: Sequence[LayerFault],
         sentence = f"{sentence} Beside that, {after_turns}."
     cached = describe_other_responses(paired.contents, paired.pairing) if faults else None
     return f"{sentence} {cached}." if cached else sentence
+
+
+def _doubt_models(paired: PairedRuns, faults: Sequence[LayerFault], differences: Sequence[RunDifference]) -> str:
+    """Return what else may explain a small drop of groundedness, where the model changed; nothing elsewhere."""
+    change = faults[0].evidence[0] if faults else None
+    if change is None or change.metric != "groundedness" or change.difference is None:
+        return ""
+    judge = paired.runs[0].manifest.judge.split("/")[0]
+    largest = MODEL_DIFFERENCES.get(judge, 0.0)
+    if -change.difference.high >= largest or not any(difference.name == "model" for difference in differences):
+        return ""
+    return (
+        f" The model changed: where people found no error, the judge {judge} rated one model up to {largest:g} lower "
+        "than another, so label some answers of both."
+    )
 
 
 def _describe_faults(
