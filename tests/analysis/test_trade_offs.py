@@ -261,8 +261,8 @@ def test_an_answer_that_stops_repeating_the_query_lost_no_relevance_that_is_show
     assert [fault.layer for fault in other.faults] == ["generation"]
 
 
-def test_a_small_drop_of_groundedness_between_two_models_is_said_to_be_within_the_judges_difference(tmp_path: Path):
-    """Where the model changed the sentence adds by how much the judge rates models unequally; else nothing."""
+def test_a_small_drop_of_groundedness_between_two_models_names_the_judges_difference(tmp_path: Path):
+    """Where the model changed the sentence adds by how much the judge rates models unequally; otherwise nothing."""
     chunk = "The ferry sails daily. Dogs travel on the deck. Cyclists pay five pounds. Tea is served below."
     invented = chunk.replace("Cyclists pay five pounds.", "Elephants board before sunrise.")
 
