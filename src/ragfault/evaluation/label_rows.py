@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from ragfault.errors import InputError
+from ragfault.errors import BadLine, BadRows, InputError
 from ragfault.io.formats.tables import find_delimiter, unescape_formula
+
+Converted = TypeVar("Converted")
 
 MAX_CELL = 2**31 - 1
 
@@ -40,6 +42,24 @@ def read_label_rows(path: str | Path) -> Iterator[tuple[int, Mapping[str, Any] |
     except UnicodeDecodeError:
         raise InputError(f"{file} is not UTF-8. Save it as that.") from None
     return _iterate_csv(text) if file.suffix.lower() == ".csv" else _iterate_json_lines(text)
+
+
+def convert_label_rows(path: str | Path, convert: Callable[[Mapping[str, Any]], Converted | str]) -> list[Converted]:
+    """Convert the rows of a file to records; the function returns a text, the reason, where a row is no such record.
+
+    Raises BadRows for rows that cannot be read or converted, and what `read_label_rows` raises.
+    """
+    records: list[Converted] = []
+    bad_lines: list[BadLine] = []
+    for number, row in read_label_rows(path):
+        record = row if isinstance(row, str) else convert(row)
+        if isinstance(record, str):
+            bad_lines.append(BadLine(str(path), number, record))
+        else:
+            records.append(record)
+    if bad_lines:
+        raise BadRows(bad_lines, len(records))
+    return records
 
 
 def _iterate_csv(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

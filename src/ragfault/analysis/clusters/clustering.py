@@ -21,15 +21,14 @@ from ragfault.analysis.clusters.description import (
     iterate_failures,
     load_population,
     name_cluster,
-    open_run,
 )
 from ragfault.analysis.clusters.records import Cluster, ClusterReport, FailingTrace
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.analysis.run_analysis import find_doubtful_kinds
 from ragfault.errors import UsageError, require_extra
 from ragfault.grouping import group_positions
-from ragfault.io.runs import Run, sample_run
-from ragfault.protocols import Embedder, Generator
+from ragfault.io.runs import Run, open_run, sample_run
+from ragfault.protocols import Embedder
 from ragfault.text import split_content_words
 
 CLUSTERED_TRACES = 8_000  # of a run with more traces so many are drawn at random
@@ -224,14 +223,12 @@ def _share_word(
 
 
 UNGROUPED_NAME = "single failures"  # what failures are called that are like no others
-MAX_LISTED = 20  # so many queries of a cluster a generator is shown
 
 
 def cluster_runs(
     runs: Sequence[Run | str | Path],
     *,
     embedder: Embedder | None = None,
-    generator: Generator | None = None,
     min_size: int | None = None,
     seed: int = 0,
     sample: int = CLUSTERED_TRACES,
@@ -253,9 +250,7 @@ def cluster_runs(
         raise UsageError("clusters are made of the failing traces of runs: name one run or more.")
     left_out = find_doubtful_kinds(opened)
     failures = [failure for i, run in enumerate(opened) for failure in iterate_failures(run, i, left_out)]
-    return cluster_failures(
-        failures, load_populations(opened), embedder=embedder, generator=generator, min_size=min_size, seed=seed
-    )
+    return cluster_failures(failures, load_populations(opened), embedder=embedder, min_size=min_size, seed=seed)
 
 
 def load_populations(runs: Sequence[Run]) -> list[TracePopulation]:
@@ -273,7 +268,6 @@ def cluster_failures(
     populations: Sequence[TracePopulation],
     *,
     embedder: Embedder | None = None,
-    generator: Generator | None = None,
     min_size: int | None = None,
     seed: int = 0,
 ) -> ClusterReport:
@@ -292,9 +286,8 @@ def cluster_failures(
     clusters = _add_memberships(
         clusters, failures, compute_memberships(np.hstack(rows), [groups[number] for number in names]), populations
     )
-    clusters = [_add_name(item, group, generator) for item, group in zip(clusters, members, strict=True)]
     clusters = [
-        replace(item, shares=points, trend=trend)
+        replace(item, name=name_cluster(item.kind, ClusterTerms(item.words, item.terms)), shares=points, trend=trend)
         for item, (points, trend) in zip(clusters, compute_trends(members, populations, seed), strict=True)
     ]
     return ClusterReport(
@@ -335,14 +328,6 @@ def _label_failures(
         raise UsageError(f"a cluster has 2 failures or more, not {size}.")
     labels = merge_similar(cluster_by_density(reduce_dimensions(*blocks), size), np.hstack(blocks))
     return labels, f"clustered by density (HDBSCAN), at least {size} failures to a cluster"
-
-
-def _add_name(cluster: Cluster, group: Sequence[FailingTrace], generator: Generator | None) -> Cluster:
-    first = [member.query for member in cluster.examples]
-    queries = list(dict.fromkeys([*first, *(member.query for member in group)]))[:MAX_LISTED]
-    return replace(
-        cluster, name=name_cluster(cluster.kind, ClusterTerms(cluster.words, cluster.terms), queries, generator)
-    )
 
 
 def _describe_ungrouped(

@@ -33,6 +33,7 @@ from ragfault.errors import InputError, UnknownName
 from ragfault.io.atomic_files import write_atomically
 from ragfault.io.runs import Run, sample_run
 from ragfault.stats import mean_interval
+from ragfault.whole_files import read_record
 
 MATCH_THRESHOLD = 0.5  # from this similarity on a cluster is the known one
 
@@ -249,14 +250,10 @@ def _update_entry(
 
 def load_registry(path: str | Path) -> ClusterRegistry:
     """Load the registry from a file; empty where there is none. Raises InputError for any other file."""
-    try:
-        registry = msgspec.json.decode(Path(path).read_bytes(), type=ClusterRegistry)
-    except FileNotFoundError:
+    if not Path(path).exists():
         return ClusterRegistry()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}.") from None
-    except msgspec.MsgspecError as error:
-        raise InputError(f"{path} is not a registry of clusters: {error}. Name another file with --registry.") from None
+    note = " Name another file with --registry."
+    registry = read_record(path, ClusterRegistry, "a registry of clusters", note)
     if registry.format > ClusterRegistry().format:
         raise InputError(f"{path} has format {registry.format}. Upgrade ragfault to read it.")
     return registry

@@ -14,8 +14,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ragfault.errors import BadLine, BadRows, InputError
-from ragfault.evaluation.label_rows import read_label_rows
+from ragfault.errors import InputError
+from ragfault.evaluation.label_rows import convert_label_rows
 from ragfault.io.atomic_files import write_atomically
 from ragfault.io.formats.tables import escape_formula
 from ragfault.io.runs import AnyRun, open_run
@@ -95,18 +95,9 @@ def read_preferences(path: str | Path, notice: Callable[[str], object] = str) ->
     `winner` is still empty are left out, and `notice` gets how many.
     """
     file = Path(path)
-    preferences: list[Preference] = []
-    bad_lines: list[BadLine] = []
-    blank = 0
-    for number, row in read_label_rows(file):
-        result = row if isinstance(row, str) else _convert_row(row)
-        if isinstance(result, str):
-            bad_lines.append(BadLine(str(file), number, result))
-        elif result is not None:
-            preferences.append(result)
-        blank += result is None
-    if bad_lines:
-        raise BadRows(bad_lines, len(preferences) + blank)
+    rows = convert_label_rows(file, _convert_row)
+    preferences = [row for row in rows if row is not None]
+    blank = len(rows) - len(preferences)
     if not preferences:
         raise InputError(f"{file} holds no preference. Write id, first, second and winner (1, 2 or tie) in each row.")
     if blank:

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from ragfault.errors import BadLine, BadRows, InputError
-from ragfault.evaluation.label_rows import read_label_rows
+from ragfault.errors import InputError
+from ragfault.evaluation.label_rows import convert_label_rows
 
 TRACE_COLUMNS = ("trace", "id")
 
@@ -33,16 +33,7 @@ def read_rubric_labels(path: str | Path) -> list[RubricLabel]:
     a file without any.
     """
     file = Path(path)
-    labels: list[RubricLabel] = []
-    bad_lines: list[BadLine] = []
-    for number, row in read_label_rows(file):
-        label = row if isinstance(row, str) else _convert_row(row)
-        if isinstance(label, str):
-            bad_lines.append(BadLine(str(file), number, label))
-        else:
-            labels.append(label)
-    if bad_lines:
-        raise BadRows(bad_lines, len(labels))
+    labels = convert_label_rows(file, _convert_row)
     if not labels:
         raise InputError(f"{file} holds no label. Write trace, rubric and value for each answer.")
     return labels
