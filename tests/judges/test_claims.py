@@ -43,11 +43,30 @@ def test_words_are_located_where_they_are_spelled(text: str):
         "Source: passage 3.",
         "[2] https://example.org/ferries",
         "References: the harbour guide.",
+        "None of these passages offer a timetable.",
+        "The passages are focused on ferries and their crews.",
+        "(Reference passage 2)",
+        "Best regards,",
+        "[Your Name]",
     ],
 )
 def test_talk_about_passages_is_no_claim(text: str):
-    """A sentence about the passages themselves and the stub of a citation claim nothing."""
+    """A sentence about the passages themselves, the stub of a citation and the end of a letter claim nothing."""
     assert extract_claims(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "None of the documents needs a stamp.",
+        "The passages are about three metres wide.",
+        "[Your ticket] is checked at the gate.",
+        "Reference passages are closed in winter.",
+    ],
+)
+def test_a_statement_with_such_words_is_a_claim(text: str):
+    """What a sentence says of documents and passages in the world is checked."""
+    assert [claim.text for claim in extract_claims(text)] == [text]
 
 
 def test_what_a_source_says_is_judged_without_its_opening():

@@ -182,7 +182,8 @@ FILLER_PHRASE = re.compile(
     r"|here(?:'s| is| are) (?:a |an |the |my |some |your )?(?:[\w-]+ ){0,6}"
     r"(?:summary|overview|answer|response|list|steps?|points?)\b"
     r"|(?:in )?(?:summary|conclusion|short)[:.]?$"
-    r"|based on the (?:\w+ ){0,3}(?:passages?|context|information|data)[^,]{0,40}[:,]?$",
+    r"|based on the (?:\w+ ){0,3}(?:passages?|context|information|data)[^,]{0,40}[:,]?$"
+    r"|(?:sincerely|(?:best|kind|warm) regards|yours (?:truly|sincerely|faithfully)),?$|\[(?:your|my) [\w ']{1,30}\]$",
     re.IGNORECASE,
 )
 SOURCE_NOUNS = (
@@ -262,6 +263,12 @@ SOURCE_TALK = re.compile(
     r"(?:passages?|contexts?|documents?|excerpts?|sources?|chunks?) #?\d+(?:,? (?:and|&) #?\d+)*"
     r" (?:also |only |further )?(?:provides?|discuss(?:es)?|talks? about|gives?|contains?|is (?:about|relevant|related)"
     r"|are (?:about|relevant|related)|focus(?:es)? on|covers?|offers?|includes?|lists?|does not|do not)\b"
+    r"|(?:(?:however|unfortunately|additionally), )?(?:none|neither) of (?:the|these|those) (?:\w+ )?"
+    r"(?:passages|documents|sources|texts|excerpts|articles) (?:mentions?|provides?|address(?:es)?|discuss(?:es)?"
+    r"|contains?|gives?|offers?|covers?|explains?|describes?|states?|specif(?:y|ies)|says?)\b"
+    r"|(?:the|these|both|all|all the) (?:provided |given |retrieved )?(?:passages|excerpts|chunks) (?:only |mainly )?"
+    r"(?:discuss|talk about|focus on|provide (?:\w+ )?information|are (?:focused on|related to))\b"
+    r"|reference (?:passages?|sources?|documents?) #?\d+[^a-z]{0,9}$"
     r"|(?:sources?|references?|citations?|see also|retrieved from|further reading)\s*:"
     r"|\[?\d{0,3}\]?:?\s*https?://\S+\s*$",
     re.IGNORECASE,
