@@ -87,23 +87,13 @@ class AblationOptions:
         self.judge = CachedJudge(judge)
 
 
-def ablate(  # noqa: PLR0913 - the options of one verb
+def ablate(
     baseline: System,
     candidate: System,
     queries: Iterable[Trace | str],
     *,
-    out: str | Path | None = None,
-    judge: str | Judge = judges.DEFAULT_JUDGE,
-    metrics: str | Sequence[str] = DEFAULT_METRICS,
-    workers: int = 1,
-    threads: int = 1,
-    seed: int = 0,
-    confidence: float = 0.95,
-    resamples: int | None = None,
-    margin: float = MARGIN,
     permutations: int | None = None,
-    progress: Callable[[int, int], None] = ignore_report,
-    notice: Callable[[str], None] = ignore_report,
+    **options: Any,
 ) -> Ablation:
     """Decide by experiment which part of a RAG system made the change from `baseline` to `candidate`.
 
@@ -111,7 +101,8 @@ def ablate(  # noqa: PLR0913 - the options of one verb
     make them from plain functions); both have the same names. Up to four parts all 2^k configurations are run over the
     `queries` (texts, or traces, whose outputs are left out). With more parts, or where `permutations` is given, the
     parts are swapped in that many random orders (as many as there are parts, by default), balanced so that each part
-    takes each position about equally often.
+    takes each position about equally often. `options` are those of `AblationOptions`: out, judge, metrics, workers,
+    threads, seed, confidence, resamples, margin, progress and notice.
 
     Each part's share of a metric's change is its Shapley value (Shapley 1953): the shares sum to the whole
     change, and a part that does nothing has none. For two parts the shares are the main effects of the 2 × 2
@@ -141,25 +132,15 @@ def ablate(  # noqa: PLR0913 - the options of one verb
     parts = check_part_names(baseline, candidate)
     if permutations is not None and permutations < 1:
         raise UsageError(f"permutations is {permutations}: give at least 1, or none for all of them.")
+    settings = AblationOptions(**options)
     design = (
         factorial_design(len(parts))
         if permutations is None and len(parts) <= MAX_FACTORIAL_PARTS
-        else permutation_design(len(parts), draw_permutations(len(parts), permutations or len(parts), seed))
+        else permutation_design(
+            len(parts), draw_permutations(len(parts), permutations or len(parts), settings.effect_options.seed)
+        )
     )
-    options = AblationOptions(
-        out=out,
-        judge=judge,
-        metrics=metrics,
-        workers=workers,
-        threads=threads,
-        seed=seed,
-        confidence=confidence,
-        resamples=resamples,
-        margin=margin,
-        progress=progress,
-        notice=notice,
-    )
-    return run_experiment(baseline, candidate, prepare_queries(queries), design, options)
+    return run_experiment(baseline, candidate, prepare_queries(queries), design, settings)
 
 
 def prepare_queries(queries: Iterable[Trace | str]) -> list[Trace]:

@@ -316,47 +316,26 @@ def _measure_slices(
 TASKS: tuple[LabelTask, ...] = ("answer", "support", "relevance")
 
 
-def measure_judge(  # noqa: PLR0913 - the options of one verb
+def measure_judge(
     source: LabeledSource | Iterable[Trace],
     *,
-    run: str | Path | Run | None = None,
-    judge: str | Judge | None = None,
-    profile: str | Path | DomainProfile = "general",
-    calibration: str | Path | JudgeCalibration | None = None,
-    options: Mapping[str, Any] | None = None,
-    task: LabelTask | None = None,
-    positive: str | float | Sequence[str | float] = (),
-    group: str | None = None,
     within: str | Sequence[str] = (),
     by: str | None = None,
     threshold: str | float = "cv",
-    limit: int | None = None,
     seed: int = 0,
     resamples: int = 1000,
-    workers: int = 1,
-    executor: Executor | None = None,
-    on_bad: OnBad = "raise",
-    progress: Callable[[int, int], None] = ignore_report,
-    notice: Callable[[str], object] = ignore_report,
-    **reading: Any,
+    **judging: Any,
 ) -> JudgeMeasurement:
     """Measure how far a judge agrees with human labels.
 
-    `judge` is a name (loaded with `options`) or an object, with a domain `profile`; None: the default judge. With a
-    `run`, `source` is a file of labels that `ragfault label` wrote for it, and without a judge its recorded verdicts
-    are measured. `source` and `reading` are what `read_traces` takes; `map` has four more keys, `label`, `spans`,
-    `claims` and `grades`, for the label columns, which are else detected by their names. `task` is "answer" (labels of
-    whole answers, with `spans` also of claims and sentences), "support" (of single claims) or "relevance" (of chunks);
-    None: inferred from the columns. `positive` names the labels that are bad (relevance: the lowest relevant grade).
+    `judging` are the further options of `judge_labels`: judge, run, profile, task, positive, group, limit, map …
 
     Scores are 1 minus the probability of support, or the relevance of a chunk. Intervals resample whole groups: values
     of the column `group`. AUROC is also computed `within` columns; `by` a column gives figures for each of its values.
-    F1 is computed at a `threshold`: "cv", the best of the other folds; "own", the judge's own; or a number. `limit`
-    samples whole groups up to so many traces. Figures do not depend on the order of lines or on what judges, `workers`
-    or an `executor`.
+    F1 is computed at a `threshold`: "cv", the best of the other folds; "own", the judge's own; or a number. Figures do
+    not depend on the order of lines or on what judges, `workers` or an `executor`.
 
-    Raises BadTraces for unreadable lines and labels, all at once (`on_bad` as for `read_traces`), InputError,
-    UsageError, UnknownName; JudgeError where the judge has no verdict on any trace.
+    Raises what `judge_labels` raises; JudgeError where the judge has no verdict on any trace.
 
     >>> from ragfault import Chunk, Trace
     >>> labels = {"It opens at 7:30.": 0, "It opens at 9:00.": 1}
@@ -371,11 +350,8 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     """
     columns = split_columns(within)
     threshold_name = _check_threshold(threshold)
-    source_labels = judge_labels(
-        source, run=run, judge=judge, profile=profile, calibration=calibration, options=options, task=task,
-        positive=positive, group=group, limit=limit, seed=seed, columns=[*columns, *([by] if by else [])],
-        workers=workers, executor=executor, on_bad=on_bad, progress=progress, notice=notice, **reading,
-    )  # fmt: skip
+    named = [*columns, *([by] if by else [])]
+    source_labels = judge_labels(source, seed=seed, columns=named, **judging)
     measurement_options = MeasurementOptions(
         source_labels.judge, describe_input(source), threshold_name, columns, by, IntervalOptions(resamples, seed)
     )
@@ -412,9 +388,18 @@ def judge_labels(  # noqa: PLR0913 - the options of one verb
     notice: Callable[[str], object] = ignore_report,
     **reading: Any,
 ) -> JudgedSource:
-    """Load labels and let a judge look at their traces, as `measure_judge` describes it; raises what that raises.
+    """Load labels and let a judge look at their traces.
 
-    `columns` must be there.
+    `judge` is a name (loaded with `options`) or an object, with a domain `profile`; None: the default judge. With a
+    `run`, `source` is a file of labels that `ragfault label` wrote for it, and without a judge its recorded verdicts
+    are taken. `source` and `reading` are what `read_traces` takes; `map` has four more keys, `label`, `spans`,
+    `claims` and `grades`, for the label columns, which are else detected by their names. `task` is "answer" (labels of
+    whole answers, with `spans` also of claims and sentences), "support" (of single claims) or "relevance" (of chunks);
+    None: inferred from the columns. `positive` names the labels that are bad (relevance: the lowest relevant grade).
+    `limit` samples whole groups up to so many traces; `columns` must be there.
+
+    Raises BadTraces for unreadable lines and labels, all at once (`on_bad` as for `read_traces`), InputError,
+    UsageError and UnknownName.
     """
     labels = LabelOptions(task, to_texts(positive), group, limit, seed)
     _check_options(labels)
