@@ -23,8 +23,6 @@ from ragfault.analysis.steps.agreement import Agreement, measure_agreements
 from ragfault.analysis.steps.features import FEATURE_NAMES, Array, compute_features
 from ragfault.analysis.steps.localization import detect_outcome
 from ragfault.analysis.steps.model import (
-    FEATURES_BY_KIND,
-    LABELS,
     MAX_VALUE,
     OUTCOMES,
     Outcome,
@@ -37,7 +35,18 @@ from ragfault.analysis.steps.model import (
 )
 from ragfault.analysis.steps.moves import group_moves
 from ragfault.io import read_traces
+from ragfault.judges.embedded.network import TreeEnsemble
 from ragfault.records import Trace
+
+SEARCH_FEATURES = """
+place_end is_last has_call error unexecuted error_before missing covered answer_support answer_pair answer_near
+answer_refuses giving_up novel novel_share guess text_length question_length closed choice query_repeat
+same_query_before gain new_chunks returned_question text_question repair searches repeats_so_far next_error
+answer_read read_before copy queries
+"""
+FEATURES_BY_KIND: dict[RunKind, tuple[str, ...]] = {"search": tuple(SEARCH_FEATURES.split()), "team": FEATURE_NAMES}
+"""The features that each model reads; fewer generalise better from few questions."""
+LABELS = ("wrong", "neutral", "right")
 
 FILES: dict[RunKind, str] = {"search": "agent_steps_hotpotqa_dev", "team": "agent_steps_whowhen_dev"}
 FOLDS, TREE_COUNT, MIN_LEAF, MIN_LABEL_LEAF, RIDGE, MISS_RATE = 8, 150, 4, 2, 0.03, 0.1
@@ -90,11 +99,6 @@ def _build_run(row: Row, trace: Trace, agreement: Agreement | None, kind: RunKin
         row["source_id"], steps, compute_features(moves), fault, tuple(labels.get(step) for step in steps),
         "failed" if kind == "team" else detect_outcome(trace), agreement, labelled,
     )  # fmt: skip
-
-
-def fit(runs: Sequence[LabelledRun], kind: RunKind) -> StepModel:
-    """Fit a model."""
-    return StepModel.unpack(fit_arrays(runs, kind), kind)
 
 
 def fit_arrays(runs: Sequence[LabelledRun], kind: RunKind) -> dict[str, Array]:
@@ -207,10 +211,14 @@ def predict_unseen(
     labels: list[Array] = [np.empty(0)] * len(runs)
     models: list[StepModel] = [None] * len(runs)  # type: ignore[list-item]
     for fold in split_folds(runs, seed):
-        model = fit([run for n, run in enumerate(runs) if n not in set(fold)], kind)
+        arrays = fit_arrays([run for n, run in enumerate(runs) if n not in set(fold)], kind)
+        model = StepModel.unpack(arrays, kind)
+        label_trees = [
+            TreeEnsemble.unpack(arrays, f"{kind}.{name}") for name in LABELS if f"{kind}.{name}.roots" in arrays
+        ]
         for n in fold:
             posteriors[n] = chain_hazards(model.predict_hazards(runs[n].features))
-            label_shares = [trees(runs[n].features[:, model.columns]) for trees in model.label_trees]
+            label_shares = [trees(runs[n].features[:, model.columns]) for trees in label_trees]
             labels[n] = np.argmax(label_shares, axis=0) - 1 if label_shares else np.empty(0)
             models[n] = model
     return posteriors, labels, models

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ragfault.analysis.steps.agreement import Agreement
-from ragfault.analysis.steps.features import FEATURE_NAMES, Array
+from ragfault.analysis.steps.features import Array
 from ragfault.judges.embedded.network import TreeEnsemble
 
 RunKind = Literal["search", "team"]
@@ -23,15 +23,6 @@ other runs of the question answered."""
 AGREEMENT_WEIGHT = 0.5
 """The weight of what other runs answered was learned from runs of different agents. Repeated runs of one agent share
 more of their mistakes, so that the logarithm of the likelihood ratio counts half."""
-SEARCH_FEATURES = """
-place_end is_last has_call error unexecuted error_before missing covered answer_support answer_pair answer_near
-answer_refuses giving_up novel novel_share guess text_length question_length closed choice query_repeat
-same_query_before gain new_chunks returned_question text_question repair searches repeats_so_far next_error
-answer_read read_before copy queries
-"""
-FEATURES_BY_KIND: dict[RunKind, tuple[str, ...]] = {"search": tuple(SEARCH_FEATURES.split()), "team": FEATURE_NAMES}
-"""The features that each model reads; fewer generalise better from few questions."""
-LABELS = ("wrong", "neutral", "right")
 MAX_VALUE, MIN_HAZARD = 50.0, 1e-4
 
 
@@ -45,8 +36,6 @@ class StepModel(NamedTuple):
     weights: Array
     bias: float
     trees: TreeEnsemble
-    label_trees: tuple[TreeEnsemble, ...]
-    """The share of each label: wrong, neutral, right; empty where none were trained."""
     thresholds: Array
     """For each outcome, the least probability of a member of the 90 % set."""
     right_shares: Array
@@ -59,13 +48,7 @@ class StepModel(NamedTuple):
         """Unpack the weights of one kind of run from a file of weights."""
         names = ("columns", "mean", "deviation", "weights", "bias", "thresholds", "right_shares", "agreement")
         parts: dict[str, Any] = {name: arrays[f"{kind}.{name}"] for name in names}
-        return StepModel(
-            **{**parts, "bias": float(parts["bias"])},
-            trees=TreeEnsemble.unpack(arrays, f"{kind}.trees"),
-            label_trees=tuple(
-                TreeEnsemble.unpack(arrays, f"{kind}.{name}") for name in LABELS if f"{kind}.{name}.roots" in arrays
-            ),
-        )
+        return StepModel(**{**parts, "bias": float(parts["bias"])}, trees=TreeEnsemble.unpack(arrays, f"{kind}.trees"))
 
     def predict_hazards(self, features: Array) -> Array:
         """Return for each move the probability that it is faulty if none before it is."""
