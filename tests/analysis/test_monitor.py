@@ -63,7 +63,7 @@ from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.records import Chunk, Trace, Verdicts
-from ragfault.reports.terminal.monitoring import describe_monitoring_settings
+from ragfault.reports.terminal.monitoring import describe_monitoring_settings, summarize_monitor
 from ragfault.stats import standard_error, t_quantile, unpaired_differences
 from sample_reports import HOSTILE, build_run
 from sample_runs import evaluate_pairs, pair
@@ -606,6 +606,7 @@ def test_a_drop_of_one_repeated_query_names_no_layer(live: Run, tmp_path: Path):
     drops = [drop for drop in explain_by_query(report, [run]).drops if drop.reference.metric == "context_relevance"]
     assert [drop.location.fault for drop in drops] == [None]
     assert "explains it: “Is it up?”; without it the mean moved by" in drops[0].explanation
+    assert "something else than a fault may explain" in summarize_monitor(explain_by_query(report, [run]))
     broken_report = monitor(roll_up(observe_runs([live], ()), known), known, options=options)
     assert explain_by_query(broken_report, [live]) == broken_report
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorOptions, monitor
 from ragfault.analysis.monitoring.rollups import Observation, roll_up
+from ragfault.analysis.monitoring.traffic_mix import describe_query_change
 from ragfault.io.runs import MetricInfo
 from ragfault.reports.terminal.monitoring import describe_drop
 
@@ -127,3 +129,12 @@ def test_a_drop_that_working_days_show_as_well_is_a_fault(onset: int, days: int)
     """A drop before the weekend, or one that lasts beyond it, is named."""
     drop = watch_days(MONDAY, days, lambda day: 0.7 if day >= MONDAY + onset else 0.85)
     assert drop.location.fault is not None
+
+
+@pytest.mark.parametrize(("copies", "moved", "word"), [(60, 0.0, "may explain it"), (20, 0.0, None), (60, -0.3, None)])
+def test_a_query_of_most_values_may_explain_a_drop_that_the_few_others_do_not_show(copies, moved, word):
+    """Copies of one trace name no fault where the other traces show no drop; they do where those fell as well."""
+    before = [(f"Q{at}", 0.5 + 0.6 * (at % 2)) for at in range(200)]
+    others = [(f"Q{at}", 0.44 + 0.6 * (at % 2) + moved) for at in range(32)]
+    text = describe_query_change(before, [*others, *[("Copy?", 0.4)] * copies], -0.25)
+    assert (text and re.search("(may explain|explains) it", text)[0]) == word

@@ -341,6 +341,22 @@ def test_convert_goes_there_and_back(place: Path, tmp_path: Path, capsys: pytest
     assert (tmp_path / "x.jsonl.bad.jsonl").read_text() == "nonsense\n"
 
 
+def test_rank_says_how_ties_are_ordered_where_most_lines_tie(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A run whose scores are all alike is ordered by id, whatever its ranks: that is said, of other runs nothing."""
+    (tmp_path / "qrels").write_text("".join(f"q{query} 0 a 1\n" for query in range(3)))
+    for name, fall in (("flat", 0), ("steep", 1)):
+        lines = [
+            f"q{query} Q0 {chunk} {rank} {9 - fall * rank} x\n"
+            for query in range(3)
+            for rank, chunk in enumerate("abcdef")
+        ]
+        (tmp_path / name).write_text("".join(lines))
+        told = run_and_read(capsys, "rank", tmp_path / name, tmp_path / "qrels", "-m", "recall@5")
+        assert ("15 of 18 lines" in told) == ("ordered by descending id" in told) == (name == "flat")
+        assert ("0.0000" if name == "flat" else "1.0000") in told
+        assert "too few" in told
+
+
 def test_rank_equals_evaluate_on_the_same_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The fast verb and the run give the same means, and the query that was not judged is undefined in both."""
     run_file, qrels = tmp_path / "r.trec", tmp_path / "q.txt"

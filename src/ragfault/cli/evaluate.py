@@ -29,6 +29,7 @@ from ragfault.cli.options.settings import (
     pick_trace_options,
 )
 from ragfault.errors import UsageError
+from ragfault.text.number_format import MIN_INDEPENDENT, TOO_FEW
 
 if TYPE_CHECKING:
     from ragfault.metrics.ranking import QueryValues, Ranking
@@ -281,11 +282,18 @@ def rank(run: str, qrels: str, metrics: tuple[str, ...], per_query: bool, kind: 
 
     Values equal trec_eval's. A query of the qrels that the run lacks scores 0; one that was not judged is undefined.
     """
-    from ragfault.io.formats.trec import read_qrels, read_run
+    from ragfault.io.formats.trec import count_ties, read_qrels, read_run
     from ragfault.metrics.qrels import ranking_from_columns
 
     chosen_metrics = _parse_metrics(metrics or DEFAULT_METRICS)
-    ranking = ranking_from_columns(read_run(Path(run)), read_qrels(Path(qrels)))
+    retrieved = read_run(Path(run))
+    if (ties := count_ties(retrieved)) >= len(retrieved) / 2:
+        click.echo(
+            f"warning: {ties:,} of {len(retrieved):,} lines of {run} have the score of the line before and its query: "
+            "ties are ordered by descending id, as in trec_eval, and not by rank",
+            err=True,
+        )
+    ranking = ranking_from_columns(retrieved, read_qrels(Path(qrels)))
     measured = {text: measure(ranking) for text, measure in chosen_metrics.items()}
     if per_query:
         rows: list[Any] = _list_values(ranking, measured)
@@ -352,5 +360,6 @@ def _print_table(rows: list[RankedMetric]) -> None:
     for row in rows:
         figures = "      –                  "
         if row.mean is not None:
-            figures = f"{row.mean:>7.4f}   {row.low:.4f} – {row.high:.4f}"
+            ends = f"{row.low:.4f} – {row.high:.4f}" if row.scored >= MIN_INDEPENDENT else f"{TOO_FEW:<15}"
+            figures = f"{row.mean:>7.4f}   {ends}"
         click.echo(f"{row.metric:<{width}}{figures}  {row.scored:>7,}{row.undefined:>11,}")

@@ -280,25 +280,17 @@ def find_useful_count(change: MetricChange) -> int | None:
 
 
 def explain_undecided(comparison: Comparison) -> list[str]:
-    """Explain why changes whose interval leaves out 0 cannot be told, in sentences; none where there is no such one."""
-    tested = sum(change.adjusted is not None for change in comparison.changes)
-    by_holm: list[MetricChange] = []
-    by_test: list[MetricChange] = []
-    for change in comparison.changes:
-        if change.verdict != "cannot tell" or change.difference is None or change.p is None:
-            continue
-        if not change.difference.low <= 0 <= change.difference.high:
-            (by_holm if change.p <= comparison.alpha else by_test).append(change)
-    reasons = (
-        (by_holm, f"corrected by Holm over {tested} metrics p is above {comparison.alpha:g}"),
-        (by_test, f"the sign-flip test has p above {comparison.alpha:g}"),
-    )
-    return [
-        f"Cannot tell although the interval, which is for one metric alone, leaves out 0: {reason}: "
-        + ", ".join(f"{clean_text(change.metric)} (p {format_p_value(change.adjusted)})" for change in changes)
-        for changes, reason in reasons
-        if changes
+    """Explain why changes whose interval leaves out 0 cannot be told, in a sentence; none without such."""
+    changes = [
+        f"{clean_text(change.metric)} (p {format_p_value(change.adjusted)})"
+        for change in comparison.changes
+        if change.verdict == "cannot tell" and change.difference is not None and change.adjusted is not None
+        if not change.difference.low <= 0 <= change.difference.high
     ]
+    tested = sum(change.adjusted is not None for change in comparison.changes)
+    reason = f"p, corrected for {format_count(tested, 'metric')}, is above {comparison.alpha:g}"
+    begin = "Cannot tell although the interval, which is for one metric alone, leaves out 0"
+    return [f"{begin}: {reason}: {', '.join(changes)}"] if changes else []
 
 
 def describe_unpaired(change: MetricChange) -> str:

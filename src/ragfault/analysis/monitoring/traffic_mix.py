@@ -81,7 +81,8 @@ def describe_query_change(
 ) -> str | None:
     """Describe the query asked most since, where a drop is its own; None where others dropped as well, or are few.
 
-    Without it at most a quarter of the drop is left, and more than half of it is excluded.
+    Without it at most a quarter of the drop is left, and more than half of it is excluded. A query of more than half of
+    the values since may explain a drop that is not shown without it: copies of one trace are not independent.
     """
     [(query, count)] = Counter(query for query, _ in since).most_common(1) or [("", 0)]
     sides = [np.array([value for name, value in side if name != query]) for side in (before, since)]
@@ -91,11 +92,14 @@ def describe_query_change(
         float(sides[1].mean() - sides[0].mean()),
         math.sqrt(sum(side.var(ddof=1) / len(side) for side in sides)),
     )
+    explains, without = "explains it", "the mean"
     if abs(rest) > MAX_REST * abs(drop) or abs(rest) + 2 * error > MAX_BOUND * abs(drop):
-        return None
+        if 2 * count <= len(since) or (rest * drop > 0 and abs(rest) > 2 * error):
+            return None
+        explains, without = "may explain it", "no drop is shown: the mean"
     quoted = "".join(filter(str.isprintable, query))[:MAX_QUOTED]
     return (
-        f"one query, asked {count:,} times since, explains it: “{quoted}”; without it the mean moved by "
+        f"one query, asked {count:,} times since, {explains}: “{quoted}”; without it {without} moved by "
         f"{format_signed(rest)}"
     )
 

@@ -6,6 +6,7 @@ Arrow reads regular files, a slower reader the others. Names that end in .gz, .z
 from __future__ import annotations
 
 import math
+import operator
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -63,6 +64,18 @@ def read_run(path: FilePath, bad_lines: list[BadLine] | None = None) -> pa.Table
     [{'query': 'q1', 'chunk': 'd7', 'score': 0.5}]
     """
     return _read_table(path, RUN_LAYOUT, bad_lines)
+
+
+def count_ties(run: pa.Table) -> int:
+    """Count the lines of a run that have the score, as a 32-bit float, of the line before and its query.
+
+    >>> count_ties(pa.table({"query": ["a", "a", "a", "b"], "chunk": list("1231"), "score": [1.0, 1.0, 0.5, 0.5]}))
+    1
+    """
+    score = run["score"].to_numpy().astype(np.float32)
+    tied = np.flatnonzero(score[1:] == score[:-1])
+    before, after = (run["query"].take(pa.array(rows)).to_pylist() for rows in (tied, tied + 1))
+    return sum(map(operator.eq, before, after))
 
 
 def read_qrels(path: FilePath, bad_lines: list[BadLine] | None = None) -> pa.Table:

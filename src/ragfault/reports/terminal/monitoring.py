@@ -77,7 +77,9 @@ def summarize_monitor(monitor: MonitorReport) -> str:
     names = {format_metric_route(drop.reference.metric, drop.reference.route) for drop in monitor.drops}
     layers = dict.fromkeys(drop.location.fault.layer for drop in monitor.drops if drop.location.fault)
     blame = f", naming {' and '.join(layers)}" if layers else ""
-    return f"{len(names)} metrics dropped in {span}{blame}; {len(monitor.fired)} alerts fired."
+    others = sum(drop.location.fault is None and drop.explanation is not None for drop in monitor.drops)
+    apart = f"; something else than a fault may explain {others:,} of the drops" if others else ""
+    return f"{format_count(len(names), 'metric')} dropped in {span}{blame}{apart}; {len(monitor.fired)} alerts fired."
 
 
 def describe_monitoring_settings(monitor: MonitorReport) -> str:
