@@ -351,10 +351,10 @@ def test_rank_says_how_ties_are_ordered_where_most_lines_tie(tmp_path: Path, cap
             for rank, chunk in enumerate("abcdef")
         ]
         (tmp_path / name).write_text("".join(lines))
-        told = run_and_read(capsys, "rank", tmp_path / name, tmp_path / "qrels", "-m", "recall@5")
-        assert ("15 of 18 lines" in told) == ("ordered by descending id" in told) == (name == "flat")
-        assert ("0.0000" if name == "flat" else "1.0000") in told
-        assert "too few" in told
+        printed = run_and_read(capsys, "rank", tmp_path / name, tmp_path / "qrels", "-m", "recall@5")
+        assert ("15 of 18 lines" in printed) == ("ordered by descending id" in printed) == (name == "flat")
+        assert ("0.0000" if name == "flat" else "1.0000") in printed
+        assert "too few" in printed
 
 
 def test_rank_equals_evaluate_on_the_same_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
