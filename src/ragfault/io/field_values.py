@@ -245,7 +245,7 @@ def _normalize_citations(value: Any) -> list[Any]:
 
 def _split_citation(value: Any) -> list[Any]:
     """Split a citation of several documents, as Cohere writes it, to one for each; its text is that of the answer."""
-    if not isinstance(value, dict) or not any(isinstance(value.get(k), list) for k in ("document_ids", "sources")):
+    if not isinstance(value, dict) or not any(isinstance(value.get(key), list) for key in ("document_ids", "sources")):
         return [value]
     names = value.get("document_ids") or [
         item.get("id") if isinstance(item, dict) else item for item in value.get("sources") or ()
@@ -282,7 +282,7 @@ def _normalize_reference(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and value and (turns := find_turns(value)) is not None:
         return turns[-1]["text"]
     if isinstance(value, dict):
-        inner = next((value[k] for k in ("text", "answer", "value", "content", "aliases") if value.get(k)), value)
+        inner = next((value[key] for key in ("text", "answer", "value", "content", "aliases") if value.get(key)), value)
         return value if inner is value else _normalize_reference(inner)
     if isinstance(value, (list, tuple)):
         has_keys = any(isinstance(item, dict) and item.keys() & set(REFERENCE_KEYS) for item in value)

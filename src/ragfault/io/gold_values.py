@@ -56,7 +56,7 @@ def _normalize_grades(value: Any) -> Any:
             if chunk_id is None:
                 raise InvalidRecord("a gold chunk without id - at `$.gold`")
             grades[_normalize_gold_id(chunk_id)] = next(
-                (item[k] for k in ("grade", "relevance", "score") if k in item), 1.0
+                (item[key] for key in ("grade", "relevance", "score") if key in item), 1.0
             )
         else:
             is_pair = isinstance(item, (list, tuple)) and len(item) == 2 and isinstance(item[1], int)
@@ -73,7 +73,7 @@ def _normalize_gold_id(value: Any) -> Any:
 def _normalize_span(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    document = next((value[k] for k in SPAN_DOCUMENT_KEYS if value.get(k) is not None), None)
+    document = next((value[key] for key in SPAN_DOCUMENT_KEYS if value.get(key) is not None), None)
     span = {key: item for key, item in value.items() if key in SPAN_FIELDS and item is not None}
     return span if document is None else {**span, "document": normalize_id(document)}
 

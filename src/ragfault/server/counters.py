@@ -50,7 +50,7 @@ class EventCounters:
         with self._lock:
             fresh, self._pending = self._pending, Counter()
         if fresh:
-            self._store.add_counts([EventCount(name, minute, n) for (name, minute), n in sorted(fresh.items())])
+            self._store.add_counts([EventCount(name, minute, count) for (name, minute), count in sorted(fresh.items())])
 
 
 LATENCY_EDGES = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)

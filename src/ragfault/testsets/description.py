@@ -114,7 +114,7 @@ def describe_testset(items: Iterable[Trace], documents: Iterable[Document] | Non
         covered=len(by_document),
         corpus=None if corpus is None else len(corpus),
         topics=_measure_topics(corpus, items_list) if corpus else {},
-        uncovered=tuple(d.id for d in sorted(missing, key=lambda d: (-len(d.text), d.id))[:MAX_LISTED]),
+        uncovered=tuple(document.id for document in sorted(missing, key=lambda d: (-len(d.text), d.id))[:MAX_LISTED]),
         groups=len(groups),
         effective=effective,
         detectable=detectable if math.isfinite(detectable) else None,

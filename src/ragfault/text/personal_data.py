@@ -53,7 +53,7 @@ def passes_iban_check(value: str) -> bool:
     (True, False)
     """
     digits = "".join(filter(str.isalnum, value)).upper()
-    return int("".join(str(int(c, 36)) for c in digits[4:] + digits[:4])) % 97 == 1
+    return int("".join(str(int(sign, 36)) for sign in digits[4:] + digits[:4])) % 97 == 1
 
 
 def _detect_ibans(text: str) -> Iterator[Finding]:

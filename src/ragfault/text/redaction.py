@@ -321,7 +321,7 @@ def _looks_random(value: str) -> bool:
     value = value[:200]
     mixed = any(character.isdigit() for character in value) and any(character.isalpha() for character in value)
     n = len(value)
-    return mixed and -sum(c / n * math.log2(c / n) for c in Counter(value).values()) >= MIN_ENTROPY
+    return mixed and -sum(count / n * math.log2(count / n) for count in Counter(value).values()) >= MIN_ENTROPY
 
 
 DETECTORS: dict[SensitiveKind, Callable[[str], Iterator[SensitiveSpan]]] = {

@@ -69,7 +69,7 @@ def score_quote_match(quote: str, text: str) -> float:
 
 
 def _locate_words(text: str) -> list[WordPosition]:
-    return [WordPosition(m.group().lower(), m.start(), m.end()) for m in QUOTE_WORD.finditer(text)]
+    return [WordPosition(match.group().lower(), match.start(), match.end()) for match in QUOTE_WORD.finditer(text)]
 
 
 def _is_verbatim(quote: str, text: str) -> bool:

@@ -262,7 +262,7 @@ def _find_clipped_texts(
     runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing
 ) -> list[LocatedMismatch]:
     """Find chunk texts that are beginnings of the other side's under the same id, also where others are whole."""
-    sizes = [{k.id: k for k in sorted(side.keys, key=lambda k: -k.size) if k.text} for side in contents]
+    sizes = [{key.id: key for key in sorted(side.keys, key=lambda k: -k.size) if key.text} for side in contents]
     differing = [name for name in sizes[1] if name in sizes[0] and sizes[0][name].text != sizes[1][name].text]
     if not differing:
         return []
@@ -275,8 +275,8 @@ def _find_clipped_texts(
     limit = max(key.size for key in keys)
     at_limit = np.mean([sizes[short][name].size >= 0.9 * limit for name in clipped]) >= CLIPPED_SHARE
     cut = [
-        (k.id in clipped and k.size < sizes[1 - short][k.id].size) or bool(at_limit and k.size >= 0.9 * limit)
-        for k in keys
+        (key.id in clipped and key.size < sizes[1 - short][key.id].size) or bool(at_limit and key.size >= 0.9 * limit)
+        for key in keys
     ]
     uncut = {key.id for key, is_cut in zip(keys, cut, strict=True) if key.id in clipped and not is_cut}
     rows = pairing.candidate if short else pairing.baseline
@@ -409,7 +409,7 @@ def describe_blocked(comparison: Comparison, mismatches: Sequence[PairMismatch])
     lead = "; ".join(mismatch.sentence for mismatch in reasons)
     lead = f"Not comparable: {lead}."
     if not any(change.n for change in comparison.changes) and any(
-        m.kind == "queries" and m.share == 1 for m in reasons
+        reason.kind == "queries" and reason.share == 1 for reason in reasons
     ):
         return lead
     same_chunks, same_answers = (n == comparison.pairs for n in (comparison.same_chunks, comparison.same_answers))

@@ -187,7 +187,7 @@ class TreeWalk:
         """Return whether the candidate retrieved fewer chunks, or copies, and gold does not show that none was lost."""
         known = [self.changes[name] for name in GOLD_METRICS if self.state_of(name) is not None]
         fell = any(d.name == "depth" and (d.candidate or 0.0) < (d.baseline or 0.0) for d in self.differences)
-        fell |= any(d.name == "copies" and _rise(d) >= MAX_COPIES for d in self.differences)
+        fell |= any(difference.name == "copies" and _rise(difference) >= MAX_COPIES for difference in self.differences)
         return fell and not self.retrieval_unaffected and not (known and all(map(excludes_drop, known)))
 
     @property

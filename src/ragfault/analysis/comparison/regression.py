@@ -111,7 +111,7 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
         power=power,
         decisions=(
             *failures,
-            *_weigh_gains(side, [_decide_metric(c, terms) for c in comparison.changes], terms, settings),
+            *_weigh_gains(side, [_decide_metric(change, terms) for change in comparison.changes], terms, settings),
         ),
         warnings=(*comparison.warnings, *describe_unshown_rises(full), *([alone] if alone else [])),
         mismatches=comparison.mismatches,

@@ -72,7 +72,7 @@ def find_renamed_ids(
     pairs = np.array(
         [any(at in places or new.keys[at].id in taken for at in new.trace_keys[row]) for row in rows], bool
     )
-    return RenamedIds(places, ids, {k: v for k, v in documents.items() if k != v}, taken, pairs, not edited)
+    return RenamedIds(places, ids, {old: new for old, new in documents.items() if old != new}, taken, pairs, not edited)
 
 
 def _find_edited(
@@ -113,7 +113,7 @@ def find_recut_gold(runs: tuple[Run, Run], old: RunContents, new: RunContents, p
     keys = [{key.id: key for key in reversed(side.keys) if key.text} for side in (old, new)]
     intact = {name for name in keys[0].keys() & keys[1].keys() if keys[0][name].text == keys[1][name].text}
     pairs = np.array(
-        [_is_out_of_date(old.gold[a], new.gold[b], intact) for a, b in zip(left, right, strict=True)], bool
+        [_is_out_of_date(old.gold[row], new.gold[other], intact) for row, other in zip(left, right, strict=True)], bool
     )
     if not pairs.any() or not _is_cut_anew(runs, keys, intact):
         pairs[:] = False
@@ -294,7 +294,7 @@ def find_other_keys(
     left, right = pairing.baseline, pairing.candidate
     if not all(run.manifest.gold == "apply" for run in runs):
         return np.zeros(len(pairing), dtype=bool)
-    same = [_is_same_key(old.gold[a], new.gold[b]) for a, b in zip(left, right, strict=True)]
+    same = [_is_same_key(old.gold[row], new.gold[other]) for row, other in zip(left, right, strict=True)]
     other: Mask = ~np.array(same, dtype=bool) | recut
     if _has_stale_gold(old, new, {} if renamed is None else renamed.ids):
         keys = [new.gold[row] for row in right]

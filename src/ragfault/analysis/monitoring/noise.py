@@ -256,7 +256,7 @@ def fit_noise(series: MetricSeries, low: float, high: float, *, rising: bool = T
     unit = total if rising else series.n - total
     value_variance = max(series.variance / width**2, 1e-4)
     span = int(series.minutes[-1] - series.minutes[0]) + 1
-    block = next((b for b in BLOCK_LENGTHS if span <= b * MAX_BLOCKS), BLOCK_LENGTHS[-1])
+    block = next((length for length in BLOCK_LENGTHS if span <= length * MAX_BLOCKS), BLOCK_LENGTHS[-1])
     size = _minute_effect(series, block) * value_variance
     recent = (series.n > 0) & (series.minutes > series.minutes[-1] - block * MAX_BLOCKS)
     minutes, n, unit = series.minutes[recent], series.n[recent], unit[recent]

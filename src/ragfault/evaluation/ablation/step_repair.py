@@ -240,13 +240,13 @@ def _decide(
     faulty = best.kind if best and not doubtful else None
     result = replace(
         start, faulty_kind=faulty, repairs=tuple(repairs), status="fault" if faulty else "cannot tell",
-        losses={m.name: loss[0] for m, loss in pairs if loss is not None},
+        losses={measure.name: loss[0] for measure, loss in pairs if loss is not None},
     )  # fmt: skip
     if shown_losses and result.errors.get("none", 0) + result.blank < result.questions:
         return replace(result, sentence=_describe(best, kinds, shown_losses, doubtful))
     means = np.array([np.mean(column[np.isfinite(column)] if np.isfinite(column).any() else 0.0)
                       for column in values["source"].T])  # fmt: skip
-    margins = [default_margin(m, x, margin) for m, x in zip(measures, means, strict=True)]
+    margins = [default_margin(measure, mean, margin) for measure, mean in zip(measures, means, strict=True)]
 
     def count_needed(index: int) -> int | None:
         both = values["source"][:, [index]], values["none"][:, [index]]

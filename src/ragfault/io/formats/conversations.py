@@ -171,8 +171,8 @@ def _read_turn_objects(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | No
     for turn in turns:
         name = turn.get(role_key)
         role = find_role(name) if name is not None else None
-        key = next((k for k in TURN_TEXT_KEYS if k in turn and k != role_key), None)
-        texts = [k for k, item in turn.items() if isinstance(item, str) and k != role_key]
+        key = next((name for name in TURN_TEXT_KEYS if name in turn and name != role_key), None)
+        texts = [name for name, item in turn.items() if isinstance(item, str) and name != role_key]
         key = key or max(texts, key=lambda k: len(turn[k]), default=None)
         text = join_text(turn[key]) if key else None
         if role is None:

@@ -333,7 +333,7 @@ def _fits_label(field: str, column: Column) -> bool:
     if field in OWN_LAYOUTS:
         return all(map(OWN_LAYOUTS[field], column.values))
     if field == "answerable":
-        return any(str(v[0] if isinstance(v, list) else v).lower() in FLAG_WORDS for v in column.values)
+        return any(str(value[0] if isinstance(value, list) else value).lower() in FLAG_WORDS for value in column.values)
     if field == "gold" and kind in ("text", "word", "object"):
         return any(item in column.path.lower() for item in ("context", "chunk", "gold", "facts"))
     return True

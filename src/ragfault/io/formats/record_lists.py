@@ -129,7 +129,7 @@ def _read_cells(value: RawRecord) -> list[RawRecord] | None:
         names, rows = value.get(names_key), value.get(rows_key)
         if isinstance(names, list):
             names = [name.get("name") if isinstance(name, dict) else name for name in names]
-        if not (isinstance(names, list) and isinstance(rows, list) and all(isinstance(n, str) for n in names)):
+        if not (isinstance(names, list) and isinstance(rows, list) and all(isinstance(name, str) for name in names)):
             continue
         if rows and all(isinstance(row, list) and len(row) == len(names) for row in rows):
             return [dict(zip(names, row, strict=True)) for row in rows]
@@ -331,7 +331,7 @@ def _split_runs(samples: Sequence[RawRecord], query: str) -> list[list[RawRecord
 
 def _has_query_id(runs: list[list[RawRecord]], name: str) -> bool:
     """Tell whether another column than `name` names the queries."""
-    keys = [key for key in runs[0][0] if key != name and any(f == "id" for f, _ in rank_fields(key))]
+    keys = [key for key in runs[0][0] if key != name and any(field == "id" for field, _ in rank_fields(key))]
     return any(all(len({str(row.get(key)) for row in run}) == 1 for run in runs) for key in keys)
 
 

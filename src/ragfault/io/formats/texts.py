@@ -66,7 +66,7 @@ def _separate_items(bare: str) -> str:
     """Put commas between the items of a printed array, which stand side by side without any."""
     lines = bare.splitlines(keepends=True)
     starts = [0, *accumulate(map(len, lines))]
-    tokens = [t for t in tokenize.generate_tokens(iter(lines).__next__) if t.string.strip()]
+    tokens = [token for token in tokenize.generate_tokens(iter(lines).__next__) if token.string.strip()]
     depth, before = 0, ""
     places: list[int] = []
     for token in tokens if bare[0] == "[" else ():

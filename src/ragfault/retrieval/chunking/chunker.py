@@ -266,7 +266,7 @@ def _plan_semantic_division(
     ends = [*starts[1:], len(tokens)]
     if len(tokens) <= chunker.size:
         return make_semantic_divider([], {}, chunker.size)
-    sentences = [text[tokens.starts[a] : tokens.ends[b - 1]] for a, b in zip(starts, ends, strict=True)]
+    sentences = [text[tokens.starts[start] : tokens.ends[end - 1]] for start, end in zip(starts, ends, strict=True)]
     strength = dict(zip(starts[1:], measure_topic_shifts(sentences, chunker.embedder), strict=True))
     strength |= {i: strength[i] + 1 for i in headings if i in strength}
     return make_semantic_divider(starts, strength, chunker.size - chunker.overlap)

@@ -315,7 +315,7 @@ class AlertScheduler(BackgroundThread):
             rate = FALSE_ALARM_RATE / (MAX_FOLLOWED if is_cohort(route) else 1)
             series = build_series(rows)[metric, route, None]
             period = measure_reference((metric, route), series, measures[metric], rate=rate)
-            test = None if period is None else start_test(period, max(period.last, *(b for _, b, _ in covered), 0))
+            test = None if period is None else start_test(period, max(period.last, *(end for _, end, _ in covered), 0))
             watches[key] = replace(watch, test=test or watch.test, reference_minutes=length)
         return replace(detector, watches=watches)
 

@@ -78,7 +78,7 @@ def find_traffic_gap(counts: Mapping[int, int], now: int, started: int) -> Traff
         shift = days * DAY_MINUTES
         if first <= begin - shift:
             return _compare_with_reference(counts, begin, now, shift, min(last, now - shift + AROUND_MINUTES), name)
-    latest = sum(n for minute, n in counts.items() if minute > last - MIN_HISTORY)
+    latest = sum(count for minute, count in counts.items() if minute > last - MIN_HISTORY)
     rate, reference = min(
         (sum(counts.values()) / (last - first + 1), "on average before"),
         (latest / MIN_HISTORY, "on average in the hour before"),

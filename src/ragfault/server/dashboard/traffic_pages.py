@@ -237,7 +237,7 @@ def _draw_metric_sparkline(server: ServerState, metric: str) -> Any:
     values = [sums.get(minute, (0.0, 0)) for minute in range(until - DAY_MINUTES, until, 30)]
     measure = server.measures.get(metric)
     ends = (None, None) if measure is None else (measure.low, measure.high)
-    return charts.draw_sparkline([total / n if n else None for total, n in values], *ends)
+    return charts.draw_sparkline([total / count if count else None for total, count in values], *ends)
 
 
 @traffic_router.get("/metrics/{name:path}")

@@ -125,7 +125,7 @@ def _survey_selection(store: TraceStore, selection: TraceSelection, gold: GoldMo
     if not judges:
         raise UsageError("no judged trace is in this selection: there is nothing to export.")
     if len(judges) > 1:
-        shown = ", ".join(f'"{name}" ({n:,})' for name, n in judges.most_common(4))
+        shown = ", ".join(f'"{name}" ({count:,})' for name, count in judges.most_common(4))
         raise UsageError(f"several judges scored these traces: {shown}. Name one with judge=.")
     known = {measure.name: measure for measure in store.read_measures()}
     measures = tuple(known.get(name, MetricInfo(name, score.layer)) for name, score in names.items())

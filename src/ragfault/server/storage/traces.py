@@ -103,7 +103,7 @@ class TraceTables(StoreEngine):
                 counts[counted[1], counted[0]] += len(traces) - added
         if new:
             self._insert_traces(self._build_columns(new))
-        rows = [EventCount(name, minute, n) for (name, minute), n in counts.items() if n]
+        rows = [EventCount(name, minute, count) for (name, minute), count in counts.items() if count]
         if rows:
             self.writer.insert("counts", to_columns(rows, EventCount._fields))
         released = [number for _, numbers, _ in requests for number in numbers]
@@ -246,8 +246,8 @@ class TraceTables(StoreEngine):
             **({"limit": limit} if until is None else {"limit": limit, "until": until}),
         )
         return tuple(
-            ConversationSummary(id=id, traces=n, first=first, last=last, errors=int(errors), query=query)
-            for id, n, first, last, errors, query in rows
+            ConversationSummary(id=id, traces=turns, first=first, last=last, errors=int(errors), query=query)
+            for id, turns, first, last, errors, query in rows
         )
 
     def list_routes(self) -> tuple[str, ...]:

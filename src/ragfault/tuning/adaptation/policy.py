@@ -127,8 +127,8 @@ def _list_largest(names: Iterable[str]) -> tuple[int, str]:
         else:
             beyond += 1
     ranked = counts.most_common()
-    parts = [f"{name[:MAX_NAME]} {n:,}" for name, n in ranked[:MAX_NAMED]]
-    if remaining := [n for _, n in ranked[MAX_NAMED:]]:
+    parts = [f"{name[:MAX_NAME]} {count:,}" for name, count in ranked[:MAX_NAMED]]
+    if remaining := [count for _, count in ranked[MAX_NAMED:]]:
         parts.append(f"{len(remaining):,} {'other' if len(remaining) == 1 else 'others'} {sum(remaining):,}")
     if beyond:
         parts.append(f"after the first {MAX_COUNTED:,} names {beyond:,}")

@@ -56,7 +56,7 @@ def _chunk_lists(traces: PairedTraces) -> _ChunkLists:
     return _ChunkLists(
         [entry for entry in lists if entry[1] != entry[2]],
         [pair for pair, _, _ in lists],
-        frozenset(k for _, _, new in lists for k in new),
+        frozenset(key for _, _, new in lists for key in new),
         same,
     )
 
