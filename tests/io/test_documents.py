@@ -97,7 +97,12 @@ def test_markdown_header_is_metadata(tmp_path):
     """Pairs at the head of Markdown are metadata and no text; the title is theirs, else the first heading."""
     head = "---\ntitle: 'Dogs: all'\nyear: 2024\ndraft: false\ntags:\n  - a\n  - b\ncode: 007\nnested:\n  x: 1\n---\n"
     notices = []
-    put(tmp_path, a__md=head + "# On dogs #\n\nText.", b__md="Before.\n\n## No\n\n# Cats #\n", c__md="---\nno end")
+    put(
+        tmp_path,
+        a__md=head + "# On dogs #\n\nText.",
+        b__md="Before.\n\n```\n# a remark\n```\n\n# Cats #\n",
+        c__md="---\nno end",
+    )
     first, second, third = read(tmp_path, notice=notices.append)[0]
     assert (first.title, first.text) == ("Dogs: all", "# On dogs #\n\nText.")
     assert first.metadata == {"year": 2024, "draft": False, "tags": ["a", "b"], "code": "007", "nested": None}

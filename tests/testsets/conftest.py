@@ -10,6 +10,12 @@ ISLANDS = ("Brenholm", "Tarvik", "Ostrey", "Lindal", "Fjorsay", "Merrow", "Skarv
 TRADES = ("carpenter", "baker", "teacher", "sailor", "weaver", "doctor", "farmer", "painter")
 FOUNDERS = ("Ann Lee", "Tom Berg", "Ida Voss", "Karl Munk", "Eva Dahl", "Nils Rask", "Mia Holt", "Jon Foss")
 
+WORKS = (
+    ("windmill", "repaired"), ("school", "painted"), ("bakery", "bought"), ("chapel", "closed"), ("library", "opened"),
+    ("lighthouse", "designed"), ("cinema", "rented"), ("stable", "sold"),
+)  # fmt: skip
+PEOPLE = ("Ola Brandt", "Liv Storm", "Per Moen", "Siv Aune", "Geir Foyn", "Unn Lie", "Arne Vik", "Tor Ness")
+
 
 @pytest.fixture(scope="session")
 def corpus() -> list[Document]:
@@ -22,6 +28,7 @@ def corpus() -> list[Document]:
                 f"The harbour of {island} was founded by {founder}, a {trade}, in {1850 + 7 * at}. "
                 f"Its stone pier shelters {20 + 3 * at} fishing boats during the winter storms. "
                 f"In {1900 + 5 * at} the council of {island} bought a crane from Hallgate Works for the quarry.\n\n"
+                f"The {WORKS[at][0]} of {island} was {WORKS[at][1]} by {PEOPLE[at]}. "
                 f"A {trade}'s lantern is a lamp that guides {island} crews through fog.\n\n"
                 "## Fees\n\n"
                 f"Visitors of {island} pay the harbour master before noon for every night:\n\n"

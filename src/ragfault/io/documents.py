@@ -24,8 +24,9 @@ from ragfault.io.formats import json_stream, tables
 from ragfault.records import Chunk, Document, Trace
 
 DOCUMENT_KINDS = {
-    ".md": "markdown", ".markdown": "markdown", ".txt": "plain", ".html": "html", ".htm": "html", ".json": "json",
-    ".jsonl": "lines", ".ndjson": "lines", ".csv": "csv", ".tsv": "tsv",
+    ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown", ".txt": "plain", ".rst": "plain",
+    ".html": "html", ".htm": "html", ".json": "json", ".jsonl": "lines", ".ndjson": "lines", ".csv": "csv",
+    ".tsv": "tsv",
 }  # fmt: skip
 """Kind of file by suffix, also before .gz and .zst."""
 MAX_SHOWN_IDS = 3
@@ -126,7 +127,10 @@ def _match_pattern(pattern: str) -> list[CorpusFile]:
 
 MAX_PROBED_ELEMENTS = 16
 """Elements of a JSON document that are searched for a text."""
-HEADING_PATTERN = re.compile(r"^ {0,3}#[ \t]+(\S[^\n]{0,300})", re.MULTILINE)
+HEADING_PATTERN = re.compile(
+    r"^ {0,3}#[ \t]+(\S[^\n]{0,300})|^ {0,3}(```|~~~).*?(?:^ {0,3}\2|\Z)", re.MULTILINE | re.DOTALL
+)
+"""A heading of the first level, or code, in which "#" begins a remark."""
 BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -267,7 +271,7 @@ def _build_text_document(file: CorpusFile, kind: str, data: bytes, options: Docu
 
 
 def _extract_heading(text: str) -> str | None:
-    heading = HEADING_PATTERN.search(text)
+    heading = next((match for match in HEADING_PATTERN.finditer(text) if match[1]), None)
     return heading[1].rstrip().rstrip("#").rstrip() or None if heading else None
 
 

@@ -31,7 +31,12 @@ CONTEXT_CHARACTERS = 64
 """Characters before and after a span that are kept with it."""
 NEAR_WORDS, MIN_WORD_SIMILARITY = 6, 0.4
 """How many words of near meaning are considered, and the least cosine of their vectors."""
-CODE_SIGNS = re.compile(r"[{}<>\\=$`]|::|//|\b\w+\(")
+CODE_SIGNS = re.compile(r"[{}<>\\=$`]|::|//|\b\w+\(|(?:^|\s)--\w|\[[A-Z_]+\]")
+UNSEEN = re.compile(
+    r"(?<=\])\([^()\s]*(?: \"[^\"]*\")?\)|\b\w+://[^\s)>\]]+|&#?\w{2,8};|\{[%{].*?[%}]\}|<[/a-zA-Z][^<>]*>"
+)
+"""Targets of links, entities, template and HTML tags: no words of a text as it is read."""
+MID_CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z][\w-]*")
 FENCE = re.compile(r"^(?:```|~~~)", re.MULTILINE)
 
 
@@ -63,6 +68,8 @@ class Sentence(NamedTuple):
     """First character in the document."""
     end: int
     text: str
+    heading: str
+    """The heading above it, or the title of the document; empty without one."""
 
 
 def quote_span(span: Span, text: str) -> Span:
@@ -90,12 +97,15 @@ class CorpusIndex:
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self.documents = tuple(documents)
+        self.titles = {document.id: document.title for document in self.documents}
         self.texts = {document.id: document.text for document in self.documents}
         self.passages = [passage for document in self.documents for passage in cut_passages(document)]
         self.sentences: list[Sentence] = []
         self.places: defaultdict[str, list[int]] = defaultdict(list)
         """Stem → the passages that have it."""
         self._forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._capitals: Counter[str] = Counter()
+        self.headings = {document.id: list_headings(document) for document in self.documents}
         self._related: dict[str, tuple[tuple[str, float], ...]] = {}
         for index, passage in enumerate(self.passages):
             for stem in passage.stems:
@@ -103,8 +113,9 @@ class CorpusIndex:
             for match in WORD.finditer(passage.text):
                 if match.group().islower():
                     self._forms[stem_word(match.group())][match.group()] += 1
+            self._capitals.update(MID_CAPITAL.findall(passage.text))
             if not passage.is_table:
-                self.sentences += list_sentences(index, passage)
+                self.sentences += list_sentences(index, passage, self.headings[passage.document])
 
     @cached_property
     def digest(self) -> str:
@@ -118,6 +129,11 @@ class CorpusIndex:
     def list_forms(self, stem: str) -> Counter[str]:
         """Return the spellings of a stem in the corpus with their counts, names apart."""
         return self._forms.get(stem, Counter())
+
+    def is_proper_name(self, word: str) -> bool:
+        """Return whether a word has a digit, or a capital within sentences of the corpus, and seldom small letters."""
+        small = self.list_forms(stem_word(word.lower()))[word.lower()]
+        return any(map(str.isdigit, word)) or self._capitals[word] > small
 
     def list_related(self, stem: str) -> tuple[tuple[str, float], ...]:
         """Return words of the corpus of near meaning with their similarity, the nearest first; no opposites."""
@@ -175,10 +191,21 @@ class CorpusIndex:
         return quote_span(Span(document=document, start=start, end=end), self.texts[document])
 
 
+def list_headings(document: Document) -> list[tuple[int, str]]:
+    """List the headings of a document, each with its place."""
+    starts = (start for start, _ in parse_blocks(document.text).headings)
+    return [(start, document.text[start:].partition("\n")[0].strip("#= \t").rstrip()) for start in starts]
+
+
+def find_heading(headings: Sequence[tuple[int, str]], position: int) -> str:
+    """Return the last heading that begins before a place; empty without one."""
+    above = bisect_right(headings, position, key=lambda heading: heading[0])
+    return headings[above - 1][1] if above else ""
+
+
 def cut_passages(document: Document) -> list[CorpusPassage]:
     """Cut a document into passages of at most 200 tokens; a table is one by itself, short pieces are left out."""
-    blocks = parse_blocks(document.text)
-    starts = [start for start, _ in blocks.headings]
+    headings = list_headings(document)
     passages = []
     for chunk in load_chunker(PASSAGE_CHUNKER)(document):
         assert chunk.start is not None
@@ -187,15 +214,13 @@ def cut_passages(document: Document) -> list[CorpusPassage]:
         if len(WORD.findall(text)) < MIN_PASSAGE_WORDS and chunk.kind != "table":
             continue
         first_word = next((match.start() + chunk.start for match in WORD.finditer(text)), chunk.start)
-        above = bisect_right(starts, first_word) - 1
-        line = document.text[starts[above] :].partition("\n")[0] if above >= 0 else ""
-        heading = line.strip("#= \t").rstrip() if above >= 0 else document.title or ""
-        stems = Counter(stem for stem in split_words(text) if stem not in STOP_WORDS)
+        heading = find_heading(headings, first_word) or document.title or ""
+        stems = Counter(stem for stem in split_words(UNSEEN.sub(" ", text)) if stem not in STOP_WORDS)
         passages.append(CorpusPassage(document.id, chunk.start, chunk.end, text, heading, chunk.kind == "table", stems))
     return passages
 
 
-def list_sentences(passage_index: int, passage: CorpusPassage) -> list[Sentence]:
+def list_sentences(passage_index: int, passage: CorpusPassage, headings: Sequence[tuple[int, str]]) -> list[Sentence]:
     """List the sentences of a passage that questions can be made of: prose of some length, no code, no heading."""
     if FENCE.search(passage.text):
         return []
@@ -209,7 +234,8 @@ def list_sentences(passage_index: int, passage: CorpusPassage) -> list[Sentence]
             continue
         if CODE_SIGNS.search(text) or sum(word[0].isdigit() for word in words) * 3 > len(words):
             continue
-        sentences.append(Sentence(passage_index, passage.start + start, passage.start + end, text))
+        heading = find_heading(headings, passage.start + start) or passage.heading
+        sentences.append(Sentence(passage_index, passage.start + start, passage.start + end, text, heading))
     return sentences
 
 

@@ -25,7 +25,10 @@ MIN_SHARE = 0.5
 """Share of the other words of a question, by rarity, that a sentence has which states another number."""
 MIN_WORDS = 3
 BOUNDS = re.compile(
-    r"\b(up to|(?:more|less|fewer|later|longer|higher|lower) than|at (?:least|most)|above|below|after)\b", re.I
+    r"\b(up to|(?:more|less|fewer|later|longer|higher|lower) than|or (?:more|less|fewer|later|earlier)"
+    r"|at (?:least|most)|above|below|over|under|before|after|beyond|within|minimum|maximum|by (?=\d)"
+    r"|about|around|approximately|nearly|almost|roughly)\b",
+    re.IGNORECASE,
 )
 """Words of a rule that holds for many numbers: that a question has another one than the rule contradicts nothing."""
 

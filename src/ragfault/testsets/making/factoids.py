@@ -5,54 +5,75 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from html import unescape
 from typing import NamedTuple
 
 from ragfault.testsets.making.wording import is_content
-from ragfault.text import STOP_WORDS
+from ragfault.testsets.passages import CorpusIndex, Sentence
+from ragfault.text import STOP_WORDS, stem_word
 
 TOKEN = re.compile(r"[£$€]?[^\W_]+(?:['’.:,/&-][^\W_]+)*%?|[^\w\s]")
 MARKUP = re.compile(
     r"!?\[([^\[\]]{0,300})\](?:\([^()]{0,500}\)|\[[^\[\]]{0,300}\])?|(?<!\w)[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}(?!\w)|\s?\([^()]{0,500}\)"
+    r"|</?[a-zA-Z][^<>]{0,300}>"
 )
 CLAUSE_BREAK = re.compile(
-    r"[;:—–]\s|\s[-–—]+\s|[.]\s|\s(?=(?:because|although|whereas|unless|so that|and then)\b)"
+    r"[;:—–]\s|\s[-–—]+\s|[.!?]\s|\s(?=(?:because|although|whereas|unless|so that|and then)\b)"
     r"|,\s(?=(?:and|but|or|so|which|who|whose|while|if|when|until|where|since|as|with|including)\b)"
 )
 
 
-def _read_words(text: str) -> frozenset[str]:
+def read_words(text: str) -> frozenset[str]:
+    """Return the words of a text as a set."""
     return frozenset(text.split())
 
 
-AUXILIARIES = _read_words("is are was were must may might can could will would shall should cannot")
-PERFECT = _read_words("has have had do does did")
+def strip_markup(text: str) -> str:
+    """Return a text without entities, remarks in parentheses, emphasis and the targets of links."""
+    return MARKUP.sub(lambda match: match[1] or "", unescape(text))
+
+
+AUXILIARIES = read_words("is are was were must may might can could will would shall should cannot")
+PERFECT = read_words("has have had do does did")
 """Auxiliaries only before a participle, "been" or "not": else they are verbs of their own."""
-PREPOSITIONS = _read_words(
+PREPOSITIONS = read_words(
     "in on at for with within from by during after before under over between through into without against per until "
     "since among across near via upon about around behind along above below beyond despite except like unlike rather "
     "regarding including due throughout"
 )
-SUBORDINATORS = _read_words(
+SUBORDINATORS = read_words(
     "if when whenever where while as since because although though unless until once that which who whose how what why "
     "whether and but or nor so yet also then to not"
 )
-PART_STARTS = PREPOSITIONS | _read_words("that which who whose whom when where while as if since because")
-_PRONOUNS = _read_words(
+PART_STARTS = PREPOSITIONS | read_words("that which who whose whom when where while as if since because")
+_PRONOUNS = read_words(
     "it they he she we i this that these those there its their his her our such both here one you your"
 )
-ADVERBIALS = _read_words("again this that some to then also however therefore thus second third first finally")
+PRONOUNS = frozenset(("it", "this", "that", "these", "those", "there", "he", "she", "they", "we", "you", "i", "here"))
+ADVERBIALS = read_words("again this that some to then also however therefore thus second third first finally")
 """Words that open an adverbial before a comma."""
-JOINTS = _read_words("and but or so also because although whereas unless then")
-ARTICLES = _read_words("the a an")
-SUBJECT_STARTS = _PRONOUNS | ARTICLES | _read_words("some all each every many most several any no few")
-PEOPLE = _read_words("he she his her him hers mr mrs ms dr born")
-MONTHS = _read_words("january february march april may june july august september october november december")
-WEEKDAYS = _read_words("monday tuesday wednesday thursday friday saturday sunday")
-NUMBERED = _read_words("route rule section chapter version page figure table step item line room gate no number")
+JOINTS = read_words(
+    "and but or so also because although whereas unless then sometimes occasionally often usually typically currently"
+)
+ARTICLES = read_words("the a an")
+SUBJECT_STARTS = _PRONOUNS | ARTICLES | read_words("some all each every many most several any no few")
+PEOPLE = read_words("he she his her him hers mr mrs ms dr born")
+MONTHS = read_words("january february march april may june july august september october november december")
+WEEKDAYS = read_words("monday tuesday wednesday thursday friday saturday sunday")
+UNASKED_AFTER = read_words("any some each every no all this such own your their its his her our my")
+"""Words before a name that no question word follows."""
+NUMBERED = read_words(
+    "route rule section chapter version page figure table step item line room gate no number level phase part tier "
+    "grade type appendix schedule article channel port error status code day week rfc scenario option"
+)
 """A number after such a word is a name, and no quantity."""
 MAX_SUBJECT = 8
 MAX_ANSWER_WORDS = 5
 MIN_WORDS = 3
+MIN_FACTOID_WORDS, MAX_FACTOID_WORDS = 3, 8
+"""Words of content of a factoid question."""
+MAX_FRONTED_WORDS = 3
+"""Words that a question may have before its question word."""
 MAX_SURPLUS = 3
 """Words of content that a question may have beyond the number aimed at."""
 
@@ -75,11 +96,13 @@ def cut_clauses(sentence: str, is_word: Callable[[str], bool] = lambda _: False)
     >>> list(cut_clauses("It has *8* rooms (all heated), and the hall is closed."))
     [['it', 'has', '8', 'rooms'], ['the', 'hall', 'is', 'closed']]
     """
-    plain_text = MARKUP.sub(lambda match: match[1] or "", sentence)
+    plain_text = strip_markup(sentence)
     for index, piece in enumerate(CLAUSE_BREAK.split(plain_text)):
-        words = piece.split(",")
+        words = re.split(r",(?!\d)", piece)
         while len(words) > 1 and (words[0].split() or [""])[0].lower() in PREPOSITIONS | ADVERBIALS:
             words.pop(0)  # an adverbial before the clause
+        if len(words) > 2 and len(words[1].split()) <= 2:
+            continue  # it enumerates, and would be cut within
         tokens = TOKEN.findall(words[0].rstrip(" .!"))
         while tokens and tokens[0].lower() in JOINTS:
             tokens.pop(0)
@@ -87,7 +110,7 @@ def cut_clauses(sentence: str, is_word: Callable[[str], bool] = lambda _: False)
             index and tokens[0].lower() not in SUBJECT_STARTS and not tokens[0][0].isupper()
         ):
             continue
-        if tokens[0].lower() == "it" and "that" in tokens[:5]:
+        if tokens[0].lower() in ("it", "note") and "that" in tokens[:5]:
             tokens = tokens[tokens.index("that") + 1 :] or tokens
         first_token = tokens[0].lower()
         if (
@@ -164,6 +187,8 @@ def _ask(tokens: Sequence[str], start: int, stop: int, speaks_of_people: bool) -
         return None if question is None else FactoidAnswer(start, stop, text, question)
     is_odd = len(text) < 3 or text.endswith(("'s", "’s")) or after[:1].isdigit() or before in PEOPLE
     if is_odd or any(any(map(str.isdigit, word)) for word in words):
+        return None
+    if before in UNASKED_AFTER:
         return None
     if before in ARTICLES:
         start -= 1
@@ -242,8 +267,12 @@ def ask_about(tokens: Sequence[str], answer: FactoidAnswer, size: int) -> tuple[
     'within how many days of the report may repairs to a vessel be ordered'
     """
     auxiliary = find_auxiliary(tokens)
-    remaining = (*tokens[1 : answer.start], *tokens[answer.stop :])
-    if auxiliary is None and not any(word.islower() and word.endswith(("s", "ed")) for word in remaining):
+    main_clause = list(
+        itertools.takewhile(
+            lambda token: token not in SUBORDINATORS | {"until"}, (*tokens[1 : answer.start], *tokens[answer.stop :])
+        )
+    )
+    if auxiliary is None and not any(word.islower() and word.endswith(("s", "ed")) for word in main_clause):
         return None  # perhaps no clause: nothing looks like its verb
     subject_start = answer.stop if auxiliary is None or answer.start < auxiliary else auxiliary + 1
     starts = [i for i in range(subject_start, len(tokens)) if i == subject_start or tokens[i] in PART_STARTS]
@@ -259,9 +288,9 @@ def ask_about(tokens: Sequence[str], answer: FactoidAnswer, size: int) -> tuple[
     stop = min(stop, end)
     before = list(tokens[start : answer.start])
     question_words = [*answer.question, *tokens[answer.stop : stop]]
-    if before and before[0] in PREPOSITIONS:
+    if before and before[0] in PREPOSITIONS and len(before) <= MAX_FRONTED_WORDS:
         question_words, before = [*before, *question_words], []
-    elif before and not is_content(before[-1]):
+    elif before and (before[0] in PREPOSITIONS or not is_content(before[-1])):
         return (*tokens[:start], *before, *question_words, *tokens[stop:end])
     remaining = (*tokens[subject_start:start], *before, *tokens[stop:end])
     verb = "can" if tokens[auxiliary] == "cannot" else tokens[auxiliary]
@@ -279,3 +308,29 @@ def _choose_end(tokens: Sequence[str], parts: Sequence[tuple[int, int]], least: 
     while end > least and not is_content(tokens[end - 1]):
         end -= 1
     return end
+
+
+def list_clause_answers(index: CorpusIndex, sentence: Sentence) -> list[tuple[list[str], FactoidAnswer]]:
+    """List the clauses of a sentence that name their subject, with each name, number and date in them."""
+    speaks_of_people = not PEOPLE.isdisjoint(index.passages[sentence.passage].text.lower().split())
+    return [
+        (tokens, answer)
+        for tokens in cut_clauses(sentence.text, lambda word: _is_usual(index, word))
+        if tokens[0] not in PRONOUNS
+        for answer in list_answers(tokens, speaks_of_people)
+    ]
+
+
+def _is_usual(index: CorpusIndex, word: str) -> bool:
+    """Return whether a word in small letters is no name that the corpus also writes so."""
+    is_proper = index.is_proper_name(word.capitalize()) or index.is_proper_name(word.upper())
+    return word in index.list_forms(stem_word(word)) and not is_proper
+
+
+def list_factoids(index: CorpusIndex, sentence: Sentence) -> list[tuple[str, str]]:
+    """List the questions in the words of the clauses of a sentence, each with its answer."""
+    return [
+        (" ".join(words), answer.text)
+        for tokens, answer in list_clause_answers(index, sentence)
+        if (words := ask_about(tokens, answer, MAX_FACTOID_WORDS)) and sum(map(is_content, words)) >= MIN_FACTOID_WORDS
+    ]

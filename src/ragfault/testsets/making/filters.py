@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from ragfault.analysis.clusters.promotion import CaseIndex
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.records import Span, Trace
 from ragfault.testsets.answerability import PROBABILITY_BOUNDS, score_answerability
-from ragfault.testsets.making.questions import Draft
+from ragfault.testsets.making.questions import Draft, find_list
 from ragfault.testsets.making.wording import QUESTION_WORDS
 from ragfault.testsets.passages import CorpusIndex
 from ragfault.text import split_content_words, split_words
@@ -19,6 +20,8 @@ MAX_RANK = 10
 """The gold passage is among so many best by words or by meaning; else the query points elsewhere."""
 MIN_COPIED_WORDS = 5
 """A query that repeats so many words of its gold in a row asks nothing of a retriever."""
+EQUAL_FIT = 0.95
+"""A question in the words of its gold is ambiguous where another passage has this share of those that its gold has."""
 SWAP_SHARE = 0.75
 """An unanswerable question may not find a passage with more of its words, by rarity, and the swapped name."""
 
@@ -37,10 +40,24 @@ class DraftFilter:
         self.index = index
         self._accepted = CaseIndex(())
         self._golds: dict[object, str] = {}
+        lists = [
+            index.texts[passage.document][block.start : block.end]
+            for passage in index.passages
+            if (block := find_list(passage))
+        ]
+        self._texts = [
+            Counter(map(split_words, texts))
+            for texts in (
+                lists,
+                [sentence.text for sentence in index.sentences],
+                [passage.text for passage in index.passages],
+            )
+        ]
         self._checks: tuple[Callable[[Draft], str | None], ...] = (
             self._check_words,
             self._check_leak,
             self._check_copy,
+            self._check_repeats,
             self._check_gold,
             self._check_other_passages,
             self._check_duplicate,
@@ -52,7 +69,7 @@ class DraftFilter:
 
     def reject_written(self, draft: Draft) -> str | None:
         """Return the reason why a question in whole sentences is left out; its gold must look like an answer, too."""
-        reason = self.reject(draft)
+        reason = self.reject(draft) or self._find_copy(draft)
         if reason is None and draft.kind == "extractive":
             score = score_answerability(draft.query, [self.index.passages[draft.passages[0]].text])[0]
             if score < MIN_ANSWERABILITY:
@@ -98,7 +115,11 @@ class DraftFilter:
         return None
 
     def _check_copy(self, draft: Draft) -> str | None:
-        if draft.kind in ("factoid", "false premise", "table", "definition", "ambiguous") or not draft.spans:
+        """Reject a query in the words of its gold, unless its kind is made of them."""
+        return self._find_copy(draft) if draft.kind in ("extractive", "list", "comparison", "abstract") else None
+
+    def _find_copy(self, draft: Draft) -> str | None:
+        if not draft.spans:
             return None
         words = [word for word in split_words(draft.query) if word not in QUESTION_WORDS]
         gold = f" {' '.join(split_words(draft.spans[0].quote or ''))} "
@@ -106,6 +127,14 @@ class DraftFilter:
         if any(f" {' '.join(words[i : i + MIN_COPIED_WORDS])} " in gold for i in runs):
             return f"simplistic: {MIN_COPIED_WORDS} words in a row are those of its gold"
         return None
+
+    def _check_repeats(self, draft: Draft) -> str | None:
+        """Reject a question whose gold stands in the corpus twice: who finds the other place is right, too."""
+        if draft.kind in ("ambiguous", "unanswerable"):
+            return None
+        texts = [span.quote or "" for span in draft.spans] + [self.index.passages[at].text for at in draft.passages]
+        is_repeated = any(counts[split_words(text)] > 1 for counts in self._texts for text in texts)
+        return "ambiguous: its gold stands in the corpus twice" if is_repeated else None
 
     def _check_gold(self, draft: Draft) -> str | None:
         """Reject a query whose gold does not say what it asks for, or is hard to tell from other passages."""
@@ -137,7 +166,10 @@ class DraftFilter:
             if holds:
                 return "may be answerable: a passage holds the swapped name and most of its words"
             return self._check_unanswerable(draft.query, scores)
-        if draft.kind not in ("extractive", "factoid", "table", "false premise") or not draft.reference:
+        if draft.kind in ("factoid", "table", "false premise"):
+            rival = self._find_rival(draft)
+            return None if rival is None else f"ambiguous: {self.index.passages[rival].document} has its words, too"
+        if draft.kind != "extractive" or not draft.reference:
             return None
         answer = split_content_words(draft.reference)
         least = max(scores.get(place, 0.0) for place in draft.passages)
@@ -145,6 +177,18 @@ class DraftFilter:
             passage = self.index.passages[at]
             if at not in draft.passages and score > least and answer and all(stem in passage.stems for stem in answer):
                 return f"answered by another passage, too, in {passage.document}"
+        return None
+
+    def _find_rival(self, draft: Draft) -> int | None:
+        """Return another passage of its topic that has the words of a question; None without one."""
+        topic, _, question = draft.query.rpartition(": ")
+        scores = self.index.score_passages(split_content_words(question))
+        least = EQUAL_FIT * max(scores.get(at, 0.0) for at in draft.passages)
+        for at, score in scores.items():
+            passage = self.index.passages[at]
+            context = f"{passage.text} {passage.heading} {self.index.titles[passage.document] or ''}"
+            if at not in draft.passages and score >= least and set(split_words(topic)) <= set(split_words(context)):
+                return at
         return None
 
     def _check_unanswerable(self, query: str, scores: Mapping[int, float]) -> str | None:

@@ -18,7 +18,7 @@ from ragfault.testsets.making.filters import DraftFilter
 from ragfault.testsets.making.model_questions import CALLS_PER_ITEM, ModelWriter
 from ragfault.testsets.making.questions import DRAFTERS, Draft
 from ragfault.testsets.making.wording import QueryStyle, QueryWriter, name_answer_kind
-from ragfault.testsets.passages import CorpusIndex
+from ragfault.testsets.passages import CorpusIndex, find_heading
 from ragfault.testsets.records import (
     DEFAULT_MIX,
     MODEL_KINDS,
@@ -251,6 +251,8 @@ class _TestsetMaker:
         if self.model_writer is not None and draft.kind in MODEL_KINDS:
             provenance["model"] = self.model_writer.model.fingerprint
         passage = self.index.passages[draft.passages[0]]
+        place = draft.spans[0].start if draft.spans else passage.start
+        heading = find_heading(self.index.headings[document], place) or passage.heading
         score = {}
         if draft.answerable and len(draft.passages) == 1 and not passage.is_table:
             score = {"answerability": round(score_answerability(draft.query, [passage.text])[0], 3)}
@@ -262,7 +264,7 @@ class _TestsetMaker:
             gold=Gold(spans=draft.spans) if draft.spans else None,
             answerable=draft.answerable,
             metadata={"kind": draft.kind, "review": "pending"}
-            | ({"section": passage.heading} if passage.heading else {})
+            | ({"section": heading} if heading else {})
             | score
             | ({"note": draft.note} if draft.note else {})
             | {"provenance": provenance},

@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
+from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.records import Span
-from ragfault.testsets.making.factoids import MARKUP, PEOPLE, ask_about, cut_clauses, list_answers
+from ragfault.testsets.making.factoids import (
+    PRONOUNS,
+    ask_about,
+    list_clause_answers,
+    list_factoids,
+    read_words,
+    strip_markup,
+)
 from ragfault.testsets.making.wording import QueryWriter, choose_answer, is_content, is_name, name_answer_kind
-from ragfault.testsets.passages import WORD, CorpusIndex, CorpusPassage, Sentence, find_form, rank_topics
+from ragfault.testsets.passages import WORD, CorpusIndex, CorpusPassage, Sentence, find_heading
+from ragfault.testsets.premises import BOUNDS
 from ragfault.testsets.records import QuestionKind
-from ragfault.text import split_content_words, stem_word
+from ragfault.text import split_content_words, split_words, stem_word
 
 Item = TypeVar("Item")
 DEFINITION = re.compile(
     r"(?P<term>(?:(?:The|An?) )?[^\W\d_][\w'’()-]*(?: [\w'’()-]+){0,4}?),? (?:is|are|was|were|refers to|means) "
     r"(?:(?:an?|one of|any|defined as)\b|the [\w-]+ (?:of|that|which|who|by|for)\b)"
 )
-PRONOUNS = frozenset(("it", "this", "that", "these", "those", "there", "he", "she", "they", "we", "you", "i", "here"))
-LIST_LINE = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]+(?P<item>\S[^\n]*)")
+JUDGEMENTS = read_words(
+    "bad big bit common critical crucial essential exception friend good great important key large major necessary "
+    "part popular result small special unique very way"
+)
+"""Words that follow "is a" in what is said of a thing, and does not define it."""
+NAME = re.compile(r"\b([a-z]+) ([A-Z][\w-]*(?: (?:of (?:the )?)?[A-Z][\w-]*)*|\d{4}\b)")
+"""A name or a year after a word in small letters."""
+LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
+LINK_ALONE = re.compile(r"[\W\d]*\[[^\[\]]*\](?:\([^()]*\)|\[[^\[\]]*\])?\W*")
+LIST_LINE = re.compile(r"(?P<indent>[ \t]*)(?:[-*+•]|\d{1,3}[.)])[ \t]+(?P<item>\S[^\n]*)")
 MIN_LIST_ITEMS, MAX_LIST_ITEMS = 3, 15
 TABLE_RULE_LINE = re.compile(r"[\s|:-]+")
-MIN_CLAUSE_WORDS = 4
-MIN_FACTOID_WORDS, MAX_FACTOID_WORDS = 3, 8
-"""Words of content of a factoid question."""
+MAX_PREMISE_WORDS = 25
 MAX_TOPIC_WORDS = 5
 """A longer heading is no topic."""
 MAX_SHARED_HEADING = 8
 """A heading of more documents is a template, and no question."""
 MAX_BRIDGE_PASSAGES = 6
 """A name in more passages does not join two of them."""
+SAME_TEXTS = 0.7
+"""Share of the words of two texts in both, with the same numbers, from which they say the same."""
+MAX_SWAPS = 40
+"""Names of which the one in the most similar sentences is swapped in."""
 SWAPPED_SHARE = 0.6
 """Share, by rarity, of the words of a sentence, names and numbers apart, from which a passage may say the same."""
 
@@ -62,48 +83,57 @@ def clean_fact(text: str) -> str:
     return " ".join(re.sub(r"^\s*(?:[-*+•#>]|\d{1,3}[.)])+\s+", "", text).split())
 
 
+def is_statement(text: str) -> bool:
+    """Return whether a sentence says something by itself: no lead-in, no beginning of a sentence, no link alone.
+
+    >>> is_statement("These documents are needed:"), is_statement("The pier is closed."), is_statement("It is in the")
+    (False, True, False)
+    """
+    words = WORD.findall(text)
+    is_cut = text[-1].isalnum() and not (is_content(words[-1]) or words[-1].isdigit())
+    return text[-1] not in ":,;(" and not is_cut and LINK_ALONE.fullmatch(text) is None
+
+
+def _shuffle_statements(index: CorpusIndex, writer: QueryWriter) -> list[Sentence]:
+    return _shuffle([sentence for sentence in index.sentences if is_statement(sentence.text)], writer.rng)
+
+
 def draft_extractive(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
     """Yield questions for a name, a number or a word of a sentence."""
-    for sentence in _shuffle(index.sentences, writer.rng):
-        draft = _draft_extractive(index, writer, sentence)
-        if draft is not None:
-            yield draft
+    for sentence in _shuffle_statements(index, writer):
+        passage = index.passages[sentence.passage]
+        answer = choose_answer(sentence.text, writer.rng, index.is_proper_name)
+        query = writer.write(passage, sentence.text, answer) if answer else None
+        if answer is not None and query is not None:
+            span = index.make_span(passage.document, sentence.start, sentence.end)
+            fact = clean_fact(sentence.text)
+            yield Draft("extractive", query, (span,), (fact,), answer.text, True, (sentence.passage,))
 
 
-def _draft_extractive(index: CorpusIndex, writer: QueryWriter, sentence: Sentence) -> Draft | None:
-    passage = index.passages[sentence.passage]
-    answer = choose_answer(sentence.text, writer.rng)
-    query = writer.write(passage, sentence.text, answer) if answer else None
-    if answer is None or query is None:
-        return None
-    span = index.make_span(passage.document, sentence.start, sentence.end)
-    fact = clean_fact(sentence.text)
-    return Draft("extractive", query, (span,), (fact,), answer.text, True, (sentence.passage,))
+def _name_topic(index: CorpusIndex, passage: CorpusPassage, heading: str, question: str) -> str:
+    """Return the title and the heading above a question as its opening, each where it is short and says more."""
+    known_stems = set(split_content_words(question))
+    topics: list[str] = []
+    for name in (index.titles[passage.document] or "", heading):
+        topic = strip_markup(name).rstrip(":")
+        stems = set(split_content_words(topic))
+        if len(stems) <= MAX_TOPIC_WORDS and stems - known_stems:
+            topics.append(topic)
+            known_stems |= stems
+    return f"{', '.join(topics)}: " if topics else ""
 
 
 def draft_factoids(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
-    """Yield questions in the words of a clause for a name, a number or a date, below the heading of their passage."""
-    for sentence in _shuffle(index.sentences, writer.rng):
-        passage = index.passages[sentence.passage]
-        speaks_of_people = not PEOPLE.isdisjoint(passage.text.lower().split())
-        questions = [
-            (words, answer.text)
-            for tokens in cut_clauses(sentence.text, lambda word: word in index.list_forms(stem_word(word)))
-            if tokens[0] not in PRONOUNS
-            for answer in list_answers(tokens, speaks_of_people)
-            if (words := ask_about(tokens, answer, MAX_FACTOID_WORDS))
-            and sum(map(is_content, words)) >= MIN_FACTOID_WORDS
-        ]
+    """Yield questions in the words of a clause for a name, a number or a date, below the heading of their sentence."""
+    for sentence in _shuffle_statements(index, writer):
+        questions = list_factoids(index, sentence)
         if not questions:
             continue
-        words, answer_text = writer.rng.choice(questions)
-        question_stems = {stem_word(word.lower()) for word in words}
-        heading = MARKUP.sub(lambda match: match[1] or "", passage.heading)
-        topics = {stem_word(word.lower()) for word in WORD.findall(heading) if is_content(word)}
-        topic = f"{heading}: " if len(topics) <= MAX_TOPIC_WORDS and topics - question_stems else ""
-        span = index.make_span(passage.document, sentence.start, sentence.end)
-        query, fact = f"{topic}{' '.join(words)}", clean_fact(sentence.text)
-        yield Draft("factoid", query, (span,), (fact,), answer_text, True, (sentence.passage,))
+        question, answer = writer.rng.choice(questions)
+        span = index.make_span(index.passages[sentence.passage].document, sentence.start, sentence.end)
+        topic = _name_topic(index, index.passages[sentence.passage], sentence.heading, question)
+        fact = clean_fact(sentence.text)
+        yield Draft("factoid", f"{topic}{question}", (span,), (fact,), answer, True, (sentence.passage,))
 
 
 def match_definition(sentence: str) -> str | None:
@@ -111,6 +141,8 @@ def match_definition(sentence: str) -> str | None:
 
     >>> match_definition("A lock gate is a door that holds back water."), match_definition("It is a door.")
     ('lock gate', None)
+    >>> match_definition("Technology is a necessary part of work."), match_definition("The input is an open graph.")
+    (None, None)
     """
     match = DEFINITION.match(sentence)
     if match is None:
@@ -119,14 +151,21 @@ def match_definition(sentence: str) -> str | None:
     words = WORD.findall(term)
     if not words or not all(is_content(word) or word == "of" for word in words) or words[0].lower() in PRONOUNS:
         return None
-    if term.count("(") != term.count(")"):
+    predicate = sentence[match.end() :].lower().replace(":", " ").split()[:3]
+    is_told_of_before = sentence.startswith("The ") and not words[0][0].isupper()  # "The outcome was a …"
+    if (
+        is_told_of_before
+        or words[-1].endswith("ly")
+        or JUDGEMENTS & set(predicate)
+        or term.count("(") != term.count(")")
+    ):
         return None
     return term
 
 
 def draft_definitions(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
     """Yield questions for the meaning of a term that a sentence defines."""
-    for sentence in _shuffle(index.sentences, writer.rng):
+    for sentence in _shuffle_statements(index, writer):
         term = match_definition(sentence.text)
         if term is None:
             continue
@@ -151,18 +190,23 @@ class ListBlock(NamedTuple):
 
 
 def find_list(passage: CorpusPassage) -> ListBlock | None:
-    """Return the first list of a passage of three to fifteen items; None without one."""
-    run: list[tuple[int, int, str]] = []
+    """Return the first list of a passage of three to fifteen items, each with what is indented below it."""
+    run: list[str] = []
+    start = end = indent = 0
     intro, last, position = "", "", passage.start
     for line in [*passage.text.split("\n"), "."]:
         match = LIST_LINE.fullmatch(line)
-        if match:
+        if match and (not run or len(match["indent"]) <= indent):
             if not run:
-                intro = last
-            run.append((position, position + len(line), match["item"].strip()))
-        elif line.strip() and not (run and line.startswith((" ", "\t"))):
+                intro, start, indent = last, position, len(match["indent"])
+            run.append(match["item"].strip())
+            end = position + len(line)
+        elif run and (match or (line.strip() and line.startswith((" ", "\t")))):
+            run[-1] += f" {clean_fact(line)}"
+            end = position + len(line)
+        elif line.strip():
             if MIN_LIST_ITEMS <= len(run) <= MAX_LIST_ITEMS:
-                return ListBlock(run[0][0], run[-1][1], intro or passage.heading, tuple(item for *_, item in run))
+                return ListBlock(start, end, intro or passage.heading, tuple(run))
             run, last = [], line.strip()
         position += len(line) + 1
     return None
@@ -175,8 +219,9 @@ def draft_lists(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
         block = None if passage.is_table else find_list(passage)
         if block is None:
             continue
-        words = [word for word in WORD.findall(f"{passage.heading} {block.intro}") if is_content(word)]
-        query_words = list(dict.fromkeys(words))[:6]
+        heading = find_heading(index.headings[passage.document], block.start) or passage.heading
+        intro = strip_markup(f"{heading} {block.intro}")
+        query_words = list(dict.fromkeys(word for word in WORD.findall(intro) if is_content(word)))[:6]
         if len(query_words) < 2:
             continue
         opening = writer.rng.choice(("list of", "which are the", "what are the", "all"))
@@ -199,7 +244,8 @@ def read_table(passage: CorpusPassage) -> tuple[tuple[str, ...], list[TableRow]]
     position = passage.start
     for line in passage.text.split("\n"):
         if "|" in line and not TABLE_RULE_LINE.fullmatch(line):
-            cells = tuple(cell.strip(" *`_") for cell in line.strip().strip("|").split("|"))
+            plain_text = LINK.sub(r"\1", line).strip().strip("|")
+            cells = tuple(cell.strip(" *`_") for cell in plain_text.split("|"))
             rows.append(TableRow(position, position + len(line), cells))
         position += len(line) + 1
     if not passage.is_table or len(rows) < 3 or len(rows[0].cells) < 2:
@@ -217,12 +263,15 @@ def draft_tables(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
         for row in _shuffle(rows, writer.rng)[:4]:
             column = writer.rng.randrange(1, len(head))
             key, cell = row.cells[0], row.cells[column]
-            if not (key and cell and head[column] and WORD.search(key) and len(key) < 80 and len(cell) < 200):
+            is_usual = len(key) < 80 and len(cell) < 200 and not key.lower().startswith("total")
+            if not (cell and WORD.search(head[column]) and WORD.search(key) and is_usual) or "<" in key + cell:
                 continue
             form = writer.rng.choice(("what is the {0} of {1}", "{1} {0}", "{0} for {1}"))
             span = index.make_span(index.passages[i].document, row.start, row.end)
-            fact = f"{key}: {head[column]}: {cell}"
-            yield Draft("table", form.format(head[column], key), (span,), (fact,), cell, True, (i,))
+            fact, question = f"{key}: {head[column]}: {cell}", form.format(head[column], key)
+            heading = find_heading(index.headings[span.document], span.start)
+            query = f"{_name_topic(index, index.passages[i], heading, question)}{question}"
+            yield Draft("table", query, (span,), (fact,), cell, True, (i,))
 
 
 def draft_comparisons(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
@@ -252,11 +301,19 @@ def draft_comparisons(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft
 
 
 def draft_two_passage(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
-    """Yield questions that need two passages: what one says of a name that the other describes."""
-    for name, first, second in list_bridges(index, writer.rng):
-        draft = _draft_bridge(index, writer, name, first, second)
-        if draft is not None:
-            yield draft
+    """Yield pairs of questions about a name, which two passages answer."""
+    by_name: defaultdict[str, list[tuple[Sentence, str, str]]] = defaultdict(list)
+    for sentence in _shuffle_statements(index, writer):
+        for question, answer in list_factoids(index, sentence):
+            for _, name in _list_names(index, question):
+                by_name[name].append((sentence, question, answer))
+    for name in _shuffle(sorted(by_name), writer.rng):
+        first, question, answer = by_name[name][0]
+        for second, other_question, other_answer in by_name[name][1:]:
+            if first.passage != second.passage and not _say_the_same(first.text, second.text):
+                query, reference = f"{question}, and {other_question}", f"{answer}; {other_answer}"
+                yield _join_sentences(index, "two-passage", query, (first, second), reference, f"joined by {name}")
+                break
 
 
 def list_bridges(index: CorpusIndex, rng: random.Random) -> Iterator[tuple[str, Sentence, Sentence]]:
@@ -272,33 +329,13 @@ def list_bridges(index: CorpusIndex, rng: random.Random) -> Iterator[tuple[str, 
     }
     for name in _shuffle(sorted(bridges), rng):
         first, *remaining = _shuffle(bridges[name], rng)
-        elsewhere = [sentence for sentence in remaining if sentence.passage != first.passage]
+        elsewhere = [
+            sentence
+            for sentence in remaining
+            if sentence.passage != first.passage and not _say_the_same(first.text, sentence.text)
+        ]
         if elsewhere:
             yield name, first, elsewhere[0]
-
-
-def _draft_bridge(
-    index: CorpusIndex, writer: QueryWriter, name: str, first: Sentence, second: Sentence
-) -> Draft | None:
-    """Write a question for an answer in the second sentence, which names the bridge by the words of the first."""
-    hidden = {stem_word(word.lower()) for word in WORD.findall(name)}
-    answer = choose_answer(second.text, writer.rng)
-    if answer is None or hidden & {stem_word(word.lower()) for word in WORD.findall(answer.text)}:
-        return None
-    known = [word for word in WORD.findall(first.text) if is_content(word) and stem_word(word.lower()) not in hidden]
-    asked = [
-        word
-        for i, word in enumerate(WORD.findall(second.text))
-        if i not in answer.words and is_content(word) and stem_word(word.lower()) not in hidden
-    ]
-    if len(known) < 2 or len(asked) < 2:
-        return None
-    left = sorted(writer.rng.sample(range(len(asked)), 2))
-    right = sorted(writer.rng.sample(range(len(known)), min(3, len(known))))
-    opening = {"number": "how many", "year": "when", "name": "who or what"}.get(answer.kind, "what")
-    subject = " ".join(asked[at] for at in left)
-    query = f"{opening} {subject} of the {' '.join(known[at] for at in right)}"
-    return _join_sentences(index, "two-passage", query, (second, first), answer.text, f"joined by {name}")
 
 
 def _join_sentences(
@@ -323,95 +360,114 @@ def _shuffle(items: Sequence[Item], rng: random.Random) -> list[Item]:
 
 
 def draft_swapped(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
-    """Yield questions that the corpus does not answer: a name or number in them is another of the corpus."""
-    names = sorted({match for sentence in index.sentences for match in _list_names(sentence.text)})
-    if len(names) < 4:
-        return
-    for sentence in _shuffle(index.sentences, writer.rng):
-        own = _list_names(sentence.text)
-        draft = _draft_extractive(index, writer, sentence) if own else None
-        if draft is None:
+    """Yield questions that the corpus does not answer: a name or year in them is another that follows the same word."""
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    contexts: defaultdict[str, list[str]] = defaultdict(list)
+    for sentence in index.sentences:
+        for before, name in _list_names(index, sentence.text):
+            names[before].add(name)
+            contexts[name].append(sentence.text)
+    for sentence in _shuffle_statements(index, writer):
+        questions = [
+            (question, *pair)
+            for question, _ in list_factoids(index, sentence)
+            for pair in _list_names(index, question)
+            if pair[1] in contexts
+        ]
+        if not questions:
             continue
-        present = [name for name in own if name.lower() in draft.query.lower().split()]
-        if not present:
-            continue
-        old = writer.rng.choice(present)
+        question, before, old = writer.rng.choice(questions)
         document = index.texts[index.passages[sentence.passage].document].lower()
-        new = next(
-            (
-                name
-                for name in writer.rng.sample(names, min(40, len(names)))
-                if name_answer_kind(name) == name_answer_kind(old) and name.lower() not in document
-            ),
-            None,
-        )
-        if new is None:
+        others = [
+            name
+            for name in _shuffle(sorted(names[before]), writer.rng)
+            if name.lower() not in document
+            and _describe_name(name) == _describe_name(old)
+            and name.split()[-1] != old.split()[-1]
+        ][:MAX_SWAPS]
+        topic = _name_topic(index, index.passages[sentence.passage], sentence.heading, question)
+        if not others or old.lower() in topic.lower():
             continue
-        query = re.sub(rf"\b{re.escape(old)}\b", new, draft.query, flags=re.IGNORECASE)
+        vectors = embed_word_vectors([" ".join(contexts[name]) for name in (old, *others)])
+        new = others[int((vectors[1:] @ vectors[0]).argmax())]
+        query = f"{topic}{question.replace(f'{before} {old}', f'{before} {new}')}"
         note = f"{old} was replaced by {new}"
         rejection = _reject_swap(index, sentence.text, new)
-        yield Draft("unanswerable", query, (), (), None, False, draft.passages, note, rejection)
+        yield Draft("unanswerable", query, (), (), None, False, (sentence.passage,), note, rejection)
+
+
+def _describe_name(name: str) -> tuple[str, int, bool]:
+    return name_answer_kind(name), len(name.split()), name.isupper()
+
+
+def _list_names(index: CorpusIndex, text: str) -> list[tuple[str, str]]:
+    """List the names and years of a text, each after the word before it."""
+    names = [(match[1], match[2].removesuffix("'s")) for match in NAME.finditer(text)]
+    return [
+        (before, name)
+        for before, name in names
+        if is_content(name.split()[0]) and index.is_proper_name(name.split()[0])
+    ]
 
 
 def _reject_swap(index: CorpusIndex, text: str, new: str) -> str:
     """Return where the corpus may say of another name or number what a sentence says of its own; empty: nowhere."""
-    others = split_content_words(" ".join(word for word in WORD.findall(text) if not is_name(word)))
+    others = set(split_content_words(" ".join(word for word in WORD.findall(text) if not is_name(word))))
     for at, share in index.score_passages(others).items():
         passage = index.passages[at]
-        if share >= SWAPPED_SHARE and re.search(rf"\b{re.escape(new)}\b", passage.text, re.IGNORECASE):
+        count = len(others & set(passage.stems))
+        is_near = share >= SWAPPED_SHARE or count >= SWAPPED_SHARE * len(others)
+        if is_near and re.search(rf"\b{re.escape(new)}\b", passage.text, re.IGNORECASE):
             return f"may be answerable: {passage.document} holds {new} and most other words of the sentence"
     return ""
 
 
-def _list_names(text: str) -> list[str]:
-    """List the names and numbers within a sentence, single words."""
-    words = WORD.findall(text)
-    return [word for word in words[1:] if is_name(word) and len(word) > 1 and is_content(word)]
-
-
 def draft_false_premises(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
     """Yield questions that presuppose another number than the corpus states; the fact states the right one."""
-    for sentence in _shuffle(index.sentences, writer.rng):
-        matches = [match for match in WORD.finditer(sentence.text) if match.group().isdecimal()]
-        if not matches or len(matches) > 2:
+    for sentence in _shuffle_statements(index, writer):
+        clauses = [
+            (tokens, answer)
+            for tokens, answer in list_clause_answers(index, sentence)
+            if answer.text.isdecimal()
+            and answer.start
+            and len(tokens) <= MAX_PREMISE_WORDS
+            and tokens[tokens.index(answer.text) - 1].islower()
+            and tokens[tokens.index(answer.text) - 1] not in ("a", "an")  # "a 400 response": a name
+            and not BOUNDS.search(" ".join(tokens))
+            and not re.search(rf"\b{answer.text}(?:\+| ?[ap]\.?m\b)", sentence.text)
+            and ask_about(tokens, answer, len(tokens))
+        ]
+        if not clauses:
             continue
-        number = writer.rng.choice(matches)
-        value = int(number.group())
+        tokens, answer = writer.rng.choice(clauses)
+        value = int(answer.text)
         wrong_number = str(value + writer.rng.choice((1, 2, 3)) * (10 if value >= 100 else 1))
         if wrong_number in WORD.findall(sentence.text):
             continue
-        clause = _cut_clause(sentence.text, number.start(), number.end(), wrong_number)
+        place = tokens.index(answer.text)
+        clause = " ".join([*tokens[:place], wrong_number, *tokens[place + 1 :]])
         passage = index.passages[sentence.passage]
-        topics = [
-            find_form(stem, WORD.findall(passage.text))
-            for stem in rank_topics(index, passage, split_content_words(sentence.text))[:1]
-        ]
-        query = " ".join(["why is it that", *([f"in {topics[0]}"] if topics else []), clause])
         span = index.make_span(passage.document, sentence.start, sentence.end)
         fact = clean_fact(sentence.text)
-        note = f"{number.group()} was replaced by {wrong_number}"
-        yield Draft("false premise", query, (span,), (fact,), None, False, (sentence.passage,), note)
+        query = f"{_name_topic(index, passage, sentence.heading, clause)}why is it that {clause}"
+        note = f"{answer.text} was replaced by {wrong_number}"
+        rejection = _reject_swap(index, sentence.text, wrong_number)
+        yield Draft("false premise", query, (span,), (fact,), None, False, (sentence.passage,), note, rejection)
 
 
-def _cut_clause(sentence: str, start: int, end: int, replacement: str) -> str:
-    """Return the clause around a stretch of a sentence with other words in its place; a short sentence as it is.
-
-    >>> _cut_clause("It has 8 rooms, which are heated, and a hall.", 7, 8, "9")
-    'It has 9 rooms'
-    """
-    breaks = [match.start() for match in re.finditer(r"[,;:()](?!\d)", sentence)]
-    clause_start = max([i + 1 for i in breaks if i < start], default=0)
-    clause_end = min([i for i in breaks if i >= end], default=len(sentence))
-    if len(WORD.findall(sentence[clause_start:clause_end])) < MIN_CLAUSE_WORDS:
-        clause_start, clause_end = 0, len(sentence)
-    return f"{sentence[clause_start:start]}{replacement}{sentence[end:clause_end]}".strip(" .,;:")
+def _say_the_same(first: str, second: str) -> bool:
+    """Return whether two texts have the same numbers and nearly the same words."""
+    left, right = set(split_words(first)), set(split_words(second))
+    numbers = {word for word in left ^ right if word[0].isdigit()}
+    return not numbers and len(left & right) >= SAME_TEXTS * len(left | right)
 
 
 def draft_ambiguous(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
     """Yield questions with two or more right places: headings that several documents have."""
     by_heading: dict[str, list[int]] = {}
     for i, passage in enumerate(index.passages):
-        if passage.heading and not passage.is_table:
+        is_heading = find_heading(index.headings[passage.document], passage.end) != ""  # no title of a whole document
+        if passage.heading and is_heading and not passage.is_table:
             by_heading.setdefault(passage.heading.lower(), []).append(i)
     shared_headings = {
         heading: passages
@@ -422,12 +478,18 @@ def draft_ambiguous(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
     for heading in _shuffle(sorted(shared_headings), writer.rng):
         first_passages = {index.passages[at].document: at for at in reversed(shared_headings[heading])}
         passages = tuple(sorted(first_passages.values())[:5])
-        spans = tuple(
-            index.make_span(passage.document, passage.start, passage.end)
-            for passage in (index.passages[at] for at in passages)
-        )
+        spans = tuple(_make_section_span(index, index.passages[at]) for at in passages)
+        if any(_say_the_same(one.quote or "", other.quote or "") for one, other in itertools.combinations(spans, 2)):
+            continue
         note = f"{len(first_passages)} documents have this heading"
         yield Draft("ambiguous", heading, spans, (), None, None, passages, note)
+
+
+def _make_section_span(index: CorpusIndex, passage: CorpusPassage) -> Span:
+    """Return a passage as a span, up to the next heading within it."""
+    first_word = passage.start + next(match.start() for match in WORD.finditer(passage.text))
+    starts = [start for start, _ in index.headings[passage.document] if first_word < start < passage.end]
+    return index.make_span(passage.document, passage.start, min([passage.end, *starts]))
 
 
 DRAFTERS: dict[QuestionKind, Callable[[CorpusIndex, QueryWriter], Iterator[Draft]]] = {

@@ -6,7 +6,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -24,6 +24,9 @@ OPENINGS = {
     "other": ("what", "what kind of", "how", "which"),
 }
 """Kind of answer → the words that a question opens with."""
+NAME_OR_NUMBER = re.compile(
+    r"\b\d+(?:[:.,/-]\d+)*(?:-?[^\W_]+)*|\b[A-Z][\w.-]*\w(?: [A-Z][\w.-]*\w){0,3}|\b[a-z]+[A-Z\d]\w*"
+)
 MIN_STYLE_QUERIES = 20
 """Fewer real queries than that do not set the style."""
 TOPIC_SHARE = 0.45
@@ -110,38 +113,38 @@ class Answer(NamedTuple):
     """Positions of its words in the sentence."""
 
 
-def choose_answer(sentence: str, rng: random.Random) -> Answer | None:
+def is_content(word: str) -> bool:
+    """Return whether a word is no stop word and no single letter."""
+    return len(word) > 1 and stem_word(word.lower()) not in STOP_WORDS
+
+
+def is_name(word: str) -> bool:
+    """Return whether a word is a name or a number, which no other word may stand for."""
+    return word[0].isupper() or any(map(str.isdigit, word))
+
+
+def choose_answer(sentence: str, rng: random.Random, is_proper: Callable[[str], bool] = is_name) -> Answer | None:
     """Choose a name, number or year within a sentence at random, else any word of content; None without one.
+
+    `is_proper` says whether a word with a capital or a digit is a name.
 
     >>> choose_answer("The ferry was built in 1907 by hand.", random.Random(0))
     Answer(text='1907', kind='year', words=frozenset({5}))
-    >>> choose_answer("It opens at 22:30 on Mondays.", random.Random(0)).text
+    >>> choose_answer("It opens at 22:30 on weekdays.", random.Random(0)).text
     '22:30'
     """
-    matches = list(WORD.finditer(sentence))
-    words = [match.group() for match in matches]
-    marked = [i for i, word in enumerate(words) if i and is_name(word) and is_content(word)]
-    candidates = marked or [i for i, word in enumerate(words) if is_content(word)]
-    if not candidates:
+    words = list(WORD.finditer(sentence))
+    usual = [match for match in words if is_content(match.group())]
+    names = [
+        match
+        for match in NAME_OR_NUMBER.finditer(sentence)
+        if match.start() > words[0].start() and is_content(match.group()) and is_proper(match.group().split()[0])
+    ]
+    if not usual:
         return None
-    first_word = last_word = rng.choice(candidates)
-    if words[first_word][0].isupper():
-        while last_word + 1 < len(words) and words[last_word + 1][0].isupper() and last_word - first_word < 3:
-            last_word += 1
-        while first_word > 1 and words[first_word - 1][0].isupper() and last_word - first_word < 3:
-            first_word -= 1
-    while last_word + 1 < len(words) and _is_one_number(sentence, matches[last_word], matches[last_word + 1]):
-        last_word += 1
-    while first_word > 0 and _is_one_number(sentence, matches[first_word - 1], matches[first_word]):
-        first_word -= 1
-    text = sentence[matches[first_word].start() : matches[last_word].end()]
-    return Answer(text, name_answer_kind(text), frozenset(range(first_word, last_word + 1)))
-
-
-def _is_one_number(sentence: str, match: re.Match[str], next_match: re.Match[str]) -> bool:
-    """Return whether two words are parts of one time of day, or of one number with thousands."""
-    digits = match.group()[-1].isdigit() and next_match.group()[0].isdigit()
-    return digits and sentence[match.end() : next_match.start()] in {":", ","}
+    chosen = rng.choice(names or usual)
+    places = (i for i, word in enumerate(words) if chosen.start() <= word.start() and word.end() <= chosen.end())
+    return Answer(chosen.group(), name_answer_kind(chosen.group()), frozenset(places))
 
 
 def name_answer_kind(text: str) -> str:
@@ -153,16 +156,6 @@ def name_answer_kind(text: str) -> str:
     if re.fullmatch(r"1\d{3}|20\d\d", text):
         return "year"
     return "number" if text[0].isdigit() else "name" if text[0].isupper() else "other"
-
-
-def is_content(word: str) -> bool:
-    """Return whether a word is no stop word and no single letter."""
-    return len(word) > 1 and stem_word(word.lower()) not in STOP_WORDS
-
-
-def is_name(word: str) -> bool:
-    """Return whether a word is a name or a number, which no other word may stand for."""
-    return word[0].isupper() or any(map(str.isdigit, word))
 
 
 class QueryWriter:
