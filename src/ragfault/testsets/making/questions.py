@@ -152,9 +152,9 @@ def match_definition(sentence: str) -> str | None:
     if not words or not all(is_content(word) or word == "of" for word in words) or words[0].lower() in PRONOUNS:
         return None
     predicate = sentence[match.end() :].lower().replace(":", " ").split()[:3]
-    is_told_of_before = sentence.startswith("The ") and not words[0][0].isupper()  # "The outcome was a …"
+    is_back_reference = sentence.startswith("The ") and not words[0][0].isupper()  # "The outcome was a …"
     if (
-        is_told_of_before
+        is_back_reference
         or words[-1].endswith("ly")
         or JUDGEMENTS & set(predicate)
         or term.count("(") != term.count(")")
@@ -479,7 +479,8 @@ def draft_ambiguous(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
         first_passages = {index.passages[at].document: at for at in reversed(shared_headings[heading])}
         passages = tuple(sorted(first_passages.values())[:5])
         spans = tuple(_make_section_span(index, index.passages[at]) for at in passages)
-        if any(_say_the_same(one.quote or "", other.quote or "") for one, other in itertools.combinations(spans, 2)):
+        pairs = itertools.combinations([span.quote or "" for span in spans], 2)
+        if any(itertools.starmap(_say_the_same, pairs)):
             continue
         note = f"{len(first_passages)} documents have this heading"
         yield Draft("ambiguous", heading, spans, (), None, None, passages, note)
