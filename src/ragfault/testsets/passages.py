@@ -31,6 +31,8 @@ CONTEXT_CHARACTERS = 64
 """Characters before and after a span that are kept with it."""
 NEAR_WORDS, MIN_WORD_SIMILARITY = 6, 0.4
 """How many words of near meaning are considered, and the least cosine of their vectors."""
+SAME_TEXTS = 0.7
+"""Share of the words of two texts in both, with the same numbers, from which they say the same."""
 CODE_SIGNS = re.compile(r"[{}<>\\=$`]|::|//|\b\w+\(|(?:^|\s)--\w|\[[A-Z_]+\]")
 UNSEEN = re.compile(
     r"(?<=\])\([^()\s]*(?: \"[^\"]*\")?\)|\b\w+://[^\s)>\]]+|&#?\w{2,8};|\{[%{].*?[%}]\}|<[/a-zA-Z][^<>]*>"
@@ -253,3 +255,10 @@ def rank_topics(index: CorpusIndex, passage: CorpusPassage, avoid: Iterable[str]
 def find_form(stem: str, words: Sequence[str]) -> str:
     """Return the first of some words that has a stem, else the stem."""
     return next((word for word in words if stem_word(word.lower()) == stem), stem)
+
+
+def say_the_same(first: str, second: str) -> bool:
+    """Return whether two texts have the same numbers and nearly the same words."""
+    left, right = set(split_words(first)), set(split_words(second))
+    numbers = {word for word in left ^ right if word[0].isdigit()}
+    return not numbers and len(left & right) >= SAME_TEXTS * len(left | right)

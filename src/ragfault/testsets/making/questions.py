@@ -20,10 +20,10 @@ from ragfault.testsets.making.factoids import (
     strip_markup,
 )
 from ragfault.testsets.making.wording import QueryWriter, choose_answer, is_content, is_name, name_answer_kind
-from ragfault.testsets.passages import WORD, CorpusIndex, CorpusPassage, Sentence, find_heading
+from ragfault.testsets.passages import WORD, CorpusIndex, CorpusPassage, Sentence, find_heading, say_the_same
 from ragfault.testsets.premises import BOUNDS
 from ragfault.testsets.records import QuestionKind
-from ragfault.text import split_content_words, split_words, stem_word
+from ragfault.text import split_content_words, stem_word
 
 Item = TypeVar("Item")
 DEFINITION = re.compile(
@@ -49,8 +49,6 @@ MAX_SHARED_HEADING = 8
 """A heading of more documents is a template, and no question."""
 MAX_BRIDGE_PASSAGES = 6
 """A name in more passages does not join two of them."""
-SAME_TEXTS = 0.7
-"""Share of the words of two texts in both, with the same numbers, from which they say the same."""
 MAX_SWAPS = 40
 """Names of which the one in the most similar sentences is swapped in."""
 SWAPPED_SHARE = 0.6
@@ -310,7 +308,7 @@ def draft_two_passage(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft
     for name in _shuffle(sorted(by_name), writer.rng):
         first, question, answer = by_name[name][0]
         for second, other_question, other_answer in by_name[name][1:]:
-            if first.passage != second.passage and not _say_the_same(first.text, second.text):
+            if first.passage != second.passage and not say_the_same(first.text, second.text):
                 query, reference = f"{question}, and {other_question}", f"{answer}; {other_answer}"
                 yield _join_sentences(index, "two-passage", query, (first, second), reference, f"joined by {name}")
                 break
@@ -332,7 +330,7 @@ def list_bridges(index: CorpusIndex, rng: random.Random) -> Iterator[tuple[str, 
         elsewhere = [
             sentence
             for sentence in remaining
-            if sentence.passage != first.passage and not _say_the_same(first.text, sentence.text)
+            if sentence.passage != first.passage and not say_the_same(first.text, sentence.text)
         ]
         if elsewhere:
             yield name, first, elsewhere[0]
@@ -455,13 +453,6 @@ def draft_false_premises(index: CorpusIndex, writer: QueryWriter) -> Iterator[Dr
         yield Draft("false premise", query, (span,), (fact,), None, False, (sentence.passage,), note, rejection)
 
 
-def _say_the_same(first: str, second: str) -> bool:
-    """Return whether two texts have the same numbers and nearly the same words."""
-    left, right = set(split_words(first)), set(split_words(second))
-    numbers = {word for word in left ^ right if word[0].isdigit()}
-    return not numbers and len(left & right) >= SAME_TEXTS * len(left | right)
-
-
 def draft_ambiguous(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
     """Yield questions with two or more right places: headings that several documents have."""
     by_heading: dict[str, list[int]] = {}
@@ -480,7 +471,7 @@ def draft_ambiguous(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
         passages = tuple(sorted(first_passages.values())[:5])
         spans = tuple(_make_section_span(index, index.passages[at]) for at in passages)
         pairs = itertools.combinations([span.quote or "" for span in spans], 2)
-        if any(itertools.starmap(_say_the_same, pairs)):
+        if any(itertools.starmap(say_the_same, pairs)):
             continue
         note = f"{len(first_passages)} documents have this heading"
         yield Draft("ambiguous", heading, spans, (), None, None, passages, note)
