@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 pytest.importorskip("duckdb", reason="the store needs the extra `server`")
 
 from ragfault.errors import OutputError, RunError
-from ragfault.evaluation import evaluate
-from ragfault.records import Chunk, Gold, Trace
-from ragfault.server.storage import AppendResult, TraceSelection, export_run, import_run, open_store
+from ragfault.records import Trace
+from ragfault.server.storage import AppendResult, TraceSelection, open_store
 from ragfault.server.storage.duckdb.connection import MIGRATIONS
 from storage_laws import *  # noqa: F403 - the laws hold for the stores of this module
 from storage_laws import Place, list_pages
@@ -197,16 +196,4 @@ def test_a_store_takes_up_work_after_a_full_disk(tmp_path: Path):
     assert done.stdout.split() == ["3", "after", "before"], done.stderr
     store = open_store(tmp_path / "s")
     assert store.compute_totals().traces == 2
-    store.close()
-
-
-def test_the_use_of_gold_of_older_outcomes_is_inferred(tmp_path: Path):
-    """A run that was imported before the use of gold was stored is exported with the use that its scores show."""
-    chunk = Chunk(id="a", text="The harbour opens at six.")
-    trace = Trace(id="1", query="Who sings?", chunks=(chunk,), answer="At six.", gold=Gold(chunks={"a": 1.0}))
-    run = evaluate([trace], tmp_path / "run", judge="lexical", metrics=["context_relevance"], gold="ignore")
-    store = open_store(tmp_path / "store")
-    import_run(store, run)
-    store.writer.execute("UPDATE outcomes SET gold = NULL")
-    assert export_run(store, TraceSelection(), tmp_path / "exported").manifest.gold == "ignore"
     store.close()

@@ -66,7 +66,7 @@ class StoredTrace(StoredRecord, frozen=True, kw_only=True):
     verdicts: Verdicts | None = None  # None: it waits to be judged
     scores: tuple[Score, ...] = ()
     scored: float | None = None  # time of judging, in seconds since 1970, UTC
-    gold: GoldMode | None = None  # use of gold in the scores; None: not judged, or stored before the use of gold was
+    gold: GoldMode | None = None  # use of gold in the scores; None: not judged
 
 
 class TraceSelection(StoredRecord, frozen=True, kw_only=True):

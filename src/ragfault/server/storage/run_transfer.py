@@ -120,8 +120,8 @@ def _survey_selection(store: TraceStore, selection: TraceSelection, gold: GoldMo
         names.update((score.metric, score) for score in stored.scores if score.metric not in names)
         digest.add(stored.trace)
         ids.add(stored.trace.id)
-        if (mode := stored.gold or _infer_gold_mode(stored)) is not None:
-            modes[mode] += has_answer_key(stored.trace)
+        if stored.gold is not None:
+            modes[stored.gold] += has_answer_key(stored.trace)
     if not judges:
         raise UsageError("no judged trace is in this selection: there is nothing to export.")
     if len(judges) > 1:
@@ -132,16 +132,6 @@ def _survey_selection(store: TraceStore, selection: TraceSelection, gold: GoldMo
     gold = gold or ("ignore" if set(+modes or modes) == {"ignore"} else "apply")
     other = modes.total() - modes[gold]
     return _SelectionSurvey(digest.count, ids, next(iter(judges)), measures, gold, digest.fingerprint, other)
-
-
-def _infer_gold_mode(stored: StoredTrace) -> GoldMode | None:
-    """Infer the use of gold from the scores of a trace that was stored without it; None where it makes none differ."""
-    if not has_answer_key(stored.trace):
-        return None
-    values = {score.metric: score.value for score in stored.scores}
-    modes: tuple[GoldMode, ...] = ("apply", "ignore")
-    matching = [mode for mode in modes if {s.metric: s.value for s in _compute_anew(stored, mode)} == values]
-    return matching[0] if len(matching) == 1 else None
 
 
 def _compute_anew(stored: StoredTrace, gold: GoldMode) -> tuple[Score, ...]:
@@ -170,10 +160,7 @@ def _iterate_again(store: TraceStore, selection: TraceSelection, survey: _Select
     for stored in store.iterate_judged(selection):
         if stored.trace.id in survey.ids:
             n += 1
-            is_other = has_answer_key(stored.trace) and (stored.gold or _infer_gold_mode(stored)) not in (
-                None,
-                survey.gold,
-            )
+            is_other = has_answer_key(stored.trace) and stored.gold not in (None, survey.gold)
             yield msgspec.structs.replace(stored, scores=_compute_anew(stored, survey.gold)) if is_other else stored
     if n != survey.traces:
         raise OutputError("some of these traces were deleted during the export. Export them again.")
