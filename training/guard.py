@@ -1,17 +1,23 @@
 """Train the linear classifiers of the guard: python -m training.guard DATA PASSAGES.
 
-DATA is a folder with guard_injection_dev.jsonl.gz (injected sentences with their spans, clean copies, user prompts) and
-guard_toxicity_dev.jsonl.gz; PASSAGES a file of benign texts, a JSON object a line with `contexts`. Whole attack types
-and whole sources are left out of training to measure; the threshold flags 1 % of the benign texts that were left out.
-Attacks in code are malicious code and no instructions to a model; they are left out. Weights and a card with the
-figures are written to src/ragfault/guard/weights.
+DATA is a folder with guard_injection_dev.jsonl.gz (injected sentences with their spans, clean copies, user prompts),
+guard_toxicity_dev.jsonl.gz, and more benign texts: multi_turn_dev.jsonl.gz (passages of four collections) and
+doc_histories (documentation, a paragraph is a text); PASSAGES a file of benign texts, a JSON object a line with
+`contexts`. guard_phrases.toml has orders to a model of more kinds, and sentences like them. Whole attack types and
+whole sources are left out of training to measure; the threshold flags 1 % of the benign texts that were left out, the
+phrases not counted. Attacks in code are malicious code and no instructions to a model; they are left out. Weights and
+a card with the figures are written to src/ragfault/guard/weights.
 """
 
 from __future__ import annotations
 
 import json
+import random
+import re
 import sys
-from collections.abc import Sequence
+import tarfile
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import md5
 from pathlib import Path
 
@@ -26,6 +32,11 @@ from ragfault.stats import auroc
 FOLDS = 5
 BUCKETS = 1 << 16
 PASSAGE_SOURCES = 600
+PARAGRAPHS_PER_FILE = 4
+MAX_PASSAGE = 1_500
+"""Characters of a benign passage that are read."""
+DRAWS_PER_PHRASE = 6
+PHRASES = Path(__file__).parent / "guard_phrases.toml"
 BENIGN_FLAG_RATE = 0.01
 TARGET = Path(__file__).parents[1] / "src" / "ragfault" / "guard" / "weights"
 
@@ -40,6 +51,58 @@ def read_passages(path: Path) -> list[Row]:
             source = f"passage {row['source_id']}"
             passages[source] = {"text": row["contexts"][0], "label": 0, "spans": [], "source_id": source}
     return list(passages.values())
+
+
+def read_paragraphs(folder: Path) -> list[Row]:
+    """Read the first paragraphs of each file of documentation, at all its dates."""
+    paragraphs: dict[str, Row] = {}
+    for archive in sorted(folder.glob("*.tar.gz")):
+        with tarfile.open(archive) as files:
+            members = [item for item in files if item.isfile() and item.name.endswith((".md", ".rst", ".txt"))]
+            for member in members:
+                content = files.extractfile(member)
+                text = content.read().decode(errors="replace") if content else ""
+                parts = [part for part in re.split(r"\n(?=#)", text) if 80 < len(part) < MAX_PASSAGE]
+                source = f"documentation {member.name.split('/', 1)[-1]}"
+                for part in parts[:PARAGRAPHS_PER_FILE]:
+                    paragraphs[part] = {
+                        "text": part, "label": 0, "spans": [], "source_id": source, "shape": "documentation",
+                    }  # fmt: skip
+    return list(paragraphs.values())
+
+
+def read_collections(path: Path) -> list[Row]:
+    """Read the passages of conversations, each once."""
+    passages: dict[str, Row] = {}
+    for row in iterate_rows(path):
+        for context in (*row["contexts"], *row.get("near_contexts", ())):
+            text = (context if isinstance(context, str) else context["text"])[:MAX_PASSAGE]
+            source = f"conversation {row['source_id']}"
+            passages[text] = {"text": text, "label": 0, "spans": [], "source_id": source, "shape": row["collection"]}
+    return list(passages.values())
+
+
+def draw_phrases() -> Iterator[Row]:
+    """Yield sentences of the phrases, with values of their slots drawn at random: orders to a model, and others."""
+    phrases = tomllib.loads(PHRASES.read_text(encoding="utf-8"))
+    rng = random.Random(0)
+    benign_slots = phrases["benign"].pop("slots")
+    for label, slots, kinds in ((1, phrases["slots"], phrases["orders"]), (0, benign_slots, phrases["benign"])):
+        for kind, template in ((kind, template) for kind, templates in kinds.items() for template in templates):
+            for _ in range(DRAWS_PER_PHRASE if "{" in template else 1):
+                text = fill_slots(template, slots, rng)
+                spans = [{"start": 0, "end": len(text)}] * label
+                yield {
+                    "text": text, "label": label, "spans": spans, "source_id": f"phrase {template}",
+                    "attack_type": kind if label else None, "shape": "phrase",
+                }  # fmt: skip
+
+
+def fill_slots(template: str, slots: Mapping[str, Sequence[str]], rng: random.Random) -> str:
+    """Replace the slots of a template by values, which may have slots themselves."""
+    while match := re.search(r"\{(\w+)\}", template):
+        template = template[: match.start()] + rng.choice(slots[match[1]]) + template[match.end() :]
+    return template[0].upper() + template[1:]
 
 
 def assign_fold(name: str) -> int:
@@ -121,7 +184,9 @@ def train_classifier(
 ) -> None:
     """Measure a classifier on held-out rows, fit it on all rows, and write weights and card."""
     scores, tested_rows = cross_fit(rows, as_one, inverse_regularization, kind_column)
-    values, labels = np.array(scores), np.array([row["label"] for row in tested_rows], bool)
+    is_counted = np.array([row.get("shape") != "phrase" for row in tested_rows])
+    tested_rows = [row for row, counts in zip(tested_rows, is_counted, strict=True) if counts]
+    values, labels = np.array(scores)[is_counted], np.array([row["label"] for row in tested_rows], bool)
     threshold = float(np.quantile(values[~labels], 1 - BENIGN_FLAG_RATE))
     classifier = fit(rows, as_one, inverse_regularization)._replace(threshold=threshold)
     TARGET.mkdir(exist_ok=True)
@@ -139,9 +204,14 @@ def train_classifier(
             if len(bad_scores) and len(good_scores)
             else None,
         }
-    source_scores, source_rows = (
+    known_scores, known_rows = (
         cross_fit(rows, as_one, inverse_regularization, "") if kind_column else (scores, tested_rows)
     )
+    known = [
+        (score, row["label"])
+        for score, row in zip(known_scores, known_rows, strict=True)
+        if row.get("shape") != "phrase"
+    ]
     card = {
         "classifier": name,
         "data": data,
@@ -151,7 +221,7 @@ def train_classifier(
         "bad": int(labels.sum()),
         "auroc": round(auroc(values, labels) or 0.0, 3),
         "auroc_known_kinds": round(
-            auroc(np.array(source_scores), np.array([row["label"] for row in source_rows], bool)) or 0.0, 3
+            auroc(np.array([score for score, _ in known]), np.array([label for _, label in known], bool)) or 0.0, 3
         ),
         "threshold": round(threshold, 4),
         "recall": round(float((values[labels] > threshold).mean()), 3),
@@ -191,12 +261,18 @@ def main() -> None:
     )
     train_classifier(
         "injection",
-        [*instructions, *passages],
+        [
+            *instructions,
+            *passages,
+            *read_paragraphs(folder / "doc_histories"),
+            *read_collections(folder / "multi_turn_dev.jsonl.gz"),
+            *draw_phrases(),
+        ],
         as_one=False,
-        inverse_regularization=3.0,
+        inverse_regularization=10.0,
         kind_column="attack_type",
         group_column="shape",
-        data=data,
+        data=f"{data}, documentation (CC0, MIT, Apache-2.0, BSD), MTRAG-UN (Apache-2.0), own phrases",
     )
 
 

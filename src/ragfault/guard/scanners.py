@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ragfault.errors import UsageError
-from ragfault.guard.ngrams import ClassifierName, load_classifier, score_texts
+from ragfault.guard.ngrams import MAX_BYTES, ClassifierName, load_classifier, score_texts
 from ragfault.judges.llm.prompts.untrusted_text import detect_hidden, list_mixed_words, scan_text
 from ragfault.text.personal_data import PERSONAL_KINDS, Finding, detect_personal_data
 from ragfault.text.redaction import detect_sensitive
@@ -93,6 +93,9 @@ def _locate(text: str, excerpt: str, kind: str) -> Finding:
 def _classify(
     name: ClassifierName, texts: Sequence[str], threshold: float | None, *, as_one: bool
 ) -> list[list[Finding]]:
+    longest = max(map(len, texts), default=0)
+    if longest > MAX_BYTES:
+        raise UsageError(f"a text has {longest:,} characters; at most {MAX_BYTES:,} are scanned.")
     classifier = load_classifier(name)
     limit = classifier.threshold if threshold is None else threshold
     return [
