@@ -49,7 +49,7 @@ def test_routes_take_what_they_do_not_set_from_the_policy(tmp_path: Path) -> Non
         ("[rails.injection]\n[routes.web]\nrails = ['injektion']", UnknownName, 'Did you mean "injection"'),
         ("[rails.pattern]\noptions = {patterns = ['(']}", UsageError, "cannot read"),
         ("[rails.pattern]", UsageError, "needs `patterns`"),
-        ("[rails.presidio]", UsageError, "url"),
+        ("[rails.presidio]", InputError, "url"),
         ("[rails.injection]\noutcome = 'explode'", InputError, "outcome"),
         ("[rails.injection]\ntimeout = 0", UsageError, "above 0"),
         ("deadline = 0\n[rails.injection]", UsageError, "deadline"),

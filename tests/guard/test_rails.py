@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -51,7 +52,37 @@ def leave(trace: Trace, stage: Stage) -> RailCheck:
     raise SystemExit
 
 
-FAULTS = [raise_error, hang, hang_async, return_nothing, fix_nothing, invent_outcome, leave]
+async def leave_async(trace: Trace, stage: Stage) -> RailCheck:
+    raise SystemExit
+
+
+def interrupt(trace: Trace, stage: Stage) -> RailCheck:
+    raise KeyboardInterrupt
+
+
+def cancel(trace: Trace, stage: Stage) -> RailCheck:
+    raise asyncio.CancelledError
+
+
+async def cancel_async(trace: Trace, stage: Stage) -> RailCheck:
+    raise asyncio.CancelledError
+
+
+async def hold_loop(trace: Trace, stage: Stage) -> RailCheck:
+    time.sleep(0.1)
+    return RailCheck("pass")
+
+
+async def refuse_cancellation(trace: Trace, stage: Stage) -> RailCheck:
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(30)
+    return RailCheck("pass")
+
+
+FAULTS = [
+    raise_error, hang, hang_async, return_nothing, fix_nothing, invent_outcome, leave, leave_async, interrupt, cancel,
+    cancel_async, hold_loop, refuse_cancellation,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -160,6 +191,39 @@ def test_a_rail_that_is_never_satisfied_by_its_own_fix_blocks() -> None:
     decision = run_sync(run_stage([endless], TRACE, "output"))
     assert decision.outcome == "block"
     assert "not fixed" in decision.reason
+
+
+def test_a_rail_that_fails_open_on_the_fixed_answer_is_counted() -> None:
+    def check(trace: Trace, stage: Stage) -> RailCheck:
+        if trace.answer != TRACE.answer:
+            raise ValueError("broken")
+        return RailCheck("pass")
+
+    rails = [make_cutter("At "), Rail(name="broken", check=check, stages=("output",), fail="open")]
+    decision = run_sync(run_stage(rails, TRACE, "output"))
+    assert decision.outcome == "fix"
+    assert sum(result.failed for result in decision.results) == 1
+
+
+def test_a_cancelled_request_is_cancelled_and_no_failure_of_a_rail() -> None:
+    async def cancel_request() -> None:
+        slow = Rail(name="slow", check=hang_async, stages=("output",), timeout=60)
+        request = asyncio.ensure_future(run_stage([slow], TRACE, "output"))
+        await asyncio.sleep(0.01)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+    asyncio.run(cancel_request())
+
+
+def test_what_passes_needs_no_reason() -> None:
+    assert (
+        run_sync(
+            run_stage([Rail(name="a", check=lambda *_: RailCheck("pass"), stages=("output",))], TRACE, "output")
+        ).reason
+        == ""
+    )
 
 
 def test_plain_code_decides_the_same_within_a_running_loop() -> None:

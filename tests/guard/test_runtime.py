@@ -157,6 +157,59 @@ def test_a_stream_is_released_up_to_the_first_sentence_that_fails() -> None:
     assert collect_stream(guard, trace, f"{GOOD} {BAD} {GOOD}") == [f"{GOOD} ", "Stop."]
 
 
+def test_a_stream_with_a_masked_sentence_is_decided_as_fixed() -> None:
+    seen: list[GuardDecision] = []
+    guard = make_guard("[rails.secrets]\noutcome = 'fix'", sink=seen.append)
+    assert (
+        "".join(collect_stream(guard, make_trace(None), "Use AKIA1BCDEFGHIJKLMNO2 now. Then wait."))
+        == "Use [key] now. Then wait."
+    )
+    assert [decision.outcome for decision in seen] == ["fix"]
+
+
+def test_a_stream_that_breaks_or_is_left_is_decided_on_by_what_was_released() -> None:
+    async def break_off() -> AsyncIterator[str]:
+        yield f"{GOOD} It clo"
+        raise ConnectionError
+
+    async def leave(guard: Guard) -> None:
+        stream = guard.stream(make_trace(None), stream_text(f"{GOOD} It closes at noon."))
+        assert await anext(stream) == f"{GOOD} "
+        await stream.aclose()
+
+    async def read(guard: Guard) -> None:
+        with pytest.raises(ConnectionError):
+            [piece async for piece in guard.stream(make_trace(None), break_off())]
+
+    for use in (leave, read):
+        seen: list[GuardDecision] = []
+        asyncio.run(use(make_guard("[rails.groundedness]", sink=seen.append)))
+        assert [(item.outcome, item.text, item.reason) for item in seen] == [
+            ("pass", f"{GOOD} ", "the stream ended early")
+        ]
+
+
+@pytest.mark.parametrize("outcome", ["block", "fix"])
+def test_nothing_is_released_after_the_promise_is_withdrawn_where_the_policy_blocks_then(
+    tmp_path: Path, outcome: str
+) -> None:
+    path = write_certificate(tmp_path, make_inputs(200))
+    guard = make_guard(
+        f"certificate = '{path}'\nwithdrawn = 'block'\nmessage = 'Stop.'\n[rails.groundedness]\noutcome = '{outcome}'"
+    )
+    for _ in range(40):
+        guard.decide(make_trace())
+    assert collect_stream(guard, make_trace(None), GOOD) == ["Stop."]
+    assert guard.decide(make_trace(f"{GOOD} {BAD}")).text == "Stop."
+
+
+def test_what_is_only_flagged_above_the_threshold_does_not_withdraw_the_promise(tmp_path: Path) -> None:
+    inputs = {"risk": tuple(i / 3000 for i in range(300))}
+    guard = make_guard(f"certificate = '{write_certificate(tmp_path, inputs)}'\n[rails.groundedness]\noutcome = 'flag'")
+    decisions = [guard.decide(make_trace(BAD)) for _ in range(60)]
+    assert {(item.outcome, item.promised, item.withdrawn) for item in decisions} == {("flag", False, "")}
+
+
 def test_no_stream_begins_after_an_injected_chunk() -> None:
     guard = make_guard("message = 'Stop.'\n[rails.injection]")
     assert collect_stream(guard, make_trace(None, POISON), GOOD) == ["Stop."]

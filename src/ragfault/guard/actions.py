@@ -6,7 +6,6 @@ answer). A later answer is kept only if it is released, or is of less risk than 
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 from ragfault.errors import UnknownName
 from ragfault.evaluation.online.scorer import to_chunks
 from ragfault.guard.decisions import GuardDecision
-from ragfault.guard.rails import RailResult, run_in_thread, run_sync
+from ragfault.guard.rails import RailResult, call_function, run_sync
 from ragfault.guard.runtime import STAGES, Guard
 from ragfault.judges.answer_edits import (
     DISCLAIMER,
@@ -144,7 +143,7 @@ async def _attempt(
     results: list[RailResult] = []
     for stage in STAGES[:2]:
         if stage == "retrieval":
-            trace = replace(trace, chunks=to_chunks(await _call(retrieve, trace.query, k)))
+            trace = replace(trace, chunks=to_chunks(await call_function(retrieve, trace.query, k)))
         checked = await guard.check_stage(trace, stage)
         trace = checked.trace
         if checked.outcome == "block":
@@ -152,7 +151,7 @@ async def _attempt(
             break
         results += checked.results
     if decision is None:
-        trace = replace(trace, answer=str(await _call(generate, trace.query, trace.chunks or (), feedback)))
+        trace = replace(trace, answer=str(await call_function(generate, trace.query, trace.chunks or (), feedback)))
         decision = await guard.decide_async(trace, ("output",), results)
     risks = [item.risk for item in passes if item.retained and item.risk is not None]
     better = decision.outcome != "block" or (decision.risk is not None and (not risks or decision.risk < min(risks)))
@@ -163,14 +162,6 @@ async def _attempt(
         )
     )  # fmt: skip
     return _Attempt(trace, decision)
-
-
-async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a plain function in a thread, an async one here."""
-    if inspect.iscoroutinefunction(function):
-        return await function(*arguments)
-    result = await run_in_thread(lambda: function(*arguments))
-    return await result if inspect.isawaitable(result) else result
 
 
 def _explain(guard: Guard, attempt: _Attempt) -> str:

@@ -137,20 +137,10 @@ def _read_rail(name: str, row: Any, source: str) -> RailSettings:
     if kind in SCANNERS:
         make_scanner(kind, settings.options)
     elif kind in BACKENDS:
-        _check_options(kind, settings.options)
+        _convert(settings.options, BACKENDS[kind], f"options of [rails.{name}]", source)
     elif settings.options:
         raise UnknownName(f"option of {GROUNDEDNESS}", next(iter(settings.options)), ("no options",))
     return settings
-
-
-def _check_options(kind: str, options: Mapping[str, Any]) -> None:
-    for name in options:
-        if name not in BACKENDS[kind].__struct_fields__:
-            raise UnknownName(f"option of {kind}", name, BACKENDS[kind].__struct_fields__)
-    try:
-        msgspec.convert(options, BACKENDS[kind])
-    except msgspec.ValidationError as error:
-        raise UsageError(f"options of {kind}: {error}") from None
 
 
 def _get_table(table: Mapping[str, Any], name: str, source: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import inspect
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
@@ -134,13 +135,13 @@ async def run_stage(
     if remaining or aggregate(verified, rule, share):
         reason = _explain(verified, "block") or f"not fixed: {_explain(remaining, 'fix')}"
         return StageDecision(outcome="block", trace=trace, results=(*results, *verified), reason=reason)
-    inputs_by_rail = {result.rail: result.inputs for result in verified}
-    results = [replace(result, inputs=inputs_by_rail[result.rail]) for result in results]
-    return StageDecision(outcome="fix", trace=fixed, results=tuple(results), reason=_explain(results, "fix"))
+    return StageDecision(outcome="fix", trace=fixed, results=(*results, *verified), reason=_explain(results, "fix"))
 
 
 def _explain(results: Sequence[RailResult], outcome: Outcome) -> str:
-    return "; ".join(f"{result.rail}: {result.reason}" for result in results if result.outcome == outcome)
+    """Join the reasons of an outcome; of "pass" those of rails that failed open."""
+    explained = [result for result in results if result.outcome == outcome and (result.reason or outcome != "pass")]
+    return "; ".join(f"{result.rail}: {result.reason}" for result in explained)
 
 
 async def _check_all(
@@ -161,10 +162,10 @@ async def _check(rail: Rail, trace: Trace, stage: Stage, deadline: float | None)
             raise TimeoutError
         if rail.quick and _count_characters(trace) <= MAX_QUICK:
             check = rail.check(trace, stage)
-            if time.perf_counter() - start > time_left:
-                raise TimeoutError
         else:
             check = await asyncio.wait_for(_call(rail, trace, stage), time_left)
+        if time.perf_counter() - start > time_left:
+            raise TimeoutError  # it did not wait, or is `async` and would not be cancelled
         if not isinstance(check, RailCheck) or (check.outcome == "fix") != (check.fixed is not None):
             raise TypeError(f"the rail returned {type(check).__name__}, not a check with its fixed trace")
         if check.outcome not in ("pass", "flag", "fix", "block"):
@@ -183,38 +184,44 @@ def _count_characters(trace: Trace) -> int:
 
 
 async def _call(rail: Rail, trace: Trace, stage: Stage) -> Any:
-    """Call the function of a rail; a plain one in a thread of its own, which is left behind where it hangs."""
-    if inspect.iscoroutinefunction(rail.check):
-        return await rail.check(trace, stage)
-    result = await run_in_thread(lambda: rail.check(trace, stage))
+    """Call the function of a rail.
+
+    What it raises that is no Exception becomes a RuntimeError, unless the request is cancelled or the program stopped.
+    """
+    task = asyncio.current_task()
+    try:
+        return await call_function(rail.check, trace, stage)
+    except Exception:
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or (task is not None and task.cancelling()):
+            raise
+        raise RuntimeError(repr(error)) from None
+
+
+async def call_function(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call an async function here, and a plain one in a thread of its own, which is left behind where it hangs."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*arguments)
+    result = await run_in_thread(lambda: function(*arguments))
     return await result if inspect.isawaitable(result) else result
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
     """Run a function in a daemon thread: unlike those of an executor it cannot keep the program from ending."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(method: Callable[[Any], None], value: Any) -> None:
-        if not future.done():
-            method(value)
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # the thread goes on where the request is cancelled
 
     def work() -> None:
-        method: Callable[[Any], None]
         try:
-            value: Any = function()
-            method = future.set_result
-        except BaseException as error:  # noqa: BLE001 - handed to the caller; StopIteration cannot be set on a future
-            value = RuntimeError(repr(error)) if isinstance(error, StopIteration | SystemExit) else error
-            method = future.set_exception
-        try:
-            loop.call_soon_threadsafe(settle, method, value)
-        except RuntimeError:
-            return  # the loop has ended: nobody waits for the result
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - handed to the caller, others than an Exception as one
+            is_plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            future.set_exception(error if is_plain else RuntimeError(repr(error)))
 
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), daemon=True, name="ragfault-rail").start()
-    return await future
+    return await asyncio.wrap_future(future)
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -223,19 +230,5 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(coroutine)
-    outcome: list[Any] = []
-
-    def work() -> None:
-        try:
-            outcome.append((asyncio.run(coroutine), None))
-        except BaseException as error:  # noqa: BLE001 - raised again by the caller
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True)
-    thread.start()
-    thread.join()
-    value, error = outcome[0]
-    if error is not None:
-        raise error
-    result: T = value
-    return result
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(contextvars.copy_context().run, asyncio.run, coroutine).result()

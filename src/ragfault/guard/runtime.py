@@ -20,7 +20,7 @@ from ragfault.guard.decisions import SEVERITIES, DecisionSink, GuardDecision, em
 from ragfault.guard.policy import GROUNDEDNESS, GuardPolicy, RailSettings, load_policy
 from ragfault.guard.rails import Outcome, Rail, RailCheck, RailResult, Stage, StageDecision, run_stage, run_sync
 from ragfault.guard.scanners import SCANNERS, Scanner, make_scanner, scan_all
-from ragfault.guard.traffic import TrafficWatcher, describe_inputs, rank_answer
+from ragfault.guard.traffic import TrafficShift, TrafficWatcher, describe_inputs, rank_answer
 from ragfault.judges import DEFAULT_JUDGE, load_judge
 from ragfault.judges.answer_edits import SENTENCE_END, cut_unsupported
 from ragfault.judges.assembly import observe_traces
@@ -90,7 +90,6 @@ class Guard:
         start = time.perf_counter()
         policy = self.policy.get_route(trace.route)
         results = list(earlier)
-        outcome: Outcome = "pass"
         reasons, current = [], trace
         for stage in stages:
             if stage == "output" and trace.answer is None:
@@ -102,8 +101,7 @@ class Guard:
             if decision.outcome == "block":
                 return self._finish(trace, "block", stage, policy.message, results, "; ".join(reasons), start)
             current = decision.trace
-            outcome = max(outcome, decision.outcome, key=SEVERITIES.index)
-        return self._finish(trace, outcome, None, current.answer, results, "; ".join(reasons), start)
+        return self._finish(trace, "pass", None, current.answer, results, "; ".join(reasons), start)
 
     async def check_stage(self, trace: Trace, stage: Stage, deadline: float | None = None) -> StageDecision:
         """Run the rails of one stage on a trace; `deadline` is a moment of `time.perf_counter`."""
@@ -121,19 +119,25 @@ class Guard:
         'block'
         """
         start = time.perf_counter()
-        names = [
-            name for name in self._list_rails(trace.route) if (self.policy.rails[name].kind or name) != GROUNDEDNESS
-        ]
+        names = [name for name in self._list_rails(trace.route) if not self._is_groundedness(name)]
         checked = await self._run_rails(replace(trace, answer=text), "output", None, names)
         before = replace(trace, answer=None)
         if checked.outcome in ("fix", "block"):
             return self.block(before, "output", checked, start, earlier)
         results = [*earlier, *checked.results]
-        return self._finish(before, checked.outcome, None, None, results, checked.reason, start)
+        return self._finish(before, "pass", None, None, results, checked.reason, start)
 
     def _list_rails(self, route: str | None) -> Sequence[str]:
         names = self.policy.get_route(route).rails
         return tuple(self.policy.rails) if names is None else names
+
+    def _is_groundedness(self, name: str) -> bool:
+        return (self.policy.rails[name].kind or name) == GROUNDEDNESS
+
+    def _get_watcher(self, route: str | None) -> TrafficWatcher | None:
+        """Return the watcher of a promise for a route; None: none is made, or groundedness is not asked."""
+        has_promise = any(map(self._is_groundedness, self._list_rails(route)))
+        return self._watchers.get(route, self._watchers.get(None)) if has_promise else None
 
     async def _run_rails(
         self, trace: Trace, stage: Stage, deadline: float | None, names: Sequence[str]
@@ -149,29 +153,39 @@ class Guard:
 
         Query and chunks of the trace are checked before the first sentence. Where something is held back the policy's
         message comes instead of the rest. The promise of a certificate is about whole answers and covers no stream.
+        A stream that fails or is not read to its end is decided on, too: by what was released of it.
         """
-        start, message = time.perf_counter(), self.policy.get_route(trace.route).message
-        current = trace
+        start, policy = time.perf_counter(), self.policy.get_route(trace.route)
+        current, passed, reason, is_blocked = trace, "", "the stream ended early", False
         results: list[RailResult] = []
         for stage in STAGES[:2]:
             checked = await self.check_stage(replace(current, answer=None), stage)
             current, results = checked.trace, [*results, *checked.results]
             if checked.outcome == "block":
-                yield self._finish(trace, "block", stage, message, results, checked.reason, start).text or ""
+                yield self._finish(trace, "block", stage, policy.message, results, checked.reason, start).text or ""
                 return
-        passed, reason = "", ""
-        outcome: Outcome = "pass"
-        async for sentence in _join_sentences(pieces):
-            checked = await self.check_stage(replace(current, answer=passed + sentence), "output")
-            text, results = checked.trace.answer or "", [*results, *checked.results]
-            if checked.outcome == "block" or not text.startswith(passed):
-                reason = checked.reason or "a fix would change what was released"
-                yield self._finish(trace, "block", "output", message, results, reason, start).text or ""
-                return
-            outcome, released, passed = checked.outcome, text[len(passed) :], text
-            yield released
-        unwatched = [replace(result, inputs=None) for result in results]
-        self._finish(trace, outcome, None, passed, unwatched, reason, start)
+        watcher = self._get_watcher(trace.route)
+        if watcher is not None and watcher.shift is not None and policy.withdrawn == "block":
+            reason = _explain_shift(watcher.shift)
+            yield self._finish(trace, "block", "output", policy.message, results, reason, start).text or ""
+            return
+        try:
+            async for sentence in _join_sentences(pieces):
+                checked = await self.check_stage(replace(current, answer=passed + sentence), "output")
+                text, results = checked.trace.answer or "", [*results, *checked.results]
+                if checked.outcome == "block" or not text.startswith(passed):
+                    is_blocked, reason = True, checked.reason or "a fix would change what was released"
+                    yield policy.message
+                    return
+                released, passed = text[len(passed) :], text
+                yield released
+            reason = ""
+        finally:
+            if is_blocked:
+                self._finish(trace, "block", "output", policy.message, results, reason, start)
+            else:
+                unwatched = [replace(result, inputs=None) for result in results]
+                self._finish(trace, "pass", None, passed, unwatched, reason, start)
 
     def block(
         self, trace: Trace, stage: Stage, checked: StageDecision, start: float, earlier: Sequence[RailResult] = ()
@@ -193,27 +207,32 @@ class Guard:
         reason: str,
         start: float,
     ) -> GuardDecision:
-        """Complete a decision: its promise, and the watch over traffic."""
+        """Complete a decision: its promise, and the watch over traffic.
+
+        What passes has the most severe outcome of its results, but for blocks that others outvoted.
+        """
         policy = self.policy.get_route(trace.route)
+        if outcome == "pass":
+            outcomes = [result.outcome for result in results if result.outcome != "block"]
+            outcome = max(outcomes, key=SEVERITIES.index, default="pass")
         inputs = next((result.inputs for result in reversed(results) if result.inputs is not None), None)
         promised, withdrawn = False, ""
-        watcher = self._watchers.get(trace.route, self._watchers.get(None))
-        if inputs is not None and outcome in ("pass", "flag") and watcher is not None:
+        watcher, threshold = self._get_watcher(trace.route), self.get_threshold(trace.route)
+        if inputs is not None and outcome != "block" and watcher is not None:
+            # the calibration is of whole answers up to the threshold
+            is_like = outcome in ("pass", "flag") and threshold is not None and inputs["risk"] <= threshold
             with self._lock:
-                shift = watcher.observe(inputs)
-            threshold = self.get_threshold(trace.route)
-            promised = shift is None and threshold is not None and inputs["risk"] <= threshold
+                shift = watcher.observe(inputs) if is_like else watcher.shift
+            promised = is_like and shift is None
             if shift is not None:
                 withdrawn = shift.input
-                reason = "; ".join(
-                    filter(None, (reason, f"promise withdrawn: the input {withdrawn} differs from the calibration"))
-                )
-                outcome = policy.withdrawn
+                reason = "; ".join(filter(None, (reason, _explain_shift(shift))))
+                outcome = max(outcome, policy.withdrawn, key=SEVERITIES.index)
                 if outcome == "block":
                     stage, text = "output", policy.message
         decision = GuardDecision(
             trace=trace.id, route=trace.route, outcome=outcome, stage=stage, text=text, reason=reason,
-            risk=inputs["risk"] if inputs else None, threshold=self.get_threshold(trace.route) if inputs else None,
+            risk=inputs["risk"] if inputs else None, threshold=threshold if inputs else None,
             promised=promised, withdrawn=withdrawn, results=tuple(results),
             answer=None if trace.answer is None else fingerprint_answer(trace),
             latency=1000 * (time.perf_counter() - start),
@@ -285,6 +304,10 @@ class Guard:
         if failure:
             raise JudgeError(failure)
         return verdicts
+
+
+def _explain_shift(shift: TrafficShift) -> str:
+    return f"promise withdrawn: the input {shift.input} differs from the calibration"
 
 
 def _check_judge(judge: Any, certificate: Certificate) -> None:

@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
+from zlib import crc32
 
 import numpy as np
 from msgspec import Struct
@@ -84,6 +85,8 @@ def rank_answer(trace: Trace, risk: float, ranking: Ranking = "risk") -> float:
 def describe_inputs(trace: Trace, claims: int, risk: float) -> dict[str, float]:
     """Describe an answer of so many claims by the inputs that a certificate watches.
 
+    A route is a number that its name gives, the same in each process; -1: the trace has none.
+
     >>> inputs = describe_inputs(Trace(id="1", query="When?", answer="At ten."), 1, 0.1)
     >>> inputs["answer_words"], inputs["claims"], inputs["risk"]
     (2.0, 1.0, 0.1)
@@ -96,6 +99,7 @@ def describe_inputs(trace: Trace, claims: int, risk: float) -> dict[str, float]:
         "chunks": float(len(chunks)),
         "chunk_words": float(sum(len(chunk.text.split()) for chunk in chunks)),
         "query_words": float(len(trace.query.split())),
+        "route": -1.0 if trace.route is None else float(crc32(trace.route.encode())),
     }
 
 
