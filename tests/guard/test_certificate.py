@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,6 +14,8 @@ from msgspec.structs import replace
 
 from ragfault.cli import run_command
 from ragfault.errors import InputError, UsageError
+from ragfault.evaluation import evaluate
+from ragfault.evaluation.agreement.human_labels import ClaimLabel, HumanLabel, HumanVerdicts, write_labels
 from ragfault.guard.certificate import (
     Certificate,
     RatedAnswer,
@@ -26,8 +30,9 @@ from ragfault.guard.certificate import (
 )
 from ragfault.guard.policy import parse_policy
 from ragfault.guard.runtime import Guard
-from ragfault.guard.traffic import rank_answer
-from ragfault.records import Chunk, Trace
+from ragfault.guard.traffic import TrafficWatcher, describe_inputs, rank_answer
+from ragfault.io.runs import Run
+from ragfault.records import Chunk, ClaimSupport, Trace
 
 
 def draw_answers(rng: np.random.Generator, n: int, group_size: int = 1) -> list[RatedAnswer]:
@@ -224,6 +229,80 @@ def test_the_command_writes_what_it_promises_and_only_then(tmp_path: Path, capsy
     assert set(certificate.routes[0].inputs) >= {"risk", "answer_words", "claims", "chunks"}
     shown = capsys.readouterr().out
     assert "At most 10 % of the released answers are bad, with confidence 90 %" in shown
+
+
+@pytest.fixture(scope="module")
+def labelled_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return evaluate(make_traces(240), tmp_path_factory.mktemp("runs") / "run", judge="lexical")
+
+
+def label_traces(run: Run, path: Path, traces: Sequence[Trace], **fields: Any) -> str:
+    """Label all claims of some traces of a run as they are marked."""
+    verdicts = run.verdicts([trace.id for trace in traces])
+    support: dict[str, ClaimSupport] = {t.id: "contradicted" if t.metadata["label"] else "supported" for t in traces}
+    write_labels(
+        path,
+        [
+            HumanLabel(
+                trace=item.trace,
+                verdicts=HumanVerdicts(
+                    claim=tuple(
+                        ClaimLabel(start=claim.start, end=claim.end, support=support[item.trace])
+                        for claim in item.claim or ()
+                        if claim.start is not None and claim.end is not None
+                    )
+                ),
+                **{name: value(at) for name, value in fields.items()},
+            )
+            for at, item in enumerate(verdicts)
+        ],
+    )
+    return str(path)
+
+
+def test_labels_that_are_no_random_sample_of_the_run_are_noted(labelled_run: Run, tmp_path: Path) -> None:
+    """Labels of released answers alone would promise a share released of all traffic."""
+    traces = make_traces(240)
+    sampled = certify(label_traces(labelled_run, tmp_path / "sampled", traces[::3]), run=labelled_run)
+    assert (sampled.promises, sampled.notes) == (True, ())
+    released = [trace for trace in traces if not trace.metadata["label"]]
+    [note] = certify(label_traces(labelled_run, tmp_path / "released", released), run=labelled_run).notes
+    assert "no random draw of the run" in note
+    assert "20 others" in note
+
+
+def test_labels_of_traces_sampled_with_unequal_chances_are_refused(labelled_run: Run, tmp_path: Path) -> None:
+    traces = make_traces(120)
+    with pytest.raises(UsageError, match="unequal chances"):
+        certify(
+            label_traces(labelled_run, tmp_path / "picks", traces, chance=lambda at: 0.2 + at / 200), run=labelled_run
+        )
+    assert certify(
+        label_traces(labelled_run, tmp_path / "even", traces, chance=lambda at: 0.5), run=labelled_run
+    ).promises
+
+
+@pytest.mark.parametrize(("share", "is_noticed"), [(0.5, False), (0.0, True), (1.0, True)])
+def test_a_pooled_promise_is_withdrawn_once_the_mix_of_routes_is_another(share: float, is_noticed: bool) -> None:
+    rng = np.random.default_rng(3)
+
+    def draw(share: float) -> RatedAnswer:
+        risk, route = float(rng.random()), "web" if rng.random() < share else "mail"
+        return RatedAnswer(
+            risk, False, str(rng.random()), describe_inputs(Trace(id="1", query="?", route=route), 1, risk), route
+        )
+
+    part = certify_answers([draw(0.5) for _ in range(200)])
+    watcher = TrafficWatcher(part.inputs)
+    shifts = [watcher.observe(draw(share).inputs) for _ in range(200)]
+    assert [shift.input for shift in shifts[-1:] if shift] == ["route"] * is_noticed
+
+
+def test_routes_of_traffic_are_not_watched_where_labels_name_none() -> None:
+    answers = [
+        RatedAnswer(i / 100, False, str(i), describe_inputs(Trace(id="1", query="?"), 1, i / 100)) for i in range(60)
+    ]
+    assert "route" not in certify_answers(answers).inputs
 
 
 def test_a_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:

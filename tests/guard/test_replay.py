@@ -10,8 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.cli import run_command
+from ragfault.cli.guard import read_bad_answers
 from ragfault.errors import UsageError
 from ragfault.evaluation import evaluate
+from ragfault.evaluation.agreement.human_labels import fingerprint_answer
 from ragfault.guard.certificate import Certificate, RouteCertificate
 from ragfault.guard.policy import GuardPolicy, parse_policy
 from ragfault.guard.replay import replay_run
@@ -84,6 +86,17 @@ def test_labels_of_another_run_are_refused(run: Run) -> None:
     """Labels of none of the answers are not replaced by the judge's own risk without a word."""
     with pytest.raises(UsageError, match="are they of another run"):
         replay_run(run, load(), labels={"elsewhere": True}, costs=(20, 1))
+
+
+def test_labels_of_an_earlier_answer_do_not_count(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "labels.jsonl"
+    row = {"trace": "t0", "verdicts": {"claim": [{"start": 0, "end": 39, "support": "unsupported"}]}}
+    path.write_text(json.dumps(row))
+    assert read_bad_answers(run, str(path)) == {"t0": True}
+    path.write_text(json.dumps({**row, "answer": fingerprint_answer(make_traces()[0])}))
+    assert read_bad_answers(run, str(path)) == {"t0": True}
+    path.write_text(json.dumps({**row, "answer": fingerprint_answer(make_traces()[1])}))
+    assert read_bad_answers(run, str(path)) == {}
 
 
 def test_costs_are_refused_beside_a_certificate_by_words(run: Run, tmp_path: Path) -> None:

@@ -155,10 +155,18 @@ def proxy(policy: str, endpoint: str, judge_name: str | None, host: str, port: i
 
 
 def read_bad_answers(run: Any, path: str) -> dict[str, bool]:
-    """Read which answers of a run people call bad; those whose claims were not all reviewed are left out."""
-    from ragfault.evaluation.agreement.human_labels import group_labels, rate_labelled_answer, read_labels
+    """Read which answers of a run people call bad; left out are those whose claims were not all reviewed.
 
-    claims = {verdicts.trace: len(verdicts.claim or ()) for verdicts in run.verdicts()}
-    labels = group_labels(read_labels(path))
-    ratings = {id: rate_labelled_answer(mine, claims[id]) for id, mine in labels.items() if id in claims}
+    Labels of another answer to the same question than the run's do not count.
+    """
+    from ragfault.evaluation.agreement import human_labels
+
+    labels = human_labels.group_labels(human_labels.read_labels(path))
+    answers = {trace.id: human_labels.fingerprint_answer(trace) for trace in run.traces(list(labels))}
+    ratings = {
+        item.trace: human_labels.rate_labelled_answer(
+            labels[item.trace], len(item.claim or ()), (None, answers[item.trace])
+        )
+        for item in run.verdicts(list(answers))
+    }
     return {id: rating for id, rating in ratings.items() if rating is not None}

@@ -24,20 +24,24 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from ragfault.analysis.monitoring.drift import compare_histograms
 from ragfault.errors import UsageError
+from ragfault.evaluation.agreement.human_labels import read_labels
 from ragfault.evaluation.agreement.judge_measurement import JudgedSource, judge_labels
 from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource, LabeledTrace
 from ragfault.evaluation.agreement.units import rate_answer
 from ragfault.guard.traffic import Ranking, check_risk, describe_inputs, rank_answer
 from ragfault.io.files import describe_input
-from ragfault.io.runs import Run
+from ragfault.io.runs import Run, sample_run
 from ragfault.records import Trace, Verdicts
 from ragfault.stats import Interval, mean_interval
 from ragfault.stats.distributions import incomplete_beta
-from ragfault.text.number_format import format_percent
+from ragfault.text.number_format import format_number, format_percent
 from ragfault.whole_files import read_record
 
 MAX_START = 0.5
+MIN_DRAW_P = 0.001
+"""Chance that labels drawn at random are taken for another draw."""
 
 
 class RatedAnswer(Struct, frozen=True):
@@ -94,6 +98,8 @@ class Certificate(Struct, frozen=True, kw_only=True):
     routes: tuple[RouteCertificate, ...]
     ranking: Ranking = "risk"
     """Number whose threshold is certified: the judge's risk, or one that counts unsupported words, too."""
+    notes: tuple[str, ...] = ()
+    """Signs that the labels are no random draw of the traffic."""
 
     @property
     def promises(self) -> bool:
@@ -203,7 +209,11 @@ def certify_answers(
         released_bad=released_bad,
         released_share=mean_interval((risks <= threshold).astype(np.float64), groups, bounds=(0.0, 1.0)),
         bound=find_upper_bound(released_bad / effect, released / effect, delta),
-        inputs={name: tuple(answer.inputs[name] for answer in let_through) for name in let_through[0].inputs},
+        inputs={
+            name: tuple(answer.inputs[name] for answer in let_through)
+            for name in let_through[0].inputs
+            if name != "route" or (route is None and any(answer.route is not None for answer in let_through))
+        },
     )
 
 
@@ -302,6 +312,9 @@ def certify(
     `measure_judge` raises;
     UsageError where no label of an answer is read, or a route has none.
     """
+    run = judging.get("run")
+    if run is not None:
+        _check_chances(str(source))
     judged_source = judge_labels(source, **judging)
     answers = rate_labeled_answers(judged_source, ranking)
     if not answers:
@@ -326,6 +339,39 @@ def certify(
         source=() if isinstance(source, Run) else tuple(describe_input(source)),
         routes=tuple(parts),
         ranking=ranking,
+        notes=() if run is None else compare_with_run(run, [item.trace.id for item in judged_source.labeled.labeled]),
+    )
+
+
+def _check_chances(labels: str) -> None:
+    """Raise UsageError for labels of traces that were drawn with unequal chances."""
+    if len({label.chance for label in read_labels(labels)}) > 1:
+        raise UsageError(
+            f"the traces of {labels} were drawn with unequal chances (ragfault label suggest). A promise needs answers "
+            "that were drawn at random: label some with ragfault label RUN --limit N."
+        )
+
+
+def compare_with_run(run: str | Path | Run, labelled: Sequence[str]) -> tuple[str, ...]:
+    """Compare the risk of labelled answers with that of the run's others; return a note where they differ.
+
+    By the two-sample test of Kolmogorov and Smirnov at the level MIN_DRAW_P, on the verdicts of the run; of a large run
+    on a random sample.
+    """
+    known, opened = set(labelled), run if isinstance(run, Run) else Run.open(run)
+    units = [rate_answer(verdicts) for verdicts in opened.verdicts(list(labelled))]
+    others = [rate_answer(verdicts) for verdicts in sample_run(opened).verdicts() if verdicts.trace not in known]
+    sides = [[unit.score for unit in side if unit is not None] for side in (units, others)]
+    if not all(sides):
+        return ()
+    values = np.unique(np.concatenate(sides))
+    bins = [np.bincount(np.searchsorted(values, side), minlength=len(values)) for side in sides]
+    if compare_histograms(bins[0], bins[1])[1] >= MIN_DRAW_P:
+        return ()
+    mine, rest = (format_number(float(np.mean(side))) for side in sides)
+    return (
+        f"the labelled answers look like no random draw of the run: their risk is {mine} on average, that of "
+        f"{len(sides[1]):,} others {rest}. What is promised, and the share released, hold for answers like these alone",
     )
 
 

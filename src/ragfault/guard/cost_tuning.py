@@ -86,7 +86,7 @@ def tune_thresholds(
     if not rails:
         raise UsageError("the policy has no rail that blocks by a score: groundedness, injection, jailbreak, toxicity.")
     decided = zip(traces, decide(policy), decide(loosen_policy(policy, rails)), strict=True)
-    rows = [(trace, was, item, p) for trace, was, item in decided if (p := _get_chance(item, labels)) is not None]
+    rows = [(trace, was, item, p) for trace, was, item in decided if (p := get_chance(item, labels)) is not None]
     pairs = [(trace, item) for trace, _, item, _ in rows]
     names = [str((groups or {}).get(trace.id, trace.conversation or trace.id)) for trace, _ in pairs]
     in_first_half = np.array([hashlib.sha256(name.encode()).digest()[0] % 2 == 0 for name in names], bool)
@@ -104,7 +104,7 @@ def tune_thresholds(
     fitted = _descend(scores[in_first_half], blocked[in_first_half], p_bad[in_first_half], costs, start)
     released = _release(scores, blocked, fitted)
     by_policy = np.array([was.outcome != "block" for _, was, *_ in rows], bool)
-    cost, before = (_measure(mask, p_bad, costs)[~in_first_half] for mask in (released, by_policy))
+    cost, before = (measure_cost(mask, p_bad, costs)[~in_first_half] for mask in (released, by_policy))
     clusters = np.array(names)[~in_first_half].tolist()
     return CostTuning(
         false_release=costs[0],
@@ -144,7 +144,7 @@ def _get_kind(policy: GuardPolicy, rail: str) -> str | None:
     return kind if kind in (GROUNDEDNESS, *CLASSIFIERS) else None
 
 
-def _get_chance(decision: GuardDecision, labels: Mapping[str, bool] | None) -> float | None:
+def get_chance(decision: GuardDecision, labels: Mapping[str, bool] | None) -> float | None:
     """Return the chance that an answer is bad; None where neither labels nor the judge say it."""
     if labels:
         return float(labels[decision.trace]) if decision.trace in labels else None
@@ -189,7 +189,8 @@ def _release(scores: FloatArray, blocked: Bools, limits: FloatArray) -> Bools:
     return released
 
 
-def _measure(released: Bools, p_bad: FloatArray, costs: tuple[float, float]) -> FloatArray:
+def measure_cost(released: Bools, p_bad: FloatArray, costs: tuple[float, float]) -> FloatArray:
+    """Measure the expected cost of each answer, released or held back."""
     cost: FloatArray = np.where(released, costs[0] * p_bad, costs[1] * (1 - p_bad))
     return cost
 
@@ -199,7 +200,7 @@ def _descend(
 ) -> FloatArray:
     """Change the threshold of one rail after the other to that of least cost, in the middle between two scores."""
     limits = start.copy()
-    lowest = float(_measure(_release(scores, blocked, limits), p_bad, costs).mean())
+    lowest = float(measure_cost(_release(scores, blocked, limits), p_bad, costs).mean())
     for _ in range(MAX_ROUNDS):
         before = lowest
         for rail in range(scores.shape[1]):
@@ -207,7 +208,7 @@ def _descend(
             for limit in (0.0, *((distinct_scores[1:] + distinct_scores[:-1]) / 2).tolist(), NEVER):
                 tried = limits.copy()
                 tried[rail] = limit
-                cost = float(_measure(_release(scores, blocked, tried), p_bad, costs).mean())
+                cost = float(measure_cost(_release(scores, blocked, tried), p_bad, costs).mean())
                 if cost < lowest - 1e-12:
                     limits, lowest = tried, cost
         if lowest >= before - 1e-12:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ragfault.analysis.score_matrix import cluster_traces
 from ragfault.errors import JudgeError, UsageError
-from ragfault.guard.cost_tuning import CostTuning, tune_thresholds
+from ragfault.guard.cost_tuning import CostTuning, get_chance, measure_cost, tune_thresholds
 from ragfault.guard.decisions import GuardDecision
 from ragfault.guard.policy import GuardPolicy, load_policy
 from ragfault.guard.rails import Outcome
@@ -175,20 +175,16 @@ def _summarize(
         outcomes=dict(Counter(decision.outcome for decision in decisions)),
         risk=average(*zip(*labelled, strict=True)) if labelled else None,
         expected_risk=float(np.mean(risks)) if risks else None,
-        cost=_measure_cost([(item, item.outcome in RELEASED) for item in decisions], labels, costs),
+        cost=_average_cost(decisions, labels, costs),
     )
 
 
-def _measure_cost(
-    pairs: Sequence[tuple[GuardDecision, bool]], labels: Mapping[str, bool], costs: tuple[float, float] | None
+def _average_cost(
+    decisions: Sequence[GuardDecision], labels: Mapping[str, bool], costs: tuple[float, float] | None
 ) -> float | None:
     """Return the mean cost: of released bad answers and of good ones that are not; None where nothing is known."""
-    if costs is None:
+    rows = [(item.outcome in RELEASED, p) for item in decisions if (p := get_chance(item, labels)) is not None]
+    if costs is None or not rows:
         return None
-    bad_cost, good_cost = costs
-    values = []
-    for decision, is_released in pairs:
-        p = float(labels[decision.trace]) if decision.trace in labels else None if labels else decision.risk
-        if p is not None:
-            values.append(bad_cost * p if is_released else good_cost * (1 - p))
-    return float(np.mean(values)) if values else None
+    released, p_bad = map(np.array, zip(*rows, strict=True))
+    return float(measure_cost(released, p_bad, costs).mean())

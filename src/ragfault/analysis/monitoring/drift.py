@@ -111,7 +111,7 @@ def measure_score_drift(
         two = _concatenate(parts)
         gap = window_difference(series, two, measures[metric])
         if gap is not None:
-            drifts.append((metric, gap, *_kolmogorov_smirnov(series.bins.sum(axis=0), two.bins.sum(axis=0))))
+            drifts.append((metric, gap, *compare_histograms(series.bins.sum(axis=0), two.bins.sum(axis=0))))
     adjusted = holm_adjust([p for *_, p in drifts]) if drifts else []
     return tuple(
         ScoreDrift(metric=metric, difference=gap, distance=far, p=p, adjusted=q)
@@ -131,7 +131,7 @@ def _concatenate(parts: Sequence[MetricSeries]) -> MetricSeries:
     )
 
 
-def _kolmogorov_smirnov(baseline_bins: NDArray[np.int64], live_bins: NDArray[np.int64]) -> tuple[float, float]:
+def compare_histograms(baseline_bins: NDArray[np.int64], live_bins: NDArray[np.int64]) -> tuple[float, float]:
     """Return the Kolmogorov-Smirnov distance of two histograms and its p."""
     n, m = int(baseline_bins.sum()), int(live_bins.sum())
     far = float(np.abs(np.cumsum(baseline_bins) / n - np.cumsum(live_bins) / m).max())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -135,12 +135,13 @@ def group_labels(labels: Iterable[HumanLabel]) -> dict[str, list[HumanLabel]]:
     return group_by(labels, lambda label: label.trace)
 
 
-def rate_labelled_answer(labels: Iterable[HumanLabel], claims: int) -> bool | None:
+def rate_labelled_answer(labels: Iterable[HumanLabel], claims: int, answers: Collection[str | None]) -> bool | None:
     """Return whether labels call an answer of so many claims bad; None where they do not cover all of them.
 
-    Of several labels of one claim the last one counts.
+    Labels of answers with one of these fingerprints count, and of several of one claim the last one.
     """
-    supports = {(claim.start, claim.end): claim.support for label in labels for claim in label.verdicts.claim or ()}
+    valid = [label for label in labels if label.answer in answers]
+    supports = {(claim.start, claim.end): claim.support for label in valid for claim in label.verdicts.claim or ()}
     if not supports or len(supports) < claims:
         return None
     return any(support in ("unsupported", "contradicted") for support in supports.values())

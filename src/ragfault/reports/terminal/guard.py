@@ -39,6 +39,7 @@ def render_certificate_terminal(certificate: Certificate, *, width: int | None =
         if part.design_effect > 1:
             effect = format_number(part.design_effect)
             parts.append(Text(f"{_name_route(part)}: counts are divided by {effect}, as answers of a group are alike"))
+    parts += [Text(f"\n{note}") for note in certificate.notes]
     if certificate.promises:
         parts.append(
             Text(

@@ -86,11 +86,11 @@ def _load_labels(server: ServerState, requests: Sequence[GuardedRequest]) -> dic
     bad: dict[str, bool] = {}
     for request in requests:
         answers = {decision.answer for decision in request.decisions if decision.outcome == "block"} - {None}
-        mine = [label for label in labels.get(request.id, ()) if label.answer in answers]
-        stored = server.store.get_trace(request.id) if mine and len(bad) < MAX_LABELS else None
+        mine = labels.get(request.id, [])
+        stored = server.store.get_trace(request.id) if mine and answers and len(bad) < MAX_LABELS else None
         if stored is None or stored.verdicts is None or stored.verdicts.claim is None:
             continue
-        rating = rate_labelled_answer(mine, len(stored.verdicts.claim))
+        rating = rate_labelled_answer(mine, len(stored.verdicts.claim), answers)
         if rating is not None:
             bad[request.id] = rating
     return bad
