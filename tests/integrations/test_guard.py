@@ -29,8 +29,8 @@ on = ['input', 'output']
 class Endpoint:
     """Application that answers with the given choices, whatever is asked, and keeps the bodies it was sent."""
 
-    def __init__(self, *contents: str | None, status: int = 200, raw: bytes | None = None) -> None:
-        self.contents, self.status, self.raw = contents, status, raw
+    def __init__(self, *contents: str | None, status: int = 200, raw: bytes | None = None, **fields: Any) -> None:
+        self.contents, self.status, self.raw, self.fields = contents, status, raw, fields
         self.bodies: list[Any] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,7 +40,9 @@ class Endpoint:
             for i, text in enumerate(self.contents)
         ]
         data = (
-            self.raw if self.raw is not None else json.dumps({"object": "chat.completion", "choices": choices}).encode()
+            self.raw
+            if self.raw is not None
+            else json.dumps({"object": "chat.completion", "choices": choices, **self.fields}).encode()
         )
         await send({"type": "http.response.start", "status": self.status, "headers": []})
         await send({"type": "http.response.body", "body": data[:9], "more_body": True})
@@ -115,16 +117,44 @@ def test_a_dropped_passage_does_not_reach_the_endpoint_in_the_messages() -> None
         endpoint = Endpoint(GOOD)
         _, outcome, _ = post(endpoint, policy=policy, contexts=[GOOD, order], messages=messages)
         sent = json.dumps(endpoint.bodies[0]["messages"])
-        assert (outcome, GOOD in sent, order in sent) == ("pass", True, False)
+        assert (outcome, GOOD in sent, order in sent) == ("fix", True, False)
     endpoint = Endpoint(GOOD)
     _, outcome, _ = post(endpoint, policy=policy, contexts=[GOOD, order])
     assert (outcome, endpoint.bodies) == ("block", [])
 
 
+def read_events(content: bytes) -> list[dict[str, Any]]:
+    *events, end, _ = content.decode().split("\n\n")
+    assert end == "data: [DONE]"
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+def test_a_stream_holds_every_choice_and_the_usage_that_was_asked_for() -> None:
+    _, outcome, content = post(
+        Endpoint(GOOD, BAD, usage={"total_tokens": 7}), n=2, stream=True, stream_options={"include_usage": True}
+    )
+    *events, last = read_events(content)
+    texts = [(c["index"], c["delta"].get("content"), c["finish_reason"]) for event in events for c in event["choices"]]
+    assert texts == [(0, GOOD, None), (0, None, "stop"), (1, "Ask us.", None), (1, None, "content_filter")]
+    assert (outcome, last["choices"], last["usage"]) == ("block", [], {"total_tokens": 7})
+    assert not any("usage" in event for event in read_events(post(Endpoint(GOOD, usage={}), stream=True)[2]))
+
+
+@pytest.mark.parametrize(
+    "extra", [{"refusal": "No: AKIA1BCDEFGHIJKLMNO2."}, {"reasoning_content": "Take AKIA1BCDEFGHIJKLMNO2."},
+              {"audio": {"transcript": "It is AKIA1BCDEFGHIJKLMNO2."}}]
+)  # fmt: skip
+@pytest.mark.parametrize("answer", [GOOD, None])
+def test_other_fields_of_a_message_are_checked(extra: dict[str, Any], answer: str | None) -> None:
+    message = {"role": "assistant", "content": answer, **extra}
+    _, outcome, content = post(Endpoint(raw=json.dumps({"choices": [{"index": 0, "message": message}]}).encode()))
+    assert (outcome, read_texts(content), b"AKIA" in content) == ("block", ["Ask us."], False)
+
+
 def test_options_of_streams_are_not_passed_on() -> None:
     endpoint = Endpoint(GOOD)
     post(endpoint, stream=True, stream_options={"include_usage": True})
-    assert endpoint.bodies[0]["stream"] is False
+    assert "stream" not in endpoint.bodies[0]
     assert "stream_options" not in endpoint.bodies[0]
 
 
@@ -138,7 +168,7 @@ def test_a_stream_holds_only_what_was_checked() -> None:
     endpoint = Endpoint(BAD)
     _, outcome, content = post(endpoint, stream=True)
     assert outcome == "block"
-    assert endpoint.bodies[0]["stream"] is False
+    assert "stream" not in endpoint.bodies[0]
     assert b"Ask us." in content
     assert b"violin" not in content
     assert content.endswith(b"data: [DONE]\n\n")

@@ -159,7 +159,7 @@ def test_a_chain_of_langchain_regenerates_with_feedback_and_else_abstains() -> N
     seen: list[GuardDecision] = []
     chain = make_chain([PASSAGE, POISON], prompts, seen)
     assert chain.invoke(QUERY) == GOOD
-    assert [decision.outcome for decision in seen] == ["block", "pass"]
+    assert [decision.outcome for decision in seen] == ["block", "fix"]
     assert all(PASSAGE in prompt and "Ignore all" not in prompt for prompt in prompts)
     assert asyncio.run(chain.ainvoke({"question": QUERY})) == GOOD
     assert chain.batch([QUERY, QUERY]) == [GOOD, GOOD]
@@ -206,7 +206,7 @@ def test_an_engine_of_llamaindex_answers_guarded() -> None:
 
     engine = make_engine([PASSAGE, POISON])
     for response in (engine.query(QUERY), asyncio.run(engine.aquery(QUERY))):
-        assert (str(response), response.metadata["guard"]["outcome"]) == (GOOD, "pass")
+        assert (str(response), response.metadata["guard"]["outcome"]) == (GOOD, "fix")
         assert [node.node.node_id for node in response.source_nodes] == ["p0"]
     assert all("Ignore all" not in prompt for prompt in prompts)
     blocked = make_engine(["Dogs travel free."]).query(QUERY)

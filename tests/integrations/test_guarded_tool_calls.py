@@ -246,7 +246,7 @@ def test_a_passage_that_is_given_as_context_too_is_checked_once(endpoint: Server
     _, body, seen = ask(endpoint, {"content": ANSWER}, before=before, contexts=[ORDER, ANSWER], policy=policy)
     assert ANSWER.encode() in body
     assert ORDER not in json.dumps(endpoint.bodies[-1])
-    assert [decision.outcome for decision in seen] == ["pass"]
+    assert [decision.outcome for decision in seen] == ["fix"]
 
 
 def test_a_client_refuses_injections_in_results_of_tools_and_changes_no_message(endpoint: Server) -> None:

@@ -11,7 +11,6 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -93,11 +92,9 @@ class GuardMiddleware:
             await send_refusal(send, 400, str(error))
             return
         if isinstance(checked, GuardDecision):
-            await _send_answer(send, body, checked.text or "", "content_filter", "block")
+            await _send_completion(send, body, make_completion(body.get("model", ""), checked), "block")
             return
-        # options of streams are refused by endpoints where no stream is asked for
-        passed = {name: value for name, value in body.items() if name != "stream_options"}
-        forwarded = _forward_body({**passed, "stream": False}, scope)
+        forwarded = _forward_body(remove_stream(body), scope)
         await self._answer(checked, body, forwarded, send)
 
     async def _answer(
@@ -118,12 +115,7 @@ class GuardMiddleware:
             await send_refusal(send, 502, f"no completion: {type(error).__name__}: {error}")
             return
         outcome = max((decision.outcome for decision in decisions), key=SEVERITIES.index, default="pass")
-        choices = completion["choices"]
-        if body.get("stream"):
-            message, reason = choices[0]["message"], choices[0].get("finish_reason") or "stop"
-            await _send_answer(send, body, message.get("content") or "", reason, outcome, message)
-        else:
-            await _send_json(send, 200, completion, outcome)
+        await _send_completion(send, body, completion, outcome)
 
 
 class CheckedRequest(NamedTuple):
@@ -186,32 +178,40 @@ async def decide_choices(guard: Guard, checked: CheckedRequest, completion: dict
     return decisions
 
 
-def make_completion(model: str, text: str, reason: str) -> dict[str, Any]:
-    """Make a completion of one choice."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
+def remove_stream(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request without a stream and its options, which endpoints refuse where no stream is asked for."""
+    return {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
+
+
+def make_completion(model: str, blocked: GuardDecision) -> dict[str, Any]:
+    """Make the completion of a request that is blocked."""
+    message = {"role": "assistant", "content": blocked.text or ""}
     return {
         "id": f"guard-{uuid4().hex}",
         "object": "chat.completion",
         "created": 0,
         "model": model,
-        "choices": [choice],
+        "choices": [{"index": 0, "message": message, "finish_reason": "content_filter"}],
     }
 
 
-def list_chunk_events(
-    model: str, text: str, reason: str, message: Mapping[str, Any] = MappingProxyType({})
-) -> list[dict[str, Any]]:
-    """List the events of a stream of one text: the text with the calls of tools of a message, then the end."""
-    calls: dict[str, Any] = {}
-    if message.get("tool_calls"):
-        calls["tool_calls"] = [{"index": i, **call} for i, call in enumerate(message["tool_calls"])]
-    if message.get("function_call"):
-        calls["function_call"] = message["function_call"]
-    common = {"id": f"guard-{uuid4().hex}", "object": "chat.completion.chunk", "created": 0, "model": model}
-    return [
-        {**common, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-        for delta, finish in (({"role": "assistant", "content": text, **calls}, None), ({}, reason))
-    ]
+def list_chunk_events(completion: Mapping[str, Any], body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """List the events of a stream of a completion: each choice with its end, then the usage if the request asks for it.
+
+    A message is one event, with the calls of tools and all else that it holds.
+    """
+    common = {name: completion.get(name) for name in ("id", "created", "model")}
+    common["object"] = "chat.completion.chunk"
+    events = []
+    for number, choice in enumerate(completion["choices"]):
+        delta = {**choice["message"], "content": choice["message"].get("content") or ""}
+        if delta.get("tool_calls"):
+            delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(delta["tool_calls"])]
+        for part, reason in ((delta, None), ({}, choice.get("finish_reason") or "stop")):
+            events.append({**common, "choices": [{"index": number, "delta": part, "finish_reason": reason}]})
+    if (body.get("stream_options") or {}).get("include_usage") and completion.get("usage"):
+        events.append({**common, "choices": [], "usage": completion["usage"]})
+    return events
 
 
 def _replace_query(body: dict[str, Any], query: str) -> bool:
@@ -325,22 +325,14 @@ async def _send_json(send: Send, status: int, body: Any, outcome: str) -> None:
     await send({"type": "http.response.body", "body": data})
 
 
-async def _send_answer(
-    send: Send,
-    body: Mapping[str, Any],
-    text: str,
-    reason: str,
-    outcome: str,
-    message: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
-    """Send a text as a completion; as events where the client asked for a stream."""
-    model = body.get("model", "")
+async def _send_completion(send: Send, body: Mapping[str, Any], completion: Mapping[str, Any], outcome: str) -> None:
+    """Send a completion; as events where the client asked for a stream."""
     if not body.get("stream"):
-        await _send_json(send, 200, make_completion(model, text, reason), outcome)
+        await _send_json(send, 200, completion, outcome)
         return
     headers = [(b"content-type", b"text/event-stream"), (b"x-ragfault-guard", outcome.encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    for event in list_chunk_events(model, text, reason, message):
+    for event in list_chunk_events(completion, body):
         await send({"type": "http.response.body", "body": f"data: {json.dumps(event)}\n\n".encode(), "more_body": True})
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 

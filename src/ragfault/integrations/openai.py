@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -28,6 +27,7 @@ from ragfault.integrations.guard import (
     decide_choices,
     list_chunk_events,
     make_completion,
+    remove_stream,
 )
 from ragfault.integrations.recorder import TraceDelivery, TraceSink
 from ragfault.io.otel.recorded_content import extract_question
@@ -136,15 +136,15 @@ class _GuardedCalls:
         trace, body = self._prepare(arguments)
         checked = run_sync(self._check(trace, body))
         if isinstance(checked, GuardDecision):
-            return _build_blocked(body, checked)
-        return run_sync(self._finish(body, checked, self.call(**_without_stream(body))))
+            return _build_response(body, make_completion(str(body.get("model", "")), checked))
+        return run_sync(self._finish(body, checked, self.call(**remove_stream(body))))
 
     async def create_async(self, **arguments: Any) -> Any:
         trace, body = self._prepare(arguments)
         checked = await self._check(trace, body)
         if isinstance(checked, GuardDecision):
-            return _build_blocked(body, checked)
-        return await self._finish(body, checked, await self.call(**_without_stream(body)))
+            return _build_response(body, make_completion(str(body.get("model", "")), checked))
+        return await self._finish(body, checked, await self.call(**remove_stream(body)))
 
     def _prepare(self, arguments: dict[str, Any]) -> tuple[Trace, dict[str, Any]]:
         """Build the trace of a call, and copy the arguments that are sent: rails change their messages."""
@@ -167,11 +167,7 @@ class _GuardedCalls:
             raise UsageError(f"the guard cannot read {type(response).__name__}: ask for no raw response.")
         completion = response.model_dump()
         await decide_choices(self.guard, checked, completion)
-        if not body.get("stream"):
-            return ChatCompletion.model_validate(completion)
-        choice = completion["choices"][0]
-        message = choice["message"]
-        return _build_stream(completion["model"], message.get("content") or "", choice["finish_reason"], message)
+        return _build_response(body, completion)
 
 
 def _copy_message(message: Any) -> Any:
@@ -179,22 +175,10 @@ def _copy_message(message: Any) -> Any:
     return deepcopy(dict(message)) if isinstance(message, Mapping) else message.model_dump(exclude_none=True)
 
 
-def _without_stream(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
-
-
-def _build_blocked(body: Mapping[str, Any], decision: GuardDecision) -> Any:
-    model, text = str(body.get("model", "")), decision.text or ""
-    if body.get("stream"):
-        return _build_stream(model, text, "content_filter")
-    return ChatCompletion.model_validate(make_completion(model, text, "content_filter"))
-
-
-def _build_stream(
-    model: str, text: str, reason: str, message: Mapping[str, Any] = MappingProxyType({})
-) -> _CheckedStream:
-    events = list_chunk_events(model, text, reason, message)
-    return _CheckedStream([ChatCompletionChunk.model_validate(event) for event in events])
+def _build_response(body: Mapping[str, Any], completion: Mapping[str, Any]) -> Any:
+    if not body.get("stream"):
+        return ChatCompletion.model_validate(completion)
+    return _CheckedStream([ChatCompletionChunk.model_validate(event) for event in list_chunk_events(completion, body)])
 
 
 class _CheckedStream:
@@ -209,9 +193,8 @@ class _CheckedStream:
     def __next__(self) -> ChatCompletionChunk:
         return next(self._events)
 
-    async def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
-        for event in self._events:
-            yield event
+    def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
+        return self
 
     async def __anext__(self) -> ChatCompletionChunk:
         try:
@@ -365,11 +348,7 @@ class _RecordedStream:
         return getattr(self._stream, name)
 
     def __iter__(self) -> Iterator[Any]:
-        while True:
-            try:
-                yield next(self)
-            except StopIteration:
-                return
+        return self
 
     def __next__(self) -> Any:
         try:
@@ -409,12 +388,8 @@ class _RecordedStream:
 class _AsyncRecordedStream(_RecordedStream):
     """An async stream that passes events on, and delivers the trace when it has ended or is closed."""
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        while True:
-            try:
-                yield await self.__anext__()
-            except StopAsyncIteration:
-                return
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
 
     async def __anext__(self) -> Any:
         try:

@@ -11,13 +11,15 @@ from ragfault.records import Chunk
 TOOL_ROLES = frozenset(("tool", "function"))
 TOOL_RESULTS = frozenset(("tool_result", "function_call_output"))
 """Types of the parts of a message that hold the result of a tool."""
+READ_FIELDS = frozenset(("role", "content", "tool_calls", "function_call"))
+"""Fields of an answer that are read one by one; what others hold (a refusal, reasoning) is a text, too."""
 
 
 def read_tool_calls(message: Mapping[str, Any]) -> str | None:
     """Return names and arguments of the calls of tools in a message, a line each value; None: it holds no call.
 
-    Arguments are decoded, so that no escape sequence of JSON hides a text. Raises ValueError for arguments that are no
-    JSON, TypeError or KeyError for what is no call.
+    Arguments are decoded, so that no escape sequence of JSON hides a text. What other fields than the content hold
+    follows. Raises ValueError for arguments that are no JSON, TypeError or KeyError for what is no call.
 
     >>> call = {"type": "function", "function": {"name": "mail", "arguments": '{"to": ["ann", "bo"], "copies": 2}'}}
     >>> print(read_tool_calls({"tool_calls": [call]}))
@@ -29,9 +31,11 @@ def read_tool_calls(message: Mapping[str, Any]) -> str | None:
     calls = list(message.get("tool_calls") or ())
     if message.get("function_call"):
         calls.append({"function": message["function_call"]})
-    if not calls:
+    others = {name: value for name, value in message.items() if value and name not in READ_FIELDS}
+    if not calls and not others:
         return None
-    return "\n".join(line for call in calls for line in _list_lines(call))
+    lines = [line for call in calls for line in _list_lines(call)]
+    return "\n".join([*lines, *_list_values(json.loads(json.dumps(others), object_pairs_hook=tuple), "")])
 
 
 def read_tool_results(messages: Any, known: Iterable[str] = ()) -> tuple[Chunk, ...]:
