@@ -459,3 +459,31 @@ def test_evaluate_ends_with_corrected_figures(tmp_path: Path, capsys: pytest.Cap
     asked = ["evaluate", str(tmp_path / "traces.jsonl"), "-o", str(tmp_path / "run"), "-m", "groundedness"]
     assert run_command([*asked, "--judge", "lexical", "--full", "--human-labels", str(tmp_path / "values.jsonl")]) == 0
     assert "Corrected by human labels" in capsys.readouterr().out
+
+
+def test_what_people_labeled_as_right_is_no_problem_and_no_example(tmp_path: Path):
+    """Problems and their examples follow the labels of a trace, and the judge where there is none."""
+    claims = ["su", "us", "ss", "su"]
+    run = evaluate_pairs(tmp_path / "run", [pair(f"t{at}", "h", item) for at, item in enumerate(claims)], METRICS)
+    write_labels(tmp_path / "labels.jsonl", labels(run, ["ss", "ss", "su"], 3))
+    findings = analyze(run, labels=load_reference_scores(tmp_path / "labels.jsonl", run))
+    [remedy] = [item for item in findings.remedies if item.kind == "unsupported_claim"]
+    assert (remedy.traces, remedy.example.trace if remedy.example else None) == (2, "t2")
+    assert {item.trace for item in findings.worst if any(p.kind == "unsupported_claim" for p in item.problems)} == {
+        "t2", "t3"
+    }  # fmt: skip
+    assert [item.kind for item in analyze(run).remedies if item.traces == 3] == ["unsupported_claim"]
+
+
+def test_the_health_of_a_layer_is_corrected_by_labels(tmp_path: Path):
+    """Where labels correct a part, the health of its layer is that of the corrected figures."""
+    judged_claims = ["su"] * 40
+    run = evaluate_pairs(
+        tmp_path / "run", [pair(f"t{at}", "h", item) for at, item in enumerate(judged_claims)], METRICS
+    )
+    rows = "".join(f'{{"trace": "t{at}", "groundedness": 1.0}}\n' for at in range(20))
+    (tmp_path / "values.jsonl").write_text(rows, encoding="utf-8")
+    known = load_reference_scores(tmp_path / "values.jsonl", run)
+    health = {item.layer: item.interval for item in analyze(run, labels=known).health}["generation"]
+    assert health is not None
+    assert health.mean == pytest.approx(1.0)

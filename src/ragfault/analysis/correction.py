@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.errors import UnknownName
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.judges.cards import CardEntry, JudgeCard, require_card
+from ragfault.records import ChunkVerdict, FactVerdict, Verdicts
 from ragfault.rules import get_rate_metric
 from ragfault.stats import (
     MIN_LABELS,
@@ -56,6 +58,15 @@ class LabelValues(NamedTuple):
         return LabelValues(self.values[rows], self.probabilities[rows])
 
 
+VerdictKey = tuple[str | int, ...]
+"""Part of the verdicts and name of the item: `("claim", 0, 27)`."""
+VerdictValue = str | float | bool | tuple[str, ...]
+"""Label of one item."""
+LabeledItems = Mapping[VerdictKey, tuple[VerdictValue, ...]]
+"""Item of a trace's verdicts → the values that its label may stand for: "bad" may be unsupported or contradicted."""
+BY_LABEL = "by a human label"
+
+
 class HumanLabels(Struct, frozen=True, kw_only=True):
     """Human labels, or those of a stronger judge: metric values on some of the traces of a run."""
 
@@ -64,6 +75,8 @@ class HumanLabels(Struct, frozen=True, kw_only=True):
     """Metric, by its full text → trace → value."""
     probabilities: Mapping[str, float] = {}
     """Trace → sampling probability; empty: all equal."""
+    items: Mapping[str, LabeledItems] = {}
+    """Trace → labels of the items of its verdicts; empty where only values of metrics are labelled."""
 
     def values_of(self, metric: str, ids: Sequence[str]) -> LabelValues | None:
         """Return the values of a metric on these traces, NaN where there is none; None where no trace has one."""
@@ -72,6 +85,53 @@ class HumanLabels(Struct, frozen=True, kw_only=True):
             return None
         values = np.array([known.get(name, math.nan) for name in ids], dtype=np.float64)
         return LabelValues(values, np.array([self.probabilities.get(name, 1.0) for name in ids], dtype=np.float64))
+
+
+def apply_labels(verdicts: Verdicts, items: LabeledItems) -> Verdicts:
+    """Replace verdicts by labels, item by item; a verdict that its label may stand for stays, and what has no label.
+
+    >>> from ragfault.records import ClaimVerdict
+    >>> claim = ClaimVerdict(claim="Oslo is old.", start=0, end=12, support="unsupported")
+    >>> items = {("claim", 0, 12): ("supported", "inferred")}
+    >>> apply_labels(Verdicts(trace="1", claim=(claim,)), items).claim[0].support
+    'supported'
+    """
+
+    def differs(judged: object, *key: str | int) -> bool:
+        return key in items and judged not in items[key]
+
+    def label(record: Any, field: str, *key: str | int, **others: Any) -> Any:
+        return replace(record, **{field: items[key][0]}, **others) if differs(getattr(record, field), *key) else record
+
+    def label_chunk(item: ChunkVerdict) -> ChunkVerdict:
+        grade = items.get(("chunk", item.chunk, "relevance"), (item.relevance,))[0]
+        return cast(ChunkVerdict, label(item, "level", "chunk", item.chunk, "level", relevance=grade, reason=BY_LABEL))
+
+    def label_fact(item: FactVerdict) -> FactVerdict:
+        if not differs("contradicted" if item.contradicted else item.present, "fact", item.fact):
+            return item
+        word = items["fact", item.fact][0]
+        return replace(item, present=word is True, contradicted=word == "contradicted")
+
+    parts: dict[str, Callable[[Any], Any]] = {
+        "claim": lambda item: label(
+            item, "support", "claim", item.start, item.end, reason=BY_LABEL, unsure=False, unsupported_spans=()
+        ),
+        "chunk": label_chunk,
+        "use": lambda item: label(item, "used", "use", item.chunk),
+        "citation": lambda item: label(item, "supports", "citation", item.chunk, item.claim),
+        "fact": label_fact,
+        "recall": lambda item: label(item, "covered", "recall", item.statement),
+    }
+    changes = {name: tuple(map(change, getattr(verdicts, name) or ())) for name, change in parts.items()}
+    changes = {name: part for name, part in changes.items() if part}
+    if differs(verdicts.missing, "missing"):
+        changes["missing"] = items["missing",][0]  # type: ignore[assignment]
+    if verdicts.answer is not None:
+        answer = label(label(verdicts.answer, "refused", "answer", "refused"), "relevance", "answer", "relevance")
+        aspects = tuple(label(aspect, "answered", "aspect", aspect.text) for aspect in answer.aspects)
+        changes["answer"] = replace(answer, aspects=aspects)
+    return replace(verdicts, **changes)
 
 
 def metric_bounds(measure: MetricInfo) -> tuple[float, float]:

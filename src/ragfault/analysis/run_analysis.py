@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ragfault.analysis.assessment import assess_trace
 from ragfault.analysis.chunk_insights import compute_insights, load_chunks
-from ragfault.analysis.correction import CardChoice, HumanLabels
+from ragfault.analysis.correction import CardChoice, HumanLabels, LabeledItems, apply_labels
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose_trace
 from ragfault.analysis.gold_agreement import count_unmatched_gold, measure_gold_agreement
 from ragfault.analysis.languages import WORD_JUDGES, count_foreign, count_wrapped
@@ -51,6 +51,12 @@ FALSE_POSITIVE_RATES: Mapping[ProblemKind, float] = {
 """Share of the traces on which people see no such problem and the default judge does, the largest of up to five sets
 (`benchmarks/false_positives.py`); other judges by words are not better. A share that is not shown to be above it may be
 false positives alone."""
+PART_BY_KIND: Mapping[ProblemKind, str] = {
+    "missing_context": "missing", "unanswered_aspect": "aspect", "irrelevant_answer": "answer",
+    "nothing_relevant": "chunk", "irrelevant_chunk": "chunk", "unsupported_claim": "claim",
+    "contradicted_claim": "claim",
+}  # fmt: skip
+"""Part of the verdicts whose labels decide a kind of problem."""
 RELEVANCE_KINDS: Set[ProblemKind] = frozenset(("nothing_relevant", "irrelevant_chunk", "missed_refusal"))
 """Kinds that gold decides where it is applied."""
 
@@ -90,13 +96,16 @@ def diagnose(
 def diagnose_run(source: AnyRun | ScoreMatrix, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
     """Diagnose every trace (of `ids`) in order, with its triad and quality level where the run has them.
 
-    The first faulty step is located where `ids` are given: it takes some milliseconds a trace.
+    Where a score matrix has human labels, they take the place of verdicts. The first faulty step is located where `ids`
+    are given: it takes some milliseconds a trace.
     Raises UnknownName for an id that no trace has.
     """
     run = source.run if isinstance(source, ScoreMatrix) else open_run(source)
     if ids is None:
         triads = iter(_list_triads(source if isinstance(source, ScoreMatrix) else run))
-        for trace, verdicts in run.evidence():
+        items = source.labels.items if isinstance(source, ScoreMatrix) and source.labels else {}
+        for trace, judged in run.evidence():
+            verdicts = apply_labels(judged, items[trace.id]) if items.get(trace.id) else judged
             yield _complete_diagnosis(trace, verdicts, triad=next(triads, math.nan))
         return
     _check_ids(run, ids)
@@ -240,7 +249,8 @@ def _is_right(diagnosis: Diagnosis) -> bool:
 class DiagnosisSummary:
     """Summary of the diagnoses of a run that stores only the worst ones."""
 
-    def __init__(self, diagnoses: Iterator[Diagnosis], n: int) -> None:
+    def __init__(self, diagnoses: Iterator[Diagnosis], n: int, labels: HumanLabels | None = None) -> None:
+        self._items: Mapping[str, LabeledItems] = {} if labels is None else labels.items
         self._worst_heap: list[tuple[float, int, int, Diagnosis]] = []
         self._problem_counts: Counter[ProblemKind] = Counter()
         self._confirmed: set[ProblemKind] = set()
@@ -259,6 +269,8 @@ class DiagnosisSummary:
         self._problem_counts += kinds
         if diagnosis.key_outcome not in (None, "cannot tell", *RIGHT_OUTCOMES):
             self._confirmed.update(kinds)
+        labeled_parts = {key[0] for key in self._items.get(diagnosis.trace, ())}
+        self._confirmed.update(kind for kind in kinds if PART_BY_KIND.get(kind) in labeled_parts)
         for kind in kinds:
             self._rows_by_kind[kind].append(row)
             examples = self._worst_by_kind[kind]
@@ -286,7 +298,7 @@ class DiagnosisSummary:
     def _get_false_positive_rate(self, kind: ProblemKind, run: Run) -> float | None:
         """Return how often the judge sees a kind of problem where there is none; None where that does not decide.
 
-        It does not where the answer key says that any of the traces is wrong, and for what gold decides.
+        It does not where the answer key or a label says that any of the traces is wrong, and for what gold decides.
         """
         golds = run.to_arrow("traces", ["gold"]).column(0)
         by_gold = kind in RELEVANCE_KINDS and run.manifest.gold == "apply" and golds.null_count < len(golds)
@@ -358,7 +370,7 @@ def analyze(
     targets = tuple(targets)
     seen = load_chunks(run)
     levels, unrated = count_quality(matrix)
-    tally = DiagnosisSummary(diagnose_run(matrix), n)
+    tally = DiagnosisSummary(diagnose_run(matrix), n, labels)
     parts = build_segments(matrix, by, targets, routes)
     agreements = measure_gold_agreement(run)
     return Findings(

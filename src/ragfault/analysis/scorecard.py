@@ -254,6 +254,8 @@ def assess_health(source: AnyRun | ScoreMatrix) -> tuple[LayerHealth, ...]:
     run lacks, or that has no value on any trace, is left out and named as absent. The interval is that of the
     linearised mean: every trace counts with its pull on all parts at once, the traces of a conversation together.
     An answer that refuses uses no chunk, whatever was retrieved: the use of chunks is that of the other answers.
+    Where human labels correct a part, its corrected mean counts, and the ends of the interval are the means of those of
+    the parts: as if all of them moved together.
     """
     matrix = open_matrix(source)
     return tuple(_assess_layer(matrix, name, layer, parts) for name, layer, parts in HEALTH_PARTS)
@@ -271,10 +273,21 @@ def _assess_layer(matrix: ScoreMatrix, name: str, layer: Layer, parts: tuple[str
     return LayerHealth(
         name=name,  # type: ignore[arg-type]
         layer=layer,
-        interval=_mean_of_parts(matrix, np.stack(columns, axis=1)) if columns else None,
+        interval=_correct_health(known.values(), _mean_of_parts(matrix, np.stack(columns, axis=1)))
+        if columns
+        else None,
         parts=tuple(known.values()),
         absent=tuple(part for part in parts if part not in known),
     )
+
+
+def _correct_health(parts: Iterable[MetricAggregate], judged: Interval | None) -> Interval | None:
+    """Return the mean of the parts as corrected by labels; as judged where no label corrects any."""
+    if judged is None or not any(part.ppi and part.ppi.interval for part in parts):
+        return judged
+    intervals = [interval for part in parts if (interval := (part.ppi and part.ppi.interval) or part.interval)]
+    mean, low, high = np.array([(item.mean, item.low, item.high) for item in intervals]).mean(axis=0).tolist()
+    return replace(judged, mean=mean, low=low, high=high)
 
 
 def _mean_of_parts(matrix: ScoreMatrix, values: Floats) -> Interval | None:

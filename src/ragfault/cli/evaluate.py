@@ -158,7 +158,26 @@ def evaluate(
             **reading,
             **merged,
         )
+    if not human_labels and not quiet and len(traces) == 1:
+        _suggest_labels(run, traces[0])
     return _report_run(run, table, human_labels, full=full, kind=kind, quiet=quiet)
+
+
+LABEL_COLUMNS = frozenset((
+    "human_label", "human_labels", "gold_label", "hallucinated", "is_hallucinated", "is_hallucination",
+    "has_hallucination", "attributable", "is_attributable", "is_supported", "is_grounded", "is_faithful", "spans",
+    "hallucination_spans", "hallucinated_spans",
+))  # fmt: skip
+"""Columns that hardly hold anything but labels; `judge measure` and --human-labels know more."""
+
+
+def _suggest_labels(run: Any, source: str) -> None:
+    """Name the option that reads human labels where the file seems to have some, which were left aside."""
+    first_trace = next(iter(run.traces()), None)
+    columns = sorted(LABEL_COLUMNS.intersection(first_trace.metadata if first_trace else ()))
+    if columns:
+        note = f"labels ({', '.join(columns)}) were not read; to put them before the judge: --human-labels {source}"
+        click.echo(note, err=True)
 
 
 def _name_run(source: str) -> str:

@@ -20,6 +20,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
+from ragfault.analysis.correction import VerdictKey, VerdictValue
 from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError
 from ragfault.grouping import group_by
 from ragfault.io.atomic_files import convert_write_errors, write_atomically
@@ -35,10 +36,6 @@ from ragfault.records import (
     Trace,
     UseVerdict,
 )
-
-VerdictKey = tuple[str | int, ...]  # part of the verdicts and name of the item: `("claim", 0, 27)`
-
-VerdictValue = str | float | bool | tuple[str, ...]  # label of one item
 
 ANSWER_INDEPENDENT = ("chunk", "missing", "recall")
 """Parts that are judged without the answer: their labels hold with any answer."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from ragfault.analysis.correction import LabeledItems, VerdictKey, VerdictValue
 from ragfault.errors import UsageError
 from ragfault.evaluation.agreement.figures import IntervalOptions
-from ragfault.evaluation.agreement.human_labels import VerdictKey, VerdictValue
 from ragfault.evaluation.agreement.labeled_trace_loader import LabeledTrace
 from ragfault.evaluation.agreement.measurement import MetricAgreement
 from ragfault.io.runs import Run
@@ -206,6 +206,20 @@ def read_marks(labeled: LabeledTrace, verdicts: Verdicts) -> list[LabelReading]:
             for values, support in zip(readings, CLAIM_MEANINGS[any(overlapping)], strict=True):
                 values["claim", claim.start, claim.end] = support
     return [LabelReading(values, frozenset(["claim"])) for values in readings]
+
+
+def list_labeled_items(readings: Sequence[LabelReading]) -> LabeledItems:
+    """List the items of reviewed parts with the values that their labels may stand for, in the order of the readings.
+
+    >>> list_labeled_items([LabelReading({("fact", "a"): word}, frozenset(["fact"])) for word in (True, False)])
+    {('fact', 'a'): (True, False)}
+    """
+    items: dict[VerdictKey, dict[VerdictValue, None]] = {}
+    for reading in readings:
+        for key, value in reading.values.items():
+            if key[0] in reading.reviewed_parts or (key[0] == "aspect" and "answer" in reading.reviewed_parts):
+                items.setdefault(key, {})[value] = None
+    return {key: tuple(values) for key, values in items.items()}
 
 
 COMPARED_METRICS = ("context_relevance(low=0, medium=1)", *DEFAULT_METRICS)

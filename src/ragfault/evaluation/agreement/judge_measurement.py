@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from msgspec.structs import replace
 
+from ragfault.analysis.correction import VerdictKey, VerdictValue
 from ragfault.errors import InputError, JudgeError, UnknownName, UsageError, group_messages
 from ragfault.evaluation.agreement.figures import (
     IntervalOptions,
@@ -22,8 +23,6 @@ from ragfault.evaluation.agreement.figures import (
 from ragfault.evaluation.agreement.generator_order import compare_rankings
 from ragfault.evaluation.agreement.human_labels import (
     ANSWER_INDEPENDENT,
-    VerdictKey,
-    VerdictValue,
     fingerprint_answer,
     read_labels,
     resolve_labels,

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from ragfault.analysis import HumanLabels, LabelProvenance
+from ragfault.analysis.correction import LabeledItems, VerdictKey, VerdictValue
 from ragfault.errors import BadLine, InputError, UsageError
 from ragfault.evaluation.agreement.human_labels import (
     ANSWER_INDEPENDENT,
@@ -23,6 +24,7 @@ from ragfault.evaluation.agreement.human_verdicts import (
     ITEM_OVERLAYS,
     LabelReading,
     compute_values,
+    list_labeled_items,
     list_metrics,
     read_grades,
     read_marks,
@@ -74,7 +76,7 @@ def load_reference_scores(
         disputed=loaded.disputed,
     )
     notice(_describe_labels(source, run, provenance))
-    return HumanLabels(source=provenance, values=loaded.values, probabilities=loaded.probabilities)
+    return HumanLabels(source=provenance, values=loaded.values, probabilities=loaded.probabilities, items=loaded.items)
 
 
 def load_paired_reference_scores(
@@ -175,6 +177,7 @@ class LoadedScores(NamedTuple):
     labeled: list[str]  # ids of all traces in the file
     disputed: int = 0  # items on which annotators differ
     probabilities: Mapping[str, float] = {}  # sampling probabilities of the traces
+    items: Mapping[str, LabeledItems] = {}  # labels of the items of each trace
 
 
 def _load_run(source: LabelSource, run: Run, _: bool) -> LoadedScores:
@@ -192,7 +195,19 @@ def _load_run(source: LabelSource, run: Run, _: bool) -> LoadedScores:
         if row.metric in names and row.value is not None:
             values.setdefault(row.metric, {})[row.trace] = row.value
     judge = better_run.manifest.judge.partition(" ")[0]
-    return LoadedScores(f"{better_run.path.name}, judged by {judge}", values, list(better_traces))
+    items = {verdicts.trace: _list_judged_items(verdicts) for verdicts in better_run.verdicts(list(shared_ids))}
+    return LoadedScores(f"{better_run.path.name}, judged by {judge}", values, list(better_traces), items=items)
+
+
+def _list_judged_items(verdicts: Verdicts) -> LabeledItems:
+    """List the verdicts of a stronger judge on claims and chunks as labels."""
+    items: dict[VerdictKey, tuple[VerdictValue, ...]] = {}
+    for claim in verdicts.claim or ():
+        items["claim", claim.start, claim.end] = (claim.support,)
+    for chunk in verdicts.chunk or ():
+        items["chunk", chunk.chunk, "level"] = (chunk.level,)
+        items["chunk", chunk.chunk, "relevance"] = (chunk.relevance,)
+    return items
 
 
 def _load_labels(source: LabelSource, run: Run, shared: bool) -> LoadedScores:
@@ -210,9 +225,9 @@ def _load_labels(source: LabelSource, run: Run, shared: bool) -> LoadedScores:
         empty_parts = {kind for kind in reviewed & ITEM_OVERLAYS.keys() if not getattr(verdicts, kind)}
         return [LabelReading(labels_of_trace.values, parts | empty_parts)]
 
-    values = _compute_metrics_from_labels(run, list(consensus), readings)
+    values, items = _compute_metrics_from_labels(run, list(consensus), readings)
     probabilities = _get_sampling_probabilities(source, consensus)
-    return LoadedScores(_format_authors(labels, source), values, list(consensus), disputed, probabilities)
+    return LoadedScores(_format_authors(labels, source), values, list(consensus), disputed, probabilities, items)
 
 
 def _get_sampling_probabilities(source: LabelSource, consensus: Mapping[str, LabelConsensus]) -> dict[str, float]:
@@ -236,16 +251,20 @@ def _format_authors(labels: Iterable[HumanLabel], source: LabelSource) -> str:
 
 def _compute_metrics_from_labels(
     run: Run, ids: Sequence[str], readings: Callable[[Trace, Verdicts], list[LabelReading]]
-) -> MetricValues:
-    """Compute the metrics of a run with labels in place of verdicts."""
+) -> tuple[MetricValues, dict[str, LabeledItems]]:
+    """Compute the metrics of a run with labels in place of verdicts, and list the labelled items of each trace."""
     metrics, values, undetermined = list_metrics(run), MetricValues(), set()
+    items: dict[str, LabeledItems] = {}
     for trace, verdicts in zip(run.traces(ids), run.verdicts(ids), strict=True):
-        for metric, value in compute_values(metrics, trace, verdicts, readings(trace, verdicts)):
+        possible = readings(trace, verdicts)
+        items[trace.id] = list_labeled_items(possible)
+        for metric, value in compute_values(metrics, trace, verdicts, possible):
             if value is None:
                 undetermined.add(metric)
             else:
                 values.setdefault(metric, {})[trace.id] = value
-    return {metric: values_by_trace for metric, values_by_trace in values.items() if metric not in undetermined}
+    determined = {metric: known for metric, known in values.items() if metric not in undetermined}
+    return determined, items
 
 
 def _load_traces(source: LabelSource, run: Run, _: bool) -> LoadedScores:
@@ -261,7 +280,8 @@ def _load_traces(source: LabelSource, run: Run, _: bool) -> LoadedScores:
             return read_marks(item, verdicts)
         return [LabelReading({}, frozenset())]
 
-    return LoadedScores(Path(source).name, _compute_metrics_from_labels(run, list(items), readings), list(items))
+    values, labeled_items = _compute_metrics_from_labels(run, list(items), readings)
+    return LoadedScores(Path(source).name, values, list(items), items=labeled_items)
 
 
 def _load_values(source: LabelSource, run: Run, _: bool) -> LoadedScores:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 from msgspec import Struct
 
+from ragfault.analysis.correction import VerdictKey, VerdictValue
 from ragfault.evaluation.agreement.human_labels import (
     ANSWER_INDEPENDENT,
     AnswerLabel,
@@ -16,8 +17,6 @@ from ragfault.evaluation.agreement.human_labels import (
     ClaimLabel,
     HumanLabel,
     HumanVerdicts,
-    VerdictKey,
-    VerdictValue,
     fingerprint_answer,
     list_values,
 )

@@ -10,13 +10,12 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from ragfault.analysis.correction import VerdictKey, VerdictValue
 from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.agreement.annotation.items import AnnotationItem, create_label, list_choices
 from ragfault.evaluation.agreement.human_labels import (
     ANSWER_INDEPENDENT,
     HumanLabel,
-    VerdictKey,
-    VerdictValue,
     append_label,
     fingerprint_answer,
     list_values,
