@@ -487,3 +487,13 @@ def test_the_health_of_a_layer_is_corrected_by_labels(tmp_path: Path):
     health = {item.layer: item.interval for item in analyze(run, labels=known).health}["generation"]
     assert health is not None
     assert health.mean == pytest.approx(1.0)
+
+
+def test_label_columns_of_the_input_that_are_not_read_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A file with labels gets a hint at the option that reads them; one without gets none."""
+    trace = {"id": "1", "query": "When does it leave?", "chunks": ["It leaves at noon."], "answer": "At noon."}
+    for name, more in (("labeled", {"spans": [], "label": 0}), ("plain", {"label": "billing"})):
+        (tmp_path / f"{name}.json").write_text(json.dumps([trace | more]), encoding="utf-8")
+        run_command(["evaluate", str(tmp_path / f"{name}.json"), "-o", str(tmp_path / name), "--judge", "lexical"])
+        printed = capsys.readouterr().err
+        assert ("labels (spans) were not read" in printed) == (name == "labeled")
