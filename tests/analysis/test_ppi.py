@@ -32,6 +32,7 @@ from ragfault.metrics import parse_metric
 from ragfault.records import Trace, Verdicts
 from ragfault.reports import output as json_report
 from ragfault.reports.html.report import render_run_html
+from ragfault.reports.html.trace_browser import build_trace_browser
 from ragfault.reports.json_documents import encode_document
 from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import comparison as written
@@ -473,6 +474,10 @@ def test_what_people_labeled_as_right_is_no_problem_and_no_example(tmp_path: Pat
         "t2", "t3"
     }  # fmt: skip
     assert [item.kind for item in analyze(run).remedies if item.traces == 3] == ["unsupported_claim"]
+    known = load_reference_scores(tmp_path / "labels.jsonl", run)
+    shown = build_trace_browser(run, known).index
+    with_problem = [name for name, kinds in zip(shown["ids"], shown["problems"], strict=True) if kinds]
+    assert with_problem == ["t2", "t3"]
 
 
 def test_the_health_of_a_layer_is_corrected_by_labels(tmp_path: Path):

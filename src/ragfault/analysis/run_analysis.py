@@ -165,7 +165,7 @@ def suggest_remedies(source: AnyRun | ScoreMatrix, examples: int = MAX_EXAMPLES)
     an answer although the chunks do not cover the query, where nothing but missing context says that.
     """
     matrix = open_matrix(source)
-    remedies = DiagnosisSummary(diagnose_run(matrix), 0).suggest_remedies(matrix, examples)
+    remedies = DiagnosisSummary(diagnose_run(matrix), 0, matrix.labels).suggest_remedies(matrix, examples)
     return _drop_doubtful(remedies, matrix, measure_gold_agreement(matrix.run), examples)
 
 
@@ -201,7 +201,7 @@ def _drop_doubtful(
     if not doubtful:
         return remedies
     believed = (leave_out(diagnosis, doubtful) for diagnosis in diagnose_run(matrix))
-    return DiagnosisSummary(believed, 0).suggest_remedies(matrix, examples)
+    return DiagnosisSummary(believed, 0, matrix.labels).suggest_remedies(matrix, examples)
 
 
 def _find_doubtful(

@@ -85,16 +85,16 @@ def report(
     opened = sample_run(opened, 0 if labels else SAMPLE_TRACES if sample is None else sample)
     targets = read_targets(load_settings(config), opened)
     findings = analyze(opened, n=worst, by=by, corrected=like or corrected, labels=labels, sample=0, **targets)
-    write_output(plan, lambda kind, screen: _render_run(opened, findings, kind, screen), output)
+    write_output(plan, lambda kind, screen: _render_run(opened, findings, kind, screen, labels), output)
 
 
-def _render_run(run: Any, findings: Any, kind: str, screen: bool) -> str:
+def _render_run(run: Any, findings: Any, kind: str, screen: bool, labels: Any = None) -> str:
     if kind == "json":
         return encode_json(findings)
     if kind == "html":
         from ragfault.reports.html.report import render_run_html
 
-        return render_run_html(run, findings)
+        return render_run_html(run, findings, labels)
     if kind == "md":
         from ragfault.reports.markdown.scorecard import render_scorecard_markdown
 

@@ -14,7 +14,7 @@ import msgspec
 from markupsafe import Markup
 
 from ragfault import analysis
-from ragfault.analysis import Findings
+from ragfault.analysis import Findings, HumanLabels
 from ragfault.io.runs import Manifest, Run, sample_run
 from ragfault.reports.charts import svg
 from ragfault.reports.format import (
@@ -64,12 +64,15 @@ def write_run_html(run: Run, path: str | Path, force: bool = False) -> Path:
     return write_report_file(path, render_run_html(run), force=force)
 
 
-def render_run_html(run: Run, findings: Findings | None = None) -> str:
-    """Render the report of a run as one HTML page; without `findings`, those of the run with the default targets."""
+def render_run_html(run: Run, findings: Findings | None = None, labels: HumanLabels | None = None) -> str:
+    """Render the report of a run as one HTML page; without `findings`, those of the run with the default targets.
+
+    `labels` are those that the findings rest on: the browser of the traces shows them in place of verdicts.
+    """
     if findings is None:
         run = sample_run(run, PAGE_TRACES)
         findings = analysis.analyze(run)
-    traces = trace_browser.build_trace_browser(run, analysis.diagnose_run(run))
+    traces = trace_browser.build_trace_browser(run, labels)
     segment_metrics = _select_segment_metrics(findings)
     corrections = list_corrections(findings.scorecard)
     return render_page(

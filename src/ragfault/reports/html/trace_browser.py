@@ -18,7 +18,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ragfault.analysis import Diagnosis
+from ragfault.analysis import HumanLabels, diagnose_run
+from ragfault.analysis.correction import apply_labels
+from ragfault.analysis.score_matrix import ScoreMatrix
 from ragfault.io.runs import Run
 from ragfault.records import Score, Trace, Verdicts
 
@@ -46,8 +48,10 @@ class TraceBrowserData(Struct, frozen=True, kw_only=True):
     """The values of every metric that has any, by trace."""
 
 
-def build_trace_browser(run: Run, diagnoses: Iterable[Diagnosis]) -> TraceBrowserData:
-    """Read a run once and make the browser of its traces; `diagnoses` come in the order of the traces."""
+def build_trace_browser(run: Run, labels: HumanLabels | None = None) -> TraceBrowserData:
+    """Read a run and make the browser of its traces; human labels take the place of verdicts."""
+    diagnoses = diagnose_run(run if labels is None else ScoreMatrix(run, labels))
+    items = {} if labels is None else labels.items
     columns: dict[str, list[Any]] = {name: [] for name in ("ids", "queries", "answers", "route", "level", "problems")}
     routes: dict[str, int] = {}
     kinds: dict[str, int] = {}
@@ -64,7 +68,7 @@ def build_trace_browser(run: Run, diagnoses: Iterable[Diagnosis]) -> TraceBrowse
         by_metric = {row.metric: row.value for row in scores if row.status == "scored"}
         for name, column in values.items():
             column.append(by_metric.get(name))
-        bodies.add(_encode_trace(trace, verdicts, scores))
+        bodies.add(_encode_trace(trace, apply_labels(verdicts, items.get(trace.id, {})), scores))
     present = {name: column for name, column in values.items() if any(value is not None for value in column)}
     index = {
         **columns,
