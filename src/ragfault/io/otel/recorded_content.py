@@ -12,6 +12,7 @@ from ragfault.io.otel.semantic_conventions import (
     COMPLETION_PREFIXES,
     COMPLETION_TOKEN_ATTRIBUTES,
     INPUT_ATTRIBUTES,
+    LISTED_EVENTS,
     MODEL_ATTRIBUTES,
     OUTPUT_ATTRIBUTES,
     PROMPT_ATTRIBUTES,
@@ -269,11 +270,26 @@ def _join_json_texts(raw: str) -> str:
     return "\n".join(texts)
 
 
+def get_replies(step: SpanStep) -> set[str]:
+    """Return the texts of the assistant in what a step was given: the answers of earlier turns."""
+    messages = [message for item in step.records for message in _get_prompt_messages(item)]
+    return {message.text for message in messages if message.role in ASSISTANT_ROLES}
+
+
+def _list_events(span: OtelSpan) -> Sequence[SpanEvent]:
+    """List the events of a span, also those that are recorded as one attribute."""
+    listed = parse_embedded_json(get_first_attribute(span.attributes, LISTED_EVENTS))
+    if not isinstance(listed, list):
+        return span.events
+    known = [item for item in listed if isinstance(item, dict) and isinstance(item.get("event.name"), str)]
+    return [*span.events, *(SpanEvent(name=item["event.name"], attributes=item) for item in known)]
+
+
 def _get_prompt_messages(span: OtelSpan) -> list[RecordedMessage]:
     messages = _collect_messages(span.attributes, PROMPT_ATTRIBUTES, PROMPT_PREFIXES, "user")
-    if messages or not span.events:
+    if messages:
         return messages
-    for event in span.events:
+    for event in _list_events(span):
         if event.name in MESSAGE_EVENT_ROLES:
             if text := _get_event_text(event):
                 messages.append(RecordedMessage(MESSAGE_EVENT_ROLES[event.name], text))
@@ -284,9 +300,9 @@ def _get_prompt_messages(span: OtelSpan) -> list[RecordedMessage]:
 
 def _get_completion_messages(span: OtelSpan) -> list[RecordedMessage]:
     messages = _collect_messages(span.attributes, COMPLETION_ATTRIBUTES, COMPLETION_PREFIXES, "assistant")
-    if messages or not span.events:
+    if messages:
         return messages
-    for event in span.events:
+    for event in _list_events(span):
         if event.name == "gen_ai.choice":
             if text := _get_event_text(event):
                 messages.append(RecordedMessage("assistant", text))

@@ -1,6 +1,7 @@
 """Semantic conventions: the attribute names of each instrumentation, and the role that a span plays.
 
-Covers OpenInference, the gen_ai conventions of OpenTelemetry, Langfuse and OpenLLMetry (Traceloop).
+Covers OpenInference, the gen_ai conventions of OpenTelemetry, Langfuse, OpenLLMetry (Traceloop) and Pydantic
+AI (Logfire).
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ SpanRole = Literal[
 """Role of a span in a RAG system; `guard` and `judge` observe others, `part` is a lesser step, `stage` one that
 rewrites, routes, reads or cites."""
 INPUT_ATTRIBUTES = ("langfuse.observation.input", "input.value", "traceloop.entity.input", "gen_ai.task.input")
-OUTPUT_ATTRIBUTES = ("langfuse.observation.output", "output.value", "traceloop.entity.output", "gen_ai.task.output")
+OUTPUT_ATTRIBUTES = (
+    "langfuse.observation.output",
+    "output.value",
+    "traceloop.entity.output",
+    "gen_ai.task.output",
+    "final_result",
+)
 TRACE_INPUT_ATTRIBUTES = ("langfuse.trace.input",)
 TRACE_OUTPUT_ATTRIBUTES = ("langfuse.trace.output",)
 REFERENCE_ATTRIBUTES = (
@@ -30,8 +37,8 @@ REFERENCE_ATTRIBUTES = (
     "ground_truth",
     "expected_output",
 )
-CALL_INPUT_ATTRIBUTES = ("gen_ai.tool.call.arguments", "gen_ai.memory.query.text")
-CALL_OUTPUT_ATTRIBUTES = ("gen_ai.tool.call.result", "gen_ai.memory.records")
+CALL_INPUT_ATTRIBUTES = ("gen_ai.tool.call.arguments", "tool_arguments", "gen_ai.memory.query.text")
+CALL_OUTPUT_ATTRIBUTES = ("gen_ai.tool.call.result", "tool_response", "gen_ai.memory.records")
 """What a tool or a memory was asked and returned, where a span of gen_ai records it."""
 TOOL_NAME_ATTRIBUTES = ("gen_ai.tool.name", "tool.name")
 AGENT_NAME_ATTRIBUTES = ("gen_ai.agent.name", "agent.name")
@@ -45,9 +52,11 @@ DOCUMENTS_ATTRIBUTES = (
 )
 DOCUMENT_PREFIXES = {"retriever": "retrieval.documents.", "reranker": "reranker.output_documents."}
 """Prefixes under which OpenInference numbers documents, one attribute per field."""
+LISTED_EVENTS = ("events", "all_messages_events")
+"""Attributes in which Pydantic AI records the messages of a prompt and the reply as a list of events."""
 RESULT_EVENTS = ("db.query.result", "db.search.result")
 """Events, one for each passage that a vector store found."""
-PROMPT_ATTRIBUTES = ("gen_ai.input.messages", "gen_ai.prompt")
+PROMPT_ATTRIBUTES = ("gen_ai.input.messages", "pydantic_ai.all_messages", "gen_ai.prompt")
 COMPLETION_ATTRIBUTES = ("gen_ai.output.messages", "gen_ai.completion")
 PROMPT_PREFIXES = ("llm.input_messages.", "gen_ai.prompt.", "llm.prompts.")
 COMPLETION_PREFIXES = ("llm.output_messages.", "gen_ai.completion.", "llm.choices.")
@@ -188,7 +197,7 @@ def _detect_recorded_role(span: OtelSpan) -> SpanRole | None:
         named = LANGFUSE_ROLES.get(str(kind).lower())
     if named is None and (kind := attributes.get("gen_ai.operation.name") or attributes.get("llm.request.type")):
         named = GEN_AI_ROLES.get(str(kind).lower())
-    if named is None and attributes.get("mcp.method.name") == "tools/call":
+    if named is None and (attributes.get("mcp.method.name") == "tools/call" or "gen_ai.tool.name" in attributes):
         named = "tool"
     if named is None and span.events and any(event.name in RESULT_EVENTS for event in span.events):
         named = "retriever"

@@ -27,6 +27,7 @@ from ragfault.io.otel.recorded_content import (
     get_prompt,
     get_query,
     get_recorded_value,
+    get_replies,
     get_tokens,
     parse_embedded_json,
     sum_tokens,
@@ -196,8 +197,9 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         if not set(step.outer_roles) & set(RETRIEVAL_ROLES) and step.kind in WRITER_KINDS
     ]
     answer = _get_trace_answer(outline, writers)
+    writer = _find_writer(writers, answer)
     planners = [step for step in writers if _choose_kind(step) == "plan"]
-    chunks = _select_chunks(stages, max(writers, key=_get_end_order) if writers else None, planners)
+    chunks = _select_chunks(stages, writer, planners)
     return Trace(
         id=outline.root.trace,
         query=query,
@@ -207,7 +209,7 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         route=str(get_trace_attribute(outline, ROUTE_ATTRIBUTES) or outline.root.name) or None,
         time=_convert_to_datetime(outline.root.start),
         conversation=None if (talk := get_trace_attribute(outline, CONVERSATION_ATTRIBUTES)) is None else str(talk),
-        model=next((model for step in reversed(writers) if (model := get_model(step))), None),
+        model=next((model for step in (writer, *reversed(writers)) if step and (model := get_model(step))), None),
         latency=Latency(
             retrieval=_measure_covered_time(outline.select_steps(*RETRIEVAL_ROLES)),
             generation=_measure_covered_time(writers),
@@ -235,11 +237,25 @@ def _get_end_order(step: SpanStep) -> tuple[int, int, str]:
     return step.span.end, step.span.start, step.span.id
 
 
+def _find_writer(writers: Sequence[SpanStep], answer: str | None) -> SpanStep | None:
+    """Find the last call of a model whose output is the answer, else the last of all: one may follow for a title."""
+    ordered = sorted(writers, key=_get_end_order, reverse=True)
+    return next((step for step in ordered if answer and get_output(step) == answer), ordered[0] if ordered else None)
+
+
+def _select_last_turn(outer: Sequence[SpanStep]) -> Sequence[SpanStep]:
+    """Select the steps from the last one on that was given the output of an earlier one as an answer before."""
+    turns = [
+        at for at, step in enumerate(outer) if at and get_replies(step) & {get_output(before) for before in outer[:at]}
+    ]
+    return outer[turns[-1] :] if turns else outer
+
+
 def _get_trace_query(tree: SpanTree) -> str | None:
     given = extract_question(get_trace_attribute(tree, TRACE_INPUT_ATTRIBUTES))
     if given:
         return given
-    outer = [step for step in tree.select_steps(*OUTER_ROLES) if not step.outer_roles]
+    outer = _select_last_turn([step for step in tree.select_steps(*OUTER_ROLES) if not step.outer_roles])
     rest = [step for step in tree.select_steps(*OUTER_ROLES) if step.outer_roles]
     first = [step for step in tree.select_steps("stage") if step.kind in ("rewrite", "route")]
     steps = (*outer, *first, *tree.select_steps(*RETRIEVAL_ROLES), *rest, *tree.select_steps("llm"))
