@@ -791,10 +791,12 @@ def test_embeddings_alone_are_not_rag():
 
 def build_call(number: int, model: str, asked: str, answered: str) -> OtelSpan:
     """Build a call of a model as gen_ai records it, one after the other."""
-    held = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
-    held["gen_ai.input.messages"] = json.dumps([{"role": "user", "content": asked}])
-    held["gen_ai.output.messages"] = json.dumps([{"role": "assistant", "content": answered}])
-    return OtelSpan(trace="a", id=f"b{number}", parent="r", name="chat", start=number, end=number + 1, attributes=held)
+    fields = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
+    fields["gen_ai.input.messages"] = json.dumps([{"role": "user", "content": asked}])
+    fields["gen_ai.output.messages"] = json.dumps([{"role": "assistant", "content": answered}])
+    return OtelSpan(
+        trace="a", id=f"b{number}", parent="r", name="chat", start=number, end=number + 1, attributes=fields
+    )
 
 
 def test_the_model_of_a_trace_is_the_one_that_wrote_its_answer():
@@ -811,12 +813,12 @@ def test_of_several_turns_in_one_trace_query_and_answer_are_those_of_the_last():
     messages = [{"role": role, "content": text} for role, text in texts]
     root, *turns = [OtelSpan(trace="a", id="r", name="session", end=9)]
     for at in (1, 3):
-        held = {"gen_ai.operation.name": "invoke_agent"}
-        held |= {
+        fields = {"gen_ai.operation.name": "invoke_agent"}
+        fields |= {
             "gen_ai.input.messages": json.dumps(messages[:at]),
             "gen_ai.output.messages": json.dumps([messages[at]]),
         }
-        turns.append(OtelSpan(trace="a", id=f"b{at}", parent="r", name="bot", start=at, end=at + 1, attributes=held))
+        turns.append(OtelSpan(trace="a", id=f"b{at}", parent="r", name="bot", start=at, end=at + 1, attributes=fields))
     both, first = build_trace([root, *turns]), build_trace([root, turns[0]])
     assert (both.query, both.answer) == ("And later?", "In 1060.")
     assert (first.query, first.answer) == (QUERY, ANSWER)
@@ -829,13 +831,13 @@ def test_messages_that_pydantic_ai_lists_in_one_attribute_are_read():
     said = {"event.name": "gen_ai.choice", "index": 0, "message": {"role": "assistant", "content": ANSWER}}
     spans = []
     for at, events in ((0, [asked, calls]), (4, [asked, said])):
-        held = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "large", "events": json.dumps(events)}
-        spans.append(OtelSpan(trace="a", id=f"b{at}", name="chat", start=at, end=at + 1, attributes=held))
-    held = {"gen_ai.tool.name": "search", "tool_arguments": '{"q": "Oslo"}', "tool_response": "Founded in 1040."}
-    spans.append(OtelSpan(trace="a", id="t", name="running tool", start=2, end=3, attributes=held))
+        fields = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "large", "events": json.dumps(events)}
+        spans.append(OtelSpan(trace="a", id=f"b{at}", name="chat", start=at, end=at + 1, attributes=fields))
+    fields = {"gen_ai.tool.name": "search", "tool_arguments": '{"q": "Oslo"}', "tool_response": "Founded in 1040."}
+    spans.append(OtelSpan(trace="a", id="t", name="running tool", start=2, end=3, attributes=fields))
     trace = build_trace(spans)
     assert (trace.query, trace.answer) == (QUERY, ANSWER)
     assert [step.kind for step in trace.steps[1:]] == ["tool", "generate"]
     assert trace.steps[1].output == "Founded in 1040."
-    held = {"model_name": "large", "all_messages_events": json.dumps([asked, said]), "final_result": ANSWER}
-    assert build_trace([OtelSpan(trace="a", id="r", name="agent run", attributes=held)]).query == QUERY
+    fields = {"model_name": "large", "all_messages_events": json.dumps([asked, said]), "final_result": ANSWER}
+    assert build_trace([OtelSpan(trace="a", id="r", name="agent run", attributes=fields)]).query == QUERY
