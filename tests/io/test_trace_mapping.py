@@ -827,10 +827,10 @@ def test_of_several_turns_in_one_trace_query_and_answer_are_those_of_the_last():
 def test_messages_that_pydantic_ai_lists_in_one_attribute_are_read():
     """The events of a model's call, the messages of the agent's run and its tools, as Logfire records them."""
     asked = {"event.name": "gen_ai.user.message", "role": "user", "content": QUERY}
-    calls = {"event.name": "gen_ai.choice", "index": 0, "message": {"role": "assistant", "tool_calls": [{"id": "c"}]}}
-    said = {"event.name": "gen_ai.choice", "index": 0, "message": {"role": "assistant", "content": ANSWER}}
+    called = {"event.name": "gen_ai.choice", "index": 0, "message": {"role": "assistant", "tool_calls": [{"id": "c"}]}}
+    answered = {"event.name": "gen_ai.choice", "index": 0, "message": {"role": "assistant", "content": ANSWER}}
     spans = []
-    for at, events in ((0, [asked, calls]), (4, [asked, said])):
+    for at, events in ((0, [asked, called]), (4, [asked, answered])):
         fields = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "large", "events": json.dumps(events)}
         spans.append(OtelSpan(trace="a", id=f"b{at}", name="chat", start=at, end=at + 1, attributes=fields))
     fields = {"gen_ai.tool.name": "search", "tool_arguments": '{"q": "Oslo"}', "tool_response": "Founded in 1040."}
@@ -839,5 +839,5 @@ def test_messages_that_pydantic_ai_lists_in_one_attribute_are_read():
     assert (trace.query, trace.answer) == (QUERY, ANSWER)
     assert [step.kind for step in trace.steps[1:]] == ["tool", "generate"]
     assert trace.steps[1].output == "Founded in 1040."
-    fields = {"model_name": "large", "all_messages_events": json.dumps([asked, said]), "final_result": ANSWER}
+    fields = {"model_name": "large", "all_messages_events": json.dumps([asked, answered]), "final_result": ANSWER}
     assert build_trace([OtelSpan(trace="a", id="r", name="agent run", attributes=fields)]).query == QUERY
