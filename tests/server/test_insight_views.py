@@ -15,9 +15,10 @@ from ragfault.errors import UnknownName, UsageError
 from ragfault.evaluation.agreement.human_labels import HumanLabel, HumanVerdicts
 from ragfault.server.api.detail_views import parse_range
 from ragfault.server.api.insight_views import TRIAD, load_drift, load_insights, load_versions
-from ragfault.server.api.traffic_views import LONG_WINDOW, MetricTrend
+from ragfault.server.api.traffic_views import LONG_WINDOW, MetricTrend, TimeRange
 from ragfault.server.dashboard.page_renderer import _build_environment
 from ragfault.server.scoring.ppi_estimates import PpiEstimate
+from ragfault.server.state import ServerState
 from ragfault.server.storage import TraceSelection, export_run
 
 DAY = 24 * 60
@@ -34,24 +35,29 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashboardServe
     server.app.state.server.close()
 
 
+def up_to_now(server: ServerState, window: int = DAY) -> TimeRange:
+    """Return a range of so many minutes up to now."""
+    return parse_range(server, {"window": str(window)})
+
+
 @pytest.mark.long
 def test_the_triad_is_complete(watched: DashboardServer):
     """Each part of the triad stands on each route, and its points hold every value of the window once."""
-    view = load_insights(watched.app.state.server, None, DAY)
+    view = load_insights(watched.app.state.server, None, up_to_now(watched.app.state.server))
     assert {(trend.metric, trend.route) for trend in view.triad if trend.route == "website"} == {
         (metric, "website") for metric in TRIAD
     }
     for metric in TRIAD:
         n = sum(point.n for trend in view.triad if trend.metric == metric for point in trend.points)
         assert n == sum(trend.n for trend in view.distributions if trend.metric == metric)
-    part = load_insights(watched.app.state.server, "website", DAY)
+    part = load_insights(watched.app.state.server, "website", up_to_now(watched.app.state.server))
     assert {trend.route for trend in part.triad} == {"website"}
     assert part.correlations[0].n < view.correlations[0].n
 
 
 def test_outliers_lie_beyond_the_fence(watched: DashboardServer):
     """The traces that are named as outliers have values beyond the fence of their route, the worst first."""
-    shapes = load_insights(watched.app.state.server, None, DAY)
+    shapes = load_insights(watched.app.state.server, None, up_to_now(watched.app.state.server))
     for shape in shapes.distributions:
         values = [worst.value for worst in shape.outliers]
         assert values == sorted(values)
@@ -60,7 +66,7 @@ def test_outliers_lie_beyond_the_fence(watched: DashboardServer):
 
 def test_cohorts_are_those_of_the_fields(watched: DashboardServer):
     """Cohorts are of the fields that were named, never of the places of chunks: these are insights."""
-    cohorts = load_insights(watched.app.state.server, None, DAY)
+    cohorts = load_insights(watched.app.state.server, None, up_to_now(watched.app.state.server))
     assert {(cohort.cohort or "").partition("=")[0] for cohort in cohorts.cohorts} == {"model", "version"}
     assert {(cohort.measure, cohort.by) for cohort in cohorts.insights} == {
         (measure, by) for measure in ("relevance", "use") for by in ("position", "chunks")
@@ -70,7 +76,7 @@ def test_cohorts_are_those_of_the_fields(watched: DashboardServer):
 def test_drift_is_seen_and_only_where_it_is(watched: DashboardServer):
     """The worse hour has drifted from the run of the decent one in relevance, and not in topics: it asks the same."""
     state = watched.app.state.server
-    drift = load_drift(state, "before", "website", 60)
+    drift = load_drift(state, "before", "website", up_to_now(state, 60))
     moved = {score.metric: score for score in drift.drift.scores}
     assert moved["context_relevance"].adjusted < 0.05
     assert moved["context_relevance"].difference.high < 0
@@ -78,9 +84,9 @@ def test_drift_is_seen_and_only_where_it_is(watched: DashboardServer):
     assert drift.drift.topics.p > 0.05
     assert drift.judges[0] == drift.judges[1]
     with pytest.raises(UnknownName, match="no run"):
-        load_drift(state, "none", None, 60)
+        load_drift(state, "none", None, up_to_now(state, 60))
     with pytest.raises(UsageError, match="share no metric"):
-        load_drift(state, "before", "nowhere", 60)
+        load_drift(state, "before", "nowhere", up_to_now(state, 60))
 
 
 def test_a_ppi_estimate_has_its_interval():
@@ -104,7 +110,7 @@ def test_a_ppi_estimate_has_its_interval():
 def test_versions_stand_side_by_side(watched: DashboardServer):
     """Each metric has the mean of each version over its own traces, and the difference of the last two."""
     server = watched.app.state.server
-    view = load_versions(server, "model", DAY)
+    view = load_versions(server, "model", up_to_now(server))
     assert view.field == "model"
     assert len(view.versions) == 2
     end = server.next_minute
@@ -120,7 +126,7 @@ def test_versions_stand_side_by_side(watched: DashboardServer):
     for row in both:
         first, second = (mean.mean for mean in row.means[-2:])
         assert row.difference.mean == pytest.approx(second - first)
-    assert not load_versions(server, "nothing", DAY).versions
+    assert not load_versions(server, "nothing", up_to_now(server)).versions
 
 
 def test_drift_is_of_the_chosen_time(watched: DashboardServer):
@@ -128,9 +134,9 @@ def test_drift_is_of_the_chosen_time(watched: DashboardServer):
     server = watched.app.state.server
     first, end = int(BEGAN.timestamp() // 60), server.next_minute
     parts = [
-        load_drift(server, "before", None, 60, first + 60),
-        load_drift(server, "before", None, end - first - 60, end),
-        load_drift(server, "before", None, end - first),
+        load_drift(server, "before", None, TimeRange(60, first + 60, True)),
+        load_drift(server, "before", None, TimeRange(end - first - 60, end, True)),
+        load_drift(server, "before", None, up_to_now(server, end - first)),
     ]
     live = [{row.metric: row.difference.n for row in part.drift.scores} for part in parts]
     assert parts[0].until == first + 60

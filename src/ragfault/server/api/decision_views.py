@@ -15,7 +15,7 @@ from ragfault.guard.decisions import GUARD_FIELD, parse_decisions
 from ragfault.guard.rates import GuardedRequest, GuardRates, compute_guard_rates
 from ragfault.io.otel.guard_events import MAX_DECISIONS
 from ragfault.records import Trace
-from ragfault.server.api.traffic_views import RouteView
+from ragfault.server.api.traffic_views import RouteView, TimeRange
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TraceSelection
 from ragfault.stats import Interval, mean_interval
@@ -48,8 +48,9 @@ class _GuardedBody(Struct, frozen=True):
     metadata: _Metadata = _Metadata()
 
 
-def load_guard(server: ServerState, route: str | None, window: int, until: int, is_fixed: bool = False) -> GuardView:
-    """Load the rates of a window of minutes that ends before the minute `until`; one of a fixed time is not renewed."""
+def load_guard(server: ServerState, route: str | None, times: TimeRange) -> GuardView:
+    """Load the rates of a range of time; those of a fixed one are not renewed."""
+    window, until, is_fixed = times
     selection = TraceSelection(since=60.0 * (until - window), until=60.0 * until, route=route)
 
     def compute() -> tuple[int, GuardRates]:
@@ -116,10 +117,11 @@ class AdaptationView(Struct, frozen=True, kw_only=True):
     routes: tuple[RouteRewards, ...]
 
 
-def load_adaptation(server: ServerState, window: int, until: int, is_fixed: bool = False) -> AdaptationView:
-    """Load the policy, and the rewards of a window of minutes that ends before the minute `until`."""
+def load_adaptation(server: ServerState, times: TimeRange) -> AdaptationView:
+    """Load the policy, and the rewards of a range of time."""
     path = server.settings.policy
     policy = AdaptivePolicy(routes=(), version=0) if path is None else load_policy(path)
+    window, until, is_fixed = times
     selection = TraceSelection(since=60.0 * (until - window), until=60.0 * until)
     name = f"adaptation {window} {until if is_fixed else ''}"
     decisions = server.get_cached(name, lambda: _load_decisions(server, selection), FRESH_SECONDS)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +25,7 @@ from ragfault.io.runs import Run
 from ragfault.judges.calibration import JudgeCalibration, read_calibration
 from ragfault.judges.cards import JudgeCard, list_cards, load_card
 from ragfault.server.api import traffic_views
+from ragfault.server.api.traffic_views import TimeRange
 from ragfault.server.api.verdict_view import compare_labels
 from ragfault.server.state import ServerState
 from ragfault.server.storage import StoreTotals, TraceSelection
@@ -105,24 +106,6 @@ def parse_selection(fields: Sequence[tuple[str, str]]) -> TraceSelection:
         return msgspec.convert(selected, TraceSelection, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"this selection cannot be read: {error}.") from None
-
-
-class TimeRange(NamedTuple):
-    """The minutes that a page shows."""
-
-    window: int
-    """Length in minutes."""
-    until: int
-    """The minute after the last one."""
-    is_fixed: bool
-    """True where begin or end was chosen; else it moves on with the time."""
-
-    @property
-    def query(self) -> str:
-        """The parameters of a link that keep it."""
-        if not self.is_fixed:
-            return f"window={self.window}"
-        return f"since={60 * (self.until - self.window)}&until={60 * self.until}"
 
 
 def parse_range(server: ServerState, query: Mapping[str, str], longest: int = 366 * DAY_MINUTES) -> TimeRange:

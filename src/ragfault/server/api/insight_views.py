@@ -36,9 +36,9 @@ from ragfault.server.api.detail_views import get_latest_judge, open_run
 from ragfault.server.api.traffic_views import (
     WINDOW_SEGMENTS,
     RouteView,
+    TimeRange,
     TrendPoint,
     WindowView,
-    align_end,
     choose_grain,
     fit_grain,
 )
@@ -62,13 +62,13 @@ class DriftView(RouteView, frozen=True, kw_only=True):
     drift: TrafficDrift
 
 
-def load_drift(server: ServerState, run: str, route: str | None, window: int, until: int | None = None) -> DriftView:
-    """Compare the traffic of `window` minutes, up to now or to before the minute `until`, with a run of the store.
+def load_drift(server: ServerState, run: str, route: str | None, times: TimeRange) -> DriftView:
+    """Compare the traffic of a range of time with a run of the store.
 
     Raises UnknownName for an unknown run, UsageError where the two share no metric with a value.
     """
     now, opened_run, measures = server.now(), open_run(server, run), server.measures
-    until = align_end(server.next_minute, window) if until is None else until
+    window, until, _ = times
     since, grain = until - window, choose_grain(window, DRIFT_POINTS)
     live = build_series(server.store.read_rollups(since, until, route=route, grain=grain))
     selection = TraceSelection(since=60.0 * since, until=60.0 * until, route=route, limit=MAX_QUERIES)
@@ -150,10 +150,10 @@ VERSION_FIELDS = ("release", "prompt_version")
 """Fields that are shown where none is chosen, the first one with two values."""
 
 
-def load_versions(server: ServerState, field: str, window: int, until: int | None = None) -> VersionsView:
+def load_versions(server: ServerState, field: str, times: TimeRange) -> VersionsView:
     """Load the means of all metrics for the values of a cohort field, over all routes; "" chooses a field."""
     now, measures = server.now(), server.measures
-    until = align_end(server.next_minute, window) if until is None else until
+    window, until, _ = times
     grain = choose_grain(window, MAX_POINTS)
     rollups = server.store.read_rollups(until - window, until, cohort="*", grain=grain, bins=False)
     parts = build_series(row for row in rollups if not (row.cohort or "").startswith(CHUNK_COHORTS) and row.n)
@@ -166,8 +166,8 @@ def load_versions(server: ServerState, field: str, window: int, until: int | Non
     field = field or next((name for name in (*VERSION_FIELDS, *fields) if name in fields), VERSION_FIELDS[0])
     sizes_here = sizes.get(field, {})
     shown = sorted(sizes_here, key=lambda value: (-sizes_here[value], value))[:MAX_VERSIONS]
-    times = {value: _find_times(parts, f"{field}={value}") for value in shown}
-    versions = sorted(shown, key=lambda value: (times[value], value))
+    ends = {value: _find_times(parts, f"{field}={value}") for value in shown}
+    versions = sorted(shown, key=lambda value: (ends[value], value))
     return VersionsView(
         now=now,
         window=window,
@@ -175,8 +175,8 @@ def load_versions(server: ServerState, field: str, window: int, until: int | Non
         field=field,
         fields=fields,
         versions=tuple(versions),
-        first_minutes=tuple(times[value][0] for value in versions),
-        last_minutes=tuple(times[value][1] for value in versions),
+        first_minutes=tuple(ends[value][0] for value in versions),
+        last_minutes=tuple(ends[value][1] for value in versions),
         total=len(sizes_here),
         rows=tuple(_build_version_rows(parts, measures, [f"{field}={value}" for value in versions])),
     )
@@ -244,18 +244,16 @@ class InsightsView(RouteView, frozen=True, kw_only=True):
     marks: tuple[TimelineMark, ...]
 
 
-def load_insights(server: ServerState, route: str | None, window: int, until: int | None = None) -> InsightsView:
-    """Load the insights of `window` minutes, up to now, which are seconds old at most, or to before minute `until`."""
-    if until is not None:
-        return _compute_insights(server, route, window, until)
-    return server.get_cached(
-        f"insights {route!r} {window}",
-        lambda: _compute_insights(server, route, window, align_end(server.next_minute, window)),
-    )
+def load_insights(server: ServerState, route: str | None, times: TimeRange) -> InsightsView:
+    """Load the insights of a range of time; those up to now are seconds old at most."""
+    if times.is_fixed:
+        return _compute_insights(server, route, times)
+    return server.get_cached(f"insights {route!r} {times.window}", lambda: _compute_insights(server, route, times))
 
 
-def _compute_insights(server: ServerState, route: str | None, window: int, until: int) -> InsightsView:
+def _compute_insights(server: ServerState, route: str | None, times: TimeRange) -> InsightsView:
     now, store, measures = server.now(), server.store, server.measures
+    window, until, _ = times
     since, grain = until - window, choose_grain(window, MAX_POINTS)
     series = build_series(
         row

@@ -204,7 +204,7 @@ def read_selection(  # noqa: PLR0913, PLR0917 - the parameters of a page
 
 def read_times(
     server: Server, window: WindowParam = DAY_MINUTES, since: TimeParam = "", until: TimeParam = ""
-) -> detail_views.TimeRange:
+) -> traffic_views.TimeRange:
     """Build the range that the query parameters ask for: a window up to now, or between two times."""
     return detail_views.parse_range(server, {"window": str(window), "since": since, "until": until})
 
@@ -214,15 +214,15 @@ def read_insight_times(
     window: Annotated[int, Query(ge=1, le=INSIGHT_MINUTES)] = DAY_MINUTES,
     since: TimeParam = "",
     until: TimeParam = "",
-) -> detail_views.TimeRange:
+) -> traffic_views.TimeRange:
     """Build a range as `read_times` does, of a length that is computed from traces."""
     times = {"window": str(window), "since": since, "until": until}
     return detail_views.parse_range(server, times, longest=INSIGHT_MINUTES)
 
 
 Selection = Annotated[TraceSelection, Depends(read_selection)]
-Times = Annotated[detail_views.TimeRange, Depends(read_times)]
-InsightTimes = Annotated[detail_views.TimeRange, Depends(read_insight_times)]
+Times = Annotated[traffic_views.TimeRange, Depends(read_times)]
+InsightTimes = Annotated[traffic_views.TimeRange, Depends(read_insight_times)]
 
 
 @public_router.get("/healthz", responses=problem_responses(403), openapi_extra={"security": []})
@@ -284,9 +284,7 @@ def get_overview(server: Server) -> traffic_views.TrafficOverview:
 @router.get("/metrics/{name}.json", **UNKNOWN)
 def get_metric(server: Server, name: NameParam, times: Times, route: TextParam = None) -> traffic_views.MetricView:
     """Return the trend of one metric, over a window up to now or between two times."""
-    return traffic_views.load_metric(
-        server, name, detail_views.parse_route(route), times.window, times.until if times.is_fixed else None
-    )
+    return traffic_views.load_metric(server, name, detail_views.parse_route(route), times)
 
 
 @router.get("/compare.json", **INVALID)
@@ -300,20 +298,19 @@ def get_comparison(
 @router.get("/insights.json", **INVALID)
 def get_insights(server: Server, times: InsightTimes, route: TextParam = None) -> InsightsView:
     """Return the triad over time, distributions, and correlations, over a window up to now or between two times."""
-    until_minute = times.until if times.is_fixed else None
-    return load_insights(server, detail_views.parse_route(route), times.window, until_minute)
+    return load_insights(server, detail_views.parse_route(route), times)
 
 
 @router.get("/guard.json", **INVALID)
 def get_guard(server: Server, times: Times, route: TextParam = None) -> GuardView:
     """Return how often guards block, fix and abstain, by rail and route, up to now or between two times."""
-    return load_guard(server, detail_views.parse_route(route), times.window, times.until, times.is_fixed)
+    return load_guard(server, detail_views.parse_route(route), times)
 
 
 @router.get("/adaptation.json", **INVALID)
 def get_adaptation(server: Server, times: Times) -> AdaptationView:
     """Return the policy of `ragfault adapt` that the server shows, and what the decisions of a window brought."""
-    return load_adaptation(server, times.window, times.until, times.is_fixed)
+    return load_adaptation(server, times)
 
 
 @router.get("/testset.json", **INVALID)
@@ -338,7 +335,7 @@ def get_versions(
     server: Server, times: InsightTimes, field: Annotated[str, Query(max_length=200)] = ""
 ) -> VersionsView:
     """Compare the versions of a window: means of all metrics by the values of a cohort field such as release."""
-    return load_versions(server, field, times.window, times.until)
+    return load_versions(server, field, times)
 
 
 @router.get("/drift.json", **UNKNOWN)
@@ -346,7 +343,7 @@ def get_drift(
     server: Server, run: Annotated[str, Query(max_length=400)], times: Times, route: TextParam = None
 ) -> DriftView:
     """Measure how far live traffic has moved from a run of the store, over a window up to now or between two times."""
-    return load_drift(server, run, detail_views.parse_route(route), times.window, times.until)
+    return load_drift(server, run, detail_views.parse_route(route), times)
 
 
 @router.get("/traces.json", **INVALID)

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -54,6 +54,24 @@ TRIAD_METRICS = ("context_relevance", "groundedness", "answer_relevance")
 WINDOW_SEGMENTS = 12  # segments of a window, whose means give the interval of the overall mean
 LONG_WINDOW = 2 * DAY_MINUTES
 """Minutes from which on a window consists of full hours, which are read from roll-ups by hour."""
+
+
+class TimeRange(NamedTuple):
+    """The minutes that a view shows, up to now or between two times; see `parse_range`."""
+
+    window: int
+    """Length in minutes."""
+    until: int
+    """The minute after the last one."""
+    is_fixed: bool
+    """True where begin or end was chosen; else it moves on with the time."""
+
+    @property
+    def query(self) -> str:
+        """The parameters of a link that keep it."""
+        if not self.is_fixed:
+            return f"window={self.window}"
+        return f"since={60 * (self.until - self.window)}&until={60 * self.until}"
 
 
 class WindowView(Struct, frozen=True, kw_only=True):
@@ -238,17 +256,12 @@ def select_routes(trends: Sequence[MetricTrend]) -> list[MetricTrend]:
     return [trend for trend in trends if trend.route in shown]
 
 
-def load_metric(
-    server: ServerState, name: str, route: str | None = None, window: int = DAY_MINUTES, until: int | None = None
-) -> MetricView:
-    """Load the trend of one metric over a window of minutes, up to now or to before the minute `until`.
-
-    Raises UnknownName for an unknown metric.
-    """
+def load_metric(server: ServerState, name: str, route: str | None, times: TimeRange) -> MetricView:
+    """Load the trend of one metric over a range of time. Raises UnknownName for an unknown metric."""
     if name not in server.measures:
         raise UnknownName("metric", name, server.measures, hint="It is not kept by this server.")
     measure = server.measures[name]
-    is_fixed, until = until is not None, align_end(server.next_minute, window) if until is None else until
+    window, until, is_fixed = times
     now, store, grain = server.now(), server.store, choose_grain(window, 240)
     rollups = store.read_rollups(until - window, until, metric=name, route=route, grain=grain)
     better = (

@@ -246,9 +246,7 @@ def show_metric(request: Request, name: str) -> Response:
     server, query = get_server(request), request.query_params
     times = detail_views.parse_range(server, query)
     route = query.get("route") or None
-    view = traffic_views.load_metric(
-        server, name, detail_views.parse_route(route), times.window, times.until if times.is_fixed else None
-    )
+    view = traffic_views.load_metric(server, name, detail_views.parse_route(route), times)
     window, until = view.window, view.until
     grain, lines = charts.coarsen_lines(charts.group_by_route(view.points), view.grain)
     return render_page(
@@ -277,8 +275,7 @@ def show_insights(request: Request) -> Response:
     server, query = get_server(request), request.query_params
     times = detail_views.parse_range(server, query, INSIGHT_MINUTES)
     route = query.get("route") or None
-    until = times.until if times.is_fixed else None
-    view = load_insights(server, detail_views.parse_route(route), times.window, until)
+    view = load_insights(server, detail_views.parse_route(route), times)
     measures = server.measures
     grain, courses = _draw_triad(view, measures, (view.until - view.window, view.until))
     return render_page(
@@ -309,7 +306,7 @@ def show_guard(request: Request) -> Response:
         request,
         "guard",
         refresh_seconds=None if times.is_fixed else 30,
-        view=load_guard(server, detail_views.parse_route(route), times.window, times.until, times.is_fixed),
+        view=load_guard(server, detail_views.parse_route(route), times),
         times=times,
         route=route,
         routes=server.store.list_routes(),
@@ -321,7 +318,7 @@ def show_guard(request: Request) -> Response:
 def show_adaptation(request: Request) -> Response:
     """Show the policy that adapts retrieval, and what the decisions of live traffic brought."""
     times = detail_views.parse_range(get_server(request), request.query_params)
-    view = load_adaptation(get_server(request), times.window, times.until, times.is_fixed)
+    view = load_adaptation(get_server(request), times)
     return render_page(request, "adaptation", view=view, times=times, windows=TIME_PRESETS)
 
 
@@ -366,7 +363,7 @@ def show_versions(request: Request) -> Response:
     """Show the versions of a window side by side."""
     server, query = get_server(request), request.query_params
     times = detail_views.parse_range(server, query, INSIGHT_MINUTES)
-    view = load_versions(server, query.get("field", ""), times.window, times.until)
+    view = load_versions(server, query.get("field", ""), times)
     return render_page(
         request,
         "versions",
@@ -386,7 +383,7 @@ def show_drift(request: Request) -> Response:
     server, query = get_server(request), request.query_params
     times = detail_views.parse_range(server, query)
     run, route = query.get("run"), query.get("route") or None
-    drift = load_drift(server, run, detail_views.parse_route(route), times.window, times.until) if run else None
+    drift = load_drift(server, run, detail_views.parse_route(route), times) if run else None
     return render_page(
         request,
         "drift",
