@@ -462,7 +462,7 @@ def test_evaluate_ends_with_corrected_figures(tmp_path: Path, capsys: pytest.Cap
     assert "Corrected by human labels" in capsys.readouterr().out
 
 
-def test_what_people_labeled_as_right_is_no_problem_and_no_example(tmp_path: Path):
+def test_what_people_labeled_as_right_is_no_problem_and_no_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Problems and their examples follow the labels of a trace, and the judge where there is none."""
     claims = ["su", "us", "ss", "su"]
     run = evaluate_pairs(tmp_path / "run", [pair(f"t{at}", "h", item) for at, item in enumerate(claims)], METRICS)
@@ -478,6 +478,8 @@ def test_what_people_labeled_as_right_is_no_problem_and_no_example(tmp_path: Pat
     shown = build_trace_browser(run, known).index
     with_problem = [name for name, kinds in zip(shown["ids"], shown["problems"], strict=True) if kinds]
     assert with_problem == ["t2", "t3"]
+    assert run_command(["diagnose", str(run.path), "t0", "--human-labels", str(tmp_path / "labels.jsonl")]) == 0
+    assert "unsupported" not in capsys.readouterr().out
 
 
 def test_the_health_of_a_layer_is_corrected_by_labels(tmp_path: Path):

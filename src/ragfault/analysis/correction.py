@@ -96,6 +96,8 @@ def apply_labels(verdicts: Verdicts, items: LabeledItems) -> Verdicts:
     >>> apply_labels(Verdicts(trace="1", claim=(claim,)), items).claim[0].support
     'supported'
     """
+    if not items:
+        return verdicts
 
     def differs(judged: object, *key: str | int) -> bool:
         return key in items and judged not in items[key]

@@ -101,18 +101,19 @@ def diagnose_run(source: AnyRun | ScoreMatrix, ids: Sequence[str] | None = None)
     Raises UnknownName for an id that no trace has.
     """
     run = source.run if isinstance(source, ScoreMatrix) else open_run(source)
+    items = source.labels.items if isinstance(source, ScoreMatrix) and source.labels else {}
     if ids is None:
         triads = iter(_list_triads(source if isinstance(source, ScoreMatrix) else run))
-        items = source.labels.items if isinstance(source, ScoreMatrix) and source.labels else {}
-        for trace, judged in run.evidence():
-            verdicts = apply_labels(judged, items[trace.id]) if items.get(trace.id) else judged
-            yield _complete_diagnosis(trace, verdicts, triad=next(triads, math.nan))
+        for trace, verdicts in run.evidence():
+            labeled = apply_labels(verdicts, items.get(trace.id, {}))
+            yield _complete_diagnosis(trace, labeled, triad=next(triads, math.nan))
         return
     _check_ids(run, ids)
     rows = [row for row in run.scores(ids) if metric_name(row.metric) == "triad"]
     values = {row.trace: row.value for row in reversed(rows) if row.value is not None}
     for trace, verdicts in run.evidence(ids):
-        yield _complete_diagnosis(trace, verdicts, localize_recorded_step(trace), values.get(trace.id, math.nan))
+        labeled = apply_labels(verdicts, items.get(trace.id, {}))
+        yield _complete_diagnosis(trace, labeled, localize_recorded_step(trace), values.get(trace.id, math.nan))
 
 
 def _complete_diagnosis(

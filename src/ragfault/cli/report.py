@@ -167,26 +167,34 @@ Examples:
     "--worst", type=click.IntRange(1), default=3, show_default=True, help="Number of worst traces, if no IDS are given."
 )
 @click.option("--conversations", is_flag=True, help="Show at which turn each conversation went wrong instead.")
+@human_labels_option
 @sample_option
 @json_option
-def diagnose(run: str, ids: tuple[str, ...], worst: int, conversations: bool, sample: int, kind: str | None) -> None:
+def diagnose(
+    run: str, ids: tuple[str, ...], worst: int, conversations: bool, human_labels: tuple[str, ...], sample: int,
+    kind: str | None,
+) -> None:  # fmt: skip
     """Show every problem of the traces IDS of RUN, with its fix; without IDS, of the worst traces.
 
-    IDS are looked up in all of RUN, and so are conversations; the worst are those of the sample.
+    IDS are looked up in all of RUN, and so are conversations; the worst are those of the sample. Human labels take the
+    place of verdicts.
     """
     if conversations:
         _print_conversations(run, ids, kind)
         return
     from ragfault.analysis import diagnose_run, worst_traces
+    from ragfault.analysis.score_matrix import ScoreMatrix
     from ragfault.io.runs import Run, sample_run
     from ragfault.reports.terminal import scorecard
     from ragfault.reports.wording import describe_trace_count
 
-    opened = sample_run(Run.open(run), 0 if ids else sample)
+    labels = load_run_labels(human_labels, Run.open(run))
+    opened = sample_run(Run.open(run), 0 if ids or labels else sample)
     if opened.manifest.population:
         print_notice(f"{describe_trace_count(opened.manifest)}; --sample 0 takes all")
-    trace_ids = dict.fromkeys(ids or (diagnosis.trace for diagnosis in worst_traces(opened, worst)))
-    by_id = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(opened, tuple(trace_ids))}
+    source = ScoreMatrix(opened, labels) if labels else opened
+    trace_ids = dict.fromkeys(ids or (diagnosis.trace for diagnosis in worst_traces(source, worst)))
+    by_id = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(source, tuple(trace_ids))}
     diagnoses = [by_id[name] for name in trace_ids]
     if kind == "json":
         print_json(diagnoses)
