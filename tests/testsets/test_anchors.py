@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from msgspec.structs import replace
 
 from ragfault.records import Document, Gold, Span, Trace
 from ragfault.testsets import make_testset, refresh_testset
-from ragfault.testsets.passages import CorpusIndex
+from ragfault.testsets.passages import CorpusIndex, quote_span
 
 TEXT = (
     "# Fares\n\nA ticket for a car of up to 5 metres costs 40 crowns on weekdays. Dogs travel free of charge on deck."
@@ -121,3 +123,39 @@ def test_an_item_holds_only_with_all_of_its_spans(corpus):
     assert states
     assert {item.id for item in result.broken} == set(states)
     assert len(result.items) + len(result.broken) == len(items)
+
+
+@pytest.mark.parametrize(
+    ("new", "reason"),
+    [
+        (
+            "Dogs are allowed on the upper deck only if they are muzzled.",
+            'its sentence goes on: "only if they are muzzled"',
+        ),
+        ("Dogs are allowed on the upper deck,\nexcept in May.", 'its sentence goes on: "except in may"'),
+        (
+            "It is not true that dogs are allowed on the upper deck.",
+            'its sentence begins earlier: "it is not true that"',
+        ),
+        ("~~Dogs are allowed on the upper deck.~~", "it is struck through, or within a comment"),
+        ("<!-- Dogs are allowed on the upper deck. -->", "it is struck through, or within a comment"),
+        ("**Dogs are allowed on the [upper deck](deck.md).**", None),
+        ("## Dogs\nDogs are allowed on the upper deck\n- and nowhere else", None),
+    ],
+)
+def test_a_quote_that_became_a_part_of_another_sentence_changed_its_meaning(new, reason):
+    quote = "Dogs are allowed on the upper deck."
+    old = f"# Ferry\n\nTickets are sold on board. {quote} Bicycles travel for nothing."
+    start = old.index(quote)
+    span = quote_span(Span(document="a.md", start=start, end=start + len(quote)), old)
+    item = Trace(id="1", query="dogs?", gold=Gold(spans=(span,)))
+    (change,) = refresh_testset([Document(id="a.md", text=old.replace(quote, f"\n\n{new}\n\n"))], [item]).changes
+    assert (change.state, change.reason) == (("kept", None) if reason is None else ("changed meaning", reason))
+
+
+def test_a_letter_and_its_accent_are_one_letter_however_they_are_encoded():
+    text = "The ferry to Tårvik leaves the pier of Osló at seven o'clock in the morning."
+    span = quote_span(Span(document="a.md", start=0, end=len(text)), text)
+    decomposed = Document(id="a.md", text=unicodedata.normalize("NFD", text))
+    item = Trace(id="1", query="ferry?", gold=Gold(spans=(span,)))
+    assert [change.state for change in refresh_testset([decomposed], [item]).changes] == ["kept"]

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
+from unicodedata import normalize
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,7 +28,15 @@ from ragfault.text.quantities import CURRENCIES, UNITS
 SpanState = Literal["kept", "moved", "changed meaning", "gone", "unverified"]
 """In its document as it was; in another document; there with other words; nowhere; without a quote to tell by."""
 
-TOKEN = re.compile(r"\{(?:%.*?%|\{.*?\})\}|[^\W_]+(?:['’.,:-][^\W_]+)*|[%$€£¥≤≥±§°]|[<>]=?(?=\s?\d)|(?<![\w-])-(?=\d)")
+LETTERS = r"(?:[^\W_][\u0300-\u036f]*)+"
+TOKEN = re.compile(
+    rf"\{{(?:%.*?%|\{{.*?\}})\}}|{LETTERS}(?:['’.,:-]{LETTERS})*|[%$€£¥≤≥±§°]|[<>]=?(?=\s?\d)|(?<![\w-])-(?=\d)"
+)
+BLOCK_START = r"(?:\n|#{1,6}\s|[-*+•]\s|\d{1,3}[.)]\s|[|>]|\w[\w-]*:\s)"
+SENTENCE_END = re.compile(rf"[.!?:;][)\"'”’*_]*(?:\s|$)|[|<]|\n\s*{BLOCK_START}")
+SENTENCE_START = re.compile(rf"[.!?:;][)\"'”’*_]*\s|[|>]|\n\s*#{{1,6}}\s[^\n]*\n|\n\s*{BLOCK_START}|^\s*{BLOCK_START}")
+LINK_END = re.compile(r"\W*?\](?:\([^()]*\)|\[[^\[\]]*\])")
+"""What follows the text of a link: its target."""
 ARTICLES = frozenset(("a", "an", "the"))
 LONG_QUOTE = 8
 """A quote of so many words is known by itself, a shorter one by the text around it, too."""
@@ -110,7 +119,7 @@ def iterate_tokens(text: str) -> Iterator[DocumentToken]:
     ['night', 'ferry', 'costs', '-', '5', '%', 'more', '{%\xa0endif\xa0%}']
     """
     for match in TOKEN.finditer(text):
-        form = normalize_typography(match.group()).casefold()
+        form = normalize_typography(normalize("NFC", match.group())).casefold()
         if form[0] == "{":  # one word, however it is spaced
             form = "\u00a0".join([form[:2], *form[2:-2].strip("-").split(), form[-2:]])
         if form not in ARTICLES:
@@ -138,14 +147,12 @@ class AnchorIndex:
             return "unverified", None, "the span has no quote; give the corpus that it was made for: --old"
         home = self.documents.get(span.document)
         if home is not None and home.text[span.start : span.end] == span.quote and self._fits(span, home, forms):
-            return "kept", _move_span(span, home, span.start, span.end), None
+            return _tell_state(span, home, span.start, span.end)
         exact = self._locate_exact(span, forms)
         if exact is not None:
             document, start_word = exact
             start, end = document.tokens[start_word].start, document.tokens[start_word + len(forms) - 1].end
-            start, end = _extend_to_quote(document.text, start, end, span.quote)
-            location = _move_span(span, document, start, end)
-            return ("kept" if document.id == span.document else "moved"), location, None
+            return _tell_state(span, document, *_extend_to_quote(document.text, start, end, span.quote))
         return self._locate_edited(span, forms)
 
     def _fits(self, span: Span, document: TokenizedDocument, forms: Sequence[str]) -> bool:
@@ -215,6 +222,40 @@ class AnchorIndex:
 
 def _move_span(span: Span, document: TokenizedDocument, start: int, end: int) -> Span:
     return quote_span(replace(span, document=document.id, start=start, end=end), document.text)
+
+
+def _tell_state(
+    span: Span, document: TokenizedDocument, start: int, end: int
+) -> tuple[SpanState, Span | None, str | None]:
+    """Return the state of a span whose words stand at a place: there they may be a part of another sentence."""
+    location = _move_span(span, document, start, end)
+    reason = _describe_surroundings(span, document.text, start, end)
+    if reason is not None:
+        return "changed meaning", location, reason
+    return ("kept" if document.id == span.document else "moved"), location, None
+
+
+def _describe_surroundings(span: Span, text: str, start: int, end: int) -> str | None:
+    """Describe what a sentence got before or after its quote, where there was nothing; None without that."""
+    quote = span.quote or ""
+    tail = len(quote) - max(token.end for token in iterate_tokens(quote))
+    last_word = max(token.end for token in iterate_tokens(text[start:end])) + start
+    before, after = text[max(0, start - CONTEXT_CHARACTERS) : start], text[last_word : end + CONTEXT_CHARACTERS]
+    if before.rpartition("-->")[2].count("<!--") or (before.endswith("~~") and not (span.prefix or "").endswith("~~")):
+        return "it is struck through, or within a comment"
+    is_block = before.endswith("\n") and re.match(BLOCK_START, text[start:end])
+    begins_sentence = span.prefix is not None and not _read_words(SENTENCE_START.split(span.prefix)[-1])
+    if begins_sentence and not is_block and (added := _read_words(SENTENCE_START.split(before)[-1])):
+        return f'its sentence begins earlier: "{added}"'
+    suffix = f"{quote[len(quote) - tail :]}{span.suffix or ''}"
+    ends_sentence = span.suffix is not None and not _read_words(SENTENCE_END.split(suffix)[0])
+    if ends_sentence and (added := _read_words(SENTENCE_END.split(LINK_END.sub("", after, count=1))[0])):
+        return f'its sentence goes on: "{added}"'
+    return None
+
+
+def _read_words(text: str) -> str:
+    return " ".join(token.form for token in iterate_tokens(text))
 
 
 def _list_stretches(forms: Sequence[str], window: Sequence[str]) -> list[tuple[int, int]]:
