@@ -499,8 +499,25 @@ def test_the_health_of_a_layer_is_corrected_by_labels(tmp_path: Path):
 def test_label_columns_of_the_input_that_are_not_read_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A file with labels gets a hint at the option that reads them; one without gets none."""
     trace = {"id": "1", "query": "When does it leave?", "chunks": ["It leaves at noon."], "answer": "At noon."}
-    for name, more in (("labeled", {"spans": [], "label": 0}), ("plain", {"label": "billing"})):
+    for name, more in (
+        ("labeled", {"spans": [], "label": 0}),
+        ("rated", {"hallucinated": True}),
+        ("plain", {"label": "billing"}),
+    ):
         (tmp_path / f"{name}.json").write_text(json.dumps([trace | more]), encoding="utf-8")
         run_command(["evaluate", str(tmp_path / f"{name}.json"), "-o", str(tmp_path / name), "--judge", "lexical"])
         printed = capsys.readouterr().err
-        assert ("labels (spans) were not read" in printed) == (name == "labeled")
+        assert ("labels (spans) were not read: put them before the judge with --human-labels" in printed) == (
+            name == "labeled"
+        )
+        assert ("labels (hallucinated) were not read: ragfault judge measure" in printed) == (name == "rated")
+
+
+def test_labels_of_answers_alone_name_the_command_that_reads_them(tmp_path: Path):
+    """Labels that name no claim are refused with the command that sets them against the judge."""
+    run = evaluate_pairs(tmp_path / "run", [pair("t0", "h", "su")], METRICS)
+    [trace] = run.traces()
+    row = {"id": "t0", "query": trace.query, "answer": trace.answer, "hallucinated": True}
+    (tmp_path / "answers.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    with pytest.raises(InputError, match=r"whole answers name no claim.*ragfault judge measure"):
+        load_reference_scores(tmp_path / "answers.jsonl", run)

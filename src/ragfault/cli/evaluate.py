@@ -163,21 +163,21 @@ def evaluate(
     return _report_run(run, table, human_labels, full=full, kind=kind, quiet=quiet)
 
 
-LABEL_COLUMNS = frozenset((
+SPAN_COLUMNS = frozenset(("spans", "hallucination_spans", "hallucinated_spans"))
+LABEL_COLUMNS = SPAN_COLUMNS | {
     "human_label", "human_labels", "gold_label", "hallucinated", "is_hallucinated", "is_hallucination",
-    "has_hallucination", "attributable", "is_attributable", "is_supported", "is_grounded", "is_faithful", "spans",
-    "hallucination_spans", "hallucinated_spans",
-))  # fmt: skip
-"""Columns that hardly hold anything but labels; `judge measure` and --human-labels know more."""
+    "has_hallucination", "attributable", "is_attributable", "is_supported", "is_grounded", "is_faithful",
+}  # fmt: skip
+"""Columns that hardly hold anything but labels, of stretches of an answer or of answers."""
 
 
 def _suggest_labels(run: Any, source: str) -> None:
-    """Name the option that reads human labels where the file seems to have some, which were left aside."""
+    """Name what reads human labels where the file seems to have some, which were left aside."""
     first_trace = next(iter(run.traces()), None)
-    columns = sorted(LABEL_COLUMNS.intersection(first_trace.metadata if first_trace else ()))
+    columns = LABEL_COLUMNS.intersection(first_trace.metadata if first_trace else ())
     if columns:
-        note = f"labels ({', '.join(columns)}) were not read; to put them before the judge: --human-labels {source}"
-        click.echo(note, err=True)
+        use = "put them before the judge with --human-labels" if columns & SPAN_COLUMNS else "ragfault judge measure"
+        click.echo(f"labels ({', '.join(sorted(columns))}) were not read: {use} {source}", err=True)
 
 
 def _name_run(source: str) -> str:

@@ -126,9 +126,14 @@ def _no_match_message(source: LabelSource, run: Run, labeled: Sequence[str], kin
         return f"{count} is in {run.path}. Name the labels of this run."
     if kind == "run":
         return f"{source} and {run.path} share {len(matched):,} ids, but no answer, or no metric based on verdicts."
+    hint = (
+        f" Labels of whole answers name no claim: set them against the judge with `ragfault judge measure {source}`."
+        if kind == "traces"
+        else ""
+    )
     return (
         f"{source} has {len(matched):,} traces of {run.path}, but no metric is labeled completely for these answers. "
-        "Label every claim (or chunk) of a trace, on the answers and claims of this run."
+        f"Label every claim (or chunk) of a trace, on the answers and claims of this run.{hint}"
     )
 
 
