@@ -25,9 +25,32 @@ def test_a_written_set_is_read_again_with_its_queries_and_references(items, tmp_
     traces = list(read_traces(path))
     assert [trace.query for trace in traces] == [item.query for item in items]
     expected = [item.references[:1] for item in items if item.references]
-    # LangSmith names the reference "outputs", as it names the answer of a run.
-    texts = [(trace.answer,) if kind == "langsmith" else trace.references for trace in traces]
+    texts = [trace.references for trace in traces]
     assert [text for text, item in zip(texts, items, strict=True) if item.references] == expected
+
+
+MAPS = {
+    "ragas": {},
+    "deepeval": {"id": "additional_metadata.id", "answerable": "additional_metadata.answerable"},
+    "langsmith": {"id": "metadata.id", "answerable": "metadata.answerable"},
+    "huggingface": {},
+}
+
+
+@pytest.mark.parametrize("kind", SET_FORMATS)
+def test_a_written_set_keeps_ids_and_which_items_have_no_answer(items, tmp_path, kind):
+    path = tmp_path / ("set.json" if kind == "deepeval" else "set.jsonl")
+    write_testset(items, path, kind)
+    traces = list(read_traces(path, map=MAPS[kind]))
+    assert [(trace.id, trace.answerable) for trace in traces] == [(item.id, item.answerable) for item in items]
+
+
+def test_examples_of_langsmith_are_what_its_client_takes(items, tmp_path):
+    schemas = pytest.importorskip("langsmith.schemas")
+    write_testset(items, tmp_path / "set.jsonl", "langsmith")
+    rows = [json.loads(line) for line in (tmp_path / "set.jsonl").read_text().splitlines()]
+    examples = [schemas.ExampleCreate(**row) for row in rows]
+    assert [example.inputs["question"] for example in examples] == [item.query for item in items]
 
 
 def test_beir_grades_the_documents_of_the_gold(items, corpus, tmp_path):

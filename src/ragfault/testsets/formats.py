@@ -37,6 +37,7 @@ def _build_ragas_row(item: Trace) -> Row:
         "reference": _get_reference(item),
         "reference_contexts": _list_quotes(item),
         "synthesizer_name": item.metadata.get("kind"),
+        "answerable": item.answerable,
     }
 
 
@@ -46,16 +47,22 @@ def _build_deepeval_row(item: Trace) -> Row:
         "expected_output": _get_reference(item),
         "context": _list_quotes(item),
         "source_file": next(iter(_list_documents(item)), None),
-        "additional_metadata": {"id": item.id, **item.metadata},
+        "additional_metadata": {"id": item.id, "answerable": item.answerable, **item.metadata},
     }
 
 
 def _build_langsmith_row(item: Trace) -> Row:
+    """Return an example; its own id has to be a UUID, so that of the item is metadata."""
     return {
-        "id": item.id,
         "inputs": {"question": item.query},
-        "outputs": {"answer": _get_reference(item)},
-        "metadata": {"contexts": _list_quotes(item), "documents": _list_documents(item), **item.metadata},
+        "reference_outputs": {"answer": _get_reference(item)},
+        "metadata": {
+            "id": item.id,
+            "answerable": item.answerable,
+            "contexts": _list_quotes(item),
+            "documents": _list_documents(item),
+            **item.metadata,
+        },
     }
 
 
