@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
 
 from ragfault.errors import UnknownName
 from ragfault.guard.actions import Action, GuardedAnswer, answer
+from ragfault.guard.decisions import GuardDecision
 from ragfault.guard.policy import DEFAULT_MESSAGE, parse_policy
 from ragfault.guard.runtime import Guard
 from ragfault.judges.answer_edits import DISCLAIMER, MARK, QUESTION
-from ragfault.records import Chunk
+from ragfault.protocols import VerdictKind
+from ragfault.records import Chunk, Trace, Verdicts
 
 QUERY = "When does the office open?"
 GOOD = "The harbour office opens at 7:30 on weekdays."
@@ -52,6 +55,38 @@ def test_the_failed_claims_are_the_feedback_of_the_next_pass() -> None:
     assert guarded.text == GOOD
     assert BAD in writer.feedback[1]
     assert [item.action for item in guarded.passes] == ["answer", "correct"]
+
+
+class FailingJudge:
+    """Judge that raises, or hangs first."""
+
+    offers: frozenset[VerdictKind] = frozenset(("claim", "answer"))
+    fingerprint = "failing"
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        time.sleep(self.seconds)
+        raise ValueError("no judge today")
+
+
+@pytest.mark.parametrize("seconds", [0.0, 30.0])
+@pytest.mark.parametrize("action", ["correct", "cut", "mark", "disclaim"])
+def test_a_judge_that_fails_ends_no_request(seconds: float, action: Action) -> None:
+    """What the guard holds back since the judge raises or hangs, no action releases, and none asks that judge again."""
+    guard = Guard(parse_policy("[rails.groundedness]\ntimeout = 0.05"), judge=FailingJudge(seconds))
+    begun = time.perf_counter()
+    assert answer(guard, QUERY, retrieve, Writer(GOOD), actions=(action, "abstain")).text == DEFAULT_MESSAGE
+    assert time.perf_counter() - begun < 15
+
+
+def test_a_cut_answer_is_decided_on_as_fixed() -> None:
+    """It is no answer as the system gave it: no certificate covers it, and none is watched by it."""
+    seen: list[GuardDecision] = []
+    guard = Guard(parse_policy("[rails.groundedness]"), judge="lexical", sink=seen.append)
+    assert answer(guard, QUERY, retrieve, Writer(f"{GOOD} {BAD}"), actions=("cut",)).text == GOOD
+    assert [(item.outcome, item.action) for item in seen] == [("block", ""), ("fix", ""), ("fix", "cut")]
 
 
 def test_passes_are_bounded_and_a_worse_answer_is_not_retained() -> None:

@@ -90,6 +90,16 @@ def test_moderation_with_a_threshold_goes_by_the_score() -> None:
         assert [item.kind for item in make("moderation", url, threshold=0.3).scan(TEXT)] == ["hate"]
 
 
+def test_moderation_that_flags_without_a_category_or_a_score_is_no_pass() -> None:
+    with serve(answer({"results": [{**moderated(False, 0.1)["results"][0], "flagged": True}]})) as (url, _):
+        assert [item.kind for item in make("moderation", url).scan(TEXT)] == ["flagged"]
+    with serve(answer(moderated(False, float("nan")))) as (url, _):
+        assert [item.kind for item in make("moderation", url, threshold=0.3).scan(TEXT)] == ["hate"]
+    reply = {"results": [{"flagged": True, "categories": {"hate": True}, "category_scores": {}}]}
+    with serve(answer(reply)) as (url, _), pytest.raises(KeyError):
+        make("moderation", url, threshold=0.3).scan(TEXT)
+
+
 def test_azure_reports_categories_from_the_severity_on() -> None:
     rows = [{"category": "Violence", "severity": 4}, {"category": "Hate", "severity": 0}]
     with serve(answer({"blocklistsMatch": [], "categoriesAnalysis": rows})) as (url, requests):

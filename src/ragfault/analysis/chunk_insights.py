@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragfault.analysis.records import ChunkBucket, ChunkInsight
-from ragfault.analysis.score_matrix import NO_CODE, estimate_mean, segment_codes
+from ragfault.analysis.score_matrix import NO_CODE, cluster_traces, estimate_mean, segment_codes
 from ragfault.io.remote_paths import open_for_arrow
 from ragfault.io.runs import Run
 from ragfault.rules import RELEVANT_LEVELS
@@ -62,8 +62,6 @@ class ChunkTable:
 
 def load_chunks(run: Run) -> ChunkTable:
     """Load the chunks of a run, clustered by conversation where there are any."""
-    from ragfault.analysis.score_matrix import cluster_traces
-
     return ChunkTable(run, cluster_traces(run))
 
 

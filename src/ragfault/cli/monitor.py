@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ragfault.cli.options.output import add_output_options, encode_json, plan_output, supports_color, write_output
-from ragfault.errors import UsageError
+from ragfault.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from ragfault.analysis.monitoring.monitor import MonitorOptions, MonitorReport
@@ -134,8 +134,6 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
 
 def _require_same_judge(runs: Sequence[Run]) -> None:
     """Refuse runs that were judged by different judges: a change could be the judges'."""
-    from ragfault.errors import RunError
-
     for other in runs[1:]:
         if other.manifest.judge != runs[0].manifest.judge:
             raise RunError(

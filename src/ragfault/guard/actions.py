@@ -6,6 +6,7 @@ answer). A later answer is kept only if it is released, or is of less risk than 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
@@ -14,10 +15,10 @@ from uuid import uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.errors import UnknownName
+from ragfault.errors import RagfaultError, UnknownName
 from ragfault.evaluation.online.scorer import to_chunks
 from ragfault.guard.decisions import GuardDecision
-from ragfault.guard.rails import RailResult, call_function, run_sync
+from ragfault.guard.rails import RailResult, call_function, run_in_thread, run_sync
 from ragfault.guard.runtime import STAGES, Guard
 from ragfault.judges.answer_edits import (
     DISCLAIMER,
@@ -97,9 +98,8 @@ async def answer_async(
             if action == "escalate" and strong is None:
                 continue
             writer = strong if action == "escalate" and strong is not None else generate
-            again = await _attempt(
-                guard, trace, retrieve, writer, 2 * k if action == "widen" else k, _explain(guard, best), action, passes
-            )
+            size = 2 * k if action == "widen" else k
+            again = await _attempt(guard, trace, retrieve, writer, size, await _explain(guard, best), action, passes)
             best = again if passes[-1].retained else best
         else:
             ended = await _end(guard, best, action, passes)
@@ -109,7 +109,7 @@ async def answer_async(
     citations: tuple[Citation, ...] = ()
     if "cite" in actions and best.decision.outcome != "block":
         trace = replace(best.trace, answer=text)
-        verdicts = _judge(guard, trace)
+        verdicts = await _judge(guard, replace(best, trace=trace))
         citations = cite_sources(trace, verdicts) if verdicts else ()
     return GuardedAnswer(text=text, decision=best.decision, passes=tuple(passes), citations=citations)
 
@@ -164,21 +164,24 @@ async def _attempt(
     return _Attempt(trace, decision)
 
 
-def _explain(guard: Guard, attempt: _Attempt) -> str:
+async def _explain(guard: Guard, attempt: _Attempt) -> str:
     """Return the feedback for the next pass: the claims that the chunks do not support, else the reason."""
-    verdicts = _judge(guard, attempt.trace)
+    verdicts = await _judge(guard, attempt)
     claims = list_unsupported(verdicts) if verdicts else []
     if claims:
         return "The passages do not support: " + " | ".join(claims)
     return attempt.decision.reason
 
 
-def _judge(guard: Guard, trace: Trace) -> Verdicts | None:
-    judge = guard.judge
-    if judge is None or isinstance(judge, str) or trace.answer is None:
+async def _judge(guard: Guard, attempt: _Attempt) -> Verdicts | None:
+    """Judge an answer; None where there is no judge, it fails or exceeds the deadline, or a rail has failed already."""
+    if attempt.trace.answer is None or attempt.decision.failures:
         return None
-    [verdicts] = judge.observe([trace])
-    return verdicts
+    judging = run_in_thread(lambda: guard.judge_trace(attempt.trace))
+    try:
+        return await asyncio.wait_for(judging, guard.policy.get_route(attempt.trace.route).deadline)
+    except (RagfaultError, TimeoutError):
+        return None
 
 
 async def _end(guard: Guard, best: _Attempt, action: Action, passes: list[ActionPass]) -> GuardedAnswer | None:
@@ -186,17 +189,17 @@ async def _end(guard: Guard, best: _Attempt, action: Action, passes: list[Action
     message = best.decision.text or ""
     if action in ("abstain", "ask"):
         return _finish(guard, best, action, QUESTION if action == "ask" else message, passes)
-    verdicts = _judge(guard, best.trace)
-    if verdicts is None or best.decision.stage != "output" or best.decision.failures:
+    verdicts = await _judge(guard, best)
+    if verdicts is None or best.decision.stage != "output":
         return None
     if action == "cut":
         trace = cut_unsupported(best.trace, verdicts)
         if trace is None:
             return None
-        decision = await guard.decide_async(trace, ("output",))
+        cuts = [replace(result, outcome="fix") for result in best.decision.results if result.outcome == "block"]
+        decision = await guard.decide_async(trace, ("output",), cuts)
         if decision.outcome == "block":
             return None
-        decision = replace(decision, promised=False, outcome="fix")
         return _finish(guard, _Attempt(trace, decision), action, decision.text or "", passes)
     if not _blocked_by_groundedness(guard, best.decision):
         return None
@@ -207,8 +210,7 @@ async def _end(guard: Guard, best: _Attempt, action: Action, passes: list[Action
 def _blocked_by_groundedness(guard: Guard, decision: GuardDecision) -> bool:
     """Return whether only the judge's risk holds an answer back: only then it may be shown with a warning."""
     blocking = {result.rail for result in decision.results if result.outcome in ("block", "fix")}
-    kinds = {guard.policy.rails[name].kind or name for name in blocking}
-    return kinds == {"groundedness"}
+    return bool(blocking) and all(map(guard.is_groundedness, blocking))
 
 
 def _finish(guard: Guard, attempt: _Attempt, action: str, text: str, passes: list[ActionPass]) -> GuardedAnswer:

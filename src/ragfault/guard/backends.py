@@ -42,10 +42,12 @@ class ModerationEndpoint(Struct, frozen=True, kw_only=True, forbid_unknown_field
         )
         result = _get(reply, "results", list)[0]
         flags, scores = _get(result, "categories", dict), _get(result, "category_scores", dict)
+        if self.threshold is None and result.get("flagged") and not any(flags.values()):
+            flags = {"flagged": True}
         return [
             Finding(0, len(text), name, float(scores.get(name, 1.0)))
             for name, flag in flags.items()
-            if (flag if self.threshold is None else float(scores.get(name, 0.0)) >= self.threshold)
+            if (flag if self.threshold is None else not float(scores[name]) < self.threshold)
         ]
 
 

@@ -7,7 +7,8 @@ rails are chosen together, one after the other until none lowers the cost: a rai
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from msgspec import Struct
@@ -19,6 +20,7 @@ from ragfault.guard.decisions import GuardDecision
 from ragfault.guard.ngrams import load_classifier, score_sentences
 from ragfault.guard.policy import GROUNDEDNESS, GuardPolicy
 from ragfault.guard.rails import Stage
+from ragfault.guard.scanners import Scanner, make_scanner
 from ragfault.records import Trace
 from ragfault.stats import Interval, mean_interval
 from ragfault.stats.bootstrap import FloatArray
@@ -40,7 +42,7 @@ class RailThreshold(Struct, frozen=True, kw_only=True):
     threshold: float | None
     """Largest score that passes; None: the rail holds nothing back."""
     policy: float | None
-    """Threshold of the policy; None: it differs by route."""
+    """Threshold of the policy; None: it differs by route, or decided on no answer."""
 
 
 class CostTuning(Struct, frozen=True, kw_only=True):
@@ -100,7 +102,9 @@ def tune_thresholds(
     p_bad = np.array([p for *_, p in rows])
     scores = np.array([[_score_rail(policy, rail, trace, item) for rail in rails] for trace, item in pairs])
     blocked = np.array([item.outcome == "block" for _, item in pairs], bool)
-    start = np.array([_get_threshold(policy, rail) for rail in rails])
+    certified = {was.threshold for _, was, *_ in rows} - {None}
+    present = [_get_threshold(policy, rail, certified) for rail in rails]
+    start = np.array([0.5 if threshold is None else threshold for threshold in present])
     fitted = _descend(scores[in_first_half], blocked[in_first_half], p_bad[in_first_half], costs, start)
     released = _release(scores, blocked, fitted)
     by_policy = np.array([was.outcome != "block" for _, was, *_ in rows], bool)
@@ -111,10 +115,9 @@ def tune_thresholds(
         false_block=costs[1],
         thresholds=tuple(
             RailThreshold(
-                rail=rail, threshold=None if limit >= NEVER else round(float(limit), 4),
-                policy=None if policy.certificate and _get_kind(policy, rail) == GROUNDEDNESS else float(present),
+                rail=rail, threshold=None if limit >= NEVER else round(float(limit), 4), policy=threshold
             )
-            for rail, limit, present in zip(rails, fitted, start, strict=True)
+            for rail, limit, threshold in zip(rails, fitted, present, strict=True)
         ),
         chosen_on=int(in_first_half.sum()),
         cost=mean_interval(cost, clusters, bounds=(0.0, max(costs))),
@@ -151,10 +154,11 @@ def get_chance(decision: GuardDecision, labels: Mapping[str, bool] | None) -> fl
     return decision.risk
 
 
-def _get_threshold(policy: GuardPolicy, rail: str) -> float:
+def _get_threshold(policy: GuardPolicy, rail: str, certified: Collection[float | None]) -> float | None:
+    """Return the threshold of a rail; None where routes have several, or no answer was decided on by one."""
     kind = _get_kind(policy, rail)
     if kind == GROUNDEDNESS or kind is None:
-        return 0.5 if policy.threshold is None else policy.threshold
+        return next(iter(certified)) if len(certified) == 1 else None
     threshold = policy.rails[rail].options.get("threshold")
     return load_classifier(kind).threshold if threshold is None else float(threshold)
 
@@ -169,19 +173,24 @@ def _score_rail(policy: GuardPolicy, rail: str, trace: Trace, decision: GuardDec
     kind = _get_kind(policy, rail)
     if kind == GROUNDEDNESS or kind is None:
         return 0.0 if decision.risk is None else decision.risk
-    classifier = load_classifier(kind)
+    classifier, find_patterns = load_classifier(kind), _load_patterns(kind)
+    texts = [text for result in results for text in _list_texts(trace, result.stage)]
+    if any(map(find_patterns, texts)):
+        return NEVER + 1
     as_one = kind != "injection"
-    return max(
-        (item.p for result in results for text in _list_texts(trace, result.stage)
-         for item in score_sentences(classifier, text, as_one=as_one)),
-        default=0.0,
-    )  # fmt: skip
+    return max((item.p for text in texts for item in score_sentences(classifier, text, as_one=as_one)), default=0.0)
 
 
 def _list_texts(trace: Trace, stage: Stage) -> list[str]:
     if stage == "retrieval":
         return [chunk.text for chunk in trace.chunks or ()]
     return [trace.query if stage == "input" else trace.answer or ""]
+
+
+@lru_cache(maxsize=len(CLASSIFIERS))
+def _load_patterns(kind: str) -> Scanner:
+    """Return the scanner of a kind for its patterns alone, which no threshold changes."""
+    return make_scanner(kind, {"threshold": NEVER})
 
 
 def _release(scores: FloatArray, blocked: Bools, limits: FloatArray) -> Bools:

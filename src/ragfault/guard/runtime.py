@@ -54,8 +54,7 @@ class Guard:
     ) -> None:
         self.policy = policy if isinstance(policy, GuardPolicy) else load_policy(policy)
         self.certificate = read_certificate(self.policy.certificate) if self.policy.certificate else None
-        kinds = {settings.kind or name for name, settings in self.policy.rails.items()}
-        needs_judge = GROUNDEDNESS in kinds
+        needs_judge = any(map(self.is_groundedness, self.policy.rails))
         self.judge = load_judge(judge or DEFAULT_JUDGE) if needs_judge and not isinstance(judge, Judge) else judge
         self._sink, self._lock = sink, threading.Lock()
         self.sink_failures = 0
@@ -119,7 +118,7 @@ class Guard:
         'block'
         """
         start = time.perf_counter()
-        names = [name for name in self._list_rails(trace.route) if not self._is_groundedness(name)]
+        names = [name for name in self._list_rails(trace.route) if not self.is_groundedness(name)]
         checked = await self._run_rails(replace(trace, answer=text), "output", None, names)
         before = replace(trace, answer=None)
         if checked.outcome in ("fix", "block"):
@@ -131,12 +130,13 @@ class Guard:
         names = self.policy.get_route(route).rails
         return tuple(self.policy.rails) if names is None else names
 
-    def _is_groundedness(self, name: str) -> bool:
+    def is_groundedness(self, name: str) -> bool:
+        """Return whether a rail of the policy asks the judge."""
         return (self.policy.rails[name].kind or name) == GROUNDEDNESS
 
     def _get_watcher(self, route: str | None) -> TrafficWatcher | None:
         """Return the watcher of a promise for a route; None: none is made, or groundedness is not asked."""
-        has_promise = any(map(self._is_groundedness, self._list_rails(route)))
+        has_promise = any(map(self.is_groundedness, self._list_rails(route)))
         return self._watchers.get(route, self._watchers.get(None)) if has_promise else None
 
     async def _run_rails(
@@ -213,8 +213,7 @@ class Guard:
         """
         policy = self.policy.get_route(trace.route)
         if outcome == "pass":
-            outcomes = [result.outcome for result in results if result.outcome != "block"]
-            outcome = max(outcomes, key=SEVERITIES.index, default="pass")
+            outcome = max((r.outcome for r in results if r.outcome != "block"), key=SEVERITIES.index, default="pass")
         inputs = next((result.inputs for result in reversed(results) if result.inputs is not None), None)
         promised, withdrawn = False, ""
         watcher, threshold = self._get_watcher(trace.route), self.get_threshold(trace.route)
@@ -274,7 +273,7 @@ class Guard:
 
     def _make_groundedness(self, settings: RailSettings) -> Callable[[Trace, Stage], RailCheck]:
         def check(trace: Trace, stage: Stage) -> RailCheck:  # noqa: ARG001 - an answer has one stage
-            verdicts = self._judge_trace(trace)
+            verdicts = self.judge_trace(trace)
             unit = rate_answer(verdicts)
             if unit is None:
                 raise JudgeError("the judge gave no verdict on the answer")
@@ -296,7 +295,8 @@ class Guard:
 
         return check
 
-    def _judge_trace(self, trace: Trace) -> Verdicts:
+    def judge_trace(self, trace: Trace) -> Verdicts:
+        """Judge a trace; JudgeError where that fails."""
         if self.judge is None or isinstance(self.judge, str):
             raise JudgeError("there is no judge")
         [verdicts] = observe_traces(self.judge, [trace])

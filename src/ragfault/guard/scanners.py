@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from ragfault.errors import UsageError
+from ragfault.errors import UnknownName, UsageError
 from ragfault.guard.ngrams import MAX_BYTES, ClassifierName, load_classifier, score_texts
 from ragfault.judges.llm.prompts.untrusted_text import detect_hidden, list_mixed_words, scan_text
 from ragfault.text.personal_data import PERSONAL_KINDS, Finding, detect_personal_data
@@ -26,8 +26,6 @@ def make_scanner(kind: str, options: Mapping[str, Any]) -> Scanner:
     >>> make_scanner("secrets", {})("The key is AKIA1BCDEFGHIJKLMNO2.")[0].kind
     'key'
     """
-    from ragfault.errors import UnknownName
-
     if kind not in SCANNERS:
         raise UnknownName("scanner", kind, SCANNERS)
     make, known = SCANNERS[kind]
@@ -138,8 +136,6 @@ def _make_secrets() -> Scanner:
 
 
 def _make_personal_data(kinds: Sequence[str] | None = None) -> Scanner:
-    from ragfault.errors import UnknownName
-
     chosen_kinds = PERSONAL_KINDS if kinds is None else tuple(kinds)
     for kind in chosen_kinds:
         if kind not in PERSONAL_KINDS:
@@ -264,8 +260,6 @@ MIN_STOP_WORDS = 2
 
 def _make_language(languages: Sequence[str] = (), scripts: Sequence[str] = ()) -> Scanner:
     """Scan for texts of other scripts or languages; too short a text says nothing about its language."""
-    from ragfault.errors import UnknownName
-
     for name, vocabulary, kind in ((languages, STOP_WORDS, "language"), (scripts, SCRIPTS, "script")):
         for item in name:
             if item not in vocabulary:

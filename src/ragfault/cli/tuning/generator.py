@@ -11,7 +11,7 @@ import click
 from ragfault.cli.options.output import combine_options, json_option, print_result
 from ragfault.cli.options.runs import read_logged
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
-from ragfault.errors import InputError, OutputError, UsageError
+from ragfault.errors import InputError, OutputError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from ragfault.protocols import Judge
@@ -268,7 +268,6 @@ def _read_space(path: str) -> tuple[GeneratorConfig, Any]:
     """Return the present settings and the space of a TOML file."""
     import msgspec
 
-    from ragfault.errors import UnknownName
     from ragfault.retrieval.generation.settings import parse_generator_config
     from ragfault.tuning.generators import GeneratorSpace
     from ragfault.whole_files import read_toml

@@ -106,7 +106,7 @@ def _describe_tuning(tuning: CostTuning) -> list[RenderableType]:
         (
             clean_text(item.rail),
             "holds nothing back" if item.threshold is None else format_number(item.threshold),
-            "by route" if item.policy is None else format_number(item.policy),
+            MISSING if item.policy is None else format_number(item.policy),
         )
         for item in tuning.thresholds
     ]
