@@ -521,3 +521,16 @@ def test_labels_of_answers_alone_name_the_command_that_reads_them(tmp_path: Path
     (tmp_path / "answers.jsonl").write_text(json.dumps(row), encoding="utf-8")
     with pytest.raises(InputError, match=r"whole answers name no claim.*ragfault judge measure"):
         load_reference_scores(tmp_path / "answers.jsonl", run)
+
+
+def test_examples_of_a_drop_follow_the_labels(tmp_path: Path):
+    """A trace that people found right on both sides is no example of a drop, whatever the judge saw."""
+    old = evaluate_pairs(tmp_path / "old", [pair(f"t{at}", "h", "ss") for at in range(30)], METRICS)
+    new = evaluate_pairs(tmp_path / "new", [pair(f"t{at}", "h", "uu") for at in range(30)], METRICS)
+    sources = (tmp_path / "of-old.jsonl", tmp_path / "of-new.jsonl")
+    for run, path in zip((old, new), sources, strict=True):
+        write_labels(path, labels(run, ["ss"] * 10, 10))
+    paired = pair_runs(old, new, labels=load_paired_reference_scores(sources, (old, new)))
+    [change] = [item for item in compare(paired).changes if item.metric == "groundedness"]
+    assert change.fell == 20
+    assert not {item.trace for item in change.drops} & {f"t{at}" for at in range(10)}

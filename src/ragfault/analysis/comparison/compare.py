@@ -311,6 +311,16 @@ def _correct_by_labels(
     return correct_difference(sides[0], sides[1], groups, sample.measure)
 
 
+def _prefer_labels(paired: PairedRuns, sample: MetricSample, mask: Mask) -> MetricSample:
+    """Return the sample with human labels in place of the scores of labelled traces, for counts and examples."""
+    sides = []
+    for side, scores in enumerate((sample.baseline, sample.candidate)):
+        labels = paired.label_values(sample.measure.name, side)
+        known = scores if labels is None else labels.values[mask]
+        sides.append(np.where(np.isfinite(known) & sample.defined, known, scores))
+    return replace(sample, baseline=sides[0], candidate=sides[1])
+
+
 def _describe_change(
     paired: PairedRuns, sample: MetricSample, test: MetricTest, mask: Mask, options: _ComparisonOptions, family: float
 ) -> MetricChange:
@@ -333,7 +343,8 @@ def _describe_change(
             )
     statuses = [paired.statuses(measure.name, side)[mask] for side in (0, 1)]
     scored = [status == SCORED for status in statuses]
-    moved = np.where(sample.defined, sample.candidate - sample.baseline, 0.0)
+    shown = _prefer_labels(paired, sample, mask)
+    moved = np.where(sample.defined, shown.candidate - shown.baseline, 0.0)
     return MetricChange(
         metric=measure.name,
         layer=measure.layer,
@@ -356,8 +367,8 @@ def _describe_change(
         failed=(int((statuses[0] == FAILED).sum()), int((statuses[1] == FAILED).sum())),
         rose=int((moved > 0).sum()),
         fell=int((moved < 0).sum()),
-        gains=_list_moved(paired, sample, mask, moved),
-        drops=_list_moved(paired, sample, mask, -moved),
+        gains=_list_moved(paired, shown, mask, moved),
+        drops=_list_moved(paired, shown, mask, -moved),
         quantiles=quantiles,
         ratio=ratio,
     )

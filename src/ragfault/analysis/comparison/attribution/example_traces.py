@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.analysis.comparison.records import ExampleTrace, LayerFault, MovedTrace
+from ragfault.analysis.correction import apply_labels
 from ragfault.records import Trace, Verdicts
 from ragfault.rules import RELEVANT_LEVELS, quote_matches
 
@@ -28,8 +29,12 @@ def pick_examples(paired: PairedRuns, fault: LayerFault) -> tuple[ExampleTrace, 
 
 
 def _load_traces(paired: PairedRuns, side_index: int, ids: list[str]) -> dict[str, JudgedTrace]:
-    run = paired.runs[side_index]
-    return {trace.id: (trace, verdicts) for trace, verdicts in zip(run.traces(ids), run.verdicts(ids), strict=True)}
+    run, labels = paired.runs[side_index], paired.matrices[side_index].labels
+    items = {} if labels is None else labels.items
+    return {
+        trace.id: (trace, apply_labels(verdicts, items.get(trace.id, {})))
+        for trace, verdicts in zip(run.traces(ids), run.verdicts(ids), strict=True)
+    }
 
 
 def _build_example(metric: str, mover: MovedTrace, before: str | None, after: str | None) -> ExampleTrace:
