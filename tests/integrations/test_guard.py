@@ -54,6 +54,7 @@ def post(
     question: str = "When does the office open?",
     *,
     path: str = "/v1/chat/completions",
+    method: str = "POST",
     retrieve: Callable[[str], Sequence[str]] | None = None,
     policy: str = POLICY,
     **fields: Any,
@@ -71,7 +72,7 @@ def post(
         sent.append(message)
 
     app = GuardMiddleware(endpoint, Guard(parse_policy(policy), judge="lexical"), retrieve=retrieve)
-    asyncio.run(app({"type": "http", "method": "POST", "path": path, "headers": []}, receive, send))
+    asyncio.run(app({"type": "http", "method": method, "path": path, "headers": []}, receive, send))
     headers = dict(sent[0].get("headers", ()))
     content = b"".join(message.get("body", b"") for message in sent[1:])
     return sent[0]["status"], headers.get(b"x-ragfault-guard", b"").decode(), content
@@ -149,6 +150,16 @@ def test_other_fields_of_a_message_are_checked(extra: dict[str, Any], answer: st
     message = {"role": "assistant", "content": answer, **extra}
     _, outcome, content = post(Endpoint(raw=json.dumps({"choices": [{"index": 0, "message": message}]}).encode()))
     assert (outcome, read_texts(content), b"AKIA" in content) == ("block", ["Ask us."], False)
+
+
+def test_no_spelling_of_a_path_and_no_stored_answer_goes_around_the_guard() -> None:
+    """An application may take a path with a slash at its end, and give out what it stored before the check."""
+    _, outcome, content = post(Endpoint(BAD), path="/v1/chat/completions/")
+    assert (outcome, read_texts(content)) == ("block", ["Ask us."])
+    for path in ("/v1/chat/completions", "/v1/chat/completions/c1", "/v1/responses/r1"):
+        endpoint = Endpoint(BAD)
+        assert (post(endpoint, path=path, method="GET")[0], endpoint.bodies) == (501, [])
+    assert post(Endpoint(GOOD), method="OPTIONS")[0] == 200
 
 
 def test_options_of_streams_are_not_passed_on() -> None:

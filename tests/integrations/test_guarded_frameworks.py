@@ -116,6 +116,7 @@ def test_calls_that_are_not_guarded_are_refused_and_copies_stay_guarded(endpoint
         lambda: client.responses.create(model="small-1", input=QUERY),
         lambda: client.completions.create(model="small-1", prompt=QUERY),
         lambda: client.chat.completions.parse(model="small-1", messages=messages),
+        lambda: client.chat.completions.retrieve("c1"),
         lambda: client.beta.chat.completions.parse(model="small-1", messages=messages),
         lambda: client.with_raw_response.responses.create(model="small-1", input=QUERY),
     ):

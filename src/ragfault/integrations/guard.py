@@ -32,7 +32,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 GUARDED = "/chat/completions"
 REFUSED = ("/completions", "/responses")
-"""Endpoints that give answers and are not guarded: they are refused."""
+"""Endpoints that give answers and are not guarded: they are refused, as are answers that were stored."""
 MAX_BODY = 32_000_000
 logger = logging.getLogger(__name__)
 
@@ -58,13 +58,13 @@ class GuardMiddleware:
         self.app, self.guard, self.retrieve, self.route = app, guard, retrieve, route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
-        if scope["type"] != "http" or scope["method"] != "POST":
+        path = scope.get("path", "").rstrip("/")
+        if scope["type"] != "http" or scope["method"] in ("OPTIONS", "HEAD"):
             await self.app(scope, receive, send)
-        elif path.endswith(GUARDED):
+        elif path.endswith(GUARDED) and scope["method"] == "POST":
             await self._guard(scope, receive, send)
-        elif path.endswith(REFUSED):
-            await send_refusal(send, 501, f"the guard does not cover {path}")
+        elif any(f"{name}/" in f"{path}/" for name in REFUSED):
+            await send_refusal(send, 501, f"the guard does not cover {scope['method']} {path}")
         else:
             await self.app(scope, receive, send)
 

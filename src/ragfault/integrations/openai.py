@@ -90,7 +90,7 @@ def guard_client(
     calls = _GuardedCalls(guard, contexts, route, copied.chat.completions.create)
     create = calls.create_async if isinstance(client, AsyncOpenAI) else calls.create
     setattr(copied.chat.completions, "create", create)  # noqa: B010 - the copy's own, not the class's
-    for name in ("parse", "stream"):
+    for name in ("parse", "stream", "retrieve", "list"):
         setattr(copied.chat.completions, name, _refuse(f"chat.completions.{name}"))
     for name in UNGUARDED:
         vars(copied)[name] = _Unguarded(name)
