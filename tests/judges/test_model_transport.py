@@ -580,7 +580,7 @@ def test_a_missing_model_or_key_is_reported_at_once(tmp_path: Path):
 
 
 def test_a_profile_is_part_of_the_prompt():
-    """A lens changes the prompts, and so the fingerprint; the general one changes nothing."""
+    """A domain profile changes the prompts, and so the fingerprint; the general one changes nothing."""
     plain, legal = load_judge("llm:m", base_url="http://localhost:1/v1"), load_profile("legal")
     seen = load_judge("llm:m", profile=legal, base_url="http://localhost:1/v1")
     assert seen.fingerprint != plain.fingerprint

@@ -124,8 +124,8 @@ def test_what_is_hidden_is_shown():
 # --- instructions ----------------------------------------------------------------------------------
 
 
-def test_prompts_of_the_lenses():
-    """Each lens has instructions of its own by its guidance, at their end; questions are asked without it."""
+def test_prompts_of_the_profiles():
+    """Each profile has instructions of its own by its guidance, at their end; questions are asked without it."""
     profile = {name: load_prompts(load_profile(name)) for name in PROFILES}
     assert len({prompts.digest for prompts in profile.values()}) == len(PROFILES)
     plain = profile["general"]
@@ -137,9 +137,9 @@ def test_prompts_of_the_lenses():
 
 
 def test_other_instructions():
-    """A lens may put other instructions in place of ours, and has then another digest."""
-    lens = DomainProfile(name="own", prompts=PromptWording(retrieval="Grade.", guidance="Mind the piers."))
-    prompts = load_prompts(lens)
+    """A profile may put other instructions in place of ours, and has then another digest."""
+    profile = DomainProfile(name="own", prompts=PromptWording(retrieval="Grade.", guidance="Mind the piers."))
+    prompts = load_prompts(profile)
     assert prompts.instructions("retrieval") == "Grade.\n\nOf this domain: Mind the piers."
     assert prompts.digest != load_prompts(load_profile("general")).digest
 

@@ -266,7 +266,7 @@ def test_a_cache_of_the_last_layout_is_taken_over(tmp_path: Path, layout: int):
 
 
 def test_pruning_removes_what_is_meant_and_keeps_what_was_spent(tmp_path: Path):
-    """By age, by model or all; the purses of runs stay."""
+    """By age, by model or all; the budgets of runs stay."""
     place = tmp_path / "cache.sqlite"
     filled(
         place,

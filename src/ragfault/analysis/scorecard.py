@@ -384,8 +384,8 @@ def assess_rag(source: AnyRun | ScoreMatrix, chunks: ChunkTable | None = None) -
     alerts = _raise_alerts(figures)
     usage = matrix.column_index("chunk_utilization")
     answers = None if usage is None else estimate_mean(*matrix.scored_values(usage, _list_answers(matrix)))
-    spared = {alert.name for alert in _raise_alerts({**figures, "chunk_utilization": answers})}
-    return RagHealth(**figures, alerts=tuple(alert for alert in alerts if alert.name in spared))
+    confirmed = {alert.name for alert in _raise_alerts({**figures, "chunk_utilization": answers})}
+    return RagHealth(**figures, alerts=tuple(alert for alert in alerts if alert.name in confirmed))
 
 
 def _estimate_optimal_context(matrix: ScoreMatrix, seen: ChunkTable) -> Interval | None:

@@ -251,9 +251,9 @@ def _next_command(read: Callable[[], str | None]) -> str | None:
 
 def _apply_key(session: AnnotationSession, key: str | None) -> None:
     """Do what a key asks for; a key that means nothing changes nothing."""
-    deeds: dict[str, Callable[[], object]] = {" ": session.skip, "b": session.back, "z": session.undo}
-    if key in deeds:
-        deeds[key]()
+    actions: dict[str, Callable[[], object]] = {" ": session.skip, "b": session.back, "z": session.undo}
+    if key in actions:
+        actions[key]()
     elif key is not None and key not in ("v", "?"):
         session.record(key)
 

@@ -187,7 +187,7 @@ def certify_answers(
         )
     risks = np.array([answer.risk for answer in answers])
     order = np.argsort(risks, kind="stable")
-    counts, bads = _accumulate(risks[order], labels[order])
+    counts, bad_counts = _accumulate(risks[order], labels[order])
     allowed = count_allowed(counts, effect, alpha, delta)
     steps = np.flatnonzero(np.diff(allowed, prepend=-1) > 0)
     if start is None:
@@ -195,11 +195,11 @@ def certify_answers(
     else:
         first_step = int(np.searchsorted(counts[steps], start * n))
     tested = np.unique([*steps[first_step:], len(counts) - 1])
-    last = _test_sequence(bads[tested], allowed[tested])
+    last = _test_sequence(bad_counts[tested], allowed[tested])
     if last is None:
-        note = f"{bads[tested[0]]:.0f} of the {counts[tested[0]]:,} answers of least risk are bad"
+        note = f"{bad_counts[tested[0]]:.0f} of the {counts[tested[0]]:,} answers of least risk are bad"
         return msgspec.structs.replace(entry, reason=f"{note}: more than {format_percent(alpha)} cannot be excluded")
-    released, released_bad = int(counts[tested[last]]), int(bads[tested[last]])
+    released, released_bad = int(counts[tested[last]]), int(bad_counts[tested[last]])
     threshold = float(risks[order][released - 1])
     let_through = [answer for answer in answers if answer.risk <= threshold]
     return msgspec.structs.replace(
@@ -261,10 +261,10 @@ def _accumulate(risks: Any, labels: Any) -> tuple[Any, Any]:
     return last_rows + 1, np.cumsum(labels)[last_rows]
 
 
-def _test_sequence(bads: Any, allowed: Any) -> int | None:
+def _test_sequence(bad_counts: Any, allowed: Any) -> int | None:
     """Return the last position before the first test that fails; None if that is the first."""
-    failed = np.flatnonzero(bads > allowed)
-    last = int(failed[0]) - 1 if failed.size else len(bads) - 1
+    failed = np.flatnonzero(bad_counts > allowed)
+    last = int(failed[0]) - 1 if failed.size else len(bad_counts) - 1
     return None if last < 0 else last
 
 

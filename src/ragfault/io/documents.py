@@ -118,10 +118,10 @@ def _match_pattern(pattern: str) -> list[CorpusFile]:
     if not paths:
         raise InputError(f"no document matches {pattern}")
     home = root.resolve()
-    strays = ("" if path.resolve().is_relative_to(home) else "a link that leads out of the folder" for path in paths)
+    reasons = ("" if path.resolve().is_relative_to(home) else "a link that leads out of the folder" for path in paths)
     return [
-        CorpusFile(str(path), path.relative_to(root).as_posix(), stray)
-        for path, stray in zip(paths, strays, strict=True)
+        CorpusFile(str(path), path.relative_to(root).as_posix(), reason)
+        for path, reason in zip(paths, reasons, strict=True)
     ]
 
 

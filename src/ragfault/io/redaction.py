@@ -87,14 +87,14 @@ class Redactor:
 
     def redact_trace(self, trace: Trace) -> RedactedTrace:
         """Return the trace with numbered placeholders; the same object where nothing was redacted."""
-        veil = _TextMasker(self)
+        mask = _TextMasker(self)
         given = msgspec.to_builtins(trace, builtin_types=(datetime,))
-        masked = veil(given, numbers=False)
+        masked = mask(given, numbers=False)
         numbering = _MaskNumbering(masked)
         masked = numbering.replace_masks(masked)
-        if not veil.counts and not numbering.placeholders:
-            return RedactedTrace(trace, veil.counts)
-        return RedactedTrace(msgspec.convert(masked, Trace), veil.counts)
+        if not mask.counts and not numbering.placeholders:
+            return RedactedTrace(trace, mask.counts)
+        return RedactedTrace(msgspec.convert(masked, Trace), mask.counts)
 
     def mask_spans(self, spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> MaskedSpans:
         """Mask spans and log records; the trace that is built of them is numbered by `redact_trace`.
@@ -105,10 +105,10 @@ class Redactor:
         'Who is [email~'
         """
         spans, events = tuple(spans), tuple(events)
-        veil = _TextMasker(self)
-        done, beside = veil([[*map(_extract_span_parts, spans)], [*map(_extract_event_parts, events)]])
+        mask = _TextMasker(self)
+        done, beside = mask([[*map(_extract_span_parts, spans)], [*map(_extract_event_parts, events)]])
         return MaskedSpans(
-            tuple(map(_replace_span_parts, spans, done)), tuple(map(_replace_event_parts, events, beside)), veil.counts
+            tuple(map(_replace_span_parts, spans, done)), tuple(map(_replace_event_parts, events, beside)), mask.counts
         )
 
     def make_mask(self, match: SensitiveSpan) -> str:

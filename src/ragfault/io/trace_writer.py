@@ -264,7 +264,7 @@ def _open_compressed(path: Path, suffix: str) -> Iterator[IO[bytes]]:
         elif suffix == ".zst":
             import pyarrow as pa
 
-            with pa.PythonFile(file, "w") as beneath, pa.CompressedOutputStream(beneath, "zstd") as packed:
+            with pa.PythonFile(file, "w") as raw, pa.CompressedOutputStream(raw, "zstd") as packed:
                 yield packed
             return
         else:

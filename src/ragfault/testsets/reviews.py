@@ -365,8 +365,8 @@ def merge_reviews(
     for review in reviews:
         by_item.setdefault(f"{review.item} {review.shown}", {})[normalize_name(review.by)] = review
     names = {name: review.by.strip() for item_reviews in by_item.values() for name, review in item_reviews.items()}
-    decider = None if adjudicator is None else normalize_name(adjudicator)
-    if adjudicator is not None and decider not in names:
+    adjudicator_name = None if adjudicator is None else normalize_name(adjudicator)
+    if adjudicator is not None and adjudicator_name not in names:
         raise UnknownName("reviewer", adjudicator, sorted(names.values()), listed=True)
     merged: list[Trace] = []
     disputes: list[ItemDispute] = []
@@ -374,7 +374,7 @@ def merge_reviews(
     reviewed_twice: list[tuple[Trace, dict[str, ItemReview]]] = []
     for item in items:
         item_reviews = by_item.pop(f"{item.id} {fingerprint_item(item)}", {})
-        final = None if decider is None else item_reviews.pop(decider, None)
+        final = None if adjudicator_name is None else item_reviews.pop(adjudicator_name, None)
         if len(item_reviews) > 1:
             reviewed_twice.append((item, item_reviews))
         reason = _find_difference(item, list(item_reviews.values()))

@@ -275,10 +275,10 @@ def track_clusters(
 
     Kinds of problem that do not count are `left_out`, by default those that are doubtful in all of the runs.
     """
-    wholes = load_populations(runs)
+    populations = load_populations(runs)
     kinds = find_doubtful_kinds(runs) if left_out is None else left_out
     failures = [failure for i, run in enumerate(runs) for failure in iterate_failures(run, i, kinds)]
-    return record_clusters(registry, cluster_failures(failures, wholes, **options), wholes, time)
+    return record_clusters(registry, cluster_failures(failures, populations, **options), populations, time)
 
 
 def track_changes(
@@ -304,10 +304,10 @@ def cluster_members(registry: ClusterRegistry, cluster_id: str, run: Run, time: 
 
     Raises UnknownName where the run has no cluster of that id.
     """
-    print_ = run_fingerprint(run)
+    fingerprint = run_fingerprint(run)
     for entry in registry.clusters:
         for sighting in entry.sightings if entry.id == cluster_id else ():
-            if sighting.fingerprint == print_ and sighting.failure_keys:
+            if sighting.fingerprint == fingerprint and sighting.failure_keys:
                 keys = frozenset(sighting.failure_keys)
                 failures = chain(iterate_failures(run), iterate_failures(run, 0, find_doubtful_kinds([run])))
                 return entry.name, tuple(dict.fromkeys(item.trace for item in failures if failure_key(item) in keys))

@@ -26,11 +26,11 @@ def quote_examples(paired: PairedRuns, examples: Sequence[ExampleTrace]) -> Iter
     """Yield at most six quotes of example traces: a chunk that is lost or new, and claims without support."""
     ids = [example.trace for example in examples][: MAX_QUOTES // 2]
     old_ids = paired.baseline_ids(ids)
-    befores = {trace.id: trace for trace in paired.runs[0].traces(list(old_ids.values()))}
+    old_traces = {trace.id: trace for trace in paired.runs[0].traces(list(old_ids.values()))}
     diagnoses = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(paired.runs[1], ids)}
     count = 0
     for after in paired.runs[1].traces(ids):
-        before = befores.get(old_ids.get(after.id, ""))
+        before = old_traces.get(old_ids.get(after.id, ""))
         for quote in _quote_pair(before, after, diagnoses[after.id]):
             if count < MAX_QUOTES:
                 count += 1

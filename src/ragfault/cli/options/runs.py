@@ -159,12 +159,12 @@ def rejudge_baseline(
             return old
         return rescore(old, path, metrics=metrics, **(executor or {}))
     name = fingerprint.partition("/")[0]
-    lens = PROFILE_PATTERN.search(fingerprint)
-    is_loadable = name in JUDGES and (lens is None or lens[1] in PROFILES)
+    profile = PROFILE_PATTERN.search(fingerprint)
+    is_loadable = name in JUDGES and (profile is None or profile[1] in PROFILES)
     applied = calibration if " calibration=" in fingerprint else None
-    judge = load_judge(name, profile=lens[1] if lens else "general", calibration=applied) if is_loadable else None
+    judge = load_judge(name, profile=profile[1] if profile else "general", calibration=applied) if is_loadable else None
     if judge is None or judge.fingerprint != fingerprint:
-        here = f"the judge here is {judge.fingerprint}" if judge else _explain_missing_judge(name, lens)
+        here = f"the judge here is {judge.fingerprint}" if judge else _explain_missing_judge(name, profile)
         raise UsageError(
             f"{old.path} cannot be judged again as {new.path} was, by {fingerprint}: {here}. "
             "Evaluate both with one judge, or compare them anyway with --anyway."
@@ -174,7 +174,7 @@ def rejudge_baseline(
 
 
 def _explain_missing_judge(name: str, profile: re.Match[str] | None) -> str:
-    """Explain why there is no such judge: by its name, and by its lens where that is one of a user."""
+    """Explain why there is no such judge: by its name, and by its profile where that is one of a user."""
     if name == "llm":
         return "a judge that calls a paid model is used only where --judge names it"
     return (

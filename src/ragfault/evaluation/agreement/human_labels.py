@@ -186,8 +186,8 @@ def append_label(path: str | Path, label: HumanLabel) -> None:
     with convert_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
-            torn = file.tell() > 0 and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n"
-            file.write(b"\n" * torn + msgspec.json.encode(label) + b"\n")
+            is_cut_off = file.tell() > 0 and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n"
+            file.write(b"\n" * is_cut_off + msgspec.json.encode(label) + b"\n")
             file.flush()
             os.fsync(file.fileno())
 

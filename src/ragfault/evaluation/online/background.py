@@ -380,7 +380,7 @@ class BackgroundScorer:
             self._deliver(number, build_failed_score(trace, self._config, f"it cannot be sent to the worker: {error}"))
             return
         if not sent:  # it died before this trace, perhaps while none was pending
-            self._replace_worker(spared=number)
+            self._replace_worker(unsent=number)
 
     def _start_worker(self) -> bool:
         """Start a worker; if that is impossible, all pending traces have failed."""
@@ -397,13 +397,13 @@ class BackgroundScorer:
         with self._lock:
             return list(self._pending.items())
 
-    def _replace_worker(self, spared: int | None = None) -> None:
+    def _replace_worker(self, unsent: int | None = None) -> None:
         """Start a new worker in place of one that died, with its pending traces."""
         if self._worker is not None:
             self._worker.close()
         pending = self._list_pending()
         was_killed, self._was_killed = self._was_killed, False
-        if pending and pending[0][0] != spared and not was_killed:  # the trace that was being scored when it died
+        if pending and pending[0][0] != unsent and not was_killed:  # the trace that was being scored when it died
             number, (trace, attempts) = pending[0]
             if attempts >= MAX_ATTEMPTS:
                 self._deliver(number, build_failed_score(trace, self._config, CRASH_REASON))

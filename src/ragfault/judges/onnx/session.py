@@ -75,8 +75,8 @@ def _split_tokens(text: str, offsets: Sequence[tuple[int, int]], max_tokens: int
     """Yield the first token of each window, and the one after its last."""
     start, size = 0, len(offsets)
     if size > max_tokens:
-        lefts = [left for left, _ in offsets]
-        sentence_starts = sorted({bisect_left(lefts, start) for start, _ in split_sentences(text)})
+        token_starts = [left for left, _ in offsets]
+        sentence_starts = sorted({bisect_left(token_starts, start) for start, _ in split_sentences(text)})
     while size - start > max_tokens:
         candidate = bisect_right(sentence_starts, start + max_tokens) - 1
         end = (

@@ -30,7 +30,7 @@ TREND_STYLES = {"rising": "red", "falling": "green", "steady": "dim", "cannot te
 
 
 def render_clusters_terminal(clusters: ClusterReport, *, width: int | None = None, color: bool = False) -> str:
-    """Render the clusters, the largest first, each with what shows it and what mends it."""
+    """Render the clusters, the largest first, each with what shows it and what fixes it."""
     from rich.text import Text
 
     parts: list[RenderableType] = [

@@ -112,7 +112,7 @@ def render_summary_terminal(
 
 
 def render_diagnoses_terminal(diagnoses: Iterable[Diagnosis], *, width: int | None = None, color: bool = False) -> str:
-    """Render diagnoses in full: every problem of each trace with its reason, and what mends it."""
+    """Render diagnoses in full: every problem of each trace with its reason, and what fixes it."""
     width = width or shutil.get_terminal_size((100, 24)).columns
     parts: list[RenderableType] = []
     for diagnosis in diagnoses:

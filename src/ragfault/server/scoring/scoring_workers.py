@@ -168,9 +168,9 @@ class ScoringWorkers:
             stored = self._store_with_retry(outcomes)
             self.on_scored(stored)
             now = time.time()
-            came = {outcome.trace.id: self._received_at.pop(outcome.trace.id, now) for outcome in outcomes}
+            received = {outcome.trace.id: self._received_at.pop(outcome.trace.id, now) for outcome in outcomes}
             for outcome in stored:
-                self.latency.add(now - came[outcome.trace.id])
+                self.latency.add(now - received[outcome.trace.id])
             self._capacity.release(len(outcomes))
             if stored:
                 self._last_stored = time.monotonic()
