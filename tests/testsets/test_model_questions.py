@@ -116,6 +116,7 @@ def test_replies_are_paid_for_once_and_a_spent_budget_is_resumed(corpus, server,
     first = make_testset(corpus, 8, mix=MIX, model=load(server, budget_tokens=12_000, **options))
     assert 0 < len(first.items) < 8
     assert any("budget is spent" in note for note in first.notes)
+    assert not any("pass the checks" in note or "calls failed" in note for note in first.notes)
     paid = set(server.paid)
     complete = make_testset(corpus, 8, mix=MIX, model=load(server, **options))
     assert len(complete.items) == 8

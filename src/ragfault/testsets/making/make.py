@@ -143,7 +143,11 @@ class _TestsetMaker:
             self._allow_calls(kind, goal - (tried if kind == "extractive" else 0))
             added = self._add_kind(kind, goal)
             if added < goal and kind != "extractive":
-                self.notes.append(f"{kind}: {added} of {goal}, the corpus has no more that pass the checks")
+                is_unasked = kind in MODEL_KINDS and self.model_writer is not None and self.model_writer.stopped
+                reason = (
+                    "the model was asked no further" if is_unasked else "the corpus has no more that pass the checks"
+                )
+                self.notes.append(f"{kind}: {added} of {goal}, {reason}")
                 short += goal - added
                 tried += goal - added if kind in MODEL_KINDS else 0
         if len(self.items) < self.n and "extractive" not in counts and short:
@@ -177,10 +181,10 @@ class _TestsetMaker:
         if writer is not None and (writer.stopped or is_spent):
             spent = f"{writer.calls:,} calls were made, {CALLS_PER_ITEM} for each item of its kinds"
             self.notes.append(f"the model was asked no further: {writer.stopped or spent}")
-        if writer is not None and writer.failures:
+        if writer is not None and writer.failures and writer.stopped not in writer.failures:
             reason, number = writer.failures.most_common(1)[0]
             self.notes.append(f"{writer.failures.total()} of {writer.calls} calls failed, {number} with: {reason}")
-        if len(self.items) < self.n:
+        if len(self.items) < self.n and not (writer is not None and writer.stopped):
             self.notes.append(
                 f"{len(self.items)} of {self.n} items: no more drafts of these kinds from {len(self.index.passages):,} "
                 "passages pass the checks; another mix may give more"
