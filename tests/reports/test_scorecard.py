@@ -159,6 +159,20 @@ def test_the_verdict_names_each_layer_with_its_level_and_commonest_problem(findi
     assert run_verdict.describe_level(Interval(0.6, 0.4, 0.75, 10, 10)) == "poor to good"
 
 
+def test_the_verdict_says_what_the_answer_key_says_of_the_answers(tmp_path):
+    """Right terse answers without chunks are counted by the key, and the judge's low figure has no level beside it."""
+    traces = [
+        Trace(id=f"{n}", query=f"Who built pier {n}?", answer="Ada Byron" if n else "Bo Lee", reference="Ada Byron")
+        for n in range(40)
+    ]
+    findings = analyze(evaluate(traces, tmp_path / "run", judge="lexical"))
+    _, generation, key, *_ = run_verdict.describe_layers(findings)
+    assert "by a judge that the answer key contradicts" in generation
+    assert key == "Answer key, 40 answers: in agreement 39, without a name or number of it 1."
+    plain = analyze(evaluate([replace(trace, reference=None) for trace in traces], tmp_path / "plain", judge="lexical"))
+    assert not any("Answer key" in line or "contradicts" in line for line in run_verdict.describe_layers(plain))
+
+
 def test_eight_traces_have_intervals_with_a_picture(tmp_path):
     """From eight independent traces on a metric has an interval and a picture of it."""
     texts = []

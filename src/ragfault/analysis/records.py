@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -345,6 +346,8 @@ class Findings(PrintedResult, FindingRecord, frozen=True):
     """The scorecard by route (or by what was asked for), the largest segment first."""
     gold_agreement: tuple[GoldAgreement, ...] = ()
     """Agreement of the judge's own verdicts with the gold of the run; empty where it has none."""
+    key_outcomes: Mapping[KeyOutcome, int] = {}
+    """What the answer key says of the answers → traces; empty where no trace has one."""
     suspected_injections: int = 0
     """Traces that hold text that looks like an instruction to the judge."""
     foreign_traces: int = 0

@@ -17,7 +17,15 @@ from ragfault.analysis.correction import CardChoice, HumanLabels, LabeledItems, 
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose_trace
 from ragfault.analysis.gold_agreement import count_unmatched_gold, measure_gold_agreement
 from ragfault.analysis.languages import WORD_JUDGES, count_foreign, count_wrapped
-from ragfault.analysis.records import Diagnosis, Findings, GoldAgreement, ProblemExample, ProblemKind, Remedy
+from ragfault.analysis.records import (
+    Diagnosis,
+    Findings,
+    GoldAgreement,
+    KeyOutcome,
+    ProblemExample,
+    ProblemKind,
+    Remedy,
+)
 from ragfault.analysis.score_matrix import ScoreMatrix, estimate_mean, metric_name, open_matrix
 from ragfault.analysis.scorecard import (
     TARGETS,
@@ -257,7 +265,11 @@ class DiagnosisSummary:
         self._confirmed: set[ProblemKind] = set()
         self._rows_by_kind: defaultdict[ProblemKind, list[int]] = defaultdict(list)
         self._worst_by_kind: defaultdict[ProblemKind, list[tuple[float, int, ProblemExample]]] = defaultdict(list)
+        self.key_outcomes: Counter[KeyOutcome] = Counter()
+        """What the answer key says of the answers → traces."""
         for row, diagnosis in enumerate(diagnoses):
+            if diagnosis.key_outcome is not None:
+                self.key_outcomes[diagnosis.key_outcome] += 1
             if diagnosis.problems:
                 self._add(row, diagnosis, n)
 
@@ -388,6 +400,7 @@ def analyze(
         remedies=_drop_doubtful(tally.suggest_remedies(matrix), matrix, agreements, MAX_EXAMPLES),
         segments=parts if len(parts) > 1 else (),
         gold_agreement=agreements,
+        key_outcomes=dict(tally.key_outcomes),
         suspected_injections=_count_injections(run),
         foreign_traces=count_foreign(run),
         markup_answers=count_wrapped(run),

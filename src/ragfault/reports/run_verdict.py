@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from ragfault.analysis import Findings, MetricAggregate, quality_level
-from ragfault.analysis.records import LayerHealth, Remedy
+from ragfault.analysis.records import KeyOutcome, LayerHealth, Remedy
 from ragfault.records import Layer
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text, get_common_reason, join_names
-from ragfault.stats import Interval
-from ragfault.text.number_format import format_interval, format_number, format_percent, format_share, has_too_few
+from ragfault.stats import Interval, mean_interval
+from ragfault.text.number_format import (
+    format_count,
+    format_interval,
+    format_number,
+    format_percent,
+    format_share,
+    has_too_few,
+)
 
 PROBLEMS_SHOWN = 3
 """Number of problems named in a verdict."""
@@ -28,6 +37,7 @@ def describe_layers(findings: Findings) -> list[str]:
     """
     health = {item.layer: item for item in findings.health}
     lines = [_describe_layer(findings, layer, health[layer]) for layer in JUDGED_LAYERS]
+    lines += _describe_answer_key(findings.key_outcomes)
     for remedy in findings.remedies:
         if remedy.layer == "operation":
             lines.append(f"{LAYER_TITLES['operation']}: {_describe_share(remedy)}.")
@@ -42,7 +52,35 @@ def _describe_layer(findings: Findings, layer: Layer, health: LayerHealth) -> st
     absent = f", without {join_names(health.absent)}" if health.absent else ""
     few = has_too_few(health.interval)
     figures = f"{format_number(health.interval.mean) if few else format_interval(health.interval)}{absent}"
-    return f"{title} {figures}, {describe_level(health.interval)}: {problem or 'no problem found'}."
+    level = describe_level(health.interval)
+    if layer == "generation" and _is_contradicted(health.interval, findings.key_outcomes):
+        level = "by a judge that the answer key contradicts"
+    return f"{title} {figures}, {level}: {problem or 'no problem found'}."
+
+
+RIGHT_OUTCOMES: tuple[KeyOutcome, ...] = ("right answer", "right refusal")
+OUTCOME_TEXTS: Mapping[KeyOutcome, str] = {
+    "right answer": "in agreement", "right refusal": "right refusals", "wrong answer": "without a name or number of it",
+    "wrong refusal": "refusals although gold was retrieved", "missed refusal": "answers where a refusal is right",
+    "cannot tell": "cannot be told",
+}  # fmt: skip
+
+
+def _describe_answer_key(outcomes: Mapping[KeyOutcome, int]) -> list[str]:
+    """Describe how many answers agree with the answer key; nothing where it tells of none."""
+    total = sum(outcomes.values())
+    if total == outcomes.get("cannot tell", 0):
+        return []
+    texts = [f"{text} {outcomes[word]:,}" for word, text in OUTCOME_TEXTS.items() if outcomes.get(word)]
+    return [f"Answer key, {format_count(total, 'answer')}: {', '.join(texts)}."]
+
+
+def _is_contradicted(judged: Interval, outcomes: Mapping[KeyOutcome, int]) -> bool:
+    """Return whether the answer key shows more answers to be right than the judge's figure, which is below good."""
+    total, right = sum(outcomes.values()), sum(outcomes.get(word, 0) for word in RIGHT_OUTCOMES)
+    if not total or quality_level(judged.high).name not in ("fair", "poor"):
+        return False
+    return mean_interval(np.repeat([1.0, 0.0], [right, total - right]), bounds=(0.0, 1.0)).low > judged.high
 
 
 def describe_level(interval: Interval) -> str:
