@@ -308,7 +308,7 @@ def _judge_focused_answer(
 ) -> AnswerVerdict:
     """Judge the relevance of the answer: what it covers of the query, times its focus on it."""
     relevance = [chunk_verdict.relevance for chunk_verdict in chunk_verdicts]
-    verdict = judge_answer(query, answer, _join_evidence(entailments, chunks), max(relevance, default=1.0), session)
+    verdict = judge_answer(query, answer, claims, entailments, chunks, session)
     if verdict.refused or not verdict.relevance:
         return verdict
     return replace(
@@ -366,17 +366,6 @@ def _measure_share(words: frozenset[str], total: frozenset[str]) -> float:
         return 0.0
     table = load_idf()
     return min(1.0, table.sum_rarity(words) / table.sum_rarity(total))
-
-
-def _join_evidence(entailments: Sequence[Entailment], chunks: Sequence[Passage]) -> str:
-    texts = {chunk.name: chunk.text for chunk in chunks}
-    spans = {
-        (evidence.chunk, evidence.start, evidence.end): None
-        for entailment in entailments
-        if entailment.support in SUPPORTING_LABELS
-        for evidence in entailment.evidence[:1]
-    }
-    return " ".join(texts[name][start:end] for name, start, end in spans)
 
 
 def _judge_facts(facts: Sequence[str], answer: str, query: str, session: ScorerSession) -> tuple[FactVerdict, ...]:

@@ -308,16 +308,15 @@ def span_iou(trace: Trace, verdicts: Verdicts) -> MetricResult:
     return overlap if isinstance(overlap, Undefined) else overlap[0] / (overlap[1] + overlap[2] - overlap[0])
 
 
-def _get_cited(trace: Trace, relevant: float) -> tuple[set[str], set[str]] | Undefined:
-    """Return the cited chunks, and the relevant ones."""
-    if trace.citations is None:
-        return Undefined("no citations")
+def _measure_cited(trace: Trace, relevant: float, *, of_gold: bool) -> MetricResult:
+    """Return the share of the relevant chunks (`of_gold`), or of the cited ones, that are both."""
+    cited = {citation.chunk for citation in trace.citations or ()}
     relevant_chunks = {name for name, grade in (trace.gold.chunks if trace.gold else {}).items() if grade >= relevant}
-    return (
-        ({citation.chunk for citation in trace.citations}, relevant_chunks)
-        if relevant_chunks
-        else Undefined("no relevant gold")
-    )
+    if trace.citations is None or (relevant_chunks and not cited):
+        return Undefined("no citations")
+    if not relevant_chunks:
+        return Undefined("no relevant gold")
+    return len(cited & relevant_chunks) / len(relevant_chunks if of_gold else cited)
 
 
 @metric(
@@ -328,11 +327,7 @@ def citation_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.
 
     cited ∩ relevant / cited, each chunk once. In [0, 1]. Undefined without citations or relevant gold.
     """
-    chunks = _get_cited(trace, relevant)
-    if isinstance(chunks, Undefined):
-        return chunks
-    cited, relevant_chunks = chunks
-    return len(cited & relevant_chunks) / len(cited) if cited else Undefined("no citations")
+    return _measure_cited(trace, relevant, of_gold=False)
 
 
 @metric(
@@ -343,8 +338,4 @@ def citation_recall(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) 
 
     cited ∩ relevant / relevant. In [0, 1]. Undefined without citations or relevant gold.
     """
-    chunks = _get_cited(trace, relevant)
-    if isinstance(chunks, Undefined):
-        return chunks
-    cited, relevant_chunks = chunks
-    return len(cited & relevant_chunks) / len(relevant_chunks) if cited else Undefined("no citations")
+    return _measure_cited(trace, relevant, of_gold=True)

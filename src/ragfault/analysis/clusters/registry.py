@@ -197,43 +197,34 @@ def _apply_entry(cluster: Cluster, entry: KnownCluster) -> Cluster:
 
 def assign_cluster(registry: ClusterRegistry, cluster_id: str, owner: str, time: str) -> ClusterRegistry:
     """Assign a cluster to an owner; an empty name removes the owner. Raises UnknownName for its id."""
-    return _update_entry(
-        registry,
-        cluster_id,
-        lambda entry: replace(
-            entry,
-            assigned=owner or None,
-            history=(*entry.history, ClusterEvent(time=time, kind="assigned", detail=owner)),
-        ),
-    )
+    event = ClusterEvent(time=time, kind="assigned", detail=owner)
+    return _update_entry(registry, cluster_id, lambda entry: _add_event(entry, event, assigned=owner or None))
 
 
 def mute_cluster(registry: ClusterRegistry, cluster_id: str, time: str) -> ClusterRegistry:
     """Mute a cluster, so that it is no longer reported. Raises UnknownName for its id."""
-    return _update_entry(
-        registry,
-        cluster_id,
-        lambda entry: replace(entry, state="muted", history=(*entry.history, ClusterEvent(time=time, kind="muted"))),
-    )
+    event = ClusterEvent(time=time, kind="muted")
+    return _update_entry(registry, cluster_id, lambda entry: _add_event(entry, event, state="muted"))
 
 
 def resolve_cluster(registry: ClusterRegistry, cluster_id: str, time: str) -> ClusterRegistry:
     """Resolve a cluster; it reopens where a later run has it. Raises UnknownName for its id."""
-    return _update_entry(
-        registry,
-        cluster_id,
-        lambda entry: replace(
-            entry,
-            state="resolved",
-            resolved_until=max((sighting.created for sighting in entry.sightings), default=""),
-            history=(*entry.history, ClusterEvent(time=time, kind="resolved")),
-        ),
-    )
+
+    def resolve(entry: KnownCluster) -> KnownCluster:
+        until = max((sighting.created for sighting in entry.sightings), default="")
+        return _add_event(entry, ClusterEvent(time=time, kind="resolved"), state="resolved", resolved_until=until)
+
+    return _update_entry(registry, cluster_id, resolve)
 
 
 def reopen_cluster(entry: KnownCluster, time: str, why: str) -> KnownCluster:
     """Reopen an entry."""
-    return replace(entry, state="open", history=(*entry.history, ClusterEvent(time=time, kind="reopened", detail=why)))
+    return _add_event(entry, ClusterEvent(time=time, kind="reopened", detail=why), state="open")
+
+
+def _add_event(entry: KnownCluster, event: ClusterEvent, **changes: Any) -> KnownCluster:
+    """Change fields of an entry, and add the event to its history."""
+    return replace(entry, **changes, history=(*entry.history, event))
 
 
 def _update_entry(

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from statistics import fmean
 from typing import Literal
 
 from ragfault.judges.checks.claims import LIST_MARKER, Claim, is_personal, is_refusal, is_refusal_sentence, strip_marks
 from ragfault.judges.checks.contradictions import are_rival_quantities, collect_negated_words
-from ragfault.judges.checks.passages import Passage
-from ragfault.judges.checks.queries import KIND_PATTERNS, classify_answer_kind, split_query
+from ragfault.judges.checks.lexicon import load_idf
+from ragfault.judges.checks.passages import Passage, PassageSentence, split_passage
+from ragfault.judges.checks.queries import (
+    KIND_PATTERNS,
+    OTHER_KIND_FACTOR,
+    classify_answer_kind,
+    extract_identifiers,
+    split_query,
+)
 from ragfault.judges.scorer import Entailment, ScorerSession
 from ragfault.records import AnswerVerdict, Aspect, Citation, TruthVerdict
 from ragfault.text import (
@@ -28,38 +36,102 @@ MAX_SHORT_FACT = 6
 """A fact of at most this many words beyond the query is matched literally."""
 MIN_ANSWERED = 0.5
 """A part of the query with this relevance in the answer counts as answered."""
+MAX_EVIDENCE_SCORE = 0.9
+"""Maximum relevance of an answer that its evidence alone shows to be about the query."""
 
 
 def judge_answer(
-    query: str, answer: str, evidence: str, best_relevance: float, session: ScorerSession
+    query: str,
+    answer: str,
+    claims: Sequence[Claim],
+    entailments: Sequence[Entailment],
+    chunks: Sequence[Passage],
+    session: ScorerSession,
 ) -> AnswerVerdict:
     """Return how relevant an answer is to the query, part by part, in its own words or with its evidence.
 
-    A terse answer repeats nothing of the question; then the stretch of the chunks that supports it shows its
-    subject, scaled by `best_relevance`, the relevance of the best chunk. A refusal keeps a tenth of its
-    relevance, and an answer about another section or version keeps its own low score.
+    A terse answer repeats nothing of the question; then the sentences of the chunks that state it show its subject:
+    what they cover of the query, out of what the best chunk covers. Words of their context alone count half.
+    An answer of the kind that is asked for (a number, date or name) needs to cover less.
+    A refusal keeps a tenth of its relevance, and an answer about another section or version keeps its own low score.
     """
+    parts = split_query(query)
     if not answer.strip():
-        return AnswerVerdict(
-            relevance=0.0, aspects=tuple(Aspect(text=part, answered=False) for part in split_query(query))
-        )
+        return AnswerVerdict(relevance=0.0, aspects=tuple(Aspect(text=part, answered=False) for part in parts))
     refused = is_refusal(answer)
-    scores = []
-    for part in split_query(query):
-        passages = [Passage("answer", answer), Passage("evidence", evidence)]
-        answer_score, evidence_score = session.score_coverage(part, passages)
-        value = max(answer_score.value, 0.9 * min(1.0, evidence_score.value / max(best_relevance, MIN_ANSWERED)))
-        kind = classify_answer_kind(part)
-        if answer_score.is_other_subject:
-            value = answer_score.value
-        elif kind and KIND_PATTERNS[kind].search(answer):
-            value = max(value, 0.4 + 0.6 * value)
-        scores.append((part, 0.1 * value if refused else value))
+    scores = [session.score_coverage(part, [Passage("answer", answer)])[0] for part in parts]
+    needs_evidence = min(score.value for score in scores) < MAX_EVIDENCE_SCORE
+    evidence = locate_evidence(query, claims, entailments, chunks) if needs_evidence else []
+    values = []
+    for part, score in zip(parts, scores, strict=True):
+        value, kind = score.value, classify_answer_kind(part)
+        if not score.is_other_subject:
+            if evidence:
+                best = max(MIN_ANSWERED, *[chunk.value for chunk in session.score_coverage(part, chunks)])
+                covered = fmean([shown.value for shown in session.score_coverage(part, evidence)])
+                value = max(value, MAX_EVIDENCE_SCORE * min(1.0, covered / best))
+            if kind and KIND_PATTERNS[kind].search(answer):
+                value = min(1.0, value / OTHER_KIND_FACTOR) if chunks else 0.4 + 0.6 * value
+        values.append(0.1 * value if refused else value)
     return AnswerVerdict(
-        relevance=min(1.0, sum(value for _, value in scores) / len(scores)),
-        aspects=tuple(Aspect(text=part, answered=value >= MIN_ANSWERED) for part, value in scores),
+        relevance=min(1.0, sum(values) / len(values)),
+        aspects=tuple(
+            Aspect(text=part, answered=value >= MIN_ANSWERED) for part, value in zip(parts, values, strict=True)
+        ),
         refused=refused,
     )
+
+
+def locate_evidence(
+    query: str, claims: Sequence[Claim], entailments: Sequence[Entailment], chunks: Sequence[Passage]
+) -> list[Passage]:
+    """Return the sentences of the chunks that state the supported claims, alone and each after its context.
+
+    Where several sentences have all words of a terse claim, it is the one about the query.
+
+    >>> from ragfault.records import Evidence
+    >>> chunks = [Passage("a", "Tours is old. Martin was a bishop. He died in Tours.")]
+    >>> entailment = Entailment("supported", 0.9, (Evidence(chunk="a", start=0, end=13),))
+    >>> claim = Claim("Tours", 0, 5)
+    >>> [passage.text for passage in locate_evidence("Where did Martin die?", [claim], [entailment], chunks)]
+    ['He died in Tours.', 'Martin was a bishop. He died in Tours.']
+    """
+    query_words, asked, table = frozenset(split_content_words(query)), extract_identifiers(query), load_idf()
+    sentences = {
+        (chunk.name, sentence.start): (sentence.content, texts)
+        for chunk in chunks
+        for sentence, texts in _pair_with_context(chunk.text, asked)
+    }
+
+    def measure_nearness(place: tuple[str, int]) -> float:
+        return table.sum_rarity(query_words.intersection(split_content_words(sentences[place][1][1])))
+
+    selected: dict[tuple[str, int], None] = {}
+    for claim, entailment in zip(claims, entailments, strict=False):
+        if STATUS_BY_SUPPORT.get(entailment.support) != "supported":
+            continue
+        places = [(span.chunk, span.start) for span in entailment.evidence]
+        words = frozenset(split_content_words(strip_marks(claim.text)))
+        if 0 < len(words) <= MAX_TERSE_WORDS:
+            stating = [place for place, (content, _) in sentences.items() if words <= content]
+            places = [max(stating, key=measure_nearness)] if stating else places
+        selected.update(dict.fromkeys(places))
+    located = [sentences[place][1] for place in selected if place in sentences]
+    return [Passage("evidence", " ".join(texts)) for texts in zip(*located, strict=True)]
+
+
+def _pair_with_context(text: str, asked: frozenset[str]) -> Iterator[tuple[PassageSentence, tuple[str, str]]]:
+    """Yield each sentence, alone and after the one before, to which its pronouns refer; an item after its list's lead.
+
+    A row, a field and a sentence on a section, version or code that is not asked for have no such context.
+    """
+    context = ""
+    for sentence in split_passage(text):
+        alone = text[sentence.start : sentence.end]
+        is_apart = bool(sentence.key) or (bool(asked) and not extract_identifiers(alone) <= asked)
+        yield sentence, (alone, alone if is_apart else f"{context} {alone}".lstrip())
+        if alone[:1] == "#" or not LIST_MARKER.match(alone):
+            context = "" if sentence.key else alone
 
 
 def contains_fact(fact: str, answer: str, query: str) -> bool:

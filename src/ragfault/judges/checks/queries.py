@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from ragfault.judges.checks.lexicon import IdfTable, load_idf
+from ragfault.judges.checks.lexicon import ALIASES, IdfTable, load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling, split_passage
 from ragfault.judges.scorer import RelevanceScore, ScorerSession
 from ragfault.text import STOP_WORDS, EntityIndex, extract_entities, split_content_words, split_words
@@ -38,6 +38,8 @@ DATE_PATTERN = re.compile(
 )
 NAME_PATTERN = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+")
 KIND_PATTERNS = {"number": NUMBER_PATTERN, "date": DATE_PATTERN, "name": NAME_PATTERN}
+OTHER_KIND_FACTOR = 0.75
+"""Factor on the relevance of a passage without the kind of answer that is asked for."""
 
 
 class WeightedQuery:
@@ -58,10 +60,24 @@ class WeightedQuery:
         terms = ((split_words(term), term) for term in re.findall(r"[^\W_]+", self.text))
         return {stems[0]: term for stems, term in terms if stems}
 
+    def describe_missing(self, missing: Iterable[str]) -> str | None:
+        """Return the rarest of the words that a passage lacks, spelled as in the query; None without any."""
+        rarest = sorted(missing, key=lambda word: (-self.weights[word], word))[:3]
+        return f"without {', '.join(self.spellings.get(word, word) for word in rarest)}" if rarest else None
+
     @cached_property
     def identifiers(self) -> frozenset[str]:
         """Sections, versions and codes that a relevant passage must have."""
-        return frozenset(item for item in extract_entities(self.text) if IDENTIFIER_PATTERN.match(item))
+        return extract_identifiers(self.text)
+
+
+def extract_identifiers(text: str) -> frozenset[str]:
+    """Return the sections, versions and codes that a text names.
+
+    >>> sorted(extract_identifiers("Section 12 holds for v2 alone, not for Oslo."))
+    ['section 12', 'v2']
+    """
+    return frozenset(item for item in extract_entities(text) if IDENTIFIER_PATTERN.match(item))
 
 
 def classify_answer_kind(query: str) -> str | None:
@@ -102,12 +118,8 @@ def _apply_query_checks(
     if mismatch:
         return RelevanceScore(min(value * 0.4, 0.2), mismatch)
     if weighted_query.answer_kind and not KIND_PATTERNS[weighted_query.answer_kind].search(text):
-        value *= 0.75
-    missing_terms = [
-        weighted_query.spellings.get(word, word)
-        for word in sorted(missing, key=lambda word: (-weighted_query.weights[word], word))[:3]
-    ]
-    return RelevanceScore(min(1.0, value), f"without {', '.join(missing_terms)}" if missing_terms else None)
+        value *= OTHER_KIND_FACTOR
+    return RelevanceScore(min(1.0, value), weighted_query.describe_missing(missing))
 
 
 def detect_identifier_mismatch(weighted_query: WeightedQuery, text: str) -> str | None:
@@ -191,6 +203,7 @@ def list_missing(query: str, chunks: Sequence[Passage], session: ScorerSession) 
     for chunk in chunks:
         for sentence in split_passage(chunk.text):
             chunk_words |= sentence.content
+    chunk_words.update(*[ALIASES[word] for word in ALIASES.keys() & chunk_words])
     prefixes = {word[:6] for word in chunk_words if len(word) >= 6}
     missing: list[str] = []
     for part in parts:
@@ -199,11 +212,25 @@ def list_missing(query: str, chunks: Sequence[Passage], session: ScorerSession) 
             missing.append(part.strip(" ?."))
         else:
             missing += _list_missing_terms(part, chunk_words, prefixes, names_only=best >= COVERED_RELEVANCE)
-    return tuple(dict.fromkeys(missing))[:MAX_MISSING]
+    texts = [chunk.text for chunk in chunks]
+    return tuple(item for item in dict.fromkeys(missing) if not _is_spelled_out(item, texts))[:MAX_MISSING]
+
+
+def _is_spelled_out(term: str, texts: Sequence[str]) -> bool:
+    """Return whether a text has the words of an abbreviation.
+
+    >>> _is_spelled_out("EU", ["Law of the European Union."]), _is_spelled_out("UN", ["A U.N. envoy."])
+    (True, True)
+    """
+    pattern = r"\b" + r"\w*\W+(?:(?:of|and|the|for)\W+)?".join(term)
+    return term.isalpha() and term.isupper() and len(term) > 1 and any(re.search(pattern, text) for text in texts)
 
 
 def _list_missing_terms(part: str, chunk_words: set[str], prefixes: set[str], *, names_only: bool) -> list[str]:
-    """List the specific words of a part that no chunk has; adjacent words are joined."""
+    """List the specific words of a part that no chunk has; adjacent words are joined.
+
+    A spelled number is no such word: "the two sources" are two, whether or not a chunk counts them.
+    """
     missing: list[str] = []
     last_position = -2
     for position, match in enumerate(QUERY_TERM.finditer(part)):
@@ -212,7 +239,7 @@ def _list_missing_terms(part: str, chunk_words: set[str], prefixes: set[str], *,
         stems = [
             word
             for word in split_words(normalize_spelling(term))
-            if word not in STOP_WORDS and word not in QUESTION_WORDS
+            if word not in STOP_WORDS and word not in QUESTION_WORDS and not (word.isdigit() and term.isalpha())
         ]
         missing_stems = [
             word for word in stems if word not in chunk_words and (is_name or word[:6] not in prefixes or len(word) < 6)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from itertools import compress
 
 import numpy as np
 
@@ -110,12 +111,8 @@ def score_passages(weighted_query: WeightedQuery, arrays: PassageArrays) -> list
         if mismatch:
             scores.append(RelevanceScore(min(p * 0.4, 0.2), mismatch, is_other_subject=True))
             continue
-        missing = [
-            word for word, is_present in zip(weighted_query.weights, matched.tolist(), strict=True) if not is_present
-        ]
-        missing = sorted(missing, key=lambda word: (-weighted_query.weights[word], word))[:3]
-        missing_terms = ", ".join(weighted_query.spellings.get(word, word) for word in missing)
-        scores.append(RelevanceScore(p, f"without {missing_terms}" if missing else None))
+        missing = compress(weighted_query.weights, (~matched).tolist())
+        scores.append(RelevanceScore(p, weighted_query.describe_missing(missing)))
     return scores
 
 
