@@ -266,6 +266,15 @@ def test_a_sentence_on_where_the_answer_comes_from_is_no_claim_and_one_that_stat
         "This is based on the documents provided.",
         "All information is taken from the context.",
         "I've checked the documents for you.",
+        "See below.",
+        "Please see the table above for details.",
+        "Details below.",
+        "If anything is unclear, please ask.",
+        "Just ask if anything is unclear.",
+        "Don't hesitate to reach out.",
+        "I'm happy to help with anything else.",
+        "Glad I could help!",
+        "Best regards.",
     )
     assert [claim.text for text in talk for claim in extract_claims(f"{text} Boats leave at noon.")] == [
         "Boats leave at noon."
@@ -277,5 +286,10 @@ def test_a_sentence_on_where_the_answer_comes_from_is_no_claim_and_one_that_stat
         "This is based on a novel.",
         "All information is taken from the passengers.",
         "I've checked the documents, and the fee is due.",
+        "See the harbour below.",
+        "The cabins are below.",
+        "Ask the captain.",
+        "Don't hesitate to contact the harbour.",
+        "I'm here with the captain.",
     )
     assert [claim.text for text in stated for claim in extract_claims(text)] == list(stated)

@@ -394,6 +394,52 @@ def test_terse() -> None:
     assert no.relevance < 0.3
 
 
+FERRY = (
+    "In 1951 the harbour was rebuilt. The last ferry to Texel sailed in the winter of 1951. Dogs may board since 1952."
+)
+BISHOP = "Tours is an old town on the Loire. Martin was a bishop in Gaul. He died in Tours."
+LEASE = "Section 12 sets the notice period for tenants at 60 days. Section 13 sets it for owners at 90 days."
+TERMS = "Warranty of our models:\n- Calder Pro: two years\n- Mini: five months"
+PRICES = "| model | price |\n|---|---|\n| Calder Pro | 30 euros |\n| Mini | 35 euros |\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "query", "right", "other"),
+    [
+        (FERRY, "When did the last ferry to Texel sail in winter?", "1951", "1952"),
+        (BISHOP, "Where did the bishop Martin die?", "Tours", "the Loire"),
+        (LEASE, "What is the notice period for tenants under Section 12?", "60 days", "90 days"),
+        (TERMS, "How long is the warranty of the Calder Pro?", "two years", "five months"),
+        (TERMS, "How long is the warranty of the Mini?", "five months", "two years"),
+        (PRICES, "What does the Calder Pro cost?", "30 euros", "35 euros"),
+    ],
+)
+def test_a_terse_answer_is_about_what_the_sentence_that_states_it_is_about(
+    source: str, query: str, right: str, other: str
+):
+    """The sentence nearest to the query that states it counts, and the one before; no other item, row or section."""
+    verdicts = judge(source, right, query).answer, judge(source, other, query).answer
+    assert verdicts[0].relevance >= 0.5
+    assert verdicts[1].relevance <= 0.6 * verdicts[0].relevance
+    assert verdicts[0].aspects[0].answered
+
+
+@pytest.mark.parametrize(
+    ("query", "source", "missing"),
+    [
+        ("What are the two sources of EU law?", "The law of the European Union rests on treaties.", ()),
+        ("Which envoy did the UN send?", "The U.N. sent an envoy.", ()),
+        ("Which envoy did the UN send?", "The EU sent an envoy.", ("UN",)),
+        ("How many boats are in dock 27?", "Three boats are in the dock.", ("27",)),
+    ],
+)
+def test_spelled_numbers_and_abbreviations_of_what_a_chunk_names_are_not_missing(
+    query: str, source: str, missing: tuple[str, ...]
+):
+    """A chunk has what it names in full or in short, and need not count what a query counts."""
+    assert judge(source, "", query).missing == missing
+
+
 def test_wandering() -> None:
     """Small talk, and what a chunk says on something else, lower the relevance of an answer; detail does not."""
     query = "How long can customers return goods?"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from ragfault.analysis import Bisection, bisect, bisect_segments, pair_runs
 from ragfault.errors import OutputError
 from ragfault.io.runs import Run
 from ragfault.reports.charts.svg import describe_forest_row, draw_forest_plot
-from ragfault.reports.html.pages import render_bisection_html, write_bisection_html
+from ragfault.reports.html.pages import render_bisection_html
+from ragfault.reports.output import write_report_file
 from report_pages import FileVisit, PageNames
 from sample_reports import HOSTILE
 
@@ -111,25 +113,32 @@ def test_the_forest_says_what_it_draws(bisection: Bisection):
     assert draw_forest_plot([replace(worst, difference=None)], "title") is None
 
 
+def write_page(
+    bisection: Bisection | Sequence[tuple[str, Bisection]], place: Path, *, by: str = "", force: bool = False
+) -> Path:
+    """Write a bisection, or those of segments, as one HTML page and return the path."""
+    return write_report_file(place, render_bisection_html(bisection, by=by), force=force)
+
+
 def test_the_file_is_not_replaced(bisection: Bisection, tmp_path: Path):
     """What stands there stays, unless forced."""
     place = tmp_path / "page.html"
     place.write_text("mine")
     with pytest.raises(OutputError, match="exists already"):
-        write_bisection_html(bisection, place)
+        write_page(bisection, place)
     assert place.read_text() == "mine"
-    assert write_bisection_html(bisection, place, force=True).read_text("utf-8").startswith("<!doctype html>")
+    assert write_page(bisection, place, force=True).read_text("utf-8").startswith("<!doctype html>")
 
 
 @pytest.fixture(scope="module")
 def page(bisection: Bisection, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_bisection_html(bisection, tmp_path_factory.mktemp("page") / "page.html")
+    return write_page(bisection, tmp_path_factory.mktemp("page") / "page.html")
 
 
 @pytest.mark.browser
 def test_hostile_text_inert(chromium: Any, bisection: Bisection, tmp_path: Path):
     """Whatever a text holds is shown as text: no script runs, no element appears, no link leads out."""
-    place = write_bisection_html(spoiled(bisection), tmp_path / "page.html")
+    place = write_page(spoiled(bisection), tmp_path / "page.html")
     with FileVisit(chromium, place) as visit:
         page = visit.page
         assert page.evaluate("window.pwned") is None
@@ -139,7 +148,7 @@ def test_hostile_text_inert(chromium: Any, bisection: Bisection, tmp_path: Path)
         text = page.locator("body").inner_text()
         assert "<img src=x onerror='window.pwned=2'>" in text
         assert not set(text) & {"\x1b", "\u202e", "\u2028"}
-    place = write_bisection_html([(HOSTILE, spoiled(bisection))], tmp_path / "parts.html", by=HOSTILE)
+    place = write_page([(HOSTILE, spoiled(bisection))], tmp_path / "parts.html", by=HOSTILE)
     with FileVisit(chromium, place) as visit:
         page = visit.page
         assert page.evaluate("window.pwned") is None
@@ -150,7 +159,7 @@ def test_hostile_text_inert(chromium: Any, bisection: Bisection, tmp_path: Path)
 @pytest.mark.browser
 def test_named_and_in_order(chromium: Any, runs: tuple[Run, Run], page: Path, tmp_path: Path):
     """Every control has a name, every id is unique, headings skip no level, drawings are named, tables have heads."""
-    parts = write_bisection_html(bisect_segments(pair_runs(*runs), "route"), tmp_path / "parts.html", by="route")
+    parts = write_page(bisect_segments(pair_runs(*runs), "route"), tmp_path / "parts.html", by="route")
     doubled = "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))"
     silent = "[...document.querySelectorAll('button, a')].filter(e => !e.textContent.trim()).length"
     levels = "[...document.querySelectorAll('h1,h2,h3,h4,h5')].map(e => +e.tagName[1])"

@@ -20,7 +20,6 @@ from ragfault.judges.checks.answers import (
     judge_answer,
     judge_truth,
     locate_citing_sentence,
-    measure_focus,
     select_source_chunks,
 )
 from ragfault.judges.checks.claims import Claim, extract_claims, is_personal
@@ -31,7 +30,6 @@ from ragfault.judges.domain.profile import RelevanceLevels
 from ragfault.judges.scorer import Entailment, EntailmentGroup, Scorer, ScorerSession
 from ragfault.protocols import VERDICT_KINDS, Judge, VerdictKind
 from ragfault.records import (
-    AnswerVerdict,
     ChunkVerdict,
     Citation,
     CitationVerdict,
@@ -169,9 +167,8 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
         if trace.citations is not None:
             parts["citation"] = _judge_citations(trace, chunks, session)
     if trace.answer is not None:
-        verdict = _judge_focused_answer(
-            trace.query, trace.answer, chunks, claims, entailments, parts.get("chunk", ()), session
-        )
+        relevance = [chunk_verdict.relevance for chunk_verdict in parts.get("chunk", ())]
+        verdict = judge_answer(trace.query, trace.answer, claims, entailments, chunks, relevance, session)
         if "claim" in parts:
             groundedness = session.score_groundedness(trace.answer, [claim.text for claim in claims], entailments)
             verdict = replace(verdict, grounded=groundedness)
@@ -295,25 +292,6 @@ def make_topic_check(query: str, chunks: Sequence[Passage], session: ScorerSessi
         )
 
     return is_on_topic
-
-
-def _judge_focused_answer(
-    query: str,
-    answer: str,
-    chunks: Sequence[Passage],
-    claims: Sequence[Claim],
-    entailments: Sequence[Entailment],
-    chunk_verdicts: Sequence[ChunkVerdict],
-    session: ScorerSession,
-) -> AnswerVerdict:
-    """Judge the relevance of the answer: what it covers of the query, times its focus on it."""
-    relevance = [chunk_verdict.relevance for chunk_verdict in chunk_verdicts]
-    verdict = judge_answer(query, answer, claims, entailments, chunks, session)
-    if verdict.refused or not verdict.relevance:
-        return verdict
-    return replace(
-        verdict, relevance=verdict.relevance * measure_focus(query, answer, claims, entailments, relevance, session)
-    )
 
 
 def _build_claim_verdict(claim: Claim, entailment: Entailment) -> ClaimVerdict:

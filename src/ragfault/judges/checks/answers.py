@@ -46,9 +46,10 @@ def judge_answer(
     claims: Sequence[Claim],
     entailments: Sequence[Entailment],
     chunks: Sequence[Passage],
+    chunk_relevance: Sequence[float],
     session: ScorerSession,
 ) -> AnswerVerdict:
-    """Return how relevant an answer is to the query, part by part, in its own words or with its evidence.
+    """Return the relevance of an answer: what it covers of the query, in its own words or evidence, times its focus.
 
     A terse answer repeats nothing of the question; then the sentences of the chunks that state it show its subject:
     what they cover of the query, out of what the best chunk covers. Words of their context alone count half.
@@ -73,8 +74,11 @@ def judge_answer(
             if kind and KIND_PATTERNS[kind].search(answer):
                 value = min(1.0, value / OTHER_KIND_FACTOR) if chunks else 0.4 + 0.6 * value
         values.append(0.1 * value if refused else value)
+    relevance = min(1.0, fmean(values))
+    if relevance and not refused:
+        relevance *= measure_focus(query, answer, claims, entailments, chunk_relevance, session)
     return AnswerVerdict(
-        relevance=min(1.0, sum(values) / len(values)),
+        relevance=relevance,
         aspects=tuple(
             Aspect(text=part, answered=value >= MIN_ANSWERED) for part, value in zip(parts, values, strict=True)
         ),

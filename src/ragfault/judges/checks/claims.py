@@ -206,7 +206,12 @@ ANSWER_TALK = re.compile(
     r"(?: (?:provided|given|above|alone|that you (?:gave|provided)|you (?:gave|provided))(?: me)?)?"
     r"|i(?:['’]ve| have)? (?:looked (?:through|into|at)|checked|searched|reviewed|read|consulted|found this in)"
     rf" (?:the|your|these) (?:\w+ )?{SOURCE_NOUNS}(?: (?:provided|above|given|carefully))?(?: for you)?"
-    r"|allow me to (?:explain|help)|have a (?:great|good|nice|lovely) (?:day|trip|time|journey)",
+    r"|allow me to (?:explain|help)|(?:have a (?:great|good|nice|lovely)|enjoy your) (?:day|trip|time|journey)"
+    r"|(?:please )?(?:see|read|refer to)(?: the)?(?: (?:details?|steps?|list|table|answer|explanation|summary))?"
+    r" (?:below|above)(?: for (?:the |more )?details?)?|(?:the )?details (?:are )?below|as shown below"
+    r"|(?:if anything is unclear,? )?(?:please |just )?(?:ask|reach out)(?: any ?time| if anything is unclear)?"
+    r"|don['’]t hesitate to (?:ask|reach out|contact (?:me|us))|glad (?:i|we) could help|(?:best|kind) regards"
+    r"|i['’]m (?:here|happy to help(?: you)?)(?: (?:if you need|with) (?:anything(?: else)?|(?:more )?help))?",
     re.IGNORECASE,
 )
 """A whole sentence that says where the answer stands or what it was made from, and states nothing else."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from ragfault.judges.checks.lexicon import ALIASES, IdfTable, load_idf
+from ragfault.judges.checks.lexicon import IdfTable, load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling, split_passage
 from ragfault.judges.scorer import RelevanceScore, ScorerSession
 from ragfault.text import STOP_WORDS, EntityIndex, extract_entities, split_content_words, split_words
@@ -95,8 +95,6 @@ def score_relevance(weighted_query: WeightedQuery, index: SentenceIndex) -> Rele
     Rare words weigh more, and so do words that occur together. A section, version or code of the query must
     be there: a passage about another one is not relevant.
     """
-    if weighted_query.is_task:
-        return RelevanceScore(1.0, "the query is about the passage itself")
     if not weighted_query.total_weight or not index.sentences:
         return RelevanceScore(0.0, "nothing to compare")
     weights = weighted_query.weights
@@ -114,22 +112,24 @@ def _apply_query_checks(
 ) -> RelevanceScore:
     """Lower the relevance if no identifier agrees, or the expected kind of answer does not occur."""
     text = index.passages[0].text
-    mismatch = detect_identifier_mismatch(weighted_query, text)
-    if mismatch:
-        return RelevanceScore(min(value * 0.4, 0.2), mismatch)
+    score = RelevanceScore(min(1.0, value), weighted_query.describe_missing(missing))
+    checked = check_identifiers(weighted_query, text, score)
+    if checked.is_other_subject:  # by its words alone: a terse answer need not repeat the section
+        return checked._replace(is_other_subject=False)
     if weighted_query.answer_kind and not KIND_PATTERNS[weighted_query.answer_kind].search(text):
-        value *= OTHER_KIND_FACTOR
-    return RelevanceScore(min(1.0, value), weighted_query.describe_missing(missing))
+        return score._replace(value=score.value * OTHER_KIND_FACTOR)
+    return score
 
 
-def detect_identifier_mismatch(weighted_query: WeightedQuery, text: str) -> str | None:
-    """Return why a passage is off-topic: it has none of the identifiers of the query. None if it has one."""
+def check_identifiers(weighted_query: WeightedQuery, text: str, score: RelevanceScore) -> RelevanceScore:
+    """Return the score of a passage, lowered if it has none of the identifiers of the query: it is off-topic."""
     if not weighted_query.identifiers:
-        return None
+        return score
     entities = EntityIndex(text)
     if any(item in entities for item in weighted_query.identifiers):
-        return None
-    return f"does not mention {', '.join(sorted(weighted_query.identifiers))}"
+        return score
+    reason = f"does not mention {', '.join(sorted(weighted_query.identifiers))}"
+    return RelevanceScore(min(score.value * 0.4, 0.2), reason, is_other_subject=True)
 
 
 QUERY_BOUNDARY = re.compile(
@@ -203,7 +203,6 @@ def list_missing(query: str, chunks: Sequence[Passage], session: ScorerSession) 
     for chunk in chunks:
         for sentence in split_passage(chunk.text):
             chunk_words |= sentence.content
-    chunk_words.update(*[ALIASES[word] for word in ALIASES.keys() & chunk_words])
     prefixes = {word[:6] for word in chunk_words if len(word) >= 6}
     missing: list[str] = []
     for part in parts:

@@ -14,7 +14,7 @@ from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import join_spans, locate_words, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage
-from ragfault.judges.checks.queries import KIND_PATTERNS, WeightedQuery, detect_identifier_mismatch
+from ragfault.judges.checks.queries import KIND_PATTERNS, WeightedQuery, check_identifiers
 from ragfault.judges.embedded.arrays import PassageArrays
 from ragfault.judges.embedded.features import FEATURE_COLUMNS
 from ragfault.judges.embedded.support import TEXT_TYPES, WeighedClaims, load_support_model, logistic, weigh_claims
@@ -107,12 +107,10 @@ def score_passages(weighted_query: WeightedQuery, arrays: PassageArrays) -> list
     features, holds = compute_relevance_features(weighted_query, arrays)
     scores = []
     for passage, p, matched in zip(passages, predict_relevance(features).round(4).tolist(), holds, strict=True):
-        mismatch = detect_identifier_mismatch(weighted_query, passage.text)
-        if mismatch:
-            scores.append(RelevanceScore(min(p * 0.4, 0.2), mismatch, is_other_subject=True))
-            continue
-        missing = compress(weighted_query.weights, (~matched).tolist())
-        scores.append(RelevanceScore(p, weighted_query.describe_missing(missing)))
+        score = RelevanceScore(
+            p, weighted_query.describe_missing(compress(weighted_query.weights, (~matched).tolist()))
+        )
+        scores.append(check_identifiers(weighted_query, passage.text, score))
     return scores
 
 

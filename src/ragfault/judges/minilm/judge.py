@@ -13,7 +13,7 @@ from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import locate_words
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
-from ragfault.judges.checks.queries import WeightedQuery, detect_identifier_mismatch
+from ragfault.judges.checks.queries import WeightedQuery, check_identifiers
 from ragfault.judges.embedded.judge import EmbeddedSession, digest_weights, get_lowest_probability, mark_words
 from ragfault.judges.embedded.support import WeighedClaims
 from ragfault.judges.embedded.word_vectors import Array
@@ -168,10 +168,10 @@ class MiniLMSession:
             if not passage.text.strip():
                 scores.append(embedded_score)
                 continue
-            value = load_calibration().predict_relevance(self.measure_closeness(query, passage.text))
-            scores.append(
-                self._check_relevance(weighted_query, passage, round(value, PROBABILITY_DIGITS), embedded_score)
-            )
+            closeness = self.measure_closeness(query, passage.text)
+            value = round(load_calibration().predict_relevance(closeness), PROBABILITY_DIGITS)
+            score = RelevanceScore(value, embedded_score.reason if value < 0.5 else None)
+            scores.append(check_identifiers(weighted_query, passage.text, score))
         return scores
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
@@ -253,15 +253,6 @@ class MiniLMSession:
         if span is None or len(span) > 0.8 * len(claim):
             return entailment
         return entailment._replace(reason=f"the chunks do not say “{span}”")
-
-    def _check_relevance(
-        self, weighted_query: WeightedQuery, passage: Passage, value: float, embedded_score: RelevanceScore
-    ) -> RelevanceScore:
-        """Apply the exact checks to a relevance by the vectors."""
-        mismatch = detect_identifier_mismatch(weighted_query, passage.text)
-        if mismatch:
-            return RelevanceScore(min(value * 0.4, 0.2), mismatch, is_other_subject=True)
-        return RelevanceScore(value, embedded_score.reason if value < 0.5 else None)
 
     def _build_claim_row(self, claim: str, index: SentenceIndex) -> TokenPair:
         texts = [

@@ -10,7 +10,7 @@ from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
-from ragfault.judges.checks.queries import WeightedQuery, detect_identifier_mismatch
+from ragfault.judges.checks.queries import WeightedQuery, check_identifiers
 from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSession, check_claim, decide_support
 from ragfault.judges.onnx.model_files import OnnxModelConfig, load_model_config
 from ragfault.judges.onnx.session import OnnxModel, PairScore, TextWindow, load_model, split_windows, truncate_text
@@ -71,11 +71,8 @@ class OnnxSession:
         results = []
         for passage, pairs, lexical_score in zip(passages, pairs_by_passage, lexical_scores, strict=True):
             value = round(max((scores[pair].support for pair in pairs), default=0.0), PROBABILITY_DIGITS)
-            mismatch = detect_identifier_mismatch(weighted_query, passage.text)
-            if mismatch:
-                results.append(RelevanceScore(min(value * 0.4, 0.2), mismatch))
-            else:
-                results.append(RelevanceScore(value, lexical_score.reason if value < 0.5 else None))
+            score = RelevanceScore(value, lexical_score.reason if value < 0.5 else None)
+            results.append(check_identifiers(weighted_query, passage.text, score))
         return results
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:

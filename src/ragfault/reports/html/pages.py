@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -16,7 +15,6 @@ from ragfault.reports.charts import plots
 from ragfault.reports.charts.svg import CHANGE_TINTS, build_sign, tag
 from ragfault.reports.format import LAYER_QUESTIONS, LAYER_TITLES, clean_label
 from ragfault.reports.html.environment import render_page
-from ragfault.reports.output import write_report_file
 from ragfault.reports.terminal import clusters as terminal_clusters
 from ragfault.reports.terminal import run_history as terminal_history
 from ragfault.reports.terminal.agreement import (
@@ -138,16 +136,6 @@ VERDICT_GLYPHS = {"fault": "✗", "recovered": "✓", "no fault": "✓", "cannot
 OUTCOME_TINTS = {
     "fault": "bad", "ruled out": "good", "cannot tell": "warn", "not reached": "none", "not measured": "none",
 }  # fmt: skip
-
-
-def write_bisection_html(
-    bisection: Bisection | SegmentBisections, path: str | Path, *, by: str = "", force: bool = False
-) -> Path:
-    """Write a bisection, or those of segments, as one HTML page and return the path.
-
-    Raises OutputError where a file exists at the path (unless `force`) or it cannot be written.
-    """
-    return write_report_file(path, render_bisection_html(bisection, by=by), force=force)
 
 
 def render_bisection_html(bisection: Bisection | SegmentBisections, *, by: str = "") -> str:
