@@ -1,10 +1,15 @@
 """Measure how often each kind of problem is seen on traces on which people see none: the false positives of a judge.
 
-    python -m benchmarks.false_positives DATA [--judge embedded] [--count 300]
+    python -m benchmarks.false_positives DATA [--judge embedded] [--count 300] [--others]
 
 DATA holds clapnq_dev, squad2_paragraphs, squad2_questions and ragtruth_train. Of CLAPnq and SQuAD 2 each question
 stands with the passage that answers it and the answer that people gave; of RAGTruth, answers without a mark, whose
 claims are all supported (nobody looked at its passages). The rate of a kind is the largest of its sets.
+
+With --others, in place of these: how often the answers to other questions are called off-topic, and how well the
+relevance of an answer tells them from those that people gave (AUROC). An answer to a question on another passage stands
+beside the passage of the query, that of its own question, or both; in SQuAD 2 also one to a question on the same
+passage.
 """
 
 from __future__ import annotations
@@ -15,11 +20,14 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 from benchmarks.datasets import read_rows
 
 from ragfault import evaluate
 from ragfault.analysis import diagnose_run
+from ragfault.analysis.diagnosis import LOW_SCORE
 from ragfault.analysis.records import ProblemKind
+from ragfault.judges import load_judge
 from ragfault.records import Chunk, Trace
 
 CLAIM_KINDS: tuple[ProblemKind, ...] = ("unsupported_claim", "contradicted_claim")
@@ -28,12 +36,23 @@ KINDS: tuple[ProblemKind, ...] = (
     "irrelevant_chunk", *CLAIM_KINDS,
 )  # fmt: skip
 TASKS = ("QA", "Summary", "Data2txt")
+SAME_PASSAGE = "another question on the same passage"
+OTHERS = (
+    "another question, beside the passage of the query",
+    "another question, beside its own passage",
+    "another question, beside both passages",
+    SAME_PASSAGE,
+)
 
 
-def load_good_traces(data: Path, count: int) -> dict[str, list[Trace]]:
-    """Load traces on which people see no problem, by set, chosen at random."""
+Case = tuple[str, list[str], str]
+"""A query, passages and an answer."""
+
+
+def load_answered_questions(data: Path) -> dict[str, list[Case]]:
+    """Load the questions of CLAPnq and SQuAD 2 with the passage and the answer that people gave."""
     passages = {row["pid"]: row["text"] for row in read_rows(data, "squad2_paragraphs")}
-    rows = {
+    return {
         "CLAPnq": [
             (row["query"], row["contexts"], row["answer"]) for row in read_rows(data, "clapnq_dev") if row["answerable"]
         ],
@@ -43,6 +62,11 @@ def load_good_traces(data: Path, count: int) -> dict[str, list[Trace]]:
             if row["answerable"]
         ],
     }
+
+
+def load_good_traces(data: Path, count: int) -> dict[str, list[Trace]]:
+    """Load traces on which people see no problem, by set, chosen at random."""
+    rows = load_answered_questions(data)
     answers = read_rows(data, "ragtruth_train")
     for task in TASKS:
         rows[f"RAGTruth {task}"] = [
@@ -54,7 +78,37 @@ def load_good_traces(data: Path, count: int) -> dict[str, list[Trace]]:
     return {name: _build_traces(rng.sample(cases, min(count, len(cases)))) for name, cases in rows.items()}
 
 
-def _build_traces(rows: list[tuple[str, list[str], str]]) -> list[Trace]:
+def pair_with_others(cases: list[Case], count: int) -> dict[str, list[Case]]:
+    """Pair questions with answers to others, by the passages beside them."""
+    rng = random.Random(0)
+    pairs: dict[str, list[Case]] = {name: [] for name in ("right", *OTHERS)}
+    for query, texts, answer in rng.sample(cases, min(count, len(cases))):
+        pairs["right"].append((query, texts, answer))
+        other = rng.choice([case for case in cases if case[1] != texts])
+        for name, shown in zip(OTHERS, (texts, other[1], [*texts, *other[1]]), strict=False):
+            pairs[name].append((query, shown, other[2]))
+        siblings = [text for asked, shown, text in cases if shown == texts and asked != query and text != answer]
+        if siblings:
+            pairs[SAME_PASSAGE].append((query, texts, rng.choice(siblings)))
+    return pairs
+
+
+def print_others(data: Path, judge: str, count: int) -> None:
+    """Print how often answers to other questions are called off-topic, and the AUROC of the relevance of answers."""
+    print("| set | answer to | answers | off-topic | AUROC |\n|---|---|---|---|---|")
+    for name, cases in load_answered_questions(data).items():
+        relevance = {
+            kind: np.array([verdicts.answer.relevance for verdicts in load_judge(judge).observe(_build_traces(pairs))])
+            for kind, pairs in pair_with_others(cases, count).items()
+            if pairs
+        }
+        for kind, values in relevance.items():
+            gaps = np.sign(relevance["right"][:, None] - values)
+            area = "–" if kind == "right" else f"{(gaps.mean() + 1) / 2:.3f}"
+            print(f"| {name} | {kind} | {len(values)} | {(values < LOW_SCORE).mean():.2f} | {area} |", flush=True)
+
+
+def _build_traces(rows: list[Case]) -> list[Trace]:
     return [
         Trace(
             id=str(number), query=query, answer=answer,
@@ -70,7 +124,11 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--judge", default="embedded")
     parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--others", action="store_true")
     options = parser.parse_args()
+    if options.others:
+        print_others(options.data, options.judge, options.count)
+        return
     print(
         "| "
         + " | ".join(["set", *(kind.replace("_", " ") for kind in KINDS)])

@@ -232,7 +232,7 @@ def test_clusters_of_two_judges_name_both(tmp_path: Path, capsys: pytest.Capture
         capsys.readouterr()
         assert command(["clusters", *runs, "--registry", str(tmp_path / f"{len(runs)}.json")]) == 0
         printed = " ".join(capsys.readouterr().out.split())
-        assert ("judged by lexical/4, embedded/3: what is new, gone or trends may be" in printed) == (number == 2)
+        assert ("judged by lexical/5, embedded/4: what is new, gone or trends may be" in printed) == (number == 2)
 
 
 def test_runs_whose_failures_have_nothing_in_common_have_no_clusters(tmp_path: Path):
@@ -251,7 +251,7 @@ def test_single_irrelevant_chunks_are_no_failure(tmp_path: Path):
 class WordJudge(FixedJudge):
     """A judge that goes by words."""
 
-    fingerprint = "embedded/3"
+    fingerprint = "embedded/4"
 
 
 def test_a_kind_as_rare_as_false_alarms_is_no_failure(tmp_path: Path):

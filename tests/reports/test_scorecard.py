@@ -206,10 +206,10 @@ def test_a_run_in_another_language_warns_of_a_judge_that_knows_english_only(tmp_
         ]
         findings = analyze(evaluate_pairs(tmp_path / name, changed, ["redundancy"]))
         assert findings.foreign_traces == foreign
-        return replace(findings, manifest=replace(findings.manifest, judge="embedded/3 a=b"))
+        return replace(findings, manifest=replace(findings.manifest, judge="embedded/4 a=b"))
 
     many, few, none = analyze_texts("two", 2), analyze_texts("one", 1), analyze_texts("none", 0)
-    assert "2 of 12 traces have a query or answer in another language; embedded/3 knows" in describe_warnings(many)
+    assert "2 of 12 traces have a query or answer in another language; embedded/4 knows" in describe_warnings(many)
     for page in (terminal.render_scorecard_terminal(many), markdown.render_scorecard_markdown(many)):
         assert "warning: 2 of 12 traces" in page
     assert describe_warnings(few) is describe_warnings(none) is None

@@ -53,7 +53,7 @@ UNCOVERED_KINDS: Set[ProblemKind] = frozenset(("nothing_retrieved", "nothing_rel
 """Problems of which each says that the chunks do not cover the query."""
 MAX_EXAMPLES = 5  # how many traces a remedy names
 FALSE_POSITIVE_RATES: Mapping[ProblemKind, float] = {
-    "missing_context": 0.18, "missed_refusal": 0.2, "unanswered_aspect": 0.21, "irrelevant_answer": 0.21,
+    "missing_context": 0.17, "missed_refusal": 0.19, "unanswered_aspect": 0.11, "irrelevant_answer": 0.11,
     "nothing_relevant": 0.12, "irrelevant_chunk": 0.05, "unsupported_claim": 0.18, "contradicted_claim": 0.05,
 }  # fmt: skip
 """Share of the traces on which people see no such problem and the default judge does, the largest of up to five sets

@@ -114,7 +114,7 @@ def score_passages(weighted_query: WeightedQuery, arrays: PassageArrays) -> list
     return scores
 
 
-VERSION = 3
+VERSION = 4
 UNSURE_RANGE = (1 / 3, 2 / 3)
 """Between these probabilities the judge is wrong more than one time in three, and marks the claim as unsure."""
 MIN_COPY_OVERLAP = 0.5

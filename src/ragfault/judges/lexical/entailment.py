@@ -319,7 +319,7 @@ def _measure_shares(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[fl
     return tuple(shares)
 
 
-VERSION = 4
+VERSION = 5
 
 
 class LexicalSession:

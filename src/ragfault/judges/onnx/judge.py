@@ -17,7 +17,7 @@ from ragfault.judges.onnx.session import OnnxModel, PairScore, TextWindow, load_
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.records import ClaimSupport, Evidence
 
-VERSION = 3
+VERSION = 4
 CLAIM_DIVISOR = 4
 """A claim or query takes at most this fraction of the model's tokens, and `MAX_CLAIM_TOKENS`."""
 MAX_CLAIM_TOKENS = 128
