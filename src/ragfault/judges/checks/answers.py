@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from statistics import fmean
 from typing import Literal
@@ -10,7 +10,7 @@ from typing import Literal
 from ragfault.judges.checks.claims import LIST_MARKER, Claim, is_personal, is_refusal, is_refusal_sentence, strip_marks
 from ragfault.judges.checks.contradictions import are_rival_quantities, collect_negated_words
 from ragfault.judges.checks.lexicon import load_idf
-from ragfault.judges.checks.passages import Passage, PassageSentence, split_passage
+from ragfault.judges.checks.passages import Passage, split_passage
 from ragfault.judges.checks.queries import (
     KIND_PATTERNS,
     OTHER_KIND_FACTOR,
@@ -102,40 +102,43 @@ def locate_evidence(
     """
     query_words, asked, table = frozenset(split_content_words(query)), extract_identifiers(query), load_idf()
     sentences = {
-        (chunk.name, sentence.start): (sentence.content, texts)
+        (chunk.name, sentence.start): (sentence.content, chunk.text, number)
         for chunk in chunks
-        for sentence, texts in _pair_with_context(chunk.text, asked)
+        for number, sentence in enumerate(split_passage(chunk.text))
     }
 
-    def measure_nearness(place: tuple[str, int]) -> float:
-        return table.sum_rarity(query_words.intersection(split_content_words(sentences[place][1][1])))
+    def measure_nearness(texts: tuple[str, str]) -> float:
+        return table.sum_rarity(query_words.intersection(split_content_words(texts[1])))
 
-    selected: dict[tuple[str, int], None] = {}
+    selected: dict[tuple[str, str], None] = {}
     for claim, entailment in zip(claims, entailments, strict=False):
         if STATUS_BY_SUPPORT.get(entailment.support) != "supported":
             continue
-        places = [(span.chunk, span.start) for span in entailment.evidence]
+        places = [sentences.get((span.chunk, span.start)) for span in entailment.evidence]
+        texts = [_add_context(*place[1:], asked) for place in places if place]
         words = frozenset(split_content_words(strip_marks(claim.text)))
         if 0 < len(words) <= MAX_TERSE_WORDS:
-            stating = [place for place, (content, _) in sentences.items() if words <= content]
-            places = [max(stating, key=measure_nearness)] if stating else places
-        selected.update(dict.fromkeys(places))
-    located = [sentences[place][1] for place in selected if place in sentences]
-    return [Passage("evidence", " ".join(texts)) for texts in zip(*located, strict=True)]
+            holders = [place for place in sentences.values() if words <= place[0]]
+            stating = [_add_context(text, number, asked) for _, text, number in holders]
+            texts = [max(stating, key=measure_nearness)] if stating else texts
+        selected.update(dict.fromkeys(texts))
+    return [Passage("evidence", " ".join(texts)) for texts in zip(*selected, strict=True)]
 
 
-def _pair_with_context(text: str, asked: frozenset[str]) -> Iterator[tuple[PassageSentence, tuple[str, str]]]:
-    """Yield each sentence, alone and after the one before, to which its pronouns refer; an item after its list's lead.
+def _add_context(text: str, number: int, asked: frozenset[str]) -> tuple[str, str]:
+    """Return a sentence alone, and after the one before, to which its pronouns refer; an item after its list's lead.
 
     A row, a field and a sentence on a section, version or code that is not asked for have no such context.
     """
-    context = ""
-    for sentence in split_passage(text):
-        alone = text[sentence.start : sentence.end]
-        is_apart = bool(sentence.key) or (bool(asked) and not extract_identifiers(alone) <= asked)
-        yield sentence, (alone, alone if is_apart else f"{context} {alone}".lstrip())
-        if alone[:1] == "#" or not LIST_MARKER.match(alone):
-            context = "" if sentence.key else alone
+    *sentences, own = split_passage(text)[: number + 1]
+    alone = text[own.start : own.end]
+    if own.key or (asked and not extract_identifiers(alone) <= asked):
+        return alone, alone
+    for sentence in reversed(sentences):
+        context = text[sentence.start : sentence.end]
+        if context[:1] == "#" or not LIST_MARKER.match(context):
+            return alone, alone if sentence.key else f"{context} {alone}"
+    return alone, alone
 
 
 def contains_fact(fact: str, answer: str, query: str) -> bool:

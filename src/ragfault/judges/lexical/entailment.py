@@ -331,12 +331,16 @@ class LexicalSession:
         self._thresholds = thresholds
         self._queries: dict[str, WeightedQuery] = {}
         self._indexes: dict[tuple[Passage, ...], SentenceIndex] = {}
+        self._scores: dict[tuple[str, Passage], RelevanceScore] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         weighted_query = self.get_query(query)
         if weighted_query.is_task:
             return [RelevanceScore(1.0, "the query is about the passage itself")] * len(passages)
-        return [score_relevance(weighted_query, self.get_index((passage,))) for passage in passages]
+        for key in ((query, passage) for passage in passages):
+            if key not in self._scores:
+                self._scores[key] = score_relevance(weighted_query, self.get_index((key[1],)))
+        return [self._scores[query, passage] for passage in passages]
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         return self.score_relevance(query, passages)
