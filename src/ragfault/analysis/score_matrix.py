@@ -214,8 +214,8 @@ def cluster_traces(run: Run) -> Codes | None:
     one query, whatever was answered and when.
     """
     table = run.to_arrow("traces", ["conversation", "query"])
-    talks, names = encode_texts(table["conversation"])
-    turns = np.bincount(talks[talks != NO_CODE], minlength=len(names) + 1)[talks]
+    conversations, names = encode_texts(table["conversation"])
+    turns = np.bincount(conversations[conversations != NO_CODE], minlength=len(names) + 1)[conversations]
     queries, texts = encode_texts(table["query"])
     if turns.max() < 2 and len(texts) == len(queries):
         return None
@@ -225,7 +225,7 @@ def cluster_traces(run: Run) -> Codes | None:
     marks = (hash((queries[row], *asked)) for row, asked in _iterate_contexts(run, repeated))
     _, first, group = np.unique(np.fromiter(marks, np.int64, len(rows)), return_index=True, return_inverse=True)
     items[rows] = rows[first[group]]
-    return np.where(turns > 1, talks, len(names) + items)
+    return np.where(turns > 1, conversations, len(names) + items)
 
 
 def group_trace(trace: Trace) -> str:

@@ -372,7 +372,7 @@ def build_document_schema(verb: str) -> dict[str, Any]:
     >>> schema["$ref"], schema["$defs"]["WrittenFiles"]["required"]
     ('#/$defs/WrittenFiles', ['files'])
     """
-    tops, records = msgspec.json.schema_components(DOCUMENTS[verb], ref_template="#/$defs/{name}")
+    roots, records = msgspec.json.schema_components(DOCUMENTS[verb], ref_template="#/$defs/{name}")
     types = {record.__name__: record for record in _list_records(Struct)}
     for name, record in records.items():
         if name in types:
@@ -381,7 +381,7 @@ def build_document_schema(verb: str) -> dict[str, Any]:
         {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": f"ragfault {verb} --json",
-            **(tops[0] if len(tops) == 1 else {"anyOf": list(tops)}),
+            **(roots[0] if len(roots) == 1 else {"anyOf": list(roots)}),
             "$defs": records,
         }
     )

@@ -153,15 +153,15 @@ def _rank_marginal(rows: np.ndarray[Any, Any], similarity: np.ndarray[Any, Any],
     import numpy as np
 
     selected: list[int] = []
-    likest = np.full(len(rows), -np.inf)
+    closest = np.full(len(rows), -np.inf)
     open_ = np.ones(len(rows), bool)
     while len(selected) < min(k, len(rows)):
-        repeated = np.where(np.isfinite(likest), likest, 0.0)
+        repeated = np.where(np.isfinite(closest), closest, 0.0)
         gain = np.where(open_, weight * similarity - (1 - weight) * repeated, -np.inf)
         best = int(np.argmax(gain))
         selected.append(best)
         open_[best] = False
-        likest = np.maximum(likest, rows @ rows[best])
+        closest = np.maximum(closest, rows @ rows[best])
     return selected
 
 

@@ -198,8 +198,8 @@ class IncidentBuilder:
         incident = replace(incident, severity=severity, **self._refine_onset(incident, members))
         if incident.size is not None:
             measure = self._measures[incident.size.metric]
-            bearers = find_affected_cohorts(self._store, self._series, measure, incident, self._until)
-            incident = replace(incident, routes=(*bearers, *incident.routes))
+            cohorts = find_affected_cohorts(self._store, self._series, measure, incident, self._until)
+            incident = replace(incident, routes=(*cohorts, *incident.routes))
         located = [
             (route, location)
             for route in incident.routes[:MAX_LOCATED]
