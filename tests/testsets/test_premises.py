@@ -44,7 +44,7 @@ def test_a_number_on_another_subject_is_no_false_premise():
     """A sentence must have half of the other words of the question."""
     check = check_premise(ask("How many museums opened in Bellmouth in 1911?"))
     assert check is not None
-    assert check.outcome in ("not answered", "cannot tell")
+    assert check.outcome in ("doubtful", "cannot tell")
     assert check.sentence is None
 
 
@@ -73,4 +73,18 @@ def test_the_strong_judge_decides_by_its_own_bounds():
     assert strong.outcome in ("answered", "cannot tell")
     other = check_premise(ask("Which museum lends bicycles to visitors?"), "minilm")
     assert other is not None
-    assert other.outcome == "not answered"
+    assert other.outcome == "doubtful"
+
+
+@pytest.mark.parametrize(
+    ("query", "passage", "outcome"),
+    [
+        ("Who built the quay of Ostrey in 1911?", "The quay of Ostrey was built in 1907 by Ann Lee.", True),
+        ("Why does the ferry to Tarvik carry 50 cars?", "The ferry to Tarvik carries 40 cars on its deck.", True),
+        ("What does a car of 7 metres cost to Tarvik?", "The speed limit for a boat to Tarvik is 5 knots.", False),
+        ("Why does the ferry to Tarvik carry 50 cars?", "The ferry to Tarvik carries about 40 cars.", False),
+    ],
+)
+def test_a_rival_number_counts_the_same_thing_without_a_bound(query, passage, outcome):
+    check = check_premise(Trace(id="1", query=query, chunks=(Chunk(id="a", text=passage),)))
+    assert (check.outcome == "false premise") == outcome

@@ -120,7 +120,7 @@ def premises(traces: str, judge: AnswerabilityJudge, kind: str | None) -> None:
     left = f"; {report.left_out:,} traces without the text of a chunk left out" if report.left_out else ""
     measured = "" if report.auroc is None else f"; AUROC against the labels {report.auroc:.2f}"
     click.echo(f"{len(report.checks):,} questions: {counts or 'none'}{left}{measured}")
-    doubtful = [check for check in report.checks if check.outcome in ("false premise", "not answered")]
+    doubtful = [check for check in report.checks if check.outcome in ("false premise", "doubtful")]
     for check in sorted(doubtful, key=lambda check: (check.outcome, check.probability))[:MAX_QUESTIONS]:
         click.echo(f"  {check.outcome} ({check.probability:.2f}): {clean_text(check.query)}")
         click.echo(f"    {clean_text(check.reason)}" + (f": “{clean_text(check.sentence)}”" if check.sentence else ""))
