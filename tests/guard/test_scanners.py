@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ragfault.errors import UsageError
 from ragfault.guard.ngrams import load_classifier, score_sentences, split_spans
 from ragfault.guard.scanners import SCANNERS, make_scanner, scan_all
+from ragfault.io import read_traces
+from ragfault.io.datasets import write_handbook
 
 ORDINARY = (
     "The harbour office opens at 7:30 on weekdays and closes at noon. Dogs may enter on a lead; see "
@@ -49,6 +53,17 @@ def test_ordinary_text_has_no_findings(kind: str) -> None:
     assert make_scanner(kind, {})(ORDINARY) == []
 
 
+@pytest.mark.parametrize("kind", ["injection", "jailbreak", "toxicity"])
+def test_a_classifier_flags_few_passages_of_a_handbook(kind: str, tmp_path: Path) -> None:
+    """Comments and prompts, on which two of them are trained, look otherwise than passages and answers."""
+    write_handbook(tmp_path)
+    texts = {chunk.text for trace in read_traces(tmp_path / "traces-v1.jsonl") for chunk in trace.chunks or ()}
+    flagged = [
+        text for text, findings in zip(texts, scan_all(make_scanner(kind, {}), [*texts]), strict=True) if findings
+    ]
+    assert len(flagged) <= 0.03 * len(texts)
+
+
 def test_ordinary_text_passes_restrictions_that_it_meets() -> None:
     for kind, options in (("language", {"languages": ["en"]}), ("topic", {"allowed": ["harbour"]}), ("length", {})):
         assert make_scanner(kind, options)(ORDINARY) == []
@@ -74,6 +89,12 @@ def test_a_score_depends_on_its_sentence_alone() -> None:
     together = [finding.p for finding in score_sentences(classifier, "The office opens at ten. Describe a butterfly.")]
     assert alone == together
     assert score_sentences(classifier, "") == []
+
+
+@pytest.mark.parametrize("kind", ["injection", "jailbreak", "toxicity"])
+def test_a_text_that_is_too_long_to_be_scanned_is_no_pass(kind: str) -> None:
+    with pytest.raises(UsageError, match="at most 200,000 are scanned"):
+        make_scanner(kind, {})(ORDINARY * 2_000)
 
 
 def test_the_findings_of_a_passage_are_the_same_the_second_time_and_cannot_be_changed_from_outside() -> None:
