@@ -184,6 +184,16 @@ def test_eight_traces_have_intervals_with_a_picture(tmp_path):
     assert ["[too few]" in text for text in texts] == [True, False]
 
 
+def test_a_layer_is_not_praised_where_a_quarter_of_the_traces_have_a_problem(tmp_path):
+    """A mean of 0.9 and more is called excellent, but not beside unsupported claims on 10 of 40 traces."""
+    for bad, praised in ((10, False), (0, True)):
+        pairs = [pair(f"t{at}", "h", "ssss" + ("u" if at < bad else "s"), used="y") for at in range(40)]
+        run = evaluate_pairs(tmp_path / str(bad), pairs, "default")
+        _, generation = run_verdict.describe_layers(analyze(run))
+        assert ("excellent" in generation) == praised
+        assert ("unsupported claims on 25 % of traces" in generation) != praised
+
+
 def test_a_layer_without_health_says_what_was_measured_of_it(tmp_path):
     """Figures of the layer stand in for its health; where nothing was measured or asked for, that is said."""
     run = evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["precision@5", "recall@5", "redundancy", "latency"])
@@ -209,9 +219,9 @@ def test_a_run_in_another_language_warns_of_a_judge_that_knows_english_only(tmp_
         return replace(findings, manifest=replace(findings.manifest, judge="embedded/4 a=b"))
 
     many, few, none = analyze_texts("two", 2), analyze_texts("one", 1), analyze_texts("none", 0)
-    assert "2 of 12 traces have a query or answer in another language; embedded/4 knows" in describe_warnings(many)
+    assert "at least 2 of 12 traces have a query or answer in another language; embedded/4" in describe_warnings(many)
     for page in (terminal.render_scorecard_terminal(many), markdown.render_scorecard_markdown(many)):
-        assert "warning: 2 of 12 traces" in page
+        assert "warning: at least 2 of 12 traces" in page
     assert describe_warnings(few) is describe_warnings(none) is None
     model = replace(many, manifest=replace(many.manifest, judge="llm:some-model/1"))
     assert describe_warnings(model) is None

@@ -333,6 +333,17 @@ def test_copies_of_one_trace_say_that_the_saving_is_not_sure(tmp_path: Path, cap
     assert "beware: how sure the saving is, is not known: " in "".join(capsys.readouterr().out.splitlines(True)[:3])
 
 
+def test_of_three_pairs_no_interval_of_a_saving_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Three pairs cannot tell how sure a saving is, nor by how many thousands more queries users notice it."""
+    for name, prompts in (("old", [400, 420, 380]), ("new", [200, 230, 190])):
+        write_run(tmp_path / name, prompts, ["The ferry leaves at ten."] * 3)
+    command = ["savings", "--runs", str(tmp_path / "old"), str(tmp_path / "new"), "--queries", "100000", "--cost", "1"]
+    assert run_command(command) == 0
+    printed = capsys.readouterr().out
+    assert "beware: how sure the saving is, is not known: too few independent pairs" in printed
+    assert "answers that refuse: 0 % → 0 %, 0 more a month, no interval is known" in printed
+
+
 def test_a_fall_that_may_be_chance_is_no_warning(tmp_path: Path):
     """Recall that is lower on one of forty traces did not fall; on all of them it did."""
     answers = ["The ferry leaves at ten."] * 40

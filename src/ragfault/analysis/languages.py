@@ -84,14 +84,15 @@ def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str
     """Describe how many traces are in a language that the judge does not know; None where that is no trouble.
 
     >>> describe_foreign("embedded/4 a=b", 9, 12, of="v1")
-    '9 of 12 traces of v1 have a query or answer in another language; embedded/4 knows English only: do not rely on its
-     verdicts on them, take another judge (--judge llm:MODEL)'
+    'at least 9 of 12 traces of v1 have a query or answer in another language; embedded/4 knows English only: do not
+     rely on its verdicts on them, take another judge (--judge llm:MODEL)'
     >>> describe_foreign("llm:some-model/1", 9, 12)
     """
     name = judge.split(" ", maxsplit=1)[0]
     if name.split("/")[0] not in ENGLISH_JUDGES or not foreign or foreign < MIN_FOREIGN_SHARE * traces:
         return None
-    which = f"{foreign:,} of {traces:,} traces{f' of {of}' if of else ''}"
+    least = "at least " if foreign < traces else ""  # of a few words none may be told
+    which = f"{least}{foreign:,} of {traces:,} traces{f' of {of}' if of else ''}"
     return (
         f"{which} {'have' if foreign != 1 else 'has'} a query or answer in another language; {name} knows English "
         "only: do not rely on its verdicts on them, take another judge (--judge llm:MODEL)"

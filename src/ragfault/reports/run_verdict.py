@@ -23,6 +23,9 @@ from ragfault.text.number_format import (
 PROBLEMS_SHOWN = 3
 """Number of problems named in a verdict."""
 
+UNPRAISED_SHARE = 0.25
+"""Share of traces with a problem from which the mean of a layer is not called good or excellent."""
+
 NAMED_METRICS = 6
 """Number of metrics named in a sentence; the rest are counted."""
 
@@ -45,7 +48,8 @@ def describe_layers(findings: Findings) -> list[str]:
 
 
 def _describe_layer(findings: Findings, layer: Layer, health: LayerHealth) -> str:
-    problem = next((_describe_share(remedy) for remedy in findings.remedies if remedy.layer == layer), None)
+    worst = next((remedy for remedy in findings.remedies if remedy.layer == layer), None)
+    problem = None if worst is None else _describe_share(worst)
     title = LAYER_TITLES[layer]
     if health.interval is None:
         return f"{title}: {_describe_metrics(findings.scorecard.aggregates, layer)}{f'; {problem}' if problem else ''}."
@@ -53,9 +57,11 @@ def _describe_layer(findings: Findings, layer: Layer, health: LayerHealth) -> st
     few = has_too_few(health.interval)
     figures = f"{format_number(health.interval.mean) if few else format_interval(health.interval)}{absent}"
     level = describe_level(health.interval)
+    if worst is not None and worst.share.mean >= UNPRAISED_SHARE and not worst.may_be_false_positives:
+        level = level if level.split()[0] in ("poor", "fair", "too") else ""
     if layer == "generation" and _is_contradicted(health.interval, findings.key_outcomes):
         level = "by a judge that the answer key contradicts"
-    return f"{title} {figures}, {level}: {problem or 'no problem found'}."
+    return f"{title} {figures}{', ' if level else ''}{level}: {problem or 'no problem found'}."
 
 
 RIGHT_OUTCOMES: tuple[KeyOutcome, ...] = ("right answer", "right refusal")

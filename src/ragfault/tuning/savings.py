@@ -20,7 +20,14 @@ from ragfault.io.runs import Run, sample_runs
 from ragfault.metrics import compute_score, parse_metric
 from ragfault.records import TokenCounts, Trace, Verdicts
 from ragfault.stats import RatioInterval, paired_ratio
-from ragfault.text.number_format import format_cost, format_interval, format_number, format_percent
+from ragfault.text.number_format import (
+    TOO_FEW,
+    format_cost,
+    format_interval,
+    format_number,
+    format_percent,
+    has_too_few,
+)
 
 TOKEN_GAIN_SHARE = 0.3
 """The share of a relative gain in precision by which tokens fall."""
@@ -267,9 +274,10 @@ def _measure_pairs(savings: Savings, paired: PairedRuns, ratio: RatioInterval, n
 
     `ratio` is that of the tokens, `names` are the metrics of precision and recall.
     """
-    ends = [] if ratio.low is None or ratio.high is None else [ratio.high, ratio.low]
+    ends = [] if ratio.low is None or ratio.high is None or has_too_few(ratio) else [ratio.high, ratio.low]
     saved = tuple(round(savings.queries * (savings.cost * (1 - end) - savings.extra), 2) for end in ends)
-    unsure = () if saved else (f"how sure the saving is, is not known: {ratio.reason}",)
+    why = ratio.reason or f"{TOO_FEW} independent pairs"
+    unsure = () if saved else (f"how sure the saving is, is not known: {why}",)
     comparison = compare(paired, metrics=[*names, *IMPACT_METRICS])
     changes = comparison.changes
     steady = [change.metric for change in changes if change.difference is not None and change.difference.high >= 0]
@@ -321,7 +329,8 @@ def _measure_impacts(changes: Iterable[MetricChange], queries: float) -> tuple[I
     for change in changes:
         name, difference = IMPACT_METRICS.get(change.metric), change.difference
         if name and difference is not None and change.baseline is not None and change.candidate is not None:
-            ends = None if math.isinf(difference.low) else (queries * difference.low, queries * difference.high)
+            few = math.isinf(difference.low) or has_too_few(difference)
+            ends = None if few else (queries * difference.low, queries * difference.high)
             impacts.append(Impact(name, (change.baseline, change.candidate), queries * difference.mean, ends))
     return tuple(impacts)
 

@@ -16,7 +16,7 @@ from ragfault.evaluation.agreement.annotation import (
 from ragfault.records import Chunk, Evidence
 from ragfault.reports.format import clean_text, clip_text
 from ragfault.reports.terminal.scorecard import build_table, render_rich
-from ragfault.text.number_format import format_count, format_interval
+from ragfault.text.number_format import MIN_INDEPENDENT, MISSING, TOO_FEW, format_count, format_interval
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -169,7 +169,10 @@ def render_raters_terminal(raters: Sequence[AnnotatorAgreement], *, color: bool 
     table = build_table(("", "annotators", "labelled", "by two or more", "agreement", "kappa", "alpha"))
     for rater in raters:
         annotators = ", ".join(clip_text(name or "unnamed", 20) for name in rater.annotators)
-        cells = [format_interval(rater.accuracy), format_interval(rater.kappa), format_interval(rater.alpha)]
+        figures = rater.accuracy, rater.kappa, rater.alpha
+        cells = list(map(format_interval, figures))
+        if rater.shared < MIN_INDEPENDENT:
+            cells = [cell.split(" [")[0] + ("" if cell == MISSING else f" [{TOO_FEW}]") for cell in cells]
         shared = f"{rater.shared:,}" if rater.reason is None else f"0: {rater.reason}"
         table.add_row(rater.kind, annotators, f"{rater.items:,}", shared, *cells)
     parts: list[RenderableType] = [Text("Agreement between annotators", style="bold"), table]
