@@ -170,9 +170,7 @@ def test_a_question_about_one_of_several_like_documents_names_it():
     text = (
         "# Harbour of {}\n\n## Berths\n\nThe owner of a boat receives {} keys of the gate for the whole summer season."
     )
-    documents = [
-        Document(id=town, text=text.format(town, 3 + i), title=f"Harbour of {town}") for i, town in enumerate(towns)
-    ]
+    documents = [Document(id=town, text=text.format(3 + i), title=f"Harbour of {town}") for i, town in enumerate(towns)]
     items = make_testset(documents, 4, mix={"factoid": 1}).items
     assert [item.query for item in items if item.gold.spans[0].document not in item.query] == []
     assert len(items) == 4
