@@ -118,8 +118,7 @@ def locate_evidence(
         texts = [_add_context(*place[1:], asked) for place in places if place]
         words = frozenset(split_content_words(strip_marks(claim.text)))
         if 0 < len(words) <= MAX_TERSE_WORDS:
-            holders = [place for place in sentences.values() if words <= place[0]]
-            stating = [_add_context(text, number, asked) for _, text, number in holders]
+            stating = [_add_context(*place[1:], asked) for place in sentences.values() if words <= place[0]]
             texts = [max(stating, key=measure_nearness)] if stating else texts
         selected.update(dict.fromkeys(texts))
     return [Passage("evidence", " ".join(texts)) for texts in zip(*selected, strict=True)]
