@@ -168,7 +168,7 @@ def test_gold_that_stands_in_the_corpus_twice_is_not_asked_for(corpus):
 def test_a_question_about_one_of_several_like_documents_names_it():
     towns = ("Arnis", "Bardow", "Celbin", "Dorvik")
     text = (
-        "# Harbour of {}\n\n## Berths\n\nThe owner of a boat receives {} keys of the gate for the whole summer season."
+        "## Berths\n\nThe owner of a boat receives {} keys of the gate for the whole of the summer season in the town."
     )
     documents = [Document(id=town, text=text.format(3 + i), title=f"Harbour of {town}") for i, town in enumerate(towns)]
     items = make_testset(documents, 4, mix={"factoid": 1}).items
