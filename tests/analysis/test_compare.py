@@ -63,6 +63,22 @@ def test_a_drop_has_its_size_and_its_traces(baseline: Run, tmp_path: Path):
     assert not [row.metric for row in others if row.state == "dropped"]
 
 
+class CountedRun(Run):
+    """A run that lists the columns of each reading."""
+
+    def iterate_batches(self, table="scores", columns=None, dictionary_columns=()):
+        self.readings = [*getattr(self, "readings", ()), columns]
+        return super().iterate_batches(table, columns, dictionary_columns)
+
+
+def test_a_comparison_reads_the_chunks_of_each_run_once(baseline: Run, tmp_path: Path):
+    """Decoding chunks takes longest of what a comparison reads, so that all that look for mismatches share them."""
+    changed = evaluate_system(tmp_path / "new", make_verdicts(200, 1, grounding=0.3))
+    runs = [CountedRun(run.path) for run in (baseline, changed)]
+    compare(*runs)
+    assert [run.readings.count(["chunks"]) for run in runs] == [1, 1]
+
+
 def test_cannot_tell_says_how_many_pairs_would(baseline: Run, tmp_path: Path):
     """A small change on few traces is not called steady nor dropped; the number needed is more than there are."""
     few = compare(

@@ -26,11 +26,11 @@ DATE_PATTERN = re.compile(
     rf"|\b\d{{1,2}}(?:st|nd|rd|th|\.)? {MONTH},? \d{{4}}\b|\b{MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}\b"
 )
 ASIDE_PATTERN = re.compile(
-    r"\b(?:answer|response|reply|assistant|chatbot|bot|AI|language model|generated|automatic(?:ally)?|automated"
-    r"|confidence|updated|disclaimer|advice|regards|sincerely)\b",
-    re.IGNORECASE,
+    r"\b(?:answer|response|reply|assistant|chatbot|bot|ai|language model|generated|automatic(?:ally)?|automated"
+    r"|confidence|updated|disclaimer|advice|regards|sincerely)\b"
 )
-"""Words about an answer or who gives it, and not about its subject."""
+"""Words about an answer or who gives it, and not about its subject, in lower case."""
+ONLY_DATES = re.compile(rf"(?:{DATE_PATTERN.pattern}|[ .()])*+")
 LINK_PATTERN = re.compile(r"https?://|www\.|\S@\S")
 
 Stretch = tuple[int, int]
@@ -193,7 +193,7 @@ def _find_aside(text: str, begin: int, stop: int) -> Stretch | None:
     if len(sentences) < 2:
         return None
     for index, (start, end) in enumerate(sentences):
-        if ASIDE_PATTERN.search(text[start:end]) or not DATE_PATTERN.sub("", text[start:end]).strip(" .()"):
+        if ASIDE_PATTERN.search(text[start:end].lower()) or ONLY_DATES.fullmatch(text[start:end]):
             return (start, stop) if index else None
     return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -119,11 +120,13 @@ def compare(  # noqa: PLR0913 - the options of one verb
 
     measures = [measure for measure in paired.shared_metrics() if metrics is None or measure.name in metrics]
     samples = [_sample_metric(paired, measure, mask) for measure in measures]
-    tests = _test_metrics(paired, samples, mask, options, seed) if samples else []
+    with ThreadPoolExecutor(1) as pool:  # numpy computes both at once
+        amounts = pool.map(lambda sample: _compare_amounts(paired, sample, mask), samples)
+        tests = _test_metrics(paired, samples, mask, options, seed) if samples else []
     family = sum(test.adjusted is not None for test in tests) / share
     changes = [
-        _describe_change(paired, sample, test, mask, options, family)
-        for sample, test in zip(samples, tests, strict=True)
+        replace(_describe_change(paired, sample, test, mask, options, family), quantiles=quantiles, ratio=ratio)
+        for sample, test, (quantiles, ratio) in zip(samples, tests, amounts, strict=True)
     ]
     old, new = paired.runs
     return Comparison(
@@ -327,7 +330,6 @@ def _describe_change(
     measure, difference, n = sample.measure, test.difference, int(sample.defined.sum())
     mean = float(sample.baseline[sample.defined].mean()) if n else None
     margin = options.margin_for(measure, mean or 0.0)
-    quantiles, ratio = _compare_amounts(paired, sample, mask)
     equivalence_p = None if difference is None else equivalence_test(difference, margin, options.alpha).p
     state: ChangeState = "steady" if sample.identical else "cannot tell"
     needed = detectable = None
@@ -369,8 +371,6 @@ def _describe_change(
         fell=int((moved < 0).sum()),
         gains=_list_moved(paired, shown, mask, moved),
         drops=_list_moved(paired, shown, mask, -moved),
-        quantiles=quantiles,
-        ratio=ratio,
     )
 
 

@@ -22,7 +22,7 @@ from ragfault.analysis.comparison.comparability import (
     read_fields,
     rests_on_verdicts,
 )
-from ragfault.analysis.comparison.pairing import RunContents, pair_traces, read_contents
+from ragfault.analysis.comparison.pairing import RunContents, pair_traces, read_chunks, read_contents
 from ragfault.analysis.comparison.recording import find_recording_mismatches
 from ragfault.analysis.comparison.records import PairMismatch
 from ragfault.analysis.comparison.renamed_ids import (
@@ -218,13 +218,17 @@ class PairedRuns:
             *describe_sample(baseline, candidate),
         )
         self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
-        self.contents: tuple[RunContents, RunContents] = (read_contents(baseline), read_contents(candidate))
+        lists = read_chunks(baseline), read_chunks(candidate)
+        self.contents: tuple[RunContents, RunContents] = (
+            read_contents(baseline, lists[0]),
+            read_contents(candidate, lists[1]),
+        )
         self.pairing = pair_traces(baseline, candidate, self.contents, self.matrices[0].clusters)
         self.renamed_ids = find_renamed_ids(self.runs, *self.contents, self.pairing)
         self.recut_gold = find_recut_gold(self.runs, *self.contents, self.pairing)
         self.mismatch_list = (
             *find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids, self.recut_gold),
-            *find_recording_mismatches(self.runs, self.contents, self.pairing),
+            *find_recording_mismatches(self.runs, self.contents, self.pairing, lists),
         )
         self._left_out: dict[str, NDArray[np.bool_]] = {}
         self._chunk_levels: dict[int, list[tuple[RelevanceLevel, ...]]] = {}

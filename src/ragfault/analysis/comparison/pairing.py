@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from hashlib import blake2b
-from itertools import islice
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -102,9 +100,9 @@ class TracePairing(Struct, frozen=True):
         return len(self.baseline)
 
 
-def fingerprint(value: object) -> int:
-    """Return a fingerprint of a value by its representation, never 0."""
-    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), signed=True) or 1
+def fingerprint(value: Hashable) -> int:
+    """Return a fingerprint of a value, never 0; another process has another of the same texts."""
+    return hash(value) or 1
 
 
 def normalize_space(text: str) -> str:
@@ -135,22 +133,22 @@ class ChunkRow(NamedTuple):
     end: int | None
 
 
-def iterate_traces(run: Run, fields: Sequence[str]) -> Iterator[tuple[Trace, Sequence[ChunkRow] | None]]:
-    """Yield each trace with some of its fields and without its chunks, and its chunks; None: not recorded."""
-    return zip(run.traces(fields=fields), _iterate_chunks(run), strict=True)
+TraceChunks = list[Sequence[ChunkRow] | None]
+"""The chunks of each trace of a run, equal ones as one object; None: not recorded."""
+ChunkPair = tuple[TraceChunks, TraceChunks]  # of two runs
 
 
-def _iterate_chunks(run: Run) -> Iterator[Sequence[ChunkRow] | None]:
-    import pyarrow.compute as pc
+def read_chunks(run: Run) -> TraceChunks:
+    """Read the chunks of all traces of a run."""
+    from ragfault.io.formats.arrow import list_values, split_values
 
-    from ragfault.io.formats.arrow import list_values
-
+    known: dict[ChunkRow, ChunkRow] = {}  # the same chunk is retrieved many times
+    lists: TraceChunks = []
     for batch in run.iterate_batches("traces", ["chunks"]):
-        column = batch.column("chunks")
-        chunks = column.flatten()
-        rows = map(ChunkRow, *(list_values(chunks.field(name)) for name in ChunkRow._fields))
-        for length in list_values(pc.list_value_length(column)):
-            yield None if length is None else tuple(islice(rows, length))
+        chunks = batch.column("chunks").flatten()
+        rows = list(map(ChunkRow, *(list_values(chunks.field(name)) for name in ChunkRow._fields)))
+        lists += split_values(batch.column("chunks"), map(known.setdefault, rows, rows))
+    return lists
 
 
 def load_texts(run: Run, ids: Collection[str], shortest: bool = False) -> dict[str, str]:
@@ -175,26 +173,22 @@ CONTENT_FIELDS = ("history", "answer", "citations", "reference", "facts", "gold"
 """Fields of a trace that `read_contents` reads beside the query and the chunks."""
 
 
-def read_contents(run: Run) -> RunContents:
-    """Read the fingerprints of all traces of a run."""
+def read_contents(run: Run, chunk_lists: TraceChunks) -> RunContents:
+    """Read the fingerprints of all traces of a run, whose chunks were read."""
     places: dict[ChunkKey, int] = {}
     known: dict[str, int] = {}  # text → fingerprint
-    place_by_row: dict[ChunkRow, int] = {}  # the same chunk is retrieved many times
+    place_by_row: dict[ChunkRow, int] = {}
+    for row in dict.fromkeys(chunk for chunks in chunk_lists for chunk in chunks or ()):
+        place_by_row[row] = places.setdefault(_identify_chunk(row, known), len(places))
+    keys = tuple(places)
+    trace_keys = [tuple(place_by_row[chunk] for chunk in chunks or ()) for chunks in chunk_lists]
     columns: defaultdict[str, list[int]] = defaultdict(list)
     gold: list[Gold | None] = []
-    trace_keys: list[tuple[int, ...]] = []
     failed_steps: Counter[str] = Counter()
-    keys: list[ChunkKey] = []
-    for trace, chunks in iterate_traces(run, CONTENT_FIELDS):
-        for chunk in chunks or ():
-            if chunk not in place_by_row:
-                key = _identify_chunk(chunk, known)
-                place_by_row[chunk] = places.setdefault(key, len(places))
-                keys += [key] * (len(places) - len(keys))
-        trace_keys.append(tuple(place_by_row[chunk] for chunk in chunks or ()))
+    for trace, chunks, own in zip(run.traces(fields=CONTENT_FIELDS), chunk_lists, trace_keys, strict=True):
         gold.append(trace.gold)
         count = NOT_RECORDED if chunks is None else len(chunks)
-        for name, value in _fingerprint_trace(trace, [keys[at] for at in trace_keys[-1]], count).items():
+        for name, value in _fingerprint_trace(trace, [keys[at] for at in own], count).items():
             columns[name].append(value)
         if trace.error is not None:
             failed = next((step for step in reversed(trace.steps or ()) if step.error is not None), None)
@@ -205,7 +199,7 @@ def read_contents(run: Run) -> RunContents:
         *("chunk_counts", "citation_counts", *flags),
     )
     arrays = {name: np.array(columns[name], dtype=bool if name in flags else np.int64) for name in names}
-    return RunContents(**arrays, gold=gold, keys=tuple(keys), trace_keys=trace_keys, failed_steps=failed_steps)
+    return RunContents(**arrays, gold=gold, keys=keys, trace_keys=trace_keys, failed_steps=failed_steps)
 
 
 def _identify_chunk(chunk: ChunkRow, known: dict[str, int]) -> ChunkKey:
@@ -216,18 +210,19 @@ def _identify_chunk(chunk: ChunkRow, known: dict[str, int]) -> ChunkKey:
 
 
 def _fingerprint_trace(trace: Trace, keys: list[ChunkKey], count: int) -> dict[str, int]:
-    texts = {key.id: key.text or key.id for key in keys}
-    citations = trace.citations or ()
-    by_id = [(citation.chunk, citation.quote, citation.claim) for citation in citations]
-    by_text = [(texts.get(name, name), quote, claim) for name, quote, claim in by_id]
-    answer = trace.answer, trace.citations is None
-    cited_by_id = fingerprint((*answer, by_id))
+    citations, answer = trace.citations or (), (trace.answer, trace.citations is None)
+    by_id = tuple([(citation.chunk, citation.quote, citation.claim) for citation in citations])
+    cited_by_id = cited_by_text = fingerprint((*answer, by_id))
+    if citations:
+        texts = {key.id: key.text or key.id for key in keys}
+        by_text = tuple([(texts.get(name, name), quote, claim) for name, quote, claim in by_id])
+        cited_by_text = fingerprint((*answer, by_text))
     return {
         "queries": fingerprint(normalize_space(trace.query).casefold().rstrip(QUERY_ENDS)),
-        "chunks": fingerprint([key.text or key.id for key in keys]),
+        "chunks": fingerprint(tuple([key.text or key.id for key in keys])),
         "answers": cited_by_id,
-        "answers_by_text": fingerprint((*answer, by_text)) if citations else cited_by_id,
-        "histories": fingerprint([(turn.role, turn.text) for turn in trace.history]) if trace.history else 0,
+        "answers_by_text": cited_by_text,
+        "histories": fingerprint(tuple([(turn.role, turn.text) for turn in trace.history])) if trace.history else 0,
         "references": _fingerprint_texts(trace.references),
         "facts": _fingerprint_texts(trace.facts or ()),
         "answerable": NOT_RECORDED if trace.answerable is None else int(trace.answerable),
@@ -245,7 +240,7 @@ def _fingerprint_trace(trace: Trace, keys: list[ChunkKey], count: int) -> dict[s
 
 def _fingerprint_texts(texts: Iterable[str]) -> int:
     """Return a fingerprint of texts in any order; 0 for none."""
-    distinct = sorted(set(map(normalize_space, texts)))
+    distinct = frozenset(map(normalize_space, texts))
     return fingerprint(distinct) if distinct else 0
 
 

@@ -304,16 +304,16 @@ def _read_chunks(column: pa.Array) -> list[Any]:
         )
         for name, text, score, document, start, end, kind, metadata in zip(*fields, strict=True)
     )
-    return _split_values(column, chunks)
+    return split_values(column, chunks)
 
 
 def _read_citations(column: pa.Array) -> list[Any]:
     fields = map(list_values, column.flatten().flatten())
     citations = (Citation(chunk=chunk, quote=quote, claim=claim) for chunk, quote, claim in zip(*fields, strict=True))
-    return _split_values(column, citations)
+    return split_values(column, citations)
 
 
-def _split_values(column: pa.Array, values: Iterable[Any]) -> list[Any]:
+def split_values(column: pa.Array, values: Iterable[Any]) -> list[Any]:
     """Group flat values as the lists of a column."""
     values = iter(values)
     lengths = list_values(pc.list_value_length(column))
@@ -328,15 +328,15 @@ def _read_structs(column: pa.StructArray, make: Callable[..., Any]) -> list[Any]
 
 def _read_gold(column: pa.StructArray) -> list[Gold | None]:
     grades, spans = column.flatten()
-    pairs = _split_values(grades, zip(*map(list_values, grades.flatten().flatten()), strict=True))
+    pairs = split_values(grades, zip(*map(list_values, grades.flatten().flatten()), strict=True))
     flat_spans = spans.flatten()
-    gold_spans = _split_values(spans, _read_structs(flat_spans, Span))
+    gold_spans = split_values(spans, _read_structs(flat_spans, Span))
     rows = zip(list_values(column.is_valid()), pairs, gold_spans, strict=True)
     return [Gold(chunks=dict(chunks or ()), spans=spans or ()) if valid else None for valid, chunks, spans in rows]
 
 
 def _read_texts(column: pa.Array) -> list[Any]:
-    return _split_values(column, list_values(column.flatten()))
+    return split_values(column, list_values(column.flatten()))
 
 
 def _read_references(column: pa.Array) -> list[str | tuple[str, ...] | None]:
@@ -444,7 +444,7 @@ def list_rows(array: pa.Array, interned: dict[str, str] | None = None) -> list[A
     elif pa.types.is_map(kind):
         return [dict(pairs or ()) for pairs in array.to_pylist()]
     elif pa.types.is_list(kind):
-        return _split_values(array, list_rows(array.flatten(), interned))
+        return split_values(array, list_rows(array.flatten(), interned))
     else:
         is_plain = pa.types.is_string(kind) or pa.types.is_primitive(kind)
         return list_values(array, interned) if is_plain else array.to_pylist()

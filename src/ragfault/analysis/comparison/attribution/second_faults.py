@@ -14,6 +14,7 @@ from ragfault.analysis.comparison.attribution.edited_sources import find_drops, 
 from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.decision_tree import BRANCHES, EQUAL_DEPTH, GOLD_METRICS, TreeWalk, describe_change
 from ragfault.analysis.comparison.paired_runs import PairedRuns
+from ragfault.analysis.comparison.pairing import read_chunks
 from ragfault.analysis.comparison.recording.answer_pairs import read_answer_pairs
 from ragfault.analysis.comparison.records import BranchDecision, Comparison, LayerFault, MetricChange, RunDifference
 from ragfault.analysis.score_matrix import metric_name
@@ -185,7 +186,8 @@ def find_lost_chunks(
 def _repeat_lost_texts(paired: PairedRuns, pair_mask: PairMask) -> bool:
     """Return whether half of some answers repeat most words that the baseline's took from lost texts alone."""
     repeats = []
-    for pair in read_answer_pairs(paired.runs, paired.contents, paired.pairing):
+    lists = read_chunks(paired.runs[0]), read_chunks(paired.runs[1])
+    for pair in read_answer_pairs(paired.runs, paired.contents, paired.pairing, lists):
         if pair_mask[pair.place]:
             old, new = ({word for text in texts for word in split_content_words(text)} for texts in pair.chunks)
             words, new_words = (set(split_content_words(answer)) for answer in pair.answers)

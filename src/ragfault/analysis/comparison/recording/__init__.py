@@ -9,23 +9,23 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.analysis.comparison.comparability import CITED_CLAIMS, LocatedMismatch
-from ragfault.analysis.comparison.pairing import RunContents, TracePairing
+from ragfault.analysis.comparison.pairing import ChunkPair, RunContents, TracePairing
 from ragfault.analysis.comparison.recording.answer_pairs import LEAST_PAIRS, read_answer_pairs
 from ragfault.analysis.comparison.recording.answers import find_cut_answers, find_other_form, find_other_language
-from ragfault.analysis.comparison.recording.chunks import find_chunk_mismatches
+from ragfault.analysis.comparison.recording.chunks import find_chunk_mismatches, read_records
 from ragfault.analysis.comparison.recording.histories import find_history_mismatches
 from ragfault.analysis.comparison.recording.notices import find_added_notices
 from ragfault.io.runs import Run
 
 
 def find_recording_mismatches(
-    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing
+    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, chunks: ChunkPair
 ) -> tuple[LocatedMismatch, ...]:
     """Find the pairs on which the record of one side differs, and not what happened.
 
     Pairs of fewer queries than `LEAST_PAIRS`, each asked many times, show no habit of a logger either.
     """
-    pairs = read_answer_pairs(runs, contents, pairing)
+    pairs = read_answer_pairs(runs, contents, pairing, chunks)
     size = len(pairing)
     mismatches = [
         *find_cut_answers(pairs, size),
@@ -39,8 +39,8 @@ def find_recording_mismatches(
         else mismatch
         for mismatch in mismatches
     ]
-    chunks = find_chunk_mismatches(runs, contents, pairing, pairs)
-    listed = (*in_answers, *chunks, *find_history_mismatches(runs, contents, pairing))
+    in_chunks = find_chunk_mismatches(runs, contents, pairing, pairs, read_records(runs, pairing, chunks))
+    listed = (*in_answers, *in_chunks, *find_history_mismatches(runs, contents, pairing))
     queries = contents[0].queries[pairing.baseline]
     least = min(LEAST_PAIRS, len(np.unique(queries)))
     return tuple(

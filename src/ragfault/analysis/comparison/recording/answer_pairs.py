@@ -13,16 +13,8 @@ from urllib.parse import unquote_plus
 
 import numpy as np
 
-from ragfault.analysis.comparison.pairing import (
-    ChunkRow,
-    Mask,
-    RunContents,
-    TracePairing,
-    iterate_traces,
-    normalize_space,
-)
+from ragfault.analysis.comparison.pairing import ChunkPair, ChunkRow, Mask, RunContents, TracePairing
 from ragfault.io.runs import Run
-from ragfault.records import Trace
 from ragfault.text import split_content_words
 from ragfault.text.normalization import fold_case
 
@@ -47,7 +39,7 @@ MARK_PATTERN = re.compile(
     r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|^\|\s*\d{1,3}\s*(?=\|)|[*_`]{1,3}|\|(?:\s*:?-{3,}:?\s*\|)*"
 )
 QUOTE_MARKS = "\"'“”‘’«»"
-CURRENCY_NAMES = str.maketrans({"£": "gbp", "€": "eur", "$": "usd", "¥": "jpy"})
+CURRENCY_NAMES = {"£": "gbp", "€": "eur", "$": "usd", "¥": "jpy"}
 CURRENCY_NAME = re.compile("gbp|eur|usd|jpy")
 SEPARATOR = re.compile(r"(?<=\d)[.,](?=\d)")
 SOURCE_MARK = re.compile(r"^\s*(?:[-*•]\s+)?(?:[^\W\d_]+:\s+)?(?:[\[(]?\d{1,3}[\]).:]\s*)?")
@@ -98,17 +90,17 @@ def letters_of(text: str) -> str:
 
 
 def read_answer_pairs(
-    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing
+    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, chunks: ChunkPair
 ) -> list[AnswerPair]:
-    """Read the answers and chunk texts of the pairs that differ and are answered on both sides."""
+    """Read the answers of the pairs that differ and are answered on both sides, beside their chunk texts."""
     old, new = contents
     left, right = pairing.baseline, pairing.candidate
     differ = ~(pairing.same_answers & pairing.same_chunks) & ~old.blank[left] & ~new.blank[right]
     places = np.flatnonzero(differ)
     sides = []
-    for run, rows in ((runs[0], left[places].tolist()), (runs[1], right[places].tolist())):
-        chosen, traces = set(rows), iterate_traces(run, ["answer"])
-        texts = {row: _read_answer(*trace) for row, trace in enumerate(traces) if row in chosen}
+    for run, rows, lists in zip(runs, (left[places].tolist(), right[places].tolist()), chunks, strict=True):
+        chosen, traces = set(rows), enumerate(run.traces(fields=["answer"]))
+        texts = {row: _read_answer(trace.answer or "", lists[row] or ()) for row, trace in traces if row in chosen}
         sides.append([texts[row] for row in rows])
     return [
         AnswerPair(place, *zip(before, after, strict=True))
@@ -116,9 +108,8 @@ def read_answer_pairs(
     ]
 
 
-def _read_answer(trace: Trace, chunks: Sequence[ChunkRow] | None) -> tuple[str, tuple[str, ...], str, bool]:
-    """Return the answer of a trace, its chunk texts, the words of the answer, and whether markup surrounds them."""
-    answer, chunks = trace.answer or "", chunks or ()
+def _read_answer(answer: str, chunks: Sequence[ChunkRow]) -> tuple[str, tuple[str, ...], str, bool]:
+    """Return an answer, its chunk texts, the words of the answer, and whether markup surrounds them."""
     plain = _strip_sources(answer, chunks)
     return answer, tuple(chunk.text for chunk in chunks), strip_markup(plain), is_wrapped(answer) or plain != answer
 
@@ -224,7 +215,9 @@ def strip_markup(text: str) -> str:
     plain = REASONING_PATTERN.sub("", plain) if _may_reason(plain) else plain
     plain = TAG_PATTERN.sub("\n", plain) if "<" in plain else plain
     plain = MARK_PATTERN.sub(" ", html.unescape(plain).strip())
-    words = "".join(fold_case(normalize_space(plain)).split()).translate(CURRENCY_NAMES)
+    words = "".join(fold_case(plain).split())
+    for symbol, name in CURRENCY_NAMES.items():
+        words = words.replace(symbol, name)
     return SEPARATOR.sub(".", words.strip(QUOTE_MARKS)).rstrip(".")
 
 

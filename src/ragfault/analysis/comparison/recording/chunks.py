@@ -14,11 +14,11 @@ import numpy as np
 from ragfault.analysis.comparison.comparability import ASPECTS, CHUNK_ORDER, CHUNK_TEXT, MAX_TEXTS, LocatedMismatch
 from ragfault.analysis.comparison.pairing import (
     NOT_RECORDED,
+    ChunkPair,
     ChunkRow,
     Mask,
     RunContents,
     TracePairing,
-    iterate_traces,
     load_texts,
 )
 from ragfault.analysis.comparison.recording.answer_pairs import (
@@ -58,14 +58,18 @@ LEAST_NAME = 3  # characters; a shorter name may stand within another by chance
 
 
 def find_chunk_mismatches(
-    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, pairs: Sequence[AnswerPair]
+    runs: tuple[Run, Run],
+    contents: tuple[RunContents, RunContents],
+    pairing: TracePairing,
+    pairs: Sequence[AnswerPair],
+    records: Sequence[Sequence[TraceRecord]],
 ) -> list[LocatedMismatch]:
     """Find the pairs whose chunks or citations one side records otherwise than they were read.
 
     Answers that rest on a chunk of the other side are the same without it where the record lacks it. Citations that
     name chunks otherwise than by their ids are no fault where their quotes stand there.
     """
-    size, records = len(pairing), _read_records(runs, pairing)
+    size = len(pairing)
     answered = int((~contents[0].blank[pairing.baseline] & ~contents[1].blank[pairing.candidate]).sum())
     return [
         *_find_altered_texts(runs, contents, pairing, pairs),
@@ -303,18 +307,18 @@ class TraceRecord(NamedTuple):
     """How many of its chunks no citation names; None without citations."""
 
 
-def _read_records(runs: tuple[Run, Run], pairing: TracePairing) -> list[list[TraceRecord]]:
-    """Read the records of the pairs, side by side; both are read at once, since decoding the chunks takes longest."""
+def read_records(runs: tuple[Run, Run], pairing: TracePairing, chunks: ChunkPair) -> list[list[TraceRecord]]:
+    """Read the records of the pairs, side by side."""
     known: dict[str, bool] = {}
     sides = []
-    for run, rows in zip(runs, (pairing.baseline, pairing.candidate), strict=True):
+    for run, rows, lists in zip(runs, (pairing.baseline, pairing.candidate), chunks, strict=True):
         records = [
             TraceRecord(
-                _find_citation_kind(trace, chunks or ()),
-                _find_damage(trace, chunks or (), known),
-                _count_uncited(trace, chunks or ()),
+                _find_citation_kind(trace, read or ()),
+                _find_damage(trace, read or (), known),
+                _count_uncited(trace, read or ()),
             )
-            for trace, chunks in iterate_traces(run, ["answer", "citations"])
+            for trace, read in zip(run.traces(fields=["answer", "citations"]), lists, strict=True)
         ]
         sides.append([records[row] for row in rows.tolist()])
     return sides
