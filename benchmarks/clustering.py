@@ -35,7 +35,7 @@ from ragfault.analysis.clusters import (
     FailingTrace,
     TracePopulation,
     cluster_failures,
-    iterate_failures,
+    read_failures,
     record_clusters,
 )
 from ragfault.analysis.clusters.clustering import (
@@ -257,7 +257,7 @@ def main() -> None:
 
 def collect_run_failures(run: Run) -> tuple[list[FailingTrace], TracePopulation]:
     """Return the failures of a run by trace id, and the population of all its traces."""
-    failures = sorted(iterate_failures(run), key=lambda failure: failure.trace)
+    failures = sorted(read_failures([run])[0], key=lambda failure: failure.trace)
     return failures, TracePopulation("run", "run", "", "", run.manifest.traces)
 
 

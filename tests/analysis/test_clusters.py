@@ -22,10 +22,10 @@ from ragfault.analysis.clusters import (
     assign_cluster,
     cluster_failures,
     cluster_runs,
-    iterate_failures,
     load_population,
     load_registry,
     mute_cluster,
+    read_failures,
     record_clusters,
     resolve_cluster,
     save_registry,
@@ -42,6 +42,7 @@ from ragfault.analysis.investigation import investigate
 from ragfault.cli import run_command as command
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.evaluation import evaluate
+from ragfault.io.runs import Run
 from ragfault.reports.html.pages import render_clusters_html
 from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal.clusters import render_clusters_terminal
@@ -245,7 +246,25 @@ def test_runs_whose_failures_have_nothing_in_common_have_no_clusters(tmp_path: P
 def test_single_irrelevant_chunks_are_no_failure(tmp_path: Path):
     """One irrelevant chunk among relevant ones, with all else well, is how retrieval is, and not a failure."""
     run = evaluate_pairs(tmp_path, [pair("a", "hhn", "s"), pair("b", "hh", "c")])
-    assert [cluster.trace for cluster in iterate_failures(run)] == ["b"]
+    assert [cluster.trace for cluster in read_failures([run])[0]] == ["b"]
+
+
+class CountedRun(Run):
+    """A run that counts how often its traces are read with their verdicts."""
+
+    readings = 0
+
+    def evidence(self, ids=None):
+        self.readings += 1
+        return super().evidence(ids)
+
+
+def test_clustering_diagnoses_every_trace_once(tmp_path: Path):
+    """One pass tells which kinds of problem are doubtful and which traces fail, also against an earlier run."""
+    old, new = (CountedRun(evaluate_pairs(tmp_path / name, pairs(9)).path) for name in ("old", "new"))
+    _, report = track_changes(ClusterRegistry(), [new], old, "2031-01-01")
+    assert report.clusters
+    assert (old.readings, new.readings) == (1, 1)
 
 
 class WordJudge(FixedJudge):

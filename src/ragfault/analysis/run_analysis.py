@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import overload
 
 import numpy as np
@@ -65,6 +65,8 @@ PART_BY_KIND: Mapping[ProblemKind, str] = {
     "contradicted_claim": "claim",
 }  # fmt: skip
 """Part of the verdicts whose labels decide a kind of problem."""
+DOUBTFUL_KINDS: Set[ProblemKind] = frozenset(("missing_context",))
+"""Kinds that are left out where a run shows that its judge is mostly wrong about them, or hardly sees them."""
 RELEVANCE_KINDS: Set[ProblemKind] = frozenset(("nothing_relevant", "irrelevant_chunk", "missed_refusal"))
 """Kinds that gold decides where it is applied."""
 
@@ -163,7 +165,7 @@ def worst_traces(source: AnyRun | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, 
     agrees with its reference, and a refusal that is right by gold, are not among them, nor is one of which the answer
     key does not tell and whose level is good.
     """
-    return DiagnosisSummary(diagnose_run(source), n).worst_traces()
+    return _summarize(diagnose_run(source), n)[0].worst_traces()
 
 
 def suggest_remedies(source: AnyRun | ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
@@ -174,17 +176,19 @@ def suggest_remedies(source: AnyRun | ScoreMatrix, examples: int = MAX_EXAMPLES)
     an answer although the chunks do not cover the query, where nothing but missing context says that.
     """
     matrix = open_matrix(source)
-    remedies = DiagnosisSummary(diagnose_run(matrix), 0, matrix.labels).suggest_remedies(matrix, examples)
-    return _drop_doubtful(remedies, matrix, measure_gold_agreement(matrix.run), examples)
+    summaries = _summarize(diagnose_run(matrix), 0, matrix.labels)
+    return _choose_remedies(summaries, matrix, measure_gold_agreement(matrix.run), examples)
 
 
-def find_doubtful_kinds(runs: Sequence[Run]) -> frozenset[ProblemKind]:
-    """Find the kinds of problem that `suggest_remedies` leaves out of every one of these runs that has them."""
+def find_doubtful_kinds(runs: Sequence[Run], diagnoses: Iterable[Iterable[Diagnosis]]) -> frozenset[ProblemKind]:
+    """Find the kinds of problem that `suggest_remedies` leaves out of every one of these runs that has them.
+
+    `diagnoses` are those of all traces of each run.
+    """
     doubtful: set[ProblemKind] = set()
     believed: set[ProblemKind] = set()
-    for run in runs:
-        matrix = open_matrix(run)
-        remedies = DiagnosisSummary(diagnose_run(matrix), 0).suggest_remedies(matrix, 0)
+    for run, own in zip(runs, diagnoses, strict=True):
+        remedies = _summarize(own, 0)[0].suggest_remedies(open_matrix(run), 0)
         left_out = _find_doubtful(remedies, run, measure_gold_agreement(run))
         doubtful.update(left_out)
         believed.update(remedy.kind for remedy in remedies if remedy.kind not in left_out)
@@ -197,20 +201,32 @@ def leave_out(diagnosis: Diagnosis, kinds: Set[ProblemKind]) -> Diagnosis:
     Without missing context, an answer although the chunks do not cover the query is none where nothing else says so.
     """
     present = {problem.kind for problem in diagnosis.problems}
+    if present.isdisjoint(kinds):
+        return diagnosis
     if "missing_context" in present.intersection(kinds) and not present & UNCOVERED_KINDS:
         kinds = {*kinds, "missed_refusal"}
     return replace(diagnosis, problems=tuple(problem for problem in diagnosis.problems if problem.kind not in kinds))
 
 
-def _drop_doubtful(
-    remedies: tuple[Remedy, ...], matrix: ScoreMatrix, agreements: tuple[GoldAgreement, ...], examples: int
+def _summarize(
+    diagnoses: Iterable[Diagnosis], n: int, labels: HumanLabels | None = None
+) -> tuple[DiagnosisSummary, DiagnosisSummary]:
+    """Summarize diagnoses with and without the kinds that may be doubtful; the first summary keeps the `n` worst."""
+    summary, believed = DiagnosisSummary(n, labels), DiagnosisSummary(0, labels)
+    for row, diagnosis in enumerate(diagnoses):
+        summary.add(row, diagnosis)
+        believed.add(row, leave_out(diagnosis, DOUBTFUL_KINDS))
+    return summary, believed
+
+
+def _choose_remedies(
+    summaries: Sequence[DiagnosisSummary], matrix: ScoreMatrix, agreements: tuple[GoldAgreement, ...], examples: int
 ) -> tuple[Remedy, ...]:
-    """Drop the doubtful kinds, and what rests on them alone."""
-    doubtful = _find_doubtful(remedies, matrix.run, agreements)
-    if not doubtful:
-        return remedies
-    believed = (leave_out(diagnosis, doubtful) for diagnosis in diagnose_run(matrix))
-    return DiagnosisSummary(believed, 0, matrix.labels).suggest_remedies(matrix, examples)
+    """Return the remedies of the first summary, or those of the second where a kind in the first is doubtful."""
+    remedies = summaries[0].suggest_remedies(matrix, examples)
+    if _find_doubtful(remedies, matrix.run, agreements):
+        return summaries[1].suggest_remedies(matrix, examples)
+    return remedies
 
 
 def _find_doubtful(
@@ -227,8 +243,8 @@ def _find_doubtful(
     return frozenset(
         remedy.kind
         for remedy in remedies
-        if remedy.kind == "missing_context"
-        and (is_wrong or (by_words and remedy.share.low <= FALSE_POSITIVE_RATES["missing_context"]))
+        if remedy.kind in DOUBTFUL_KINDS
+        and (is_wrong or (by_words and remedy.share.low <= FALSE_POSITIVE_RATES[remedy.kind]))
     )
 
 
@@ -258,7 +274,8 @@ def _is_right(diagnosis: Diagnosis) -> bool:
 class DiagnosisSummary:
     """Summary of the diagnoses of a run that stores only the worst ones."""
 
-    def __init__(self, diagnoses: Iterator[Diagnosis], n: int, labels: HumanLabels | None = None) -> None:
+    def __init__(self, n: int, labels: HumanLabels | None = None) -> None:
+        self._n = n
         self._items: Mapping[str, LabeledItems] = {} if labels is None else labels.items
         self._worst_heap: list[tuple[float, int, int, Diagnosis]] = []
         self._problem_counts: Counter[ProblemKind] = Counter()
@@ -267,16 +284,16 @@ class DiagnosisSummary:
         self._worst_by_kind: defaultdict[ProblemKind, list[tuple[float, int, ProblemExample]]] = defaultdict(list)
         self.key_outcomes: Counter[KeyOutcome] = Counter()
         """What the answer key says of the answers → traces."""
-        for row, diagnosis in enumerate(diagnoses):
-            if diagnosis.key_outcome is not None:
-                self.key_outcomes[diagnosis.key_outcome] += 1
-            if diagnosis.problems:
-                self._add(row, diagnosis, n)
 
-    def _add(self, row: int, diagnosis: Diagnosis, n: int) -> None:
+    def add(self, row: int, diagnosis: Diagnosis) -> None:
+        """Add the diagnosis of a row."""
+        if diagnosis.key_outcome is not None:
+            self.key_outcomes[diagnosis.key_outcome] += 1
+        if not diagnosis.problems:
+            return
         bad = failure_score(diagnosis)
-        if n and (bad == PIPELINE_FAILURE or not _is_right(diagnosis)):
-            push = heapq.heappush if len(self._worst_heap) < n else heapq.heappushpop
+        if self._n and (bad == PIPELINE_FAILURE or not _is_right(diagnosis)):
+            push = heapq.heappush if len(self._worst_heap) < self._n else heapq.heappushpop
             push(self._worst_heap, (bad, len(diagnosis.problems), -row, diagnosis))
         kinds = Counter(problem.kind for problem in diagnosis.problems)
         self._problem_counts += kinds
@@ -383,7 +400,7 @@ def analyze(
     targets = tuple(targets)
     seen = load_chunks(run)
     levels, unrated = count_quality(matrix)
-    tally = DiagnosisSummary(diagnose_run(matrix), n, labels)
+    summaries = _summarize(diagnose_run(matrix), n, labels)
     parts = build_segments(matrix, by, targets, routes)
     agreements = measure_gold_agreement(run)
     return Findings(
@@ -396,11 +413,11 @@ def analyze(
         unrated=unrated,
         pairs=pair_tradeoffs(matrix),
         insights=compute_insights(run, seen),
-        worst=tally.worst_traces(),
-        remedies=_drop_doubtful(tally.suggest_remedies(matrix), matrix, agreements, MAX_EXAMPLES),
+        worst=summaries[0].worst_traces(),
+        remedies=_choose_remedies(summaries, matrix, agreements, MAX_EXAMPLES),
         segments=parts if len(parts) > 1 else (),
         gold_agreement=agreements,
-        key_outcomes=dict(tally.key_outcomes),
+        key_outcomes=dict(summaries[0].key_outcomes),
         suspected_injections=_count_injections(run),
         foreign_traces=count_foreign(run),
         markup_answers=count_wrapped(run),

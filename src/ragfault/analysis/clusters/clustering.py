@@ -18,13 +18,12 @@ from ragfault.analysis.clusters.description import (
     describe_cluster,
     distinctive_terms,
     format_member_id,
-    iterate_failures,
     load_population,
     name_cluster,
+    read_failures,
 )
 from ragfault.analysis.clusters.records import Cluster, ClusterReport, FailingTrace
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
-from ragfault.analysis.run_analysis import find_doubtful_kinds
 from ragfault.errors import UsageError, require_extra
 from ragfault.grouping import group_positions
 from ragfault.io.runs import Run, open_run, sample_run
@@ -248,8 +247,7 @@ def cluster_runs(
     opened = [sample_run(open_run(run), sample) for run in runs]
     if not opened:
         raise UsageError("clusters are made of the failing traces of runs: name one run or more.")
-    left_out = find_doubtful_kinds(opened)
-    failures = [failure for i, run in enumerate(opened) for failure in iterate_failures(run, i, left_out)]
+    _, failures = read_failures(opened)
     return cluster_failures(failures, load_populations(opened), embedder=embedder, min_size=min_size, seed=seed)
 
 

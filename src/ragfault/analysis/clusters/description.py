@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from ragfault.analysis.clusters.records import Cluster, ClusterExample, ClusterShare, ClusterTrend, FailingTrace
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.analysis.records import Diagnosis, ProblemKind
-from ragfault.analysis.run_analysis import diagnose_run, leave_out
+from ragfault.analysis.run_analysis import DOUBTFUL_KINDS, diagnose_run, find_doubtful_kinds, leave_out
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs import Run
 from ragfault.judges.checks.lexicon import load_idf
@@ -84,11 +84,25 @@ def is_failing(diagnosis: Diagnosis) -> bool:
     return bool(diagnosis.problems) and diagnosis.triad is not None and diagnosis.triad < LOW_TRIAD
 
 
-def iterate_failures(run: Run, run_index: int = 0, left_out: Set[ProblemKind] = frozenset()) -> Iterator[FailingTrace]:
-    """Yield the failing traces of a run in its order; `run_index` is its place among several runs."""
-    for row, diagnosis in enumerate(leave_out(item, left_out) for item in diagnose_run(run)):
-        if is_failing(diagnosis):
-            yield failure_from_diagnosis(diagnosis, run_index, row)
+def read_failures(
+    runs: Sequence[Run], keys: Collection[str] | None = None
+) -> tuple[list[FailingTrace], list[FailingTrace]]:
+    """Read the failing traces of runs, in their order: by all problems, and without the kinds that are doubtful.
+
+    Doubtful are those that `suggest_remedies` leaves out of every run. `keys` select the failures (see `failure_key`).
+    """
+    failures: tuple[list[FailingTrace], list[FailingTrace]] = ([], [])
+
+    def iterate_diagnoses(run_index: int, run: Run) -> Iterator[Diagnosis]:
+        for row, diagnosis in enumerate(diagnose_run(run)):
+            for listed, reading in zip(failures, (diagnosis, leave_out(diagnosis, DOUBTFUL_KINDS)), strict=True):
+                failure = failure_from_diagnosis(reading, run_index, row) if is_failing(reading) else None
+                if failure is not None and (keys is None or failure_key(failure) in keys):
+                    listed.append(failure)
+            yield diagnosis
+
+    doubtful = find_doubtful_kinds(runs, [iterate_diagnoses(at, run) for at, run in enumerate(runs)])
+    return failures if doubtful else (failures[0], failures[0])
 
 
 def failure_from_diagnosis(diagnosis: Diagnosis, run_index: int = 0, row: int = 0) -> FailingTrace:

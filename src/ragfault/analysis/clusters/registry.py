@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ragfault.analysis.clusters.clustering import CLUSTERED_TRACES, MERGE_SIMILARITY, cluster_failures, load_populations
-from ragfault.analysis.clusters.description import TracePopulation, failure_key, iterate_failures, run_fingerprint
+from ragfault.analysis.clusters.description import TracePopulation, read_failures, run_fingerprint
 from ragfault.analysis.clusters.records import (
     Cluster,
     ClusterEvent,
@@ -25,10 +25,9 @@ from ragfault.analysis.clusters.records import (
     ClusterReport,
     ClusterShare,
     ClusterSighting,
+    FailingTrace,
     KnownCluster,
 )
-from ragfault.analysis.records import ProblemKind
-from ragfault.analysis.run_analysis import find_doubtful_kinds
 from ragfault.errors import InputError, UnknownName
 from ragfault.io.atomic_files import write_atomically
 from ragfault.io.runs import Run, sample_run
@@ -259,16 +258,15 @@ def track_clusters(
     registry: ClusterRegistry,
     runs: Sequence[Run],
     time: str,
-    left_out: frozenset[ProblemKind] | None = None,
+    failures: Sequence[FailingTrace] | None = None,
     **options: Any,
 ) -> tuple[ClusterRegistry, ClusterReport]:
     """Cluster runs and record the result in the registry; `options` are those of `cluster_runs`.
 
-    Kinds of problem that do not count are `left_out`, by default those that are doubtful in all of the runs.
+    Their `failures` are by default those without the kinds of problem that are doubtful in all of the runs.
     """
     populations = load_populations(runs)
-    kinds = find_doubtful_kinds(runs) if left_out is None else left_out
-    failures = [failure for i, run in enumerate(runs) for failure in iterate_failures(run, i, kinds)]
+    failures = read_failures(runs)[1] if failures is None else failures
     return record_clusters(registry, cluster_failures(failures, populations, **options), populations, time)
 
 
@@ -276,9 +274,11 @@ def track_changes(
     registry: ClusterRegistry, runs: Sequence[Run], baseline: Run, time: str, **options: Any
 ) -> tuple[ClusterRegistry, ClusterReport]:
     """Cluster runs against a baseline run, recorded first; `new` and `gone` are relative to it."""
-    left_out = find_doubtful_kinds([baseline, *runs])
-    updated, before = track_clusters(registry, [baseline], time, left_out, **options)
-    updated, after = track_clusters(updated, runs, time, left_out, **options)
+    _, failures = read_failures([*runs, baseline])
+    earlier = [replace(failure, run=0) for failure in failures if failure.run == len(runs)]
+    later = [failure for failure in failures if failure.run < len(runs)]
+    updated, before = track_clusters(registry, [baseline], time, earlier, **options)
+    updated, after = track_clusters(updated, runs, time, later, **options)
     there = {cluster.id: cluster for cluster in before.clusters}
     here = {cluster.id for cluster in after.clusters}
     clusters = [
@@ -299,9 +299,8 @@ def cluster_members(registry: ClusterRegistry, cluster_id: str, run: Run, time: 
     for entry in registry.clusters:
         for sighting in entry.sightings if entry.id == cluster_id else ():
             if sighting.fingerprint == fingerprint and sighting.failure_keys:
-                keys = frozenset(sighting.failure_keys)
-                failures = chain(iterate_failures(run), iterate_failures(run, 0, find_doubtful_kinds([run])))
-                return entry.name, tuple(dict.fromkeys(item.trace for item in failures if failure_key(item) in keys))
+                failures = chain(*read_failures([run], frozenset(sighting.failure_keys)))
+                return entry.name, tuple(dict.fromkeys(failure.trace for failure in failures))
     _, report = track_clusters(registry, [sample_run(run, CLUSTERED_TRACES)], time)
     there = [*report.clusters, *([report.ungrouped] if report.ungrouped else [])]
     for item in there:

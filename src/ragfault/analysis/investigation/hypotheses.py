@@ -186,8 +186,9 @@ def _build_fix_test(fault: LayerFault, names: Sequence[str]) -> tuple[str, ...]:
 
 def _investigate_alone(run: Run) -> Investigation:
     """Investigate a run without a baseline: what comes first on the traces that fail."""
-    left_out = find_doubtful_kinds([run])
-    diagnoses = [leave_out(diagnosis, left_out) for diagnosis in diagnose_run(run)]
+    diagnoses = list(diagnose_run(run))
+    left_out = find_doubtful_kinds([run], [diagnoses])
+    diagnoses = [leave_out(diagnosis, left_out) for diagnosis in diagnoses]
     failing = [diagnosis for diagnosis in diagnoses if is_failing(diagnosis)]
     first = {diagnosis.trace: _first_problem(diagnosis) for diagnosis in failing}
     counts = Counter(first.values())
