@@ -219,10 +219,8 @@ class PairedRuns:
         )
         self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
         lists = read_chunks(baseline), read_chunks(candidate)
-        self.contents: tuple[RunContents, RunContents] = (
-            read_contents(baseline, lists[0]),
-            read_contents(candidate, lists[1]),
-        )
+        old, new = map(read_contents, self.runs, lists)
+        self.contents: tuple[RunContents, RunContents] = (old, new)
         self.pairing = pair_traces(baseline, candidate, self.contents, self.matrices[0].clusters)
         self.renamed_ids = find_renamed_ids(self.runs, *self.contents, self.pairing)
         self.recut_gold = find_recut_gold(self.runs, *self.contents, self.pairing)
