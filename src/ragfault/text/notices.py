@@ -30,7 +30,7 @@ ASIDE_PATTERN = re.compile(
     r"|confidence|updated|disclaimer|advice|regards|sincerely)\b"
 )
 """Words about an answer or who gives it, and not about its subject, in lower case."""
-ONLY_DATES = re.compile(rf"(?:{DATE_PATTERN.pattern}|[ .()])*+")
+ONLY_DATES = re.compile(rf"(?>(?:{DATE_PATTERN.pattern}|[ .()])*)")
 LINK_PATTERN = re.compile(r"https?://|www\.|\S@\S")
 
 Stretch = tuple[int, int]
