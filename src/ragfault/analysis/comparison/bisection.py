@@ -84,7 +84,7 @@ from ragfault.analysis.comparison.stages.ranking import ORDER_ALONE, rank_suspec
 from ragfault.analysis.comparison.trade_offs import find_gain, find_new_refusals
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import AnyRun, MetricInfo
-from ragfault.text.number_format import format_percent
+from ragfault.text.number_format import format_count, format_percent
 
 TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
 """Of alpha, for the metrics and checks together, and for the search for a segment; the rest is for what one side
@@ -435,8 +435,8 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
     alone = f" ({comparison.dependence})" if comparison.dependence else ""
     if not least:
         few = any(change.n for change in comparison.changes)
-        what = "are too few to show a change of any size" if few else "measure nothing of the tree"
-        return f"The data cannot tell: {comparison.pairs:,} paired traces{alone} {what}."
+        what = "too few to show a change of any size" if few else "on which no metric of the tree is measured"
+        return f"The data cannot tell: {format_count(comparison.pairs, 'paired trace')}{alone}, {what}."
     worst = max(least, key=lambda change: change.detectable or 0.0)
     need = f"; about {walk.needed:,} would show one of {worst.margin:g}" if walk.needed else ""
     return (
