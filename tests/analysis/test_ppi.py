@@ -24,7 +24,12 @@ from ragfault.evaluation.agreement.human_labels import (
     resolve_labels,
     write_labels,
 )
-from ragfault.evaluation.agreement.human_verdicts import LabelReading, compute_values, overlay_labels
+from ragfault.evaluation.agreement.human_verdicts import (
+    LabelReading,
+    compute_values,
+    list_labeled_items,
+    overlay_labels,
+)
 from ragfault.evaluation.agreement.reference_scores import load_paired_reference_scores, load_reference_scores
 from ragfault.io.runs import Run
 from ragfault.io.runs.writer import write_manifest
@@ -534,3 +539,9 @@ def test_examples_of_a_drop_follow_the_labels(tmp_path: Path):
     [change] = [item for item in compare(paired).changes if item.metric == "groundedness"]
     assert change.fell == 20
     assert not {item.trace for item in change.drops} & {f"t{at}" for at in range(10)}
+
+
+def test_a_chunk_labeled_by_its_relevance_alone_has_the_level_of_it():
+    """The labels of a trace decide on a chunk whether they name its level or its relevance."""
+    reading = LabelReading({("chunk", "a", "relevance"): 0.0}, frozenset(["chunk"]))
+    assert list_labeled_items([reading])["chunk", "a", "level"] == ("none",)

@@ -13,6 +13,7 @@ from ragfault.analysis import bisect, pair_runs
 from ragfault.analysis.comparison.regression import check_regression
 from ragfault.analysis.comparison.trade_offs import find_new_refusals
 from ragfault.evaluation import evaluate
+from ragfault.evaluation.agreement.reference_scores import load_paired_reference_scores
 from ragfault.io.runs import Run
 from ragfault.records import AnswerVerdict, Chunk, ChunkVerdict, Gold, Trace, UseVerdict, Verdicts
 from sample_runs import Pair, evaluate_system, make_verdicts
@@ -280,3 +281,10 @@ def test_a_small_drop_of_groundedness_between_two_models_names_the_judges_differ
         result = bisect(old, candidate)
         assert result.verdict == "fault"
         assert ("rated one model up to 0.22 lower than another" in result.sentence) == says
+    sources = [tmp_path / "of-old.jsonl", tmp_path / "of-new.jsonl"]
+    for path, bad in zip(sources, (0, 24), strict=True):
+        rows = [f'{{"trace": "{n}", "groundedness": {0.75 if n < bad else 1.0}}}' for n in range(120)]
+        path.write_text("\n".join(rows), encoding="utf-8")
+    labeled = bisect(pair_runs(old, new, labels=load_paired_reference_scores(sources, (old, new))))
+    assert labeled.verdict == "fault"
+    assert "The model changed" not in labeled.sentence

@@ -169,6 +169,8 @@ def test_the_verdict_says_what_the_answer_key_says_of_the_answers(tmp_path):
     _, generation, key, *_ = run_verdict.describe_layers(findings)
     assert "by a judge that the answer key contradicts" in generation
     assert key == "Answer key, 40 answers: in agreement 39, without a name or number of it 1."
+    few = analyze(evaluate(traces[1:4], tmp_path / "few", judge="lexical"))
+    assert not any("contradicts" in line for line in run_verdict.describe_layers(few))
     plain = analyze(evaluate([replace(trace, reference=None) for trace in traces], tmp_path / "plain", judge="lexical"))
     assert not any("Answer key" in line or "contradicts" in line for line in run_verdict.describe_layers(plain))
 

@@ -43,7 +43,7 @@ from ragfault.errors import UnknownName, UsageError
 from ragfault.io.runs import SAMPLE_TRACES, AnyRun, Run, open_run, sample_run
 from ragfault.records import Trace, Verdicts
 
-RIGHT_OUTCOMES = ("right answer", "right refusal")
+RIGHT_OUTCOMES: tuple[KeyOutcome, ...] = ("right answer", "right refusal")
 """Outcomes by the answer key that are no failure."""
 PIPELINE_FAILURE = 3.0
 """The score of a trace whose pipeline failed, whatever its answer."""

@@ -158,7 +158,7 @@ def evaluate(
             **reading,
             **merged,
         )
-    if not human_labels and not quiet and len(traces) == 1:
+    if not human_labels and not quiet and len(traces) == 1 and Path(traces[0]).is_file():
         _suggest_labels(run, traces[0])
     return _report_run(run, table, human_labels, full=full, kind=kind, quiet=quiet)
 

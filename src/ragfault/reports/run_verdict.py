@@ -8,6 +8,7 @@ import numpy as np
 
 from ragfault.analysis import Findings, MetricAggregate, quality_level
 from ragfault.analysis.records import KeyOutcome, LayerHealth, Remedy
+from ragfault.analysis.run_analysis import RIGHT_OUTCOMES
 from ragfault.records import Layer
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text, get_common_reason, join_names
 from ragfault.stats import Interval, mean_interval
@@ -64,7 +65,6 @@ def _describe_layer(findings: Findings, layer: Layer, health: LayerHealth) -> st
     return f"{title} {figures}{', ' if level else ''}{level}: {problem or 'no problem found'}."
 
 
-RIGHT_OUTCOMES: tuple[KeyOutcome, ...] = ("right answer", "right refusal")
 OUTCOME_TEXTS: Mapping[KeyOutcome, str] = {
     "right answer": "in agreement", "right refusal": "right refusals", "wrong answer": "without a name or number of it",
     "wrong refusal": "refusals although gold was retrieved", "missed refusal": "answers where a refusal is right",
@@ -84,7 +84,7 @@ def _describe_answer_key(outcomes: Mapping[KeyOutcome, int]) -> list[str]:
 def _is_contradicted(judged: Interval, outcomes: Mapping[KeyOutcome, int]) -> bool:
     """Return whether the answer key shows more answers to be right than the judge's figure, which is below good."""
     total, right = sum(outcomes.values()), sum(outcomes.get(word, 0) for word in RIGHT_OUTCOMES)
-    if not total or quality_level(judged.high).name not in ("fair", "poor"):
+    if not total or has_too_few(judged) or quality_level(judged.high).name not in ("fair", "poor"):
         return False
     return mean_interval(np.repeat([1.0, 0.0], [right, total - right]), bounds=(0.0, 1.0)).low > judged.high
 

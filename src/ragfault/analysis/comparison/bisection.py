@@ -245,9 +245,9 @@ def _add_causes(paired: PairedRuns, sentence: str, faults: Sequence[LayerFault],
 
 
 def _doubt_models(paired: PairedRuns, faults: Sequence[LayerFault], differences: Sequence[RunDifference]) -> str:
-    """Return what else may explain a small drop of groundedness, where the model changed; nothing elsewhere."""
+    """Return what else may explain a small drop of groundedness by a judge alone, where the model changed; else ""."""
     change = faults[0].evidence[0] if faults else None
-    if change is None or change.metric != "groundedness" or change.difference is None:
+    if change is None or change.metric != "groundedness" or change.difference is None or change.ppi is not None:
         return ""
     judge = paired.runs[0].manifest.judge.split("/")[0]
     largest = MODEL_DIFFERENCES.get(judge, 0.0)

@@ -211,6 +211,8 @@ def read_marks(labeled: LabeledTrace, verdicts: Verdicts) -> list[LabelReading]:
 def list_labeled_items(readings: Sequence[LabelReading]) -> LabeledItems:
     """List the items of reviewed parts with the values that their labels may stand for, in the order of the readings.
 
+    A chunk that is labelled by its relevance alone gets the level of that relevance.
+
     >>> list_labeled_items([LabelReading({("fact", "a"): word}, frozenset(["fact"])) for word in (True, False)])
     {('fact', 'a'): (True, False)}
     """
@@ -219,6 +221,10 @@ def list_labeled_items(readings: Sequence[LabelReading]) -> LabeledItems:
         for key, value in reading.values.items():
             if key[0] in reading.reviewed_parts or (key[0] == "aspect" and "answer" in reading.reviewed_parts):
                 items.setdefault(key, {})[value] = None
+    for key in [key for key in items if key[0] == "chunk" and key[-1] == "relevance"]:
+        items.setdefault(
+            (*key[:-1], "level"), dict.fromkeys(grade_relevance(float(str(value))) for value in items[key])
+        )
     return {key: tuple(values) for key, values in items.items()}
 
 
