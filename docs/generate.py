@@ -158,12 +158,15 @@ def build_readme() -> str:
 def build_judges_page() -> str:
     """Build the page of the judges, with the figures of each card."""
     text = (FOLDER / "judge.md").read_text(encoding="utf-8")
-    for name in list_cards():
+    notes: set[str] = set()  # of the cards before: the page says each once
+    names = [name for name in list_cards() if f"<!-- card {name}:" in text]
+    for name in sorted(names, key=lambda name: text.index(f"<!-- card {name}:")):
         begin, end = f"<!-- card {name}: made by docs/generate.py -->\n", f"<!-- end of card {name} -->"
-        if begin in text:
-            before, rest = text.split(begin, 1)
-            shown = "\n".join(build_figure_lines(load_card(name)))
-            text = f"{before}{begin}\n{shown}\n\n{end}{rest.split(end, 1)[1]}"
+        table, *paragraphs = "\n".join(build_figure_lines(load_card(name))).split("\n\n")
+        shown = "\n\n".join([table, *(note for note in paragraphs if note not in notes)])
+        notes.update(paragraphs)
+        before, rest = text.split(begin, 1)
+        text = f"{before}{begin}\n{shown}\n\n{end}{rest.split(end, 1)[1]}"
     return text
 
 
