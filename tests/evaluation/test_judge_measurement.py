@@ -325,12 +325,16 @@ def labelled(path: Path) -> Path:
     return path
 
 
-def test_a_judge_that_was_measured_has_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_judge_that_was_measured_has_a_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     """judge measure --card keeps the figures; the card is found by the judge's fingerprint and corrects its rates."""
     monkeypatch.chdir(tmp_path)
     labels, place = str(labelled(tmp_path / "labels.jsonl")), ".ragfault/cards/mine.json"
     arguments = ["judge", "measure", labels, "--judge", "lexical", "--task", "support", "--group", "id", "-q"]
     assert command([*arguments, "--card", place]) == 0
+    assert command(["judge", "measure", "--help"]) == 0
+    assert "Reports show the card in .ragfault/cards." in " ".join(capsys.readouterr().out.split())
     result = require_card(load_judge("lexical").fingerprint)
     (entry,) = result.measured
     assert (entry.level, entry.n, entry.share_bad, entry.corrects) == ("claim", 4, 0.5, "claim")

@@ -103,7 +103,7 @@ Examples:
     "cards",
     type=click.Path(),
     help="Add the figures to the card of the judge, as JSON or Markdown by suffix. Reports show the card "
-    "in .ragfault/judges/cards.",
+    "in .ragfault/cards.",
 )
 def measure(
     labels: tuple[str, ...],
