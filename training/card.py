@@ -40,7 +40,7 @@ from ragfault.text import split_content_words
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from training.data_files import Row, assign_fold, iterate_rows
-from training.unseen import load_cross_fitted_judge
+from training.unseen import CrossFittedJudge, load_cross_fitted_judge
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parent / "src/ragfault"
@@ -342,6 +342,8 @@ def main() -> None:
                 speed = f"{results.judge.speed.rate:.0f} answers of {source.name} a second on one core"
             print(f"{source.name}: {results.judge.traces:,} traces, {time.perf_counter() - start:.0f} s", flush=True)
             print_unsure(results.judge)
+            if isinstance(judge, CrossFittedJudge) and judge.misfits:
+                print(f"  judged by the packaged weights, since their claims changed: {len(judge.misfits)} answers")
     card = JudgeCard(
         judge=options.judge,
         fingerprint=load_judge(options.judge).fingerprint,

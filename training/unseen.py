@@ -42,6 +42,8 @@ class CrossFittedJudge:
                 if item.startswith(f"{key} ")
             }
         self._trace = ""
+        self.misfits: set[str] = set()
+        """Answers that have other claims than when they were predicted: they have the odds of the packaged weights."""
 
     @property
     def offers(self) -> frozenset[VerdictKind]:
@@ -66,7 +68,11 @@ class CrossFittedJudge:
         result = []
         for trace in traces:
             self._trace = trace.id
-            result.append(assemble_verdicts(trace, self))
+            verdicts = assemble_verdicts(trace, self)
+            known = self._known.get(trace.id)
+            if known is not None and verdicts.claim and len(verdicts.claim) != len(known[0]):
+                self.misfits.add(trace.id)
+            result.append(verdicts)
         return result
 
 
