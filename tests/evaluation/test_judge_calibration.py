@@ -17,6 +17,7 @@ from ragfault.evaluation.agreement.judge_runner import RecordedJudge
 from ragfault.io.runs import Run
 from ragfault.judges.calibration import wrap_judge
 from ragfault.records import AnswerVerdict, ClaimVerdict, Verdicts
+from ragfault.reports.terminal.agreement import render_calibration_terminal
 
 ANSWER = "The hall is red. The roof is flat. The door is open."
 BOUNDS = ((0, 16), (17, 34), (35, 52))
@@ -102,6 +103,34 @@ def test_labels_that_are_all_alike_say_nothing():
     for line in calibrate_judge(clean, judge=judge).lines:
         assert (line.slope, line.intercept, line.threshold, line.helps) == (1.0, 0.0, None, False)
         assert line.reason == "people call none of them bad"
+
+
+def test_a_label_of_an_answer_of_several_claims_calibrates_no_claim():
+    """A label of an answer gives a line for claims only where the answer is a single claim."""
+    labelled, judge = make_labelled(60)
+    bare = [
+        msgspec.structs.replace(trace, metadata={key: trace.metadata[key] for key in ("label", "source_id")})
+        for trace in labelled
+    ]
+    calibration = calibrate_judge(bare, judge=judge)
+    assert [line.unit for line in calibration.lines] == ["answer"]
+    assert "Claims stay as they are: no label says which claim is bad" in render_calibration_terminal(calibration)
+    single = [msgspec.structs.replace(verdicts, claim=verdicts.claim[:1]) for verdicts in judge.observe(bare)]
+    lines = calibrate_judge(bare, judge=RecordedJudge("single/1", single)).lines
+    assert [(line.unit, line.n) for line in lines] == [("claim", 60), ("answer", 60)]
+
+
+def test_labels_that_run_against_the_judge_are_not_applied():
+    """Where bad and good are swapped, a line at the lowest slope is nearer to them, and is refused with its AUROC."""
+    labelled, judge = make_labelled(200)
+    swapped = [
+        msgspec.structs.replace(trace, metadata={**trace.metadata, "label": 1 - trace.metadata["label"], "spans": None})
+        for trace in labelled
+    ]
+    [line] = calibrate_judge(swapped, judge=judge).lines
+    assert not line.helps
+    assert line.reason.startswith("the judge does not rank as these labels do (AUROC 0.")
+    assert line.after.calibration_error < line.before.calibration_error
 
 
 def test_the_calibration_does_not_depend_on_the_order_of_the_traces():

@@ -34,8 +34,9 @@ from ragfault.judges.calibration import (
 )
 from ragfault.records import Trace, Verdicts
 from ragfault.rules import BAD_SUPPORT
-from ragfault.stats import Interval, calibration_error, mean_interval
+from ragfault.stats import Interval, auroc, calibration_error, mean_interval
 from ragfault.stats.bootstrap import FloatArray
+from ragfault.text.number_format import format_count, format_number
 
 RIDGE = np.array([10.0, 4.0])
 """Weight of a slope other than 1 and of an intercept other than 0: prior deviations of about 0.3 and 0.5."""
@@ -122,9 +123,18 @@ def _read_reference(run: Run) -> list[Trace]:
 
 
 def _collect_units(judged: JudgedSource) -> Iterator[ScoredUnits]:
-    """Yield the claims, then the answers, that have a label and a probability; answers without claims have none."""
+    """Yield the claims, then the answers, that have a label and a probability; answers without claims have none.
+
+    The label of an answer of several claims does not say which of them is bad.
+    """
     labels = judged.judged
-    yield build_units("claim", list(iterate_claims(labels.labeled, labels.verdicts, labels.claim_verdicts)))
+    claim_labels = [
+        item._replace(positive=None)
+        if item.claims is None and item.spans is None and len(verdicts.claim or ()) > 1
+        else item
+        for item, verdicts in zip(labels.labeled, labels.verdicts, strict=True)
+    ]
+    yield build_units("claim", list(iterate_claims(claim_labels, labels.verdicts, labels.claim_verdicts)))
     rated = [
         verdicts
         if verdicts.claim and verdicts.answer is not None and verdicts.answer.grounded is not None
@@ -146,6 +156,9 @@ def _build_line(units: ScoredUnits, groups: Sequence[str], seed: int) -> Calibra
         fitted, after = fitted._replace(threshold=None), after_own
     calibrated = _measure(units, groups, after)
     helps, reason = _decide(units, groups, (before, after), (figures, calibrated))
+    if helps and fitted.slope <= MIN_SLOPE:
+        ranking = f"AUROC {format_number(auroc(units.score, units.label))}"
+        helps, reason = False, f"the judge does not rank as these labels do ({ranking}): check which label is bad"
     return CalibrationLine(
         unit="answer" if units.unit == "answer" else "claim",
         n=units.score.size,
@@ -283,5 +296,5 @@ def _decide(
     has_bias = before.bias_low > 0 or before.bias_high < 0
     if has_bias and abs(after.bias) < abs(before.bias) and gain.low <= 0:
         return True, "the bias is shown, and smaller on held-out folds"
-    count = f"{units.score.size:,} labels in {len(set(groups)):,} groups"
+    count = f"{format_count(units.score.size, 'label')} in {format_count(len(set(groups)), 'group')}"
     return False, f"{count} do not show that it helps"

@@ -116,6 +116,8 @@ def render_calibration_terminal(calibration: JudgeCalibration, *, width: int | N
             threshold = "" if line.threshold is None else f"; bad from a probability of {line.threshold:.3f}"
             intercept = f"{'+' if line.intercept >= 0 else '−'} {format_number(abs(line.intercept))}"
             parts.append(Text(f"log-odds of bad × {format_number(line.slope)} {intercept}{threshold}", style="dim"))
+    if all(line.unit != "claim" for line in calibration.lines):
+        parts.append(Text("\nClaims stay as they are: no label says which claim is bad"))
     parts.append(
         Text(
             "\nFigures are of five held-out folds by groups; bias is the judge's mean less that of the labels",
