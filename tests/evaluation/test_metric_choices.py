@@ -99,3 +99,23 @@ def test_an_estimate_counts_the_traces_that_will_be_judged(tmp_path: Path, capsy
         assert run_command([*command, *choice]) == 0
         counts.append(json.loads(capsys.readouterr().out)["traces"])
     assert counts == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "kinds"),
+    [
+        (["groundedness"], ["generation"]),
+        (["context_relevance"], ["retrieval"]),
+        (["groundedness", "context_relevance"], ["generation", "retrieval"]),
+        (["wrong_refusal"], ["generation", "retrieval"]),
+    ],
+)
+def test_a_model_is_asked_for_what_the_metrics_read_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], metrics: list[str], kinds: list[str]
+):
+    """A call of which no metric reads a verdict is not made."""
+    path = tmp_path / "traces.jsonl"
+    path.write_bytes(msgspec.json.encode(make_trace("1")))
+    flags = [flag for metric in metrics for flag in ("-m", metric)]
+    assert run_command(["evaluate", str(path), "--judge", "llm:m", "--dry-run", "--json", *flags]) == 0
+    assert sorted(item["kind"] for item in json.loads(capsys.readouterr().out)["kinds"]) == kinds

@@ -119,6 +119,18 @@ def test_only_what_there_is_is_asked_for():
     assert seen.recall is seen.fact is seen.citation is seen.truth is seen.similarity is None
 
 
+@pytest.mark.parametrize(("kinds", "call"), [(("claim",), "generation"), (("chunk", "missing"), "retrieval")])
+def test_a_call_none_of_whose_verdicts_is_read_is_left_out(kinds: tuple[str, ...], call: str):
+    """The other call is the same as among two, so that its verdicts are the same and a paid reply is used again."""
+    caller, both = Scripted(), Scripted()
+    seen, full = judge(caller=caller, verdicts=kinds), judge(caller=both)
+    assert [item.kind for item in caller.calls] == [call]
+    assert caller.calls == [item for item in both.calls if item.kind == call]
+    assert all(getattr(seen, kind) == getattr(full, kind) is not None for kind in kinds)
+    assert not seen.failures
+    assert (seen.chunk is None, seen.claim is None) == (call == "generation", call == "retrieval")
+
+
 @given(votes=st.integers(1, 3), reverse=st.booleans(), context=st.sampled_from([None, 6_000, 9_000]))
 @settings(max_examples=20, deadline=None)
 def test_what_is_planned_is_asked(votes: int, reverse: bool, context: int | None):

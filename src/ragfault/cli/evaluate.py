@@ -197,20 +197,23 @@ def _merge_options(metrics: tuple[str, ...], options: dict[str, Any], table: dic
 
 def _print_estimate(where: Any, options: dict[str, Any], reading: dict[str, Any], kind: str | None) -> None:
     """Print what evaluating would ask of a model."""
-    from ragfault.evaluation.metric_choices import select_judged
+    from ragfault.evaluation.metric_choices import add_chosen_metrics, select_judged
     from ragfault.io import read_traces
-    from ragfault.metrics import select_metrics
+    from ragfault.judges import limit_verdicts
+    from ragfault.metrics import list_verdict_kinds, select_metrics
 
-    traces = read_traces(where, **reading)
-    if choices := options.get("metrics_by"):
-        requested = options.get("metrics", "default")
-        metrics = select_metrics([requested] if isinstance(requested, str) else requested)
+    traces, choices = read_traces(where, **reading), options.get("metrics_by", ())
+    requested = options.get("metrics", "default")
+    metrics = add_chosen_metrics(select_metrics([requested] if isinstance(requested, str) else requested), choices)
+    if choices:
         traces = select_judged(traces, metrics, choices)
-    estimate, judge = estimate_cost(traces, options.get("judge"), options["options"], options.get("profile", "general"))
+    judge = options.get("judge", "embedded")
+    judge_options = {**limit_verdicts(judge, list_verdict_kinds(metrics)), **options["options"]}
+    estimate, model = estimate_cost(traces, judge, judge_options, options.get("profile", "general"))
     if kind == "json":
         print_json(estimate)
     else:
-        click.echo(format_estimate(estimate, judge))
+        click.echo(format_estimate(estimate, model))
 
 
 @click.command(

@@ -37,7 +37,7 @@ from ragfault.io.slices import TraceIndex, get_file_stamps, index_traces
 from ragfault.judges.calibration import JudgeCalibration, wrap_judge
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.llm.settings import LLMSettings
-from ragfault.metrics import Metric, get_definitions, parse_metric, select_metrics
+from ragfault.metrics import Metric, get_definitions, list_verdict_kinds, parse_metric, select_metrics
 from ragfault.metrics.aliases import explain_aliases
 from ragfault.protocols import Executor, Judge, MeteredJudge
 from ragfault.records import Trace, Usage
@@ -249,7 +249,11 @@ def _resolve_judge(
     metrics: Sequence[Metric],
 ) -> Judge:
     """Load the judge; the empty one if it is only named and no metric reads a verdict."""
-    judge_options = {"settings": options} if isinstance(options, LLMSettings) else dict(options or {})
+    limit = judges.limit_verdicts(judge, list_verdict_kinds(metrics))
+    if isinstance(options, LLMSettings):
+        judge_options: dict[str, Any] = {"settings": options if options.verdicts else replace(options, **limit)}
+    else:
+        judge_options = {**limit, **(options or {})}
     if isinstance(judge, str):
         rubrics = options.rubrics if isinstance(options, LLMSettings) else judge_options.get("rubrics")
         if not rubrics and not any(metric.definition.verdicts for metric in metrics):

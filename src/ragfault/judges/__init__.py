@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ragfault.errors import UnknownName, UsageError
-from ragfault.protocols import Judge
+from ragfault.protocols import Judge, VerdictKind
 
 if TYPE_CHECKING:
     from ragfault.judges.calibration import JudgeCalibration
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from ragfault.judges.scorer import Scorer
     from ragfault.rubrics import Rubric
 
-__all__ = ["DEFAULT_JUDGE", "JUDGES", "apply_profile", "list_rubrics", "load_judge"]
+__all__ = ["DEFAULT_JUDGE", "JUDGES", "apply_profile", "limit_verdicts", "list_rubrics", "load_judge"]
 
 DEFAULT_JUDGE = "embedded"
 """The judge if none is named."""
@@ -73,6 +74,16 @@ def load_judge(
     except TypeError as error:
         raise UsageError(f'the judge "{name}" cannot be made with {options}: {error}') from error
     return wrap_judge(apply_profile(judge, profile), calibration)
+
+
+def limit_verdicts(judge: str | Judge, kinds: Iterable[VerdictKind] | None) -> dict[str, Any]:
+    """Return the option by which a named language model is asked for verdicts of some kinds alone; None: of all.
+
+    >>> limit_verdicts("llm:gpt-4o-mini", ["claim"]), limit_verdicts("embedded", ["claim"])
+    ({'verdicts': ('claim',)}, {})
+    """
+    named = isinstance(judge, str) and judge.partition(":")[0] == LLM_PREFIX
+    return {"verdicts": tuple(kinds)} if named and kinds is not None else {}
 
 
 def list_rubrics(judge: Judge) -> tuple[Rubric, ...]:

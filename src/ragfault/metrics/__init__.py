@@ -21,6 +21,7 @@ from ragfault.metrics.catalog import (
     compute_score_table,
     compute_scores,
     get_definitions,
+    list_verdict_kinds,
     metric,
     parse_metric,
 )
@@ -28,8 +29,8 @@ from ragfault.records import Layer
 
 __all__ = [
     "DEFAULT_METRICS", "AnnotatedValue", "Metric", "MetricDefinition", "Undefined", "compute_score",
-    "compute_score_table", "compute_scores", "context", "crosscut", "generation", "get_definitions", "gold", "metric",
-    "operation", "overlap", "parse_metric", "select_metrics", "steps",
+    "compute_score_table", "compute_scores", "context", "crosscut", "generation", "get_definitions", "gold",
+    "list_verdict_kinds", "metric", "operation", "overlap", "parse_metric", "select_metrics", "steps",
 ]  # fmt: skip
 
 DEFAULT_METRICS = (

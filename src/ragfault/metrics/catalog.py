@@ -400,6 +400,18 @@ def compute_scores(
     return [_make_score(plan, trace, _compute_column(plan, [trace], [applied], prepared)[0]) for plan in plans]
 
 
+def list_verdict_kinds(metrics: Iterable[Metric]) -> tuple[VerdictKind, ...] | None:
+    """List the kinds of verdict that metrics read; None where one is a user's, which may read some undeclared.
+
+    >>> list_verdict_kinds([parse_metric("groundedness"), parse_metric("latency")])
+    ('claim',)
+    """
+    definitions = [metric.definition for metric in metrics]
+    if not all(definition.function.__module__.startswith("ragfault.") for definition in definitions):
+        return None
+    return tuple(sorted({kind for definition in definitions for kind in definition.verdicts}))
+
+
 def _may_read_verdicts(plan: MetricPlan) -> bool:
     """Return whether a metric declares verdicts, or is a user's, which may read some that it does not declare."""
     return bool(plan.definition.verdicts) or not plan.definition.function.__module__.startswith("ragfault.")

@@ -64,10 +64,10 @@ from ragfault.evaluation.jobs import ignore_report
 from ragfault.io.error_collector import OnBad
 from ragfault.io.files import describe_input
 from ragfault.io.runs import Run
-from ragfault.judges import DEFAULT_JUDGE, apply_profile, load_judge
+from ragfault.judges import DEFAULT_JUDGE, apply_profile, limit_verdicts, load_judge
 from ragfault.judges.calibration import JudgeCalibration, wrap_judge
 from ragfault.judges.domain.profile import DomainProfile
-from ragfault.protocols import Executor, Judge
+from ragfault.protocols import Executor, Judge, VerdictKind
 from ragfault.records import Trace, Verdicts
 from ragfault.rules import BAD_SUPPORT
 from ragfault.stats.classification import rank_within_groups
@@ -312,7 +312,10 @@ def _measure_slices(
     return slices, [f"{omitted:,} smaller values of {by} have no row of their own"] if omitted else []
 
 
-TASKS: tuple[LabelTask, ...] = ("answer", "support", "relevance")
+TASK_VERDICTS: dict[LabelTask, tuple[VerdictKind, ...]] = {
+    "answer": ("answer", "claim"), "support": ("claim",), "relevance": ("chunk",),
+}  # fmt: skip
+"""Task of labels → kinds of verdict that are measured by them."""
 
 
 def measure_judge(
@@ -404,7 +407,6 @@ def judge_labels(  # noqa: PLR0913 - the options of one verb
     _check_options(labels)
     executor = choose_executor(workers, executor)
     run_labels = None if run is None else load_run_labels(run, cast("str | Path", source), labels.task)
-    judge = wrap_judge(_resolve_judge(judge, profile, options, run_labels), calibration)
     name = "claims" if run_labels and run_labels.task == "support" else "grades"
     labeled = load_labeled_traces(
         run_labels.traces if run_labels else source,
@@ -415,6 +417,8 @@ def judge_labels(  # noqa: PLR0913 - the options of one verb
     )
     traces = [item.trace for item in labeled.labeled]
     check_columns(columns, traces)
+    options = limit_verdicts(judge or DEFAULT_JUDGE, TASK_VERDICTS[labeled.task]) | dict(options or {})
+    judge = wrap_judge(_resolve_judge(judge, profile, options, run_labels), calibration)
     notice(_summarize_labels(labeled))
     verdicts, speed = run_judge(judge, [*traces, *derive_claim_traces(labeled.labeled)], executor, progress)
     labeled = labeled._replace(notes=[*(run_labels.notes if run_labels else ()), *labeled.notes])
@@ -440,8 +444,8 @@ def _resolve_judge(
 
 def _check_options(labels: LabelOptions) -> None:
     """Raise UsageError for invalid options."""
-    if labels.task is not None and labels.task not in TASKS:
-        raise UnknownName("task", labels.task, TASKS)
+    if labels.task is not None and labels.task not in TASK_VERDICTS:
+        raise UnknownName("task", labels.task, TASK_VERDICTS)
     if labels.limit is not None and labels.limit < 1:
         raise UsageError(f"the limit is at least 1, got {labels.limit}.")
     if not 0 <= labels.seed < 2**63:

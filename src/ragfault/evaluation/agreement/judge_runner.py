@@ -19,9 +19,9 @@ from ragfault.evaluation.agreement.human_verdicts import COMPARED_METRICS
 from ragfault.evaluation.agreement.measurement import JudgeSpeed
 from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.jobs import ignore_report
-from ragfault.judges import list_rubrics, load_judge
+from ragfault.judges import limit_verdicts, list_rubrics, load_judge
 from ragfault.judges.assembly import observe_traces
-from ragfault.metrics import compute_score, parse_metric
+from ragfault.metrics import compute_score, list_verdict_kinds, parse_metric
 from ragfault.protocols import VERDICT_KINDS, Executor, Judge, MeteredJudge, VerdictKind
 from ragfault.records import Trace, Usage, Verdicts
 
@@ -223,6 +223,7 @@ def repeat_judge(
         raise UsageError(f"a spread needs two repetitions or more, got {k}. Judge the traces at least twice: -k 2.")
     if not trace_list:
         raise InputError("there is no trace to judge.")
+    options = limit_verdicts(judge, list_verdict_kinds(map(parse_metric, metrics))) | dict(options or {})
     runs, name, budget = [], "", f"repeat {uuid.uuid4().hex}"
     executor = choose_executor(workers, executor)
     texts = list(metrics)

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ragfault.errors import UnknownName, UsageError
+from ragfault.protocols import VerdictKind
 from ragfault.rubrics import Rubric, check_rubrics
 
 PositiveInt = Annotated[int, Meta(ge=1)]
@@ -41,6 +42,10 @@ PROVIDERS = {
     "vllm": ModelProvider("http://localhost:8000/v1", ()),
 }
 """Provider → URL and key variables. MODEL alone, without PROVIDER/, is OpenAI's or the one at the given URL."""
+
+
+RETRIEVAL_VERDICTS: frozenset[VerdictKind] = frozenset({"chunk", "missing", "recall"})
+"""Kinds of verdict that the call about the retrieval gives; all others are given by the call about the answer."""
 
 
 class LLMSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,6 +78,8 @@ class LLMSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Derive answer relevance from questions that the answer answers, with a third call."""
     rubrics: tuple[Rubric, ...] = ()
     """Criteria of the user, judged in the request on the answer."""
+    verdicts: tuple[VerdictKind, ...] | None = None
+    """Kinds of verdict to ask for: a call that gives none of them is left out, and so are its verdicts. None: all."""
 
     batch_api: bool = False
     """Ask by the batch endpoint of the provider: at half the price, within a day."""
@@ -90,6 +97,14 @@ class LLMSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """US$ for a million tokens sent, and received; None: from the price catalog."""
     cache: str | None = None
     """Path of the reply cache; None: the user's own (see `ragfault cache`); "none": no cache."""
+
+    @property
+    def asks_about_retrieval(self) -> bool:
+        return self.verdicts is None or not RETRIEVAL_VERDICTS.isdisjoint(self.verdicts)
+
+    @property
+    def asks_about_answer(self) -> bool:
+        return self.verdicts is None or bool(self.rubrics) or not RETRIEVAL_VERDICTS.issuperset(self.verdicts)
 
 
 API_KEY_VARIABLE = "RAGFAULT_LLM_API_KEY"

@@ -132,9 +132,9 @@ async def judge_trace(
     vote_numbers = range(settings.votes)
     votes = await gather_all([_run_vote(plan, caller, settings, prompts, vote) for vote in vote_numbers])
     retrieval, generation = (merge_votes([result for result, _ in votes]), merge_votes([result for _, result in votes]))
-    parts = build_retrieval_verdicts(plan.inputs, retrieval, prompts.profile) | build_generation_verdicts(
-        plan.inputs, generation, prompts.profile, settings.rubrics
-    )
+    parts = build_retrieval_verdicts(plan.inputs, retrieval, prompts.profile) if settings.asks_about_retrieval else {}
+    if settings.asks_about_answer:
+        parts |= build_generation_verdicts(plan.inputs, generation, prompts.profile, settings.rubrics)
     return Verdicts(
         trace=trace.id, judge=fingerprint, **parts, injections=detect_injections(trace),
         failures=list_failures(retrieval, generation),

@@ -21,7 +21,7 @@ from ragfault.evaluation.online import ScoredTrace
 from ragfault.evaluation.online.scorer import SamplingPolicy, TraceSampler
 from ragfault.judges import load_judge
 from ragfault.judges.llm.judge import LLMJudge
-from ragfault.metrics import compute_scores, select_metrics
+from ragfault.metrics import compute_scores, list_verdict_kinds, select_metrics
 from ragfault.records import Usage, Verdicts
 from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.settings import ServerSettings
@@ -57,7 +57,11 @@ def load_check_judge(settings: ServerSettings) -> LLMJudge:
     name = settings.check or ""
     if name.partition(":")[0] != "llm":
         raise UsageError(f'a sample is checked by a judge that asks a model, not by "{name}". Name llm:MODEL.')
-    options = {"cache": str(settings.data_folder / REPLY_CACHE), **settings.check_options}
+    options = {
+        "cache": str(settings.data_folder / REPLY_CACHE),
+        "verdicts": list_verdict_kinds(select_metrics(settings.metrics)),
+        **settings.check_options,
+    }
     judge = cast(LLMJudge, load_judge(name, profile=settings.profile, **options))
     judge.begin("checks", fresh=True)
     judge.end()

@@ -126,7 +126,7 @@ def plan_retrieval(inputs: PromptInputs, settings: LLMSettings, prompts: PromptS
 
     Statements that do not fit there get chains of their own. Raises CallFailed where no chunk fits beside the query.
     """
-    if not inputs.visible_chunks:
+    if not (inputs.visible_chunks and settings.asks_about_retrieval):
         return []
     query = [FencedText("query", inputs.trace.query)]
     limits = compute_limits("retrieval", query, settings, prompts)
@@ -163,7 +163,7 @@ def list_requested(inputs: PromptInputs, settings: LLMSettings) -> tuple[Request
 
 def plan_generation(inputs: PromptInputs, settings: LLMSettings, prompts: PromptSet) -> list[PromptRequest]:
     """Plan the requests about the answer: each group of claims with each group of chunks; CallFailed without room."""
-    if not (inputs.trace.answer or "").strip():
+    if not ((inputs.trace.answer or "").strip() and settings.asks_about_answer):
         return []
     truth_texts = [*inputs.facts, *inputs.references]
     citation_texts = [
