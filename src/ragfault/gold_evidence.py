@@ -13,7 +13,7 @@ from ragfault.errors import UnknownName
 from ragfault.records import Chunk, ChunkVerdict, GoldVerdicts, RecallVerdict, RelevanceLevel, Span, Trace, Verdicts
 
 GoldMode = Literal["apply", "ignore"]
-"""Use of gold in metrics: it goes before the judge's verdicts, or these stand alone."""
+"""Use of gold in metrics: it decides before the judge's verdicts, or these stand alone."""
 
 GOLD_SHARE = 0.5
 """The share of a gold span that a chunk covers to count as gold, and that the chunks cover to hold it."""

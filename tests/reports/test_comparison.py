@@ -89,9 +89,19 @@ def test_what_got_worse_names_losers_before_winners(compared: Comparison):
     assert wording.summarize_movers(waste).startswith(
         f"{waste.rose} traces worse: {waste.gains[0].trace} (0.000 → 1.000)"
     )
-    section = comparison.render_comparison_terminal(compared, width=140).split("What got worse")[1]
+    section = comparison.render_comparison_markdown(compared).split("What got worse")[1]
     assert "context_waste" in section
     assert "tokens" not in section
+
+
+def test_the_terminal_names_the_traces_of_the_surest_losses_and_counts_the_others(compared: Comparison):
+    """Five metrics are enough to look at; Markdown has all."""
+    section = comparison.render_comparison_terminal(compared, width=400).split("What got worse")[1]
+    lost = wording.list_regressions(compared.changes)
+    assert [name for line in section.splitlines()[1:6] for name in line.split()[:1]] == [
+        item.metric for item in lost[:5]
+    ]
+    assert f"and of {len(lost) - 5} other metrics: -o FILE.md" in section
 
 
 def test_cannot_tell_says_how_many_would(compared: Comparison):

@@ -168,7 +168,7 @@ def test_the_verdict_says_what_the_answer_key_says_of_the_answers(tmp_path):
     findings = analyze(evaluate(traces, tmp_path / "run", judge="lexical"))
     _, generation, key, *_ = run_verdict.describe_layers(findings)
     assert "by a judge that the answer key contradicts" in generation
-    assert key == "Answer key, 40 answers: in agreement 39, without a name or number of it 1."
+    assert key == "Answer key, 40 answers: 39 in agreement, 1 without a name or number of it."
     few = analyze(evaluate(traces[1:4], tmp_path / "few", judge="lexical"))
     assert not any("contradicts" in line for line in run_verdict.describe_layers(few))
     plain = analyze(evaluate([replace(trace, reference=None) for trace in traces], tmp_path / "plain", judge="lexical"))

@@ -66,9 +66,9 @@ def _describe_layer(findings: Findings, layer: Layer, health: LayerHealth) -> st
 
 
 OUTCOME_TEXTS: Mapping[KeyOutcome, str] = {
-    "right answer": "in agreement", "right refusal": "right refusals", "wrong answer": "without a name or number of it",
-    "wrong refusal": "refusals although gold was retrieved", "missed refusal": "answers where a refusal is right",
-    "cannot tell": "cannot be told",
+    "right answer": "in agreement", "right refusal": "rightly refused",
+    "wrong answer": "without a name or number of it", "wrong refusal": "refused although gold was retrieved",
+    "missed refusal": "given where a refusal is right", "cannot tell": "undecided",
 }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def _describe_answer_key(outcomes: Mapping[KeyOutcome, int]) -> list[str]:
     total = sum(outcomes.values())
     if total == outcomes.get("cannot tell", 0):
         return []
-    texts = [f"{text} {outcomes[word]:,}" for word, text in OUTCOME_TEXTS.items() if outcomes.get(word)]
+    texts = [f"{outcomes[word]:,} {text}" for word, text in OUTCOME_TEXTS.items() if outcomes.get(word)]
     return [f"Answer key, {format_count(total, 'answer')}: {', '.join(texts)}."]
 
 

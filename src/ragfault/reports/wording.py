@@ -157,7 +157,7 @@ def describe_gold_agreement(findings: Findings) -> list[str]:
     """Describe how far the judge of a run agrees with its gold, and which verdicts are too often wrong to act on."""
     if not findings.gold_agreement:
         return []
-    use = "goes before the judge" if findings.manifest.gold == "apply" else "is ignored in metrics from verdicts"
+    use = "decides before the judge" if findings.manifest.gold == "apply" else "is ignored in metrics from verdicts"
     figures = "; ".join(map(_describe_agreement, findings.gold_agreement))
     lines = [f"gold {use}; the judge against it on this data: {figures}"]
     low = dict.fromkeys(item.verdict for item in findings.gold_agreement if item.usable is False)

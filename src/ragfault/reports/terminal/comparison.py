@@ -32,7 +32,7 @@ from ragfault.reports.wording import (
     summarize_comparison,
     summarize_movers,
 )
-from ragfault.text.number_format import format_p_value
+from ragfault.text.number_format import format_count, format_p_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,6 +46,8 @@ CHANGE_COLUMNS = (
 )  # fmt: skip
 """The columns of the changes, and from which width each has room."""
 
+MAX_REGRESSIONS = 5
+"""Metrics that got worse whose traces are named."""
 VERDICT_SIGNS = {"worse": "🔻 **worse**", "better": "🔺 better", "steady": "steady", "cannot tell": "❔"}
 
 
@@ -109,8 +111,11 @@ def _build_page(comparison: Comparison, width: int) -> list[RenderableType]:
     if lost:
         parts.append(build_line(("\nWhat got worse", "bold cyan"), ("   the traces that moved most", "dim")))
         parts += [
-            indent_line(2, (clean_text(change.metric), "bold"), f"   {summarize_movers(change)}") for change in lost
+            indent_line(2, (clean_text(change.metric), "bold"), f"   {summarize_movers(change)}")
+            for change in lost[:MAX_REGRESSIONS]
         ]
+        if others := lost[MAX_REGRESSIONS:]:
+            parts.append(indent_line(2, (f"and of {format_count(len(others), 'other metric')}: -o FILE.md", "dim")))
     return [*parts, build_line((f"\n{describe_test_terms(comparison)}", "dim")), build_line("")]
 
 
