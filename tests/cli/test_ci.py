@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -60,6 +61,19 @@ def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFi
     cases = [case.get("name") for case in ElementTree.parse("b.xml").iter("testcase")]
     assert "error<=0.5" in cases
     assert "<html" in Path("b.html").read_text("utf-8")[:200]
+
+
+def test_a_run_of_which_most_traces_failed_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Where nothing is asked, or what cannot be told is let by, errors or blank answers on most traces still fail."""
+    settings = tmp_path / "ragfault.toml"
+    settings.write_text('[evaluate]\njudge = "lexical"\nmetrics = ["operation", "groundedness"]\n', "utf-8")
+    for name, failure, code in (("e", {"error": "time-out"}, 1), ("b", {"answer": ""}, 1), ("g", {}, 0)):
+        lines = [{"id": f"{n}", "query": f"Pier {n}?", "answer": "Yes.", "chunks": [], **failure} for n in range(12)]
+        path, out = tmp_path / f"{name}.jsonl", str(tmp_path / name)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+        run_verb(capsys, str(path), "-o", out, "--config", str(settings), code=code)
+        asked = ("--threshold", "tokens<=900", "--unsure", "pass")
+        run_verb(capsys, str(path), "-o", out, "--config", str(settings), *asked, code=code)
 
 
 @pytest.mark.long

@@ -120,6 +120,8 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
 SUPPORTED = ("supported", "inferred")
 LOW_SCORE = 0.5  # below this, the relevance of an answer and each of the triad's parts is low
 
+WORDLESS_KINDS = ("pipeline_error", "nothing_retrieved", "empty_answer", "bad_quote")
+"""Problems that show whatever the language."""
 KIND_ORDER = {kind: i for i, kind in enumerate(PROBLEM_KINDS)}
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.recording.answer_pairs import MARKUP_SHARE, is_wrapped
 from ragfault.io.runs import Run
@@ -28,6 +32,8 @@ PLAIN_ENGLISH_WORDS = ENGLISH_WORDS & STOP_WORDS
 """Those of the common English words that are their own stems."""
 MIN_FOREIGN_SHARE = 0.1
 """Least share of traces in another language that is reported."""
+MOSTLY_FOREIGN_SHARE = 0.5
+"""Share of traces in another language from which all count as such: of a few words none may be told."""
 
 
 LETTERS_PATTERN = re.compile(r"[^\W\d_]+")
@@ -71,13 +77,24 @@ def is_foreign(text: str) -> bool:
     return len(unknown) >= MIN_UNKNOWN_SHARE * len(words)
 
 
-def count_foreign(run: Run) -> int:
-    """Count the traces whose query or answer shows another language than English."""
-    return sum(
+@lru_cache(maxsize=2)
+def mark_foreign(run: Run) -> NDArray[np.bool_]:
+    """Return, for each trace, whether its query or answer shows another language than English."""
+    marks = (
         is_foreign(query) or is_foreign(answer or "")
         for batch in run.iterate_batches("traces", ["query", "answer"])
         for query, answer in zip(*(column.to_pylist() for column in batch.columns), strict=True)
     )
+    return np.fromiter(marks, bool)
+
+
+def estimate_unread_share(run: Run, rows: NDArray[np.int64] | None = None) -> float:
+    """Estimate of how many traces the judge does not know the language; all, where it is half of them."""
+    foreign = mark_foreign(run)
+    if describe_foreign(run.manifest.judge, int(foreign.sum()), len(foreign)) is None:
+        return 0.0
+    share = float(foreign[... if rows is None else rows].mean())
+    return 1.0 if share >= MOSTLY_FOREIGN_SHARE else share
 
 
 def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str | None:
@@ -124,7 +141,9 @@ def describe_wrapped(judge: str, wrapped: int, traces: int, of: str = "") -> str
 
 def list_text_warnings(*runs: Run) -> tuple[str, ...]:
     """List the warnings about the language and the markup of runs."""
-    counts = ((describe_foreign, count_foreign), (describe_wrapped, count_wrapped))
-    facts = ((describe, count(run), run.manifest, run.path.name) for run in runs for describe, count in counts)
+    counts = ((describe_foreign, mark_foreign), (describe_wrapped, count_wrapped))
+    facts = (
+        (describe, int(np.sum(count(run))), run.manifest, run.path.name) for run in runs for describe, count in counts
+    )
     texts = (describe(manifest.judge, number, manifest.traces, name) for describe, number, manifest, name in facts)
     return tuple(text for text in texts if text is not None)

@@ -127,6 +127,9 @@ def _decide_threshold(matrix: ScoreMatrix, threshold: Threshold, coverage: float
             threshold, interval if right is None else replace(interval, n=right.labelled), aggregate
         )
         reason = f"{reason}; {_advice_text(needed, interval, 'labels' if right else 'scored traces')}"
+    if result != aggregate.result == "cannot tell":
+        result = "cannot tell"
+        reason = f"the judge does not know the language of traces that may change this; as judged: {reason}"
     if aggregate.failed and result == "pass":
         result = "cannot tell"
         reason = (

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from ragfault.analysis.assessment import assess_trace
 from ragfault.analysis.chunk_insights import compute_insights, load_chunks
 from ragfault.analysis.correction import CardChoice, HumanLabels, LabeledItems, apply_labels
-from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose_trace
+from ragfault.analysis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS, diagnose_trace
 from ragfault.analysis.gold_agreement import count_unmatched_gold, measure_gold_agreement
-from ragfault.analysis.languages import WORD_JUDGES, count_foreign, count_wrapped
+from ragfault.analysis.languages import WORD_JUDGES, count_wrapped, estimate_unread_share, mark_foreign
 from ragfault.analysis.records import (
     Diagnosis,
     Findings,
@@ -329,12 +329,15 @@ class DiagnosisSummary:
         """Return how often the judge sees a kind of problem where there is none; None where that does not decide.
 
         It does not where the answer key or a label says that any of the traces is wrong, and for what gold decides.
+        The share of traces in a language that the judge does not know counts as well.
         """
         golds = run.to_arrow("traces", ["gold"]).column(0)
         by_gold = kind in RELEVANCE_KINDS and run.manifest.gold == "apply" and golds.null_count < len(golds)
         if by_gold or kind in self._confirmed or not run.manifest.judge.startswith(WORD_JUDGES):
             return None
-        return FALSE_POSITIVE_RATES.get(kind)
+        rate = FALSE_POSITIVE_RATES.get(kind)
+        unread = 0.0 if kind in WORDLESS_KINDS else estimate_unread_share(run)
+        return min(1.0, (rate or 0.0) + unread) if unread else rate
 
     def _build_remedy(self, kind: ProblemKind, matrix: ScoreMatrix, examples: int) -> Remedy:
         shows = np.zeros(matrix.traces, dtype=bool)
@@ -419,7 +422,7 @@ def analyze(
         gold_agreement=agreements,
         key_outcomes=dict(summaries[0].key_outcomes),
         suspected_injections=_count_injections(run),
-        foreign_traces=count_foreign(run),
+        foreign_traces=int(mark_foreign(run).sum()),
         markup_answers=count_wrapped(run),
         unmatched_gold=count_unmatched_gold(run),
     )

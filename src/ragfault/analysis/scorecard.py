@@ -17,7 +17,9 @@ from ragfault.analysis.correction import (
     correct_interval,
     correct_mean,
     load_correction,
+    metric_bounds,
 )
+from ragfault.analysis.languages import estimate_unread_share
 from ragfault.analysis.records import (
     HealthAlert,
     LayerHealth,
@@ -42,7 +44,8 @@ from ragfault.analysis.score_matrix import (
 )
 from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
 from ragfault.errors import UsageError, group_messages
-from ragfault.io.runs import AnyRun
+from ragfault.io.runs import AnyRun, MetricInfo
+from ragfault.metrics import get_definitions
 from ragfault.metrics.aliases import resolve_alias
 from ragfault.records import Layer
 from ragfault.stats import Interval
@@ -199,7 +202,7 @@ def aggregate_metric(
         if labels is None
         else correct_mean(judged, labels.select(matrix.scored_rows(column, rows)), clusters, measure)
     )
-    interval_used = (right and right.interval) or interval
+    interval_used = (right and right.interval) or _widen_unread(matrix, measure, target, interval, rows)
 
     def reasons(state: int) -> tuple[ReasonCount, ...]:
         codes = why[(states == state) & (why != NO_CODE)]
@@ -225,6 +228,18 @@ def aggregate_metric(
         ppi=right,
         quantiles=estimate_quantiles(judged, clusters, measure),
     )
+
+
+def _widen_unread(
+    matrix: ScoreMatrix, measure: MetricInfo, target: Threshold | None, interval: Interval | None, rows: Codes | None
+) -> Interval | None:
+    """Widen an interval by what verdicts on traces in a language that the judge does not know may change."""
+    definition = get_definitions().get(metric_name(measure.name))
+    if target is None or interval is None or definition is None or not definition.verdicts:
+        return interval
+    low, high = metric_bounds(measure)
+    spread = (high - low) * share if (share := estimate_unread_share(matrix.run, rows)) else 0.0
+    return replace(interval, low=interval.low - spread, high=interval.high + spread)
 
 
 def pair_tradeoffs(source: AnyRun | ScoreMatrix) -> tuple[TradeoffPair, ...]:
@@ -384,7 +399,8 @@ def assess_rag(source: AnyRun | ScoreMatrix, chunks: ChunkTable | None = None) -
     alerts = _raise_alerts(figures)
     usage = matrix.column_index("chunk_utilization")
     answers = None if usage is None else estimate_mean(*matrix.scored_values(usage, _list_answers(matrix)))
-    confirmed = {alert.name for alert in _raise_alerts({**figures, "chunk_utilization": answers})}
+    is_read = estimate_unread_share(matrix.run) < 1
+    confirmed = {alert.name for alert in _raise_alerts({**figures, "chunk_utilization": answers}) if is_read}
     return RagHealth(**figures, alerts=tuple(alert for alert in alerts if alert.name in confirmed))
 
 

@@ -203,6 +203,9 @@ def _read_baseline_terms(options: Mapping[str, Any], table: Mapping[str, Any], b
     return {**shared, **flags, "margins": single}
 
 
+LEAST_THRESHOLDS = ("error<=0.5", "blank_answer<=0.5")
+"""What fails a run without a baseline, whatever else is asked: most of its traces failed."""
+
 SettingsTable = dict[str, dict[str, Any]]
 
 EMPTY_JUNIT = '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites tests="0" failures="0" errors="0" />\n'
@@ -224,7 +227,7 @@ Judge, metrics, column map, thresholds and margins come from ragfault.toml:
   thresholds = ["groundedness>=0.85"]
   max_drop = 0.02
 
-Exit code 0: every threshold and metric passes, or none was given; 1: one fails, or a layer broke;
+Exit code 0: every threshold and metric passes, or none was given; 1: one fails, a layer broke, or most traces failed;
 3: the data cannot tell, which --unsure pass lets by; 2: the command is wrong."""
 )
 @click.argument("traces", nargs=-1, required=True)
@@ -306,7 +309,9 @@ def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[
     from ragfault.io.runs import Run
 
     hint = (
-        ": only the thresholds are checked" if has_thresholds else ", and there are no thresholds: nothing is checked"
+        ": only the thresholds are checked"
+        if has_thresholds
+        else ", and there are no thresholds: nothing is checked but whether most traces failed"
     )
     if path is None:
         return None, (f"no baseline was given{hint}",)
@@ -320,8 +325,12 @@ def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[
 def _gate_run(run: Run, old: Run | None, thresholds: tuple[str, ...], table: SettingsTable) -> GateResult | None:
     from ragfault.analysis import MIN_COVERAGE, gate
 
-    if old is None and not thresholds:
-        return None
+    if old is None:
+        known = {measure.name for measure in run.manifest.metrics}
+        least = [text for text in LEAST_THRESHOLDS if text.split("<=")[0] in known]
+        thresholds += tuple(text for text in least if gate(run, [text]).result == "fail")
+        if not thresholds:
+            return None
     settings = table.get("gate", {})
     terms = {
         key: settings[key] for key in ("max_drop", "alpha", "power", "margins") if key in settings and old is not None

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ragfault.analysis import Findings, MetricAggregate, quality_level
+from ragfault.analysis.languages import describe_foreign
 from ragfault.analysis.records import KeyOutcome, LayerHealth, Remedy
 from ragfault.analysis.run_analysis import RIGHT_OUTCOMES
 from ragfault.records import Layer
@@ -62,6 +63,8 @@ def _describe_layer(findings: Findings, layer: Layer, health: LayerHealth) -> st
         level = level if level.split()[0] in ("poor", "fair", "too") else ""
     if layer == "generation" and _is_contradicted(health.interval, findings.key_outcomes):
         level = "by a judge that the answer key contradicts"
+    if describe_foreign(findings.manifest.judge, findings.foreign_traces, findings.manifest.traces):
+        level = "by a judge that does not know the language of all traces"
     return f"{title} {figures}{', ' if level else ''}{level}: {problem or 'no problem found'}."
 
 

@@ -15,7 +15,7 @@ from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.analysis.comparison.records import Bisection, BranchDecision, LayerFault, describe_dependence
 from ragfault.analysis.correction import Codes, Mask
-from ragfault.analysis.diagnosis import PROBLEM_KINDS
+from ragfault.analysis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS
 from ragfault.analysis.investigation.quotes import quote_examples, quote_problems
 from ragfault.analysis.investigation.records import ClaimOrigins, Hypothesis, HypothesisTest, Investigation
 from ragfault.analysis.languages import list_text_warnings
@@ -33,8 +33,6 @@ MAX_CASES = 5
 NO_JUDGE = "no judge looked at them: only failures of the pipeline are known"
 FAULTY_SHARE = 0.05
 """Where the share of failing traces may be below this, one run alone shows no fault."""
-WORDLESS_KINDS = ("pipeline_error", "nothing_retrieved", "empty_answer")
-"""Problems that show whatever the language."""
 UNSUPPORTED_KINDS = ("unsupported_claim", "contradicted_claim")
 RETRIEVAL_KINDS = ("nothing_retrieved", "nothing_relevant", "missing_context", "uncovered_statement")
 """Problems that say that the chunks did not hold what was asked for; a single irrelevant chunk does not."""
