@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmarks.faults.config import Config, Indexing
 from benchmarks.faults.corpora import load_handbook_corpus
@@ -181,6 +182,17 @@ def test_a_longer_tail_shows_beside_the_mean(tmp_path: Path):
     for text in (render_comparison_terminal(comparison, width=200), render_comparison_markdown(comparison)):
         assert "p50 199 → 199" in text
         assert "p95 289 → 867, +578" in text
+
+
+def test_no_number_of_pairs_is_said_to_decide_an_amount(tmp_path: Path):
+    """Of lognormal latencies the spread of few is mostly below that of all: neither compare nor gate plans with it."""
+    random = np.random.default_rng(0)
+    runs = [evaluate_latencies(tmp_path / name, random.lognormal(6, 1.5, 60).tolist()) for name in ("old", "new")]
+    [latency] = [change for change in compare(*runs).changes if change.metric == "latency"]
+    assert (latency.state, latency.needed, latency.detectable) == ("cannot tell", None, None)
+    [decision] = gate(runs[1], baseline=runs[0], metrics=["latency"]).regression_decisions
+    assert (decision.result, decision.needed) == ("cannot tell", None)
+    assert decision.reason.endswith("more pairs are needed, and of amounts nobody knows how many")
 
 
 def test_a_scorecard_gives_quantiles_of_latency(tmp_path: Path):

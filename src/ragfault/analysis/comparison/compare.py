@@ -338,8 +338,10 @@ def _describe_change(
         state = classify_difference(difference, test.adjusted, equivalence_p, options.alpha)
         clusters = None if paired.pairing.clusters is None else paired.pairing.clusters[mask]
         jump = typical_jump(sample.candidate - sample.baseline, clusters, _metric_reach(measure))
-        detectable = _detectable_change(difference, margin, jump, _metric_reach(measure), options, family)
-        if state == "cannot tell":
+        is_plannable = not is_amount(measure)  # the spread of some skewed amounts is mostly below that of many
+        if is_plannable:
+            detectable = _detectable_change(difference, margin, jump, _metric_reach(measure), options, family)
+        if is_plannable and state == "cannot tell":
             needed = pairs_to_decide(
                 difference, margin, power=options.power, alpha=options.alpha, family=family, jump=jump
             )

@@ -87,9 +87,9 @@ class MetricChange(Struct, frozen=True, kw_only=True):
     """The smallest change that matters, in the metric's units."""
     detectable: float | None
     """Smallest true change that these pairs would show with the stated power, under the correction that is applied;
-    None where they would show none of any size."""
+    None where they would show none of any size, and of amounts such as latency."""
     needed: int | None
-    """Where the data cannot tell: about how many pairs would; None where no number is known."""
+    """Where the data cannot tell: about how many pairs would; None where no number is known, as of amounts."""
     n: int
     """Pairs scored on both sides."""
     lost: tuple[int, int] = (0, 0)

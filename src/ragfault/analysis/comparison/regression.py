@@ -251,6 +251,8 @@ def _decide_outcome(
     advice = f"no realistic number of {what} would tell"
     if has_too_few(change.difference):
         advice = f"more independent {what} are needed"
+    if change.ratio is not None:
+        needed, advice = None, f"more {what} are needed, and of amounts nobody knows how many"
     if needed is not None:
         advice = f"about {needed:,} {what} would {aim}"
     return "cannot tell", f"{_change_text(change)}: {_undecided_text(change, bound)}; {advice}", needed
