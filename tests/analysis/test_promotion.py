@@ -213,6 +213,20 @@ def test_the_command_promotes_single_traces(failing_run: Run, tmp_path: Path, ca
     assert len(lines(out)) == 2
 
 
+def test_personal_data_in_new_cases_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """What the traffic left of addresses in query, answer or metadata is counted; cases without any say nothing."""
+    content = [
+        pair("r1", "n", "s", query="Write to ann@example.org, please?", metadata={"user": "bob@example.org"}),
+        pair("d1", "n", "s", query=QUERIES[2]),
+    ]
+    run, out = str(evaluate_pairs(tmp_path, content).path), str(tmp_path / "set.jsonl")
+    assert command(["promote", run, "--trace", "r1", "-o", out]) == 0
+    assert "personal data or keys (email ×2); without: ragfault convert" in capsys.readouterr().err
+    for name in ("d1", "r1"):  # the second is in the set already
+        assert command(["promote", run, "--trace", name, "-o", out]) == 0
+        assert "personal data" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -334,12 +334,15 @@ def test_copies_of_one_trace_say_that_the_saving_is_not_sure(tmp_path: Path, cap
 
 
 def test_of_three_pairs_no_interval_of_a_saving_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Three pairs cannot tell how sure a saving is, nor by how many thousands more queries users notice it."""
+    """Three pairs show no saving, nor when it pays a set-up, nor by how many thousands more queries users notice it."""
     for name, prompts in (("old", [400, 420, 380]), ("new", [200, 230, 190])):
         write_run(tmp_path / name, prompts, ["The ferry leaves at ten."] * 3)
     command = ["savings", "--runs", str(tmp_path / "old"), str(tmp_path / "new"), "--queries", "100000", "--cost", "1"]
-    assert run_command(command) == 0
+    assert run_command([*command, "--setup", "labelling=3000"]) == 0
     printed = capsys.readouterr().out
+    assert printed.startswith("cannot tell what is saved: US$ 100,000.00 → US$ 51,666.67 a month at the tokens of ")
+    assert "(labelling US$ 3,000.00): when it is paid back is not known" in printed
+    assert "saves" not in printed
     assert "beware: how sure the saving is, is not known: too few independent pairs" in printed
     assert "answers that refuse: 0 % → 0 %, 0 more a month, no interval is known" in printed
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +24,7 @@ from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
     from ragfault.analysis.clusters import ClusterRegistry, ClusterReport
+    from ragfault.records import Trace
 
 
 REGISTRY_NAME = "clusters.json"
@@ -188,14 +192,27 @@ def promote(
         return
     if run is None or bool(cluster) == bool(traces):
         raise UsageError("nothing to promote was given: name a RUN, and either --cluster ID or --trace ID.")
-    done = promote_cases(_collect_cases(run, cluster, traces, registry, now), out)
+    collected = list(_collect_cases(run, cluster, traces, registry, now))
+    done = promote_cases(collected, out)
     for name, double in done.duplicates:
         click.echo(f"{name} is skipped: {double} asks the same", err=True)
+    _warn_of_personal_data([case for case in collected if case.id in done.added], out)
     if kind == "json":
         print_json(done)
         return
     cases = "case" if len(done.added) == 1 else "cases"
     click.echo(f"{len(done.added):,} {cases} added to {out}, {done.total:,} in it, to be reviewed")
+
+
+def _warn_of_personal_data(cases: Sequence[Trace], out: str) -> None:
+    """Say what looks like personal data or keys in the cases that were added."""
+    from ragfault.io.redaction import Redactor
+
+    counts = sum((Redactor("all").redact_trace(case).counts for case in cases), Counter[str]())
+    if counts:
+        kinds = ", ".join(f"{kind} ×{count:,}" for kind, count in sorted(counts.items()))
+        advice = f"ragfault convert {shlex.quote(out)} CLEAN.jsonl --redact all"
+        click.echo(f"beware: the cases hold what looks like personal data or keys ({kinds}); without: {advice}", err=True)
 
 
 def _collect_cases(run: str, cluster: str | None, traces: tuple[str, ...], registry: str | None, now: str) -> Any:

@@ -354,9 +354,12 @@ def _format_savings(savings: Savings) -> list[str]:
     ends = sorted(math.copysign(1, savings.saved) * end for end in savings.saved_interval or ())
     bounds = f" [{format_number(ends[0], 2)}, {format_number(ends[1], 2)}]" if ends else ""
     unsure = "the tokens cannot tell whether it saves anything: " if ends and ends[0] < 0 else ""
+    moved = f"{format_cost(before)} → {format_cost(after)}"
+    total = f"{format_cost(abs(savings.saved))}{more} a month{bounds} ({moved})"
     return [
-        f"{unsure}{word} {format_cost(abs(savings.saved))}{more} a month{bounds} "
-        f"({format_cost(before)} → {format_cost(after)}), {format_cost(abs(savings.yearly))}{more} a year",
+        f"cannot tell what is saved: {moved} a month at the tokens of these traces"
+        if savings.is_measured and not ends
+        else f"{unsure}{word} {total}, {format_cost(abs(savings.yearly))}{more} a year",
         *_list_setup(savings),
         *_list_warnings(savings),
         *describe_impacts(savings),
@@ -376,6 +379,8 @@ def _list_setup(savings: Savings) -> list[str]:
     parts = ", ".join(f"{name} {format_cost(amount)}" for name, amount in savings.setup.items())
     months = savings.payback_months
     when = "never paid back" if months is None else f"paid back after {format_number(months, 1)} months"
+    if savings.is_measured and savings.saved_interval is None:
+        when = "when it is paid back is not known"
     return [f"set-up {format_cost(sum(savings.setup.values()))} ({parts}): {when}"]
 
 
