@@ -27,6 +27,7 @@ Case = tuple[float, bool]  # what the judge says, and whether gold says yes
 def measure_gold_agreement(run: Run) -> tuple[GoldAgreement, ...]:
     """Measure how far the stored verdicts agree with gold, on the first 5,000 traces; empty without gold.
 
+    Traces of one query with the same chunks count once.
     Chunk relevance: AUROC over the chunks of traces with gold. Missing context: precision and recall of the traces on
     which the judge misses something, against those on which some gold was not retrieved. Groundedness and completeness:
     AUROC of right against wrong answers, where the words of the reference tell without a judge.
@@ -34,7 +35,12 @@ def measure_gold_agreement(run: Run) -> tuple[GoldAgreement, ...]:
     if not run.has_gold():
         return ()
     cases: defaultdict[str, list[Case]] = defaultdict(list)
-    for trace, verdicts in islice(zip(run.traces(), run.verdicts(), strict=True), MAX_TRACES):
+    first = islice(zip(run.traces(), run.verdicts(), strict=True), MAX_TRACES)
+    distinct = {
+        (pair[0].query, pair[0].history, *(chunk.text or chunk.id for chunk in pair[0].chunks or ())): pair
+        for pair in first
+    }
+    for trace, verdicts in distinct.values():
         for verdict, case in _list_cases(trace, verdicts):
             cases[verdict].append(case)
     agreements = []
