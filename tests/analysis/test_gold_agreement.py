@@ -120,7 +120,9 @@ def test_a_run_with_gold_says_how_its_judge_agrees_with_it(demo):
 def test_copies_of_a_trace_tell_of_its_judge_once(tmp_path):
     """Forty copies of one query with the same chunks make no judge too often wrong, nor right, to act on."""
     chunks = (Chunk(id="a", text="The ferry to the island sails at ten."), Chunk(id="b", text="Dogs travel on deck."))
-    trace = Trace(id="0", query="When does the kiosk open?", answer="At ten.", chunks=chunks, gold=Gold(chunks={"b": 1}))
+    trace = Trace(
+        id="0", query="When does the kiosk open?", answer="At ten.", chunks=chunks, gold=Gold(chunks={"b": 1})
+    )
     agreements = analyze(evaluate([replace(trace, id=f"{at}") for at in range(40)], tmp_path / "run")).gold_agreement
     assert agreements
     assert all(item.usable is None and item.positives + item.negatives <= len(chunks) for item in agreements)

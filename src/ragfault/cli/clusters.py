@@ -212,7 +212,9 @@ def _warn_of_personal_data(cases: Sequence[Trace], out: str) -> None:
     if counts:
         kinds = ", ".join(f"{kind} ×{count:,}" for kind, count in sorted(counts.items()))
         advice = f"ragfault convert {shlex.quote(out)} CLEAN.jsonl --redact all"
-        click.echo(f"beware: the cases hold what looks like personal data or keys ({kinds}); without: {advice}", err=True)
+        click.echo(
+            f"beware: the cases hold what looks like personal data or keys ({kinds}); without: {advice}", err=True
+        )
 
 
 def _collect_cases(run: str, cluster: str | None, traces: tuple[str, ...], registry: str | None, now: str) -> Any:
