@@ -184,7 +184,7 @@ def test_a_longer_tail_shows_beside_the_mean(tmp_path: Path):
         assert "p95 289 → 867, +578" in text
 
 
-def test_no_number_of_pairs_is_said_to_decide_an_amount(tmp_path: Path):
+def test_amounts_have_no_number_of_pairs_needed(tmp_path: Path):
     """Of lognormal latencies the spread of few is mostly below that of all: neither compare nor gate plans with it."""
     random = np.random.default_rng(0)
     runs = [evaluate_latencies(tmp_path / name, random.lognormal(6, 1.5, 60).tolist()) for name in ("old", "new")]

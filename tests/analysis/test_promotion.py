@@ -213,7 +213,7 @@ def test_the_command_promotes_single_traces(failing_run: Run, tmp_path: Path, ca
     assert len(lines(out)) == 2
 
 
-def test_personal_data_in_new_cases_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_personal_data_in_new_cases_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """What the traffic left of addresses in query, answer or metadata is counted; cases without any say nothing."""
     content = [
         pair("r1", "n", "s", query="Write to ann@example.org, please?", metadata={"user": "bob@example.org"}),

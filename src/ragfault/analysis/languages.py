@@ -88,7 +88,7 @@ def mark_foreign(run: Run) -> NDArray[np.bool_]:
     return np.fromiter(marks, bool)
 
 
-def estimate_unread_share(run: Run, rows: NDArray[np.int64] | None = None) -> float:
+def estimate_unknown_share(run: Run, rows: NDArray[np.int64] | None = None) -> float:
     """Estimate of how many traces the judge does not know the language; all, where it is half of them."""
     foreign = mark_foreign(run)
     if describe_foreign(run.manifest.judge, int(foreign.sum()), len(foreign)) is None:

@@ -16,7 +16,7 @@ from ragfault.analysis.chunk_insights import compute_insights, load_chunks
 from ragfault.analysis.correction import CardChoice, HumanLabels, LabeledItems, apply_labels
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS, diagnose_trace
 from ragfault.analysis.gold_agreement import count_unmatched_gold, measure_gold_agreement
-from ragfault.analysis.languages import WORD_JUDGES, count_wrapped, estimate_unread_share, mark_foreign
+from ragfault.analysis.languages import WORD_JUDGES, count_wrapped, estimate_unknown_share, mark_foreign
 from ragfault.analysis.records import (
     Diagnosis,
     Findings,
@@ -336,8 +336,8 @@ class DiagnosisSummary:
         if by_gold or kind in self._confirmed or not run.manifest.judge.startswith(WORD_JUDGES):
             return None
         rate = FALSE_POSITIVE_RATES.get(kind)
-        unread = 0.0 if kind in WORDLESS_KINDS else estimate_unread_share(run)
-        return min(1.0, (rate or 0.0) + unread) if unread else rate
+        unknown = 0.0 if kind in WORDLESS_KINDS else estimate_unknown_share(run)
+        return min(1.0, (rate or 0.0) + unknown) if unknown else rate
 
     def _build_remedy(self, kind: ProblemKind, matrix: ScoreMatrix, examples: int) -> Remedy:
         shows = np.zeros(matrix.traces, dtype=bool)

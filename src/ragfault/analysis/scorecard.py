@@ -19,7 +19,7 @@ from ragfault.analysis.correction import (
     load_correction,
     metric_bounds,
 )
-from ragfault.analysis.languages import estimate_unread_share
+from ragfault.analysis.languages import estimate_unknown_share
 from ragfault.analysis.records import (
     HealthAlert,
     LayerHealth,
@@ -202,7 +202,7 @@ def aggregate_metric(
         if labels is None
         else correct_mean(judged, labels.select(matrix.scored_rows(column, rows)), clusters, measure)
     )
-    interval_used = (right and right.interval) or _widen_unread(matrix, measure, target, interval, rows)
+    interval_used = (right and right.interval) or _widen_unknown(matrix, measure, target, interval, rows)
 
     def reasons(state: int) -> tuple[ReasonCount, ...]:
         codes = why[(states == state) & (why != NO_CODE)]
@@ -230,7 +230,7 @@ def aggregate_metric(
     )
 
 
-def _widen_unread(
+def _widen_unknown(
     matrix: ScoreMatrix, measure: MetricInfo, target: Threshold | None, interval: Interval | None, rows: Codes | None
 ) -> Interval | None:
     """Widen an interval by what verdicts on traces in a language that the judge does not know may change."""
@@ -238,7 +238,7 @@ def _widen_unread(
     if target is None or interval is None or definition is None or not definition.verdicts:
         return interval
     low, high = metric_bounds(measure)
-    spread = (high - low) * share if (share := estimate_unread_share(matrix.run, rows)) else 0.0
+    spread = (high - low) * share if (share := estimate_unknown_share(matrix.run, rows)) else 0.0
     return replace(interval, low=interval.low - spread, high=interval.high + spread)
 
 
@@ -399,7 +399,7 @@ def assess_rag(source: AnyRun | ScoreMatrix, chunks: ChunkTable | None = None) -
     alerts = _raise_alerts(figures)
     usage = matrix.column_index("chunk_utilization")
     answers = None if usage is None else estimate_mean(*matrix.scored_values(usage, _list_answers(matrix)))
-    is_read = estimate_unread_share(matrix.run) < 1
+    is_read = estimate_unknown_share(matrix.run) < 1
     confirmed = {alert.name for alert in _raise_alerts({**figures, "chunk_utilization": answers}) if is_read}
     return RagHealth(**figures, alerts=tuple(alert for alert in alerts if alert.name in confirmed))
 
