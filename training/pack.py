@@ -25,8 +25,6 @@ from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.lexical.features import parse_statement
 from ragfault.judges.minilm.encoder import (
-    MAX_CLAIM_TOKENS,
-    MAX_EVIDENCE_TOKENS,
     Array,
     MiniLMEncoder,
     TokenPair,
@@ -108,7 +106,7 @@ def load_pairs(path: Path | None, count: int, folder: Path) -> list[TokenPair]:
         records = [json.loads(line) for line in lines]
     result = []
     for row in records[:: max(1, len(records) // count)]:
-        result.append(encode_pair(tokenizer, row["claim"], row["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
+        result.append(encode_pair(tokenizer, row["claim"], row["ev"]))
     return result
 
 
@@ -122,9 +120,7 @@ def build_demo_pairs(count: int, folder: Path) -> list[TokenPair]:
             for claim in extract_claims(trace.answer or ""):
                 evidence = select_evidence(parse_statement(strip_marks(claim.text), table), index)
                 texts = [get_sentence_text(index, item) for item in evidence]
-                result.append(
-                    encode_pair(tokenizer, strip_marks(claim.text), texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
-                )
+                result.append(encode_pair(tokenizer, strip_marks(claim.text), texts))
     return result[:: max(1, len(result) // count)]
 
 

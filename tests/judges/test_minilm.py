@@ -23,8 +23,6 @@ from ragfault.judges.lexical.features import parse_statement
 from ragfault.judges.minilm.calibration import Logits, build_claim_inputs, load_calibration, locate_doubtful_span
 from ragfault.judges.minilm.encoder import (
     INSTALL_COMMAND,
-    MAX_CLAIM_TOKENS,
-    MAX_EVIDENCE_TOKENS,
     WEIGHTS_PACKAGE,
     MiniLMEncoder,
     apply_delta,
@@ -230,9 +228,7 @@ def test_quantised_encoder():
     weights = apply_delta(load_base_weights(locate_weights()), load_delta())
     split = load_tokenizer(locate_weights())
     rows = [
-        encode_pair(
-            split, claim.text, [chunk.text for chunk in first.chunks or ()], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS
-        )
+        encode_pair(split, claim.text, [chunk.text for chunk in first.chunks or ()])
         for first in load_handbook().traces["v2"][:20]
         for claim in extract_claims(first.answer or "")
     ]

@@ -137,13 +137,13 @@ def test_writes_that_wait_together_each_get_their_own_result(tmp_path: Path):
     gate = threading.Event()
     store.submit(lambda _: gate.wait(30))
     appended = [store.append_traces([Trace(id=id, query="q") for id in ids]) for ids in ("ab", "bc", "ccd", "d")]
-    pending = [store.add_pending("span", [id.encode() for id in ids]) for ids in ("xy", "", "z")]
+    pending = [store.add_pending([id.encode() for id in ids]) for ids in ("xy", "", "z")]
     gate.set()
     results = [future.result(timeout=30) for future in appended]
     assert results == [AppendResult(2, 0), AppendResult(1, 1), AppendResult(1, 2), AppendResult(0, 1)]
     numbers = [future.result(timeout=30) for future in pending]
     assert [len(group) for group in numbers] == [2, 0, 1]
-    bodies = {body.number: body.body for body in store.list_pending("span")}
+    bodies = {body.number: body.body for body in store.list_pending()}
     assert bodies == dict(zip([*numbers[0], *numbers[2]], (b"x", b"y", b"z"), strict=True))
     assert sorted(row.trace.id for row in store.list_unscored()) == list("abcd")
     store.close()

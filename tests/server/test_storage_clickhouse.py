@@ -185,11 +185,11 @@ print("there", *(line.id for line in store.list_traces(TraceSelection(limit=1000
 at = 0
 while len(sys.argv) > 2:
     batch = [Trace(id=f"{sys.argv[2]}-{at}-{n}", query="q" * 200) for n in range(5)]
-    number = store.add_pending("spans", [b"held"]).result()
+    number = store.add_pending([b"held"]).result()
     store.append_traces(batch, released=number).result()
     print(*(trace.id for trace in batch), flush=True)
     at += 1
-print("held", len(store.list_pending("spans")))
+print("held", len(store.list_pending()))
 store.close()
 """
 

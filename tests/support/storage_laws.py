@@ -164,12 +164,12 @@ def test_unscored_traces_survive_a_restart(at: Place, tmp_path: Path):
 def test_a_pending_body_goes_with_its_trace(at: Place, tmp_path: Path):
     """What is held survives closing, and is let go of in the write that adds its trace."""
     store = open_store(at(tmp_path))
-    numbers = store.add_pending("spans", [b"one", b"two"]).result()
+    numbers = store.add_pending([b"one", b"two"]).result()
     store.close()
     store = open_store(at(tmp_path))
-    assert [row.body for row in store.list_pending("spans")] == [b"one", b"two"]
+    assert [row.body for row in store.list_pending()] == [b"one", b"two"]
     store.append_traces([Trace(id="a", query="q")], released=numbers[:1]).result()
-    assert [row.body for row in store.list_pending("spans")] == [b"two"]
+    assert [row.body for row in store.list_pending()] == [b"two"]
     store.close()
 
 

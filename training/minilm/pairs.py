@@ -27,14 +27,7 @@ from ragfault.judges.checks.claims import Claim, extract_claims, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.lexical.features import parse_statement
-from ragfault.judges.minilm.encoder import (
-    MAX_CLAIM_TOKENS,
-    MAX_EVIDENCE_TOKENS,
-    TokenPair,
-    encode_pair,
-    load_tokenizer,
-    locate_weights,
-)
+from ragfault.judges.minilm.encoder import TokenPair, encode_pair, load_tokenizer, locate_weights
 from ragfault.judges.minilm.judge import get_sentence_text, select_evidence
 
 FIRST_FOLD = {"ragtruth_train": 1}
@@ -102,7 +95,7 @@ def _build_claim_pairs(
         if rng is not None:
             evidence = tuple(place for place in evidence if rng.random() >= HIDDEN_EVIDENCE_SHARE)
         sentences = [get_sentence_text(index, place) for place in evidence]
-        pair = encode_pair(load_tokenizer(locate_weights()), text, sentences, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
+        pair = encode_pair(load_tokenizer(locate_weights()), text, sentences)
         marked_offsets: list[tuple[int, int]] | None
         if spans is None:
             label, marked_offsets = (int(answer["label"]) if len(claims) == 1 or not answer["label"] else -1), None

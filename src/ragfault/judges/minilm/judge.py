@@ -27,8 +27,6 @@ from ragfault.judges.minilm.calibration import (
     locate_doubtful_span,
 )
 from ragfault.judges.minilm.encoder import (
-    MAX_CLAIM_TOKENS,
-    MAX_EVIDENCE_TOKENS,
     TokenPair,
     encode_pair,
     encode_text,
@@ -259,7 +257,7 @@ class MiniLMSession:
             get_sentence_text(index, position)
             for position in select_evidence(parse_statement(claim, self._rarity), index)
         ]
-        return encode_pair(self._tokenizer, claim, texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
+        return encode_pair(self._tokenizer, claim, texts)
 
     def _run_model(self, rows: Sequence[TokenPair]) -> dict[tuple[int, ...], Logits]:
         """Return the logits of some rows; no row runs twice in a session."""

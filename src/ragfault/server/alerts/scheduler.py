@@ -90,13 +90,17 @@ def watch_key(metric: str, route: str | None) -> str:
     return msgspec.json.encode([metric, route or ""]).decode()
 
 
+def get_alarm_rate(route: str | None) -> float:
+    """Return the false alarms of a metric on a route or cohort in a month, at most."""
+    return FALSE_ALARM_RATE / (MAX_FOLLOWED if is_cohort(route) else 1)
+
+
 def detect_changes(
     state: DetectorState,
     all_series: Mapping[SeriesKey, MetricSeries],
     measures: Mapping[str, MetricInfo],
     until: int,
     reference_minutes: int,
-    rate: float,
 ) -> tuple[DetectorState, tuple[DropEvent, ...]]:
     """Process the minutes before `until` less the lag; return the drops detected or recovered in them.
 
@@ -110,14 +114,14 @@ def detect_changes(
         if is_cohort(route) and (metric, route, None) not in tested:
             continue
         key, series = watch_key(metric, route), totals[metric, route, None]
-        own_rate = rate / MAX_FOLLOWED if is_cohort(route) else rate
+        rate = get_alarm_rate(route)
         watch = watches.get(key, SeriesWatch(metric=metric, route=route))
         if watch.test is None:
-            watch = _start_watch(watch, series, measures[metric], until, reference_minutes, own_rate)
+            watch = _start_watch(watch, series, measures[metric], until, reference_minutes, rate)
         watches[key] = watch
         detections: tuple[DropDetection, ...] = ()
         if (metric, route, None) in tested:
-            watches[key], detections = advance_watch(watch, series, until, rate=own_rate)
+            watches[key], detections = advance_watch(watch, series, until, rate=rate)
         events += [DropEvent(metric=metric, route=route, detection=detection) for detection in detections]
     return replace(state, watches=watches), tuple(events)
 
@@ -258,7 +262,7 @@ class AlertScheduler(BackgroundThread):
         late = self._measure_lateness(series, now)
         scored, reference = min(self._compute_scored_until(until), until - late), server.settings.reference_minutes
         detector = self._extend_references(detector, incidents, until)
-        detector, drops = detect_changes(detector, series, measures, scored, reference, FALSE_ALARM_RATE)
+        detector, drops = detect_changes(detector, series, measures, scored, reference)
         watches = detector.watches.values()
         dropped = [(watch.metric, watch.route) for watch in watches if watch.detection is not None]
         shown = {alert.key: alert.traces for alert in before.alerts}
@@ -312,9 +316,8 @@ class AlertScheduler(BackgroundThread):
                 old.first, old.first + length, metric=metric, route=route or "", grain=COARSE_GRAIN, bins=False
             )
             rows = [row for row in rollups if all(weekly or not a <= row.minute < b for a, b, weekly in covered)]
-            rate = FALSE_ALARM_RATE / (MAX_FOLLOWED if is_cohort(route) else 1)
             series = build_series(rows)[metric, route, None]
-            period = measure_reference((metric, route), series, measures[metric], rate=rate)
+            period = measure_reference((metric, route), series, measures[metric], rate=get_alarm_rate(route))
             test = None if period is None else start_test(period, max(period.last, *(end for _, end, _ in covered), 0))
             watches[key] = replace(watch, test=test or watch.test, reference_minutes=length)
         return replace(detector, watches=watches)

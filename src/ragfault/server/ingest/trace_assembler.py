@@ -28,7 +28,6 @@ from ragfault.server.storage import AppendResult, TraceStore
 
 log = logging.getLogger("ragfault.server")
 
-SPANS_KIND = "spans"
 SETTLE_SECONDS = 2.0  # seconds after the arrival of the root span after which a trace is complete
 MAX_WAIT_SECONDS = 120.0
 """Seconds after the arrival of the first span after which a trace is stored even if incomplete."""
@@ -77,7 +76,7 @@ class TraceAssembler(BackgroundThread):
     def start(self) -> None:
         """Resume with the spans that were pending at the last stop, and start the thread."""
         after = 0
-        while bodies := self._store.list_pending(SPANS_KIND, after):
+        while bodies := self._store.list_pending(after):
             for pending in bodies:
                 batch = msgspec.msgpack.decode(pending.body, type=SpanBatch)
                 self._put_incoming(pending.number, len(pending.body), batch)
@@ -96,7 +95,7 @@ class TraceAssembler(BackgroundThread):
         packed = [SpanBatch(name, tuple(spans), tuple(log_events)) for name, (spans, log_events) in parts.items()]
         bodies = [msgspec.msgpack.encode(batch) for batch in packed]
         sizes = list(map(len, bodies))
-        future = self._store.add_pending(SPANS_KIND, bodies)
+        future = self._store.add_pending(bodies)
         future.add_done_callback(lambda done: self._enqueue(done, sizes, packed))
         return future
 

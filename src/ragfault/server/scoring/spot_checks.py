@@ -42,9 +42,9 @@ class FailedCheck(NamedTuple):
     retry_at: float = 0.0
     """Earliest time of the next attempt, by the monotonic clock."""
 
-    def add_failure(self, first_pause: float, max_pause: float) -> FailedCheck:
+    def add_failure(self) -> FailedCheck:
         """Return the record after one more failure; the pause doubles each time."""
-        pause = min(max_pause, first_pause * 2.0**self.tries)
+        pause = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0**self.tries)
         return FailedCheck(self.answers_before, self.tries + 1, time.monotonic() + pause)
 
 
@@ -277,7 +277,7 @@ class SpotChecker(BackgroundThread):
         if lost:
             before = self._failed_checks.get(queued.number, FailedCheck(self._answer_count))
             if self._answer_count <= before.answers_before:
-                self._failed_checks[queued.number] = before.add_failure(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS)
+                self._failed_checks[queued.number] = before.add_failure()
                 self._record_error(next(iter(verdicts.failures.values())))
                 return None
         else:

@@ -42,11 +42,10 @@ class ReceivedTrace(NamedTuple):
 
 
 class PendingBody(NamedTuple):
-    """Something that came in and is not yet a trace, kept so that no kill loses it."""
+    """Spans that came in and are not yet a trace, kept so that no kill loses them."""
 
     number: int
     received: float
-    kind: str
     body: bytes
 
 

@@ -48,6 +48,9 @@ READ_BATCH = 256
 MAX_ISSUED = 100_000
 """Number of issued traces whose number is remembered."""
 
+SPANS_KIND = "spans"
+"""The kind of the pending bodies, of which there is one."""
+
 EXTRA_SHARE = 0.1
 """Share of the traces that is deleted beyond the excess when the store is too large."""
 
@@ -138,19 +141,19 @@ class TraceTables(StoreEngine):
     @abstractmethod
     def _release_pending(self, numbers: Sequence[int]) -> None: ...
 
-    def add_pending(self, kind: str, bodies: Sequence[bytes]) -> Future[tuple[int, ...]]:
-        """Add bodies that are not yet traces; return their numbers."""
-        return self.submit_batch(self._add_pending_requests, (kind, bodies))
+    def add_pending(self, bodies: Sequence[bytes]) -> Future[tuple[int, ...]]:
+        """Add bodies of spans that are not yet traces; return their numbers."""
+        return self.submit_batch(self._add_pending_requests, bodies)
 
-    def _add_pending_requests(self, requests: Sequence[tuple[str, Sequence[bytes]]]) -> list[tuple[int, ...]]:
-        numbers = [tuple(next(self._numbers) for _ in bodies) for _, bodies in requests]
+    def _add_pending_requests(self, requests: Sequence[Sequence[bytes]]) -> list[tuple[int, ...]]:
+        numbers = [tuple(next(self._numbers) for _ in bodies) for bodies in requests]
         count = sum(map(len, numbers))
         self._insert_pending(
             {
                 "number": [number for group in numbers for number in group],
                 "received": [time.time()] * count,
-                "kind": [kind for kind, bodies in requests for _ in bodies],
-                "body": [bytes(body) for _, bodies in requests for body in bodies],
+                "kind": [SPANS_KIND] * count,
+                "body": [bytes(body) for bodies in requests for body in bodies],
             }
         )
         return numbers
@@ -402,13 +405,12 @@ class TraceTables(StoreEngine):
                 gold=gold or None,
             )
 
-    def list_pending(self, kind: str, after: int = 0) -> Sequence[PendingBody]:
+    def list_pending(self, after: int = 0) -> Sequence[PendingBody]:
         """Return up to 256 pending bodies in the order of arrival."""
         rows = self.reader.fetch_rows(
-            f"SELECT number, received, kind, body FROM {self.PENDING} WHERE kind = {{kind:String}} "
-            "AND number > {after:Int64} ORDER BY number LIMIT 256",
+            f"SELECT number, received, body FROM {self.PENDING} WHERE number > {{after:Int64}} "
+            "ORDER BY number LIMIT 256",
             as_bytes=("body",),
-            kind=kind,
             after=after,
         )
         return [PendingBody(*row) for row in rows]

@@ -192,9 +192,7 @@ class AnnotatorAgreement(Struct, frozen=True, kw_only=True):
 ItemVotes = dict[tuple[str, VerdictKey], dict[str, VerdictValue]]
 
 
-def measure_annotators(
-    labels: Iterable[HumanLabel], *, resamples: int = 1000, seed: int = 0
-) -> tuple[AnnotatorAgreement, ...]:
+def measure_annotators(labels: Iterable[HumanLabel]) -> tuple[AnnotatorAgreement, ...]:
     """Measure the agreement of annotators for each kind of item, with intervals over traces.
 
     The last label of each annotator counts. Labels of different answers are labels of different items.
@@ -213,7 +211,7 @@ def measure_annotators(
             if kind is not None:
                 item = (label.trace, key if key[0] in ANSWER_INDEPENDENT else (*key, label.answer or ""))
                 votes.setdefault(kind, {}).setdefault(item, {})[label.by] = value
-    return tuple(_measure_kind(kind, votes[kind], resamples, seed) for kind in ITEM_KINDS if kind in votes)
+    return tuple(_measure_kind(kind, votes[kind]) for kind in ITEM_KINDS if kind in votes)
 
 
 def _item_kind(key: VerdictKey) -> ItemKind | None:
@@ -225,13 +223,13 @@ def _item_kind(key: VerdictKey) -> ItemKind | None:
     return next((kind for kind in ITEM_KINDS if kind == key[0]), None)
 
 
-def _measure_kind(kind: ItemKind, votes: ItemVotes, resamples: int, seed: int) -> AnnotatorAgreement:
+def _measure_kind(kind: ItemKind, votes: ItemVotes) -> AnnotatorAgreement:
     annotators = tuple(sorted({name for item_votes in votes.values() for name in item_votes}))
     shared_votes = {item: item_votes for item, item_votes in votes.items() if len(item_votes) > 1}
     if not shared_votes:
         reason = "no item has labels of two annotators"
         return AnnotatorAgreement(kind=kind, annotators=annotators, items=len(votes), shared=0, reason=reason)
-    accuracy, alpha, *kappa = _estimate_agreement(kind, annotators, shared_votes, resamples, seed)
+    accuracy, alpha, *kappa = _estimate_agreement(kind, annotators, shared_votes)
     disputes = tuple(
         AnnotatorDispute(trace=trace, key=key, values=item_votes)
         for (trace, key), item_votes in shared_votes.items()
@@ -249,9 +247,7 @@ def _measure_kind(kind: ItemKind, votes: ItemVotes, resamples: int, seed: int) -
     )
 
 
-def _estimate_agreement(
-    kind: ItemKind, annotators: Sequence[str], shared_votes: ItemVotes, resamples: int, seed: int
-) -> list[BootstrapEstimate]:
+def _estimate_agreement(kind: ItemKind, annotators: Sequence[str], shared_votes: ItemVotes) -> list[BootstrapEstimate]:
     """Estimate accuracy, alpha and, for two annotators, kappa, with their intervals."""
     values = {value for item_votes in shared_votes.values() for value in item_votes.values()}
     order = dict.fromkeys([choice.value for choice in reversed(list_choices(kind))] + sorted(values, key=str))
@@ -274,4 +270,4 @@ def _estimate_agreement(
             )
         return np.stack(columns, axis=1)
 
-    return bootstrap_estimates(statistic, [trace for trace, _ in shared_votes], resamples=resamples, seed=seed)
+    return bootstrap_estimates(statistic, [trace for trace, _ in shared_votes])

@@ -134,7 +134,7 @@ class ClickHouseStore(TraceStore):
     FIRST_BY_TIME = "argMin(t.query, t.time)"
     NOTES = "notes FINAL"
     PENDING = (
-        "(SELECT number, received, kind, body FROM pending WHERE sign = 1 "
+        "(SELECT number, received, body FROM pending WHERE sign = 1 "
         "AND number NOT IN (SELECT number FROM pending WHERE sign = -1))"
     )
 
