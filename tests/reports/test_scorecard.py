@@ -20,6 +20,7 @@ from ragfault.reports import format, run_verdict
 from ragfault.reports import output as json_report
 from ragfault.reports.json_documents import encode_document
 from ragfault.reports.markdown import scorecard as markdown
+from ragfault.reports.markdown.syntax import escape_markdown
 from ragfault.reports.terminal import scorecard as terminal
 from ragfault.reports.wording import describe_judge_trust, describe_warnings
 from ragfault.stats import Interval
@@ -325,7 +326,7 @@ def test_escaped_text_has_no_active_sign(text):
     """Whatever goes in, what comes out holds no sign that Markdown acts on, save the entities themselves."""
     import html
 
-    escaped = markdown.escape_markdown(text)
+    escaped = escape_markdown(text)
     assert not set(escaped) & set("\\`*_{}[]<>|~@!$")
     assert html.unescape(escaped).replace("&", "") == format.clean_text(text).replace("&", "") or "&" in text
 

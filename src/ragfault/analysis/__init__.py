@@ -16,7 +16,7 @@ from ragfault.analysis.comparison.records import (
     MovedTrace,
     SettingDifference,
 )
-from ragfault.analysis.comparison.run_history import MetricHistory, MetricShift, RunBreak, RunHistory, RunStep, history
+from ragfault.analysis.comparison.run_history import MetricHistory, RunBreak, RunHistory, RunStep, history
 from ragfault.analysis.correction import CardCorrection, HumanLabels, LabelProvenance
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.analysis.quality_gate import MIN_COVERAGE, gate
@@ -27,7 +27,6 @@ from ragfault.analysis.records import (
     GateOutcome,
     GateResult,
     GoldAgreement,
-    HealthAlert,
     MetricAggregate,
     Scorecard,
     ThresholdDecision,
@@ -48,10 +47,10 @@ from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thres
 __all__ = [
     "MIN_COVERAGE", "PROBLEM_KINDS", "TARGETS", "Bisection", "BranchDecision", "BrokenSegment", "CardCorrection",
     "ChunkInsight", "Comparison", "Diagnosis", "ExampleTrace", "Findings", "GateOutcome", "GateResult",
-    "GoldAgreement", "HealthAlert", "HumanLabels", "LabelProvenance", "LayerFault", "MetricAggregate", "MetricChange",
-    "MetricHistory", "MetricShift", "MovedTrace", "RunBreak", "RunHistory", "RunStep", "Scorecard",
-    "SettingDifference", "Threshold", "ThresholdDecision", "analyze", "assess_health", "assess_rag", "bisect",
-    "bisect_segments", "build_scorecard", "build_segments", "check_threshold", "compare", "compare_segments",
-    "compute_insights", "count_quality", "diagnose", "diagnose_run", "gate", "history", "match_settings", "pair_runs",
-    "pair_tradeoffs", "parse_threshold", "quality_level", "suggest_remedies", "worst_traces",
+    "GoldAgreement", "HumanLabels", "LabelProvenance", "LayerFault", "MetricAggregate", "MetricChange",
+    "MetricHistory", "MovedTrace", "RunBreak", "RunHistory", "RunStep", "Scorecard", "SettingDifference",
+    "Threshold", "ThresholdDecision", "analyze", "assess_health", "assess_rag", "bisect", "bisect_segments",
+    "build_scorecard", "build_segments", "check_threshold", "compare", "compare_segments", "compute_insights",
+    "count_quality", "diagnose", "diagnose_run", "gate", "history", "match_settings", "pair_runs", "pair_tradeoffs",
+    "parse_threshold", "quality_level", "suggest_remedies", "worst_traces",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from ragfault.analysis.conversations import ConversationOutcome
 from ragfault.analysis.steps import FaultyStep, StepFindings
 from ragfault.evaluation.ablation.step_repair import StepRepairs
 from ragfault.reports.format import clean_text
-from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
+from ragfault.reports.terminal.layout import build_line, indent_line, render_rich
 from ragfault.reports.wording import describe_sample_size, format_step_suspect
 from ragfault.stats import Difference
 from ragfault.text.number_format import format_count, format_interval, format_p_value, format_percent, format_signed

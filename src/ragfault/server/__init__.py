@@ -3,6 +3,5 @@
 from ragfault.server.app import create_app, run_server
 from ragfault.server.security import issue_token
 from ragfault.server.settings import RequestLimits, ServerSettings
-from ragfault.server.state import ServerState
 
-__all__ = ["RequestLimits", "ServerSettings", "ServerState", "create_app", "issue_token", "run_server"]
+__all__ = ["RequestLimits", "ServerSettings", "create_app", "issue_token", "run_server"]

@@ -1,13 +1,12 @@
 """Tuning: search for the best retrieval pipeline and prove its gain on held-out questions."""
 
-from ragfault.tuning.pitfalls import Pitfall, lint
+from ragfault.tuning.pitfalls import lint
 from ragfault.tuning.results import (
     Bound,
     FrontierPoint,
     Gain,
     MeasuredPipeline,
     QuestionOutcome,
-    SearchStep,
     TuningQuestion,
     TuningResult,
 )
@@ -15,6 +14,6 @@ from ragfault.tuning.search_space import SearchSpace, default_space
 from ragfault.tuning.tuner import tune
 
 __all__ = [
-    "Bound", "FrontierPoint", "Gain", "MeasuredPipeline", "Pitfall", "QuestionOutcome", "SearchSpace", "SearchStep",
-    "TuningQuestion", "TuningResult", "default_space", "lint", "tune",
+    "Bound", "FrontierPoint", "Gain", "MeasuredPipeline", "QuestionOutcome", "SearchSpace", "TuningQuestion",
+    "TuningResult", "default_space", "lint", "tune",
 ]  # fmt: skip

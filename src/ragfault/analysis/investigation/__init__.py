@@ -4,13 +4,12 @@ from ragfault.analysis.investigation.hypotheses import investigate, measure_clai
 from ragfault.analysis.investigation.records import (
     ClaimOrigins,
     Hypothesis,
-    HypothesisTest,
     Investigation,
     ModelInvestigation,
     Quotation,
 )
 
 __all__ = [
-    "ClaimOrigins", "Hypothesis", "HypothesisTest", "Investigation", "ModelInvestigation", "Quotation", "investigate",
+    "ClaimOrigins", "Hypothesis", "Investigation", "ModelInvestigation", "Quotation", "investigate",
     "measure_claim_origins",
 ]  # fmt: skip

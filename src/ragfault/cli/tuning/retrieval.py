@@ -452,7 +452,7 @@ def _render_scores(relevance: RelevanceComparison, limit: int, worst: bool, widt
     import shutil
 
     from ragfault.reports.format import clean_text, clip_text
-    from ragfault.reports.terminal.scorecard import build_table, render_rich
+    from ragfault.reports.terminal.layout import build_table, render_rich
 
     several = len(relevance.scored) > 1
     judges = [clean_text(scores.judge) for scores in relevance.scored]

@@ -3,9 +3,9 @@
 from ragfault.evaluation.ablation.answer_replay import replay
 from ragfault.evaluation.ablation.experiment import ablate
 from ragfault.evaluation.ablation.parts import Ablation, MetricAttribution, PartEffect, generator, retriever
-from ragfault.evaluation.ablation.step_repair import StepRepair, StepRepairs, repair_steps
+from ragfault.evaluation.ablation.step_repair import StepRepairs, repair_steps
 
 __all__ = [
-    "Ablation", "MetricAttribution", "PartEffect", "StepRepair", "StepRepairs", "ablate", "generator", "repair_steps",
-    "replay", "retriever",
+    "Ablation", "MetricAttribution", "PartEffect", "StepRepairs", "ablate", "generator", "repair_steps", "replay",
+    "retriever",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ragfault.analysis import Bisection, GateResult
-from ragfault.reports.markdown.scorecard import escape_markdown, format_code
+from ragfault.reports.markdown.syntax import escape_markdown, format_code
 from ragfault.reports.terminal import bisection, gate
 from ragfault.reports.terminal.gate import RESULT_SIGNS
 from ragfault.reports.wording import summarize_verdict

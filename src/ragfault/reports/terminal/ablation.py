@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ragfault.evaluation.ablation import Ablation, MetricAttribution, PartEffect
 from ragfault.reports.format import LAYER_TITLES, clean_text, join_names
-from ragfault.reports.terminal.scorecard import build_table, render_rich
+from ragfault.reports.terminal.layout import build_table, render_rich
 from ragfault.text.number_format import format_interval, format_number
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ragfault.evaluation.agreement import GeneratorOrder, JudgeMeasurement, JudgeSpeed, MetricAgreement, UnitAgreement
 from ragfault.judges.calibration import CalibrationLine, JudgeCalibration
 from ragfault.reports.format import clean_text, clip_text
-from ragfault.reports.terminal.scorecard import build_table, render_rich
+from ragfault.reports.terminal.layout import build_table, render_rich
 from ragfault.stats import BootstrapEstimate
 from ragfault.text.number_format import format_cost, format_count, format_interval, format_number, format_percent
 

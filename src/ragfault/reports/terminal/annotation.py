@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from ragfault.evaluation.agreement.annotation import (
 )
 from ragfault.records import Chunk, Evidence
 from ragfault.reports.format import clean_text, clip_text
-from ragfault.reports.terminal.scorecard import build_table, render_rich
+from ragfault.reports.terminal.layout import build_table, render_rich
 from ragfault.text.number_format import MIN_INDEPENDENT, MISSING, TOO_FEW, format_count, format_interval
 
 if TYPE_CHECKING:
@@ -82,7 +81,6 @@ def render_item(
         parts.append(Text(f"  verdict of the judge: {describe_verdict(item) or 'none'}", style="magenta"))
     if answer is not None:
         parts.append(Text(f"  your label: {answer}", style="yellow"))
-    width = width or shutil.get_terminal_size((100, 24)).columns
     return render_rich(parts, width=width, color=color)
 
 

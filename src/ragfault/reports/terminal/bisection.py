@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ragfault.analysis import Bisection, LayerFault
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
-from ragfault.reports.markdown import scorecard as md
+from ragfault.reports.markdown import syntax as md
 from ragfault.reports.terminal.comparison import (
     build_change_table,
     build_markdown_list,
@@ -16,7 +16,7 @@ from ragfault.reports.terminal.comparison import (
     build_ppi_notes,
     build_warnings,
 )
-from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
+from ragfault.reports.terminal.layout import build_line, indent_line, render_rich
 from ragfault.reports.wording import (
     BRANCH_OUTCOMES,
     combine_verdicts,

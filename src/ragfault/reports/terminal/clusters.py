@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ragfault.analysis import PROBLEM_KINDS
 from ragfault.analysis.clusters import Cluster, ClusterReport
 from ragfault.reports.format import LAYER_TITLES, clip_text, join_names
-from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.terminal.layout import render_rich
 from ragfault.reports.wording import describe_sample_size
 from ragfault.text.number_format import format_count, format_percent, format_share
 

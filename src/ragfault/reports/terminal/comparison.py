@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ragfault.analysis import Comparison, MetricChange
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
-from ragfault.reports.markdown import scorecard as md
-from ragfault.reports.terminal.scorecard import build_line, build_table, indent_line, render_rich
+from ragfault.reports.markdown import syntax as md
+from ragfault.reports.terminal.layout import build_line, build_table, indent_line, render_rich
 from ragfault.reports.wording import (
     VERDICT_COLORS,
     VERDICT_GLYPHS,

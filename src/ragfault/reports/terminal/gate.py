@@ -9,8 +9,8 @@ from ragfault.analysis import GateResult, ThresholdDecision
 from ragfault.analysis.comparison.records import describe_dependence
 from ragfault.analysis.records import RegressionDecision
 from ragfault.reports.format import clean_text, describe_label_source
-from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown, format_code
-from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.markdown.syntax import build_markdown_table, escape_markdown, format_code
+from ragfault.reports.terminal.layout import render_rich
 from ragfault.reports.wording import format_change, format_means, format_movers, split_movers
 from ragfault.text.number_format import format_interval, format_p_value, format_percent
 

@@ -9,7 +9,7 @@ from ragfault.guard.cost_tuning import CostTuning
 from ragfault.guard.rates import RailRate
 from ragfault.guard.replay import GuardReplay, RouteReplay
 from ragfault.reports.format import clean_text
-from ragfault.reports.terminal.scorecard import build_table, render_rich
+from ragfault.reports.terminal.layout import build_table, render_rich
 from ragfault.reports.wording import describe_sample_size
 from ragfault.text.number_format import MISSING, format_interval, format_number, format_percent, format_share
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 from ragfault.analysis.comparison.paired_runs import JudgeFlakiness
@@ -12,9 +11,9 @@ from ragfault.evaluation.agreement.preferences import PreferenceReport
 from ragfault.grouping import group_by
 from ragfault.judges.cards import CardEntry, JudgeCard
 from ragfault.reports.format import clean_text, clip_text
-from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown
+from ragfault.reports.markdown.syntax import build_markdown_table, escape_markdown
 from ragfault.reports.terminal.agreement import format_speed
-from ragfault.reports.terminal.scorecard import build_table, render_rich
+from ragfault.reports.terminal.layout import build_table, render_rich
 from ragfault.text.number_format import MISSING, format_count, format_interval, format_number, format_percent
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ def render_card_terminal(card: JudgeCard, *, width: int | None = None, color: bo
     from rich.padding import Padding
     from rich.text import Text
 
-    width = width or shutil.get_terminal_size((100, 24)).columns
     parts: list[Text | Padding] = [Text.assemble((clean_text(card.judge), "bold"), f"   {clean_text(card.summary)}")]
     parts.append(Text("\nMeasured against human labels", "bold cyan"))
     parts += [piece for entry in card.measured for piece in _build_measurement(entry)]

@@ -13,7 +13,7 @@ from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorMark, Moni
 from ragfault.analysis.monitoring.rollups import OPERATION_TITLES, STEP_METRICS
 from ragfault.analysis.monitoring.windows import RollingMean
 from ragfault.reports.format import clean_text, clip_text, format_duration, format_minute, join_names
-from ragfault.reports.terminal.scorecard import build_line, build_table, indent_line, render_rich
+from ragfault.reports.terminal.layout import build_line, build_table, indent_line, render_rich
 from ragfault.reports.wording import describe_sample_size
 from ragfault.text.number_format import format_count, format_interval, format_number, format_p_value, format_signed
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 from ragfault.analysis import MetricHistory, RunBreak, RunHistory, RunStep
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
-from ragfault.reports.markdown import scorecard as md
-from ragfault.reports.terminal.scorecard import build_line, build_table, indent_line, render_rich
+from ragfault.reports.markdown import syntax as md
+from ragfault.reports.terminal.layout import build_line, build_table, indent_line, render_rich
 from ragfault.reports.wording import VERDICT_COLORS, VERDICT_GLYPHS, format_metric
 from ragfault.text.number_format import format_number, format_p_value
 
@@ -111,7 +110,6 @@ def format_step(step: RunStep) -> str:
 
 def render_history_terminal(history: RunHistory, *, width: int | None = None, color: bool = False) -> str:
     """Render the verdict, each step, and each metric with its means and changes, as text for a terminal."""
-    width = width or shutil.get_terminal_size((100, 24)).columns
     verdict = history.verdict
     parts: list[RenderableType] = [
         build_line(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 import shutil
-from collections.abc import Container, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ragfault.analysis import Diagnosis, Findings, MetricAggregate
 from ragfault.reports.format import (
@@ -36,6 +35,7 @@ from ragfault.reports.run_verdict import (
     describe_share,
     describe_targets,
 )
+from ragfault.reports.terminal.layout import build_line, build_table, indent_line, render_rich
 from ragfault.reports.wording import (
     describe_alert,
     describe_faulty_step,
@@ -113,66 +113,10 @@ def render_summary_terminal(
 
 def render_diagnoses_terminal(diagnoses: Iterable[Diagnosis], *, width: int | None = None, color: bool = False) -> str:
     """Render diagnoses in full: every problem of each trace with its reason, and what fixes it."""
-    width = width or shutil.get_terminal_size((100, 24)).columns
     parts: list[RenderableType] = []
     for diagnosis in diagnoses:
         parts += _build_diagnosis(diagnosis)
     return render_rich(parts, width=width, color=color)
-
-
-def render_rich(parts: Iterable[RenderableType], *, width: int | None = None, color: bool) -> str:
-    """Render what rich would print of these, as text; as wide as the terminal where no width is given."""
-    from rich.console import Console
-
-    console = Console(
-        file=io.StringIO(),
-        width=max(40, width or shutil.get_terminal_size((100, 24)).columns),
-        force_terminal=color,
-        force_jupyter=False,
-        color_system="standard" if color else None,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
-        _environ={},
-    )
-    for part in parts:
-        console.print(part)
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
-
-
-def build_line(*parts: str | tuple[str, str]) -> Text:
-    """Build a line of plain and styled pieces; never markup."""
-    from rich.text import Text
-
-    return Text.assemble(*parts)
-
-
-def indent_line(depth: int, *parts: str | tuple[str, str]) -> RenderableType:
-    """Return an indented line, as are the lines it wraps to."""
-    from rich.padding import Padding
-
-    return Padding(build_line(*parts), (0, 0, 0, depth))
-
-
-def build_table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[RenderableType]] = (),
-    *,
-    right: Container[str] = (),
-    unbroken: Container[str] = (),
-) -> Table:
-    """Build a table without a frame: left-aligned columns that fold, but for the headings in `right` and `unbroken`."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for head in heads:
-        side: Literal["left", "right"] = "right" if head in right else "left"
-        table.add_column(head, justify=side, overflow="fold", no_wrap=head in unbroken)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _build_page(findings: Findings, width: int) -> list[RenderableType]:

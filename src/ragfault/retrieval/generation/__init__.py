@@ -1,6 +1,6 @@
 """Generation: the generator of a pipeline as settings, and the call that answers a question from chunks."""
 
-from ragfault.retrieval.generation.answering import answer_trace, compose_request, load_writer
+from ragfault.retrieval.generation.answering import answer_trace, load_writer
 from ragfault.retrieval.generation.settings import AnswerExample, GeneratorConfig
 
-__all__ = ["AnswerExample", "GeneratorConfig", "answer_trace", "compose_request", "load_writer"]
+__all__ = ["AnswerExample", "GeneratorConfig", "answer_trace", "load_writer"]

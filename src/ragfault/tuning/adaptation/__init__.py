@@ -2,17 +2,9 @@
 
 from ragfault.tuning.adaptation.off_policy import estimate_policy, read_decisions
 from ragfault.tuning.adaptation.policy import choose_arm, load_policy, plan_policy, revert_policy
-from ragfault.tuning.adaptation.records import (
-    AdaptationPlan,
-    AdaptivePolicy,
-    ArmFigures,
-    LoggedDecision,
-    PolicyEstimate,
-    RoutePlan,
-    RouteShares,
-)
+from ragfault.tuning.adaptation.records import AdaptationPlan, AdaptivePolicy, LoggedDecision, RoutePlan, RouteShares
 
 __all__ = [
-    "AdaptationPlan", "AdaptivePolicy", "ArmFigures", "LoggedDecision", "PolicyEstimate", "RoutePlan", "RouteShares",
-    "choose_arm", "estimate_policy", "load_policy", "plan_policy", "read_decisions", "revert_policy",
+    "AdaptationPlan", "AdaptivePolicy", "LoggedDecision", "RoutePlan", "RouteShares", "choose_arm",
+    "estimate_policy", "load_policy", "plan_policy", "read_decisions", "revert_policy",
 ]  # fmt: skip

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ragfault.reports.format import clean_text
-from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown
-from ragfault.reports.terminal.scorecard import build_table, render_rich
+from ragfault.reports.markdown.syntax import build_markdown_table, escape_markdown
+from ragfault.reports.terminal.layout import build_table, render_rich
 from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
 from ragfault.tuning import Gain, MeasuredPipeline, TuningResult
 from ragfault.tuning.results import FrontierPoint
