@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragfault.testsets.making.factoids import ask_about, cut_clauses, list_answers
+from ragfault.testsets.making.factoids import ask_about, cut_clauses, is_plain_question, list_answers
 
 
 def ask(sentence: str, people: bool = False) -> list[tuple[str, str]]:
@@ -59,3 +59,25 @@ def test_a_person_is_asked_for_only_where_the_text_speaks_of_people():
 def test_markup_remarks_and_adverbials_before_a_comma_are_left_out():
     clauses = list(cut_clauses("In winter, the [north pier](pier.md) (built late) is **closed**."))
     assert clauses == [["the", "north", "pier", "is", "closed"]]
+
+
+def test_what_cannot_be_done_is_not_asked_for_as_what_can():
+    """A clause with "cannot" keeps it."""
+    assert ask("Dogs cannot be carried on the Bren ferry.") == [("Dogs cannot be carried on which ferry", "Bren")]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "is_plain"),
+    [
+        ("The pier was closed in 1907.", True),
+        ("Hallgate Works repaired the crane in winter.", True),
+        ("The pier shelters 20 fishing boats.", False),  # the question word is within
+        ("The crane was lent to Hallgate Works.", False),  # "lent" may be a noun
+        ("The yard may be closed by the Harbour Office.", True),
+        ("The same yard may be closed by the Harbour Office.", False),  # the same as which
+    ],
+)
+def test_a_plain_question_opens_with_its_question_word_and_refers_to_nothing_else(sentence, is_plain):
+    (clause,) = cut_clauses(sentence)
+    for answer in list_answers(clause, False):
+        assert is_plain_question(clause, answer, ask_about(clause, answer, 8)) == is_plain

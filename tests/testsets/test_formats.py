@@ -8,6 +8,7 @@ import pytest
 
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.io import read_traces
+from ragfault.records import Trace
 from ragfault.testsets import make_testset
 from ragfault.testsets.formats import SET_FORMATS, read_beir, write_testset
 
@@ -15,7 +16,7 @@ from ragfault.testsets.formats import SET_FORMATS, read_beir, write_testset
 @pytest.fixture(scope="module")
 def items(corpus):
     """Return a set with and without gold."""
-    return make_testset(corpus, 20).items
+    return (*make_testset(corpus, 19).items, Trace(id="none", query="Who built the quay of Oslo?", answerable=False))
 
 
 @pytest.mark.parametrize("kind", SET_FORMATS)

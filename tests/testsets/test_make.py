@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -40,11 +41,30 @@ def test_a_smaller_number_than_requested_has_a_reason(corpus):
     assert all(item.reason for item in short.rejected)
 
 
+TOWNS = ("Arnis", "Bardow", "Celbin", "Dorvik", "Eldena", "Fehring")
+WORKS_OF_TOWNS = [
+    Document(id=f"{work}.md", text=f"# {work.title()}\n\n{text}")
+    for work, text in zip(
+        ("bridges", "mills", "schools", "wells", "gates", "fairs", "ferries"),
+        (
+            "The stone bridge of Arnis was designed by Ola Brandt, who came from the hills with his three sons.",
+            "The flour mill of Bardow was repaired in 1911 after a flood, and a second wheel was bought for it.",
+            "The music school of Celbin was opened by Siv Aune, whose pupils sing at the market each spring.",
+            "The deep well of Dorvik was cleaned in 1874 with a new pump, and the old one lies in the museum.",
+            "The south gate of Eldena was painted by Geir Foyn, as the council wished to have it in blue again.",
+            "The horse fair of Fehring was closed in 1933 for lack of buyers, and the stables are a cinema now.",
+            f"The night ferry calls at {', '.join(TOWNS[:-1])} and {TOWNS[-1]} from May until the first ice comes.",
+        ),
+        strict=True,
+    )
+]
+
+
 def test_the_set_has_each_kind_that_the_corpus_has_material_for(corpus):
     kinds = dict.fromkeys(
         ("extractive", "factoid", "definition", "list", "table", "unanswerable", "false premise"), 1.0
     )
-    counts = make_testset(corpus, 24, mix=kinds).counts
+    counts = make_testset([*corpus, *WORKS_OF_TOWNS], 24, mix=kinds).counts
     assert all(counts[kind] >= 2 for kind in kinds)
 
 
@@ -70,8 +90,8 @@ def test_a_table_question_has_its_row_as_gold(corpus):
         assert span.quote.count("|") == 4
 
 
-def test_questions_without_an_answer_have_no_gold_and_name_what_was_swapped(corpus):
-    items = make_testset(corpus, 5, mix={"unanswerable": 1}).items
+def test_questions_without_an_answer_have_no_gold_and_name_what_was_swapped():
+    items = make_testset(WORKS_OF_TOWNS, 5, mix={"unanswerable": 1}).items
     assert len(items) == 5
     for item in items:
         assert item.answerable is False
@@ -126,6 +146,9 @@ def test_a_false_premise_states_another_number_than_its_fact(corpus):
         ("The repair of a hull takes about 30 minutes in the yard beside the old pier.", 0),
         ("If the boat lies at the quay for 3 days, the owner of the boat pays twice.", 0),
         ("The office sends a 400 response where a request of a skipper is not valid.", 0),
+        ("The daemon of the harbour runs on a machine of 32 bit beside the gauge.", 0),
+        ("The daemon of the harbour waits for ~60 seconds between two checks of the gauge.", 0),
+        ("For example, the daemon of the harbour waits for 60 seconds between two checks.", 0),
         ("13 days for their care in the house beside the harbour of the old town.", 0),
     ],
 )
@@ -134,14 +157,18 @@ def test_a_false_premise_is_a_clause_with_a_quantity_that_has_no_bound(text, pre
     assert result.counts.get("false premise", 0) == premises
 
 
-def test_an_unanswerable_question_is_a_clause_with_a_name_that_follows_the_same_word(corpus):
-    texts = [document.text for document in corpus]
-    for item in make_testset(corpus, 5, mix={"unanswerable": 1}).items:
+def test_an_unanswerable_question_asks_plainly_about_a_name_that_the_corpus_lists_beside_the_one_it_replaces():
+    for item in make_testset(WORKS_OF_TOWNS, 5, mix={"unanswerable": 1}).items:
         old, new = item.metadata["note"].split(" was replaced by ")
-        before = item.query[: item.query.index(new)].split()[-1]
-        assert not {"who", "what", "which", "how"}.isdisjoint(item.query.split())
-        assert any(f" {before} {old}" in text for text in texts)
-        assert any(f" {before} {new}" in text for text in texts)
+        assert re.match(r"(\w+: )?(by what|by whom|in what year) ", item.query)
+        assert {old, new} <= set(TOWNS)
+        assert new in item.query.split()
+
+
+def test_where_no_name_is_listed_beside_another_nothing_unanswerable_is_asked_and_withholding_is_named():
+    result = make_testset(WORKS_OF_TOWNS[:-1], 5, mix={"unanswerable": 1})
+    assert "unanswerable" not in result.counts
+    assert "--withhold" in result.notes[0]
 
 
 def test_passages_that_say_the_same_are_not_ambiguous():
@@ -157,6 +184,60 @@ def test_passages_that_say_the_same_are_not_ambiguous():
     )
     assert "ambiguous" not in same.counts
     assert different.counts == {"ambiguous": 1}
+
+
+@pytest.mark.parametrize("heading", ["Overview", "Next steps", "Before you start"])
+def test_a_heading_that_names_a_part_of_any_document_is_no_ambiguous_question(heading):
+    texts = (
+        "The north pier of the town opens at eight o'clock, and the gate is closed at dusk by a warden.",
+        "The fish hall sells to traders from five o'clock on, and to all others when the clock strikes.",
+    )
+    documents = [Document(id=f"{at}.md", text=f"## {heading}\n\n{text}") for at, text in enumerate(texts)]
+    assert "ambiguous" not in make_testset(documents, 1, mix={"ambiguous": 1}).counts
+
+
+def test_a_section_without_text_is_no_place_of_an_ambiguous_question():
+    text = "The north pier of the town opens at eight o'clock, and the gate is closed at dusk by a warden."
+    documents = [
+        Document(id="a.md", text=f"## Piers\n\n{text}"),
+        Document(id="b.md", text=f"## Piers\n\n### West\n\n{text.replace('north', 'west').replace('eight', 'nine')}"),
+    ]
+    assert "ambiguous" not in make_testset(documents, 1, mix={"ambiguous": 1}).counts
+
+
+def test_a_term_that_two_sentences_define_is_not_asked_for():
+    lock = "A lock gate is a door that holds back the water of a canal on its way to the sea."
+    other = "A lock gate is a gate that the guards of the town close before the fair in the square."
+    counts = [
+        make_testset(
+            [Document(id=f"{at}", text=text) for at, text in enumerate(texts)], 1, mix={"definition": 1}
+        ).counts
+        for texts in ((lock,), (lock, other))
+    ]
+    assert [count.get("definition", 0) for count in counts] == [1, 0]
+
+
+def test_a_list_is_asked_for_by_its_heading_and_steps_by_their_name():
+    items = "walk to the north pier\n{}ring the bell of the warden\n{}wait for the boat at the steps"
+    texts = [
+        f"## {heading}\n\nPlease do this:\n\n{mark}{items.format(mark, mark)}"
+        for heading, mark in (("Ways to the harbour", "- "), ("Calling the harbour boat", "1. "))
+    ]
+    queries = [make_testset([Document(id="a.md", text=text)], 1, mix={"list": 1}).items[0].query for text in texts]
+    assert queries[0] in ("list of Ways to the harbour: Please do this", "all Ways to the harbour: Please do this")
+    assert queries[1] == "steps of Calling the harbour boat: Please do this"
+
+
+def test_a_table_without_its_head_or_with_one_key_for_several_rows_is_not_asked_for():
+    """A long table is cut into passages, and only the first has the head."""
+    rows = "| Ferry | Price |\n|---|---|\n| North | 10 crowns |\n| South | 12 crowns |\n| Night | 15 crowns |"
+    headless = rows.replace("|---|---|\n", "")
+    alike = rows.replace("South", "North").replace("Night", "North")
+    counts = [
+        make_testset([Document(id="a.md", text=f"# Fares\n\n{text}")], 1, mix={"table": 1}).counts.get("table", 0)
+        for text in (rows, headless, alike)
+    ]
+    assert counts == [1, 0, 0]
 
 
 def test_gold_that_stands_in_the_corpus_twice_is_not_asked_for(corpus):

@@ -145,9 +145,10 @@ def test_own_questions_come_first_and_are_not_repeated(corpus):
     assert sum(item.query == others[0].query for item in result.items) == 1
 
 
-def test_abstract_questions_need_a_model(corpus):
+@pytest.mark.parametrize("kind", ["abstract", "two-passage"])
+def test_abstract_and_two_passage_questions_need_a_model(corpus, kind):
     with pytest.raises(UsageError, match="language model"):
-        make_testset(corpus, 4, mix={"abstract": 1})
+        make_testset(corpus, 4, mix={kind: 1})
 
 
 def test_the_command_names_the_calls_and_mixes_own_questions_in(corpus, server, tmp_path, capsys):

@@ -15,7 +15,7 @@ from ragfault.text import STOP_WORDS, stem_word
 TOKEN = re.compile(r"[£$€]?[^\W_]+(?:['’.:,/&-][^\W_]+)*%?|[^\w\s]")
 MARKUP = re.compile(
     r"!?\[([^\[\]]{0,300})\](?:\([^()]{0,500}\)|\[[^\[\]]{0,300}\])?|(?<!\w)[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}(?!\w)|\s?\([^()]{0,500}\)"
-    r"|</?[a-zA-Z][^<>]{0,300}>"
+    r"|<(?:/?[a-zA-Z]|!--)[^<>]{0,300}>"
 )
 CLAUSE_BREAK = re.compile(
     r"[;:—–]\s|\s[-–—]+\s|[.!?]\s|\s(?=(?:because|although|whereas|unless|so that|and then)\b)"
@@ -33,7 +33,7 @@ def strip_markup(text: str) -> str:
     return MARKUP.sub(lambda match: match[1] or "", unescape(text))
 
 
-AUXILIARIES = read_words("is are was were must may might can could will would shall should cannot")
+AUXILIARIES = read_words("is are was were must may might can could will would shall should")
 PERFECT = read_words("has have had do does did")
 """Auxiliaries only before a participle, "been" or "not": else they are verbs of their own."""
 PREPOSITIONS = read_words(
@@ -64,7 +64,7 @@ UNASKED_AFTER = read_words("any some each every no all this such own your their 
 """Words before a name that no question word follows."""
 NUMBERED = read_words(
     "route rule section chapter version page figure table step item line room gate no number level phase part tier "
-    "grade type appendix schedule article channel port error status code day week rfc scenario option"
+    "grade type appendix schedule article channel port error status code day week rfc scenario option alternative"
 )
 """A number after such a word is a name, and no quantity."""
 MAX_SUBJECT = 8
@@ -74,6 +74,13 @@ MIN_FACTOID_WORDS, MAX_FACTOID_WORDS = 3, 8
 """Words of content of a factoid question."""
 MAX_FRONTED_WORDS = 3
 """Words that a question may have before its question word."""
+UNPLAIN = SUBORDINATORS - {"to"} | read_words(
+    "it he she they we you this these those such following above below former latter other same both either neither "
+    "only never except including than there here me us them him i every each cannot alone again instead thereafter"
+)
+"""Words that a plain question has not: they refer to other sentences, open a second clause, or limit the statement."""
+PLAIN_OPENINGS = read_words("in on at with by to through within during after before what which how")
+OWNERS = read_words("its their his her")
 MAX_SURPLUS = 3
 """Words of content that a question may have beyond the number aimed at."""
 
@@ -293,8 +300,42 @@ def ask_about(tokens: Sequence[str], answer: FactoidAnswer, size: int) -> tuple[
     elif before and (before[0] in PREPOSITIONS or not is_content(before[-1])):
         return (*tokens[:start], *before, *question_words, *tokens[stop:end])
     remaining = (*tokens[subject_start:start], *before, *tokens[stop:end])
-    verb = "can" if tokens[auxiliary] == "cannot" else tokens[auxiliary]
-    return (*question_words, verb, *tokens[:auxiliary], *remaining)
+    return (*question_words, tokens[auxiliary], *tokens[:auxiliary], *remaining)
+
+
+def is_plain_question(tokens: Sequence[str], answer: FactoidAnswer, words: Sequence[str]) -> bool:
+    """Return whether a question for an answer of a clause opens with its question word and stands by itself.
+
+    It is about the subject of a verb, or its verb stands before the subject; no word of it refers to something else.
+
+    >>> tokens = "the quay was closed in 1907".split()
+    >>> is_plain_question(tokens, next(list_answers(tokens, False)), "in what year was the quay closed".split())
+    True
+    """
+    opening = 0 if words[0] == answer.question[0] else 1
+    remaining = words[opening + len(answer.question) :]
+    unplain = UNPLAIN | (OWNERS if answer.start else frozenset())
+    follows = "".join(tokens[answer.stop : answer.stop + 1])
+    if (
+        words[opening] != answer.question[0]
+        or follows.endswith("ing")
+        or unplain & {word.lower() for word in remaining}
+    ):
+        return False
+    auxiliary = find_auxiliary(tokens)
+    counts = answer.question[-1] in ("many", "percentage")
+    names_noun = counts or answer.question[-1] == "which"
+    if answer.start == 0:
+        if remaining[-1].endswith(("ed", "ing")) and len(words) < len(tokens):  # what followed was cut off
+            return False
+        verb = answer.stop + names_noun
+        has_object = tokens[verb].endswith(("ed", "s")) and (tokens[verb + 1 :] or [""])[0] in ARTICLES | OWNERS
+        return verb == auxiliary or (auxiliary is None and tokens[verb].islower() and has_object)
+    if auxiliary is None or answer.start <= auxiliary or not (opening or counts) or tokens[0][0].isdigit():
+        return False
+    is_copula = tokens[auxiliary] in ("is", "are", "was", "were") and not tokens[auxiliary + 1].endswith("ed")
+    verbs = (tokens[auxiliary], "of") if counts else (tokens[auxiliary],)
+    return words[0] in PLAIN_OPENINGS and not is_copula and remaining[names_noun] in verbs
 
 
 def _choose_end(tokens: Sequence[str], parts: Sequence[tuple[int, int]], least: int, size: int) -> int:
@@ -327,10 +368,11 @@ def _is_usual(index: CorpusIndex, word: str) -> bool:
     return word in index.list_forms(stem_word(word)) and not is_proper
 
 
-def list_factoids(index: CorpusIndex, sentence: Sentence) -> list[tuple[str, str]]:
-    """List the questions in the words of the clauses of a sentence, each with its answer."""
+def list_factoids(index: CorpusIndex, sentence: Sentence, *, plain: bool = False) -> list[tuple[str, str]]:
+    """List the questions in the words of the clauses of a sentence, each with its answer; or only the plain ones."""
     return [
         (" ".join(words), answer.text)
         for tokens, answer in list_clause_answers(index, sentence)
         if (words := ask_about(tokens, answer, MAX_FACTOID_WORDS)) and sum(map(is_content, words)) >= MIN_FACTOID_WORDS
+        if not plain or is_plain_question(tokens, answer, words)
     ]

@@ -22,9 +22,6 @@ MIN_COPIED_WORDS = 5
 """A query that repeats so many words of its gold in a row asks nothing of a retriever."""
 EQUAL_FIT = 0.95
 """A question in the words of its gold is ambiguous where another passage has this share of those that its gold has."""
-SWAP_SHARE = 0.75
-"""An unanswerable question may not find a passage with more of its words, by rarity, and the swapped name."""
-
 WITHHELD_SENTENCE_SHARE, WITHHELD_QUERY_SHARE = 0.75, 0.6
 """Shares, by rarity, of the words of a withheld sentence, or of its question, from which a passage may answer it."""
 
@@ -157,14 +154,6 @@ class DraftFilter:
         """Reject a question that is answered elsewhere, too, or that should have no answer and may have one."""
         scores = self.index.score_passages(split_content_words(draft.query))
         if draft.kind == "unanswerable":
-            name = split_content_words(draft.note.rpartition(" by ")[2])
-            holds = [
-                at
-                for at in scores
-                if scores[at] >= SWAP_SHARE and all(stem in self.index.passages[at].stems for stem in name)
-            ]
-            if holds:
-                return "may be answerable: a passage holds the swapped name and most of its words"
             return self._check_unanswerable(draft.query, scores)
         if draft.kind in ("factoid", "table", "false premise"):
             rival = self._find_rival(draft)

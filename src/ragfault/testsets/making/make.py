@@ -75,8 +75,9 @@ def make_testset(
             raise UnknownName("kind of question", kind, QUESTION_KINDS)
     if n < 1 or sum(shares.values()) <= 0 or min(shares.values()) < 0:
         raise UsageError("a set has at least 1 item, and its mix at least one share above 0 and none below.")
-    if model is None and shares.get("abstract"):
-        raise UsageError("abstract questions are written by a language model. Name one with --judge llm:MODEL.")
+    unwritten = [kind for kind, share in shares.items() if share and kind not in DRAFTERS]
+    if model is None and unwritten:
+        raise UsageError(f"{unwritten[0]} questions are written by a language model. Name one with --judge llm:MODEL.")
     index = CorpusIndex(documents)
     if not index.passages:
         raise InputError("the corpus has no passage of twelve words or more to ask about.")
@@ -147,6 +148,8 @@ class _TestsetMaker:
                 reason = (
                     "the model was asked no further" if is_unasked else "the corpus has no more that pass the checks"
                 )
+                if kind == "unanswerable":
+                    reason += "; others are made about passages that are withheld (--withhold, `make_withheld`)"
                 self.notes.append(f"{kind}: {added} of {goal}, {reason}")
                 short += goal - added
                 tried += goal - added if kind in MODEL_KINDS else 0

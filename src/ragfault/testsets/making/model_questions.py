@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ragfault.errors import JudgeStopped
 from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine, scan_text
 from ragfault.records import Span
-from ragfault.testsets.making.questions import Draft, clean_fact, list_bridges
+from ragfault.testsets.making.questions import Draft, clean_fact
 from ragfault.testsets.making.wording import QueryStyle
-from ragfault.testsets.passages import WORD, CorpusIndex
+from ragfault.testsets.passages import WORD, CorpusIndex, Sentence, say_the_same
 from ragfault.testsets.records import QuestionKind
 from ragfault.text import split_content_words, split_sentences
 
@@ -34,6 +34,8 @@ MAX_ROUNDS = 3
 """How often a passage is asked about, the earlier questions in view."""
 MAX_RIVALS = 3
 """Other passages that a question is checked against: those that share most words with it."""
+MAX_BRIDGE_PASSAGES = 6
+"""A name in more passages does not join two of them."""
 MAX_QUESTION_WORDS = 60
 ABOUT_TEXT = re.compile(
     r"\b(?:(?:according to|based on) (?:the|this|that|these) (?:texts?|passages?|documents?|excerpts?|context)"
@@ -94,6 +96,28 @@ WRITING_SCHEMA = _questions_schema({"question": _TEXT, "answer": _TEXT, "quotes"
 CHECKING_SCHEMA = _questions_schema(
     {"id": _TEXT, "needs": _TEXTS, "also": _TEXTS, "known": {"type": "boolean"}, "clear": {"type": "boolean"}}
 )
+
+
+def list_bridges(index: CorpusIndex, rng: random.Random) -> Iterator[tuple[str, Sentence, Sentence]]:
+    """Yield names that a few passages mention, each with sentences of two of them."""
+    mentions: dict[str, list[Sentence]] = {}
+    for sentence in index.sentences:
+        for name in set(re.findall(r"(?<!^)(?<![.!?] )\b[A-Z][\w-]+(?: [A-Z][\w-]+)+", sentence.text)):
+            mentions.setdefault(name, []).append(sentence)
+    bridges = {
+        name: sentences
+        for name, sentences in mentions.items()
+        if 2 <= len({sentence.passage for sentence in sentences}) <= MAX_BRIDGE_PASSAGES
+    }
+    for name in rng.sample(sorted(bridges), len(bridges)):
+        first, *remaining = rng.sample(bridges[name], len(bridges[name]))
+        elsewhere = [
+            sentence
+            for sentence in remaining
+            if sentence.passage != first.passage and not say_the_same(first.text, sentence.text)
+        ]
+        if elsewhere:
+            yield name, first, elsewhere[0]
 
 
 class QuestionSite(NamedTuple):

@@ -6,22 +6,33 @@ import itertools
 import random
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.records import Span
 from ragfault.testsets.making.factoids import (
+    ARTICLES,
+    MONTHS,
     PRONOUNS,
+    SUBJECT_STARTS,
     ask_about,
+    find_auxiliary,
     list_clause_answers,
     list_factoids,
     read_words,
     strip_markup,
 )
-from ragfault.testsets.making.wording import QueryWriter, choose_answer, is_content, is_name, name_answer_kind
-from ragfault.testsets.passages import WORD, CorpusIndex, CorpusPassage, Sentence, find_heading, say_the_same
-from ragfault.testsets.premises import BOUNDS
+from ragfault.testsets.making.wording import QueryWriter, choose_answer, is_content, is_name
+from ragfault.testsets.passages import (
+    MIN_PASSAGE_WORDS,
+    WORD,
+    CorpusIndex,
+    CorpusPassage,
+    Sentence,
+    find_heading,
+    say_the_same,
+)
+from ragfault.testsets.premises import BOUNDS, YEAR
 from ragfault.testsets.records import QuestionKind
 from ragfault.text import split_content_words, stem_word
 
@@ -31,26 +42,37 @@ DEFINITION = re.compile(
     r"(?:(?:an?|one of|any|defined as)\b|the [\w-]+ (?:of|that|which|who|by|for)\b)"
 )
 JUDGEMENTS = read_words(
-    "bad big bit common critical crucial essential exception friend good great important key large major necessary "
-    "part popular result small special unique very way"
+    "bad big bit central common critical crucial essential example exception feature friend good great important key "
+    "large major most necessary part place popular result small special unique very way"
 )
 """Words that follow "is a" in what is said of a thing, and does not define it."""
 NAME = re.compile(r"\b([a-z]+) ([A-Z][\w-]*(?: (?:of (?:the )?)?[A-Z][\w-]*)*|\d{4}\b)")
 """A name or a year after a word in small letters."""
+NAME_WORDS = r"[A-Z][\w-]*(?: [A-Z][\w-]*){0,3}"
+ENUMERATION = re.compile(rf"\b{NAME_WORDS}(?:, {NAME_WORDS})*,? (?:and|or) {NAME_WORDS}(?! [a-z]+s\b)")
+ENUMERATION_BREAK = re.compile(r",? (?:and|or) |, ")
 LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
 LINK_ALONE = re.compile(r"[\W\d]*\[[^\[\]]*\](?:\([^()]*\)|\[[^\[\]]*\])?\W*")
 LIST_LINE = re.compile(r"(?P<indent>[ \t]*)(?:[-*+•]|\d{1,3}[.)])[ \t]+(?P<item>\S[^\n]*)")
 MIN_LIST_ITEMS, MAX_LIST_ITEMS = 3, 15
+MAX_INTRO_WORDS = 12
+"""A longer line above a list is no part of its question."""
 TABLE_RULE_LINE = re.compile(r"[\s|:-]+")
 MAX_PREMISE_WORDS = 25
 MAX_TOPIC_WORDS = 5
 """A longer heading is no topic."""
 MAX_SHARED_HEADING = 8
 """A heading of more documents is a template, and no question."""
-MAX_BRIDGE_PASSAGES = 6
-"""A name in more passages does not join two of them."""
-MAX_SWAPS = 40
-"""Names of which the one in the most similar sentences is swapped in."""
+GENERIC = read_words(
+    "about background before conclusion contents defined definition definitions design detailed details example "
+    "examples explanation faq further getting history introduction motivation next notes overview parameters process "
+    "prerequisites proposed reference references requirements see solution start started step steps summary usage"
+)
+"""Words of headings that name a part of any document, and ask for nothing."""
+YEARS_APART = range(1, 31)
+"""Distances of the years that a year is swapped for."""
+SAME_BEGINNING = 4
+"""Names that begin with the same letters, so many, are too alike to swap: "Norman", "Normandy"."""
 SWAPPED_SHARE = 0.6
 """Share, by rarity, of the words of a sentence, names and numbers apart, from which a passage may say the same."""
 
@@ -154,7 +176,7 @@ def match_definition(sentence: str) -> str | None:
     if (
         is_back_reference
         or words[-1].endswith("ly")
-        or JUDGEMENTS & set(predicate)
+        or JUDGEMENTS & {*predicate, *term.lower().split()}
         or term.count("(") != term.count(")")
     ):
         return None
@@ -162,11 +184,8 @@ def match_definition(sentence: str) -> str | None:
 
 
 def draft_definitions(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
-    """Yield questions for the meaning of a term that a sentence defines."""
-    for sentence in _shuffle_statements(index, writer):
-        term = match_definition(sentence.text)
-        if term is None:
-            continue
+    """Yield questions for the meaning of a term that one sentence defines."""
+    for term, sentence in _shuffle(_list_definitions(index), writer.rng):
         passage = index.passages[sentence.passage]
         form = writer.rng.choice(
             ("what is {}", "what does {} mean", "{} definition", "{} meaning", "who or what is {}")
@@ -218,14 +237,16 @@ def draft_lists(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
         if block is None:
             continue
         heading = find_heading(index.headings[passage.document], block.start) or passage.heading
-        intro = strip_markup(f"{heading} {block.intro}")
-        query_words = list(dict.fromkeys(word for word in WORD.findall(intro) if is_content(word)))[:6]
-        if len(query_words) < 2:
+        topic, intro = (strip_markup(text).strip("#:… \n") for text in (heading, block.intro))
+        if intro[:1].isupper() and intro != topic and len(intro.split()) <= MAX_INTRO_WORDS:
+            topic = f"{topic}: {intro}" if topic else intro
+        if sum(map(is_content, WORD.findall(topic))) < 2:
             continue
-        opening = writer.rng.choice(("list of", "which are the", "what are the", "all"))
+        is_procedure = index.texts[passage.document][block.start :].lstrip()[0].isdigit()
+        opening = "steps of" if is_procedure else writer.rng.choice(("list of", "all"))
         span = index.make_span(passage.document, block.start, block.end)
         facts = tuple(map(clean_fact, block.items))
-        yield Draft("list", f"{opening} {' '.join(query_words)}", (span,), facts, "; ".join(facts), True, (i,))
+        yield Draft("list", f"{opening} {topic}", (span,), facts, "; ".join(facts), True, (i,))
 
 
 class TableRow(NamedTuple):
@@ -246,7 +267,9 @@ def read_table(passage: CorpusPassage) -> tuple[tuple[str, ...], list[TableRow]]
             cells = tuple(cell.strip(" *`_") for cell in plain_text.split("|"))
             rows.append(TableRow(position, position + len(line), cells))
         position += len(line) + 1
-    if not passage.is_table or len(rows) < 3 or len(rows[0].cells) < 2:
+    rule = [line for line in passage.text.split("\n") if "|" in line][1:2]
+    has_head = bool(rule) and TABLE_RULE_LINE.fullmatch(rule[0])
+    if not passage.is_table or not has_head or len(rows) < 3 or len(rows[0].cells) < 2:
         return None
     return rows[0].cells, [row for row in rows[1:] if len(row.cells) == len(rows[0].cells)]
 
@@ -261,6 +284,8 @@ def draft_tables(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
         for row in _shuffle(rows, writer.rng)[:4]:
             column = writer.rng.randrange(1, len(head))
             key, cell = row.cells[0], row.cells[column]
+            if sum(other.cells[0] == key for other in rows) > 1:
+                continue
             is_usual = len(key) < 80 and len(cell) < 200 and not key.lower().startswith("total")
             if not (cell and WORD.search(head[column]) and WORD.search(key) and is_usual) or "<" in key + cell:
                 continue
@@ -272,13 +297,19 @@ def draft_tables(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
             yield Draft("table", query, (span,), (fact,), cell, True, (i,))
 
 
+def _list_definitions(index: CorpusIndex) -> list[tuple[str, Sentence]]:
+    """List the terms that one sentence of the corpus defines, each with it."""
+    definitions: defaultdict[str, list[tuple[str, Sentence]]] = defaultdict(list)
+    for sentence in index.sentences:
+        term = match_definition(sentence.text) if is_statement(sentence.text) else None
+        if term is not None:
+            definitions[term.lower()].append((term, sentence))
+    return [places[0] for places in definitions.values() if len(places) == 1]
+
+
 def draft_comparisons(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
     """Yield questions for the difference of two terms that the corpus defines under one heading or in like words."""
-    terms: list[tuple[str, Sentence]] = []
-    for sentence in index.sentences:
-        term = match_definition(sentence.text)
-        if term is not None:
-            terms.append((term, sentence))
+    terms = _list_definitions(index)
     for term, sentence in _shuffle(terms, writer.rng):
         passage = index.passages[sentence.passage]
         sentence_words = set(split_content_words(sentence.text))
@@ -296,44 +327,6 @@ def draft_comparisons(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft
             continue
         form = writer.rng.choice(("difference between {} and {}", "{} vs {}", "how do {} and {} differ"))
         yield _join_sentences(index, "comparison", form.format(term, name), (sentence, other), None)
-
-
-def draft_two_passage(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
-    """Yield pairs of questions about a name, which two passages answer."""
-    by_name: defaultdict[str, list[tuple[Sentence, str, str]]] = defaultdict(list)
-    for sentence in _shuffle_statements(index, writer):
-        for question, answer in list_factoids(index, sentence):
-            for _, name in _list_names(index, question):
-                by_name[name].append((sentence, question, answer))
-    for name in _shuffle(sorted(by_name), writer.rng):
-        first, question, answer = by_name[name][0]
-        for second, other_question, other_answer in by_name[name][1:]:
-            if first.passage != second.passage and not say_the_same(first.text, second.text):
-                query, reference = f"{question}, and {other_question}", f"{answer}; {other_answer}"
-                yield _join_sentences(index, "two-passage", query, (first, second), reference, f"joined by {name}")
-                break
-
-
-def list_bridges(index: CorpusIndex, rng: random.Random) -> Iterator[tuple[str, Sentence, Sentence]]:
-    """Yield names that a few passages mention, each with sentences of two of them."""
-    mentions: dict[str, list[Sentence]] = {}
-    for sentence in index.sentences:
-        for name in set(re.findall(r"(?<!^)(?<![.!?] )\b[A-Z][\w-]+(?: [A-Z][\w-]+)+", sentence.text)):
-            mentions.setdefault(name, []).append(sentence)
-    bridges = {
-        name: sentences
-        for name, sentences in mentions.items()
-        if 2 <= len({sentence.passage for sentence in sentences}) <= MAX_BRIDGE_PASSAGES
-    }
-    for name in _shuffle(sorted(bridges), rng):
-        first, *remaining = _shuffle(bridges[name], rng)
-        elsewhere = [
-            sentence
-            for sentence in remaining
-            if sentence.passage != first.passage and not say_the_same(first.text, sentence.text)
-        ]
-        if elsewhere:
-            yield name, first, elsewhere[0]
 
 
 def _join_sentences(
@@ -358,44 +351,46 @@ def _shuffle(items: Sequence[Item], rng: random.Random) -> list[Item]:
 
 
 def draft_swapped(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
-    """Yield questions that the corpus does not answer: a name or year in them is another that follows the same word."""
-    names: defaultdict[str, set[str]] = defaultdict(set)
-    contexts: defaultdict[str, list[str]] = defaultdict(list)
-    for sentence in index.sentences:
-        for before, name in _list_names(index, sentence.text):
-            names[before].add(name)
-            contexts[name].append(sentence.text)
+    """Yield questions that the corpus does not answer: a name in them is another of its sort, or a year another year.
+
+    Names are of one sort that the corpus enumerates ("Oslo, Bergen and Tarvik").
+    """
+    named = {pair for sentence in index.sentences for pair in _list_names(index, sentence.text)}
+    peers = _list_peers(index, {name for _, name in named})
     for sentence in _shuffle_statements(index, writer):
-        questions = [
-            (question, *pair)
-            for question, _ in list_factoids(index, sentence)
-            for pair in _list_names(index, question)
-            if pair[1] in contexts
-        ]
-        if not questions:
-            continue
-        question, before, old = writer.rng.choice(questions)
         document = index.texts[index.passages[sentence.passage].document].lower()
-        others = [
-            name
-            for name in _shuffle(sorted(names[before]), writer.rng)
-            if name.lower() not in document
-            and _describe_name(name) == _describe_name(old)
-            and name.split()[-1] != old.split()[-1]
-        ][:MAX_SWAPS]
-        topic = _name_topic(index, index.passages[sentence.passage], sentence.heading, question)
-        if not others or old.lower() in topic.lower():
+        swaps = [
+            (question, before, old, new)
+            for question, _ in list_factoids(index, sentence, plain=True)
+            for before, old in _list_names(index, question)
+            for new in sorted(peers.get(old, ()))
+            if new.lower() not in document
+            and ((before, new) in named if before in ARTICLES else ("the", new) not in named)
+        ]
+        if not swaps:
             continue
-        vectors = embed_word_vectors([" ".join(contexts[name]) for name in (old, *others)])
-        new = others[int((vectors[1:] @ vectors[0]).argmax())]
+        question, before, old, new = random.Random(sentence.text).choice(swaps)  # one question of each sentence
+        topic = _name_topic(index, index.passages[sentence.passage], sentence.heading, question)
+        if old.lower() in topic.lower():
+            continue
         query = f"{topic}{question.replace(f'{before} {old}', f'{before} {new}')}"
         note = f"{old} was replaced by {new}"
         rejection = _reject_swap(index, sentence.text, new)
         yield Draft("unanswerable", query, (), (), None, False, (sentence.passage,), note, rejection)
 
 
-def _describe_name(name: str) -> tuple[str, int, bool]:
-    return name_answer_kind(name), len(name.split()), name.isupper()
+def _list_peers(index: CorpusIndex, names: Iterable[str]) -> dict[str, set[str]]:
+    """List for each name those of as many words that an enumeration has beside it, and for a year those near it."""
+    peers: defaultdict[str, set[str]] = defaultdict(set)
+    for sentence in index.sentences:
+        for match in ENUMERATION.finditer(sentence.text):
+            members = [name for name in ENUMERATION_BREAK.split(match[0]) if index.is_proper_name(name.split()[0])]
+            for name, other in itertools.permutations(members, 2):
+                if name.count(" ") == other.count(" ") and name[:SAME_BEGINNING] != other[:SAME_BEGINNING]:
+                    peers[name].add(other)
+    for year in filter(YEAR.fullmatch, names):
+        peers[year] = {other for other in filter(YEAR.fullmatch, names) if abs(int(other) - int(year)) in YEARS_APART}
+    return peers
 
 
 def _list_names(index: CorpusIndex, text: str) -> list[tuple[str, str]]:
@@ -404,7 +399,7 @@ def _list_names(index: CorpusIndex, text: str) -> list[tuple[str, str]]:
     return [
         (before, name)
         for before, name in names
-        if is_content(name.split()[0]) and index.is_proper_name(name.split()[0])
+        if is_content(name.split()[0]) and index.is_proper_name(name.split()[0]) and name.lower() not in MONTHS
     ]
 
 
@@ -429,10 +424,13 @@ def draft_false_premises(index: CorpusIndex, writer: QueryWriter) -> Iterator[Dr
             if answer.text.isdecimal()
             and answer.start
             and len(tokens) <= MAX_PREMISE_WORDS
-            and tokens[tokens.index(answer.text) - 1].islower()
-            and tokens[tokens.index(answer.text) - 1] not in ("a", "an")  # "a 400 response": a name
+            and tokens[answer.start - 1].islower()
+            and tokens[answer.start - 1] not in ARTICLES  # "the 7020 chip": a name
+            and any(token.endswith("s") for token in tokens[answer.stop :][:2])  # a quantity, unlike "32 bit"
+            and (find_auxiliary(tokens) is not None or tokens[0] in SUBJECT_STARTS)  # else perhaps an instruction
             and not BOUNDS.search(" ".join(tokens))
-            and not re.search(rf"\b{answer.text}(?:\+| ?[ap]\.?m\b)", sentence.text)
+            and not re.search(rf"[~≈#]{answer.text}|\b{answer.text}(?:\+| ?[ap]\.?m\b)", sentence.text)
+            and not sentence.text.startswith(("For example", "E.g."))
             and ask_about(tokens, answer, len(tokens))
         ]
         if not clauses:
@@ -464,14 +462,15 @@ def draft_ambiguous(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
         heading: passages
         for heading, passages in by_heading.items()
         if 2 <= len({index.passages[at].document for at in passages}) <= MAX_SHARED_HEADING
-        and any(map(is_content, WORD.findall(heading)))
+        and any(is_content(word) and word not in GENERIC for word in WORD.findall(heading))
     }
     for heading in _shuffle(sorted(shared_headings), writer.rng):
         first_passages = {index.passages[at].document: at for at in reversed(shared_headings[heading])}
         passages = tuple(sorted(first_passages.values())[:5])
         spans = tuple(_make_section_span(index, index.passages[at]) for at in passages)
-        pairs = itertools.combinations([span.quote or "" for span in spans], 2)
-        if any(itertools.starmap(say_the_same, pairs)):
+        texts = [span.quote or "" for span in spans]
+        is_empty = any(len(WORD.findall(text)) < MIN_PASSAGE_WORDS for text in texts)
+        if is_empty or any(itertools.starmap(say_the_same, itertools.combinations(texts, 2))):
             continue
         note = f"{len(first_passages)} documents have this heading"
         yield Draft("ambiguous", heading, spans, (), None, None, passages, note)
@@ -486,7 +485,7 @@ def _make_section_span(index: CorpusIndex, passage: CorpusPassage) -> Span:
 
 DRAFTERS: dict[QuestionKind, Callable[[CorpusIndex, QueryWriter], Iterator[Draft]]] = {
     "extractive": draft_extractive, "factoid": draft_factoids, "definition": draft_definitions, "list": draft_lists,
-    "table": draft_tables, "comparison": draft_comparisons, "two-passage": draft_two_passage,
+    "table": draft_tables, "comparison": draft_comparisons,
     "unanswerable": draft_swapped, "false premise": draft_false_premises, "ambiguous": draft_ambiguous,
 }  # fmt: skip
 """Kind of question → the function that yields drafts of it, in random order."""
