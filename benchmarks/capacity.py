@@ -2,6 +2,8 @@
 
     python -m benchmarks.capacity --measure FILE     measures, and writes the figures to FILE
     python -m benchmarks.capacity FILE               the tables of docs/capacity.md from them
+    python -m benchmarks.capacity FILE --check JUDGE --traces N --folder FOLDER
+                                                     a run of N traces, killed three times on its way, beside them
 
 Measured is processor time, which neighbours on a machine disturb less than seconds: that of the process that drives
 and that of its workers, each as the slope between N traces and 3 N, so that starting and loading count for nothing.
@@ -14,22 +16,28 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import pyarrow.parquet as pq
 from benchmarks.scale import UNJUDGED, vary_demo_traces
 from msgspec.structs import replace
 
+from ragfault.evaluation.executors import WORKER_ENVIRONMENT
 from ragfault.io import write_traces
 from ragfault.records import Trace
 
 JUDGES = {"none": 2000, "lexical": 500, "embedded": 300, "minilm": 8}
 """The judges, each with the least number of traces it is measured on."""
+KILLS, BATCH = 3, 1024
+"""Kills of a checked run, and traces of its batches."""
 DRIVER_MIN_TRACES = 100
 """Fewest traces from which the driver's cost is measured."""
 DAY_SECONDS = 86_400
@@ -92,7 +100,7 @@ def measure_processor_seconds(folder: Path, judge: str, count: int) -> tuple[flo
     script = folder / "evaluate.py"
     script.write_text(EVALUATION_SCRIPT)
     command = [sys.executable, str(script), str(folder / "traces.jsonl"), str(folder / "run"), judge, *metrics]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **WORKER_ENVIRONMENT})
     driver, workers = map(float, done.stdout.split()[-2:])
     return driver, workers
 
@@ -118,6 +126,55 @@ def measure_judges(path: Path) -> None:
         write_traces(vary_all_texts(1000), folder / "traces.jsonl", force=True)
         trace_bytes = (folder / "traces.jsonl").stat().st_size / 1000
     path.write_bytes(msgspec.json.format(msgspec.json.encode(CostFigures(trace_bytes, costs))) + b"\n")
+
+
+# --- a large run beside the figures ----------------------------------------------------------------
+
+
+class Attempt(NamedTuple):
+    """One attempt at a run, until it was killed or done."""
+
+    cpu_seconds: float
+    peak_memory: float
+    """MiB."""
+    exit_code: int
+
+
+def check_figures(figures: CostFigures, judge: str, count: int, folder: Path) -> None:
+    """Evaluate many traces in one process that is killed on its way, and print its cost beside that of the figures."""
+    write_traces(vary_all_texts(count), folder / "traces.jsonl", force=True)
+    limits = [*(count * kill // (KILLS + 1) for kill in range(1, KILLS + 1)), sys.maxsize]
+    attempts = [evaluate_until(folder, judge, limit) for limit in limits]
+    for number, attempt in enumerate(attempts, 1):
+        print(
+            f"attempt {number}: {attempt.cpu_seconds:,.0f} s of processor time, {attempt.peak_memory:,.0f} MiB, "
+            f"exit code {attempt.exit_code}"
+        )
+    judged = count_rows(folder / "run")
+    measured = 1000 * sum(attempt.cpu_seconds for attempt in attempts) / count
+    cost = figures.costs[judge]
+    expected = cost.worker_ms + get_driver_cost(cost, figures)
+    print(f"{judged:,} of {count:,} traces judged once each; {measured:.2f} ms a trace, by the figures {expected:.2f}")
+
+
+def evaluate_until(folder: Path, judge: str, limit: int) -> Attempt:
+    """Evaluate the traces of a folder, and kill the process once `limit` traces are done, unless it ends before."""
+    command = [sys.executable, "-m", "ragfault", "evaluate", str(folder / "traces.jsonl"), "-o", str(folder / "run")]
+    process = subprocess.Popen([*command, "--judge", judge, "--batch", str(BATCH), "--quiet"])
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if BATCH * len(list(folder.glob("run.partial/**/scores*"))) >= limit:
+            process.kill()
+            break
+        time.sleep(1)
+    _, status, usage = os.wait4(process.pid, 0)
+    return Attempt(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, os.waitstatus_to_exitcode(status))
+
+
+def count_rows(path: Path) -> int:
+    """Return the number of different traces among the verdicts of a run; each has one row."""
+    names = pq.read_table(path / "verdicts.parquet", columns=["trace"])["trace"]
+    assert len(names) == len(names.unique())
+    return len(names)
 
 
 # --- the tables ------------------------------------------------------------------------------------
@@ -200,10 +257,17 @@ def main() -> None:
     parser.add_argument("--utilisation", type=float, default=0.7, help="share of the time that a processor works")
     parser.add_argument("--packing", type=float, default=3.0, help="how many times smaller texts are in Parquet")
     parser.add_argument("--days", type=int, default=30, help="how long runs are kept")
+    parser.add_argument("--check", metavar="JUDGE", choices=JUDGES, help="evaluate many traces beside the figures")
+    parser.add_argument("--traces", type=int, default=1_000_000)
+    parser.add_argument("--folder", type=Path, help="where a checked run is written")
     options = parser.parse_args()
     if options.measure:
         measure_judges(options.figures)
-    print_costs(msgspec.json.decode(options.figures.read_bytes(), type=CostFigures), options)
+    figures = msgspec.json.decode(options.figures.read_bytes(), type=CostFigures)
+    if options.check:
+        check_figures(figures, options.check, options.traces, options.folder)
+    else:
+        print_costs(figures, options)
 
 
 if __name__ == "__main__":
