@@ -8,7 +8,7 @@ from ragfault.judges import load_judge
 from ragfault.judges.assembly import MAX_CLAIMS
 from ragfault.judges.checks.claims import extract_claims, is_refusal, is_refusal_sentence, locate_words, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
-from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling
+from ragfault.judges.checks.passages import MAX_PASSAGE_CHARS, Passage, SentenceIndex, normalize_spelling
 from ragfault.judges.lexical.entailment import check_claim
 from ragfault.records import Chunk, Citation, Trace
 from ragfault.text import split_words
@@ -293,3 +293,20 @@ def test_a_sentence_on_where_the_answer_comes_from_is_no_claim_and_one_that_stat
         "I'm here with the captain.",
     )
     assert [claim.text for text in stated for claim in extract_claims(text)] == list(stated)
+
+
+@pytest.mark.parametrize("judge", ["lexical", "embedded"])
+def test_what_a_chunk_says_beyond_the_limit_is_left_open(judge: str):
+    """Where a chunk is longer than what is read, found support stands, and nothing is called unsupported."""
+    filler = "The harbour of Oslo is calm at night. " * (MAX_PASSAGE_CHARS // 38 + 1)
+    chunks = (Chunk(id="book", text=f"Ann Berg won the race. {filler} The mayor of Vell is Eve Holm."),)
+    within, beyond = load_judge(judge).observe([
+        Trace(id=answer, query="Who won?", chunks=chunks, answer=answer)
+        for answer in ("Ann Berg won the race.", "The mayor of Vell is Eve Holm.")
+    ])  # fmt: skip
+    assert within.claim is not None
+    assert [claim.support for claim in within.claim] == ["supported"]
+    assert beyond.claim is None
+    assert beyond.failures["claim"] == "book: longer than 200,000 characters, of which this judge reads no more"
+    assert beyond.answer is not None
+    assert beyond.answer.grounded is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from importlib.resources import files
 
 import numpy as np
@@ -14,6 +15,7 @@ from ragfault.io.datasets import load_handbook
 from ragfault.judges import DEFAULT_JUDGE, load_judge
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
+from ragfault.judges.embedded import network
 from ragfault.judges.embedded.arrays import PassageArrays, detect_foreign
 from ragfault.judges.embedded.features import FEATURE_NAMES, measure_runs
 from ragfault.judges.embedded.judge import FOREIGN_REASON, UNSURE_RANGE
@@ -319,3 +321,24 @@ def test_asked_at_once_or_one_by_one():
         first, alone = (reading.score_entailment(claims, passages) for reading in (together, JUDGE.open_session(query)))
         assert [seen.p for seen in first] == pytest.approx([seen.p for seen in alone], abs=1e-6)
         assert [seen._replace(p=0.0) for seen in first] == [seen._replace(p=0.0) for seen in alone]
+
+
+def test_repeated_words_need_memory_in_proportion():
+    """A claim of thousands of words beside a sentence of thousands is judged within a few megabytes."""
+    passages, claim = (Passage("a", "Anna " * 6_000),), "Anna " * 6_000
+    tracemalloc.start()
+    try:
+        [entailment] = JUDGE.open_session("Who?").score_entailment([claim.strip()], passages)
+        assert tracemalloc.get_traced_memory()[1] < 200_000_000
+    finally:
+        tracemalloc.stop()
+    assert entailment.support != "unsupported"
+
+
+def test_claims_in_blocks_are_aligned_as_at_once(monkeypatch: pytest.MonkeyPatch):
+    """However few comparisons are made at once, the probabilities are the same."""
+    claims = [f"The ferry leaves at 07:4{number}. Dogs are kept on a lead." for number in range(5)]
+    passages = tuple(Passage(chunk.id, chunk.text) for chunk in CHUNKS)
+    at_once = JUDGE.open_session("When?").score_entailment(claims, passages)
+    monkeypatch.setattr(network, "MAX_COMPARISONS", 1)
+    assert JUDGE.open_session("When?").score_entailment(claims, passages) == at_once

@@ -24,7 +24,7 @@ from ragfault.judges.checks.answers import (
 )
 from ragfault.judges.checks.claims import Claim, extract_claims, is_personal
 from ragfault.judges.checks.lexicon import load_idf
-from ragfault.judges.checks.passages import Passage, split_passage
+from ragfault.judges.checks.passages import MAX_PASSAGE_CHARS, Passage, split_passage
 from ragfault.judges.checks.queries import list_missing, remove_courtesies
 from ragfault.judges.domain.profile import RelevanceLevels
 from ragfault.judges.scorer import Entailment, EntailmentGroup, Scorer, ScorerSession
@@ -185,22 +185,28 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
 
 
 def _drop_doubtful_parts(trace: Trace, parts: dict[str, Any]) -> dict[str, Any]:
-    """Drop the verdicts that an image without words may overturn, with the reason.
+    """Drop the verdicts that an image without words or the rest of a long chunk may overturn, with the reason.
 
-    Support that other chunks give stands; that a claim, statement or citation is unsupported, an image irrelevant or
+    Support that was found stands; that a claim, statement or citation is unsupported, such a chunk irrelevant or
     unused, or information missing, cannot be told.
     """
     wordless = {chunk.id for chunk in trace.chunks or () if is_wordless_image(chunk)}
-    if not wordless or "chunk" not in parts:
+    too_long = {chunk.id for chunk in trace.chunks or () if len(chunk.text) > MAX_PASSAGE_CHARS}
+    if not wordless | too_long or "chunk" not in parts:
         return parts
     reason = f"{', '.join(sorted(wordless)[:3])}: an image without caption or text, which this judge cannot read"
+    if not wordless:
+        limit = f"longer than {MAX_PASSAGE_CHARS:,} characters, of which this judge reads no more"
+        reason = f"{', '.join(sorted(too_long)[:3])}: {limit}"
     doubtful = {
         "chunk": True,
         "missing": bool(parts.get("missing")),
         "use": "use" in parts,
         "recall": any(not verdict.covered for verdict in parts.get("recall") or ()),
         "claim": any(verdict.support not in SUPPORTING_LABELS for verdict in parts.get("claim") or ()),
-        "citation": any(not verdict.supports and verdict.chunk in wordless for verdict in parts.get("citation") or ()),
+        "citation": any(
+            not verdict.supports and verdict.chunk in wordless | too_long for verdict in parts.get("citation") or ()
+        ),
     }
     dropped = [name for name, is_lost in doubtful.items() if is_lost]
     remaining = {name: part for name, part in parts.items() if name not in dropped}

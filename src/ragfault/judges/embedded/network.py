@@ -81,6 +81,10 @@ STATE_SIZE = 20
 """The number of values of each word."""
 MIN_SIMILARITY = 0.35
 """Minimum similarity of a passage word that is aligned with a claim word."""
+MAX_CLAIM_WORDS = 80
+"""Maximum number of words of a claim; further ones are ignored."""
+MAX_COMPARISONS = 4_000_000
+"""Claim words times passage words that are compared at once, so that no long sentence fills the memory."""
 
 
 class WordStates(NamedTuple):
@@ -120,34 +124,55 @@ def _look_up_rows(claims: ClaimWords, batch: PassageBatch, ngrams: NgramMatches)
 
 
 def _align_words(claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch, ngrams: NgramMatches) -> Array:
-    """Return the position of the word in the best sentences most similar to each claim word, best in context, or -1."""
-    best_sentences = matches.best_sentences.T
-    sizes = batch.sizes[best_sentences] * ~matches.is_repeat.T
+    """Return the position of the word in the best sentences most similar to each claim word, best in context, or -1.
+
+    Words that the network ignores are not aligned, and claims in blocks of at most `MAX_COMPARISONS`.
+    """
+    sizes = batch.sizes[matches.best_sentences.T] * ~matches.is_repeat.T
+    aligned: Array = np.full(len(claims.stem_numbers), -1)
+    claim_starts = claims.claim_numbers.searchsorted(np.arange(len(sizes)))
+    words = np.flatnonzero(np.arange(len(aligned)) - claim_starts[claims.claim_numbers] <= MAX_CLAIM_WORDS)
+    count = max(1, MAX_COMPARISONS // (MAX_CLAIM_WORDS * max(1, int(sizes.sum(1).max(initial=0)))))
+    for first in range(0, len(sizes), count):
+        inside = words[slice(*claims.claim_numbers[words].searchsorted((first, first + count)))]
+        if sizes[first : first + count].any():
+            aligned[inside] = _align_block(inside, first, sizes[first : first + count], claims, matches, batch, ngrams)
+    return aligned
+
+
+def _align_block(
+    words: Array,
+    first: int,
+    sizes: Array,
+    claims: ClaimWords,
+    matches: ClaimMatches,
+    batch: PassageBatch,
+    ngrams: NgramMatches,
+) -> Array:
+    """Align the words of a block of claims, of which `first` is the first, with best sentences of these sizes."""
     ends = np.add.reduce(sizes, axis=1)
-    if not ends.max():
-        return np.full(len(claims.stem_numbers), -1)
-    flat = sizes.ravel()
-    flat_positions = np.arange(flat.sum()) + (batch.starts[best_sentences.ravel()] - flat.cumsum() + flat).repeat(flat)
+    flat, best_sentences = sizes.ravel(), matches.best_sentences.T[first : first + len(sizes)].ravel()
+    flat_positions = np.arange(flat.sum()) + (batch.starts[best_sentences] - flat.cumsum() + flat).repeat(flat)
     is_inside = np.arange(ends.max()) < ends[:, None]
     positions = np.full(is_inside.shape, -1)
     positions[is_inside] = flat_positions
-    passage_words = np.where(is_inside, batch.tokens[positions], -2)[claims.claim_numbers]
-    is_same = ngrams.tokens[:, None] == passage_words
-    stems = claims.stem_numbers[:, None]
+    claim_numbers = claims.claim_numbers[words]
+    passage_words = np.where(is_inside, batch.tokens[positions], -2)[claim_numbers - first]
+    is_same = ngrams.tokens[words, None] == passage_words
+    stems = claims.stem_numbers[words, None]
     similarity = matches.similarity.take(
         passage_words * len(claims.stem_groups) + stems, mode="clip"
     )  # clipped is what the next line replaces
     score = np.where(stems >= 0, similarity, is_same).astype(float)
     score[passage_words < 0] = -1.0
     claim_word, passage_word = np.nonzero(
-        is_same[:-1, :-1] & is_same[1:, 1:] & (claims.claim_numbers[1:] == claims.claim_numbers[:-1])[:, None]
+        is_same[:-1, :-1] & is_same[1:, 1:] & (claim_numbers[1:] == claim_numbers[:-1])[:, None]
     )
     score[claim_word + 1, passage_word + 1] += 0.2
     score[claim_word, passage_word] += 0.2
     best = score.argmax(1)
     row = np.arange(len(best))
-    aligned: Array = np.where(score[row, best] > MIN_SIMILARITY, positions[claims.claim_numbers, best], -1)
-    return aligned
+    return np.where(score[row, best] > MIN_SIMILARITY, positions[claim_numbers - first, best], -1)
 
 
 def _compute_values(
@@ -207,8 +232,6 @@ def _measure_full_runs(hits: Array) -> Array:
 
 CLAIM_GAP = 2
 """Number of blank words between two claims, equal to the reach of a convolution."""
-MAX_CLAIM_WORDS = 80
-"""Maximum number of words of a claim; further ones are ignored."""
 
 
 class SupportNetwork(NamedTuple):
