@@ -39,13 +39,13 @@ def put(folder, **files):
 
 
 def test_a_folder_is_read_in_the_order_of_names(tmp_path):
-    """Files below a folder are named relative to it; hidden ones and other kinds are passed over, and counted."""
+    """Files below a folder are named relative to it; hidden ones and others are passed over, and counted by kind."""
     put(tmp_path / "b", z__txt="z", image__png=b"\x89PNG")
     put(tmp_path / ".git", config__txt="x")
     put(tmp_path, a__md="a", c__html="c", **{".hidden__txt": "x", "t__bad__jsonl": "x"})
     notices = []
     assert ids(tmp_path, notice=notices.append) == ["a.md", "b/z.txt", "c.html"]
-    assert notices == [f"passed over 2 files of other kinds in {tmp_path}"]
+    assert notices == [f"passed over 2 files of other kinds in {tmp_path} (1 .png, 1 .jsonl)"]
 
 
 def test_files_and_globs_are_named_from_where_they_vary(tmp_path):
@@ -62,7 +62,7 @@ def test_files_and_globs_are_named_from_where_they_vary(tmp_path):
     [
         ("none.md", "there is no file"),
         ("*.md", "no document matches"),
-        ("a.pdf", "of no known kind"),
+        ("a.pdf", "of no known kind.*such as a PDF by: pdftotext"),
         ("", "no document"),
     ],
 )

@@ -11,6 +11,7 @@ from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.records import Chunk, Document, Trace
 from ragfault.testsets import QueryStyle, fit_style, make_testset
 from ragfault.testsets.making.questions import find_list, match_definition, read_table
+from ragfault.testsets.making.withheld import make_withheld
 from ragfault.testsets.making.wording import QueryWriter, choose_answer
 from ragfault.testsets.passages import CorpusIndex
 from ragfault.text import split_content_words
@@ -122,9 +123,26 @@ def test_a_set_that_falls_short_names_the_language_and_no_rejection_that_there_w
     assert (result.items, result.rejected) == ((), ())
     assert result.notes[-2:] == (
         "0 of 4 items: no more drafts of these kinds from 1 passages pass the checks; another mix may give more",
-        "1 of 1 passages are in another language: questions are worded by rules for English, unless a model words them "
-        "(--judge llm:MODEL)",
+        "1 of 1 passages are in another language: nothing is asked about them by rules, which are for English, but "
+        "only by a model (--judge llm:MODEL)",
     )
+
+
+def test_of_a_german_passage_nothing_is_asked_in_english():
+    german = "# Hafen\n\nDas Hafenamt öffnet werktags um 8 Uhr. Ein Liegeplatz kostet 12 Euro je Nacht und ist in Oslo."
+    english = "The north pier of Oslo opens at eight o'clock, and the gate is closed at dusk by a warden."
+    documents = [Document(id="de.md", text=german), Document(id="en.md", text=english)]
+    assert make_testset(documents[:1], 4).items == ()
+    result = make_testset(documents, 4)
+    assert {item.gold.spans[0].document for item in result.items} == {"en.md"}
+    assert result.notes[-1].startswith("1 of 2 passages are in another language: nothing is asked about them")
+    texts = (
+        "Das Hafenamt von Tarvik öffnet werktags um 8 Uhr und wird von Eva Dahl aus Oslo geführt.",
+        "Die Bücherei ist von Dienstag bis Samstag für alle Leser offen und wird von Nils Rask betreut.",
+        "Die Fähre nach Brenholm fährt im Sommer mit vierzig Rädern auf dem Deck und ist auch für Kinder da.",
+    )
+    withheld = make_withheld([Document(id=text[:9], text=text) for text in texts], 3, share=0.34)
+    assert (withheld.items, withheld.rejected) == ((), ())
 
 
 def test_a_false_premise_states_another_number_than_its_fact(corpus):

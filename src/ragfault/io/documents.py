@@ -7,6 +7,7 @@ import glob
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -22,6 +23,7 @@ from ragfault.io.field_values import InvalidRecord
 from ragfault.io.files import MAX_LINE, InputPaths
 from ragfault.io.formats import json_stream, tables
 from ragfault.records import Chunk, Document, Trace
+from ragfault.text.number_format import format_count
 
 DOCUMENT_KINDS = {
     ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown", ".txt": "plain", ".rst": "plain",
@@ -29,6 +31,8 @@ DOCUMENT_KINDS = {
     ".tsv": "tsv",
 }  # fmt: skip
 """Kind of file by suffix, also before .gz and .zst."""
+MAX_SHOWN_KINDS = 5
+"""Kinds of files passed over that a notice counts."""
 MAX_SHOWN_IDS = 3
 """Chunks without a document whose ids a notice names."""
 
@@ -54,7 +58,10 @@ def expand_corpus(where: InputPaths, notice: NoticeCallback | None) -> list[Corp
             corpus += _list_corpus_folder(path, notice)
         elif path.exists():
             if files.get_format_suffix(name) not in DOCUMENT_KINDS:
-                raise InputError(f"{name} is of no known kind; there are: {', '.join(DOCUMENT_KINDS)} (also .gz, .zst)")
+                raise InputError(
+                    f"{name} is of no known kind; there are: {', '.join(DOCUMENT_KINDS)} (also .gz, .zst). Convert "
+                    "others first, such as a PDF by: pdftotext -layout FILE.pdf"
+                )
             corpus.append(CorpusFile(name, path.name))
         else:
             corpus += _match_pattern(name)
@@ -65,15 +72,17 @@ def expand_corpus(where: InputPaths, notice: NoticeCallback | None) -> list[Corp
 
 def _list_corpus_folder(folder: Path, notice: NoticeCallback | None) -> list[CorpusFile]:
     documents: list[CorpusFile] = []
-    skipped = 0
+    skipped: Counter[str] = Counter()
     for file in sorted(_walk_corpus(folder), key=lambda file: file.id):
         known = files.get_format_suffix(file.path) in DOCUMENT_KINDS and not files.BAD_LINES_FILE.search(file.path)
         if known or file.problem:
             documents.append(file)
         else:
-            skipped += 1
+            skipped[files.get_format_suffix(file.path) or "without a suffix"] += 1
     if skipped and notice is not None:
-        notice(f"passed over {skipped:,} files of other kinds in {folder}")
+        kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in skipped.most_common(MAX_SHOWN_KINDS))
+        more = ", …" if len(skipped) > MAX_SHOWN_KINDS else ""
+        notice(f"passed over {format_count(skipped.total(), 'file')} of other kinds in {folder} ({kinds}{more})")
     if not documents:
         raise InputError(f"the folder {folder} holds no document ({', '.join(DOCUMENT_KINDS)}; also .gz, .zst)")
     return documents

@@ -111,6 +111,7 @@ class _TestsetMaker:
         self.notes: list[str] = []
         self.by_document: Counter[str] = Counter()
         self.by_passage: Counter[int] = Counter()
+        self.foreign = {at for at, passage in enumerate(index.passages) if is_foreign(passage.text)}
         self.limit = self._compute_limit()
         self.model_writer = None
         if model is not None:
@@ -192,11 +193,10 @@ class _TestsetMaker:
                 f"{len(self.items)} of {self.n} items: no more drafts of these kinds from {len(self.index.passages):,} "
                 "passages pass the checks; another mix may give more"
             )
-        foreign = sum(is_foreign(passage.text) for passage in self.index.passages)
-        if writer is None and foreign >= MIN_FOREIGN_SHARE * len(self.index.passages):
+        if len(self.foreign) >= MIN_FOREIGN_SHARE * len(self.index.passages):
             self.notes.append(
-                f"{foreign:,} of {len(self.index.passages):,} passages are in another language: questions are worded "
-                "by rules for English, unless a model words them (--judge llm:MODEL)"
+                f"{len(self.foreign):,} of {len(self.index.passages):,} passages are in another language: nothing is "
+                "asked about them by rules, which are for English, but only by a model (--judge llm:MODEL)"
             )
 
     def _add_kind(self, kind: QuestionKind, count: int) -> int:
@@ -210,7 +210,7 @@ class _TestsetMaker:
             for draft in DRAFTERS[kind](self.index, writer):
                 if added == count or misses >= MAX_REJECTED_RUN:
                     break
-                if self.by_passage[draft.passages[0]] >= attempts:
+                if self.by_passage[draft.passages[0]] >= attempts or not self.foreign.isdisjoint(draft.passages):
                     continue
                 misses = 0 if self._take(draft) else misses + 1
                 added += misses == 0

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ragfault.analysis.languages import is_foreign
 from ragfault.errors import InputError, UsageError
 from ragfault.grouping import group_by
 from ragfault.io.field_values import make_content_id
@@ -73,7 +74,8 @@ def make_withheld(
     for draft in draft_extractive(index, writer):
         if len(items) >= n:
             break
-        if by_passage[draft.passages[0]] >= per_passage:
+        passage = index.passages[draft.passages[0]]
+        if by_passage[draft.passages[0]] >= per_passage or is_foreign(passage.text):
             continue
         span, document = draft.spans[0], draft.spans[0].document.rpartition("@")[0]
         reason = draft_filter.reject_withheld(draft.query, span.quote or "", draft.reference or "")
