@@ -841,3 +841,84 @@ def test_messages_that_pydantic_ai_lists_in_one_attribute_are_read():
     assert trace.steps[1].output == "Founded in 1040."
     fields = {"model_name": "large", "all_messages_events": json.dumps([asked, answered]), "final_result": ANSWER}
     assert build_trace([OtelSpan(trace="a", id="r", name="agent run", attributes=fields)]).query == QUERY
+
+
+def build_javascript_message(name: str, text: str) -> dict[str, object]:
+    """Build a message as LangChain serializes it in JavaScript: its class is its role."""
+    return {"lc": 1, "type": "constructor", "id": ["langchain_core", "messages", name], "kwargs": {"content": text}}
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [["system", "Be brief."], ["user", QUERY], ["ai", ANSWER]],
+        [
+            build_javascript_message("SystemMessage", "Be brief."),
+            build_javascript_message("HumanMessage", QUERY),
+            build_javascript_message("AIMessage", ANSWER),
+        ],
+    ],
+    ids=["pairs", "javascript"],
+)
+@pytest.mark.parametrize("kind", ["CHAIN", "LLM"])
+def test_the_role_of_a_message_is_never_taken_for_its_text(turns, kind):
+    """Messages as pairs of role and text, or classes without a role: no system text is asked, no question answers."""
+    fields = {
+        "openinference.span.kind": kind,
+        "input.value": {"messages": turns[:2]},
+        "output.value": {"messages": turns},
+    }
+    trace = build_trace([OtelSpan(trace="a", id="r", name="graph", end=9, attributes=fields)])
+    assert (trace.query, trace.answer) == (QUERY, ANSWER)
+
+
+def test_every_text_of_a_stream_is_in_the_answer():
+    """A generator that is traced records the list of what it yielded."""
+    fields = {
+        "openinference.span.kind": "CHAIN",
+        "input.value": QUERY,
+        "output.value": {"output": ["In ", "10", "40."]},
+    }
+    assert build_trace([OtelSpan(trace="a", id="r", name="ask", attributes=fields)]).answer == "In 1040."
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        {"args": ["u-17", QUERY], "kwargs": {}},
+        {"inputs": {"context": "", "ask": QUERY}, "kwargs": {"name": "LangGraph"}},
+    ],
+)
+def test_neither_an_id_nor_the_name_of_a_chain_is_the_question(recorded):
+    """Of the arguments of a traced function the first that is more than a word is asked."""
+    fields = {"traceloop.span.kind": "workflow", "traceloop.entity.input": json.dumps(recorded)}
+    found = {"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.query.text": QUERY}
+    spans = [OtelSpan(trace="a", id="r", attributes=fields), OtelSpan(trace="a", id="s", parent="r", attributes=found)]
+    assert build_trace(spans).query == QUERY
+
+
+def test_a_prompt_is_known_whether_it_is_recorded_as_a_list_or_as_its_json():
+    """Texts of a prompt keep their order, so that what the model saw of several searches can be looked up."""
+    messages = [{"role": "system", "content": TEXTS[0]}, {"role": "user", "content": QUERY}]
+    for recorded in (messages, json.dumps(messages)):
+        fields = {"langfuse.observation.type": "generation", "langfuse.observation.input": recorded}
+        [step] = build_trace([OtelSpan(trace="a", id="r", name="llm", attributes=fields)]).steps
+        assert step.input == f"{TEXTS[0]}\n{QUERY}"
+
+
+def test_tokens_that_were_cached_or_reasoned_count():
+    """Langfuse lists them beside the rest of the input and the output; a frame with gaps writes counts as floats."""
+    usage = {
+        "input": 10,
+        "input_cached_tokens": 50,
+        "output": 4,
+        "output_reasoning_tokens": 5,
+        "total": 69,
+        "inputCost": 2,
+    }
+    for fields in (
+        {"langfuse.observation.type": "generation", "langfuse.observation.usage_details": usage},
+        {"openinference.span.kind": "LLM", "llm.token_count.prompt": "60.0", "llm.token_count.completion": "9.0"},
+    ):
+        span = OtelSpan(trace="a", id="r", name="llm", attributes={"input.value": QUERY, **fields})
+        assert build_trace([span]).tokens == TokenCounts(prompt=60, completion=9)

@@ -41,8 +41,10 @@ ANSWER_KEYS = (
 """The keys that are searched, in order."""
 JSON_PREFIXES = ("traceloop.entity.", "gen_ai.task.")
 """Prefixes of attributes whose value is always JSON."""
-USER_ROLES = ("user", "human")
+USER_ROLES = ("user", "human", "HumanMessage")
 ASSISTANT_ROLES = ("assistant", "ai", "model", "AIMessage", "AIMessageChunk")
+PAIR_ROLES = (*USER_ROLES, *ASSISTANT_ROLES, "system", "developer", "tool")
+"""Roles of a message that is written as a pair: its role and its text."""
 
 
 class RecordedMessage(NamedTuple):
@@ -115,9 +117,9 @@ def extract_messages(value: Any, depth: int = 0) -> list[RecordedMessage]:
     value = parse_embedded_json(value)
     if depth > MAX_SEARCH_DEPTH:
         return []
+    if (message := _extract_message(value)) is not None:
+        return [message]
     if isinstance(value, dict):
-        if (message := _extract_message(value)) is not None:
-            return [message]
         inner = next((value[key] for key in ("messages", "generations", "choices") if key in value), None)
         return [] if inner is None else extract_messages(inner, depth + 1)
     if isinstance(value, list):
@@ -127,10 +129,16 @@ def extract_messages(value: Any, depth: int = 0) -> list[RecordedMessage]:
     return []
 
 
-def _extract_message(value: dict[str, Any]) -> RecordedMessage | None:
-    """Read an object as a message of OpenAI, gen_ai, LangChain or OpenInference."""
+def _extract_message(value: Any) -> RecordedMessage | None:
+    """Read a value as a message of OpenAI, gen_ai, LangChain or OpenInference, or as a pair of role and text."""
+    if isinstance(value, list) and len(value) == 2 and value[0] in PAIR_ROLES and isinstance(value[1], str):
+        return RecordedMessage(value[0], value[1])
+    if not isinstance(value, dict):
+        return None
+    named = {"type": path[-1]} if isinstance(path := value.get("id"), list) and path else {}  # the class, in JavaScript
     for wrapper in ("message", "kwargs", "data"):
-        if isinstance(inner := value.get(wrapper), dict) and (message := _extract_message(inner)) is not None:
+        inner = value.get(wrapper)
+        if isinstance(inner, dict) and (message := _extract_message({**named, **inner})) is not None:
             return message
     who = value.get("role") or value.get("message.role") or value.get("type")
     body = next((value[key] for key in ("content", "parts", "message.content") if value.get(key)), None)
@@ -186,7 +194,10 @@ def _search_text(value: Any, keys: tuple[str, ...], roles: tuple[str, ...], dept
     if isinstance(value, list):
         if last_text := get_last_text(extract_messages(value), roles):
             return last_text
-        parts = [item for item in value if not (isinstance(item, dict) and _extract_message(item))]
+        parts = [] if _extract_message(value) else [item for item in value if _extract_message(item) is None]
+        texts = [part for part in parts if isinstance(part, str)]
+        if len(texts) > 1 and len(texts) == len(parts):
+            return _join_texts(texts) if roles == ASSISTANT_ROLES else max(texts, key=lambda text: " " in text.strip())
         return next((text for part in parts if (text := _search_text(part, keys, roles, depth + 1))), None)
     if not isinstance(value, dict):
         return None
@@ -195,8 +206,17 @@ def _search_text(value: Any, keys: tuple[str, ...], roles: tuple[str, ...], dept
     for key in keys:
         if value.get(key) and (text := _search_text(value[key], keys, roles, depth + 1)):
             return text
-    only = next(iter(value.values())) if len(value) == 1 else None
+    only = next(iter(value.values())) if len(value) == 1 and "name" not in value else None
     return _search_text(only, keys, roles, depth + 1) if isinstance(only, (str, dict)) else None
+
+
+def _join_texts(texts: list[str]) -> str | None:
+    """Join the texts of an output: the parts of a stream have their spaces, other texts stand on lines of their own.
+
+    >>> _join_texts(["In ", "10", "40."]), _join_texts(["In 1040.", "By Harald."])
+    ('In 1040.', 'In 1040.\\nBy Harald.')
+    """
+    return ("" if any(text != text.strip() for text in texts) else "\n").join(texts).strip() or None
 
 
 MESSAGE_EVENT_ROLES = {
@@ -252,21 +272,23 @@ def get_prompt(step: SpanStep) -> str:
     for item in step.records:
         if messages := _get_prompt_messages(item):
             return "\n".join(message.text for message in messages)
-        if isinstance(raw := get_recorded_value(item.attributes, INPUT_ATTRIBUTES), str):
-            return _join_json_texts(raw)
+        raw = parse_embedded_json(get_recorded_value(item.attributes, INPUT_ATTRIBUTES))
+        if raw is not None:
+            listed = extract_messages(raw) if isinstance(raw, list) else ()
+            return "\n".join(message.text for message in listed) or _join_json_texts(raw)
     return ""
 
 
-def _join_json_texts(raw: str) -> str:
-    """Join all texts within a JSON text."""
+def _join_json_texts(raw: Any) -> str:
+    """Join all texts within a value, in their order."""
     texts: list[str] = []
-    left = [parse_embedded_json(raw)]
+    left = [raw]
     while left:
         value = left.pop()
         if isinstance(value, str):
             texts.append(value)
         elif isinstance(value, (list, dict)):
-            left += value.values() if isinstance(value, dict) else value
+            left += reversed(value.values() if isinstance(value, dict) else value)
     return "\n".join(texts)
 
 
@@ -368,11 +390,18 @@ def get_tokens(step: SpanStep) -> TokenCounts:
         and completion is None
         and isinstance(usage := parse_embedded_json(attributes.get(USAGE_ATTRIBUTE)), dict)
     ):
-        prompt = parse_count(get_first_attribute(usage, ("input", "prompt_tokens", "input_tokens")))
-        completion = parse_count(get_first_attribute(usage, ("output", "completion_tokens", "output_tokens")))
+        prompt = _sum_usage(usage, ("input", "prompt"))
+        completion = _sum_usage(usage, ("output", "completion"))
     if prompt is None and completion is None:
         return sum_tokens([get_tokens(inner) for inner in step.duplicates])
     return TokenCounts(prompt=prompt, completion=completion)
+
+
+def _sum_usage(usage: dict[str, Any], kinds: tuple[str, str]) -> int | None:
+    """Sum the counts of the input or the output: Langfuse counts what was cached or reasoned apart from the rest."""
+    names = [name for name in usage if any(kind in name.lower() for kind in kinds) and "cost" not in name.lower()]
+    counts = [parse_count(usage[name]) for name in names]
+    return sum(known) if (known := [count for count in counts if count is not None]) else None
 
 
 def sum_tokens(counts: list[TokenCounts]) -> TokenCounts:

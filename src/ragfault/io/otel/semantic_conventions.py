@@ -145,9 +145,9 @@ def get_first_attribute(attributes: dict[str, Any], names: Collection[str]) -> A
 
 
 def parse_count(value: Any) -> int | None:
-    """Parse a count from a number or its digits."""
-    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
-        value = int(value)
+    """Parse a count from a number or its digits; a column of a frame with gaps has `60.0`."""
+    if isinstance(value, str) and (digits := value.removesuffix(".0")).isdecimal() and len(digits) < 19:
+        value = int(digits)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 <= value < 2**63 else None
