@@ -28,7 +28,7 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from training.data_files import Row, iterate_rows, read_rows
 
-from ragfault.guard.ngrams import NgramClassifier, hash_ngrams, score_sentences, split_spans, write_classifier
+from ragfault.guard.ngrams import NgramClassifier, hash_ngrams, score_sentences, split_spans
 from ragfault.stats import auroc
 
 FOLDS = 5
@@ -239,6 +239,16 @@ def train_classifier(
     }
     (TARGET / f"{name}.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(card))
+
+
+def write_classifier(classifier: NgramClassifier, path: str | Path) -> None:
+    """Write a classifier, its weights in half precision."""
+    np.savez_compressed(
+        path,
+        weights=classifier.weights.astype(np.float16),
+        intercept=np.float64(classifier.intercept),
+        threshold=np.float64(classifier.threshold),
+    )
 
 
 def main() -> None:

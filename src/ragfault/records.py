@@ -360,6 +360,12 @@ class Usage(FrozenRecord, frozen=True):
     cost: float | None = 0.0
     """US$; None where no price is known."""
 
+    def combine(self, other: Usage, sign: int = 1) -> Usage:
+        """Return the sum of both, with a `sign` of -1 the difference; no cost is known where one is not."""
+        cost = None if self.cost is None or other.cost is None else self.cost + sign * other.cost
+        counts = (name for name in self.__struct_fields__ if name != "cost")
+        return Usage(cost=cost, **{name: getattr(self, name) + sign * getattr(other, name) for name in counts})
+
 
 class Verdicts(FrozenRecord, frozen=True):
     """All that a judge observed of one trace.

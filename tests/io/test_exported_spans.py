@@ -22,11 +22,11 @@ TEXTS = ("The last ferry leaves at 22:40 from the north pier.", "Dogs travel fre
 DOCUMENTS = [{"page_content": text, "metadata": {"source": "times.md"}} for text in TEXTS]
 
 
-def read(place: Path, title: str) -> list[Trace]:
+def read(place: Path, title: str, *more: str) -> list[Trace]:
     """Read a file or folder and return its traces."""
     notices: list[str] = []
     collected = list(read_traces(place, notice=notices.append))
-    assert notices == [f"read as {title}"]
+    assert notices == [f"read as {title}", *more]
     assert summarize_input(place).count == len(collected)
     return collected
 
@@ -212,7 +212,7 @@ def test_a_row_of_langfuse_without_id_is_a_fault_of_its_line(tmp_path: Path):
 
 @pytest.mark.parametrize("ending", ["jsonl", "json", "csv"])
 def test_scores_of_langfuse_in_a_bucket_rate_their_traces(tmp_path: Path, ending: str):
-    """The folder `scores`, which every export to a bucket has, is read with the traces, and not refused."""
+    """The folder `scores`, which every export to a bucket has, is read with the traces; a rating of none is named."""
     table = [{k: json.dumps(v) if isinstance(v, dict) else v for k, v in snake(row).items()} for row in observations()]
     scores = [
         {"id": "s1", "trace_id": "T1", "name": "helpful", "value": 1, "data_type": "NUMERIC", "comment": "fine"},
@@ -222,10 +222,53 @@ def test_scores_of_langfuse_in_a_bucket_rate_their_traces(tmp_path: Path, ending
     for folder, rows in {"observations": table, "scores": scores}.items():
         (tmp_path / folder).mkdir()
         write(tmp_path / folder / f"a.{ending}", rows)
-    [trace] = read(tmp_path, "Langfuse")
+    [trace] = read(tmp_path, "Langfuse", "not read, ratings and log records of no trace of these files: 1")
     assert [chunk.text for chunk in trace.chunks] == list(TEXTS)
     [rating] = trace.metadata["evaluations"]
     assert (rating["name"], float(rating["score"]), rating["reason"]) == ("helpful", 1.0, "fine")
+
+
+def test_ratings_in_a_table_of_the_ui_of_langfuse_are_read(tmp_path: Path):
+    """It has a column for each name, with the list of its values, and one for the comments of people."""
+    comments = [{"id": "c", "content": "The pier is wrong.", "author_email": None, "created_at": "2026-01-02"}]
+    columns = {"helpful": [0.5], "tone": ["curt"], "comments": comments, "other": None}
+    rated = [
+        {"name": "helpful", "score": 0.5},
+        {"name": "tone", "label": "curt"},
+        {"name": "comment", "reason": "The pier is wrong."},
+    ]
+    bare = {key: value for key, value in langfuse().items() if key not in ("scores", "latency")}
+    tables = {"traces": [{**bare, **columns}], "observations": [{**row, **columns} for row in observations()]}
+    for name, rows in tables.items():
+        printed = [{k: json.dumps(v) if isinstance(v, (dict, list)) else v for k, v in row.items()} for row in rows]
+        for file, value in {f"{name}.json": rows, f"{name}.csv": printed}.items():
+            [trace] = read(write(tmp_path / file, value), "Langfuse")
+            assert trace.metadata["evaluations"] == rated
+
+
+def test_a_download_of_langfuse_without_its_trace_is_joined(tmp_path: Path):
+    """It has observations and scores alone; a category has no number, whatever is written there."""
+    scores = [{"name": "verdict", "dataType": "CATEGORICAL", "value": 0, "stringValue": "wrong", "traceId": "T1"}]
+    rows = [{**row, "sessionId": "visit-7"} for row in observations()]
+    [trace] = read(write(tmp_path / "t.json", {"observations": rows, "scores": scores}), "Langfuse")
+    right(trace)
+    assert (trace.conversation, trace.metadata["evaluations"]) == ("visit-7", [{"name": "verdict", "label": "wrong"}])
+
+
+def test_what_has_no_recorded_end_took_no_known_time(tmp_path: Path):
+    """A latency of 0 ms is measured: a trace without observations, or one that was exported as it ran, has none."""
+    bare = {key: value for key, value in langfuse().items() if key not in ("scores", "latency")}
+    [alone] = read(write(tmp_path / "alone.json", [bare]), "Langfuse")
+    assert alone.latency.total is None
+    search, call = observations()
+    open_call = {**call, "endTime": None}
+    for name, value in {"rows": [search, open_call], "whole": {**bare, "observations": [search, open_call]}}.items():
+        [trace] = read(write(tmp_path / f"{name}.json", value), "Langfuse")
+        assert (trace.latency.retrieval, trace.latency.generation, trace.latency.total) == (200.0, None, None)
+        assert [step.duration for step in trace.steps if step.kind == "generate"] == [None]
+    chain, retriever = phoenix()
+    [trace] = read(write(tmp_path / "p.jsonl", [{**chain, "end_time": None}, retriever]), "OpenTelemetry spans")
+    assert (trace.latency.retrieval, trace.latency.total) == (1000.0, None)
 
 
 # --- Phoenix and OpenLLMetry -----------------------------------------------------------------------
@@ -292,6 +335,39 @@ def test_a_frame_of_phoenix_in_csv(tmp_path: Path):
     [trace] = read(write(tmp_path / "spans.csv", rows), "OpenTelemetry spans")
     assert (trace.query, trace.answer) == (QUERY, ANSWER)
     assert [(chunk.text, chunk.score) for chunk in trace.chunks] == [(text, 0.5) for text in TEXTS]
+
+
+def test_annotations_of_phoenix_are_ratings(tmp_path: Path):
+    """Those of a span and of its trace as `px` prints them, and the columns of evaluations in a frame."""
+    result = {"label": "wrong", "score": 0.0, "explanation": "The pier."}
+    first, second = phoenix()
+    annotated = {**first, "annotations": [{"name": "pier", "annotator_kind": "HUMAN", "result": result}]}
+    record = {
+        "traceId": "a" * 32,
+        "spans": [annotated, second],
+        "notes": [{"name": "note", "result": {"explanation": "x"}}],
+    }
+    flat = {f"context.{key}": value for key, value in first["context"].items()}
+    flat |= {key: value for key, value in first.items() if key != "context"}
+    flat |= {"eval.Q&A.label": "wrong", "eval.Q&A.score": 0.0, "eval.other.label": None}
+    of_span = {"name": "pier", "score": 0.0, "label": "wrong", "reason": "The pier."}
+    for name, value, rated in (
+        ("whole.json", [record], [of_span, {"name": "note", "reason": "x"}]),
+        ("spans.jsonl", [annotated, second], [of_span]),
+        ("frame.jsonl", [flat, second], [{"name": "Q&A", "score": 0.0, "label": "wrong"}]),
+    ):
+        [trace] = read(write(tmp_path / name, value), "OpenTelemetry spans")
+        assert trace.metadata["evaluations"] == rated
+
+
+@pytest.mark.long
+def test_spans_beyond_the_most_of_a_trace_are_named(tmp_path: Path):
+    """A trace of an endless agent is cut, and its reader told."""
+    first, second = phoenix()
+    rows = [first, *({**second, "context": {**second["context"], "span_id": f"{at:016x}"}} for at in range(2, 5003))]
+    notice = "not read, spans and events beyond 5,000 of one trace: 2"
+    [trace] = read(write(tmp_path / "s.jsonl", rows), "OpenTelemetry spans", notice)
+    assert len(trace.steps) == 5000
 
 
 def test_times_of_spans_are_read_in_the_unit_of_their_size(tmp_path: Path):
@@ -403,6 +479,49 @@ def test_runs_that_were_exported_from_langsmith(tmp_path: Path):
         assert [(chunk.text, chunk.document) for chunk in trace.chunks] == [(text, "times.md") for text in TEXTS]
         assert (trace.conversation, trace.metadata, trace.latency.total) == ("visit-7", {"tenant": "north"}, 2000.0)
         assert trace.tokens == TokenCounts(prompt=60, completion=9)
+
+
+def test_feedback_on_a_run_of_langsmith_is_a_rating(tmp_path: Path):
+    """Mean, chosen values and comments of each key, also as the command line of LangSmith writes runs."""
+    stats = {"correct": {"n": 1, "avg": 0.0, "values": {"no": 1}, "comments": ["The pier."]}}
+    common = {"trace_id": "r0", "start_time": "2026-01-01T00:00:00", "end_time": "2026-01-01T00:00:02"}
+    root = {**common, "run_type": "chain", "inputs": {"question": QUERY}, "outputs": {"answer": ANSWER}}
+    search = {**common, "run_type": "retriever", "inputs": {"query": QUERY}, "outputs": {"documents": DOCUMENTS}}
+    call = {
+        **common,
+        "run_type": "llm",
+        "inputs": {"prompts": [QUERY]},
+        "outputs": {"generations": [[{"text": ANSWER}]]},
+    }
+    runs = [{**root, "id": "r0", "feedback_stats": stats, "extra": {"metadata": {"tenant": "north"}}}]
+    runs += [{**search, "id": "r1", "parent_run_id": "r0"}]
+    runs += [{**call, "id": "r2", "parent_run_id": "r0", "prompt_tokens": 60, "completion_tokens": 9}]
+    own = ("id", "extra", "prompt_tokens", "completion_tokens")
+    lines = [{"run_id": run["id"], **{key: run[key] for key in run if key not in own}} for run in runs]
+    lines[0]["custom_metadata"] = {"tenant": "north"}
+    lines[2]["token_usage"] = {"prompt_tokens": 60, "completion_tokens": 9}
+    record = {"trace_id": "r0", "run_count": 3, "runs": lines}
+    for name, value in {"runs.jsonl": runs, "cli.jsonl": lines, "get.json": record, "list.json": [record]}.items():
+        [trace] = read(write(tmp_path / name, value), "runs of LangSmith")
+        assert (trace.id, trace.query, trace.answer) == ("r0", QUERY, ANSWER)
+        assert ([chunk.text for chunk in trace.chunks], trace.latency.total) == (list(TEXTS), 2000.0)
+        assert trace.tokens == TokenCounts(prompt=60, completion=9)
+        rating = {"name": "correct", "score": 0.0, "label": "no", "reason": "The pier."}
+        assert trace.metadata == {"tenant": "north", "evaluations": [rating]}
+
+
+def test_tokens_that_langsmith_did_not_count_are_not_none(tmp_path: Path):
+    """It writes 0 for a call whose tokens it does not know."""
+    run = {
+        "id": "r",
+        "run_type": "llm",
+        "inputs": {"prompts": [QUERY]},
+        "outputs": {"generations": [[{"text": ANSWER}]]},
+    }
+    [trace] = read(
+        write(tmp_path / "r.json", [{**run, "prompt_tokens": 0, "completion_tokens": 0}]), "runs of LangSmith"
+    )
+    assert trace.tokens is None
 
 
 # --- data sets of other tools ----------------------------------------------------------------------

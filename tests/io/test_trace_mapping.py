@@ -60,7 +60,6 @@ operations = st.builds(
     id=st.integers(0, 2**60).map(lambda number: format_id(number, 16)),
     parent=st.none() | st.integers(0, 2**60).map(lambda number: format_id(number, 16)),
     name=texts,
-    kind=st.sampled_from(["internal", "server", "client", "producer", "consumer"]),
     start=moments,
     end=moments,
     status=st.sampled_from(["unset", "ok", "error"]),
@@ -94,7 +93,7 @@ def test_names_of_enums_and_base64_ids_are_taken():
     record |= {"spanId": "AAAAAAAAAAE=", "startTimeUnixNano": 5, "attributes": [{"key": "n", "value": {"intValue": 3}}]}
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [record]}]}]}).encode()
     [results] = decode_request(body, content_type=JSON).spans
-    assert (results.kind, results.status, results.start, results.attributes) == ("client", "error", 5, {"n": 3})
+    assert (results.status, results.start, results.attributes) == ("error", 5, {"n": 3})
     assert (results.trace, results.id) == ("a" * 32, "0000000000000001")
 
 
@@ -315,9 +314,7 @@ def gen_ai() -> list[OtelSpan]:
     asked = [{"role": "user", "parts": [{"type": "text", "content": QUERY}]}]
     completion = [{"role": "assistant", "parts": [{"type": "text", "content": ANSWER}], "finish_reason": "stop"}]
     return [
-        build_span(
-            0, 0, 100, "ask", kind="server", held={"http.request.method": "POST", "gen_ai.conversation.id": "visit-7"}
-        ),
+        build_span(0, 0, 100, "ask", held={"http.request.method": "POST", "gen_ai.conversation.id": "visit-7"}),
         build_span(
             1,
             10,
@@ -892,8 +889,11 @@ def test_every_text_of_a_stream_is_in_the_answer():
 def test_neither_an_id_nor_the_name_of_a_chain_is_the_question(recorded):
     """Of the arguments of a traced function the first that is more than a word is asked."""
     fields = {"traceloop.span.kind": "workflow", "traceloop.entity.input": json.dumps(recorded)}
-    found = {"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.query.text": QUERY}
-    spans = [OtelSpan(trace="a", id="r", attributes=fields), OtelSpan(trace="a", id="s", parent="r", attributes=found)]
+    searched = {"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.query.text": QUERY}
+    spans = [
+        OtelSpan(trace="a", id="r", attributes=fields),
+        OtelSpan(trace="a", id="s", parent="r", attributes=searched),
+    ]
     assert build_trace(spans).query == QUERY
 
 

@@ -168,18 +168,8 @@ def load_classifier(name: ClassifierName) -> NgramClassifier:
 
 
 def read_classifier(source: str | Path | BytesIO) -> NgramClassifier:
-    """Read a classifier that `write_classifier` wrote."""
+    """Read a classifier that `training/guard.py` wrote."""
     with np.load(source) as arrays:
         return NgramClassifier(
             arrays["weights"].astype(np.float64), float(arrays["intercept"]), float(arrays["threshold"])
         )
-
-
-def write_classifier(classifier: NgramClassifier, path: str | Path) -> None:
-    """Write a classifier, its weights in half precision."""
-    np.savez_compressed(
-        path,
-        weights=classifier.weights.astype(np.float16),
-        intercept=np.float64(classifier.intercept),
-        threshold=np.float64(classifier.threshold),
-    )

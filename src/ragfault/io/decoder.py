@@ -35,6 +35,7 @@ from ragfault.io.normalization import (
     starts_at_column,
 )
 from ragfault.records import Chunk, Citation, ConversationTurn, Gold, Latency, Span, Step, TokenCounts, Trace
+from ragfault.text.normalization import measure_nesting
 
 NoticeCallback = Callable[[str], object]
 
@@ -240,7 +241,8 @@ class TraceDecoder:
             trace = decode_native(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        if line.count(b"{") + line.count(b"[") > MAX_METADATA_DEPTH and _measure_json_depth(line) > MAX_METADATA_DEPTH:
+        is_nested = line.count(b"{") + line.count(b"[") > MAX_METADATA_DEPTH
+        if is_nested and measure_nesting(line.decode())[0] > MAX_METADATA_DEPTH:
             return None
         is_plain = (
             bool(trace.query.strip())
@@ -337,20 +339,3 @@ def parse_record(line: bytes, note_constant: Callable[[str], object] = str) -> d
     if not isinstance(record, dict):
         raise InvalidRecord(f"Expected `object`, got `{get_json_type(record)}`")
     return record
-
-
-def _measure_json_depth(line: bytes) -> int:
-    """Measure how deep a valid line of JSON nests."""
-    depth = deepest = 0
-    string = escaped = False
-    for byte in line:
-        if string:
-            string, escaped = escaped or byte != 0x22, not escaped and byte == 0x5C
-        elif byte == 0x22:
-            string = True
-        elif byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest

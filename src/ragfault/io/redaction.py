@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ragfault.errors import UnknownName
+from ragfault.io.formats.paths import parse_embedded
 from ragfault.io.otel import OtelSpan, SpanEvent
-from ragfault.io.otel.recorded_content import parse_embedded_json
 from ragfault.records import Trace
 from ragfault.text.redaction import (
     MASK_PATTERN,
@@ -158,7 +158,7 @@ class _TextMasker:
         matches = detect_sensitive(text, self._kinds)
         if not matches:
             return text
-        inner = parse_embedded_json(text)
+        inner = parse_embedded(text)
         if not isinstance(inner, str) and depth < 4:
             masked = map_texts(inner, lambda part: self._mask_text(part, depth + 1))
             return msgspec.json.encode(masked).decode()

@@ -227,3 +227,20 @@ def _expand_negation(match: re.Match[str]) -> str:
     """Write out "n't" and "cannot"."""
     odd, verb, can = match.groups()
     return f"{NEGATED_VERB_STEMS[odd] if odd else verb or can} not"
+
+
+def measure_nesting(text: str) -> tuple[int, bool]:
+    """Return the depth of the brackets of JSON, and True where a bracket or a string is never closed."""
+    depth = deepest = 0
+    quoted = escaped = False
+    for character in text:
+        if quoted:
+            quoted, escaped = escaped or character != '"', character == "\\" and not escaped
+        elif character == '"':
+            quoted = True
+        elif character in "{[(":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "}])":
+            depth -= 1
+    return deepest, depth > 0 or quoted

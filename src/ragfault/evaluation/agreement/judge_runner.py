@@ -84,7 +84,7 @@ def run_judge(
             seconds += batch.seconds
             memory = max(memory or 0, batch.memory) if batch.memory is not None else memory
             progress(len(verdicts), len(traces))
-        usage = _subtract_usage(judge.usage, previous_usage) if isinstance(judge, MeteredJudge) else None
+        usage = judge.usage.combine(previous_usage, -1) if isinstance(judge, MeteredJudge) else None
     finally:
         if isinstance(judge, MeteredJudge):
             judge.end()
@@ -98,17 +98,6 @@ def _begin_budget(judge: Judge, budget: str | None) -> Usage:
         return Usage()
     judge.begin(budget, fresh=False)
     return judge.usage
-
-
-def _subtract_usage(after: Usage, before: Usage) -> Usage:
-    cost = None if after.cost is None or before.cost is None else after.cost - before.cost
-    return Usage(
-        calls=after.calls - before.calls,
-        cached=after.cached - before.cached,
-        prompt=after.prompt - before.prompt,
-        completion=after.completion - before.completion,
-        cost=cost,
-    )
 
 
 def _split_batches(traces: Sequence[Trace]) -> Iterator[list[Trace]]:

@@ -231,13 +231,13 @@ def _build_text_lists(parts: Sequence[Sequence[str] | None]) -> pa.Array:
     return _nest_values(parts, _build_array([text for part in parts if part for text in part], pa.string()))
 
 
-def _nest_values(parts: Sequence[Sequence[Any] | None], values: pa.Array) -> pa.Array:
+def _nest_values(parts: Sequence[Sequence[Any] | None], values: pa.Array, kind: pa.DataType | None = None) -> pa.Array:
     """Group flat values into lists of the lengths of `parts`."""
     offsets = [0]
     for part in parts:
         offsets.append(offsets[-1] + (len(part) if part else 0))
     mask = pa.array([part is None for part in parts], pa.bool_())
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=mask)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=kind, mask=mask)
 
 
 def _build_structs(records: list[Any], columns: ColumnTypes) -> pa.Array:
@@ -406,17 +406,11 @@ def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
     if pa.types.is_map(kind):
         return pa.array([None if value is None else list(value.items()) for value in values], kind)
-    return _build_list_column(values, kind) if pa.types.is_list(kind) else pa.array(values, kind)
-
-
-def _build_list_column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    offsets, offset = [0], 0
-    for value in values:
-        offset += len(value) if value else 0
-        offsets.append(offset)
-    flat = _build_column([item for value in values if value for item in value], kind.value_type)
-    mask = pa.array([value is None for value in values], pa.bool_())
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=kind, mask=mask)
+    if not pa.types.is_list(kind):
+        return pa.array(values, kind)
+    return _nest_values(
+        values, _build_column([item for value in values if value for item in value], kind.value_type), kind
+    )
 
 
 def table_to_records(table: pa.Table, record: type[RecordType]) -> Iterator[RecordType]:

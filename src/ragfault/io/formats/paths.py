@@ -28,13 +28,11 @@ def parse_embedded(value: Any) -> Any:
     >>> parse_embedded('{"query": "When?"}'), parse_embedded("[1040")
     ({'query': 'When?'}, '[1040')
     """
-    if isinstance(value, str) and len(value) <= MAX_EMBEDDED_BYTES:
-        bare = value.strip()
-        if (bare[:1], bare[-1:]) in (("{", "}"), ("[", "]")):
-            try:
-                return msgspec.json.decode(bare)
-            except (msgspec.MsgspecError, UnicodeError, RecursionError):
-                pass
+    if isinstance(value, str) and value[:1] in "{[ \n\r\t" and value.rstrip()[-1:] in ("}", "]"):
+        try:
+            return msgspec.json.decode(value) if len(value) <= MAX_EMBEDDED_BYTES else value
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            pass
     return value
 
 

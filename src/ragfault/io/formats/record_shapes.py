@@ -281,7 +281,13 @@ SHAPES: dict[str, RecordShape] = {
         RecordShape(
             "langsmith",
             "runs of LangSmith",
-            _parse_signatures("id run_type inputs", "id run_type child_runs", "post patch"),
+            _parse_signatures(
+                "id run_type inputs",
+                "id run_type child_runs",
+                "run_id trace_id run_type",
+                "trace_id run_count runs",
+                "post patch",
+            ),
             {"query": ()},
         ),
         RecordShape(
@@ -379,6 +385,8 @@ def detect_shape(names: Iterable[str]) -> RecordShape | None:
     ('Ragas', None)
     """
     columns = frozenset(names)
+    if columns == {"observations", "scores"}:
+        return SHAPES["langfuse"]  # the download of a trace
     return next((shape for shape in SHAPES.values() if any(mark <= columns for mark in shape.signatures)), None)
 
 

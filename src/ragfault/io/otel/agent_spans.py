@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ragfault.io.otel.recorded_content import get_recorded_value, parse_embedded_json
+from ragfault.io.formats.paths import parse_embedded
+from ragfault.io.otel.recorded_content import get_recorded_value
 from ragfault.io.otel.semantic_conventions import (
     AGENT_NAME_ATTRIBUTES,
     CALL_INPUT_ATTRIBUTES,
@@ -87,7 +88,7 @@ def get_agent_name(step: SpanStep) -> str | None:
 
 def _format_first(step: SpanStep, names: tuple[str, ...]) -> str | None:
     for span in step.records:
-        value = parse_embedded_json(get_recorded_value(span.attributes, names))
+        value = parse_embedded(get_recorded_value(span.attributes, names))
         if value not in (None, "", [], {}):
             return _format_value(value)
     return None
@@ -112,7 +113,7 @@ def _list_numbered_calls(span: OtelSpan) -> list[str]:
 
 def _iterate_calls(value: Any, depth: int) -> Iterator[str]:
     """Yield the calls within an output, in the layouts of gen_ai, OpenAI, LangChain and Anthropic."""
-    value = parse_embedded_json(value)
+    value = parse_embedded(value)
     if depth > MAX_DEPTH or isinstance(value, str):
         return
     if isinstance(value, list):
@@ -123,7 +124,7 @@ def _iterate_calls(value: Any, depth: int) -> Iterator[str]:
     if value.get("type") in CALL_TYPES and ("name" in value or isinstance(value.get("function"), dict)):
         yield _format_call(value)
         return
-    listed = parse_embedded_json(value.get("tool_calls"))
+    listed = parse_embedded(value.get("tool_calls"))
     if isinstance(listed, list) and listed:
         yield from (_format_call(call) for call in listed if isinstance(call, dict))
         return

@@ -11,8 +11,19 @@ from typing import Any
 
 from ragfault.errors import InputError
 from ragfault.io.field_values import InvalidRecord, parse_cell
-from ragfault.io.otel.recorded_content import parse_embedded_json, unquote_json
-from ragfault.io.otel.spans import DEFAULT_LIMITS, VECTOR_SUFFIX, OtelSpan, SpanEvent, SpanStatus, check_span_ids
+from ragfault.io.formats.paths import parse_embedded
+from ragfault.io.otel.recorded_content import unquote_json
+from ragfault.io.otel.spans import (
+    DEFAULT_LIMITS,
+    VECTOR_SUFFIX,
+    OtelSpan,
+    SpanEvent,
+    SpanStatus,
+    add_events,
+    build_rating,
+    check_span_ids,
+    parse_status,
+)
 from ragfault.io.remote_paths import open_for_arrow
 from ragfault.text.times import assume_utc
 
@@ -24,8 +35,6 @@ OBJECT_ATTRIBUTES = (
 """Attributes that hold an object or a list and are not flattened."""
 LIST_SUFFIXES = ("documents", "messages")
 """Suffixes of columns that hold lists, also as printed by Python."""
-STATUS_NAMES: dict[str, SpanStatus] = {"ok": "ok", "error": "error"}
-STATUS_CODES: tuple[SpanStatus, ...] = ("unset", "ok", "error")
 LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
 BASE64_ID = re.compile(r"[A-Za-z0-9+/]{22}==|[A-Za-z0-9+/]{11}=")
 """An id of 16 or 8 bytes in base64."""
@@ -40,12 +49,13 @@ def read_exported_spans(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
     >>> [span.name for span in read_exported_spans({"traceId": "a" * 32, "spans": [span]})]
     ['ask']
     """
-    trace = parse_embedded_json(record.get("trace"))
-    places = [parse_embedded_json(holder.get("data")) for holder in (record, trace) if isinstance(holder, dict)]
-    lists = [parse_embedded_json(place.get("spans")) for place in (*places, record) if isinstance(place, dict)]
+    trace = parse_embedded(record.get("trace"))
+    places = [parse_embedded(holder.get("data")) for holder in (record, trace) if isinstance(holder, dict)]
+    lists = [parse_embedded(place.get("spans")) for place in (*places, record) if isinstance(place, dict)]
     spans = next((item for item in lists if isinstance(item, list)), None)
     if spans is not None and _get_field(record, "span_id", "spanId") is None:
-        return tuple(read_exported_span(span) for span in spans if isinstance(span, dict))
+        inner = [read_exported_span(span) for span in spans if isinstance(span, dict)]
+        return add_events(inner, _iterate_annotations(record))
     return (read_exported_span(record),)
 
 
@@ -69,26 +79,28 @@ def read_exported_span(record: dict[str, Any]) -> OtelSpan:
     start = parse_nanoseconds(
         _get_field(record, "start_time", "start_timestamp", "startTimeUnixNano", "start_time_unix_nano")
     )
+    end = parse_nanoseconds(_get_field(record, "end_time", "timestamp", "endTimeUnixNano", "end_time_unix_nano"))
     status, message = _parse_status(record)
+    rated = "annotations" in record or "notes" in record or "context" not in record  # which a frame spreads
     return OtelSpan(
         trace=trace,
         id=name,
         parent=parent if parent.strip("0") else None,
         name=str(record.get("name") or ""),
         start=start,
-        end=parse_nanoseconds(_get_field(record, "end_time", "timestamp", "endTimeUnixNano", "end_time_unix_nano"))
-        or start,
+        end=end or start,
+        complete=end > 0,
         status=status,
         message=message,
         attributes=_collect_attributes(record),
-        events=tuple(_parse_events(parse_embedded_json(record.get("events")))),
+        events=(*_parse_events(parse_embedded(record.get("events"))), *(_iterate_annotations(record) if rated else ())),
         resource=_parse_resource(record.get("resource")),
     )
 
 
 def _get_field(record: dict[str, Any], *names: str) -> Any:
     """Return the value under one of these names, in the record or its context."""
-    context = parse_embedded_json(record.get("context") or record.get("trace"))
+    context = parse_embedded(record.get("context") or record.get("trace"))
     for name in names:
         for value in (
             record.get(name),
@@ -129,14 +141,11 @@ def parse_nanoseconds(value: Any) -> int:
 
 
 def _parse_status(record: dict[str, Any]) -> tuple[SpanStatus, str]:
-    status = parse_embedded_json(record.get("status"))
+    status = parse_embedded(record.get("status"))
     inner = status if isinstance(status, dict) else {}
     code = record.get("status_code") or inner.get("status_code") or inner.get("code") or status
     message = record.get("status_message") or inner.get("description") or inner.get("message") or ""
-    if type(code) is int:
-        return (STATUS_CODES[code] if 0 <= code < 3 else "unset"), str(message)
-    named = str(code).lower().removeprefix("status_code_").rpartition(".")[2]
-    return STATUS_NAMES.get(named, "unset"), str(message)
+    return parse_status(code if type(code) is int else str(code)), str(message)
 
 
 ATTRIBUTE_COLUMNS = ("attributes", "record_attributes", "span_attributes")
@@ -145,7 +154,7 @@ ATTRIBUTE_COLUMNS = ("attributes", "record_attributes", "span_attributes")
 def _collect_attributes(record: dict[str, Any]) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     own = next((record[key] for key in ATTRIBUTE_COLUMNS if record.get(key)), None)
-    _flatten_value(parse_embedded_json(own), "", attributes)
+    _flatten_value(parse_embedded(own), "", attributes)
     for name, value in record.items():
         if name.startswith("attributes.") and value is not None:
             listed = name.endswith(LIST_SUFFIXES) and isinstance(value, str)
@@ -177,7 +186,7 @@ def _rename_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
     renamed = {RENAMED_ATTRIBUTES.get(name, name): value for name, value in attributes.items()}
     if len(renamed) < len(attributes) or renamed.keys() != attributes.keys():
         for name in set(RENAMED_ATTRIBUTES.values()) & renamed.keys():
-            renamed[name] = parse_embedded_json(unquote_json(renamed[name]))
+            renamed[name] = parse_embedded(unquote_json(renamed[name]))
         kind = str(renamed.get("openinference.span.kind", "")).upper()
         renamed["openinference.span.kind"] = SPAN_KINDS.get(kind, kind)
     return renamed
@@ -207,16 +216,29 @@ def _flatten_value(value: Any, name: str, attributes: dict[str, Any], depth: int
 
 def _parse_events(values: Any) -> Iterator[SpanEvent]:
     for event in values if isinstance(values, list) else ():
-        if isinstance(event := parse_embedded_json(event), dict):
+        if isinstance(event := parse_embedded(event), dict):
             attributes: dict[str, Any] = {}
-            _flatten_value(parse_embedded_json(event.get("attributes")), "", attributes)
+            _flatten_value(parse_embedded(event.get("attributes")), "", attributes)
             time = parse_nanoseconds(event.get("timestamp") or event.get("timeUnixNano"))
             yield SpanEvent(name=str(event.get("name") or ""), time=time, attributes=attributes)
 
 
+RATING_PARTS = ("score", "label", "explanation")
+
+
+def _iterate_annotations(record: dict[str, Any]) -> Iterator[SpanEvent]:
+    """Yield the ratings of Phoenix: the annotations and notes of a span or a trace, and the columns of evaluations."""
+    for items in (parse_embedded(record.get("annotations")), parse_embedded(record.get("notes"))):
+        for item in items if isinstance(items, list) else ():
+            if isinstance(item, dict) and isinstance(result := item.get("result"), dict):
+                yield build_rating(item.get("name"), *map(result.get, RATING_PARTS))
+    for name in dict.fromkeys(column.rpartition(".")[0] for column in record if column.startswith("eval.")):
+        yield build_rating(name.removeprefix("eval."), *(record.get(f"{name}.{part}") for part in RATING_PARTS))
+
+
 def _parse_resource(value: Any) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
-    resource = parse_embedded_json(value)
+    resource = parse_embedded(value)
     _flatten_value(resource.get("attributes") if isinstance(resource, dict) else None, "", attributes)
     return attributes
 

@@ -15,8 +15,6 @@ from ragfault.errors import InputError
 from ragfault.io.otel.otlp_protobuf import read_logs_protobuf, read_spans_protobuf
 from ragfault.io.otel.spans import (
     DEFAULT_LIMITS,
-    SPAN_KINDS,
-    STATUS_CODES,
     VECTOR_SUFFIX,
     DecodedRequest,
     DecodeLimits,
@@ -25,6 +23,7 @@ from ragfault.io.otel.spans import (
     SpanEvent,
     check_span_ids,
     parse_linked_id,
+    parse_status,
 )
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -123,7 +122,6 @@ class _SpanMessage(OtlpMessage):
     span_id: str = ""
     parent_span_id: str | None = None
     name: str = ""
-    kind: int | str = 0
     start_time_unix_nano: int | str = 0
     end_time_unix_nano: int | str = 0
     attributes: list[_KeyValueMessage] | None = None
@@ -247,10 +245,9 @@ def _build_span(span: _SpanMessage, resource: dict[str, Any], checker: LimitChec
         id=name,
         parent=parent or None,
         name=checker.cut_text(span.name),
-        kind=_parse_enum(span.kind, SPAN_KINDS, "SPAN_KIND_"),
         start=_parse_nanoseconds(span.start_time_unix_nano),
         end=_parse_nanoseconds(span.end_time_unix_nano),
-        status=_parse_enum(status.code, STATUS_CODES, "STATUS_CODE_"),  # type: ignore[arg-type]
+        status=parse_status(status.code),
         message=checker.cut_text(status.message),
         attributes=_build_attributes(span.attributes, checker),
         events=tuple(
@@ -289,16 +286,6 @@ def _parse_id(text: str, digits: int) -> str:
         except binascii.Error:
             return text
     return text.lower()
-
-
-def _parse_enum(value: int | str, names: tuple[str, ...], prefix: str) -> str:
-    """Return the name of a number, or of a text such as `SPAN_KIND_SERVER`."""
-    if isinstance(value, str):
-        bare = value.removeprefix(prefix).lower()
-        if not bare.isdecimal():
-            return bare if bare in names else names[0]
-        value = int(bare[:4])
-    return names[value] if 0 <= value < len(names) else names[0]
 
 
 def _parse_nanoseconds(value: int | str) -> int:

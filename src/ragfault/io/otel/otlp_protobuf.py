@@ -10,7 +10,6 @@ from typing import Any
 
 from ragfault.errors import InputError, require_extra
 from ragfault.io.otel.spans import (
-    SPAN_KINDS,
     STATUS_CODES,
     VECTOR_SUFFIX,
     DecodedRequest,
@@ -180,7 +179,6 @@ def _build_span(span: Any, resource: dict[str, Any], checker: LimitChecker) -> O
         id=name,
         parent=parent or None,
         name=checker.cut_text(span.name),
-        kind=SPAN_KINDS[span.kind] if 0 <= span.kind < len(SPAN_KINDS) else "internal",
         start=span.start_time_unix_nano,
         end=span.end_time_unix_nano,
         status=STATUS_CODES[span.status.code] if 0 <= span.status.code < len(STATUS_CODES) else "unset",

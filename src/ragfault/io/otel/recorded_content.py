@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ragfault.io.formats.paths import parse_embedded
+from ragfault.io.formats.texts import join_text
 from ragfault.io.otel.semantic_conventions import (
     COMPLETION_ATTRIBUTES,
     COMPLETION_PREFIXES,
@@ -52,20 +54,6 @@ class RecordedMessage(NamedTuple):
 
     role: str
     text: str
-
-
-def parse_embedded_json(value: Any) -> Any:
-    """Parse a text that is a JSON object or list; return anything else unchanged.
-
-    >>> parse_embedded_json('{"query": "When?"}'), parse_embedded_json("When?"), parse_embedded_json("[1040")
-    ({'query': 'When?'}, 'When?', '[1040')
-    """
-    if isinstance(value, str) and value[:1] in ("{", "[") and value[-1:] in ("}", "]"):
-        try:
-            return msgspec.json.decode(value)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return value
-    return value
 
 
 def get_recorded_value(attributes: dict[str, Any], names: Collection[str]) -> Any:
@@ -114,7 +102,7 @@ def extract_messages(value: Any, depth: int = 0) -> list[RecordedMessage]:
     >>> extract_messages('[{"role": "user", "parts": [{"type": "text", "content": "When?"}]}]')
     [RecordedMessage(role='user', text='When?')]
     """
-    value = parse_embedded_json(value)
+    value = parse_embedded(value)
     if depth > MAX_SEARCH_DEPTH:
         return []
     if (message := _extract_message(value)) is not None:
@@ -186,7 +174,7 @@ def extract_answer(value: Any) -> str | None:
 
 
 def _search_text(value: Any, keys: tuple[str, ...], roles: tuple[str, ...], depth: int = 0) -> str | None:
-    value = parse_embedded_json(value)
+    value = parse_embedded(value)
     if isinstance(value, str):
         return value if value.strip() else None
     if depth > MAX_SEARCH_DEPTH:
@@ -197,7 +185,7 @@ def _search_text(value: Any, keys: tuple[str, ...], roles: tuple[str, ...], dept
         parts = [] if _extract_message(value) else [item for item in value if _extract_message(item) is None]
         texts = [part for part in parts if isinstance(part, str)]
         if len(texts) > 1 and len(texts) == len(parts):
-            return _join_texts(texts) if roles == ASSISTANT_ROLES else max(texts, key=lambda text: " " in text.strip())
+            return join_text(texts) if roles == ASSISTANT_ROLES else max(texts, key=lambda text: " " in text.strip())
         return next((text for part in parts if (text := _search_text(part, keys, roles, depth + 1))), None)
     if not isinstance(value, dict):
         return None
@@ -210,22 +198,6 @@ def _search_text(value: Any, keys: tuple[str, ...], roles: tuple[str, ...], dept
     return _search_text(only, keys, roles, depth + 1) if isinstance(only, (str, dict)) else None
 
 
-def _join_texts(texts: list[str]) -> str | None:
-    """Join the texts of an output: the parts of a stream have their spaces, other texts stand on lines of their own.
-
-    >>> _join_texts(["In ", "10", "40."]), _join_texts(["In 1040.", "By Harald."])
-    ('In 1040.', 'In 1040.\\nBy Harald.')
-    """
-    return ("" if any(text != text.strip() for text in texts) else "\n").join(texts).strip() or None
-
-
-MESSAGE_EVENT_ROLES = {
-    "gen_ai.user.message": "user",
-    "gen_ai.system.message": "system",
-    "gen_ai.assistant.message": "assistant",
-    "gen_ai.tool.message": "tool",
-}
-"""Events that hold one message of a prompt each."""
 UNKNOWN_MODEL = "unknown"
 """Placeholder of some instrumentations for a missing model name."""
 
@@ -261,7 +233,8 @@ def _get_span_output(span: OtelSpan, role: str) -> str | None:
     output = extract_answer(get_recorded_value(span.attributes, OUTPUT_ATTRIBUTES))
     if output and role != "llm":
         return output
-    completed = _get_completion_messages(span)
+    events = {"gen_ai.choice": "assistant"}
+    completed = _get_messages(span, COMPLETION_ATTRIBUTES, COMPLETION_PREFIXES, events, "assistant")
     spoken = get_last_text(completed, ASSISTANT_ROLES) or (completed[-1].text if completed else None)
     return spoken or output
 
@@ -272,7 +245,7 @@ def get_prompt(step: SpanStep) -> str:
     for item in step.records:
         if messages := _get_prompt_messages(item):
             return "\n".join(message.text for message in messages)
-        raw = parse_embedded_json(get_recorded_value(item.attributes, INPUT_ATTRIBUTES))
+        raw = parse_embedded(get_recorded_value(item.attributes, INPUT_ATTRIBUTES))
         if raw is not None:
             listed = extract_messages(raw) if isinstance(raw, list) else ()
             return "\n".join(message.text for message in listed) or _join_json_texts(raw)
@@ -300,36 +273,38 @@ def get_replies(step: SpanStep) -> set[str]:
 
 def _list_events(span: OtelSpan) -> Sequence[SpanEvent]:
     """List the events of a span, also those that are recorded as one attribute."""
-    listed = parse_embedded_json(get_first_attribute(span.attributes, LISTED_EVENTS))
+    listed = parse_embedded(get_first_attribute(span.attributes, LISTED_EVENTS))
     if not isinstance(listed, list):
         return span.events
     known = [item for item in listed if isinstance(item, dict) and isinstance(item.get("event.name"), str)]
     return [*span.events, *(SpanEvent(name=item["event.name"], attributes=item) for item in known)]
 
 
+PROMPT_EVENTS = {
+    "gen_ai.user.message": "user",
+    "gen_ai.system.message": "system",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+}
+"""Events that hold one message of a prompt each."""
+
+
 def _get_prompt_messages(span: OtelSpan) -> list[RecordedMessage]:
-    messages = _collect_messages(span.attributes, PROMPT_ATTRIBUTES, PROMPT_PREFIXES, "user")
-    if messages:
-        return messages
-    for event in _list_events(span):
-        if event.name in MESSAGE_EVENT_ROLES:
-            if text := _get_event_text(event):
-                messages.append(RecordedMessage(MESSAGE_EVENT_ROLES[event.name], text))
-        elif event.name.startswith("gen_ai."):
-            messages += _collect_messages(event.attributes, PROMPT_ATTRIBUTES, (), "user")
-    return messages
+    return _get_messages(span, PROMPT_ATTRIBUTES, PROMPT_PREFIXES, PROMPT_EVENTS, "user")
 
 
-def _get_completion_messages(span: OtelSpan) -> list[RecordedMessage]:
-    messages = _collect_messages(span.attributes, COMPLETION_ATTRIBUTES, COMPLETION_PREFIXES, "assistant")
-    if messages:
+def _get_messages(
+    span: OtelSpan, names: tuple[str, ...], prefixes: tuple[str, ...], message_events: dict[str, str], role: str
+) -> list[RecordedMessage]:
+    """Return messages from attributes, else from events: of one message each, or with the attributes of all."""
+    if messages := _collect_messages(span.attributes, names, prefixes, role):
         return messages
     for event in _list_events(span):
-        if event.name == "gen_ai.choice":
+        if event.name in message_events:
             if text := _get_event_text(event):
-                messages.append(RecordedMessage("assistant", text))
+                messages.append(RecordedMessage(message_events[event.name], text))
         elif event.name.startswith("gen_ai."):
-            messages += _collect_messages(event.attributes, COMPLETION_ATTRIBUTES, (), "assistant")
+            messages += _collect_messages(event.attributes, names, (), role)
     return messages
 
 
@@ -340,7 +315,7 @@ def _collect_messages(
     value = get_first_attribute(attributes, names)
     if value is not None:
         messages = extract_messages(value)
-        if not messages and isinstance(value, str) and isinstance(parse_embedded_json(value), str):
+        if not messages and isinstance(value, str) and isinstance(parse_embedded(value), str):
             messages = [RecordedMessage(role, value)]
         if messages:
             return messages
@@ -358,7 +333,7 @@ def _parse_numbered_message(part: dict[str, Any], role: str) -> RecordedMessage 
     if text is None:
         contents = collect_numbered(part, "message.contents.")
         text = "\n".join(str(content) for block in contents if (content := block.get("message_content.text")))
-    elif isinstance(text, str) and isinstance(blocks := parse_embedded_json(text), list):
+    elif isinstance(text, str) and isinstance(blocks := parse_embedded(text), list):
         text = "\n".join(message.text for message in extract_messages([{"role": "user", "content": blocks}])) or text
     return RecordedMessage(str(who or role), text) if isinstance(text, str) and text else None
 
@@ -388,7 +363,7 @@ def get_tokens(step: SpanStep) -> TokenCounts:
     if (
         prompt is None
         and completion is None
-        and isinstance(usage := parse_embedded_json(attributes.get(USAGE_ATTRIBUTE)), dict)
+        and isinstance(usage := parse_embedded(attributes.get(USAGE_ATTRIBUTE)), dict)
     ):
         prompt = _sum_usage(usage, ("input", "prompt"))
         completion = _sum_usage(usage, ("output", "completion"))

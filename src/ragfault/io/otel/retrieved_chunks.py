@@ -15,8 +15,8 @@ from ragfault.io.field_values import (
 )
 from ragfault.io.formats.field_names import rank_fields, split_words
 from ragfault.io.formats.passages import classify
-from ragfault.io.formats.paths import list_paths
-from ragfault.io.otel.recorded_content import collect_numbered, parse_embedded_json
+from ragfault.io.formats.paths import list_paths, parse_embedded
+from ragfault.io.otel.recorded_content import collect_numbered
 from ragfault.io.otel.semantic_conventions import (
     DOCUMENT_PREFIXES,
     DOCUMENTS_ATTRIBUTES,
@@ -66,10 +66,10 @@ def extract_reply_chunks(span: OtelSpan) -> tuple[Chunk, ...] | None:
     ['Oslo was founded in 1040.']
     """
     passages = _read_numbered_documents(span.attributes, "retriever")
-    given = parse_embedded_json(get_first_attribute(span.attributes, DOCUMENTS_ATTRIBUTES))
+    given = parse_embedded(get_first_attribute(span.attributes, DOCUMENTS_ATTRIBUTES))
     passages = _search_passages(given) if passages is None else passages
     for name in (*TRACE_OUTPUT_ATTRIBUTES, *OUTPUT_ATTRIBUTES):
-        output = parse_embedded_json(span.attributes.get(name))
+        output = parse_embedded(span.attributes.get(name))
         if passages is None and isinstance(output, dict):
             lists = (value for path, value in list_paths(output) if _names_passages(path) and isinstance(value, list))
             passages = next((value for value in lists if classify(value) in ("passages", "texts")), None)
@@ -98,23 +98,17 @@ def _read_numbered_documents(attributes: dict[str, Any], role: str) -> list[Any]
             continue
         parts = [_parse_document(item) for item in documents]
         if any(part.get("id") is None for part in parts):
-            _copy_ids(parts, _search_passages(parse_embedded_json(get_first_attribute(attributes, OUTPUT_ATTRIBUTES))))
+            _copy_ids(parts, _search_passages(parse_embedded(get_first_attribute(attributes, OUTPUT_ATTRIBUTES))))
         return parts
     return None
 
 
 def _parse_document(part: dict[str, Any]) -> dict[str, Any]:
     """Rename the attributes of a document to its own keys, metadata included."""
-    document: dict[str, Any] = {}
-    spread: dict[str, Any] = {}
-    for name, value in part.items():
-        bare = name.removeprefix("document.")
-        if bare.startswith("metadata."):
-            spread[bare.removeprefix("metadata.")] = value
-        else:
-            document[bare] = value
+    document = {name.removeprefix("document."): value for name, value in part.items()}
+    spread = [name for name in document if name.startswith("metadata.")]
     if spread:
-        document["metadata"] = spread
+        document["metadata"] = {name.removeprefix("metadata."): document.pop(name) for name in spread}
     return document
 
 
@@ -132,7 +126,7 @@ def _copy_ids(parts: list[dict[str, Any]], outputs: list[Any] | None) -> None:
 def _read_documents(span: OtelSpan) -> list[Any] | None:
     """Read documents from one attribute, from events, or from the output."""
     attributes = span.attributes
-    passages = _search_passages(parse_embedded_json(get_first_attribute(attributes, DOCUMENTS_ATTRIBUTES)))
+    passages = _search_passages(parse_embedded(get_first_attribute(attributes, DOCUMENTS_ATTRIBUTES)))
     if passages is not None:
         return passages
     events = [event.attributes for event in span.events if event.name in RESULT_EVENTS]
@@ -141,18 +135,15 @@ def _read_documents(span: OtelSpan) -> list[Any] | None:
     if attributes.get("db.vector.query.result.count") in ZERO_COUNTS:
         return []
     for name in OUTPUT_ATTRIBUTES:
-        if name in attributes and (passages := _search_passages(parse_embedded_json(attributes[name]))) is not None:
+        if name in attributes and (passages := _search_passages(parse_embedded(attributes[name]))) is not None:
             return passages
     return None
 
 
 def _parse_result_event(event: dict[str, Any]) -> dict[str, Any]:
     """Rename the attributes of a vector store's result event to its own keys."""
-    passage = {}
-    for name, value in event.items():
-        prefix = next((known for known in RESULT_EVENTS if name.startswith(known + ".")), None)
-        passage[name.removeprefix(f"{prefix}.") if prefix else name] = value
-    return passage
+    first, second = (f"{name}." for name in RESULT_EVENTS)
+    return {name.removeprefix(first).removeprefix(second): value for name, value in event.items()}
 
 
 def _search_passages(value: Any, depth: int = 0) -> list[Any] | None:
@@ -166,7 +157,7 @@ def _search_passages(value: Any, depth: int = 0) -> list[Any] | None:
         for name in LIST_KEYS:
             if (
                 name in value
-                and (passages_below := _search_passages(parse_embedded_json(value[name]), depth + 1)) is not None
+                and (passages_below := _search_passages(parse_embedded(value[name]), depth + 1)) is not None
             ):
                 return passages_below
     return None

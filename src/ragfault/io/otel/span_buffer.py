@@ -285,7 +285,7 @@ class SpanFileReader:
         self.buffer = SpanBuffer(SETTLE_SPANS, MAX_WAIT_SPANS)
         self.limits = DEFAULT_LIMITS._replace(body=options.max_line, spans=10**6, nodes=10**7)
         self.locations: dict[str, tuple[str, int]] = {}
-        self.unrelated_count = 0
+        self.unrelated_count = self.lone_event_count = 0
 
     def read_file(self, name: str, payloads: Iterable[tuple[int, Any]]) -> Iterator[Trace]:
         """Yield the traces that are complete while the file is read."""
@@ -306,6 +306,12 @@ class SpanFileReader:
     def read_remaining(self) -> Iterator[Trace]:
         """Yield the remaining traces. Raises `InputError` where no trace had to do with RAG."""
         yield from self._build_traces(self.buffer.flush())
+        lone_count = self.lone_event_count + self.buffer.counts.without_trace
+        if lone_count:
+            self.options.notify(f"not read, ratings and log records of no trace of these files: {lone_count:,}")
+        if self.buffer.counts.over_limit:
+            beyond = f"spans and events beyond {self.buffer.max_spans:,} of one trace"
+            self.options.notify(f"not read, {beyond}: {self.buffer.counts.over_limit:,}")
         if self.unrelated_count and not self.collector.good_count and not self.collector.bad_count:
             raise InputError(
                 f"{self.unrelated_count:,} {'trace' if self.unrelated_count == 1 else 'traces'} of spans, and none of "
@@ -365,7 +371,9 @@ class SpanFileReader:
             except InvalidRecord as wrong:
                 self.collector.report(name, line, str(wrong), joined.spans)
                 continue
-            if trace is None:
+            if not joined.spans:
+                self.lone_event_count += len(joined.events)
+            elif trace is None:
                 self.unrelated_count += 1
             elif self.collector.accept(trace, name, line, joined.spans):
                 yield trace

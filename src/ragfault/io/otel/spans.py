@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ragfault.errors import InputError
 
@@ -20,8 +22,7 @@ MAX_REASONS = 16
 
 SpanStatus = Literal["unset", "ok", "error"]
 STATUS_CODES: tuple[SpanStatus, ...] = ("unset", "ok", "error")
-SPAN_KINDS = ("internal", "internal", "server", "client", "producer", "consumer")
-"""Names of the numbers in OTLP."""
+STATUS_NAMES: dict[str, SpanStatus] = {"ok": "ok", "error": "error", "1": "ok", "2": "error"}
 
 
 class SpanEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -34,6 +35,28 @@ class SpanEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     trace: str = ""
     """The trace that a log record names; empty for the event of a span."""
     span: str = ""
+
+
+def parse_status(value: int | str) -> SpanStatus:
+    """Return the status of a number in OTLP, or of a name with or without its prefix."""
+    return STATUS_NAMES.get(str(value).lower().removeprefix("status_code_").rpartition(".")[2], "unset")
+
+
+RATING_EVENT = "gen_ai.evaluation.result"
+
+
+def build_rating(name: Any, score: Any = None, label: Any = None, reason: Any = None, *, trace: str = "") -> SpanEvent:
+    """Build the event of a rating, without what was not recorded."""
+    fields = {"name": name, "score.value": score, "score.label": label, "explanation": reason}
+    known = {key: value for key, value in fields.items() if value not in (None, "") and str(value) != "nan"}
+    return SpanEvent(
+        name=RATING_EVENT, trace=trace, attributes={f"gen_ai.evaluation.{key}": value for key, value in known.items()}
+    )
+
+
+def add_events(spans: Iterable[OtelSpan], events: Iterable[SpanEvent]) -> tuple[OtelSpan, ...]:
+    """Add events to the first of these spans."""
+    return tuple(span if at else replace(span, events=(*span.events, *events)) for at, span in enumerate(spans))
 
 
 class OtelSpan(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -51,11 +74,11 @@ class OtelSpan(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     parent: str | None = None
     """The id of the parent span; None: it is the root."""
     name: str = ""
-    kind: str = "internal"
-    """Kind of span in OpenTelemetry: internal, server, client, producer, consumer."""
     start: int = 0
     """Nanoseconds since 1970."""
     end: int = 0
+    complete: bool = True
+    """Whether its end is recorded; without it, `end` says nothing of how long it took."""
     status: SpanStatus = "unset"
     message: str = ""
     """The message of the status."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from ragfault.grouping import group_by
 from ragfault.io.field_values import InvalidRecord, make_json_safe, parse_cell
+from ragfault.io.formats.paths import parse_embedded
 from ragfault.io.otel.agent_spans import (
     asks_for_tools,
     get_agent_name,
@@ -29,7 +31,6 @@ from ragfault.io.otel.recorded_content import (
     get_recorded_value,
     get_replies,
     get_tokens,
-    parse_embedded_json,
     sum_tokens,
     unquote_json,
 )
@@ -48,11 +49,10 @@ from ragfault.io.otel.semantic_conventions import (
     get_first_attribute,
 )
 from ragfault.io.otel.span_tree import SpanStep, SpanTree, build_span_tree
-from ragfault.io.otel.spans import OtelSpan, SpanEvent
+from ragfault.io.otel.spans import RATING_EVENT, OtelSpan, SpanEvent
 from ragfault.records import Chunk, Latency, Step, StepKind, TokenCounts, Trace
 
 METADATA_PREFIXES = tuple(f"{name}." for name in METADATA_OBJECTS)
-EVALUATION_EVENT = "gen_ai.evaluation.result"
 EVALUATION_FIELDS = {
     "name": "gen_ai.evaluation.name",
     "score": "gen_ai.evaluation.score.value",
@@ -84,14 +84,16 @@ def collect_metadata(tree: SpanTree, events: Sequence[SpanEvent]) -> dict[str, A
             metadata[key] = parse_cell("metadata", safe) if key == "tags" else safe
     metadata.update(_iterate_own_metadata(tree))
     known = {span.id for span in tree.spans}
-    rated = [event for span in tree.spans for event in span.events] + [
-        event for event in events if event.span not in known
-    ]
-    ratings = [
-        {key: event.attributes[name] for key, name in EVALUATION_FIELDS.items() if name in event.attributes}
-        for event in rated
-        if event.name == EVALUATION_EVENT
-    ]
+    groups = [*(span.events for span in tree.spans), [event for event in events if event.span not in known]]
+    rated = list(chain.from_iterable(groups))
+    ratings: list[dict[str, Any]] = []
+    for group in groups:
+        given = [
+            {key: event.attributes[name] for key, name in EVALUATION_FIELDS.items() if name in event.attributes}
+            for event in group
+            if event.name == RATING_EVENT and len(event.attributes) > 1
+        ]
+        ratings += [rating for rating in given if rating not in ratings]  # each row of a trace may repeat its ratings
     if ratings:
         metadata["evaluations"] = ratings
     guarded = sorted((event for event in rated if event.name == GUARD_EVENT), key=lambda event: event.time)
@@ -109,13 +111,13 @@ def _iterate_own_metadata(tree: SpanTree) -> Iterator[tuple[str, Any]]:
     first = tree.steps[0].span
     for span in (tree.root,) if first is tree.root else (first, tree.root):
         for name in METADATA_OBJECTS:
-            value = parse_embedded_json(span.attributes.get(name))
+            value = parse_embedded(span.attributes.get(name))
             if isinstance(value, dict):
                 yield from ((key, item) for key, item in value.items() if item is not None)  # Arrow fills in the others
         for name, value in span.attributes.items():
             if name.startswith(METADATA_PREFIXES):
                 prefix = next(known for known in METADATA_PREFIXES if name.startswith(known))
-                yield name[len(prefix) :], unquote_json(parse_embedded_json(value))
+                yield name[len(prefix) :], unquote_json(parse_embedded(value))
 
 
 def describe_error(tree: SpanTree, answer: str | None) -> str | None:
@@ -351,16 +353,18 @@ def _convert_to_datetime(nanoseconds: int) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
 
 
-def _measure_total(tree: SpanTree) -> float:
-    """Measure the milliseconds of the root; without it, from the first start to the last end."""
+def _measure_total(tree: SpanTree) -> float | None:
+    """Measure the milliseconds of the root; without it, from the first start to the last end, if all are recorded."""
     if tree.root.duration and tree.root.parent is None:
         return tree.root.duration / 1e6
-    return max(0, max(span.end for span in tree.spans) - tree.root.start) / 1e6
+    if not all(span.complete for span in tree.spans):
+        return None
+    return max(0, max(span.end for span in tree.spans) - tree.root.start) / 1e6 or None
 
 
 def _measure_covered_time(steps: Sequence[SpanStep]) -> float | None:
-    """Measure the milliseconds in which at least one of the steps ran."""
-    if not steps:
+    """Measure the milliseconds in which at least one of the steps ran; None where the end of one is not recorded."""
+    if not steps or not all(step.span.complete for step in steps):
         return None
     spent = reached = 0
     for start, end in sorted((step.span.start, step.span.end) for step in steps):
@@ -382,7 +386,7 @@ def _build_steps(tree: SpanTree, stages: Sequence[RetrievalStage]) -> tuple[Step
             output=_shorten_text(_get_step_output(step, chunk_ids)),
             chunks=chunk_ids.get(step.span.id),
             start=max(0, step.span.start - tree.root.start) / 1e6,
-            duration=step.span.duration / 1e6,
+            duration=step.span.duration / 1e6 if step.span.complete else None,
             tokens=_drop_empty(get_tokens(step)) if step.role == "llm" else None,
             error=_describe_failure(step.span, ()) if _has_failed(step.span) else None,
         )

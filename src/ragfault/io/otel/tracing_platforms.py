@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ragfault.io.field_values import InvalidRecord, to_number
+from ragfault.io.formats.paths import parse_embedded
 from ragfault.io.otel.exported_spans import parse_nanoseconds
-from ragfault.io.otel.recorded_content import parse_embedded_json, unquote_json
-from ragfault.io.otel.semantic_conventions import STEP_KIND_ATTRIBUTE
-from ragfault.io.otel.spans import OtelSpan, SpanEvent
+from ragfault.io.otel.recorded_content import unquote_json
+from ragfault.io.otel.semantic_conventions import STEP_KIND_ATTRIBUTE, get_first_attribute
+from ragfault.io.otel.spans import OtelSpan, SpanEvent, add_events, build_rating
 
 LANGFUSE_TRACE_COLUMNS = {
     "langfuse.trace.input": ("input",),
@@ -23,7 +24,7 @@ LANGFUSE_TRACE_COLUMNS = {
 """Columns that only the row of a trace has."""
 LANGFUSE_CONTEXT_COLUMNS = {
     "langfuse.trace.name": ("traceName", "trace_name"), "session.id": ("sessionId", "session_id"),
-    "user.id": ("userId", "user_id"), "langfuse.trace.tags": ("tags",), "langfuse.release": ("release",),
+    "user.id": ("userId", "user_id"), "langfuse.trace.tags": ("tags", "traceTags"), "langfuse.release": ("release",),
     "langfuse.version": ("version",), "langfuse.environment": ("environment",),
 }  # fmt: skip
 """Columns of a trace that some exports repeat on observations."""
@@ -41,12 +42,11 @@ LANGFUSE_OBSERVATION_COLUMNS = {
 
 RETRIEVAL_NAME = re.compile(r"retriev|search|rerank", re.IGNORECASE)
 """Names of plain spans that retrieve; Langfuse has a type for them only since version 3."""
-LANGFUSE_SCORE_COLUMNS = {
-    "gen_ai.evaluation.name": ("name",),
-    "gen_ai.evaluation.score.value": ("value",),
-    "gen_ai.evaluation.score.label": ("stringValue", "string_value"),
-    "gen_ai.evaluation.explanation": ("comment",),
-}
+LANGFUSE_LISTS = frozenset((
+    "input", "output", "metadata", "tags", "traceTags", "observations", "scores", "toolCalls", "toolCallNames",
+    "tool_calls", "tool_call_names", "toolDefinitions", "tool_definitions", "modelParameters", "model_parameters",
+))  # fmt: skip
+"""Columns that may hold a list; in a table of the UI, each other column with a list has the ratings of its name."""
 
 
 def read_langfuse_record(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
@@ -57,19 +57,21 @@ def read_langfuse_record(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
     >>> spans[0].trace, spans[0].attributes["langfuse.trace.input"]
     ('t', 'When?')
     """
-    inner = parse_embedded_json(record.get("observations"))
-    if isinstance(trace := parse_embedded_json(record.get("trace")), dict):
+    inner = parse_embedded(record.get("observations"))
+    if isinstance(trace := parse_embedded(record.get("trace")), dict):
         record = {**trace, "scores": record.get("scores") or trace.get("scores")}
-    if _get_first_column(record, ("traceId", "trace_id")) is not None:
+    if get_first_attribute(record, ("traceId", "trace_id")) is not None:
         return (_build_observation(record, None),)
-    name = _get_first_column(record, ("id",))
+    name = get_first_attribute(record, ("id",))
+    if name is None and isinstance(inner, list) and "input" not in record:
+        return add_events(_read_observations(inner, None), _iterate_ratings(record))
     if name is None:
         raise InvalidRecord("a trace of Langfuse without id")
     observations = _read_observations(inner, str(name))
     return (_build_langfuse_trace(record, str(name), observations), *observations)
 
 
-def _read_observations(inner: Any, trace: str) -> list[OtelSpan]:
+def _read_observations(inner: Any, trace: str | None) -> list[OtelSpan]:
     rows = inner if isinstance(inner, list) else []
     return [_build_observation(row, trace) for row in rows if isinstance(row, dict)]
 
@@ -79,47 +81,50 @@ def _build_langfuse_trace(record: dict[str, Any], name: str, inner: list[OtelSpa
     begun = [span.start for span in inner if span.start]
     start = min([start, *begun]) if start else min(begun, default=0)
     took = int(_parse_seconds(record.get("latency")) * 1e9)
+    ends = [span.end for span in inner] if all(span.complete for span in inner) or took else []
     attributes = _map_columns(record, {**LANGFUSE_TRACE_COLUMNS, **LANGFUSE_CONTEXT_COLUMNS})
-    if _get_first_column(record, ("name",)) is not None:
+    if get_first_attribute(record, ("name",)) is not None:
         attributes["langfuse.trace.name"] = str(record["name"])
     return OtelSpan(
         trace=name,
         id=name,
         name=str(record.get("name") or ""),
         start=start,
-        end=max([start + took, *(span.end for span in inner)]) if start else 0,
+        end=max([start + took, *ends]) if start else 0,
         attributes=attributes,
-        events=tuple(_iterate_ratings(record, start)),
+        events=tuple(_iterate_ratings(record)),
     )
 
 
 def _build_observation(record: dict[str, Any], trace: str | None) -> OtelSpan:
-    name, trace = (_get_first_column(record, ("id",)), _get_first_column(record, ("traceId", "trace_id")) or trace)
+    name, trace = (get_first_attribute(record, ("id",)), get_first_attribute(record, ("traceId", "trace_id")) or trace)
     if name is None or trace is None:
         raise InvalidRecord(
             "an observation of Langfuse without id" if name is None else "an observation without traceId"
         )
-    start = parse_nanoseconds(_get_first_column(record, ("startTime", "start_time")))
-    end = parse_nanoseconds(_get_first_column(record, ("endTime", "end_time")))
+    start = parse_nanoseconds(get_first_attribute(record, ("startTime", "start_time")))
+    end = parse_nanoseconds(get_first_attribute(record, ("endTime", "end_time")))
     attributes = _map_columns(record, {**LANGFUSE_OBSERVATION_COLUMNS, **LANGFUSE_CONTEXT_COLUMNS})
     attributes["langfuse.observation.type"] = _get_observation_type(record, attributes)
     failed = attributes.get("langfuse.observation.level") == "ERROR"
     return OtelSpan(
         trace=str(trace),
         id=str(name),
-        parent=str(_get_first_column(record, ("parentObservationId", "parent_observation_id")) or trace),
+        parent=str(get_first_attribute(record, ("parentObservationId", "parent_observation_id")) or trace),
         name=str(record.get("name") or ""),
         start=start,
         end=end or start,
+        complete=end > 0 or attributes["langfuse.observation.type"] == "event",
         status="error" if failed else "unset",
         attributes=attributes,
+        events=tuple(_iterate_ratings(record)),
     )
 
 
 def _get_observation_type(record: dict[str, Any], attributes: dict[str, Any]) -> str:
     """Return the type; a plain span with a retrieval name and a list as output is a retriever."""
     kind = str(record.get("type") or "span").lower()
-    given = parse_embedded_json(attributes.get("langfuse.observation.output"))
+    given = parse_embedded(attributes.get("langfuse.observation.output"))
     has_documents = isinstance(given, list) or (isinstance(given, dict) and "documents" in given)
     return (
         "retriever"
@@ -128,30 +133,41 @@ def _get_observation_type(record: dict[str, Any], attributes: dict[str, Any]) ->
     )
 
 
-def _iterate_ratings(record: dict[str, Any], time: int) -> Iterator[SpanEvent]:
-    scores = parse_embedded_json(record.get("scores"))
+def _iterate_ratings(record: dict[str, Any]) -> Iterator[SpanEvent]:
+    """Yield the ratings of a trace or an observation: its scores, and what a table of the UI has in their columns."""
+    scores = parse_embedded(record.get("scores"))
     for score in scores if isinstance(scores, list) else ():
-        if isinstance(score, dict) and (attributes := _map_columns(score, LANGFUSE_SCORE_COLUMNS)):
-            yield SpanEvent(name="gen_ai.evaluation.result", time=time, attributes=attributes)
+        if isinstance(score, dict):
+            yield _build_score(score)
+    for name, value in record.items():
+        listed = parse_embedded(value) if name not in LANGFUSE_LISTS else None
+        for item in listed if isinstance(listed, list) else ():
+            if isinstance(item, (int, float)):
+                yield build_rating(name, score=item)
+            elif isinstance(item, str):
+                yield build_rating(name, label=item)
+            elif name == "comments" and isinstance(item, dict):
+                yield build_rating("comment", reason=item.get("content"))
+
+
+def _build_score(record: dict[str, Any]) -> SpanEvent:
+    """Build a rating from a score; the number of one that is a category or a text is none."""
+    label = get_first_attribute(record, ("stringValue", "string_value"))
+    numeric = get_first_attribute(record, ("dataType", "data_type")) in (None, "NUMERIC", "BOOLEAN")
+    score = record.get("value") if numeric or label is None else None
+    trace = str(get_first_attribute(record, ("traceId", "trace_id")) or "")
+    return build_rating(record.get("name"), score, label, record.get("comment"), trace=trace)
 
 
 def read_langfuse_score(record: dict[str, Any]) -> SpanEvent | None:
     """Convert a row of the table of scores to a rating of its trace; None for a row of another table."""
-    if "data_type" not in record and "dataType" not in record:
-        return None
-    attributes = _map_columns(record, LANGFUSE_SCORE_COLUMNS)
-    trace = str(_get_first_column(record, ("traceId", "trace_id")) or "") if attributes else ""
-    return SpanEvent(name="gen_ai.evaluation.result", time=0, attributes=attributes, trace=trace)
+    return _build_score(record) if "data_type" in record or "dataType" in record else None
 
 
 def _map_columns(record: dict[str, Any], names: dict[str, tuple[str, ...]]) -> dict[str, Any]:
     """Attribute → value, of those that are there; texts of JSON that are mere texts lose their quotes."""
-    values = {attribute: _get_first_column(record, columns) for attribute, columns in names.items()}
-    return {attribute: unquote_json(value) for attribute, value in values.items() if value not in (None, "", [], {})}
-
-
-def _get_first_column(record: dict[str, Any], names: tuple[str, ...]) -> Any:
-    return next((record[name] for name in names if record.get(name) not in (None, "")), None)
+    values = {attribute: get_first_attribute(record, columns) for attribute, columns in names.items()}
+    return {attribute: unquote_json(value) for attribute, value in values.items() if value is not None}
 
 
 def _parse_seconds(value: Any) -> float:
@@ -181,8 +197,9 @@ def read_langsmith_run(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
     >>> [span.parent for span in read_langsmith_run({"id": "a", "run_type": "chain", "child_runs": [child]})]
     [None, 'a']
     """
-    if isinstance(record.get("post"), list) and "run_type" not in record:
-        return tuple(span for run in _merge_patches(record) for span in _iterate_runs(run, None, None, 0))
+    runs = _merge_patches(record) if isinstance(record.get("post"), list) else record.get("runs")
+    if isinstance(runs, list) and "run_type" not in record:
+        return tuple(span for run in runs if isinstance(run, dict) for span in _iterate_runs(run, None, None, 0))
     return tuple(_iterate_runs(record, None, None, 0))
 
 
@@ -196,21 +213,21 @@ def _merge_patches(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _iterate_runs(record: dict[str, Any], trace: str | None, parent: str | None, depth: int) -> Iterator[OtelSpan]:
-    name = str(record.get("id") or "")
+    name = str(get_first_attribute(record, ("id", "run_id")) or "")
     if not name:
         raise InvalidRecord("a run of LangSmith without id")
     above = record.get("parent_run_id")
     parent = parent or (str(above) if above else None)
     trace = trace or str(record.get("trace_id") or name)
     yield _build_run_span(record, trace, name, parent)
-    inner = parse_embedded_json(record.get("child_runs"))
+    inner = parse_embedded(record.get("child_runs"))
     for child in inner if isinstance(inner, list) and depth < MAX_RUN_DEPTH else ():
         if isinstance(child, dict):
             yield from _iterate_runs(child, trace, name, depth + 1)
 
 
 def _build_run_span(record: dict[str, Any], trace: str, name: str, parent: str | None) -> OtelSpan:
-    start = parse_nanoseconds(record.get("start_time"))
+    start, end = parse_nanoseconds(record.get("start_time")), parse_nanoseconds(record.get("end_time"))
     error = record.get("error")
     return OtelSpan(
         trace=trace,
@@ -218,16 +235,26 @@ def _build_run_span(record: dict[str, Any], trace: str, name: str, parent: str |
         parent=parent,
         name=str(record.get("name") or ""),
         start=start,
-        end=parse_nanoseconds(record.get("end_time")) or start,
+        end=end or start,
+        complete=end > 0,
         status="error" if error else "ok",
         message=(str(error).split("Traceback (most recent call last)", 1)[0].strip() or str(error)) if error else "",
         attributes=_build_run_attributes(record, parent is None),
+        events=tuple(_iterate_feedback(parse_embedded(record.get("feedback_stats")))),
     )
+
+
+def _iterate_feedback(stats: Any) -> Iterator[SpanEvent]:
+    """Yield the ratings of a run: of each key the mean, the values that were chosen, and the comments."""
+    for name, stat in stats.items() if isinstance(stats, dict) else ():
+        if isinstance(stat, dict):
+            texts = [", ".join(map(str, stat.get("values") or ())), "\n".join(map(str, stat.get("comments") or ()))]
+            yield build_rating(name, stat.get("avg"), *texts)
 
 
 def _build_run_attributes(record: dict[str, Any], root: bool) -> dict[str, Any]:
     kind = LANGSMITH_KINDS.get(str(record.get("run_type")), "CHAIN")
-    inputs, outputs = parse_embedded_json(record.get("inputs")), parse_embedded_json(record.get("outputs"))
+    inputs, outputs = parse_embedded(record.get("inputs")), parse_embedded(record.get("outputs"))
     attributes: dict[str, Any] = {"openinference.span.kind": kind, "input.value": inputs, "output.value": outputs}
     metadata = _get_run_metadata(record)
     if kind == "RETRIEVER" and isinstance(outputs, dict) and isinstance(outputs.get("documents"), list):
@@ -252,8 +279,9 @@ def _build_run_attributes(record: dict[str, Any], root: bool) -> dict[str, Any]:
 
 
 def _get_run_metadata(record: dict[str, Any]) -> dict[str, Any]:
-    extra = parse_embedded_json(record.get("extra"))
-    metadata = parse_embedded_json((extra if isinstance(extra, dict) else record).get("metadata"))
+    extra = parse_embedded(record.get("extra"))
+    metadata = parse_embedded((extra if isinstance(extra, dict) else record).get("metadata"))
+    metadata = metadata or parse_embedded(record.get("custom_metadata"))
     return metadata if isinstance(metadata, dict) else {}
 
 
@@ -265,7 +293,7 @@ def _build_model_attributes(
     result = outputs if isinstance(outputs, dict) else {}
     message = _get_first_message(result)
     response = _get_object(message, "response_metadata")
-    asked = _get_object(parse_embedded_json(record.get("extra")), "invocation_params")
+    asked = _get_object(parse_embedded(record.get("extra")), "invocation_params")
     usage = _get_usage(record, result, message)
     return {
         "gen_ai.input.messages": given.get("messages"),
@@ -282,17 +310,13 @@ def _build_model_attributes(
 
 
 def _get_usage(record: dict[str, Any], outputs: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
-    """Return the token counts, from wherever they are recorded."""
-    llm_usage = _get_object(outputs.get("llm_output"), "token_usage") or _get_object(outputs.get("llm_output"), "usage")
-    for usage in (
-        _get_object(message, "usage_metadata"),
-        _get_object(outputs, "usage_metadata"),
-        llm_usage,
-        _get_object(outputs, "usage"),
-    ):
-        if usage:
-            return usage
-    return {key: record.get(key) for key in ("prompt_tokens", "completion_tokens")}
+    """Return the token counts, from wherever they are recorded; none of a run that counts 0 of both, unknown ones."""
+    llm_output = outputs.get("llm_output")
+    places = [(message, "usage_metadata"), (outputs, "usage_metadata"), (llm_output, "token_usage")]
+    places += [(llm_output, "usage"), (outputs, "usage"), (record, "token_usage")]
+    if usage := next(filter(None, (_get_object(*place) for place in places)), None):
+        return usage
+    return record if record.get("prompt_tokens") or record.get("completion_tokens") else {}
 
 
 def _get_first_message(outputs: dict[str, Any]) -> dict[str, Any]:
@@ -309,5 +333,5 @@ def _get_first_message(outputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _get_object(value: Any, key: str) -> dict[str, Any]:
-    inner = parse_embedded_json(value.get(key)) if isinstance(value, dict) else None
+    inner = parse_embedded(value.get(key)) if isinstance(value, dict) else None
     return inner if isinstance(inner, dict) else {}

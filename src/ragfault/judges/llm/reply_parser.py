@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.judges.llm.prompts.instructions import ITEM_FIELDS, PLAIN_FIELDS, ReplyItem
+from ragfault.text.normalization import measure_nesting
 
 RequestedFields = dict[str, tuple[str, ...]]
 """Field → requested ids; none for a field without ids."""
@@ -109,7 +110,7 @@ def _repair_json(text: str, *, truncated: bool) -> Any:
     """Repair malformed JSON; drop what a truncation left incomplete."""
     import json_repair
 
-    depth, unclosed = _measure_nesting(text)
+    depth, unclosed = measure_nesting(text)
     if len(text) > MAX_REPAIR_LENGTH or depth > MAX_REPAIR_DEPTH:
         return None
     try:
@@ -123,23 +124,6 @@ def _repair_json(text: str, *, truncated: bool) -> Any:
 
 def _count_fields(value: Mapping[Any, Any]) -> int:
     return sum(str(key).lower() in ITEM_FIELDS or str(key).lower() in PLAIN_FIELDS for key in value)
-
-
-def _measure_nesting(text: str) -> tuple[int, bool]:
-    """Return the depth of the brackets, and True where a bracket or a string is never closed."""
-    depth = deepest = 0
-    quoted = escaped = False
-    for character in text:
-        if quoted:
-            quoted, escaped = escaped or character != '"', character == "\\" and not escaped
-        elif character == '"':
-            quoted = True
-        elif character in "{[(":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "}])":
-            depth -= 1
-    return deepest, depth > 0 or quoted
 
 
 def _drop_last_entry(value: Any) -> Any:

@@ -82,12 +82,7 @@ class CountingCaller:
 
     async def ask(self, call: ModelCall) -> ModelReply:
         reply = await self._caller.ask(call)
-        total, usage = self.usage, reply.usage
-        self.usage = Usage(
-            calls=total.calls + usage.calls, cached=total.cached + usage.cached, prompt=total.prompt + usage.prompt,
-            completion=total.completion + usage.completion,
-            cost=None if total.cost is None or usage.cost is None else total.cost + usage.cost,
-        )  # fmt: skip
+        self.usage = self.usage.combine(reply.usage)
         return reply
 
 
