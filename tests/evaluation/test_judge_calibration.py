@@ -102,7 +102,7 @@ def test_labels_that_are_all_alike_say_nothing():
     clean = [msgspec.structs.replace(trace, metadata={**trace.metadata, "label": 0, "spans": []}) for trace in labelled]
     for line in calibrate_judge(clean, judge=judge).lines:
         assert (line.slope, line.intercept, line.threshold, line.helps) == (1.0, 0.0, None, False)
-        assert line.reason == "people call none of them bad"
+        assert line.reason == "the labels call none of them bad"
 
 
 def test_a_label_of_an_answer_of_several_claims_calibrates_no_claim():

@@ -288,7 +288,7 @@ def _decide(
     """Decide whether the labels show that a line helps, and say why."""
     before, after = figures
     if units.label.all() or not units.label.any():
-        return False, f"people call {'all' if units.label.all() else 'none'} of them bad"
+        return False, f"the labels call {'all' if units.label.all() else 'none'} of them bad"
     errors = [(score.p_bad - units.label) ** 2 for score in scores]
     gain = _average_by_trace(units, groups, errors[1] - errors[0])
     if gain.high < 0:
