@@ -13,6 +13,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ragfault import Run, evaluate
+from ragfault.evaluation.agreement.annotation.items import create_label, describe_verdict, list_items
+from ragfault.evaluation.agreement.human_labels import write_labels
 from ragfault.io.datasets import load_handbook
-from ragfault.io.runs.checksums import compute_checksum, compute_manifest_checksum
-from ragfault.io.runs.run import BATCH_TRACES
+from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_groups
 from ragfault.metrics import select_metrics
 
 VERBS = {
@@ -58,9 +60,26 @@ VERBS = {
     "investigate": ["investigate", "{new}", "--baseline", "{old}"],
     "promote": ["promote", "{new}", "--cluster", "{cluster}", "-o", "{folder}/cases.jsonl"],
     "ablate": ["ablate", "ragfault.io.datasets.agent:answer_like_version_2", "{agent}", "{agent}"],
+    "judges": ["judge", "compare", "{new}", "{lexical}"],
+    "tune": [
+        "tune",
+        "{folder}/handbook/documents",
+        "{folder}/handbook/questions.jsonl",
+        "--from",
+        "{new}",
+        "--budget",
+        "20s",
+        "-o",
+        "{folder}/tuned",
+        "--force",
+    ],
+    "describe": ["testset", "describe", "{folder}/handbook/questions.jsonl", "--runs", "{old}", "--runs", "{new}"],
+    "certify": ["guard", "certify", "{folder}/labels.jsonl", "--run", "{new}", "-o", "{folder}/bound.json", "--force"],
+    "suggest": ["label", "suggest", "{new}", "-n", "50", "-o", "{folder}/suggested.jsonl", "--force"],
 }
 COPY_SECONDS = 37
 """Seconds by which each copy is later than the one before."""
+LABELLED_TRACES = 300
 TABLES = {"traces": "id", "verdicts": "trace", "scores": "trace"}
 MEASURE_SCRIPT = (
     "import resource, subprocess, sys, time; begin = time.perf_counter(); "
@@ -75,23 +94,18 @@ def repeat_run(run: Run, out: Path, traces: int) -> None:
     """Write a run of the given number of traces from a small one, table by table, in bounded memory."""
     out.mkdir(parents=True)
     copies = -(-traces // run.manifest.traces)
+    checksums = {}
     for name, column in TABLES.items():
         table = pq.read_table(run.path / f"{name}.parquet")
-        rows = BATCH_TRACES * (len(run.manifest.metrics) if name == "scores" else 1)
-        with pq.ParquetWriter(out / f"{name}.parquet", table.schema, compression="zstd") as writer:
-            batch: list[pa.Table] = []
-            for copy in range(copies):
-                batch.append(rename_copy(table, column, copy))
-                if sum(part.num_rows for part in batch) >= rows or copy == copies - 1:
-                    writer.write_table(pa.concat_tables(batch))
-                    batch = []
+        renamed = (rename_copy(table, column, copy) for copy in range(copies))
+        written = write_row_groups(renamed, out / f"{name}.parquet", ROW_GROUP_SIZES[name])
+        checksums[f"{name}.parquet"] = written.checksum
     manifest = msgspec.structs.replace(
         run.manifest, traces=copies * run.manifest.traces, scored=copies * run.manifest.scored,
         undefined=copies * run.manifest.undefined, failed=copies * run.manifest.failed, checksum="",
-        checksums={f"{name}.parquet": compute_checksum(out / f"{name}.parquet") for name in TABLES},
+        checksums=checksums,
     )  # fmt: skip
-    checksum = compute_manifest_checksum(msgspec.json.encode(manifest))
-    (out / "manifest.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, checksum=checksum)))
+    write_manifest(out, manifest)
 
 
 def rename_copy(table: pa.Table, column: str, copy: int) -> pa.Table:
@@ -112,8 +126,15 @@ def load_sources(folder: Path) -> dict[str, Any]:
     for arguments in (["handbook"], ["agent", "--agent"]):
         command = [sys.executable, "-m", "ragfault", "demo", str(folder / arguments[0]), *arguments[1:]]
         subprocess.run(command, check=True, capture_output=True)
-    handbook = load_handbook().traces
-    return {"old": handbook["v1"], "new": handbook["v2"], "agent": folder / "agent" / "agent-v2.jsonl"}
+    old, new = (load_handbook().traces[version] for version in ("v1", "v2"))
+    return {"old": old, "new": new, "lexical": new, "agent": folder / "agent" / "agent-v2.jsonl"}
+
+
+def write_labels_of_run(run: Run, path: Path) -> None:
+    """Label the claims of some answers as the run's judge does."""
+    ids = [trace.id for trace in islice(run.traces(fields=["answer"]), LABELLED_TRACES)]
+    items = (item for evidence in run.evidence(ids) for item in list_items(*evidence, ["claim"]))
+    write_labels(path, (create_label(item, describe_verdict(item) or "", "benchmark") for item in items))
 
 
 def measure_verb(arguments: list[str], limit: float) -> str:
@@ -158,8 +179,11 @@ def main() -> None:
                 places[side] = str(large)
                 if not large.exists() and any(f"{{{side}}}" in VERBS[verb] for verb in options.verbs):
                     metrics = list(map(str, select_metrics("default")))[: options.metrics]
-                    run = Run(small) if small.exists() else evaluate(traces, out=small, metrics=metrics)
+                    judge = "lexical" if side == "lexical" else "embedded"
+                    run = Run(small) if small.exists() else evaluate(traces, out=small, metrics=metrics, judge=judge)
                     repeat_run(run, large, count)
+            if "certify" in options.verbs:
+                write_labels_of_run(Run(places["new"]), Path(temporary, "labels.jsonl"))
             for verb in options.verbs:
                 places["cluster"] = pick_cluster(places["new"])
                 arguments = [argument.format(**places) for argument in VERBS[verb]]

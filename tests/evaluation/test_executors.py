@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +18,7 @@ from typing import Any
 
 import click
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 from ragfault.cli import cli
@@ -24,6 +26,7 @@ from ragfault.errors import InputError, MissingExtra, OutputError, RunError, Usa
 from ragfault.evaluation import ProcessExecutor, RayExecutor, evaluate, rescore
 from ragfault.evaluation.agreement.judge_runner import WARMUP_TRACES, run_judge
 from ragfault.evaluation.jobs import ignore_report, plan_shards
+from ragfault.evaluation.rescorer import _read_rows
 from ragfault.io import read_traces, write_traces
 from ragfault.io.runs import PartialRun, Run, RunPlan
 from ragfault.io.slices import index_traces
@@ -181,6 +184,18 @@ def test_rescoring_on_workers_changes_nothing(complete_run: Run, tmp_path: Path)
     metrics = ["context_relevance(high=0.5)", "redundancy"]
     first, two = (rescore(complete_run, tmp_path / f"{n}", metrics=metrics, workers=n) for n in (1, 2))
     assert tables(first) == tables(two)
+
+
+def test_workers_rescore_a_run_whatever_its_row_groups(tmp_path: Path, complete_run: Run):
+    run = Run(
+        shutil.copytree(complete_run.path, tmp_path / "run"),
+        msgspec.structs.replace(complete_run.manifest, checksums={}),
+    )
+    for name, rows in (("traces", 7), ("verdicts", 5)):
+        pq.write_table(run.to_arrow(name), run.get_table_path(name), row_group_size=rows)
+    for begin in range(0, run.manifest.traces, 3):
+        for name in ("traces", "verdicts"):
+            assert _read_rows(run, name, begin, 6).equals(complete_run.to_arrow(name).slice(begin, 6))
 
 
 def test_a_repeated_part_is_written_once(tmp_path: Path):

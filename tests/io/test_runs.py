@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from ragfault.errors import OutputError, RunError
 from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table, table_to_records
 from ragfault.io.runs import MetricInfo, PartialRun, Run, RunPlan
-from ragfault.io.runs.writer import encode_part
+from ragfault.io.runs.writer import encode_part, write_row_groups
 from ragfault.records import Score, Trace, Verdicts
 from sample_traces import draw_judged_traces
 
@@ -73,6 +74,20 @@ def test_the_files_are_the_same_whatever_the_parts(tmp_path: Path):
     runs = [finished(tmp_path / str(size), batch=size) for size in (1, 2, 5)]
     for name in ("traces", "verdicts", "scores"):
         assert len({(run.path / f"{name}.parquet").read_bytes() for run in runs}) == 1
+
+
+def test_row_groups_take_a_multiple_of_the_least_rows_up_to_so_many_bytes_whatever_the_tables(tmp_path: Path):
+    texts = [None if row % 5 == 3 else "x" * 20_000 for row in range(1_130)]
+    table = pa.table({"text": pa.array(texts, pa.string())})
+    written = []
+    for size in (1_130, 64, 7):
+        path = tmp_path / f"{size}.parquet"
+        write_row_groups((table.slice(at, size) for at in range(0, 1_130, size)), path, 100)
+        written.append(path.read_bytes())
+    assert len(set(written)) == 1
+    metadata = pq.read_metadata(tmp_path / "7.parquet")
+    assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [1_000, 130]
+    assert pq.read_table(tmp_path / "7.parquet").equals(table)
 
 
 def test_an_unfinished_run_resumes(tmp_path: Path):

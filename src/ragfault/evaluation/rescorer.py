@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import numpy as np
 
 from ragfault.errors import RunError
 from ragfault.evaluation.evaluator import describe_metric
@@ -87,7 +88,7 @@ def rescore(
         tables = (
             _compute_tables(run, selected, gold)
             if executor_used is None
-            else _distribute_groups(run, selected, gold, executor_used, parts)
+            else _distribute_batches(run, selected, gold, executor_used, parts)
         )
         scores = write_row_groups(tables, draft / "scores.parquet", ROW_GROUP_SIZES["scores"])
         checksums = {**written, "scores.parquet": scores.checksum}
@@ -147,65 +148,59 @@ class RescoreJob(NamedTuple):
     modules: tuple[str, ...]
 
 
-def _distribute_groups(
+def _distribute_batches(
     run: Run, metrics: Sequence[Metric], gold: GoldMode, executor: Executor, folder: Path
 ) -> Iterator[pa.Table]:
-    """Yield the scores as tables, in order, each row group scored by the executor."""
+    """Yield the scores as tables, in order, each of BATCH_TRACES traces that the executor scores at once."""
     import pyarrow.parquet as pq
 
-    count = _count_row_groups(run)
-    if count is None:
-        yield from _compute_tables(run, metrics, gold)
-        return
+    numbers = range(-(-run.manifest.traces // BATCH_TRACES))
     job = RescoreJob(run, tuple(map(str, metrics)), gold, list_metric_modules(metrics))
     unavailable = []
-    for number, scores in executor.map_unordered(partial(_rescore_group, job), range(count)):
+    for number, scores in executor.map_unordered(partial(_rescore_batch, job), numbers):
         if scores is None:
             unavailable.append(number)
         else:
             (folder / f"{number}").write_bytes(scores)
-    for number in range(count):
+    for number in numbers:
         table = folder / f"{number}"
         if number in unavailable:
-            table.write_bytes(_score_row_group(job, number))
+            table.write_bytes(_score_batch(job, number))
         with pq.ParquetFile(table) as file:
             yield file.read()
         table.unlink()
 
 
-def _count_row_groups(run: Run) -> int | None:
-    """Count the row groups of a run; None if traces and verdicts are grouped differently."""
-    import pyarrow.parquet as pq
-
-    sizes = []
-    for name in ("traces", "verdicts"):
-        with pq.ParquetFile(open_for_arrow(run.path / f"{name}.parquet")) as file:
-            metadata = file.metadata
-            sizes.append([metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)])
-    return len(sizes[0]) if sizes[0] == sizes[1] else None
-
-
-def _rescore_group(job: RescoreJob, number: int) -> tuple[int, bytes | None]:
-    """Return a number, and the scores of that row group as a Parquet file; None if the worker cannot see the run."""
+def _rescore_batch(job: RescoreJob, number: int) -> tuple[int, bytes | None]:
+    """Return a number, and the scores of that batch as a Parquet file; None if the worker cannot see the run."""
     import_modules(job.modules)
     with contextlib.suppress(RunError):
         if Run.open(job.run.path).manifest == job.run.manifest:
-            return number, _score_row_group(job, number)
+            return number, _score_batch(job, number)
     return number, None
 
 
-def _score_row_group(job: RescoreJob, number: int) -> bytes:
-    """Score one row group, and return the bytes of a Parquet file."""
+def _score_batch(job: RescoreJob, number: int) -> bytes:
+    """Score one batch of traces, and return the bytes of a Parquet file."""
     import pyarrow.parquet as pq
 
     from ragfault.io.formats.arrow import table_to_records, table_to_traces
 
-    tables = []
-    for name in ("traces", "verdicts"):
-        with pq.ParquetFile(open_for_arrow(job.run.path / f"{name}.parquet")) as file:
-            tables.append(file.read_row_group(number))
+    tables = [_read_rows(job.run, name, number * BATCH_TRACES, BATCH_TRACES) for name in ("traces", "verdicts")]
     metrics = [parse_metric(text) for text in job.metrics]
     traces, verdicts = list(table_to_traces(tables[0])), table_to_records(tables[1], Verdicts)
     file = io.BytesIO()
     pq.write_table(compute_score_table(metrics, traces, verdicts, job.gold), file, compression="lz4")
     return file.getvalue()
+
+
+def _read_rows(run: Run, name: str, begin: int, count: int) -> pa.Table:
+    """Read so many rows of a table of a run, from the row groups that hold them."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(open_for_arrow(run.path / f"{name}.parquet")) as file:
+        sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        starts = np.cumsum([0, *sizes])
+        first, last = np.searchsorted(starts, (begin, begin + count - 1), side="right") - 1
+        groups = range(first, min(last + 1, len(sizes)))
+        return file.read_row_groups(groups).slice(begin - starts[first], count)

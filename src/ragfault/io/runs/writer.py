@@ -49,7 +49,9 @@ PARTS_PER_FETCH = 16
 TableBlobs = Mapping[str, bytes]
 """The tables of a part, each as the bytes of a Parquet file."""
 ROW_GROUP_SIZES = {"traces": 2048, "verdicts": 2048, "scores": 65536}
-"""Rows per row group; the files do not depend on the parts."""
+"""Least rows per row group; the files do not depend on the parts."""
+ROW_GROUP_BYTES = 2**24
+"""Bytes in memory up to which a row group takes a multiple of these rows: few groups are read and described faster."""
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
@@ -271,31 +273,46 @@ class WrittenTable(NamedTuple):
 
 
 def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> WrittenTable:
-    """Write tables into one Parquet file, with row groups of a fixed size."""
+    """Write tables into one Parquet file; a row group has `rows` rows, or a multiple of them up to ROW_GROUP_BYTES."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     states: Counter[str] = Counter()
     rows_written = 0
-    pending: pa.Table | None = None
+    group: list[pa.Table] = []
     writer: pq.ParquetWriter | None = None
     with _open_sink(target) as sink:
         try:
-            for table in tables:
+            for table in _split_rows(tables, rows):
                 rows_written += table.num_rows
                 if "status" in table.column_names:
                     states.update({row["values"]: row["counts"] for row in table["status"].value_counts().to_pylist()})
                 writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
-                pending = table if pending is None else pa.concat_tables([pending, table])
-                while pending.num_rows >= rows:
-                    writer.write_table(pending.slice(0, rows).combine_chunks(), row_group_size=rows)
-                    pending = pending.slice(rows)
-            if writer is not None and pending is not None and pending.num_rows:
-                writer.write_table(pending.combine_chunks(), row_group_size=rows)
+                if group and sum(part.nbytes for part in group) + table.nbytes > ROW_GROUP_BYTES:
+                    writer.write_table(pa.concat_tables(group))
+                    group = []
+                group.append(table)
+            if writer is not None and group:
+                writer.write_table(pa.concat_tables(group))
         finally:
             if writer is not None:
                 writer.close()
     return WrittenTable(sink.checksum, dict(states), rows_written)
+
+
+def _split_rows(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """Yield the rows in tables of `rows`, the last of fewer, each in one piece and independent of the tables given."""
+    import pyarrow as pa
+
+    pending: pa.Table | None = None
+    for table in tables:
+        pending = table if pending is None else pa.concat_tables([pending, table])
+        while pending.num_rows >= rows:
+            # An empty piece makes Arrow copy even what is in one piece, and leave out bitmaps without a null.
+            yield pa.concat_tables([pending.slice(0, 0), pending.slice(0, rows)]).combine_chunks()
+            pending = pending.slice(rows)
+    if pending is not None:
+        yield pa.concat_tables([pending.slice(0, 0), pending]).combine_chunks()
 
 
 @contextlib.contextmanager
