@@ -137,6 +137,24 @@ def test_two_runs_stand_for_their_judges(tmp_path: Path, capsys: pytest.CaptureF
         compare_run_judges(Run.open(tmp_path / "one"), Run.open(tmp_path / "three"))
 
 
+def test_of_large_runs_a_random_sample_is_compared_and_every_report_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    traces = [trace for trace, _ in FOUR]
+    runs = [
+        evaluate(traces, tmp_path / name, judge=FixedJudge(verdicts))
+        for name, verdicts in (("one", [seen for _, seen in FOUR]), ("two", OTHER))
+    ]
+    comparison = compare_run_judges(runs[0], runs[1], sample=2)
+    assert (comparison.traces, comparison.population) == (2, 4)
+    assert compare_run_judges(runs[0], runs[1]).population == 0
+    page = tmp_path / "beside.html"
+    paths = [str(run.path) for run in runs]
+    assert command(["judge", "compare", *paths, "--limit", "2", "--html", str(page)]) == 0
+    for text in (capsys.readouterr().out, page.read_text(encoding="utf-8")):
+        assert "2 traces in a random sample of a run of 4" in " ".join(text.split())
+
+
 def test_judges_of_the_package_are_compared_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Two names and a file of traces; without traces the names are told to be no runs."""
     row = {"id": "1", "query": "When does it open?", "contexts": ["It opens at 7."], "answer": "It opens at 7."}

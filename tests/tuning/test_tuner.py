@@ -20,6 +20,7 @@ from ragfault.evaluation import ProcessExecutor
 from ragfault.io import read_traces
 from ragfault.io.datasets import write_handbook
 from ragfault.io.documents import read_documents
+from ragfault.io.runs import sample_run
 from ragfault.records import Chunk, Document, Gold, Span, Trace
 from ragfault.reports.terminal.tuning.pipelines import render_tuning_markdown, render_tuning_terminal
 from ragfault.retrieval.pipeline_config import PipelineConfig, load_pipeline, read_pipeline_config, replace_stage
@@ -394,6 +395,9 @@ def test_a_run_says_what_is_searched(tmp_path: Path, documents: list[Document], 
     assert {step.step for step in result.search_steps} <= {"rerank", "select", "compress"}
     assert result.config.chunker == START.chunker
     assert any("as the diagnosis" in note for note in result.notes)
+    twice = evaluate([mixed, replace(mixed, id="2")], tmp_path / "twice", metrics=["context_relevance"])
+    result = tune(documents, questions, space=SMALL, baseline=START, run=sample_run(twice, 1))
+    assert any("(1 of 2 traces, drawn at random)" in note for note in result.notes)
     good = evaluate([replace(mixed, chunks=(near,))], tmp_path / "good", metrics=["context_relevance"])
     result = tune(documents, questions, space=SMALL, baseline=START, run=good)
     assert any("every phase is searched" in note for note in result.notes)

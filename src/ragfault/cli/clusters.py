@@ -20,6 +20,7 @@ from ragfault.cli.options.output import (
     supports_color,
     write_output,
 )
+from ragfault.cli.options.runs import make_sample_option
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,14 +62,7 @@ Examples:
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the resampling behind trends."
 )
-@click.option(
-    "--sample",
-    type=click.IntRange(0),
-    metavar="N",
-    default=8_000,
-    show_default=True,
-    help="Most traces of each run to cluster; of larger runs a random sample. 0: all.",
-)
+@make_sample_option(8_000, "traces of each run to cluster")
 @add_output_options("html")
 def clusters(runs: tuple[str, ...], against: str | None, registry: str | None, **given: Any) -> None:
     """Cluster the failures of RUNS, under names and ids that stay the same across runs.

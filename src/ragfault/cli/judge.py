@@ -272,7 +272,9 @@ Examples:
 @click.argument("first", metavar="JUDGE_A | RUN_A")
 @click.argument("second", metavar="JUDGE_B | RUN_B")
 @click.argument("traces", nargs=-1)
-@click.option("--limit", type=click.IntRange(1), help="Number of traces, drawn at random.")
+@click.option(
+    "--limit", type=click.IntRange(1), help="Number of traces, drawn at random.  [default: all; of two runs 10000]"
+)
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the sample and the intervals."
 )
@@ -312,7 +314,8 @@ def _compare_judges(first: str, second: str, traces: tuple[str, ...], **options:
                 f"{first} and {second} are not two runs. Name the traces to judge: "
                 f"ragfault judge compare {first} {second} TRACES"
             )
-        return compare_run_judges(Run.open(first), Run.open(second), seed=seed)
+        sample = {} if options["limit"] is None else {"sample": options["limit"]}
+        return compare_run_judges(Run.open(first), Run.open(second), seed=seed, **sample)
     table = load_settings(None).get("llm", {})
     paid = [name for name in (first, second) if name.partition(":")[0] == "llm"]
     if not paid:

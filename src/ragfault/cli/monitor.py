@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from ragfault.cli.options.output import add_output_options, encode_json, plan_output, supports_color, write_output
+from ragfault.cli.options.runs import make_sample_option
 from ragfault.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -52,14 +53,7 @@ Exit code 0: no alert fired; 1: one did."""
     "--against", type=click.Path(), help="Run of an evaluation set, to measure how far traffic has drifted from it."
 )
 @add_output_options("html")
-@click.option(
-    "--sample",
-    type=click.IntRange(0),
-    metavar="N",
-    default=10_000,
-    show_default=True,
-    help="Most traces to monitor, of all runs together; of more a random sample. 0: all.",
-)
+@make_sample_option(10_000, "traces to monitor, of all runs together")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 def monitor(runs: tuple[str, ...], **options: Any) -> int:
     """Watch RUNS whose traces have times: rolling means, drops with the layer to blame, alerts.

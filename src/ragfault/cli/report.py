@@ -20,7 +20,13 @@ from ragfault.cli.options.output import (
     supports_color,
     write_output,
 )
-from ragfault.cli.options.runs import human_labels_option, load_run_labels, open_run_or_file, sample_option
+from ragfault.cli.options.runs import (
+    human_labels_option,
+    load_run_labels,
+    make_sample_option,
+    open_run_or_file,
+    sample_option,
+)
 from ragfault.cli.options.settings import add_config_option, add_trace_options, load_settings, pick_trace_options
 from ragfault.text.number_format import format_count
 
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("html", "md", "csv")
 """The formats of a report, beside the terminal's and JSON."""
+ABLATED_TRACES = 2_000
+"""Questions of two runs on which an agent is run; each costs a run and a judgement for every kind of step."""
 
 
 @click.command(
@@ -257,7 +265,7 @@ Exit code 1: a kind of step broke; 3: it cannot be told, or the agent failed; 0:
 @click.option("--judge", default="embedded", show_default=True, help="Judge, as for `evaluate`.")
 @click.option("--margin", type=float, default=0.02, show_default=True, help="Loss that matters, of a metric's range.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
-@sample_option
+@make_sample_option(ABLATED_TRACES, "questions to run")
 @add_trace_options
 @json_option
 def ablate(

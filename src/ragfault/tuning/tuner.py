@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ragfault.analysis import suggest_remedies
 from ragfault.evaluation.executors import choose_executor
-from ragfault.io.runs import Run
+from ragfault.io.runs import Run, open_run, sample_run
 from ragfault.protocols import Executor
 from ragfault.records import Document, Trace
 from ragfault.retrieval.pipeline_config import (
@@ -176,11 +176,13 @@ def make_plain_bm25(config: PipelineConfig) -> PipelineConfig:
 
 
 def _restrict_space(space: SearchSpace, run: Run | str | Path | None, notes: NoticeLog) -> SearchSpace:
-    """Return the checked search space, restricted to the phases that a run's diagnosis blames."""
+    """Return the checked search space, restricted to the phases that the diagnosis of a run, or a sample, blames."""
     check_space(space)
     if run is None:
         return space
-    opened = run if isinstance(run, Run) else Run.open(run)
+    opened = sample_run(open_run(run))
+    size = f"{opened.manifest.traces:,} of {opened.manifest.population:,} traces"
+    diagnosed = f"{opened.path} ({size}, drawn at random)" if opened.manifest.population else f"{opened.path}"
     remedies = suggest_remedies(opened)
     phases: tuple[TuningPhase, ...] = select_phases(remedies)
     summary = ", ".join(
@@ -188,13 +190,13 @@ def _restrict_space(space: SearchSpace, run: Run | str | Path | None, notes: Not
     )
     if not phases:
         notes.add(
-            f"the diagnosis of {opened.path} blames nothing that retrieval could fix ({summary or 'no problem'}): "
+            f"the diagnosis of {diagnosed} blames nothing that retrieval could fix ({summary or 'no problem'}): "
             "every phase is searched"
         )
         return space
     skipped = [phase for phase in TUNING_PHASES if phase not in phases]
     note = f"; left as they are: {', '.join(skipped)}" if skipped else ""
-    notes.add(f"searched, as the diagnosis of {opened.path} has it ({summary}): {', '.join(phases)}{note}")
+    notes.add(f"searched, as the diagnosis of {diagnosed} has it ({summary}): {', '.join(phases)}{note}")
     return replace(space, phases=phases)
 
 

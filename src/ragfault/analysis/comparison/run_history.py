@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -190,13 +190,15 @@ def _follow_runs(
     labels = _name_runs(runs)
     share = alpha / 2 / len(runs)  # one bisection for each step, and one over all
     pairs = [*pairwise(range(len(runs))), (0, len(runs) - 1)]
-    sides = (pair_runs(runs[old], runs[new], anyway=anyway, sample=0) for old, new in pairs)
-    first = next(sides)
-    clusters = None if (codes := first.matrices[0].clusters) is None else codes[rows[0]]
-    bisections, left_out = [], dict[str, NDArray[np.bool_]]()
-    for side, (old, _) in zip(chain([first], sides), pairs, strict=True):
+    clusters: NDArray[np.int64] | None = None
+    bisections, left_out = list[Bisection](), dict[str, NDArray[np.bool_]]()
+    for old, new in pairs:
+        side = pair_runs(runs[old], runs[new], anyway=anyway, sample=0)
+        if not bisections and (codes := side.matrices[0].clusters) is not None:
+            clusters = codes[rows[0]]
         bisections.append(bisect(side, alpha=share, seed=seed, **options))
         _mark_incomparable(side, rows[old], left_out)
+        del side  # what was read of these runs is not held while the next ones are read
     *steps, overall = [
         _shorten(result, labels[old], labels[new]) for result, (old, new) in zip(bisections, pairs, strict=True)
     ]

@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,14 +182,13 @@ def _explain_missing_judge(name: str, profile: re.Match[str] | None) -> str:
     )
 
 
-sample_option = click.option(
-    "--sample",
-    type=click.IntRange(0),
-    metavar="N",
-    default=20_000,
-    show_default=True,
-    help="Most traces to analyze; of larger runs a random sample. 0: all.",
-)
+def make_sample_option(most: int = 20_000, what: str = "traces to analyze") -> Callable[[Any], Any]:
+    """Make the option --sample."""
+    text = f"Most {what}; of larger runs a random sample. 0: all."
+    return click.option("--sample", type=click.IntRange(0), metavar="N", default=most, show_default=True, help=text)
+
+
+sample_option = make_sample_option()
 
 human_labels_option = click.option(
     "--human-labels",

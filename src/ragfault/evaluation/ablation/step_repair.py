@@ -131,24 +131,25 @@ def repair_steps(  # noqa: PLR0913 - each is a choice of the user
     names: tuple[StepKind | None, ...] = (None, *kinds)
     values: dict[str, Values] = {}
     errors: dict[str, int] = {}
-    unrepaired: list[Trace] = []
+    failed: list[str] = []
+    blank = 0
     with tempfile.TemporaryDirectory() as folder:
         measures, values["source"], clusters = _score(sources, Path(folder) / "source", metrics, cached)
         for index, kind in enumerate(names):
             traces = [
                 _run(agent, start, RecordedSteps(trace, kind)) for start, trace in zip(starts, sources, strict=True)
             ]
-            unrepaired = unrepaired or traces
+            if kind is None:
+                failed = [trace.error for trace in traces if trace.error is not None]
+                blank = sum(trace.error is None and not (trace.answer or "").strip() for trace in traces)
             _, values[kind or "none"], _ = _score(traces, Path(folder) / (kind or "none"), metrics, cached)
             errors[kind or "none"] = sum(trace.error is not None for trace in traces)
             if progress is not None:
                 progress(index + 1, len(names))
-    messages = [trace.error for trace in unrepaired if trace.error is not None]
-    blank = sum(trace.error is None and not (trace.answer or "").strip() for trace in unrepaired)
     repairs = StepRepairs(
         sentence="", status="cannot tell", faulty_kind=None, questions=len(starts), kinds=tuple(kinds), losses={},
         repairs=(), errors={name: n for name, n in errors.items() if n}, blank=blank, judge=cached.fingerprint,
-        first_error=messages[0] if messages else "",
+        first_error=failed[0] if failed else "",
     )  # fmt: skip
     return _decide(repairs, values, measures, clusters, (confidence, margin, seed))
 

@@ -10,18 +10,19 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ragfault.analysis.score_matrix import group_trace
 from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.agreement.figures import IntervalOptions
 from ragfault.evaluation.agreement.human_verdicts import COMPARED_METRICS, compare_metric
-from ragfault.evaluation.agreement.judge_runner import have_same_inputs, run_judge
+from ragfault.evaluation.agreement.judge_runner import hash_inputs, run_judge
 from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource, hash_rank
 from ragfault.evaluation.agreement.measurement import JudgeSpeed
 from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.jobs import ignore_report
 from ragfault.io import read_traces
-from ragfault.io.runs import Run
+from ragfault.io.runs import Run, sample_runs
 from ragfault.judges import load_judge
 from ragfault.metrics import compute_score, parse_metric
 from ragfault.protocols import Executor, Judge
@@ -129,6 +130,7 @@ def _overlap_share(first: ClaimVerdict, second: ClaimVerdict) -> float:
 
 
 MAX_DISAGREEMENTS = 20  # disagreements that are listed
+COMPARED_TRACES = 10_000  # most traces of two runs whose verdicts are held at once
 
 
 class KindAgreement(Struct, frozen=True, kw_only=True):
@@ -182,6 +184,8 @@ class JudgeComparison(Struct, frozen=True, kw_only=True):
     speeds: tuple[JudgeSpeed | None, JudgeSpeed | None] = (None, None)
     """Time and cost; None for recorded verdicts."""
     seed: int = 0
+    population: int = 0
+    """Traces of the first run, where random samples of two runs were compared; 0: all were."""
 
 
 def compare_judges(  # noqa: PLR0913 - the options of one verb
@@ -242,19 +246,15 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
     )
 
 
-def compare_run_judges(first: Run, second: Run, *, seed: int = 0) -> JudgeComparison:
+def compare_run_judges(first: Run, second: Run, *, sample: int = COMPARED_TRACES, seed: int = 0) -> JudgeComparison:
     """Compare the judges of two runs on the traces with the same id, query, chunks and answer.
 
-    Raises UsageError where they share no such trace.
+    Of larger runs a random sample of `sample` traces is taken, and `population` says so; 0 takes all. Raises UsageError
+    where they share no such trace.
     """
-    second_traces = {trace.id: trace for trace in second.traces()}
-    shared_traces = [
-        trace
-        for trace in first.traces()
-        if trace.id in second_traces
-        and trace.query == second_traces[trace.id].query
-        and have_same_inputs(trace, second_traces[trace.id])
-    ]
+    first, second = sample_runs((first, second), sample)
+    inputs = {trace.id: (trace.query, hash_inputs(trace)) for trace in second.traces()}
+    shared_traces = [trace for trace in first.traces() if inputs.get(trace.id) == (trace.query, hash_inputs(trace))]
     if not shared_traces:
         raise UsageError(
             f"{first.path} and {second.path} share no trace with the same chunks and answer: their judges looked at "
@@ -264,9 +264,10 @@ def compare_run_judges(first: Run, second: Run, *, seed: int = 0) -> JudgeCompar
     verdicts_by_run = [{verdicts.trace: verdicts for verdicts in run.verdicts(ids)} for run in (first, second)]
     verdicts = [[by_trace[trace] for trace in ids] for by_trace in verdicts_by_run]
     fingerprints = (first.manifest.judge, second.manifest.judge)
-    return _build_comparison(
+    comparison = _build_comparison(
         shared_traces, (verdicts[0], verdicts[1]), fingerprints, (None, None), IntervalOptions(1000, seed)
     )
+    return replace(comparison, population=first.manifest.population)
 
 
 def _build_comparison(

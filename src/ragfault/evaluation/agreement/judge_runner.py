@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from hashlib import blake2b
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -177,10 +178,10 @@ def _run_elsewhere(judge: Judge, traces: Sequence[Trace], executor: Executor) ->
             following += 1
 
 
-def have_same_inputs(first: Trace, second: Trace) -> bool:
-    """Check that two traces show a judge the same chunks and answer."""
-    chunks = [[(chunk.id, chunk.text) for chunk in trace.chunks or ()] for trace in (first, second)]
-    return first.answer == second.answer and chunks[0] == chunks[1]
+def hash_inputs(trace: Trace) -> bytes:
+    """Return a hash of the chunks and the answer of a trace, which are equal where two traces show a judge the same."""
+    chunks = [(chunk.id, chunk.text) for chunk in trace.chunks or ()]
+    return blake2b(msgspec.json.encode((trace.answer, chunks)), digest_size=16).digest()
 
 
 def repeat_judge(

@@ -29,7 +29,7 @@ from ragfault.evaluation.agreement.human_verdicts import (
     read_grades,
     read_marks,
 )
-from ragfault.evaluation.agreement.judge_runner import have_same_inputs
+from ragfault.evaluation.agreement.judge_runner import hash_inputs
 from ragfault.evaluation.agreement.labeled_trace_loader import LabelOptions, load_labeled_traces
 from ragfault.evaluation.jobs import ignore_report
 from ragfault.io import MAX_LINE
@@ -190,10 +190,8 @@ def _load_run(source: LabelSource, run: Run, _: bool) -> LoadedScores:
     better_run = Run.open(source)
     if better_run.manifest.judge == run.manifest.judge:
         raise InputError(f"{source} was judged as {run.path} was, by {run.manifest.judge}: it can correct nothing.")
-    better_traces = {trace.id: trace for trace in better_run.traces()}
-    shared_ids = {
-        trace.id for trace in run.traces(list(better_traces)) if have_same_inputs(trace, better_traces[trace.id])
-    }
+    inputs = {trace.id: hash_inputs(trace) for trace in better_run.traces()}
+    shared_ids = {trace.id for trace in run.traces(list(inputs)) if hash_inputs(trace) == inputs[trace.id]}
     names = {str(metric) for metric in list_metrics(run)}
     values: MetricValues = {}
     for row in better_run.scores(list(shared_ids)):
@@ -201,7 +199,7 @@ def _load_run(source: LabelSource, run: Run, _: bool) -> LoadedScores:
             values.setdefault(row.metric, {})[row.trace] = row.value
     judge = better_run.manifest.judge.partition(" ")[0]
     items = {verdicts.trace: _list_judged_items(verdicts) for verdicts in better_run.verdicts(list(shared_ids))}
-    return LoadedScores(f"{better_run.path.name}, judged by {judge}", values, list(better_traces), items=items)
+    return LoadedScores(f"{better_run.path.name}, judged by {judge}", values, list(inputs), items=items)
 
 
 def _list_judged_items(verdicts: Verdicts) -> LabeledItems:

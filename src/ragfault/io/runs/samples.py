@@ -75,8 +75,8 @@ def sample_run(run: Run, most: int = SAMPLE_TRACES) -> Run:
     """
     if not 0 < most < run.manifest.traces:
         return run
-    (hashes,) = _hash_column([run], "id")
-    return RunSample(run, hashes <= np.uint64(_highest_hash(hashes, most)))
+    (rows,) = _draw_rows(_hash_column([run], "id"), most)
+    return RunSample(run, rows)
 
 
 def sample_runs(runs: Sequence[Run], most: int = SAMPLE_TRACES) -> tuple[Run, ...]:
@@ -94,15 +94,16 @@ def sample_runs(runs: Sequence[Run], most: int = SAMPLE_TRACES) -> tuple[Run, ..
         shared = _select_shared(hashes)
     if 0 < len(shared) <= most:
         return tuple(runs)
-    highest = np.uint64(_highest_hash(shared if len(shared) else hashes[0], most))
+    rows = _draw_rows(hashes, most, shared)
+    del hashes, shared  # they grow with the runs, and samples do not
 
-    def draw(run: Run, column: Hashes) -> Run:
-        sample = RunSample(run, column <= highest)
+    def draw(run: Run, mask: Mask) -> Run:
+        sample = RunSample(run, mask)
         sample.get_table_path("traces")
         return sample
 
     with ThreadPoolExecutor(2) as pool:  # Arrow copies tables of two runs at once
-        return tuple(pool.map(draw, runs, hashes))
+        return tuple(pool.map(draw, runs, rows))
 
 
 def count_population(runs: Iterable[Run]) -> int:
@@ -119,9 +120,14 @@ def _select_shared(hashes: Sequence[Hashes]) -> Hashes:
     return shared
 
 
-def _highest_hash(hashes: Hashes, most: int) -> int:
-    """Return the highest hash of the `most` lowest ones."""
-    return int(np.partition(hashes, most - 1)[most - 1]) if most < len(hashes) else int(hashes.max(initial=0))
+def _draw_rows(hashes: Sequence[Hashes], most: int, shared: Hashes | None = None) -> list[Mask]:
+    """Return the rows of each run whose hash is among the `most` lowest of the shared ones, else of the first run."""
+    pool = hashes[0] if shared is None or not len(shared) else shared
+    bound = min(2**64 - 1, 2**63 // max(len(pool), 1) * 3 * most)  # about 1.5 times as many, to copy fewer than all
+    lowest = pool[pool <= np.uint64(bound)]
+    lowest = lowest if len(lowest) >= most else pool
+    highest = np.partition(lowest, most - 1)[most - 1] if most < len(lowest) else lowest.max(initial=0)
+    return [column <= highest for column in hashes]
 
 
 def _hash_column(runs: Sequence[Run], column: str) -> list[Hashes]:

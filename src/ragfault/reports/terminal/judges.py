@@ -213,7 +213,8 @@ def summarize_judges(comparison: JudgeComparison) -> str:
         if agreement.accuracy is not None
     ]
     alike = f"; alike: {', '.join(shares)}" if shares else ""
-    return f"{names[0]} beside {names[1]}: {format_count(comparison.traces, 'trace')}{alike}"
+    sample = f" in a random sample of a run of {comparison.population:,}" if comparison.population else ""
+    return f"{names[0]} beside {names[1]}: {format_count(comparison.traces, 'trace')}{sample}{alike}"
 
 
 def describe_judges(comparison: JudgeComparison) -> list[str]:
