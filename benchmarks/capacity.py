@@ -30,7 +30,6 @@ import pyarrow.parquet as pq
 from benchmarks.scale import UNJUDGED, vary_demo_traces
 from msgspec.structs import replace
 
-from ragfault.evaluation.executors import WORKER_ENVIRONMENT
 from ragfault.io import write_traces
 from ragfault.records import Trace
 
@@ -100,7 +99,7 @@ def measure_processor_seconds(folder: Path, judge: str, count: int) -> tuple[flo
     script = folder / "evaluate.py"
     script.write_text(EVALUATION_SCRIPT)
     command = [sys.executable, str(script), str(folder / "traces.jsonl"), str(folder / "run"), judge, *metrics]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **WORKER_ENVIRONMENT})
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     driver, workers = map(float, done.stdout.split()[-2:])
     return driver, workers
 

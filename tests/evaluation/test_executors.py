@@ -57,16 +57,6 @@ def complete_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
 
 
-def test_a_worker_has_one_numeric_thread_unless_the_environment_says_how_many(monkeypatch: pytest.MonkeyPatch):
-    """Threads of several workers would compete for the cores; the environment of this process stays as it was."""
-    name = "OPENBLAS_NUM_THREADS"
-    monkeypatch.delenv(name, raising=False)
-    assert list(ProcessExecutor(1).map_unordered(os.getenv, [name])) == ["1"]
-    assert name not in os.environ
-    monkeypatch.setenv(name, "3")
-    assert list(ProcessExecutor(1).map_unordered(os.getenv, [name])) == ["3"]
-
-
 # --- slices ----------------------------------------------------------------------------------------
 
 

@@ -17,8 +17,6 @@ from ragfault.protocols import Executor
 
 P = TypeVar("P")
 R = TypeVar("R")
-WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
-"""Environment of a worker process, where nothing else is set: one numeric thread."""
 ITEMS_PER_WORKER = 3  # items in flight for each worker: one in work, the others so that it never waits
 
 
@@ -45,8 +43,7 @@ class ProcessExecutor:
         in_flight: set[Future[R]] = set()
         try:
             for item in items:
-                with _use_one_thread():
-                    in_flight.add(pool.submit(_run_task, item))
+                in_flight.add(pool.submit(_run_task, item))
                 if len(in_flight) >= ITEMS_PER_WORKER * self.workers:
                     finished, in_flight = wait(in_flight, return_when=FIRST_COMPLETED)
                     yield from (future.result() for future in finished)
@@ -68,18 +65,6 @@ def choose_executor(workers: int, executor: Executor | None = None) -> Executor 
     Raises UsageError for less than one worker.
     """
     return executor or (ProcessExecutor(workers) if workers != 1 else None)
-
-
-@contextlib.contextmanager
-def _use_one_thread() -> Iterator[None]:
-    """Let processes that start meanwhile have one numeric thread each: more would compete for the cores."""
-    added = WORKER_ENVIRONMENT.keys() - os.environ.keys()
-    os.environ.update({name: WORKER_ENVIRONMENT[name] for name in added})
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
 
 
 _worker_task: Callable[[Any], Any] | None = None

@@ -27,6 +27,7 @@ from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import MAX_PASSAGE_CHARS, Passage, split_passage
 from ragfault.judges.checks.queries import list_missing, remove_courtesies
 from ragfault.judges.domain.profile import RelevanceLevels
+from ragfault.judges.numeric_threads import use_one_thread
 from ragfault.judges.scorer import Entailment, EntailmentGroup, Scorer, ScorerSession
 from ragfault.protocols import VERDICT_KINDS, Judge, VerdictKind
 from ragfault.records import (
@@ -130,7 +131,8 @@ class ScorerJudge(ABC):
         """Open a session for one trace."""
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        return [assemble_verdicts(trace, self, self.levels) for trace in traces]
+        with use_one_thread():
+            return [assemble_verdicts(trace, self, self.levels) for trace in traces]
 
 
 def grade_relevance(relevance: float, levels: RelevanceLevels = DEFAULT_LEVELS) -> RelevanceLevel:

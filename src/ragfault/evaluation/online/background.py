@@ -22,7 +22,6 @@ from msgspec import Struct
 
 from ragfault import judges
 from ragfault.errors import UsageError
-from ragfault.evaluation.executors import WORKER_ENVIRONMENT
 from ragfault.evaluation.online.scorer import ScoredTrace, TraceScorer
 from ragfault.io.trace_writer import append_json_lines
 from ragfault.judges import load_judge
@@ -30,6 +29,8 @@ from ragfault.metrics import compute_scores, select_metrics
 from ragfault.protocols import Judge
 from ragfault.records import Trace, Verdicts
 
+WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
+"""One numeric thread in each worker process: more would compete for the cores."""
 MESSAGE_HEADER = struct.Struct("<I")
 END_MESSAGE = b""  # the last message
 ScoreCallback = Callable[[int, ScoredTrace], None]
