@@ -236,6 +236,23 @@ def test_a_change_of_the_retriever_is_the_retrievers():
     assert attribution_of(result, "context_recall").share_of("generator").identical
 
 
+def test_a_change_that_parts_make_together_is_no_effect_of_one_alone():
+    """Where either part alone moves nothing, the summary says that a share is not what one part does alone."""
+    systems = table(2, lambda mask, query: 100 + query % 3 + 50 * (mask == 3))
+    result = ablate(*systems, numbered(12), metrics=["latency"])
+    assert means(result, "latency") == {"chunker": 25.0, "embedder": 25.0}
+    assert "a share is not what one part does alone." in " ".join(render_ablation_terminal(result).split())
+    alone = ablate(*table(2, lambda mask, query: 100 + query % 3 + 50 * (mask & 1)), numbered(12), metrics=["latency"])
+    assert "does alone" not in " ".join(render_ablation_terminal(alone).split())
+
+
+def test_three_queries_plan_nothing():
+    """Of fewer than eight queries the spread is too little known to say how many would tell."""
+    few = ablate(*table(2, lambda mask, query: 50 + query + mask * (query % 2)), numbered(3), metrics=["latency"])
+    assert few.attributions[0].result == "cannot tell"
+    assert all(share.needed is None for item in few.attributions for share in item.shares)
+
+
 def test_cannot_tell_says_how_many_queries_would():
     """With one wrong chunk in fifteen nothing is shown, and the number of queries is named."""
     result = ablate(system(finding(), copying), system(finding(4), copying), QUERIES, metrics=["context_recall"])

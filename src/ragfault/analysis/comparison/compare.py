@@ -455,7 +455,7 @@ def pairs_to_decide(
     present ones, of the size `jump` (see `typical_jump`).
     """
     spread, size = difference.deviation, difference.cluster_size
-    if not math.isfinite(spread) or spread <= 0:
+    if not math.isfinite(spread) or spread <= 0 or has_too_few(difference):
         return None
     counts = (
         required_pairs(margin, spread, size, power=power, alpha=alpha / family, jump=jump, seen=abs(difference.mean)),

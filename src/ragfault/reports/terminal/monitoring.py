@@ -69,17 +69,18 @@ def describe_drop(drop: DetectedDrop) -> str:
 def summarize_monitor(monitor: MonitorReport) -> str:
     """Summarize the result of monitoring in a sentence."""
     span = f"{format_duration(monitor.last - monitor.first)} of traffic"
+    alerts = format_count(len(monitor.fired), "alert")
     if len(monitor.unwatched) >= len(monitor.lines):
         why = "no metric has enough values in the reference"
-        return f"Nothing is watched for drops in {span}, since {why}; {len(monitor.fired)} alerts fired."
+        return f"Nothing is watched for drops in {span}, since {why}; {alerts} fired."
     if not monitor.drops:
-        return f"No drop is called in {span}; {len(monitor.fired)} alerts fired."
+        return f"No drop is called in {span}; {alerts} fired."
     names = {format_metric_route(drop.reference.metric, drop.reference.route) for drop in monitor.drops}
     layers = dict.fromkeys(drop.location.fault.layer for drop in monitor.drops if drop.location.fault)
     blame = f", naming {' and '.join(layers)}" if layers else ""
     others = sum(drop.location.fault is None and drop.explanation is not None for drop in monitor.drops)
     apart = f"; something else than a fault may explain {others:,} of the drops" if others else ""
-    return f"{format_count(len(names), 'metric')} dropped in {span}{blame}{apart}; {len(monitor.fired)} alerts fired."
+    return f"{format_count(len(names), 'metric')} dropped in {span}{blame}{apart}; {alerts} fired."
 
 
 def describe_monitoring_settings(monitor: MonitorReport) -> str:
