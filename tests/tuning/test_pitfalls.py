@@ -119,6 +119,15 @@ def test_what_is_left_is_read_by_place_or_by_name(stage: str, many: int):
     assert f"at most {many} chunks" in detected.evidence
 
 
+def test_what_cannot_be_checked_is_no_clean_bill(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The first line of a run without stages and chunks says how many pitfalls it tells nothing about."""
+    evaluate([Trace(id="0", query="When does it leave?")], tmp_path / "run", metrics=["error"])
+    run_command(["lint", str(tmp_path / "run")])
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.endswith("; 5 cannot be checked here")
+    assert [line[0] for line in lines if "not seen" in line] == ["?"] * 5
+
+
 def test_a_run_says_from_which_length_its_queries_are_over_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """By the lengths of its own queries; a run of one query says nothing."""
     texts = [

@@ -192,9 +192,13 @@ def lint(target: str, index: str | None, sample: int, kind: str | None, **option
         print_json(pitfalls)
         return 1 if detected else 0
     names = f": {', '.join(pitfall.name for pitfall in detected)}" if detected else ""
-    click.echo(f"{len(detected)} of {len(pitfalls)} pitfalls detected{names}\n")
+    hidden = [pitfall for pitfall in pitfalls if pitfall.evidence.startswith("not seen")]
+    rest = f"; {len(hidden)} cannot be checked here" if hidden else ""
+    click.echo(f"{len(detected)} of {len(pitfalls)} pitfalls detected{names}{rest}\n")
     for pitfall in pitfalls:
-        click.echo(f"{'✗' if pitfall.detected else '·'} {pitfall.name}: {clean_text(pitfall.evidence)}")
+        click.echo(
+            f"{'✗' if pitfall.detected else '?' if pitfall in hidden else '·'} {pitfall.name}: {clean_text(pitfall.evidence)}"
+        )
         if pitfall.detected:
             click.echo(f"    {pitfall.remedy}")
     if not isinstance(opened, Path) and (line := _describe_lengths([trace.query for trace in opened.traces()])):
