@@ -196,9 +196,8 @@ def lint(target: str, index: str | None, sample: int, kind: str | None, **option
     rest = f"; {len(hidden)} cannot be checked here" if hidden else ""
     click.echo(f"{len(detected)} of {len(pitfalls)} pitfalls detected{names}{rest}\n")
     for pitfall in pitfalls:
-        click.echo(
-            f"{'✗' if pitfall.detected else '?' if pitfall in hidden else '·'} {pitfall.name}: {clean_text(pitfall.evidence)}"
-        )
+        sign = "✗" if pitfall.detected else "?" if pitfall in hidden else "·"
+        click.echo(f"{sign} {pitfall.name}: {clean_text(pitfall.evidence)}")
         if pitfall.detected:
             click.echo(f"    {pitfall.remedy}")
     if not isinstance(opened, Path) and (line := _describe_lengths([trace.query for trace in opened.traces()])):
