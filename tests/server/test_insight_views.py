@@ -14,8 +14,8 @@ from dashboard_server import BEGAN, DashboardServer
 from ragfault.errors import UnknownName, UsageError
 from ragfault.evaluation.agreement.human_labels import HumanLabel, HumanVerdicts
 from ragfault.server.api.detail_views import parse_range
-from ragfault.server.api.insight_views import TRIAD, load_drift, load_insights, load_versions
-from ragfault.server.api.traffic_views import LONG_WINDOW, MetricTrend, TimeRange
+from ragfault.server.api.insight_views import load_drift, load_insights, load_versions
+from ragfault.server.api.traffic_views import LONG_WINDOW, TRIAD_METRICS, MetricTrend, TimeRange
 from ragfault.server.dashboard.page_renderer import _build_environment
 from ragfault.server.scoring.ppi_estimates import PpiEstimate
 from ragfault.server.state import ServerState
@@ -45,9 +45,9 @@ def test_the_triad_is_complete(watched: DashboardServer):
     """Each part of the triad stands on each route, and its points hold every value of the window once."""
     view = load_insights(watched.app.state.server, None, up_to_now(watched.app.state.server))
     assert {(trend.metric, trend.route) for trend in view.triad if trend.route == "website"} == {
-        (metric, "website") for metric in TRIAD
+        (metric, "website") for metric in TRIAD_METRICS
     }
-    for metric in TRIAD:
+    for metric in TRIAD_METRICS:
         n = sum(point.n for trend in view.triad if trend.metric == metric for point in trend.points)
         assert n == sum(trend.n for trend in view.distributions if trend.metric == metric)
     part = load_insights(watched.app.state.server, "website", up_to_now(watched.app.state.server))

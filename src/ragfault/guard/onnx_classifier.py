@@ -10,9 +10,9 @@ import numpy as np
 from msgspec import Struct
 
 from ragfault.errors import UnknownName, UsageError
+from ragfault.judges.onnx.session import INTEGER_TYPES
 from ragfault.text.personal_data import Finding
 
-INPUT_TYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 MAX_TOKENS = 512
 MAX_WINDOWS = 64
 """Windows of a text that are classified."""
@@ -77,7 +77,7 @@ class ClassifierModel(NamedTuple):
     def _predict(self, window: Any) -> Any:
         values = {"input_ids": window.ids, "attention_mask": window.attention_mask, "token_type_ids": window.type_ids}
         feed = {
-            model_input.name: np.array([values[model_input.name]], INPUT_TYPES[model_input.type])
+            model_input.name: np.array([values[model_input.name]], INTEGER_TYPES[model_input.type])
             for model_input in self.session.get_inputs()
         }
         logits = np.asarray(self.session.run(None, feed)[0], np.float64)
@@ -103,7 +103,7 @@ def load_classifier_model(location: str) -> ClassifierModel:
     session, tokenizer = open_session(graph, 1), open_tokenizer(check_file(folder / "tokenizer.json"))
     for model_input in session.get_inputs():
         if model_input.name not in ("input_ids", "attention_mask", "token_type_ids") or (
-            model_input.type not in INPUT_TYPES
+            model_input.type not in INTEGER_TYPES
         ):
             raise UsageError(f"{graph} takes {model_input.name}; a classifier of texts takes tokens as whole numbers.")
     size = config.get("max_position_embeddings")

@@ -21,8 +21,8 @@ MAX_FILE_SIZE = 1_000_000
 """Bytes that a calibration file has at most; a real one has about a thousand."""
 MIN_PROBABILITY = 1e-4
 """Probabilities nearer to 0 or 1 are taken for this one before their log-odds."""
-SURE_LIMITS = (1 / 3, 2 / 3)
-"""A claim called bad above the first, or good below the second probability of support is wrong one time in three."""
+UNSURE_RANGE = (1 / 3, 2 / 3)
+"""Between these probabilities of support a verdict is wrong more than one time in three: the claim is unsure."""
 
 Slope = Annotated[float, Meta(gt=0, le=1000)]
 Intercept = Annotated[float, Meta(ge=-1000, le=1000)]
@@ -172,7 +172,7 @@ def _calibrate_claim(claim: ClaimVerdict, line: CalibrationLine) -> ClaimVerdict
     p = calibrate_probability(claim.p, line)
     was_bad = claim.support in ("unsupported", "contradicted")
     is_bad = was_bad if line.threshold is None else 1 - p >= line.threshold
-    is_sure = p > SURE_LIMITS[0] if is_bad else p < SURE_LIMITS[1]
+    is_sure = p > UNSURE_RANGE[0] if is_bad else p < UNSURE_RANGE[1]
     changed = replace(claim, p=p, unsure=claim.unsure or is_sure)
     if is_bad == was_bad:
         return changed

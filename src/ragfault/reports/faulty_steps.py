@@ -10,6 +10,7 @@ from ragfault.analysis.conversations import ConversationOutcome
 from ragfault.analysis.steps import FaultyStep, StepFindings
 from ragfault.evaluation.ablation.step_repair import StepRepairs
 from ragfault.reports.format import clean_text
+from ragfault.reports.terminal.bisection import VERDICT_STYLES
 from ragfault.reports.terminal.layout import build_line, indent_line, render_rich
 from ragfault.reports.wording import describe_sample_size, format_step_suspect
 from ragfault.stats import Difference
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-STATUS_STYLES = {"fault": "red", "no fault": "green", "cannot tell": "yellow"}
 OUTCOME_WORDS = {
     "unknown": "",
     "right": ", its answer states the reference",
@@ -102,7 +102,7 @@ def _describe_trace(finding: FaultyStep) -> list[RenderableType]:
     none = "" if finding.none_probability is None else f"; no faulty step: {format_percent(finding.none_probability)}"
     lines: list[RenderableType] = [
         build_line(
-            (clean_text(finding.trace), "bold"), "  ", (finding.status, STATUS_STYLES[finding.status]),
+            (clean_text(finding.trace), "bold"), "  ", (finding.status, VERDICT_STYLES[finding.status]),
             f"  {known}{none if finding.reason is None else ''}",
         )
     ]  # fmt: skip

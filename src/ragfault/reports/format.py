@@ -52,7 +52,7 @@ PPI_HEADING = "corrected by human labels"
 """The headings of figures that are."""
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-_BIDI_OVERRIDES = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
+BIDI_OVERRIDES = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 _ESCAPE_SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links, strings
@@ -84,7 +84,7 @@ def clean_label(text: str, limit: int = 200) -> str:
     """
     text = " ".join(text[: 4 * limit].split())
     text = _CONTROL_CHARACTERS.sub(lambda sign: chr(0x2400 + ord(sign[0])) if sign[0] < " " else "\ufffd", text)
-    text = _BIDI_OVERRIDES.sub("\ufffd", text)
+    text = BIDI_OVERRIDES.sub("\ufffd", text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

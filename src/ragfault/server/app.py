@@ -27,7 +27,7 @@ from ragfault.server.http_middleware import HeadMiddleware, ProxyMiddleware
 from ragfault.server.ingest import endpoints
 from ragfault.server.scoring.otlp_export import check_otlp_settings
 from ragfault.server.security import AccessControl, SecurityMiddleware
-from ragfault.server.settings import ServerSettings, is_loopback
+from ragfault.server.settings import ServerSettings, format_address, is_loopback
 from ragfault.server.state import ServerState, open_review_session
 from ragfault.server.storage import open_store
 from ragfault.server.storage.backup import delete_copies
@@ -123,7 +123,7 @@ def serve_application(app: Any, host: str, port: int, announce: Callable[[str], 
     config = uvicorn.Config(secured, host=host, port=port, log_level="warning", access_log=False, lifespan="off")
     listening = _bind_socket(config)
     listening.listen()
-    announce(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
+    announce(format_address(host, listening.getsockname()[1]))
     uvicorn.Server(config).run(sockets=[listening])
 
 
@@ -155,8 +155,7 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
     except OutputError:
         app.state.server.store.close()
         raise
-    host, port = listening.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    address = format_address(*listening.getsockname()[:2])
 
     class Server(uvicorn.Server):
         """Server that announces its address when it is ready."""

@@ -134,9 +134,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
     def link_incident(self, id: str) -> str | None:
         """Return the address of an incident; None where others see the server at an address that it does not know."""
-        host, url = f"[{self.host}]" if ":" in self.host else self.host, self.public_url
+        url = self.public_url
         if not (url or self.trusted_proxies or self.root_path or not self.port or self.host in ("0.0.0.0", "::")):
-            url = f"http://{host}:{self.port}"
+            url = format_address(self.host, self.port)
         return f"{url}/incidents#{id}" if url else None
 
     @property
@@ -148,6 +148,11 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     def runs_folder(self) -> Path:
         """The folder of exported and imported runs."""
         return self.data_folder / "runs"
+
+
+def format_address(host: str, port: int) -> str:
+    """Return the URL of a host, whose IPv6 address stands in brackets."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def is_loopback(host: str) -> bool:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from ragfault.stats.bootstrap import Clusters, FloatArray, encode_clusters
-from ragfault.stats.differences import Bounds, Difference, welch_difference
+from ragfault.stats.differences import UNBOUNDED, Bounds, Difference, welch_difference
 from ragfault.stats.distributions import t_cdf, t_quantile
 from ragfault.stats.intervals import Interval, is_sparse, mean_interval
 
@@ -134,9 +134,6 @@ def explain_few_labels(sample: PpiSample) -> str | None:
     labels = f"{n} label{'' if n == 1 else 's'}"
     described = labels if groups == n else f"{labels} in {groups} cluster{'' if groups == 1 else 's'}"
     return f"only {described}: at least {MIN_LABELS} are needed"
-
-
-UNBOUNDED = (-math.inf, math.inf)
 
 
 class PpiMean(Struct, frozen=True):

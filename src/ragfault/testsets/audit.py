@@ -21,6 +21,7 @@ from ragfault.testsets.passages import WORD, CorpusIndex, CorpusPassage
 from ragfault.text import NEGATIONS, STOP_WORDS, make_shingles, split_content_words, split_words
 from ragfault.text.entities import extract_names
 from ragfault.text.number_format import format_percent
+from ragfault.text.times import MONTHS
 
 FindingKind = Literal["near-duplicate", "contradiction", "stale date", "orphan", "unreachable"]
 """Two passages alike, two sentences that differ in one point, a date that has passed, a section without text or a
@@ -53,10 +54,6 @@ ASSERTING = frozenset(
     ("is", "are", "was", "were", "be", "been", "must", "can", "may", "will", "should", "shall", "does", "do", "did")
 )
 """Words right before an opposite by which it is asserted of the subject, and does not tell the subject from another."""
-MONTHS = (
-    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
-    "december",
-)  # fmt: skip
 MONTH_NAMES = "|".join((*MONTHS, *(name[:3] for name in MONTHS)))
 DATE = re.compile(
     rf"\b(?:(?P<iso>\d{{4}}-\d\d-\d\d)|(?:(?P<day>\d{{1,2}}) )?(?P<month>{MONTH_NAMES})\.? "

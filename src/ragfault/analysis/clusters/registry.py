@@ -79,17 +79,17 @@ def match_clusters(
 ) -> dict[int, KnownCluster]:
     """Match clusters with known ones, by index; greedily by similarity, each known cluster at most once."""
     pairs = sorted(
-        (-similarity, entry.id, i, j)
-        for i, cluster in enumerate(clusters)
-        for j, entry in enumerate(known)
+        (-similarity, entry.id, index, known_index)
+        for index, cluster in enumerate(clusters)
+        for known_index, entry in enumerate(known)
         if (similarity := round(cluster_similarity(cluster, entry, embedder), 6)) >= MATCH_THRESHOLD
     )
     matches: dict[int, KnownCluster] = {}
     matched_entries: set[int] = set()
-    for _, _, i, j in pairs:
-        if i not in matches and j not in matched_entries:
-            matches[i] = known[j]
-            matched_entries.add(j)
+    for _, _, index, known_index in pairs:
+        if index not in matches and known_index not in matched_entries:
+            matches[index] = known[known_index]
+            matched_entries.add(known_index)
     return matches
 
 

@@ -392,21 +392,24 @@ def find_rise(
     if not later:
         return None
     bursts = failing[np.diff(failing // BURST_MINUTES, prepend=-1) > 0]
-    n, total = (np.append(0.0, np.cumsum(column)) for column in (series.n, series.sum))
+    traces, failures = (np.append(0.0, np.cumsum(column)) for column in (series.n, series.sum))
     for minute in later:
         for length in RISE_WINDOWS:
             window = minute + 1 - length, minute + 1
-            a, b, c = np.searchsorted(series.minutes, [minute + 1 - HISTORY_MINUTES, *window]).tolist()
-            size, before = n[c] - n[b], n[b] - n[a]
+            limits = [minute + 1 - HISTORY_MINUTES, *window]
+            begin, start, end = np.searchsorted(series.minutes, limits).tolist()  # of the history, and of the window
+            size, before = traces[end] - traces[start], traces[start] - traces[begin]
             if window[0] < first or before < max(MIN_HISTORY, size):
                 continue
-            count, past = int(np.diff(np.searchsorted(bursts, window))[0]), int(total[b] - total[a])
+            count, past = int(np.diff(np.searchsorted(bursts, window))[0]), int(failures[start] - failures[begin])
             if count < MIN_FAILURES or count / size <= max(ceiling, MIN_RISE + past / before):
                 continue
             if incomplete_beta(count, past + 1, size / (size + before), before / (size + before)) > tail * length:
                 continue
-            ends = np.minimum(np.searchsorted(n, n[a:b] + size), b)  # of the stretch with as many traces
-            if count >= WORST_FACTOR * (total[ends] - total[a:b]).max():
+            ends = np.minimum(
+                np.searchsorted(traces, traces[begin:start] + size), start
+            )  # of the stretch with as many traces
+            if count >= WORST_FACTOR * (failures[ends] - failures[begin:start]).max():
                 return minute, *_estimate_onset(
                     series.between(window[0] - max(RISE_WINDOWS), minute + 1), past / before
                 )

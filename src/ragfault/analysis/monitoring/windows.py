@@ -224,30 +224,30 @@ def window_difference(
     >>> found.mean, round(found.low, 2), round(found.high, 2)
     (-0.5, -0.59, -0.41)
     """
-    n, mean, error, df = _estimate_moments(before, measure)
-    m, other, slip, free = _estimate_moments(after, measure)
-    (error, df), (slip, free) = (
+    n_before, mean_before, error_before, df_before = _estimate_moments(before, measure)
+    n_after, mean_after, error_after, df_after = _estimate_moments(after, measure)
+    (error_before, df_before), (error_after, df_after) = (
         max(pair, key=lambda estimate: estimate[0] * t_quantile(0.975, estimate[1]))
-        for pair in zip(((error, df), (slip, free)), _estimate_block_errors((before, after)), strict=True)
+        for pair in zip(
+            ((error_before, df_before), (error_after, df_after)), _estimate_block_errors((before, after)), strict=True
+        )
     )
     if before.mean is None or after.mean is None:
         return None
     if lasting_noise and 2 * after.n.sum() <= before.n.sum():
-        slip, free = _widen_error((slip, free), (error, df), before, after)
+        error_after, df_after = _widen_error((error_after, df_after), (error_before, df_before), before, after)
     elif lasting_noise and 2 * before.n.sum() <= after.n.sum():
-        error, df = _widen_error((error, df), (slip, free), after, before)
-    both = error**2 + slip**2
-    if not math.isfinite(both):
-        return Difference(
-            after.mean - before.mean, -math.inf, math.inf, math.inf, 1.0, other - mean, int(n + m), 2, "none"
-        )
-    df = both**2 / (error**4 / df + slip**4 / free) if both else 1.0
-    half = t_quantile(0.5 + confidence / 2, max(1.0, math.floor(df))) * math.sqrt(both)
-    gap = after.mean - before.mean
+        error_before, df_before = _widen_error((error_before, df_before), (error_after, df_after), after, before)
+    variance = error_before**2 + error_after**2
+    gap, shift, count = after.mean - before.mean, mean_after - mean_before, int(n_before + n_after)
+    if not math.isfinite(variance):
+        return Difference(gap, -math.inf, math.inf, math.inf, 1.0, shift, count, 2, "none")
+    df = variance**2 / (error_before**4 / df_before + error_after**4 / df_after) if variance else 1.0
+    half = t_quantile(0.5 + confidence / 2, max(1.0, math.floor(df))) * math.sqrt(variance)
     reach = math.inf if measure.low is None or measure.high is None else measure.high - measure.low
-    ends = max(-reach, min(gap, other - mean - half)), min(reach, max(gap, other - mean + half))
+    ends = max(-reach, min(gap, shift - half)), min(reach, max(gap, shift + half))
     groups = int((before.n > 0).sum() + (after.n > 0).sum())
-    return Difference(gap, *ends, math.sqrt(both), max(1.0, df), other - mean, int(n + m), groups, "t")
+    return Difference(gap, *ends, math.sqrt(variance), max(1.0, df), shift, count, groups, "t")
 
 
 def _widen_error(

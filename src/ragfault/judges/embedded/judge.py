@@ -11,6 +11,7 @@ from itertools import compress
 import numpy as np
 
 from ragfault.judges.assembly import ScorerJudge
+from ragfault.judges.calibration import UNSURE_RANGE
 from ragfault.judges.checks.claims import join_spans, locate_words, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage
@@ -115,8 +116,6 @@ def score_passages(weighted_query: WeightedQuery, arrays: PassageArrays) -> list
 
 
 VERSION = 4
-UNSURE_RANGE = (1 / 3, 2 / 3)
-"""Between these probabilities the judge is wrong more than one time in three, and marks the claim as unsure."""
 MIN_COPY_OVERLAP = 0.5
 """From this Jaccard index on, claim and sentence say the same but for one point, which is then contradicted."""
 SHORT_TYPES = ("claim", "dialogue")

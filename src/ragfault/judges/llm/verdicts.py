@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ragfault.judges.assembly import grade_relevance, measure_chunk_overlap
+from ragfault.judges.calibration import UNSURE_RANGE
 from ragfault.judges.checks.queries import list_missing, split_query
 from ragfault.judges.domain.profile import DomainProfile, SupportThresholds
 from ragfault.judges.lexical.entailment import LexicalJudge
@@ -40,8 +41,6 @@ PARTS_BY_FIELD = {
     "noncommittal": "answer", "rubrics": "rubric",
 }  # fmt: skip
 """Field → part of the verdicts, where the names differ."""
-UNSURE_RANGE = (1 / 3, 2 / 3)
-"""Probabilities in this range are unsure."""
 EMPTY_CHUNK = "the chunk is empty"
 
 

@@ -11,10 +11,10 @@ from ragfault.analysis.records import RegressionDecision
 from ragfault.reports.format import clean_text, describe_label_source
 from ragfault.reports.markdown.syntax import build_markdown_table, escape_markdown, format_code
 from ragfault.reports.terminal.layout import render_rich
+from ragfault.reports.terminal.scorecard import RESULT_STYLES
 from ragfault.reports.wording import format_change, format_means, format_movers, split_movers
 from ragfault.text.number_format import format_interval, format_p_value, format_percent
 
-RESULT_STYLES = {"pass": "green", "fail": "red", "cannot tell": "yellow"}
 RESULT_SIGNS = {"pass": "✅ pass", "fail": "❌ fail", "cannot tell": "❔ cannot tell"}
 
 

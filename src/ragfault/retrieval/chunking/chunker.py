@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from ragfault.errors import UnknownName, UsageError
 from ragfault.expressions import format_expression, parse_expression
 from ragfault.io.field_values import make_content_id
+from ragfault.judges.checks.tables import RULE_LINE
 from ragfault.protocols import Embedder
 from ragfault.records import Chunk, Document
 from ragfault.retrieval.chunking import structure
 from ragfault.retrieval.chunking.structure import (
-    TABLE_RULE,
     PartBoundaries,
     TextBlocks,
     iterate_lines,
@@ -214,7 +214,7 @@ def _split_table(table: TokenSpan, text: str, tokens: TokenOffsets, size: int) -
         return
     first, last = tokens.starts[table.start], tokens.ends[table.end - 1]
     lines = list(iterate_lines(text[first:last]))
-    rule = next((i for i, (_, line) in enumerate(lines) if i and TABLE_RULE.fullmatch(line.strip())), None)
+    rule = next((i for i, (_, line) in enumerate(lines) if i and RULE_LINE.fullmatch(line.strip())), None)
     head_end = table.start if rule is None else tokens.token_at(first + lines[rule][0] + len(lines[rule][1]))
     if head_end - table.start > size // 2:
         head_end = table.start

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ragfault.judges.checks.tables import RULE_LINE
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.protocols import Embedder
 from ragfault.retrieval.chunking.token_spans import TokenSpan, make_break_finder
 
 HEADING_PATTERN = re.compile(r"(#{1,6})(?:[ \t]|$)")
-TABLE_RULE = re.compile(r"(?=[^-]*-)(?=[^|]*\|)[\s|:-]+")
-"""The line between the head of a Markdown table and its rows."""
 LIST_ITEM = re.compile(r"(?:[-*+•]|\d{1,4}[.)])[ \t]")
 JSON_SYNTAX = re.compile(r'"(?>(?:[^"\\]|\\.)*)"?|[\[\]{},]', re.DOTALL)
 MAX_DEPTH = 6
@@ -125,7 +124,7 @@ class _BlockReader:
             self.add_heading(self.last_line[0], 1 if first == "=" else 2)
         elif first == "=" and stripped[-1] == "=" and stripped.strip("= "):
             self.add_heading(position, min(len(stripped[: -len(stripped.lstrip("= "))].replace(" ", "")), MAX_DEPTH))
-        elif "|" in stripped and "|" in self.last_line[1] and not self.after_blank and TABLE_RULE.fullmatch(stripped):
+        elif "|" in stripped and "|" in self.last_line[1] and not self.after_blank and RULE_LINE.fullmatch(stripped):
             self.begin_table(self.last_line[0], tagged=False)
         elif first == "<" and stripped[:6].lower() == "<table":
             self.begin_table(position, tagged=True)

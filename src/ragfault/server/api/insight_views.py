@@ -34,6 +34,7 @@ from ragfault.io.runs import MetricInfo
 from ragfault.records import Layer
 from ragfault.server.api.detail_views import get_latest_judge, open_run
 from ragfault.server.api.traffic_views import (
+    TRIAD_METRICS,
     WINDOW_SEGMENTS,
     RouteView,
     TimeRange,
@@ -44,13 +45,12 @@ from ragfault.server.api.traffic_views import (
 )
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TimelineMark, TraceSelection
+from ragfault.server.storage.records import MAX_SHOWN_CHARACTERS
 from ragfault.stats import Difference
 
 MAX_QUERIES = 1000  # latest live queries of the window whose words are compared
 
 DRIFT_POINTS = 240  # largest number of segments of a window
-
-LISTED_QUERY_LENGTH = 300  # characters of a query in a list of traces; longer queries are read from the trace
 
 
 class DriftView(RouteView, frozen=True, kw_only=True):
@@ -88,12 +88,10 @@ def _load_queries(server: ServerState, selection: TraceSelection) -> list[str]:
     """Load the full queries of a page of traces."""
     queries = []
     for line in server.store.list_traces(selection).lines:
-        stored = server.store.get_trace(line.id) if len(line.query) >= LISTED_QUERY_LENGTH else None
+        stored = server.store.get_trace(line.id) if len(line.query) >= MAX_SHOWN_CHARACTERS else None
         queries.append(line.query if stored is None else stored.trace.query)
     return queries
 
-
-TRIAD = ("context_relevance", "groundedness", "answer_relevance")  # the three metrics of the RAG triad
 
 INSIGHT_MINUTES = 30 * DAY_MINUTES  # the longest window of the insights
 
@@ -277,7 +275,7 @@ def _compute_insights(server: ServerState, route: str | None, times: TimeRange) 
             TriadTrend(metric=metric, route=route, points=tuple(_build_points(route, part)))
             for route in routes[:MAX_ROUTES]
             for (metric, there, _), part in series.items()
-            if there == route and metric_name(metric) in TRIAD
+            if there == route and metric_name(metric) in TRIAD_METRICS
         ),
         distributions=tuple(_build_distributions(server, series, routes[:MAX_ROUTES], (since, until))),
         correlations=compute_correlations(products, since, until),
@@ -292,7 +290,7 @@ def _select_metrics(measures: Iterable[str]) -> list[str]:
     selected: dict[str, str] = {}
     for name in measures:
         selected.setdefault(metric_name(name), name)
-    return [selected[name] for name in (*TRIAD, "triad") if name in selected]
+    return [selected[name] for name in (*TRIAD_METRICS, "triad") if name in selected]
 
 
 def _build_points(route: str | None, part: MetricSeries) -> Iterator[TrendPoint]:

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ragfault.errors import RagfaultError
-from ragfault.reports.format import clean_label, format_duration, get_problem_title
+from ragfault.reports.format import BIDI_OVERRIDES, clean_label, format_duration, get_problem_title
 from ragfault.server.api.trace_parts import escape_pointer
 from ragfault.server.json_routes import get_server
 from ragfault.server.request_limits import error_status
@@ -42,7 +42,6 @@ PAGES_WITHOUT_JSON = ("sign-in", "help")
 """Pages without a JSON view."""
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-_BIDI_OVERRIDES = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 
 
 def show_controls(text: str) -> str:
@@ -52,7 +51,7 @@ def show_controls(text: str) -> str:
     'fine␛[31m\\n�txt'
     """
     text = _CONTROL_CHARACTERS.sub(lambda sign: chr(0x2400 + ord(sign[0])) if sign[0] < " " else "\ufffd", text)
-    return _BIDI_OVERRIDES.sub("\ufffd", text)
+    return BIDI_OVERRIDES.sub("\ufffd", text)
 
 
 def trace_url(id: str) -> str:

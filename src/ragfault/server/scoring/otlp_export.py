@@ -17,6 +17,7 @@ import msgspec
 from ragfault.errors import UsageError, require_extra
 from ragfault.evaluation.online import ScoredTrace
 from ragfault.io.otel import TraceOrigin
+from ragfault.io.otel.trace_mapping import EVALUATION_EVENT
 from ragfault.io.runs import MetricInfo
 from ragfault.judges.assembly import grade_relevance
 from ragfault.records import Score, Trace
@@ -27,7 +28,6 @@ from ragfault.server.settings import ServerSettings
 from ragfault.version import __version__
 
 ORIGIN_KEY = "otlp"  # metadata key that holds the origin of a trace received as spans
-EVALUATION_EVENT = "gen_ai.evaluation.result"
 EVALUATION_SPAN = "ragfault.evaluate"
 TRACE_ID_PATTERN, SPAN_ID_PATTERN = re.compile(r"(?!0{32})[0-9a-f]{32}"), re.compile(r"(?!0{16})[0-9a-f]{16}")
 SEVERITY_INFO = 9

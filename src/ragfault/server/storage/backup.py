@@ -17,11 +17,11 @@ from msgspec import Struct
 
 from ragfault.errors import InputError, OutputError, UsageError
 from ragfault.io.atomic_files import convert_write_errors
+from ragfault.server.storage.duckdb.store import DATABASE_FILE, DuckDBStore, count_rows
 from ragfault.server.storage.store import TraceStore
 from ragfault.version import __version__
 
 MANIFEST_FILE = "manifest.json"
-DATABASE_FILE = "ragfault.duckdb"
 COPY_FOLDER = ".backup."
 """Prefix of the folder that the copy of the database lies in while it is sent."""
 BESIDE = ("promoted.jsonl", "audit.jsonl*", "runs/*/*")
@@ -215,8 +215,6 @@ def restore_backup(path: Path, folder: Path) -> BackupManifest:
 
     Raises InputError for a backup that is not whole, OutputError where the folder holds a store.
     """
-    from ragfault.server.storage.duckdb.store import DuckDBStore, count_rows
-
     if (folder / DATABASE_FILE).exists():
         raise OutputError(f"{folder} holds a store already. Restore into another folder.")
     with convert_write_errors(folder), _discard_empty_folders(folder):

@@ -156,13 +156,13 @@ def _write_tables(
 
 def _iterate_again(store: TraceStore, selection: TraceSelection, survey: _SelectionSurvey) -> Iterator[StoredTrace]:
     """Iterate over the same traces again. Raises OutputError where some were deleted."""
-    n = 0
+    count = 0
     for stored in store.iterate_judged(selection):
         if stored.trace.id in survey.ids:
-            n += 1
+            count += 1
             is_other = has_answer_key(stored.trace) and stored.gold not in (None, survey.gold)
             yield msgspec.structs.replace(stored, scores=_compute_anew(stored, survey.gold)) if is_other else stored
-    if n != survey.traces:
+    if count != survey.traces:
         raise OutputError("some of these traces were deleted during the export. Export them again.")
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from ragfault.judges.checks.answers import TruthStatus
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.llm.transport.reply_cache import CallKind
 from ragfault.records import ClaimSupport
@@ -105,9 +106,6 @@ def _quote(text: str) -> str:
 def _read_prompt(name: str) -> str:
     text = files("ragfault.judges.llm").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
     return text.replace(CATEGORIES_PLACEHOLDER, ", ".join(HARM_CATEGORIES)).strip()
-
-
-TruthStatus = Literal["supported", "contradicted", "unknown"]
 
 
 class ReplyItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

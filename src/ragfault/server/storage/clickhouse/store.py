@@ -139,12 +139,12 @@ class ClickHouseStore(TraceStore):
     )
 
     def __init__(self, address: str) -> None:
-        self.reader = self._read_connection = ClickHouseConnection(parse_address(address))
-        self.writer = self._write_connection = ClickHouseConnection(self.reader.address)
+        self.reader: ClickHouseConnection = ClickHouseConnection(parse_address(address))
+        self.writer: ClickHouseConnection = ClickHouseConnection(self.reader.address)
         self._lease: StoreLease | None = None
         try:
             self._schema = migrate(self.writer, CREATE_MIGRATIONS, apply_migration, MIGRATIONS)
-            self._lease = StoreLease(self._write_connection)
+            self._lease = StoreLease(self.writer)
             self._restore()
             self._numbers = count(self._find_last_number() + 1)
             # Deduplication tokens outlive their outcomes, so that the number of a batch must never repeat.
@@ -240,8 +240,7 @@ class ClickHouseStore(TraceStore):
         if not deleted and not self.writer.fetch_value(f"SELECT count() FROM ids {older}", bound=bound):
             return 0
         days = self.writer.fetch_rows(
-            "SELECT intDiv(toInt64(received), 86400) AS day FROM traces GROUP BY day "
-            "HAVING max(received) < {bound:Float64}",
+            f"SELECT {DAY_EXPRESSION} AS day FROM traces GROUP BY day HAVING max(received) < {{bound:Float64}}",
             bound=bound,
         )
         for table in EXPIRING_TABLES:
@@ -316,8 +315,8 @@ class ClickHouseStore(TraceStore):
         if self._lease is not None:
             with contextlib.suppress(OutputError):  # a server that does not answer: the lease expires
                 self._lease.release()
-        self._write_connection.close()
-        self._read_connection.close()
+        self.writer.close()
+        self.reader.close()
 
 
 def _add_times(numbered: Sequence[NumberedRow], columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
