@@ -17,7 +17,7 @@ import msgspec
 from ragfault.errors import UsageError, require_extra
 from ragfault.evaluation.online import ScoredTrace
 from ragfault.io.otel import TraceOrigin
-from ragfault.io.otel.trace_mapping import EVALUATION_EVENT
+from ragfault.io.otel.spans import RATING_EVENT
 from ragfault.io.runs import MetricInfo
 from ragfault.judges.assembly import grade_relevance
 from ragfault.records import Score, Trace
@@ -76,7 +76,7 @@ def encode_logs(outcomes: Iterable[ScoredTrace], measures: MeasuresByMetric, now
                     time_unix_nano=now,
                     observed_time_unix_nano=now,
                     severity_number=SEVERITY_INFO,
-                    event_name=EVALUATION_EVENT,
+                    event_name=RATING_EVENT,
                     trace_id=bytes.fromhex(scored.trace.id),
                     span_id=bytes.fromhex(origin.span),
                 )
