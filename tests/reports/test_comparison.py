@@ -205,6 +205,16 @@ def test_the_same_run_twice_is_never_a_fault(runs: tuple[Run, Run]):
     assert "identical chunks on every pair; identical answers and citations on every pair" in text
 
 
+def test_runs_that_failed_throughout_have_no_equal_chunks_and_answers(tmp_path):
+    """Neither was recorded: that the errors are equal is all that is known of them."""
+    traces = [Trace(id=str(at), query=f"When does ferry {at} leave?", error="timeout") for at in range(20)]
+    failed = evaluate(traces, tmp_path / "failed", judge="lexical")
+    text = comparison.render_comparison_terminal(compare(failed, failed), width=140)
+    assert "chunks on every pair" not in text
+    assert "answers on every pair" not in text
+    assert "same chunks" not in text
+
+
 def test_answers_that_lost_their_citations_alone_are_not_called_other_answers(tmp_path):
     """Where one side records citations, answers are counted with their citations, and called so."""
     chunk = Chunk(id="a", text="The ferry leaves at 09:30.")

@@ -264,7 +264,7 @@ def _describe_metric_ppi(change: MetricChange) -> str:
 def describe_verdict(change: MetricChange) -> str:
     """Describe the change of a metric, in words: worse, better, steady, or how many pairs would tell."""
     if change.identical:
-        return "steady (same chunks)"
+        return "steady (identical)"
     if change.verdict != "cannot tell":
         return change.verdict
     if not change.n:
@@ -379,7 +379,9 @@ def describe_pairing(comparison: Comparison) -> list[str]:
     same = [
         f"identical {what} on {'every pair' if count == comparison.pairs else f'{count:,} of them'}"
         for count, what in ((comparison.same_chunks, "chunks"), (comparison.same_answers, f"answers{cited}"))
-        if count and 2 * count >= comparison.pairs
+        if count
+        and 2 * count >= comparison.pairs
+        and known - {"error", "latency", "tokens"}  # else nothing is recorded
     ]
     return [
         paired,

@@ -77,7 +77,7 @@ def build_change_table(changes: Sequence[MetricChange], width: int) -> Table:
     heads = [head for head, least in CHANGE_COLUMNS if width >= least]
     table = build_table(heads, right=("needed", "p", "n"), unbroken=set(heads) - {"metric", "one side only"})
     for change in changes:
-        verdict = "same chunks" if change.identical else change.verdict
+        verdict = "identical" if change.identical else change.verdict
         cells = (
             build_line(format_metric(change)),
             build_line(format_means(change)),
