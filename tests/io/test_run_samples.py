@@ -219,3 +219,19 @@ def test_an_agent_is_run_again_on_one_sample_of_both_runs(tmp_path: Path, capsys
     printed = capsys.readouterr()
     assert "a random sample was compared: 20 of" in printed.err
     assert json.loads(printed.out)["questions"] == 20
+
+
+def test_a_sample_holds_of_each_row_group_no_more_than_what_it_takes(tmp_path: Path) -> None:
+    traces = [Trace(id=f"{i}", query="When?", answer=f"{i} " * 2_000) for i in range(800)]
+    run = evaluate(traces, tmp_path / "run", judge="none", metrics=["error"])
+    table = run.to_arrow("traces")
+    pq.write_table(table, run.get_table_path("traces"), row_group_size=20)
+    run = Run(run.path, msgspec.structs.replace(run.manifest, checksums={}))
+    sample = sample_run(run, 40)
+    normal, counting = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(counting)
+    try:
+        sample.get_table_path("traces")
+    finally:
+        pa.set_memory_pool(normal)
+    assert counting.max_memory() < table.nbytes / 4

@@ -218,10 +218,11 @@ def _select_rows(run: Run, name: str, rows: Mask, width: int) -> Iterator[pa.Tab
         for group in range(metadata.num_row_groups):
             table = coded.read_row_group(group, use_threads=False)
             first, last = np.searchsorted(places, (begin, begin + table.num_rows))
-            parts.append(table.take(pa.array(places[first:last] - begin)))
+            # Codes would hold every text of the row group.
+            parts.append(table.take(pa.array(places[first:last] - begin)).cast(schema))
             begin += table.num_rows
             if group == metadata.num_row_groups - 1 or sum(part.num_rows for part in parts) >= BATCH_TRACES * width:
-                yield pa.concat_tables(parts).cast(schema)
+                yield pa.concat_tables(parts)
                 parts = []
 
 
