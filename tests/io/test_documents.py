@@ -57,6 +57,14 @@ def test_files_and_globs_are_named_from_where_they_vary(tmp_path):
     assert ids([tmp_path / "docs" / "b.txt", tmp_path / "docs" / "deep"]) == ["b.txt", "a.md"]
 
 
+def test_lines_that_are_no_pairs_in_the_headers_of_many_files_are_one_notice(tmp_path):
+    header = "---\ntitle: Dogs\nversions:\n  'a' b\n---\nOn a lead.\n"
+    put(tmp_path, a__md=header, b__md=header, c__md=header)
+    notices = []
+    assert ids(tmp_path, notice=notices.append) == ["a.md", "b.md", "c.md"]
+    assert notices == [f"{tmp_path / 'a.md'}: passed over in its front matter: 'a' b; and so in 2 more files"]
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [

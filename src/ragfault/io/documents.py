@@ -157,6 +157,8 @@ class DocumentOptions(NamedTuple):
     encoding: str | None
     notice: NoticeCallback | None
     limit: int
+    unparsed: list[str]
+    """What was passed over in the front matter of each file."""
 
     def notify(self, text: str) -> None:
         if self.notice is not None:
@@ -207,7 +209,7 @@ def read_documents(
         raise UnknownName("way to treat bad documents", str(on_bad), ["raise", "skip", "a callable"])
     if encoding is not None and _look_up_codec(encoding) is None:
         raise UnknownName("encoding", encoding, ["utf-8", "utf-16", "latin-1", "cp1252", "shift_jis", "gb18030"])
-    way = DocumentOptions(text, encoding, notice, limit)
+    way = DocumentOptions(text, encoding, notice, limit, [])
     return _read_corpus(expand_corpus(where, notice), way, ErrorCollector(on_bad, error_type=BadDocuments))
 
 
@@ -222,6 +224,9 @@ def _read_corpus(corpus: list[CorpusFile], options: DocumentOptions, collector: 
                 collector.report(file.path, line, problem, item if isinstance(item, InvalidRecord) else b"")
             elif collector.accept(item, file.path, line, b""):
                 yield item
+    if options.unparsed:
+        first, *others = options.unparsed
+        options.notify(f"{first}; and so in {format_count(len(others), 'more file')}" if others else first)
     collector.raise_errors([file.path for file in corpus])
 
 
@@ -273,7 +278,7 @@ def _build_text_document(file: CorpusFile, kind: str, data: bytes, options: Docu
         return Document(id=file.id, text=text)
     metadata, end, strange = document_parsers.parse_markdown_header(text)
     if strange:
-        options.notify(f"{file.path}: passed over in its front matter: {'; '.join(strange[:3])[:200]}")
+        options.unparsed.append(f"{file.path}: passed over in its front matter: {'; '.join(strange[:3])[:200]}")
     title = metadata.pop("title", None)
     text = text[end:]
     return Document(id=file.id, text=text, title=str(title) if title else _extract_heading(text), metadata=metadata)
