@@ -292,8 +292,8 @@ class Aspect(FrozenRecord, frozen=True):
 class AnswerVerdict(FrozenRecord, frozen=True):
     """Verdict on the answer as a whole."""
 
-    relevance: float
-    """In [0, 1]."""
+    relevance: float | None
+    """In [0, 1]; None where the judge cannot tell, as of a terse answer without chunks."""
     aspects: tuple[Aspect, ...] = ()
     """What the query asks for."""
     refused: bool = False

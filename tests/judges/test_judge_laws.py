@@ -381,6 +381,30 @@ def test_aspects() -> None:
     assert [aspect.answered for aspect in seen.aspects] == [True, False]
 
 
+@pytest.mark.parametrize("name", ["lexical", "embedded"])
+def test_words_do_not_tell_whether_a_terse_answer_without_chunks_answers_the_query(name: str) -> None:
+    """It has no relevance, unless it repeats most of the query; a refusal and a longer answer have one."""
+
+    def judge(answer: str, chunks: tuple[Chunk, ...] | None = None) -> float | None:
+        trace = Trace(id="1", query="Where did the bishop Martin die?", chunks=chunks, answer=answer)
+        verdict = load_judge(name).observe([trace])[0].answer
+        assert verdict is not None
+        assert verdict.relevance is not None or not verdict.aspects
+        return verdict.relevance
+
+    assert judge("Candes") is judge("In the north") is None
+    assert judge("The bishop Martin died in Candes.") == pytest.approx(1.0, abs=0.25)
+    refused, other = (
+        judge("I do not know."),
+        judge("The ferry to the island leaves at ten in the morning from quay four."),
+    )
+    assert refused is not None
+    assert refused < 0.2
+    assert other is not None
+    assert other < 0.5
+    assert judge("Candes", (Chunk(id="a", text="The bishop Martin died in Candes."),)) is not None
+
+
 def test_terse() -> None:
     """A terse answer is relevant by what it was drawn from; a refusal is not."""
     source, query = "Paris is the capital of France.", "What is the capital of France?"

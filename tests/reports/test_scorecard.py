@@ -161,9 +161,15 @@ def test_the_verdict_names_each_layer_with_its_level_and_commonest_problem(findi
 
 
 def test_the_verdict_says_what_the_answer_key_says_of_the_answers(tmp_path):
-    """Right terse answers without chunks are counted by the key, and the judge's low figure has no level beside it."""
+    """Right answers without chunks are counted by the key, and the judge's low figure has no level beside it."""
+    rest = "raised the money, bought the timber and had the whole of it finished before winter"
     traces = [
-        Trace(id=f"{n}", query=f"Who built pier {n}?", answer="Ada Byron" if n else "Bo Lee", reference="Ada Byron")
+        Trace(
+            id=f"{n}",
+            query=f"Whose idea was pier {n}?",
+            answer=f"{'Ada Byron' if n else 'Bo Lee'} {rest}.",
+            reference="Ada Byron",
+        )
         for n in range(40)
     ]
     findings = analyze(evaluate(traces, tmp_path / "run", judge="lexical"))
@@ -174,6 +180,15 @@ def test_the_verdict_says_what_the_answer_key_says_of_the_answers(tmp_path):
     assert not any("contradicts" in line for line in run_verdict.describe_layers(few))
     plain = analyze(evaluate([replace(trace, reference=None) for trace in traces], tmp_path / "plain", judge="lexical"))
     assert not any("Answer key" in line or "contradicts" in line for line in run_verdict.describe_layers(plain))
+
+
+def test_the_verdict_says_why_terse_answers_without_chunks_are_not_graded(tmp_path):
+    """The words of such an answer do not tell whether it is right: no figure, no level and no problem."""
+    traces = [Trace(id=f"{n}", query=f"Who built pier {n}?", answer="Ada Byron") for n in range(40)]
+    findings = analyze(evaluate(traces, tmp_path / "run"))
+    _, generation, *_ = run_verdict.describe_layers(findings)
+    assert "answer_relevance not measured (too terse to judge without chunks)" in generation
+    assert run_verdict.describe_no_problem(findings).startswith("No problem was found, but no relevance")
 
 
 def test_eight_traces_have_intervals_with_a_picture(tmp_path):

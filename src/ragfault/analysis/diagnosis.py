@@ -299,7 +299,7 @@ def _response_problems(trace: Trace, verdicts: Verdicts, answer: AnswerVerdict) 
     for aspect in answer.aspects:
         if not aspect.answered:
             yield _build_problem("unanswered_aspect", aspect.text, "the answer does not address it")
-    if answer.relevance < LOW_SCORE:
+    if answer.relevance is not None and answer.relevance < LOW_SCORE:
         yield _build_problem("irrelevant_answer", trace.answer or "", f"relevance {answer.relevance:.2f}")
         if _is_all_low(verdicts):
             yield _build_problem("all_low", trace.query, "chunks, grounding and answer are all poor")

@@ -84,10 +84,13 @@ def _get_answer_verdict(trace: Trace, verdicts: Verdicts) -> AnswerVerdict | Und
 def answer_relevance(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """Degree to which the answer addresses the query.
 
-    The judge's relevance of the answer to the query. In [0, 1]. Undefined without an answer.
+    The judge's relevance of the answer to the query. In [0, 1]. Undefined without an answer, and for a terse one of
+    which the judge cannot tell without chunks.
     """
     verdict = _get_answer_verdict(trace, verdicts)
-    return verdict if isinstance(verdict, Undefined) else verdict.relevance
+    if isinstance(verdict, Undefined):
+        return verdict
+    return Undefined("too terse to judge without chunks") if verdict.relevance is None else verdict.relevance
 
 
 OKAY_WEIGHTS = {"brief": 0.0, "normal": 0.5, "detailed": 1.0}

@@ -54,7 +54,8 @@ def _describe_layer(findings: Findings, layer: Layer, health: LayerHealth) -> st
     problem = None if worst is None else _describe_share(worst)
     title = LAYER_TITLES[layer]
     if health.interval is None:
-        return f"{title}: {_describe_metrics(findings.scorecard.aggregates, layer)}{f'; {problem}' if problem else ''}."
+        measured = _describe_metrics(findings.scorecard.aggregates, health)
+        return f"{title}: {measured}{f'; {problem}' if problem else ''}."
     absent = f", without {join_names(health.absent)}" if health.absent else ""
     few = has_too_few(health.interval)
     figures = f"{format_number(health.interval.mean) if few else format_interval(health.interval)}{absent}"
@@ -100,13 +101,18 @@ def describe_level(interval: Interval) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _describe_metrics(aggregates: Sequence[MetricAggregate], layer: Layer) -> str:
-    """Describe what was measured of a layer without health, metrics with a target first; else why nothing was."""
-    items = [item for item in aggregates if item.layer == layer]
+def _describe_metrics(aggregates: Sequence[MetricAggregate], health: LayerHealth) -> str:
+    """Describe what was measured of a layer without health, metrics with a target first; else why nothing was.
+
+    Of generation it also says why no part of its health is known.
+    """
+    items = [item for item in aggregates if item.layer == health.layer]
     measured = sorted((item for item in items if item.interval), key=lambda item: item.target is None)
     if measured:
         figures = [f"{clean_text(item.metric)} {format_interval(item.interval)}" for item in measured[:2]]
-        return ", ".join(figures)
+        parts = health.absent if health.layer == "generation" else ()
+        unknown = [f"{item.metric} not measured ({get_common_reason(item)})" for item in items if item.metric in parts]
+        return ", ".join([*figures, *unknown])
     if not items:
         return "no metric was asked for"
     return f"not measured ({get_common_reason(items[0]) or 'no trace'})"
@@ -179,4 +185,6 @@ def describe_no_problem(findings: Findings) -> str:
         return f"No problem was found where there are scores; {failed:,} failed."
     if not any(item.interval for item in findings.scorecard.aggregates if item.layer != "operation"):
         return "No problem was looked for: no metric of retrieval or generation has a value."
+    if not any(item.interval for item in findings.health):
+        return "No problem was found, but no relevance and no groundedness is known of any trace."
     return "No problem was found on any trace."

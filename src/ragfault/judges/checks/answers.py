@@ -36,6 +36,8 @@ MAX_SHORT_FACT = 6
 """A fact of at most this many words beyond the query is matched literally."""
 MIN_ANSWERED = 0.5
 """A part of the query with this relevance in the answer counts as answered."""
+MIN_TERSE_RELEVANCE = 0.75
+"""The relevance from which a terse answer without chunks is known to be about the query."""
 MAX_EVIDENCE_SCORE = 0.9
 """Maximum relevance of an answer that its evidence alone shows to be about the query."""
 
@@ -55,6 +57,8 @@ def judge_answer(
     what they cover of the query, out of what the best chunk covers. Words of their context alone count half.
     An answer of the kind that is asked for (a number, date or name) needs to cover less.
     A refusal keeps a tenth of its relevance, and an answer about another section or version keeps its own low score.
+    Without chunks the words of a terse answer do not tell whether it answers the query: it has no relevance unless it
+    covers most of the query itself.
     """
     parts = split_query(query)
     if not answer.strip():
@@ -75,6 +79,13 @@ def judge_answer(
                 value = min(1.0, value / OTHER_KIND_FACTOR) if chunks else 0.4 + 0.6 * value
         values.append(0.1 * value if refused else value)
     relevance = min(1.0, fmean(values))
+    if (
+        not chunks
+        and not refused
+        and relevance < MIN_TERSE_RELEVANCE
+        and len(split_content_words(answer)) <= MAX_TERSE_WORDS
+    ):
+        return AnswerVerdict(relevance=None)
     if relevance and not refused:
         relevance *= measure_focus(query, answer, claims, entailments, chunk_relevance, session)
     return AnswerVerdict(

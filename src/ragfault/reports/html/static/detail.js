@@ -100,7 +100,7 @@ function problemView(place) {
 function answerView(trace, verdicts) {
   if (!trace.answer) return section("Answer", "", el("p.empty", {}, trace.answer === "" ? "The answer is empty." : "No answer was recorded."));
   const claims = verdicts.claim || [];
-  const note = verdicts.answer ? `relevance to the query ${number(verdicts.answer.relevance)}${verdicts.answer.refused ? " · refuses" : ""}` : "";
+  const note = verdicts.answer ? `relevance to the query ${verdicts.answer.relevance === null ? "not known" : number(verdicts.answer.relevance)}${verdicts.answer.refused ? " · refuses" : ""}` : "";
   const text = el("p.answer", { dir: "auto" }, claimed(trace.answer, claims));
   const hint = claims.length ? el("p.note", {}, "Choose a claim (click or Enter) to see its evidence in the chunks.") : el("p.empty", {}, verdicts.claim ? "The answer makes no checkable claim." : "The judge gave no verdicts on claims.");
   const items = claims.map((claim, i) => claimItem(trace, claim, i));
