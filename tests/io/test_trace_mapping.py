@@ -907,7 +907,7 @@ def test_a_prompt_is_known_whether_it_is_recorded_as_a_list_or_as_its_json():
 
 
 def test_tokens_that_were_cached_or_reasoned_count():
-    """Langfuse lists them beside the rest of the input and the output; a frame with gaps writes counts as floats."""
+    """Langfuse lists them beside the rest, and sums under other names; the column of a frame has floats."""
     usage = {
         "input": 10,
         "input_cached_tokens": 50,
@@ -915,6 +915,8 @@ def test_tokens_that_were_cached_or_reasoned_count():
         "output_reasoning_tokens": 5,
         "total": 69,
         "inputCost": 2,
+        "promptTokens": 60,
+        "completionTokens": 9,
     }
     for fields in (
         {"langfuse.observation.type": "generation", "langfuse.observation.usage_details": usage},

@@ -373,10 +373,15 @@ def get_tokens(step: SpanStep) -> TokenCounts:
 
 
 def _sum_usage(usage: dict[str, Any], kinds: tuple[str, str]) -> int | None:
-    """Sum the counts of the input or the output: Langfuse counts what was cached or reasoned apart from the rest."""
-    names = [name for name in usage if any(kind in name.lower() for kind in kinds) and "cost" not in name.lower()]
-    counts = [parse_count(usage[name]) for name in names]
-    return sum(known) if (known := [count for count in counts if count is not None]) else None
+    """Sum the counts of the input or the output: Langfuse counts what was cached or reasoned apart from the rest.
+
+    Where it is counted under both names, the first one counts.
+    """
+    for kind in kinds:
+        counts = [parse_count(usage[name]) for name in usage if kind in name.lower() and "cost" not in name.lower()]
+        if known := [count for count in counts if count is not None]:
+            return sum(known)
+    return None
 
 
 def sum_tokens(counts: list[TokenCounts]) -> TokenCounts:
