@@ -179,3 +179,12 @@ def test_a_file_of_another_format_is_called_by_what_it_is_read_as(tmp_path: Path
     file.write_text("retriever: {top_k: 3}\n", encoding="utf-8")
     assert run_command(["bisect", "a", "b", "--config", str(file)]) == 2
     assert "It is read as ragfault.toml" in capsys.readouterr().err
+
+
+def test_targets_of_a_route_that_no_trace_has_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A slip in the name of a route would leave its targets unchecked in silence."""
+    config = tmp_path / "ragfault.toml"
+    config.write_text('[targets.routes]\nsafty = "error<=0"\nsafety = "error<=0"\n')
+    evaluate([Trace(id="1", query="When?", route="safety")], tmp_path / "run", metrics=["error"])
+    assert run_command(["report", str(tmp_path / "run"), "--config", str(config)]) == 0
+    assert capsys.readouterr().err == "warning: [targets.routes] names safty, and no trace has that route\n"
