@@ -36,7 +36,7 @@ from ragfault.analysis.clusters.clustering import (
     compute_memberships,
     group_by_words,
 )
-from ragfault.analysis.clusters.description import ClusterTerms, distinctive_terms, name_cluster
+from ragfault.analysis.clusters.description import ClusterTerms, compute_trends, distinctive_terms, name_cluster
 from ragfault.analysis.clusters.registry import track_changes
 from ragfault.analysis.investigation import investigate
 from ragfault.cli import run_command as command
@@ -292,6 +292,18 @@ def test_a_kind_as_rare_as_false_alarms_is_no_failure(tmp_path: Path):
     assert [investigate(run).sentence.split(" traces fail")[0] for run in runs] == ["0 of 60", "30 of 60"]
     _, changes = track_changes(ClusterRegistry(), [runs[1]], runs[0], "2031-01-01")
     assert sum(item.before.failures for item in changes.clusters if item.before) > 0
+
+
+def test_copies_of_one_trace_are_no_trend():
+    """Forty failing copies in one half of the time are one observation: nothing is known of a trend."""
+    rows = np.arange(80)
+    failure = FailingTrace(run=0, row=0, trace="1", query="When?", kind="absent_fact", kinds=(), text="")
+    failures = [replace(failure, row=row) for row in range(40)]
+    population = TracePopulation("run", "print", "2031-01-01", "lexical/5", 80, times=rows * 10**9)
+    [(_, independent)] = compute_trends([failures], [population])
+    [(shares, copied)] = compute_trends([failures], [population._replace(clusters=np.maximum(rows, 39))])
+    assert (independent, copied) == ("falling", "cannot tell")
+    assert all(point.share.clusters == 1 for point in shares if point.failures)
 
 
 def test_clusters_over_runs_have_a_course(tmp_path: Path):

@@ -364,19 +364,29 @@ def compute_trends(
     if len(over) < 2 or not groups:
         return [((), "cannot tell") for _ in groups]
     tables = [np.stack([_membership(group, part) for group in groups], axis=1) for part in over]
-    if len(populations) > 1:
-        early, late = tables[0], tables[-1]
-    else:
-        half = len(over) // 2
-        early, late = np.concatenate(tables[:half]), np.concatenate(tables[half:])
-    changes = unpaired_differences(early, late, bounds=[(0.0, 1.0)] * len(groups), seed=seed)
+    codes = [_period_clusters(populations[part.run], part) for part in over]
+    several = len(populations) > 1
+    begin, end = slice(1 if several else len(over) // 2), slice(-1 if several else len(over) // 2, None)
+    changes = unpaired_differences(
+        np.concatenate(tables[begin]),
+        np.concatenate(tables[end]),
+        (np.concatenate(codes[begin]), np.concatenate(codes[end])),
+        bounds=[(0.0, 1.0)] * len(groups),
+        seed=seed,
+    )
+    periods = list(zip(over, codes, tables, strict=True))
     return [
         (
-            tuple(_period_share(part, table[:, i]) for part, table in zip(over, tables, strict=True)),
+            tuple(_period_share(part, shared, table[:, i]) for part, shared, table in periods),
             _classify_trend(changes[i]),
         )
         for i in range(len(groups))
     ]
+
+
+def _period_clusters(population: TracePopulation, period: RunPeriod) -> Array:
+    """Return a code for each trace of a period, shared by copies and by the turns of one conversation."""
+    return period.rows if population.clusters is None else population.clusters[period.rows]
 
 
 def _membership(group: Sequence[FailingTrace], period: RunPeriod) -> Array:
@@ -384,12 +394,12 @@ def _membership(group: Sequence[FailingTrace], period: RunPeriod) -> Array:
     return np.isin(period.rows, rows).astype(np.float64)
 
 
-def _period_share(period: RunPeriod, membership: Array) -> ClusterShare:
+def _period_share(period: RunPeriod, clusters: Array, membership: Array) -> ClusterShare:
     return ClusterShare(
         label=period.label,
         failures=int(membership.sum()),
         traces=len(membership),
-        share=mean_interval(membership, bounds=(0, 1)),
+        share=mean_interval(membership, clusters, bounds=(0, 1)),
     )
 
 
