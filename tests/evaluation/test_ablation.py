@@ -246,11 +246,16 @@ def test_a_change_that_parts_make_together_is_no_effect_of_one_alone():
     assert "does alone" not in " ".join(render_ablation_terminal(alone).split())
 
 
-def test_three_queries_plan_nothing():
-    """Of fewer than eight queries the spread is too little known to say how many would tell."""
-    few = ablate(*table(2, lambda mask, query: 50 + query + mask * (query % 2)), numbered(3), metrics=["latency"])
-    assert few.attributions[0].result == "cannot tell"
-    assert all(share.needed is None for item in few.attributions for share in item.shares)
+def test_amounts_and_three_queries_plan_nothing():
+    """The spread of an amount, and that of fewer than eight queries, is too little known to say how many would tell."""
+    slow = ablate(
+        *table(2, lambda mask, query: 50 + query + mask * (query % 3 - 1) * 9), numbered(12), metrics=["latency"]
+    )
+    finders = system(finding(), copying), system(finding(4), copying)
+    few = ablate(*finders, QUERIES[3:6], metrics=["context_recall"])
+    for result in (slow, few):
+        assert result.attributions[0].result == "cannot tell"
+        assert all(share.needed is None for item in result.attributions for share in item.shares)
 
 
 def test_cannot_tell_says_how_many_queries_would():

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.compare import MARGIN, POWER, default_margin, ignores_answer, pairs_to_decide
 from ragfault.analysis.comparison.records import ChangeState
+from ragfault.analysis.score_matrix import is_amount
 from ragfault.evaluation.ablation.parts import MetricAttribution, PartEffect, System
 from ragfault.io.runs import MetricInfo
 from ragfault.metrics import Metric
@@ -300,6 +301,8 @@ def attribute_change(
             for group, test, p, still in zip(groups, tests[index], adjusted[index], null, strict=True)
             if test is not None
         ]
+        if is_amount(measure):  # of which no number is known, as in `compare`
+            effects = [replace(effect, needed=None) for effect in effects]
         attributions.append(
             _build_attribution(measure, means, int(complete[:, index].sum()), lost[index], margin, effects, len(parts))
         )
