@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ragfault.judges.llm.judge import LLMGenerator
 
 MAKER_VERSION = 1
+WITHHOLDING_COMMAND = "ragfault testset make CORPUS -o SET --withhold 0.05 --reduced FILE"
 MAX_REJECTED_RUN = 400
 """After so many drafts of a kind in a row that were left out, no further ones are tried."""
 DOCUMENT_SHARE = 0.2
@@ -150,7 +151,7 @@ class _TestsetMaker:
                     "the model was asked no further" if is_unasked else "the corpus has no more that pass the checks"
                 )
                 if kind == "unanswerable":
-                    reason += "; others are made about passages that are withheld (--withhold, `make_withheld`)"
+                    reason += "; more are made about passages that are withheld: " + WITHHOLDING_COMMAND
                 self.notes.append(f"{kind}: {added} of {goal}, {reason}")
                 short += goal - added
                 tried += goal - added if kind in MODEL_KINDS else 0
