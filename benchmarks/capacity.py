@@ -161,12 +161,20 @@ def evaluate_until(folder: Path, judge: str, limit: int) -> Attempt:
     command = [sys.executable, "-m", "ragfault", "evaluate", str(folder / "traces.jsonl"), "-o", str(folder / "run")]
     process = subprocess.Popen([*command, "--judge", judge, "--batch", str(BATCH), "--quiet"])
     while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        if BATCH * len(list(folder.glob("run.partial/**/scores*"))) >= limit:
+        if BATCH * count_parts(folder / "run.partial" / "parts") >= limit:
             process.kill()
             break
         time.sleep(1)
     _, status, usage = os.wait4(process.pid, 0)
     return Attempt(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, os.waitstatus_to_exitcode(status))
+
+
+def count_parts(parts: Path) -> int:
+    """Return the number of finished parts; 0 before the first and while they are put together."""
+    try:
+        return len(os.listdir(parts))
+    except FileNotFoundError:
+        return 0
 
 
 def count_rows(path: Path) -> int:
