@@ -187,4 +187,4 @@ def test_targets_of_a_route_that_no_trace_has_are_named(tmp_path: Path, capsys: 
     config.write_text('[targets.routes]\nsafty = "error<=0"\nsafety = "error<=0"\n')
     evaluate([Trace(id="1", query="When?", route="safety")], tmp_path / "run", metrics=["error"])
     assert run_command(["report", str(tmp_path / "run"), "--config", str(config)]) == 0
-    assert capsys.readouterr().err == "warning: [targets.routes] names safty, and no trace has that route\n"
+    assert capsys.readouterr().err == "warning: [targets.routes] names safty, and none of 1 trace has that route\n"

@@ -392,7 +392,7 @@ def test_words_do_not_tell_whether_a_terse_answer_without_chunks_answers_the_que
         assert verdict.relevance is not None or not verdict.aspects
         return verdict.relevance
 
-    assert judge("Candes") is judge("In the north") is None
+    assert judge("Candes") is judge("In the north") is judge("Candes", (Chunk(id="a"),)) is None
     assert judge("The bishop Martin died in Candes.") == pytest.approx(1.0, abs=0.25)
     refused, other = (
         judge("I do not know."),

@@ -160,8 +160,9 @@ def read_targets(table: dict[str, Any], run: Run) -> dict[str, Any]:
     if "routes" in targets:
         options["routes"] = {route: parse(thresholds) for route, thresholds in targets["routes"].items()}
         unknown = options["routes"].keys() - set(run.to_arrow("traces", ["route"]).column(0).unique().to_pylist())
+        traces = format_count(run.manifest.traces, "trace")
         for route in sorted(unknown):
-            click.echo(f"warning: [targets.routes] names {route}, and no trace has that route", err=True)
+            click.echo(f"warning: [targets.routes] names {route}, and none of {traces} has that route", err=True)
     return options
 
 

@@ -185,6 +185,6 @@ def describe_no_problem(findings: Findings) -> str:
         return f"No problem was found where there are scores; {failed:,} failed."
     if not any(item.interval for item in findings.scorecard.aggregates if item.layer != "operation"):
         return "No problem was looked for: no metric of retrieval or generation has a value."
-    if not any(item.interval for item in findings.health):
-        return "No problem was found, but no relevance and no groundedness is known of any trace."
+    if unknown := [item.layer for item in findings.health if item.interval is None]:
+        return f"No problem was found; the health of {' and '.join(unknown)} is not known."
     return "No problem was found on any trace."

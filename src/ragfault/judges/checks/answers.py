@@ -80,7 +80,7 @@ def judge_answer(
         values.append(0.1 * value if refused else value)
     relevance = min(1.0, fmean(values))
     if (
-        not chunks
+        not any(chunk.text.strip() for chunk in chunks)
         and not refused
         and relevance < MIN_TERSE_RELEVANCE
         and len(split_content_words(answer)) <= MAX_TERSE_WORDS
