@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.datasets import build_trace, is_marked, is_reserved, read_rows
-
 from ragfault.judges import load_judge
 from ragfault.protocols import Judge
 from ragfault.records import Trace

@@ -15,7 +15,6 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.datasets import read_rows
-
 from ragfault.analysis import diagnose_run
 from ragfault.evaluation import evaluate
 from ragfault.grouping import group_by

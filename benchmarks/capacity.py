@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow.parquet as pq
-from benchmarks.scale import UNJUDGED, vary_demo_traces
 from msgspec.structs import replace
 
+from benchmarks.scale import UNJUDGED, vary_demo_traces
 from ragfault.io import write_traces
 from ragfault.records import Trace
 

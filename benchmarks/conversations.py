@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+
 from benchmarks.datasets import Row, read_rows
 from benchmarks.step_faults import write_table
-
 from ragfault.analysis import diagnose_run
 from ragfault.evaluation import evaluate
 from ragfault.judges import load_judge
@@ -78,11 +78,16 @@ def build_trace(row: Row, answer: str | None, query: str | None = None) -> Trace
     gold = Gold(chunks={chunk.id: 1.0 for chunk in chunks if chunk.text in row["contexts"]})
     turns = row["turns"][:-1]
     return Trace(
-        id=row["id"], query=query or row["query"], chunks=chunks, answer=answer, gold=gold if gold.chunks else None,
+        id=row["id"],
+        query=query or row["query"],
+        chunks=chunks,
+        answer=answer,
+        gold=gold if gold.chunks else None,
         history=tuple(ConversationTurn(role=turn["role"], text=turn["text"]) for turn in turns) or None,
-        conversation=row["source_id"], reference=row["reference"],
+        conversation=row["source_id"],
+        reference=row["reference"],
         answerable={"unanswerable": False, "answerable": True}.get(row["answerability"]),
-    )  # fmt: skip
+    )
 
 
 def measure_answerability(rows: Sequence[Row], judge_name: str) -> list[str]:

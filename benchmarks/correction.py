@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.datasets import build_trace, is_marked, is_reserved, read_rows
-
 from ragfault.judges import load_judge
 from ragfault.stats import Interval, correct_share, mean_interval
 

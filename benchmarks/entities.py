@@ -12,8 +12,8 @@ import random
 from pathlib import Path
 
 import numpy as np
-from benchmarks.testsets import CORPORA, ChunkedCorpus, list_gold
 
+from benchmarks.testsets import CORPORA, ChunkedCorpus, list_gold
 from ragfault.retrieval import Query
 from ragfault.retrieval.embedders import load_embedder
 from ragfault.retrieval.index import ChunkIndex

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from benchmarks.null_bisections import bisect_level
 from numpy.typing import NDArray
 
+from benchmarks.null_bisections import bisect_level
 from ragfault.analysis import compare, pair_runs
 from ragfault.analysis.comparison.compare import ALPHA, POWER, classify_difference, pairs_to_decide
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-from benchmarks.scale import UNJUDGED, vary_demo_traces
 from msgspec.structs import replace
 
+from benchmarks.scale import UNJUDGED, vary_demo_traces
 from ragfault.io import write_traces
 from ragfault.records import Trace
 

@@ -64,9 +64,12 @@ def draw_hourly_shares(minutes: Floats, rng: np.random.Generator) -> Floats:
 
 
 SHARE_FUNCTIONS = {
-    "0.4 %": make_constant_share(0.004), "2 %": make_constant_share(0.02), "5 %": make_constant_share(0.05),
-    "15 % from 2 to 4 h, else 0.4 %": raise_at_night, "exponential by the hour, 1 % on average": draw_hourly_shares,
-}  # fmt: skip
+    "0.4 %": make_constant_share(0.004),
+    "2 %": make_constant_share(0.02),
+    "5 %": make_constant_share(0.05),
+    "15 % from 2 to 4 h, else 0.4 %": raise_at_night,
+    "exponential by the hour, 1 % on average": draw_hourly_shares,
+}
 
 
 def main() -> None:

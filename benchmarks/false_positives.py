@@ -21,8 +21,8 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from benchmarks.datasets import read_rows
 
+from benchmarks.datasets import read_rows
 from ragfault import evaluate
 from ragfault.analysis import diagnose_run
 from ragfault.analysis.diagnosis import LOW_SCORE
@@ -32,9 +32,14 @@ from ragfault.records import Chunk, Trace
 
 CLAIM_KINDS: tuple[ProblemKind, ...] = ("unsupported_claim", "contradicted_claim")
 KINDS: tuple[ProblemKind, ...] = (
-    "missing_context", "missed_refusal", "unanswered_aspect", "irrelevant_answer", "nothing_relevant",
-    "irrelevant_chunk", *CLAIM_KINDS,
-)  # fmt: skip
+    "missing_context",
+    "missed_refusal",
+    "unanswered_aspect",
+    "irrelevant_answer",
+    "nothing_relevant",
+    "irrelevant_chunk",
+    *CLAIM_KINDS,
+)
 TASKS = ("QA", "Summary", "Data2txt")
 SAME_PASSAGE = "another question on the same passage"
 OTHERS = (
@@ -111,11 +116,13 @@ def print_others(data: Path, judge: str, count: int) -> None:
 def _build_traces(rows: list[Case]) -> list[Trace]:
     return [
         Trace(
-            id=str(number), query=query, answer=answer,
+            id=str(number),
+            query=query,
+            answer=answer,
             chunks=tuple(Chunk(id=f"{number}-{place}", text=text) for place, text in enumerate(texts)),
         )
         for number, (query, texts, answer) in enumerate(rows)
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.datasets import read_rows
 
+from benchmarks.datasets import read_rows
 from ragfault.stats import wilson_interval
 from ragfault.tuning.generators import ChoiceTerms, GeneratorChoice, choose_from_table
 

@@ -27,10 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.datasets import read_rows
 from msgspec.structs import replace
-from training.guard import read_collections, read_paragraphs
 
+from benchmarks.datasets import read_rows
 from ragfault.guard.certificate import RatedAnswer, certify_answers
 from ragfault.guard.policy import parse_policy
 from ragfault.guard.runtime import Guard
@@ -39,6 +38,7 @@ from ragfault.guard.traffic import Ranking, TrafficWatcher, describe_inputs, ran
 from ragfault.io import read_traces
 from ragfault.io.datasets import write_handbook
 from ragfault.records import Chunk, Trace
+from training.guard import read_collections, read_paragraphs
 
 LABELLED_ANSWERS = 450
 BAD_SHARE = 0.18
@@ -173,11 +173,13 @@ def measure_latency() -> None:
     words = " ".join(trace.answer or "" for trace in recorded).split()
     traces = [
         Trace(
-            id=str(n), query=trace.query, answer=" ".join(words[40 * n : 40 * n + WORDS_PER_ANSWER]),
+            id=str(n),
+            query=trace.query,
+            answer=" ".join(words[40 * n : 40 * n + WORDS_PER_ANSWER]),
             chunks=tuple(Chunk(id=str(k), text=chunk.text) for k, chunk in enumerate(chunks[n : n + CHUNKS_PER_TRACE])),
         )
         for n, trace in enumerate(recorded[:40])
-    ]  # fmt: skip
+    ]
     rounds = [[make_chunks_unique(trace, number) for trace in traces] for number in range(ROUNDS + 1)]
     for kind, requests in (("new passages", rounds), ("passages seen before", [traces] * (ROUNDS + 1))):
         for name, policy in (("six rails", POLICY), ("scanners alone", POLICY.replace("[rails.groundedness]\n", ""))):

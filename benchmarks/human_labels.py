@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from benchmarks.datasets import build_trace, is_marked, is_reserved, read_rows
 
+from benchmarks.datasets import build_trace, is_marked, is_reserved, read_rows
 from ragfault.judges import load_judge
 from ragfault.metrics import compute_score, parse_metric
 from ragfault.stats import mean_interval, ppi_mean

@@ -128,7 +128,8 @@ FIVE_MINUTES = FAULT_MINUTES[0], FAULT_MINUTES[0] + 5
 CASES = {
     "constant": make_case(),
     "day and night": make_case(
-        groundedness=lambda at: 0.88 + 0.04 * compute_wave(at), volume=lambda at: 1 + 0.7 * compute_wave(at),
+        groundedness=lambda at: 0.88 + 0.04 * compute_wave(at),
+        volume=lambda at: 1 + 0.7 * compute_wave(at),
         latency=lambda at: 800 * 1.3 ** compute_wave(at),
     ),
     "one noisy route": make_case(on=["help"], groundedness=lambda at: 0.7 + 0.05 * math.sin(at / 97), volume=0.3),
@@ -187,21 +188,27 @@ CASES = {
         tenant=RETRIEVAL_FAULT
     ),
     "weekends": make_case(
-        9, groundedness=make_weekend_level(0.8, 0.88), context_relevance=make_weekend_level(0.72, 0.8),
+        9,
+        groundedness=make_weekend_level(0.8, 0.88),
+        context_relevance=make_weekend_level(0.72, 0.8),
         volume=make_weekend_level(0.3, 1.0),
     )._replace(expected="?"),
     "fault on a weekend": TrafficCase(
         lambda route, at: RETRIEVAL_FAULT if route == "search" and is_within(at, WEEKEND_FAULT) else {},
-        8, "context_relevance", fault=WEEKEND_FAULT,
+        8,
+        "context_relevance",
+        fault=WEEKEND_FAULT,
     ),
     "weekends, three weeks": make_case(
-        23, groundedness=make_weekend_level(0.8, 0.88), context_relevance=make_weekend_level(0.72, 0.8),
+        23,
+        groundedness=make_weekend_level(0.8, 0.88),
+        context_relevance=make_weekend_level(0.72, 0.8),
         volume=make_weekend_level(0.3, 1.0),
     )._replace(expected="?"),
     "a fault that lasts": TrafficCase(
         lambda route, at: RETRIEVAL_FAULT if route == "search" and at >= FAULT_MINUTES[0] else {}, 10, "Retrieval broke"
     ),
-}  # fmt: skip
+}
 """After a reference of a day without a weekend, another one may open incidents, which name no layer."""
 
 
@@ -269,9 +276,15 @@ class SimulatedServer:
         moment = datetime.fromtimestamp(self.begin + 60 * minute + float(rng.integers(60)), UTC)
         metadata = {"release": "7" if minute >= FAULT_MINUTES[0] else "6", "tenant": tenant}
         trace = Trace(
-            id=id, query="When?", answer=answer, route=route, error="timeout" if has_error else None, time=moment,
-            latency=Latency(total=latency), metadata=metadata,
-        )  # fmt: skip
+            id=id,
+            query="When?",
+            answer=answer,
+            route=route,
+            error="timeout" if has_error else None,
+            time=moment,
+            latency=Latency(total=latency),
+            metadata=metadata,
+        )
         values = {"latency": latency, "error": has_error}
         context_relevance, answer_relevance = (
             float(np.clip(rng.normal(levels[name], 0.15), 0, 1)) for name in ("context_relevance", "answer_relevance")
@@ -310,10 +323,13 @@ def check_case(name: str, case: TrafficCase, seed: int, rate: float) -> bool:
     else:
         incident = next(iter(opened.values()), None)
         is_right = (
-            len(opened) == 1 and incident is not None and incident.title.startswith(case.expected)
-            and set(incident.routes) >= set(case.affected_routes) and (case.tenant or set(incident.routes) <=
-            set(case.affected_routes)) and kinds.count("opened") == 1
-        )  # fmt: skip
+            len(opened) == 1
+            and incident is not None
+            and incident.title.startswith(case.expected)
+            and set(incident.routes) >= set(case.affected_routes)
+            and (case.tenant or set(incident.routes) <= set(case.affected_routes))
+            and kinds.count("opened") == 1
+        )
     delays = [minute - case.fault[0] for minute, notice, _ in simulated.notices if notice.kind == "opened"]
     result = "right" if is_right else "WRONG" if opened or not case.expected else "undetected"
     seconds = time.process_time() - start

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
 from benchmarks.traffic import FORMS, RequestBodies, ServerProcess, fill_store, run_server, send_request
 
 MONTH_MINUTES = 30 * 24 * 60

@@ -12,10 +12,10 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks.faults.unseen.__main__ import GROUPS, judged, sampled, systems
-from benchmarks.faults.unseen.kinds import chosen
 from msgspec.structs import replace
 
+from benchmarks.faults.unseen.__main__ import GROUPS, judged, sampled, systems
+from benchmarks.faults.unseen.kinds import chosen
 from ragfault.analysis.investigation import Investigation, investigate
 from ragfault.io.runs import Run
 from ragfault.stats import wilson_interval

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+
 from benchmarks.datasets import Row, build_trace, is_marked, is_reserved, read_rows
 from benchmarks.faults.corpora import load_handbook_corpus, load_squad_corpus
 from benchmarks.faults.injection import pair
 from benchmarks.faults.phrases import INVENTIONS, WANDERINGS
-
 from ragfault.judges import load_judge
 from ragfault.judges.checks.answers import measure_focus
 from ragfault.judges.checks.claims import extract_claims
@@ -56,10 +56,12 @@ def measure_ragtruth(folder: Path) -> None:
     for name, score in compute_risks(verdicts).items():
         groups = [(row["task"], row["model"]) for row in reserved]
         tasks = {
-            task: auroc([s for s, row in zip(score, reserved, strict=True) if row["task"] == task],
-                        [row["label"] for row in reserved if row["task"] == task])
+            task: auroc(
+                [s for s, row in zip(score, reserved, strict=True) if row["task"] == task],
+                [row["label"] for row in reserved if row["task"] == task],
+            )
             for task in ("QA", "Summary", "Data2txt")
-        }  # fmt: skip
+        }
         print(
             f"  {name:6} AUROC {auroc(score, label):.3f}  F1 {choose_threshold(score, label).value:.3f}"
             f"  within {auroc_within_groups(score, label, groups).value:.3f}  "
@@ -159,9 +161,10 @@ def measure_missing_context(folder: Path) -> None:
         unanswerable_cases = [(query, chunks) for query, chunks, answerable in cases if not answerable]
         mismatched_cases = [(query, chance.choice(answerable_cases)[1]) for query, _ in answerable_cases]
         parts = {"hold the answer": answerable_cases, "near": unanswerable_cases, "of another query": mismatched_cases}
-        print(f"{name}: misses something, " + ", ".join(
-            f"{part} {share_missed(pairs):.2f} of {len(pairs)}" for part, pairs in parts.items() if pairs
-        ))  # fmt: skip
+        print(
+            f"{name}: misses something, "
+            + ", ".join(f"{part} {share_missed(pairs):.2f} of {len(pairs)}" for part, pairs in parts.items() if pairs)
+        )
 
 
 def share_missed(pairs: Sequence[tuple[str, list[str]]]) -> float:

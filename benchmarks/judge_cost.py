@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+
 from benchmarks.costs.server import CountingEndpoint
 from benchmarks.costs.traces import export_plain, make_traces
 
@@ -122,7 +123,7 @@ def run_tool(tool: str, folder: Path, file: Path, broken_interval: int) -> ToolR
         command = [get_interpreter(folder, name), "-m", f"benchmarks.costs.run_{name}", str(file), endpoint.url]
         done = subprocess.run(
             command, capture_output=True, cwd=file.parent, env=environment, timeout=TIMEOUT_SECONDS, check=False
-        )  # fmt: skip
+        )
         if done.returncode or not done.stdout:
             sys.exit(f"{tool} failed:\n{done.stderr.decode(errors='replace')[-3000:]}")
         message = json.loads(done.stdout)

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from benchmarks.datasets import Row, build_trace, read_rows
 from msgspec.structs import replace
 
+from benchmarks.datasets import Row, build_trace, read_rows
 from ragfault.evaluation.agreement import calibrate_judge
 from ragfault.evaluation.agreement.judge_runner import RecordedJudge
 from ragfault.judges import load_judge

@@ -30,6 +30,8 @@ from urllib.parse import urlencode
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
+
 from benchmarks.traffic import (
     FORMS,
     JSON,
@@ -40,7 +42,6 @@ from benchmarks.traffic import (
     make_traces,
     start_server,
 )
-from msgspec.structs import replace
 
 PAGES = (
     "/",

@@ -19,10 +19,10 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from benchmarks.monitoring import format_minutes
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
+from benchmarks.monitoring import format_minutes
 from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, WIDER, AlertRule, evaluate_rules
 from ragfault.analysis.monitoring.alerts import AlertState, advance_alerts
 from ragfault.analysis.monitoring.change_detection import (

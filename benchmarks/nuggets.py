@@ -15,7 +15,6 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.datasets import read_rows
-
 from ragfault.judges import load_judge
 from ragfault.records import Trace
 from ragfault.text import normalize_answer

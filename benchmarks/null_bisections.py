@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
 from benchmarks.faults.__main__ import JUDGE, METRICS
 from benchmarks.faults.corpora import load_handbook_corpus
 from benchmarks.faults.injection import pair
 from benchmarks.faults.unseen.corpora import shop_chunks, shop_questions
 from benchmarks.faults.unseen.system import Parts, answer_all
-from msgspec.structs import replace
-from numpy.typing import NDArray
-
 from ragfault.analysis import bisect
 from ragfault.evaluation import evaluate
 from ragfault.io.datasets import load_handbook

@@ -14,7 +14,6 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.datasets import read_rows
-
 from ragfault.records import Chunk, Trace
 from ragfault.testsets.premises import check_premise
 

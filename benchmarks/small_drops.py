@@ -75,10 +75,14 @@ def is_detected(seed: int, days: int) -> bool:
         reading.breach
         for until in range(fault[0] + 10, fault[1] + 1, 10)
         for reading in evaluate_rules(
-            rules, {(METRIC.name, None, None): series.between(until - HISTORY_MINUTES, until)}, {METRIC.name: METRIC},
-            until, (), {(METRIC.name, None): period},
+            rules,
+            {(METRIC.name, None, None): series.between(until - HISTORY_MINUTES, until)},
+            {METRIC.name: METRIC},
+            until,
+            (),
+            {(METRIC.name, None): period},
         )
-    )  # fmt: skip
+    )
 
 
 def print_power(seeds: range) -> None:

@@ -236,17 +236,26 @@ class InjectedFault(NamedTuple):
 
 
 FAULTS = (
-    InjectedFault(FailingTool, ("tool",), True), InjectedFault(FailingSearch, ("retrieve",), True),
-    InjectedFault(FailingMemory, ("memory",), True), InjectedFault(BadArguments, ("plan",), True),
-    InjectedFault(Loop, ("plan",), True), InjectedFault(SameResults, ("retrieve",), True),
+    InjectedFault(FailingTool, ("tool",), True),
+    InjectedFault(FailingSearch, ("retrieve",), True),
+    InjectedFault(FailingMemory, ("memory",), True),
+    InjectedFault(BadArguments, ("plan",), True),
+    InjectedFault(Loop, ("plan",), True),
+    InjectedFault(SameResults, ("retrieve",), True),
     InjectedFault(AnswerFirst, ("generate", "plan"), True),
-    InjectedFault(WrongTool, ("plan",)), InjectedFault(LostEntity, ("rewrite",)),
-    InjectedFault(OffTopicRewrite, ("rewrite",)), InjectedFault(StaleMemory, ("memory",)),
-    InjectedFault(LostIndex, ("retrieve",)), InjectedFault(ReversedRanking, ("retrieve",)),
-    InjectedFault(WrongRow, ("tool",)), InjectedFault(WrongSentences, ("read",)),
-    InjectedFault(IgnoredReading, ("generate",)), InjectedFault(InventedFigures, ("generate",)),
-    InjectedFault(CutAnswer, ("generate",)), InjectedFault(Refusal, ("generate",)),
-)  # fmt: skip
+    InjectedFault(WrongTool, ("plan",)),
+    InjectedFault(LostEntity, ("rewrite",)),
+    InjectedFault(OffTopicRewrite, ("rewrite",)),
+    InjectedFault(StaleMemory, ("memory",)),
+    InjectedFault(LostIndex, ("retrieve",)),
+    InjectedFault(ReversedRanking, ("retrieve",)),
+    InjectedFault(WrongRow, ("tool",)),
+    InjectedFault(WrongSentences, ("read",)),
+    InjectedFault(IgnoredReading, ("generate",)),
+    InjectedFault(InventedFigures, ("generate",)),
+    InjectedFault(CutAnswer, ("generate",)),
+    InjectedFault(Refusal, ("generate",)),
+)
 
 
 class BisectionOutcome(NamedTuple):
@@ -276,9 +285,14 @@ def format_row(name: str, injected: InjectedFault | None, outcomes: Sequence[Bis
     faults = sum(outcome.verdict == "fault" for outcome in outcomes)
     wrong = sorted({str(o.step) for o in outcomes if o.step is not None and o.step not in kinds})
     cells = (
-        name, " or ".join(kinds) or "none", "yes" if injected and injected.has_rule else "no",
-        f"{faults} of {len(outcomes)}", str(right), str(none), ", ".join(wrong) or "–",
-    )  # fmt: skip
+        name,
+        " or ".join(kinds) or "none",
+        "yes" if injected and injected.has_rule else "no",
+        f"{faults} of {len(outcomes)}",
+        str(right),
+        str(none),
+        ", ".join(wrong) or "–",
+    )
     return "| " + " | ".join(cells) + " |"
 
 
@@ -319,10 +333,14 @@ def main() -> None:
     parser.add_argument("--repair", action="store_true")
     options = parser.parse_args()
     FaultyAgent.share = options.share
-    lines = REPAIR_HEADER.copy() if options.repair else [
-        "| fault | step | rule | verdict “fault” | right step | no step | wrong step |",
-        "|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+    lines = (
+        REPAIR_HEADER.copy()
+        if options.repair
+        else [
+            "| fault | step | rule | verdict “fault” | right step | no step | wrong step |",
+            "|---|---|---|---|---|---|---|",
+        ]
+    )
     chosen = [item for item in FAULTS if not options.fault or item.agent.__name__ in options.fault]
     agents = [*((item.agent.__name__, item) for item in chosen), *([] if options.fault else [("A/A", None)])]
     for name, item in agents:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from benchmarks import step_faults
-from benchmarks.step_faults import FaultyAgent, write_table
 from msgspec.structs import replace
 
+from benchmarks import step_faults
+from benchmarks.step_faults import FaultyAgent, write_table
 from ragfault.evaluation import evaluate
 from ragfault.io.datasets.agent import SimulatedAgent
 from ragfault.metrics import get_definitions

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
 from benchmarks.datasets import read_rows
 from benchmarks.step_faults import write_table
+from ragfault.analysis.steps.model import chain_hazards
 from training.steps import (
     Array,
     LabelledRun,
@@ -29,8 +31,6 @@ from training.steps import (
     split_folds,
     weigh_outcome,
 )
-
-from ragfault.analysis.steps.model import chain_hazards
 
 COLUMNS = (
     "system", "first faulty step", "less “TRIVIAL”", "among three", "90 % set holds", "members", "steps in it",
@@ -246,9 +246,11 @@ def main() -> None:
     options = parser.parse_args()
     search, team = load_runs(options.shared, "search"), load_runs(options.shared, "team")
     tables: dict[str, Callable[[], list[str]]] = {
-        "search": lambda: build_table(search, "search"), "judges": lambda: build_judge_table(options.shared),
-        "team": lambda: build_table(team, "team"), "transfer": lambda: build_transfer_table(search, team),
-    }  # fmt: skip
+        "search": lambda: build_table(search, "search"),
+        "judges": lambda: build_judge_table(options.shared),
+        "team": lambda: build_table(team, "team"),
+        "transfer": lambda: build_transfer_table(search, team),
+    }
     for name, build in tables.items():
         lines = build()
         print(f"## {name}\n" + "\n".join(lines) + "\n", flush=True)

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.datasets import build_trace, is_reserved, read_rows
-
 from ragfault.io import read_documents
 from ragfault.io.datasets import load_handbook
 from ragfault.judges import load_judge

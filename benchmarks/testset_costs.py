@@ -25,7 +25,6 @@ from typing import Any
 
 from benchmarks.costs.writing import WritingEndpoint
 from benchmarks.judge_cost import RAGFAULT, TOOL_ENVIRONMENT, get_interpreter, print_table
-
 from ragfault.io.datasets import load_handbook
 
 ROOT = Path(__file__).parent.parent
@@ -51,9 +50,11 @@ def run_tool(
     """Let a tool make a set in a process of its own; return its result with the counts of the endpoint."""
     name = tool.partition(",")[0]
     environment = {
-        **os.environ, **TOOL_ENVIRONMENT, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
+        **os.environ,
+        **TOOL_ENVIRONMENT,
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
         "MIX": "model" if tool == MODEL_ONLY else "default",
-    }  # fmt: skip
+    }
     texts = [path.read_text("utf-8") for path in sorted(documents.iterdir())]
     with WritingEndpoint(texts, refused=faults[0], broken=faults[1], seed=seed) as endpoint:
         command = [
@@ -100,10 +101,18 @@ def format_cells(result: dict[str, Any]) -> list[str]:
         return f"{value / len(distinct_queries):,.1f}" if distinct_queries else "–"
 
     return [
-        str(items), str(duplicates), f"{calls:,}", format_share(calls), format_share(result.get("prompt", 0)),
-        format_share(result.get("completion", 0)), str(result.get("embeddings", 0)), str(result["limited"]),
-        str(result.get("spoilt", 0)), f"{result['seconds']:.0f}", " ".join(result["error"].split())[:100] or "–",
-    ]  # fmt: skip
+        str(items),
+        str(duplicates),
+        f"{calls:,}",
+        format_share(calls),
+        format_share(result.get("prompt", 0)),
+        format_share(result.get("completion", 0)),
+        str(result.get("embeddings", 0)),
+        str(result["limited"]),
+        str(result.get("spoilt", 0)),
+        f"{result['seconds']:.0f}",
+        " ".join(result["error"].split())[:100] or "–",
+    ]
 
 
 def main() -> None:

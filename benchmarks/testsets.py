@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from benchmarks.datasets import read_rows
 
+from benchmarks.datasets import read_rows
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.records import Chunk, Document, Gold, Span, Trace
 from ragfault.retrieval.chunking import load_chunker

@@ -16,7 +16,6 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.datasets import read_rows
-
 from ragfault.evaluation.trusted_corpus import TrustedJudge, load_trusted_corpus
 from ragfault.judges import load_judge
 from ragfault.records import Document, Trace

@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-from benchmarks.testsets import read_chunking, read_squad2
 from msgspec.structs import replace
 
+from benchmarks.testsets import read_chunking, read_squad2
 from ragfault.records import Trace
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, replace_stage
 from ragfault.stats import holm_adjust, paired_difference, sign_flip_test

@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from benchmarks.datasets import read_rows
 
+from benchmarks.datasets import read_rows
 from ragfault.errors import MissingExtra
 from ragfault.retrieval.embedders import load_embedder
 from ragfault.retrieval.embedders.latent import LatentEmbedder

@@ -101,10 +101,14 @@ def repeat_run(run: Run, out: Path, traces: int) -> None:
         written = write_row_groups(renamed, out / f"{name}.parquet", ROW_GROUP_SIZES[name])
         checksums[f"{name}.parquet"] = written.checksum
     manifest = msgspec.structs.replace(
-        run.manifest, traces=copies * run.manifest.traces, scored=copies * run.manifest.scored,
-        undefined=copies * run.manifest.undefined, failed=copies * run.manifest.failed, checksum="",
+        run.manifest,
+        traces=copies * run.manifest.traces,
+        scored=copies * run.manifest.scored,
+        undefined=copies * run.manifest.undefined,
+        failed=copies * run.manifest.failed,
+        checksum="",
         checksums=checksums,
-    )  # fmt: skip
+    )
     write_manifest(out, manifest)
 
 

@@ -14,7 +14,6 @@ import re
 from pathlib import Path
 
 from benchmarks.testsets import CORPORA
-
 from ragfault.records import Document
 from ragfault.testsets.making.filters import DraftFilter
 from ragfault.testsets.making.withheld import make_withheld

@@ -12,12 +12,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "ragfault"
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
-MAX_FILES = (
-    547  # the guard: certificate, traffic, rails, policy; steps and conversations; generators, rubrics, vector stores
-)
-MAX_LINES = 118_262  # the guard with its proxy and page; evaluation sets; generators, rubrics, checks, vector stores
-MAX_FILE_LINES = 500
-MAX_FUNCTION_LINES = 60
+# Guides, with room above them: a call is never packed onto fewer lines, nor an idea split, to stay below.
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 80
 MAX_FOLDER_MODULES = 15
 MAX_PACKAGES = 15
 
@@ -152,14 +149,12 @@ def test_files_import_each_other_in_one_direction():
     assert find_cycles(dict(graph)) == []
 
 
-def test_files_are_few_and_short():
-    """Files, lines, and modules in a folder stay within the limits."""
+def test_files_and_folders_are_small():
+    """Lines of a file and modules in a folder stay within the limits."""
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in parse_modules()}
     folders = defaultdict(int)
     for path in lines:
         folders[path.parent] += 1
-    assert len(lines) <= MAX_FILES
-    assert sum(lines.values()) <= MAX_LINES
     assert {place(path, count) for path, count in lines.items() if count > MAX_FILE_LINES} == set()
     assert {place(path, count) for path, count in folders.items() if count > MAX_FOLDER_MODULES} == set()
 

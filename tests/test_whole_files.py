@@ -22,9 +22,7 @@ from ragfault.tuning.adaptation import policy as adaptation
 from ragfault.whole_files import read_text, read_toml
 
 JSON_READERS = (load_flakiness, load_rubric_measurement, read_certificate, read_card, adaptation.load_policy)
-TOML_READERS = (
-    load_column_map, load_policy, load_profile, load_rubrics, load_rules, read_pipeline_config, read_toml
-)  # fmt: skip
+TOML_READERS = (load_column_map, load_policy, load_profile, load_rubrics, load_rules, read_pipeline_config, read_toml)
 
 
 @pytest.mark.parametrize("read", [*JSON_READERS, *TOML_READERS])

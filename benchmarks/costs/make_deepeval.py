@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.costs.making import measure_tool
-from benchmarks.costs.running import MODEL
 from deepeval.models import OpenAIEmbeddingModel, OpenAIModel
 from deepeval.synthesizer import Synthesizer
 from deepeval.synthesizer.config import ContextConstructionConfig
+
+from benchmarks.costs.making import measure_tool
+from benchmarks.costs.running import MODEL
 
 
 def make_queries(url: str, folder: Path, count: int) -> tuple[str, list[str]]:

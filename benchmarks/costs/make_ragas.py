@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.costs.making import measure_tool
-from benchmarks.costs.running import MODEL
 from langchain_core.documents import Document
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from ragas.testset import TestsetGenerator
+
+from benchmarks.costs.making import measure_tool
+from benchmarks.costs.running import MODEL
 
 
 def make_queries(url: str, folder: Path, count: int) -> tuple[str, list[str]]:

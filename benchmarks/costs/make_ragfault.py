@@ -9,7 +9,6 @@ from typing import Any
 
 from benchmarks.costs.making import measure_tool
 from benchmarks.costs.running import MODEL
-
 from ragfault.io.documents import read_documents
 from ragfault.judges.llm.judge import LLMGenerator
 from ragfault.testsets import make_testset

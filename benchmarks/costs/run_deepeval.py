@@ -6,7 +6,6 @@ import os
 from importlib.metadata import version
 from typing import Any
 
-from benchmarks.costs.running import MODEL, Metrics, measure_tool
 from deepeval.metrics import (
     AnswerRelevancyMetric,
     ContextualPrecisionMetric,
@@ -16,6 +15,8 @@ from deepeval.metrics import (
 )
 from deepeval.models import OpenAIModel
 from deepeval.test_case import LLMTestCase
+
+from benchmarks.costs.running import MODEL, Metrics, measure_tool
 
 
 def make_metrics(url: str) -> tuple[str, Metrics]:

@@ -6,9 +6,10 @@ from importlib.metadata import version
 from statistics import mean
 from typing import Any
 
-from benchmarks.costs.running import MODEL, Metrics, measure_tool
 from phoenix.evals import LLM
 from phoenix.evals.metrics import CompletenessEvaluator, FaithfulnessEvaluator, RetrievalRelevanceEvaluator
+
+from benchmarks.costs.running import MODEL, Metrics, measure_tool
 
 
 def make_metrics(url: str) -> tuple[str, Metrics]:

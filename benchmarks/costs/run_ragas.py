@@ -6,7 +6,6 @@ import asyncio
 from importlib.metadata import version
 from typing import Any
 
-from benchmarks.costs.running import MODEL, Metrics, measure_tool
 from openai import AsyncOpenAI
 from ragas.embeddings import OpenAIEmbeddings
 from ragas.llms import llm_factory
@@ -19,6 +18,8 @@ from ragas.metrics.collections import (
     FactualCorrectness,
     Faithfulness,
 )
+
+from benchmarks.costs.running import MODEL, Metrics, measure_tool
 
 QUERY, ANSWER, CHUNKS, REFERENCE = "user_input", "response", "retrieved_contexts", "reference"
 

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from benchmarks.costs.running import MODEL, Metrics, measure_tool
 
+from benchmarks.costs.running import MODEL, Metrics, measure_tool
 from ragfault.judges import load_judge
 from ragfault.metrics import compute_score, parse_metric
 from ragfault.records import Trace

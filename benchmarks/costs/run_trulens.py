@@ -7,9 +7,10 @@ from importlib.metadata import version
 from statistics import mean
 from typing import Any
 
-from benchmarks.costs.running import MODEL, Metrics, measure_tool
 from trulens.feedback import llm_provider
 from trulens.providers.openai import OpenAI
+
+from benchmarks.costs.running import MODEL, Metrics, measure_tool
 
 
 def make_metrics(url: str) -> tuple[str, Metrics]:

@@ -150,9 +150,13 @@ class CountingEndpoint:
         usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if sent.get("tools") else "stop"}
         return {
-            "id": "chat", "object": "chat.completion", "created": 0, "model": sent["model"],
-            "choices": [choice], "usage": usage,
-        }  # fmt: skip
+            "id": "chat",
+            "object": "chat.completion",
+            "created": 0,
+            "model": sent["model"],
+            "choices": [choice],
+            "usage": usage,
+        }
 
     def create_response(self, sent: dict[str, Any]) -> dict[str, Any]:
         """Return a reply in the form of OpenAI's Responses interface."""
@@ -160,13 +164,24 @@ class CountingEndpoint:
         content = {"type": "output_text", "text": text, "annotations": []}
         message = {"type": "message", "id": "said", "role": "assistant", "status": "completed", "content": [content]}
         usage = {
-            "input_tokens": prompt, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": completion,
-            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": prompt + completion,
-        }  # fmt: skip
+            "input_tokens": prompt,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": completion,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": prompt + completion,
+        }
         return {
-            "id": "response", "object": "response", "created_at": 0, "status": "completed", "model": sent["model"],
-            "output": [message], "parallel_tool_calls": False, "tool_choice": "auto", "tools": [], "usage": usage,
-        }  # fmt: skip
+            "id": "response",
+            "object": "response",
+            "created_at": 0,
+            "status": "completed",
+            "model": sent["model"],
+            "output": [message],
+            "parallel_tool_calls": False,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": usage,
+        }
 
 
 class RequestHandler(BaseHTTPRequestHandler):

@@ -82,9 +82,11 @@ class CorpusWriter:
             node = root["$defs"][node["$ref"].rpartition("/")[2]] | {}
         options = node.get("anyOf") or node.get("allOf")
         if options:
-            return None if any(option.get("type") == "null" for option in options) else self.fill_schema(
-                options[0], root, key, at, order, prompt
-            )  # fmt: skip
+            return (
+                None
+                if any(option.get("type") == "null" for option in options)
+                else self.fill_schema(options[0], root, key, at, order, prompt)
+            )
         if "enum" in node or "const" in node:
             return node.get("const", (node.get("enum") or [None])[0])
         kind = node.get("type")

@@ -331,8 +331,7 @@ SITUATIONS: dict[str, Mixture] = {
         layer="generation",
     ),
     "other embedder, wrong filter": Mixture(
-        candidate=Config(indexing=OTHER_MODEL, search=Search(misfiltered_share=0.2), generation=ANEW),
-        layer="retrieval",
+        candidate=Config(indexing=OTHER_MODEL, search=Search(misfiltered_share=0.2), generation=ANEW), layer="retrieval"
     ),
     "chattier, stale documents": Mixture(
         candidate=Config(indexing=Indexing(stale_share=0.4), generation=ANEW),
@@ -354,11 +353,13 @@ SITUATIONS: dict[str, Mixture] = {
         baseline=Config(search=WEAK), candidate=Config(generation=INVENTS), layer="generation"
     ),
     "better search, refuses": Mixture(
-        baseline=Config(search=WEAK), candidate=Config(generation=Generation(seed=1, refusal_share=0.25)),
+        baseline=Config(search=WEAK),
+        candidate=Config(generation=Generation(seed=1, refusal_share=0.25)),
         layer="generation",
     ),
     "better model, worse search": Mixture(
-        baseline=Config(generation=Generation(invention_share=0.3)), candidate=Config(search=WEAK, generation=ANEW),
+        baseline=Config(generation=Generation(invention_share=0.3)),
+        candidate=Config(search=WEAK, generation=ANEW),
         layer="retrieval",
     ),
     "fresh documents, cut off": Mixture(
@@ -374,18 +375,10 @@ SITUATIONS: dict[str, Mixture] = {
     # 3 parts of a release
     "10 % invent": Mixture(faulty=INVENTS_ALWAYS, share=0.1, layer="generation"),
     "25 % invent": Mixture(faulty=INVENTS_ALWAYS, share=0.25, layer="generation"),
-    "25 % invent, a release": Mixture(
-        faulty=INVENTS_ALWAYS, share=0.25, layer="generation", change=mark_release
-    ),
-    "25 % invent, a route": Mixture(
-        faulty=INVENTS_ALWAYS, share=0.25, layer="generation", change=mark_route
-    ),
-    "25 % search badly, a route": Mixture(
-        faulty=MISFILTERS, share=0.25, layer="retrieval", change=mark_route
-    ),
-    "25 % search badly": Mixture(
-        faulty=MISFILTERS, share=0.25, layer="retrieval"
-    ),
+    "25 % invent, a release": Mixture(faulty=INVENTS_ALWAYS, share=0.25, layer="generation", change=mark_release),
+    "25 % invent, a route": Mixture(faulty=INVENTS_ALWAYS, share=0.25, layer="generation", change=mark_route),
+    "25 % search badly, a route": Mixture(faulty=MISFILTERS, share=0.25, layer="retrieval", change=mark_route),
+    "25 % search badly": Mixture(faulty=MISFILTERS, share=0.25, layer="retrieval"),
     # 4 other questions
     "two fifths in common": Mixture(change=share_two_fifths),
     "two fifths in common, invents": Mixture(
@@ -404,7 +397,8 @@ SITUATIONS: dict[str, Mixture] = {
         baseline=Config(search=ANN), candidate=Config(search=replace(ANN, seed=1), generation=ANEW)
     ),
     "noisy search, no key": Mixture(
-        baseline=Config(search=ANN), candidate=Config(search=replace(ANN, seed=1), generation=ANEW),
+        baseline=Config(search=ANN),
+        candidate=Config(search=replace(ANN, seed=1), generation=ANEW),
         change=on_both(drop_key),
     ),
     "careless model": Mixture(
@@ -433,7 +427,7 @@ SITUATIONS: dict[str, Mixture] = {
     "terse": Mixture(change=on_candidate(shorten)),
     "longer": Mixture(change=on_candidate(lengthen)),
     "from long to terse": Mixture(change=lambda s, _: ([lengthen(t) for t in s[0]], [shorten(t) for t in s[1]])),
-}  # fmt: skip
+}
 
 
 def classify(mixture: Mixture, layers: Sequence[str]) -> str:

@@ -185,8 +185,12 @@ def test_reminders_end_with_an_acknowledgement():
         state, sent = advance_alerts(state, [reading(LOUD, seen)], 60.0 * at)
         events += sent
     assert [(event.kind, event.time / 60) for event in events] == [
-        ("firing", 0), ("reminder", 4), ("resolved", 10), ("firing", 11), ("reminder", 15),
-    ]  # fmt: skip
+        ("firing", 0),
+        ("reminder", 4),
+        ("resolved", 10),
+        ("firing", 11),
+        ("reminder", 15),
+    ]
 
 
 # --- rules ---------------------------------------------------------------------------------------------
@@ -215,9 +219,19 @@ def test_a_rule_of_toml_is_what_it_says(tmp_path: Path):
     *builtin, mine = load_rules(path)
     assert tuple(builtin) == DEFAULT_RULES
     assert mine == AlertRule(
-        name="grounded at checkout", metric="groundedness", route="checkout", window=90, below=0.7, severity="critical",
-        duration=10, hysteresis=0.02, cooldown=60, repeat=240, certain=True, min_values=50,
-    )  # fmt: skip
+        name="grounded at checkout",
+        metric="groundedness",
+        route="checkout",
+        window=90,
+        below=0.7,
+        severity="critical",
+        duration=10,
+        hysteresis=0.02,
+        cooldown=60,
+        repeat=240,
+        certain=True,
+        min_values=50,
+    )
     assert len(parse_rules("builtin = false\n" + TOML)) == 1
     replaced = parse_rules('[[rule]]\nname = "DROP"\nmetric = "triad"\ncalled = true\n')
     assert len(replaced) == len(DEFAULT_RULES)
@@ -354,9 +368,19 @@ def read_rules(values: Sequence[tuple[int, float]], until: int, fired: int | Non
         mean=0.87, season=(0.0,) * 168, errors=(0.0,) * 168, variance=0.01, components=((1.0, 0.0, 60.0),), rate=0.25
     )
     period = ReferencePeriod(
-        metric="groundedness", route="web", first=0, last=DAY_MINUTES, n=360, mean=0.87, floors=(0.86,), bets=(0.1,),
-        low=0.0, high=1.0, higher_is_better=True, noise=noise,
-    )  # fmt: skip
+        metric="groundedness",
+        route="web",
+        first=0,
+        last=DAY_MINUTES,
+        n=360,
+        mean=0.87,
+        floors=(0.86,),
+        bets=(0.1,),
+        low=0.0,
+        high=1.0,
+        higher_is_better=True,
+        noise=noise,
+    )
     rules = [rule for rule in DEFAULT_RULES if rule.name in ("ROLLING_DROP", "ROLLING_FALL")]
     since = {} if fired is None else {(rule.name, "groundedness", "web"): fired for rule in rules}
     readings = evaluate_rules(rules, all_, SCORES, until, (), {("groundedness", "web"): period}, since)

@@ -13,9 +13,12 @@ from ragfault.records import Chunk, Gold, Trace, Verdicts
 
 CHUNK = Chunk(id="a", text="The ferry leaves at 09:30. A bicycle costs two euros.")
 RIGHT = Trace(
-    id="1", query="When does the ferry leave?", chunks=(CHUNK,), answer="The ferry leaves at 09:30.",
+    id="1",
+    query="When does the ferry leave?",
+    chunks=(CHUNK,),
+    answer="The ferry leaves at 09:30.",
     reference="The ferry leaves at 09:30.",
-)  # fmt: skip
+)
 MISSED = Gold(chunks={"elsewhere": 1})
 REFUSAL = "I cannot answer this from the documents."
 

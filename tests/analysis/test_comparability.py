@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.changes import invent
-from benchmarks.faults.situations import EXIT_CODES, SITUATIONS, build_pair, expect, load_demo_traces
 from msgspec.structs import replace
 
+from benchmarks.faults.changes import invent
+from benchmarks.faults.situations import EXIT_CODES, SITUATIONS, build_pair, expect, load_demo_traces
 from ragfault.analysis import bisect, compare, gate, pair_runs
 from ragfault.errors import RunError
 from ragfault.evaluation import evaluate

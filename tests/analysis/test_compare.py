@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
+
 from benchmarks.faults.config import Config, Indexing
 from benchmarks.faults.corpora import load_handbook_corpus
 from benchmarks.faults.injection import keep_labels
 from benchmarks.faults.system import answer_questions
-from msgspec.structs import replace
-
 from ragfault.analysis import analyze, bisect, compare, gate, pair_runs
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.analysis.comparison.run_profile import compare_profiles, profile_run, stale_gold_share

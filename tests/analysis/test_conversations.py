@@ -14,10 +14,15 @@ CHUNK = Chunk(id="a", text="The ferry leaves at 09:30. A bicycle costs two euros
 
 def build_turn(turn: int, *, right: bool | None, error: str | None = None) -> Trace:
     return Trace(
-        id=f"c-{turn}", query="When does the ferry leave?", chunks=(CHUNK,), conversation="c", turn=turn, error=error,
+        id=f"c-{turn}",
+        query="When does the ferry leave?",
+        chunks=(CHUNK,),
+        conversation="c",
+        turn=turn,
+        error=error,
         answer="The ferry leaves at 09:30." if right is not False else "The ferry leaves at 17:45.",
         reference=None if right is None else "The ferry leaves at 09:30.",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,9 +54,14 @@ def test_traces_without_a_conversation_have_none(tmp_path: Path):
 def test_a_turn_that_refuses_one_part_and_repeats_the_reference_is_right(tmp_path: Path):
     text = "I do not have information about dogs, but a bicycle costs two euros."
     partial = Trace(
-        id="c-1", query="What do dogs and bicycles cost?", chunks=(CHUNK,), conversation="c", answer=text,
-        reference=text, gold=Gold(chunks={"a": 1.0}),
-    )  # fmt: skip
+        id="c-1",
+        query="What do dogs and bicycles cost?",
+        chunks=(CHUNK,),
+        conversation="c",
+        answer=text,
+        reference=text,
+        gold=Gold(chunks={"a": 1.0}),
+    )
     refusing = replace(partial, id="c-2", turn=2, answer="I do not have information about that.")
     run = evaluate([partial, refusing], tmp_path / "run", judge="lexical")
     [outcome] = trace_conversations(run)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.changes import add_earlier_turns, retrieve_misled, retrieve_other
-from benchmarks.faults.situations import load_demo_traces
 from msgspec.structs import replace
 
+from benchmarks.faults.changes import add_earlier_turns, retrieve_misled, retrieve_other
+from benchmarks.faults.situations import load_demo_traces
 from ragfault.analysis import bisect
 from ragfault.analysis.comparison.records import Bisection
 from ragfault.evaluation import evaluate

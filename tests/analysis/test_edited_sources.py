@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+
 from benchmarks.faults.changes import (
     Change,
     add_invention,
@@ -22,8 +24,6 @@ from benchmarks.faults.unseen import fifth_kinds, fourth_kinds, fresh_kinds, sec
 from benchmarks.faults.unseen.corpora import handbook_chunks, handbook_questions, shop_chunks, shop_questions
 from benchmarks.faults.unseen.kinds import KINDS
 from benchmarks.faults.unseen.system import Parts, answer_all
-from msgspec.structs import replace
-
 from ragfault.analysis import bisect, pair_runs
 from ragfault.analysis.comparison.attribution.edited_sources import find_edited_pairs
 from ragfault.evaluation import evaluate

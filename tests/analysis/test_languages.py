@@ -84,9 +84,11 @@ def test_short_english_answers_without_articles_are_english():
     assert not is_foreign("Can I renew online? Yes, twice, unless it is reserved.")
     assert is_foreign("Hoe laat gaat het open? De bibliotheek gaat om negen uur open, want het is druk.")
     for text in (
-        "Cheap red running shoes, size nine, waterproof, men", "Arlen, Borva, Celdin: 12, 30, 45", "i am not sure",
+        "Cheap red running shoes, size nine, waterproof, men",
+        "Arlen, Borva, Celdin: 12, 30, 45",
+        "i am not sure",
         "return np.zeros_like(shape, dtype=np.int8)",
-    ):  # fmt: skip
+    ):
         assert not is_foreign(text), text
 
 

@@ -256,9 +256,18 @@ def test_outliers_are_beyond_the_fence():
 def make_period(floor: float = 0.8, rising: bool = True) -> ReferencePeriod:
     """Build a reference period with this floor."""
     return ReferencePeriod(
-        metric="groundedness", route=None, first=0, last=0, n=999, mean=floor if rising else 1 - floor, floors=(floor,),
-        bets=(0.05, 0.2, 0.6), low=0.0, high=1.0, higher_is_better=rising,
-    )  # fmt: skip
+        metric="groundedness",
+        route=None,
+        first=0,
+        last=0,
+        n=999,
+        mean=floor if rising else 1 - floor,
+        floors=(floor,),
+        bets=(0.05, 0.2, 0.6),
+        low=0.0,
+        high=1.0,
+        higher_is_better=rising,
+    )
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0.05, 0.95), st.booleans())
@@ -665,8 +674,7 @@ def test_cohorts_are_by_model_release_and_any_key(live: Run):
     known = collect_measures([live])
     result = monitor(roll_up(observe_runs([live], ("release",)), known), known)
     rolling = [item for item in result.rolling_means if item.metric == "context_relevance"]
-    means = {item.cohort: item.interval for item in rolling if item.cohort
-             and item.window == 1440}  # fmt: skip
+    means = {item.cohort: item.interval for item in rolling if item.cohort and item.window == 1440}
     assert means["release=8"].high < means["release=7"].low  # type: ignore[union-attr]
     with pytest.raises(UnknownName, match='Did you mean "release"'):
         observe_runs([live], ("relase",))
@@ -820,11 +828,14 @@ def test_what_is_not_watched_is_stated(tmp_path: Path, capsys: pytest.CaptureFix
     chunks, path = (Chunk(id="c", text="The ferry leaves at ten."),), tmp_path / "run"
     traces = [
         Trace(
-            id=str(n), query="When?", chunks=chunks, answer='<p title="at ten">At ten.</p>',
+            id=str(n),
+            query="When?",
+            chunks=chunks,
+            answer='<p title="at ten">At ten.</p>',
             time=start + timedelta(minutes=9 * n) if n % 2 else None,
         )
         for n in range(12)
-    ]  # fmt: skip
+    ]
     evaluate(traces, path, judge="lexical", metrics=["groundedness"])
     out = " ".join(run_monitor(capsys, path).split())
     assert out.startswith("Nothing is watched for drops in 91 min of traffic, since no metric has enough values in the")

@@ -476,8 +476,9 @@ def test_what_people_labeled_as_right_is_no_problem_and_no_example(tmp_path: Pat
     [remedy] = [item for item in findings.remedies if item.kind == "unsupported_claim"]
     assert (remedy.traces, remedy.example.trace if remedy.example else None) == (2, "t2")
     assert {item.trace for item in findings.worst if any(p.kind == "unsupported_claim" for p in item.problems)} == {
-        "t2", "t3"
-    }  # fmt: skip
+        "t2",
+        "t3",
+    }
     assert [item.kind for item in analyze(run).remedies if item.traces == 3] == ["unsupported_claim"]
     known = load_reference_scores(tmp_path / "labels.jsonl", run)
     shown = build_trace_browser(run, known).index

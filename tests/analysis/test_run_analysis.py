@@ -420,8 +420,10 @@ def test_problems_of_claims_quote_the_words_in_doubt():
     """The reason quotes the words that the judge doubts, but not where they are nearly all of the claim."""
     trace, seen = pair("a", "h", "su")
     claim = seen.claim[1]
-    for span, expected in (((claim.start, claim.start + 5), "no chunk supports it; in doubt: “Claim”"),
-                           ((claim.start, claim.end), "no chunk supports it")):  # fmt: skip
+    for span, expected in (
+        ((claim.start, claim.start + 5), "no chunk supports it; in doubt: “Claim”"),
+        ((claim.start, claim.end), "no chunk supports it"),
+    ):
         marked = replace(seen, claim=(seen.claim[0], replace(claim, unsupported_spans=(span,))))
         assert [problem.reason for problem in diagnose(trace, marked).problems] == [expected]
 
@@ -449,8 +451,11 @@ def test_a_claim_that_rests_on_an_outdated_chunk_is_the_fault_of_the_source():
     assert (problem.kind, problem.layer) == ("outdated_source", "crosscut")
     assert problem.reason == "its source old is valid to 2025-12-31; the query asks about 2026-03-01"
     both = replace(claim, evidence=(*claim.evidence, Evidence(chunk="new", start=0, end=21)))
-    for sound, seen in ((trace, both), (replace(trace, query="What did a car cost as of 2025?"), claim),
-                        (replace(trace, time=None), claim)):  # fmt: skip
+    for sound, seen in (
+        (trace, both),
+        (replace(trace, query="What did a car cost as of 2025?"), claim),
+        (replace(trace, time=None), claim),
+    ):
         assert not diagnose(sound, Verdicts(trace="1", claim=(seen,))).problems
 
 

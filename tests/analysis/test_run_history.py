@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.changes import clip
-from benchmarks.faults.situations import load_demo_traces
 from msgspec.structs import replace
 
+from benchmarks.faults.changes import clip
+from benchmarks.faults.situations import load_demo_traces
 from ragfault.analysis import RunHistory, history
 from ragfault.cli import run_command
 from ragfault.errors import UsageError

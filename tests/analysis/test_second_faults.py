@@ -13,8 +13,11 @@ from ragfault.io.runs import Run
 from ragfault.records import Chunk, Gold, Span, Trace
 
 REFUSAL = "I cannot find that in the manual."
-MACHINES = [f"{kind} {part}" for kind in ("tile", "turf", "wood", "stump", "post") for part in
-            ("cutter", "grinder", "lifter", "mixer", "sander", "roller", "chipper", "trimmer")]  # fmt: skip
+MACHINES = [
+    f"{kind} {part}"
+    for kind in ("tile", "turf", "wood", "stump", "post")
+    for part in ("cutter", "grinder", "lifter", "mixer", "sander", "roller", "chipper", "trimmer")
+]
 
 
 def hire(number: int, name: str, *, rate: int | None = None) -> Trace:

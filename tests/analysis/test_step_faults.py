@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.situations import load_demo_traces
 from msgspec.structs import replace
 
+from benchmarks.faults.situations import load_demo_traces
 from ragfault.analysis import bisect, gate
 from ragfault.analysis.comparison.attribution.step_faults import is_step_metric
 from ragfault.evaluation import evaluate

@@ -269,10 +269,15 @@ def test_a_small_drop_of_groundedness_between_two_models_names_the_judges_differ
 
     def run(name: str, model: str, bad: int) -> Run:
         traces = [
-            Trace(id=f"{n}", query=f"What holds for ferry {n}?", chunks=(Chunk(id="c", text=chunk),), model=model,
-                  answer=invented if n < bad else chunk)
+            Trace(
+                id=f"{n}",
+                query=f"What holds for ferry {n}?",
+                chunks=(Chunk(id="c", text=chunk),),
+                model=model,
+                answer=invented if n < bad else chunk,
+            )
             for n in range(120)
-        ]  # fmt: skip
+        ]
         return evaluate(traces, tmp_path / name, metrics=["groundedness"], judge="lexical")
 
     old, new, same = run("old", "first", 0), run("new", "second", 24), run("same", "first", 24)

@@ -19,11 +19,14 @@ DOCUMENTS = {
 }
 QUESTIONS = [
     Question(
-        str(n), f"What do cabins on the ferry to pier {n} cost?", (f"Cabins cost {n + 40} pounds.",),
-        references=(f"{n + 40} pounds",), group=f"part-{n % 2}",
+        str(n),
+        f"What do cabins on the ferry to pier {n} cost?",
+        (f"Cabins cost {n + 40} pounds.",),
+        references=(f"{n + 40} pounds",),
+        group=f"part-{n % 2}",
     )
     for n in range(30)
-]  # fmt: skip
+]
 KINDS_BY_NAME = {kind.name: kind for kind in KINDS}
 CORPUS = Corpus("clapnq", DOCUMENTS, {name: f"part-{at % 2}" for at, name in enumerate(DOCUMENTS)}, QUESTIONS)
 

@@ -244,8 +244,12 @@ def test_the_weekly_steps_fail_where_gold_broke_and_not_for_findings_of_the_audi
     for code in (0, 1):
         done = subprocess.run(
             ["bash", "-e", "-c", script.replace(" -o ragfault", " --force -o ragfault")],
-            check=False, cwd=tmp_path, env=env, capture_output=True, text=True,
-        )  # fmt: skip
+            check=False,
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == code, done.stderr
         assert (tmp_path / "ragfault/findings.jsonl").read_text()
         for document in docs.iterdir():

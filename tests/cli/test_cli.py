@@ -75,8 +75,11 @@ def test_tables_are_read_into_memory_that_goes_back_to_the_system_unless_another
     result = subprocess.run(
         [sys.executable, "-c", program],
         env=environment | ({"ARROW_DEFAULT_MEMORY_POOL": given} if given else {}),
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert result.stdout.split()[-1] == used
 
 

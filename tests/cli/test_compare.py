@@ -54,9 +54,21 @@ def test_a_run_beside_itself_is_never_at_fault(place: Path, capsys: pytest.Captu
 def test_margins_are_those_of_the_flags(place: Path, capsys: pytest.CaptureFixture[str]):
     """A margin for one metric goes before the margin for all."""
     out = run_and_read(
-        capsys, "compare", place / "v1", place / "v2", "--format", "json", "--margin", "0.05",
-        "--margins", "groundedness=0.9", "--margins", "latency=1e9", "--alpha", "0.01",
-    )  # fmt: skip
+        capsys,
+        "compare",
+        place / "v1",
+        place / "v2",
+        "--format",
+        "json",
+        "--margin",
+        "0.05",
+        "--margins",
+        "groundedness=0.9",
+        "--margins",
+        "latency=1e9",
+        "--alpha",
+        "0.01",
+    )
     data = json.loads(out)
     margins = {change["metric"]: change["margin"] for change in data["changes"]}
     assert margins["context_relevance"] == 0.05

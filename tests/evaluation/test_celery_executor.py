@@ -69,9 +69,12 @@ def test_without_a_worker_the_evaluation_stops(app: Any, tmp_path: Path):
     """The error says what is missing."""
     with pytest.raises(RunError, match=r"no Celery worker ended a batch within 0\.3 s"):
         evaluate(
-            build_traces(), tmp_path / "run", judge="lexical", metrics=["refusal"],
+            build_traces(),
+            tmp_path / "run",
+            judge="lexical",
+            metrics=["refusal"],
             executor=CeleryExecutor(app, timeout=0.3),
-        )  # fmt: skip
+        )
 
 
 def test_an_app_that_keeps_no_results_is_refused():

@@ -216,11 +216,18 @@ def write_labelled(path: Path, *, good: int, bad: int) -> Path:
     chunk = "The pool opens at nine. Towels are lent at the door. Children swim free of charge."
     texts = {0: "Kids need not pay for swimming.", 1: "A sauna costs twelve euros."}
     rows = [
-        {"id": f"{label}-{n}", "query": f"What is there for visitor {label}-{n}?", "contexts": [chunk],
-         "answer": texts[label], "label": label,
-         "spans": [{"start": 0, "end": len(texts[label])}] if label else [], "source_id": f"{label}-{n}"}
-        for label, count in ((0, good), (1, bad)) for n in range(count)
-    ]  # fmt: skip
+        {
+            "id": f"{label}-{n}",
+            "query": f"What is there for visitor {label}-{n}?",
+            "contexts": [chunk],
+            "answer": texts[label],
+            "label": label,
+            "spans": [{"start": 0, "end": len(texts[label])}] if label else [],
+            "source_id": f"{label}-{n}",
+        }
+        for label, count in ((0, good), (1, bad))
+        for n in range(count)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 

@@ -303,8 +303,10 @@ def test_generators_are_ordered_as_people_and_as_the_judge_have_them():
     result = measure_recorded(answers_of(bad, scores))
     (order,) = result.generator_rankings
     assert [(rate.name, rate.human, round(rate.judge, 3)) for rate in order.generators] == [
-        ("x", 0.1, 0.5), ("y", 0.4, 0.2), ("z", 0.8, 0.9)
-    ]  # fmt: skip
+        ("x", 0.1, 0.5),
+        ("y", 0.4, 0.2),
+        ("z", 0.8, 0.9),
+    ]
     assert order.kendall_tau.value == pytest.approx(1 / 3)
     text = render_agreement_terminal(result, width=120)
     assert "Order of generator: Kendall's τ +0.333" in text

@@ -46,15 +46,23 @@ def test_a_tag_selects_the_metrics_of_its_traces(tmp_path: Path):
     ]
     judge = CountingJudge()
     run = evaluate(
-        traces, tmp_path / "run", judge=judge, metrics=["refusal"],
+        traces,
+        tmp_path / "run",
+        judge=judge,
+        metrics=["refusal"],
         metrics_by=["route=faq:latency", "tags=beta:groundedness"],
-    )  # fmt: skip
+    )
     scores = {(score.trace, score.metric): (score.value, score.reason) for score in run.scores()}
     assert len(scores) == 12
     assert {key for key, (value, _) in scores.items() if value is not None} == {
-        ("faq", "latency"), ("beta", "groundedness"), ("both", "latency"), ("both", "groundedness"),
-        ("rest", "latency"), ("rest", "groundedness"), ("rest", "refusal"),
-    }  # fmt: skip
+        ("faq", "latency"),
+        ("beta", "groundedness"),
+        ("both", "latency"),
+        ("both", "groundedness"),
+        ("rest", "latency"),
+        ("rest", "groundedness"),
+        ("rest", "refusal"),
+    }
     assert scores["faq", "groundedness"] == (None, "not asked for where route=faq")
     assert scores["both", "refusal"] == (None, "not asked for where route=faq, tags=beta")
     assert judge.asked == ["beta", "both", "rest"]
@@ -79,10 +87,13 @@ def test_a_tag_that_no_trace_has_is_named_with_those_that_there_are(tmp_path: Pa
     """A mistyped value would otherwise compute all metrics unseen."""
     notices: list[str] = []
     evaluate(
-        [make_trace("1", route="faq"), make_trace("2", route="legal")], tmp_path / "run", judge="lexical",
-        metrics=["error"], metrics_by=["route=fag:refusal", "route=faq:error", "team=a:error"],
+        [make_trace("1", route="faq"), make_trace("2", route="legal")],
+        tmp_path / "run",
+        judge="lexical",
+        metrics=["error"],
+        metrics_by=["route=fag:refusal", "route=faq:error", "team=a:error"],
         on_notice=notices.append,
-    )  # fmt: skip
+    )
     assert notices[-2:] == [
         "no trace has route=fag, so its metrics were chosen for none. Values of route: faq, legal.",
         "no trace has team=a, so its metrics were chosen for none. Values of team: none.",

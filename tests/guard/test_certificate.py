@@ -163,10 +163,14 @@ def make_traces(n: int) -> list[Trace]:
         answer = f"It opens at {i % 9 + 2 if bad else i % 9 + 1}:30 on weekdays."
         traces.append(
             Trace(
-                id=f"t{i}", query=f"When does room {i} open?", chunks=(chunk,), answer=answer,
-                route="web" if i % 2 else "mail", metadata={"label": int(bad), "source_id": f"s{i}"},
+                id=f"t{i}",
+                query=f"When does room {i} open?",
+                chunks=(chunk,),
+                answer=answer,
+                route="web" if i % 2 else "mail",
+                metadata={"label": int(bad), "source_id": f"s{i}"},
             )
-        )  # fmt: skip
+        )
     return traces
 
 

@@ -80,9 +80,20 @@ async def refuse_cancellation(trace: Trace, stage: Stage) -> RailCheck:
 
 
 FAULTS = [
-    raise_error, hang, hang_async, return_nothing, fix_nothing, invent_outcome, leave, leave_async, interrupt, cancel,
-    cancel_async, hold_loop, refuse_cancellation,
-]  # fmt: skip
+    raise_error,
+    hang,
+    hang_async,
+    return_nothing,
+    fix_nothing,
+    invent_outcome,
+    leave,
+    leave_async,
+    interrupt,
+    cancel,
+    cancel_async,
+    hold_loop,
+    refuse_cancellation,
+]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

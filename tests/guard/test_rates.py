@@ -34,8 +34,10 @@ def test_the_rates_of_routes_add_up_and_a_rail_counts_where_it_checked() -> None
     assert rates.requests == 13
     assert sum(row.requests for row in rates.routes[1:]) == rates.routes[0].requests == 13
     assert {(rail.rail, rail.route): rail.checked for rail in rates.rails_by_route if rail.rail != "secrets"} == {
-        ("groundedness", "web"): 8, ("groundedness", ""): 4, ("jailbreak", "chat"): 1,
-    }  # fmt: skip
+        ("groundedness", "web"): 8,
+        ("groundedness", ""): 4,
+        ("jailbreak", "chat"): 1,
+    }
 
 
 def test_false_blocks_are_those_that_labels_call_good() -> None:

@@ -77,9 +77,15 @@ def test_secrets_are_masked_in_answers() -> None:
 
 def write_certificate(folder: Path, inputs: dict[str, tuple[float, ...]], **fields: Any) -> Path:
     part = RouteCertificate(
-        route=None, delta=0.1, n=300, groups=300, bad=20, design_effect=1.0, inputs=inputs,
+        route=None,
+        delta=0.1,
+        n=300,
+        groups=300,
+        bad=20,
+        design_effect=1.0,
+        inputs=inputs,
         **{"threshold": 0.5, **fields},
-    )  # fmt: skip
+    )
     certificate = Certificate(
         alpha=0.1, delta=0.1, date="2031-05-04", judge=load_judge("lexical").fingerprint, routes=(part,)
     )

@@ -365,9 +365,13 @@ def test_settings_of_a_dspy_program_are_searched_and_proved() -> None:
     answer = answer_with_program(program, load_model=lambda config: QuotingModel([]))
     present = GeneratorConfig(model="llm:m", examples=(AnswerExample(query="Is it far?", answer="Two miles."),))
     choice, config = search_generators(
-        questions, present, GeneratorSpace(prompt=("Quote the passage.",)), GeneratorTerms(metric="groundedness"),
-        judge=load_judge("lexical"), answer=answer,
-    )  # fmt: skip
+        questions,
+        present,
+        GeneratorSpace(prompt=("Quote the passage.",)),
+        GeneratorTerms(metric="groundedness"),
+        judge=load_judge("lexical"),
+        answer=answer,
+    )
     assert config.prompt == "Quote the passage."
     assert choice.gain is not None
     assert choice.gain.verdict == "gains"

@@ -142,9 +142,13 @@ def test_a_stream_holds_every_choice_and_the_usage_that_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "extra", [{"refusal": "No: AKIA1BCDEFGHIJKLMNO2."}, {"reasoning_content": "Take AKIA1BCDEFGHIJKLMNO2."},
-              {"audio": {"transcript": "It is AKIA1BCDEFGHIJKLMNO2."}}]
-)  # fmt: skip
+    "extra",
+    [
+        {"refusal": "No: AKIA1BCDEFGHIJKLMNO2."},
+        {"reasoning_content": "Take AKIA1BCDEFGHIJKLMNO2."},
+        {"audio": {"transcript": "It is AKIA1BCDEFGHIJKLMNO2."}},
+    ],
+)
 @pytest.mark.parametrize("answer", [GOOD, None])
 def test_other_fields_of_a_message_are_checked(extra: dict[str, Any], answer: str | None) -> None:
     message = {"role": "assistant", "content": answer, **extra}

@@ -192,7 +192,8 @@ RESULTS = {
     "function": lambda content: {"role": "function", "name": "search", "content": content},
     "parts": lambda content: {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": content}]},
     "tool_result": lambda content: {
-        "role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": content}]
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "c1", "content": content}],
     },
     "parts of tool_result": lambda content: {
         "role": "user",
@@ -201,7 +202,7 @@ RESULTS = {
             {"type": "text", "text": "Go on."},
         ],
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("write", RESULTS.values(), ids=RESULTS)

@@ -25,9 +25,14 @@ def message(role: str, text: str | None = None, call: dict[str, Any] | None = No
 def build_span(place: int, name: str, parent: int | None = 0, **recorded: Any) -> OtelSpan:
     """Build a span that runs after the ones before it; the root runs around all."""
     return OtelSpan(
-        trace="t", id=str(place), parent=None if parent is None else str(parent), name=name, start=place * 10,
-        end=1000 if parent is None else place * 10 + 5, attributes=recorded,
-    )  # fmt: skip
+        trace="t",
+        id=str(place),
+        parent=None if parent is None else str(parent),
+        name=name,
+        start=place * 10,
+        end=1000 if parent is None else place * 10 + 5,
+        attributes=recorded,
+    )
 
 
 def operation(name: str, **recorded: Any) -> dict[str, Any]:
@@ -45,26 +50,47 @@ def agent_spans() -> list[OtelSpan]:
     first, second = [{"id": "ferry.md", "score": 0.9}, {"id": "dogs.md"}], [{"id": "winter.md", "score": 0.7}]
     return [
         build_span(0, "run", None, **operation("invoke_workflow", workflow__name="help", input__messages=asked)),
-        build_span(1, "search_memory", **operation(
-            "search_memory", memory__query__text="ferry", memory__records=json.dumps(records))),
+        build_span(
+            1,
+            "search_memory",
+            **operation("search_memory", memory__query__text="ferry", memory__records=json.dumps(records)),
+        ),
         build_span(2, "plan", **operation("plan", agent__name="clerk")),
         build_span(3, "chat", 2, **operation("chat", request__model="m", output__messages=call)),
-        build_span(4, "retrieval", **operation(
-            "retrieval", retrieval__query__text="last ferry Texel", retrieval__documents=json.dumps(first))),
+        build_span(
+            4,
+            "retrieval",
+            **operation("retrieval", retrieval__query__text="last ferry Texel", retrieval__documents=json.dumps(first)),
+        ),
         build_span(5, "chat", **operation("chat", request__model="m", response__finish_reasons=["tool_calls"])),
-        build_span(6, "execute_tool", **operation(
-            "execute_tool", tool__name="fares", tool__call__arguments='{"to":"Texel","day":"today"}',
-            tool__call__result='{"price": "12 pounds"}')),
+        build_span(
+            6,
+            "execute_tool",
+            **operation(
+                "execute_tool",
+                tool__name="fares",
+                tool__call__arguments='{"to":"Texel","day":"today"}',
+                tool__call__result='{"price": "12 pounds"}',
+            ),
+        ),
         build_span(7, "retrieval", **operation("retrieval", retrieval__documents=json.dumps(second))),
         build_span(8, "chat", **operation("chat", input__messages=asked, output__messages=message("model", "22:40."))),
-    ]  # fmt: skip
+    ]
 
 
 def test_plans_memories_and_tools_of_gen_ai_are_steps_of_their_kinds():
     trace = build_trace(agent_spans())
     assert [step.kind for step in trace.steps] == [
-        None, "memory", "plan", "plan", "retrieve", "plan", "tool", "retrieve", "generate",
-    ]  # fmt: skip
+        None,
+        "memory",
+        "plan",
+        "plan",
+        "retrieve",
+        "plan",
+        "tool",
+        "retrieve",
+        "generate",
+    ]
     workflow, memory, plan, thought, *_, tool, _, _ = trace.steps
     assert (workflow.name, plan.agent, tool.name) == ("help", "clerk", "fares")
     assert (memory.input, memory.output) == ("ferry", "The guest has a dog.\nasked about Texel")
@@ -144,11 +170,14 @@ def staged_spans(stated: dict[str, str], *, with_root: bool = True) -> list[Otel
         *([root] if with_root else []),
         build_span(1, "condense", **stage("rewrite", QUERY, "last ferry Texel")),
         build_span(2, "chat", 1, **asked, **{"gen_ai.output.messages": message("assistant", "last ferry Texel")}),
-        build_span(3, "search", **operation(
-            "retrieval", retrieval__query__text="last ferry Texel", retrieval__documents=documents)),
+        build_span(
+            3,
+            "search",
+            **operation("retrieval", retrieval__query__text="last ferry Texel", retrieval__documents=documents),
+        ),
         build_span(4, "extract", **stage("read", "last ferry Texel", "leaves at 22:40")),
         build_span(5, "chat", **operation("chat", request__model="m", output__messages=message("assistant", "22:40."))),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("name", STATED)
@@ -190,20 +219,39 @@ def test_metadata_that_a_search_inherits_do_not_rename_it():
 def test_the_kind_is_read_from_exports_of_platforms(tmp_path: Path):
     """Langfuse and LangSmith keep it in the metadata of an observation or run."""
     langfuse = {
-        "id": "t", "timestamp": "2026-01-01T00:00:00Z", "input": QUERY, "output": "22:40.", "observations": [
-            {"id": "o", "type": "SPAN", "name": "condense", "startTime": "2026-01-01T00:00:01Z", "input": QUERY,
-             "output": "last ferry", "metadata": {"ragfault.step.kind": "rewrite"}},
+        "id": "t",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "input": QUERY,
+        "output": "22:40.",
+        "observations": [
+            {
+                "id": "o",
+                "type": "SPAN",
+                "name": "condense",
+                "startTime": "2026-01-01T00:00:01Z",
+                "input": QUERY,
+                "output": "last ferry",
+                "metadata": {"ragfault.step.kind": "rewrite"},
+            }
         ],
-    }  # fmt: skip
+    }
     child = {
-        "id": "b", "run_type": "chain", "name": "condense", "start_time": "2026-01-01T00:00:01Z",
-        "inputs": {"query": QUERY}, "outputs": {"output": "ferry"},
+        "id": "b",
+        "run_type": "chain",
+        "name": "condense",
+        "start_time": "2026-01-01T00:00:01Z",
+        "inputs": {"query": QUERY},
+        "outputs": {"output": "ferry"},
         "extra": {"metadata": {"ragfault.step.kind": "rewrite"}},
-    }  # fmt: skip
+    }
     langsmith = {
-        "id": "a", "run_type": "chain", "start_time": "2026-01-01T00:00:00Z", "inputs": {"query": QUERY},
-        "outputs": {"output": "22:40."}, "child_runs": [child],
-    }  # fmt: skip
+        "id": "a",
+        "run_type": "chain",
+        "start_time": "2026-01-01T00:00:00Z",
+        "inputs": {"query": QUERY},
+        "outputs": {"output": "22:40."},
+        "child_runs": [child],
+    }
     for record in (langfuse, langsmith):
         path = tmp_path / "export.jsonl"
         path.write_text(json.dumps(record) + "\n", encoding="utf-8")

@@ -15,16 +15,16 @@ import pyarrow.ipc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support import exported_files
-from tests.support.application_logs import LOGS, QUESTIONS, build_squad_question
-from tests.support.exported_files import EXPORTS
-from tests.support.foreign_records import ANSWER, FIRST, QUERY, RECORDS, REFERENCE, SECOND, TABLES
-from tests.support.stored_files import STORED
 
 from ragfault.errors import BadTraces, InputError
 from ragfault.io import explain_missing_fields, read_traces, summarize_input
 from ragfault.io.formats.field_names import is_metadata_name, rank_fields
 from ragfault.io.formats.passages import split_passages
+from tests.support import exported_files
+from tests.support.application_logs import LOGS, QUESTIONS, build_squad_question
+from tests.support.exported_files import EXPORTS
+from tests.support.foreign_records import ANSWER, FIRST, QUERY, RECORDS, REFERENCE, SECOND, TABLES
+from tests.support.stored_files import STORED
 
 FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

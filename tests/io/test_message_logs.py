@@ -166,8 +166,11 @@ def test_words_that_end_a_run_are_neither_a_step_nor_an_answer_nor_a_question(en
     trace = read_one({"messages": rows})
     assert (trace.query, trace.answer, trace.steps[-1].output) == ("When?", "In 1040.", "In 1040.")
     assert [(step.kind, step.error) for step in trace.steps] == [
-        ("plan", None), ("tool", None), ("tool", "no"), ("generate", None),
-    ]  # fmt: skip
+        ("plan", None),
+        ("tool", None),
+        ("tool", "no"),
+        ("generate", None),
+    ]
 
 
 def test_passing_a_conversation_to_an_agent_that_searches_retrieves_nothing():
@@ -186,10 +189,14 @@ def test_a_chat_that_the_proxy_of_the_user_begins_asks_the_question_in_its_first
     messages = [
         {"role": "assistant", "name": "user_proxy", "content": "When?"},
         {"role": "assistant", "name": "clerk", "content": "", "tool_calls": [CALL]},
-        {"role": "tool", "name": "user_proxy", "content": "1040", "tool_responses": [
-            {"role": "tool", "tool_call_id": "c1", "content": "Oslo, 1040."}]},
+        {
+            "role": "tool",
+            "name": "user_proxy",
+            "content": "1040",
+            "tool_responses": [{"role": "tool", "tool_call_id": "c1", "content": "Oslo, 1040."}],
+        },
         {"role": "user", "name": "clerk", "content": "In 1040. TERMINATE"},
-    ]  # fmt: skip
+    ]
     trace = read_one({"chat_history": messages, "cost": {}})
     assert (trace.query, trace.answer, trace.history) == ("When?", "In 1040.", None)
     assert [step.kind for step in trace.steps] == ["plan", "retrieve", "generate"]
@@ -252,8 +259,14 @@ def test_tasks_of_a_crew_are_the_steps_of_one_trace():
 
 def test_events_of_a_crew_make_a_trace_for_each_of_its_runs():
     def event(name, status, **more):
-        return {"timestamp": "2026-03-01 10:00:00", "task_name": name, "task": f"{name} it", "agent": "a",
-                "status": status, **more}  # fmt: skip
+        return {
+            "timestamp": "2026-03-01 10:00:00",
+            "task_name": name,
+            "task": f"{name} it",
+            "agent": "a",
+            "status": status,
+            **more,
+        }
 
     run = [event("find", "started"), event("find", "completed", output="1040"), event("write", "started")]
     events = [*run, event("write", "failed", output="no model"), *run, event("write", "completed", output="In 1040.")]

@@ -216,10 +216,17 @@ def test_metadata_of_spans_in_parquet_has_the_keys_of_its_span(tmp_path: Path):
     """Arrow gives every object of a column the keys of all: those of others are no metadata."""
     pyarrow = pytest.importorskip("pyarrow")
     spans = [
-        {"context.trace_id": f"{i}" * 32, "context.span_id": f"{i}" * 16, "name": "ask", "span_kind": "CHAIN",
-         "attributes.input.value": "When?", "attributes.output.value": "At ten.", "attributes.metadata": metadata}
+        {
+            "context.trace_id": f"{i}" * 32,
+            "context.span_id": f"{i}" * 16,
+            "name": "ask",
+            "span_kind": "CHAIN",
+            "attributes.input.value": "When?",
+            "attributes.output.value": "At ten.",
+            "attributes.metadata": metadata,
+        }
         for i, metadata in enumerate(({"tenant": "north"}, {"release": "2"}), 1)
-    ]  # fmt: skip
+    ]
     table = pyarrow.Table.from_pylist(spans)
     pyarrow.parquet.write_table(table, tmp_path / "spans.parquet")
     for source in (table, tmp_path / "spans.parquet"):

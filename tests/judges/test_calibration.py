@@ -34,9 +34,17 @@ TRACES = [
 def make_line(unit, slope=1.0, intercept=0.0, threshold=None, *, helps=True, n=50):
     """Make a line of a calibration."""
     return CalibrationLine(
-        unit=unit, n=n, groups=10, base_rate=0.2, slope=slope, intercept=intercept, threshold=threshold,
-        before=FIGURES, after=FIGURES, helps=helps,
-    )  # fmt: skip
+        unit=unit,
+        n=n,
+        groups=10,
+        base_rate=0.2,
+        slope=slope,
+        intercept=intercept,
+        threshold=threshold,
+        before=FIGURES,
+        after=FIGURES,
+        helps=helps,
+    )
 
 
 def make_calibration(judge, *lines):
@@ -80,16 +88,25 @@ def test_support_is_decided_anew_at_the_threshold():
     claims = tuple(
         ClaimVerdict(claim="x", start=0, end=1, support=support, p=p, reason="as judged")
         for support, p in [
-            ("supported", 0.9), ("inferred", 0.8), ("supported", 0.6), ("contradicted", 0.2), ("unsupported", 0.75),
+            ("supported", 0.9),
+            ("inferred", 0.8),
+            ("supported", 0.6),
+            ("contradicted", 0.2),
+            ("unsupported", 0.75),
             ("contradicted", 0.75),
         ]
-    )  # fmt: skip
+    )
     verdicts = Verdicts(trace="1", claim=claims, answer=AnswerVerdict(relevance=1.0, grounded=0.5))
     calibration = make_calibration(load_judge("lexical"), make_line("claim", 1.0, 0.0, 0.3, n=120))
     after = calibrate_verdicts(verdicts, calibration)
     assert [claim.support for claim in after.claim] == [
-        "supported", "inferred", "unsupported", "contradicted", "inferred", "inferred",
-    ]  # fmt: skip
+        "supported",
+        "inferred",
+        "unsupported",
+        "contradicted",
+        "inferred",
+        "inferred",
+    ]
     assert [claim.reason for claim in after.claim] == [
         *("as judged", "as judged", "calibrated on 120 labels"),
         *("as judged", "calibrated on 120 labels", "calibrated on 120 labels"),

@@ -207,10 +207,12 @@ def test_a_source_without_a_mark_is_judged_by_the_sentence_nearest_to_it(judge: 
         "c": "Dogs bark at cats.",
     }
     trace = Trace(
-        id="1", query="What does a van cost, and when is the last ferry?", answer=f"{texts['a']} {texts['b']}",
+        id="1",
+        query="What does a van cost, and when is the last ferry?",
+        answer=f"{texts['a']} {texts['b']}",
         chunks=tuple(Chunk(id=name, text=text) for name, text in texts.items()),
         citations=tuple(Citation(chunk=name) for name in texts),
-    )  # fmt: skip
+    )
     verdicts = load_judge(judge).observe([trace])[0].citation
     assert [(item.claim, item.supports) for item in verdicts[:2]] == [(texts["a"], True), (texts["b"], True)]
     assert not verdicts[2].supports
@@ -300,10 +302,12 @@ def test_what_a_chunk_says_beyond_the_limit_is_left_open(judge: str):
     """Where a chunk is longer than what is read, found support stands, and nothing is called unsupported."""
     filler = "The harbour of Oslo is calm at night. " * (MAX_PASSAGE_CHARS // 38 + 1)
     chunks = (Chunk(id="book", text=f"Ann Berg won the race. {filler} The mayor of Vell is Eve Holm."),)
-    within, beyond = load_judge(judge).observe([
-        Trace(id=answer, query="Who won?", chunks=chunks, answer=answer)
-        for answer in ("Ann Berg won the race.", "The mayor of Vell is Eve Holm.")
-    ])  # fmt: skip
+    within, beyond = load_judge(judge).observe(
+        [
+            Trace(id=answer, query="Who won?", chunks=chunks, answer=answer)
+            for answer in ("Ann Berg won the race.", "The mayor of Vell is Eve Holm.")
+        ]
+    )
     assert within.claim is not None
     assert [claim.support for claim in within.claim] == ["supported"]
     assert beyond.claim is None

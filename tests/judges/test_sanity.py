@@ -72,79 +72,138 @@ class Case(NamedTuple):
 PLACES = [
     Case(GEOGRAPHY, "Paris is the capital of France.", "Lyon is the capital of France."),
     Case(GEOGRAPHY, "Lyon is known for its silk trade.", "Paris is known for its silk trade."),
-    Case(GEOGRAPHY, "Mozart spent the last ten years of his life in Vienna.",
-         "Mozart spent the last ten years of his life in Paris."),
-    Case(COMPANY, "The head office of Halvorsen Shipping is in Rotterdam.",
-         "The head office of Halvorsen Shipping is in Antwerp."),
-]  # fmt: skip
+    Case(
+        GEOGRAPHY,
+        "Mozart spent the last ten years of his life in Vienna.",
+        "Mozart spent the last ten years of his life in Paris.",
+    ),
+    Case(
+        COMPANY,
+        "The head office of Halvorsen Shipping is in Rotterdam.",
+        "The head office of Halvorsen Shipping is in Antwerp.",
+    ),
+]
 ROLES = [
-    Case(COMPANY, "Halvorsen Shipping acquired Lindqvist Marine in 2014.",
-         "Lindqvist Marine acquired Halvorsen Shipping in 2014."),
-    Case(COMPANY, "Marit Halvorsen succeeded Olaf Berg as chief executive in 2019.",
-         "Olaf Berg succeeded Marit Halvorsen as chief executive in 2019."),
-    Case(TENANCY, "The tenant must pay the landlord a deposit of one month's rent.",
-         "The landlord must pay the tenant a deposit of one month's rent."),
+    Case(
+        COMPANY,
+        "Halvorsen Shipping acquired Lindqvist Marine in 2014.",
+        "Lindqvist Marine acquired Halvorsen Shipping in 2014.",
+    ),
+    Case(
+        COMPANY,
+        "Marit Halvorsen succeeded Olaf Berg as chief executive in 2019.",
+        "Olaf Berg succeeded Marit Halvorsen as chief executive in 2019.",
+    ),
+    Case(
+        TENANCY,
+        "The tenant must pay the landlord a deposit of one month's rent.",
+        "The landlord must pay the tenant a deposit of one month's rent.",
+    ),
     Case(HISTORY, "Brazil beat Norway in the final of 1998.", "Norway beat Brazil in the final of 1998."),
-    Case(HISTORY, "Maria Dupont taught Jean Moreau at the academy in Lille.",
-         "Jean Moreau taught Maria Dupont at the academy in Lille."),
-]  # fmt: skip
+    Case(
+        HISTORY,
+        "Maria Dupont taught Jean Moreau at the academy in Lille.",
+        "Jean Moreau taught Maria Dupont at the academy in Lille.",
+    ),
+]
 OPPOSITES = [
-    Case(CLINIC, "Lisinopril reduces blood pressure in adults with hypertension.",
-         "Lisinopril increases blood pressure in adults with hypertension."),
-    Case(CLINIC, "Ibuprofen increases the risk of stomach bleeding when taken with alcohol.",
-         "Ibuprofen reduces the risk of stomach bleeding when taken with alcohol."),
+    Case(
+        CLINIC,
+        "Lisinopril reduces blood pressure in adults with hypertension.",
+        "Lisinopril increases blood pressure in adults with hypertension.",
+    ),
+    Case(
+        CLINIC,
+        "Ibuprofen increases the risk of stomach bleeding when taken with alcohol.",
+        "Ibuprofen reduces the risk of stomach bleeding when taken with alcohol.",
+    ),
     Case(COMPANY, "Sales rose by 12.5 % in the third quarter.", "Sales fell by 12.5 % in the third quarter."),
     Case(TENANCY, "Smoking is prohibited in all common areas.", "Smoking is permitted in all common areas."),
-]  # fmt: skip
+]
 YEARS = [
     Case(COMPANY, "Halvorsen Shipping was founded in 1921.", "Halvorsen Shipping was founded in 2921."),
     Case(COMPANY, "Halvorsen Shipping was first listed in 1987.", "Halvorsen Shipping was first listed in 1978."),
     Case(GEOGRAPHY, "The opera house of Vienna opened in 1869.", "The opera house of Vienna opened in 1978."),
     Case(HISTORY, "The Kestrel Bridge opened in 1934.", "The Kestrel Bridge opened in 1943."),
-]  # fmt: skip
+]
 ALIKE = [
     Case(GEOGRAPHY, "Vienna is the capital of Austria.", "Vienna is the capital of Australia."),
     Case(GEOGRAPHY, "Lagos is the largest city of Nigeria.", "Lagos is the largest city of Niger."),
-    Case(HISTORY, "The Kestrel Bridge was designed by Ada Thornton.",
-         "The Kestrel Bridge was designed by Ada Thornberg."),
-    Case(CLINIC, "Lisinopril is not recommended during pregnancy.",
-         "Levothyroxine is not recommended during pregnancy."),
-]  # fmt: skip
+    Case(
+        HISTORY, "The Kestrel Bridge was designed by Ada Thornton.", "The Kestrel Bridge was designed by Ada Thornberg."
+    ),
+    Case(
+        CLINIC, "Lisinopril is not recommended during pregnancy.", "Levothyroxine is not recommended during pregnancy."
+    ),
+]
 AMOUNTS = [
-    Case(COMPANY, "Halvorsen Shipping acquired Lindqvist Marine for $1,234 million.",
-         "Halvorsen Shipping acquired Lindqvist Marine for $4,321 million."),
-    Case(COMPANY, "The board proposed a dividend of €3.40 for each share.",
-         "The board proposed a dividend of €4.30 for each share."),
+    Case(
+        COMPANY,
+        "Halvorsen Shipping acquired Lindqvist Marine for $1,234 million.",
+        "Halvorsen Shipping acquired Lindqvist Marine for $4,321 million.",
+    ),
+    Case(
+        COMPANY,
+        "The board proposed a dividend of €3.40 for each share.",
+        "The board proposed a dividend of €4.30 for each share.",
+    ),
     Case(COMPANY, "Revenue was $50 million in 2022.", "Revenue was $40 million in 2022."),
     Case(TENANCY, "The north car park has 120 spaces.", "The north car park has 80 spaces."),
-]  # fmt: skip
+]
 NEGATED = [
-    Case(CLINIC, "Nurses may administer the vaccine without a physician present.",
-         "Nurses may not administer the vaccine without a physician present."),
-    Case(TENANCY, "The landlord is responsible for repairs to the heating.",
-         "The landlord is not responsible for repairs to the heating."),
-    Case(TENANCY, "Pets are allowed in the building with written consent.",
-         "Pets are not allowed in the building, even with written consent."),
-    Case(COMPANY, "The works council approved the new pension plan.",
-         "The works council never approved the new pension plan."),
+    Case(
+        CLINIC,
+        "Nurses may administer the vaccine without a physician present.",
+        "Nurses may not administer the vaccine without a physician present.",
+    ),
+    Case(
+        TENANCY,
+        "The landlord is responsible for repairs to the heating.",
+        "The landlord is not responsible for repairs to the heating.",
+    ),
+    Case(
+        TENANCY,
+        "Pets are allowed in the building with written consent.",
+        "Pets are not allowed in the building, even with written consent.",
+    ),
+    Case(
+        COMPANY,
+        "The works council approved the new pension plan.",
+        "The works council never approved the new pension plan.",
+    ),
     Case(CLINIC, "Lisinopril is not recommended during pregnancy.", "Lisinopril is recommended during pregnancy."),
-]  # fmt: skip
+]
 UNITS = [
-    Case(CLINIC, "The usual starting dose of lisinopril is 10 mg once daily.",
-         "The usual starting dose of lisinopril is 10 g once daily."),
+    Case(
+        CLINIC,
+        "The usual starting dose of lisinopril is 10 mg once daily.",
+        "The usual starting dose of lisinopril is 10 g once daily.",
+    ),
     Case(CLINIC, "After opening, the vial may be used for 6 hours.", "After opening, the vial may be used for 6 days."),
-    Case(TENANCY, "The deposit is returned within 30 days after the tenancy ends.",
-         "The deposit is returned within 30 weeks after the tenancy ends."),
+    Case(
+        TENANCY,
+        "The deposit is returned within 30 days after the tenancy ends.",
+        "The deposit is returned within 30 weeks after the tenancy ends.",
+    ),
     Case(HISTORY, "The Kestrel Bridge is 640 metres long.", "The Kestrel Bridge is 640 feet long."),
-]  # fmt: skip
+]
 QUOTES = [
-    Case(HISTORY, "“The bridge remained closed to heavy traffic until the spring inspection.”",
-         "“The bridge remained closed to light traffic until the spring inspection.”"),
-    Case(HISTORY, "The mayor said: “We will reopen the bridge before the summer holidays.”",
-         "The mayor said: “We will repaint the bridge before the summer holidays.”"),
-    Case(HISTORY, "“The bridge remained closed to heavy traffic until the spring inspection”, the inspectors wrote.",
-         "“The bridge remained closed to heavy traffic until the autumn inspection”, the inspectors wrote."),
-]  # fmt: skip
+    Case(
+        HISTORY,
+        "“The bridge remained closed to heavy traffic until the spring inspection.”",
+        "“The bridge remained closed to light traffic until the spring inspection.”",
+    ),
+    Case(
+        HISTORY,
+        "The mayor said: “We will reopen the bridge before the summer holidays.”",
+        "The mayor said: “We will repaint the bridge before the summer holidays.”",
+    ),
+    Case(
+        HISTORY,
+        "“The bridge remained closed to heavy traffic until the spring inspection”, the inspectors wrote.",
+        "“The bridge remained closed to heavy traffic until the autumn inspection”, the inspectors wrote.",
+    ),
+]
 PARAPHRASES = [
     Case(TENANCY, "The deposit is given back within thirty days of the end of the tenancy."),
     Case(HISTORY, "Ada Thornton designed the Kestrel Bridge."),
@@ -195,8 +254,12 @@ GAPS = (
     Gap("alike", "Lagos is the largest city of Niger.", ALL, NEAR),
     Gap("amounts", "Revenue was $40 million in 2022.", ALL, BESIDE),
     Gap("amounts", "The north car park has 80 spaces.", ALL, BESIDE),
-    Gap("negated", "Nurses may not administer the vaccine without a physician present.", ALL,
-        "the sentence has a negation of its own, and which word it denies is not seen"),
+    Gap(
+        "negated",
+        "Nurses may not administer the vaccine without a physician present.",
+        ALL,
+        "the sentence has a negation of its own, and which word it denies is not seen",
+    ),
     Gap("negated", "Lisinopril is recommended during pregnancy.", ALL, UNNAMED),
     Gap("units", "The usual starting dose of lisinopril is 10 g once daily.", ALL, UNNAMED),
     Gap("units", "The Kestrel Bridge is 640 feet long.", ALL, UNNAMED),
@@ -205,7 +268,7 @@ GAPS = (
     *(Gap(law, case.true, ALL, SUM) for law in ("sums", "reckoned") for case in SUMS[:2]),
     Gap("reckoned", SUMS[2].true, ALL, SUM),
     *(Gap("foreign", case.true, ("lexical",), TONGUE) for case in FOREIGN),
-)  # fmt: skip
+)
 """What the judges are known to fail: remove a case that a judge passes now."""
 
 

@@ -220,11 +220,15 @@ def test_answers_that_lost_their_citations_alone_are_not_called_other_answers(tm
     chunk = Chunk(id="a", text="The ferry leaves at 09:30.")
     cited = [
         Trace(
-            id=str(at), query="When?", chunks=(chunk,), error="timed out" if at < 7 else None,
-            answer=None if at < 7 else "At 09:30.", citations=None if at < 7 else (Citation(chunk="a"),),
+            id=str(at),
+            query="When?",
+            chunks=(chunk,),
+            error="timed out" if at < 7 else None,
+            answer=None if at < 7 else "At 09:30.",
+            citations=None if at < 7 else (Citation(chunk="a"),),
         )
         for at in range(12)
-    ]  # fmt: skip
+    ]
     sides = [cited, [replace(trace, citations=None) for trace in cited]]
     runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
     text = comparison.render_comparison_terminal(compare(*runs), width=400)

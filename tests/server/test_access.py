@@ -76,10 +76,20 @@ def test_a_new_token_works_at_once_and_ends_when_revoked(guarded: tuple[Dashboar
 
 @pytest.mark.parametrize(
     "asked",
-    [{"name": "", "role": "read"}, {"name": "x" * 81}, {"name": "a\nb"}, {"name": "x", "role": "root"},
-     {"role": "read"}, {"name": "x", "days": 0}, {"name": "x", "days": -1}, {"name": "x", "hash": "0"}, [], "x",
-     {"name": "x", "days": 1e300}],
-)  # fmt: skip
+    [
+        {"name": "", "role": "read"},
+        {"name": "x" * 81},
+        {"name": "a\nb"},
+        {"name": "x", "role": "root"},
+        {"role": "read"},
+        {"name": "x", "days": 0},
+        {"name": "x", "days": -1},
+        {"name": "x", "hash": "0"},
+        [],
+        "x",
+        {"name": "x", "days": 1e300},
+    ],
+)
 def test_a_token_that_cannot_be_is_refused(guarded: tuple[DashboardServer, str], asked: Any):
     """Without a name, with an unknown role or field, or a time to live that is none or no date, no token is made."""
     server, url = guarded
@@ -290,8 +300,17 @@ def test_who_did_what_is_in_store_file_and_page(guarded: tuple[DashboardServer, 
     browser.send("/sign-out")
     _, rows = call(url, "GET", "/audit.json")
     done = [row["action"] for row in reversed(rows)]
-    assert done == ["token_issued", "sign_in", "label", "comment", "view_saved", "alert_silence", "run_export",
-                    "traces_downloaded", "sign_out"]  # fmt: skip
+    assert done == [
+        "token_issued",
+        "sign_in",
+        "label",
+        "comment",
+        "view_saved",
+        "alert_silence",
+        "run_export",
+        "traces_downloaded",
+        "sign_out",
+    ]
     assert {row["who"] for row in rows} == {"--token", "ann"}
     assert {row["address"] for row in rows} == {"127.0.0.1"}
     file = server.app.state.server.settings.data_folder / "audit.jsonl"
@@ -331,9 +350,13 @@ def test_requests_are_logged_without_secrets(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("trusted", "address", "secure"),
-    [((), "127.0.0.1", False), (("10.0.0.0/8",), "127.0.0.1", False), (("127.0.0.1",), "198.51.100.7", True),
-     (("127.0.0.0/8", "198.51.100.7"), "203.0.113.9", True)],
-)  # fmt: skip
+    [
+        ((), "127.0.0.1", False),
+        (("10.0.0.0/8",), "127.0.0.1", False),
+        (("127.0.0.1",), "198.51.100.7", True),
+        (("127.0.0.0/8", "198.51.100.7"), "203.0.113.9", True),
+    ],
+)
 def test_only_named_proxies_are_believed(tmp_path: Path, trusted: tuple[str, ...], address: str, secure: bool):
     """Address and scheme come from the last proxy that was named; what a stranger writes before it does not count."""
     server = DashboardServer(tmp_path / "s", token=OWN, trusted_proxies=trusted)

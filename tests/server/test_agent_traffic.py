@@ -102,10 +102,16 @@ def build_spans(trace: Trace, number: int, moment: float) -> list[OtelSpan]:
         began = start + int((step.start or 0.0) * 1e6)
         parent = root if step.parent is None else f"{number * 100 + 1 + int(step.parent):016x}"
         return OtelSpan(
-            trace=name, id=f"{number * 100 + 2 + at:016x}", parent=parent, name=step.name or step.kind or "",
-            start=began, end=began + int((step.duration or 0.0) * 1e6), attributes=describe_step(step, texts),
-            status="ok" if step.error is None else "error", message=step.error or "",
-        )  # fmt: skip
+            trace=name,
+            id=f"{number * 100 + 2 + at:016x}",
+            parent=parent,
+            name=step.name or step.kind or "",
+            start=began,
+            end=began + int((step.duration or 0.0) * 1e6),
+            attributes=describe_step(step, texts),
+            status="ok" if step.error is None else "error",
+            message=step.error or "",
+        )
 
     steps = trace.steps or ()
     asked = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "clerk", "ragfault.route": ROUTE}

@@ -536,9 +536,9 @@ def test_no_body_fails_the_server(server: Server, path, body, content, packing):
         b'{"id": "n", "query": "q", "chunks": [{"id": "c", "score": 1e400}]}',
         b'{"id": "x", "query": "<script>alert(1)</script>", "metadata": {"release": {"a": [1]}}}',
         b'{"id": "../../etc/passwd", "query": "q"}',
-        b'[' + b'{"id": "d", "query": "q"},' * 100 + b'{"id": "d", "query": "q"}]',
+        b"[" + b'{"id": "d", "query": "q"},' * 100 + b'{"id": "d", "query": "q"}]',
     ],
-)  # fmt: skip
+)
 def test_no_odd_trace_fails_the_server(server: Server, body: bytes):
     """Odd traces are taken or refused; what is taken is judged, and every page still comes."""
     assert server.ask("/v1/ragfault/traces", body).status in (200, 400)
@@ -681,11 +681,19 @@ def test_a_calibration_applies_to_what_the_server_judges(tmp_path: Path):
     figures = CalibrationFigures(calibration_error=0.1, bias=0.0, bias_low=-0.1, bias_high=0.1)
     lines = tuple(
         CalibrationLine(
-            unit=unit, n=50, groups=10, base_rate=0.2, slope=1.0, intercept=-1.5, threshold=None,
-            before=figures, after=figures, helps=True,
+            unit=unit,
+            n=50,
+            groups=10,
+            base_rate=0.2,
+            slope=1.0,
+            intercept=-1.5,
+            threshold=None,
+            before=figures,
+            after=figures,
+            helps=True,
         )
         for unit in ("claim", "answer")
-    )  # fmt: skip
+    )
     path = tmp_path / "calibration.json"
     path.write_bytes(msgspec.json.encode(JudgeCalibration(judge=judge.fingerprint, date="2031-05-04", lines=lines)))
     chunk = Chunk(id="a", text="The museum opens at nine. The café on the roof closes at five.")

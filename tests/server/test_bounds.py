@@ -87,11 +87,13 @@ def build_huge_traces() -> dict[str, dict[str, Any]]:
         "claims": {"answer": " ".join(sentences), "chunks": [{"id": "c", "text": sentences[7]}]},
         "citations": {"answer": "At [1].", "chunks": [{"id": "c"}], "citations": 5000 * [{"chunk": "c"}]},
         "key": {
-            "answer": "At.", "facts": sentences[:400], "reference": sentences,
+            "answer": "At.",
+            "facts": sentences[:400],
+            "reference": sentences,
             "metadata": {name: 500 * name for name in sentences[:40]},
         },
         "ö/%?" + 500 * "€": {"answer": "At.", "chunks": [{"id": f"c{at}", "text": "At nine."} for at in range(300)]},
-    }  # fmt: skip
+    }
 
 
 LEFT_OUT = {

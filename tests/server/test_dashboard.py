@@ -378,8 +378,15 @@ def test_a_trace_shows_its_steps_as_a_tree(tmp_path: Path):
         Step(id="r", parent="w", name="search", kind="retrieve", chunks=("a", "gone"), start=1.0, duration=3.0),
         Step(id="m", parent="w", name="model", kind="generate", input="Oslo, 1040.\n\u202eWhen?", error=""),
     )
-    trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="Oslo, 1040."),), answer="1040", conversation="c/1",
-                  steps=steps, time=BEGAN)  # fmt: skip
+    trace = Trace(
+        id="1",
+        query="When?",
+        chunks=(Chunk(id="a", text="Oslo, 1040."),),
+        answer="1040",
+        conversation="c/1",
+        steps=steps,
+        time=BEGAN,
+    )
     server.store.append_traces([trace]).result()
     with server.serving() as url:
         page = Client(url).ask("/traces/1").text

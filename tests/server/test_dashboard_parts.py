@@ -67,9 +67,21 @@ def test_who_disagrees_says_something_else():
 def test_a_layer_stands_as_its_routes_do():
     """The mean over routes weighs them by their values; its interval holds it and is narrower than theirs."""
     row = MetricTrend(
-        metric="m", layer="generation", better="higher", route="a", window=30, n=30, undefined=0, failed=0,
-        mean=0.5, low=0.4, high=0.6, delta=-0.1, delta_low=-0.2, delta_high=0.0,
-    )  # fmt: skip
+        metric="m",
+        layer="generation",
+        better="higher",
+        route="a",
+        window=30,
+        n=30,
+        undefined=0,
+        failed=0,
+        mean=0.5,
+        low=0.4,
+        high=0.6,
+        delta=-0.1,
+        delta_low=-0.2,
+        delta_high=0.0,
+    )
     other = msgspec.structs.replace(row, route="b", n=10, mean=0.9, low=0.7, high=1.0)
     pooled = layers.pool_metrics([row, other], ("m", "none"), 30)
     assert pooled is not None
@@ -105,8 +117,10 @@ def test_a_tree_of_steps_has_each_of_them_once(pairs: list[tuple[str, str | None
 
 def test_a_line_over_time_loses_no_value():
     """Points that hold too few values are taken together: as many values, the same mean, and fewer points."""
-    thin = [TrendPoint(minute=at, route="a", n=at % 3, mean=0.5 if at % 3 else None, undefined=1, failed=0)
-            for at in range(240)]  # fmt: skip
+    thin = [
+        TrendPoint(minute=at, route="a", n=at % 3, mean=0.5 if at % 3 else None, undefined=1, failed=0)
+        for at in range(240)
+    ]
     grain, lines = drawing.coarsen_lines(drawing.group_by_route(thin), 1)
     assert grain == 8
     assert sum(point.n for point in lines["a"]) == sum(point.n for point in thin)

@@ -151,7 +151,7 @@ HOSTILE = {
     "protobuf: no field": Sent(b"\x00" * 1_000_000, PROTOBUF),
     "protobuf: many spans": Sent(field(1, field(2, field(2, b"") * 1_500_000)), PROTOBUF),
     "protobuf: truncated": Sent(attribute(nested(3))[:-3], PROTOBUF),
-}  # fmt: skip
+}
 
 
 def post(server: Server, path: str, sent: Sent) -> int:

@@ -205,8 +205,9 @@ def test_a_fault_of_one_tenant_names_the_tenant(traffic: LiveTraffic, fault: dic
     assert abs(incident.size.difference) > 0.3
     assert incident.branch == (None if "error" in fault else "1 retrieval")
     assert {cohort.cohort: cohort.state for cohort in incident.cohorts if "tenant" in cohort.cohort} == {
-        "metadata.tenant=acme": "affected", "metadata.tenant=b": "unaffected",
-    }  # fmt: skip
+        "metadata.tenant=acme": "affected",
+        "metadata.tenant=b": "unaffected",
+    }
     assert incident.traces
     assert all(trace.endswith("-0") for trace in incident.traces)
 

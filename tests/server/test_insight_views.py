@@ -93,16 +93,36 @@ def test_a_ppi_estimate_has_its_interval():
     """What a better judge says of all traffic is shown with its interval; else, where asked, why there is none."""
     show = _build_environment().get_template("macros.html").module.ppi  # type: ignore[attr-defined]
     row = MetricTrend(
-        metric="m", layer="generation", better="higher", route=None, window=DAY, n=9, undefined=0, failed=0,
-        mean=0.5, low=0.4, high=0.6, ppi=PpiEstimate(judge="j", checks=40, mean=0.45, low=0.4, high=0.5),
-    )  # fmt: skip
+        metric="m",
+        layer="generation",
+        better="higher",
+        route=None,
+        window=DAY,
+        n=9,
+        undefined=0,
+        failed=0,
+        mean=0.5,
+        low=0.4,
+        high=0.6,
+        ppi=PpiEstimate(judge="j", checks=40, mean=0.45, low=0.4, high=0.5),
+    )
     assert "0.450" in show(row)
     assert "[0.400, 0.500]" in show(row)
     assert "40 checks" in show(row)
     lost = MetricTrend(
-        metric="m", layer="generation", better="higher", route=None, window=DAY, n=9, undefined=0, failed=0,
-        mean=0.5, low=0.4, high=0.6, ppi=PpiEstimate(judge="j", reason="<b>no price"),
-    )  # fmt: skip
+        metric="m",
+        layer="generation",
+        better="higher",
+        route=None,
+        window=DAY,
+        n=9,
+        undefined=0,
+        failed=0,
+        mean=0.5,
+        low=0.4,
+        high=0.6,
+        ppi=PpiEstimate(judge="j", reason="<b>no price"),
+    )
     assert show(lost).strip() == ""
     assert "not corrected: &lt;b&gt;no price" in show(lost, True)
 

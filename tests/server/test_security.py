@@ -165,9 +165,20 @@ def test_other_pages_load_nothing(guarded: tuple[DashboardServer, str, dict[str,
 
 @pytest.mark.parametrize(
     "there",
-    ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)", "/\t/evil.example", "",
-     "/%0d%0aSet-Cookie:x=1", "\r\nX: y", "/a\r\nX: y", "////evil.example", "http:/evil.example"],
-)  # fmt: skip
+    [
+        "//evil.example",
+        "/\\evil.example",
+        "https://evil.example",
+        "javascript:alert(1)",
+        "/\t/evil.example",
+        "",
+        "/%0d%0aSet-Cookie:x=1",
+        "\r\nX: y",
+        "/a\r\nX: y",
+        "////evil.example",
+        "http:/evil.example",
+    ],
+)
 def test_signing_in_leads_nowhere_else(guarded: tuple[DashboardServer, str, dict[str, str]], there: str):
     """Whatever the address says, who signs in stays on this server, and no header is smuggled in."""
     _, url, tokens = guarded

@@ -398,9 +398,15 @@ def _check(row, n: int) -> SpotCheck:
     state = "failed" if n == 3 else "checked"
     scores = () if n == 3 else row.scores
     return SpotCheck(
-        trace=row.trace.id, judge="better", time=float(n), chance=0.25 + 2 * n / 100, state=state,
-        cost=None if n == 4 else 0.25, verdicts=row.verdicts, scores=scores,
-    )  # fmt: skip
+        trace=row.trace.id,
+        judge="better",
+        time=float(n),
+        chance=0.25 + 2 * n / 100,
+        state=state,
+        cost=None if n == 4 else 0.25,
+        verdicts=row.verdicts,
+        scores=scores,
+    )
 
 
 def _places(sample) -> tuple:

@@ -165,8 +165,10 @@ def test_a_question_is_written_with_words_of_the_corpus_changed_and_withdrawn(se
     fields = open_form(client, "")
     shown = send(client, fields, query="Which river?", decision="search", search="river Bren")
     assert (shown.status, "across the river Bren" in shown.text, "Which river?</textarea>" in shown.text) == (
-        200, True, True,
-    )  # fmt: skip
+        200,
+        True,
+        True,
+    )
     assert not (path / "reviews.jsonl").exists()
     assert send(client, fields, query="Which river?", span="quay.md | the river Bren").status == 303
     assert send(client, fields, query="Which river?").status == 409

@@ -100,9 +100,17 @@ def test_traffic_that_pauses_is_not_silent_within_its_pauses(pauses: list[int], 
 
 @pytest.mark.parametrize(
     ("total", "free", "was", "full"),
-    [(100, 6, False, False), (100, 4, False, True), (100, 5.5, True, True), (100, 7, True, False),
-     (4000, 30, False, False), (4000, 19, False, True), (4, 0.6, False, False), (4, 0.4, False, True)],
-)  # fmt: skip
+    [
+        (100, 6, False, False),
+        (100, 4, False, True),
+        (100, 5.5, True, True),
+        (100, 7, True, False),
+        (4000, 30, False, False),
+        (4000, 19, False, True),
+        (4, 0.6, False, False),
+        (4, 0.4, False, True),
+    ],
+)
 def test_a_disk_is_nearly_full_by_share_and_by_size(total: float, free: float, was: bool, full: bool):
     """Below 5 %, of large disks below 20 GB and of small ones below 0.5 GB; well again with a fifth more."""
     assert is_nearly_full(int(total * 1e9), int(free * 1e9), was) is full

@@ -405,10 +405,16 @@ def test_conversations_are_listed_by_their_last_trace(at: Place, tmp_path: Path)
     store = open_store(at(tmp_path))
     began = datetime(2031, 5, 4, tzinfo=UTC)
     traces = [
-        Trace(id=f"{name}-{turn}", query=f"{name} {turn}?", conversation=name,
-              time=began + timedelta(minutes=10 * turn + late), error="broken" if turn else None)
-        for late, name in enumerate(("ann", "böb", "eve")) for turn in (1, 0)
-    ]  # fmt: skip
+        Trace(
+            id=f"{name}-{turn}",
+            query=f"{name} {turn}?",
+            conversation=name,
+            time=began + timedelta(minutes=10 * turn + late),
+            error="broken" if turn else None,
+        )
+        for late, name in enumerate(("ann", "böb", "eve"))
+        for turn in (1, 0)
+    ]
     store.append_traces([*traces, Trace(id="x", query="alone"), Trace(id="y", query="empty", conversation="")]).result()
     shown = store.list_conversations()
     assert [(row.id, row.traces, row.errors, row.query) for row in shown] == [

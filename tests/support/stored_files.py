@@ -9,6 +9,7 @@ import polars
 import pyarrow
 import pyarrow.feather
 import pyarrow.parquet
+
 from tests.support.exported_files import ALL, NO_KEY, QUESTIONS, dump, write_table
 
 STORED = {}

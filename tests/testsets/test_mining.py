@@ -38,9 +38,7 @@ def test_near_duplicates_are_one_query_and_a_changed_word_is_another():
         "When does the first ferry leave?",
     )  # fmt: skip
     mined = mine_queries([Trace(id=str(i), query=query) for i, query in enumerate(queries)], 10)
-    assert {item.query: item.metadata["provenance"]["traces"] for item in mined.items} == {
-        queries[0]: 3, queries[3]: 1,
-    }  # fmt: skip
+    assert {item.query: item.metadata["provenance"]["traces"] for item in mined.items} == {queries[0]: 3, queries[3]: 1}
 
 
 def test_the_sample_has_the_shares_of_the_traffic():

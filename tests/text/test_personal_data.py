@@ -6,8 +6,8 @@ import random
 import re
 
 import pytest
-from benchmarks.personal_data import KINDS, count_matches, make_texts
 
+from benchmarks.personal_data import KINDS, count_matches, make_texts
 from ragfault.guard.scanners import make_scanner
 from ragfault.text import personal_data
 

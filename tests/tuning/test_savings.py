@@ -230,9 +230,15 @@ def test_an_empty_query_and_empty_documents_are_refused():
 
 
 def write_run(
-    folder: Path, prompts: list[int | None], answers: list[str], chunks: int = 2, prefix: str = "", lost: int = 0,
-    model: str | None = None, failed: int = 0,
-):  # fmt: skip
+    folder: Path,
+    prompts: list[int | None],
+    answers: list[str],
+    chunks: int = 2,
+    prefix: str = "",
+    lost: int = 0,
+    model: str | None = None,
+    failed: int = 0,
+):
     """Evaluate a trace for each prompt size; its first chunk is relevant, and the first `lost` traces lack it.
 
     The first `failed` traces have an error.
@@ -306,11 +312,14 @@ def test_savings_of_a_record_that_is_clipped_are_doubted(tmp_path: Path, capsys:
     for name, size, judge in (("old", 200, "embedded"), ("new", 40, "lexical")):
         traces = [
             Trace(
-                id=f"{at}", query=f"When does ferry {at} leave?", answer="At ten.", gold=Gold(chunks={f"c{at}": 1.0}),
+                id=f"{at}",
+                query=f"When does ferry {at} leave?",
+                answer="At ten.",
+                gold=Gold(chunks={f"c{at}": 1.0}),
                 chunks=(Chunk(id=f"c{at}", text=f"Line {at}: {text}"[:size]),),
             )
             for at in range(12)
-        ]  # fmt: skip
+        ]
         evaluate(traces, tmp_path / name, judge=judge, metrics=["precision", "recall", "refusal"])
     command = ["savings", "--queries", "100", "--cost", "1", "--runs", str(tmp_path / "old"), str(tmp_path / "new")]
     assert run_command(command) == 0

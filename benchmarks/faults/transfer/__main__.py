@@ -22,7 +22,6 @@ from typing import Any
 from benchmarks.faults.transfer.corpora import READERS, Corpus
 from benchmarks.faults.transfer.kinds import HARMLESS, KINDS, Kind
 from benchmarks.faults.transfer.releases import Output, build_base, hide_key, run_release
-
 from ragfault import bisect, evaluate
 from ragfault.errors import RagfaultError
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import structs
+
 from benchmarks.faults.transfer.answering import Response, alter_fact, invent_sentence
 from benchmarks.faults.transfer.corpora import Corpus, Question
 from benchmarks.faults.transfer.releases import Release, Scored
 from benchmarks.faults.transfer.retrieving import Passage
-from msgspec import structs
-
 from ragfault.records import Chunk, Citation, Trace
 
 Change = Callable[[Release], dict[str, Any]]

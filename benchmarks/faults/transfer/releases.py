@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+from msgspec import structs
+
 from benchmarks.faults.transfer.answering import Habits, Response, answer_query
 from benchmarks.faults.transfer.corpora import Corpus, Question
 from benchmarks.faults.transfer.retrieving import Index, Passage, cut_documents
-from msgspec import structs
-
 from ragfault.records import Chunk, Citation, ConversationTurn, Gold, Latency, Span, Step, Trace
 
 Scored = tuple[Passage, float]
@@ -128,12 +128,21 @@ def record_trace(
         )
     spans = tuple(Span(document, start, end) for document, start, end in question.spans)
     return Trace(
-        question.id, question.query, tuple(ConversationTurn(role, text) for role, text in question.history) or None,
-        chunks, answer.text, citations, question.references or None, None,
-        Gold(spans=spans) if spans else None, question.answerable,
-        question.group, datetime(2026, 3, 2, tzinfo=UTC) + timedelta(minutes=7 * at + 20_000 * (release.seed > 0)),
-        steps=steps, latency=Latency(80.0 + at % 9, 900.0 + len(answer.text), 1000.0 + len(answer.text)),
-    )  # fmt: skip
+        question.id,
+        question.query,
+        tuple(ConversationTurn(role, text) for role, text in question.history) or None,
+        chunks,
+        answer.text,
+        citations,
+        question.references or None,
+        None,
+        Gold(spans=spans) if spans else None,
+        question.answerable,
+        question.group,
+        datetime(2026, 3, 2, tzinfo=UTC) + timedelta(minutes=7 * at + 20_000 * (release.seed > 0)),
+        steps=steps,
+        latency=Latency(80.0 + at % 9, 900.0 + len(answer.text), 1000.0 + len(answer.text)),
+    )
 
 
 def run_release(corpus: Corpus, release: Release, questions: Sequence[Question]) -> Output:

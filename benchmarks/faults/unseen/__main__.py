@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.faults.__main__ import JUDGE, METRICS
-from benchmarks.faults.words import chance
 from msgspec.structs import replace
 
+from benchmarks.faults.__main__ import JUDGE, METRICS
+from benchmarks.faults.words import chance
 from ragfault.analysis import bisect, pair_runs
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.evaluation import evaluate

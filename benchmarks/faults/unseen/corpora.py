@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from benchmarks.faults.chunking import cut
 from benchmarks.faults.config import Indexing
 from benchmarks.faults.corpora import load_handbook_corpus
 from benchmarks.faults.words import chance, pick
-from msgspec.structs import replace
-
 from ragfault.records import Chunk, Gold, Span, Trace
 
 from .text import split_sentences

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from benchmarks.faults.words import chance
-
 from ragfault.records import Chunk
 
 from .text import terms

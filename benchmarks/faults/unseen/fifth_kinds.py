@@ -12,10 +12,10 @@ from collections.abc import Callable
 from difflib import get_close_matches
 
 import numpy as np
-from benchmarks.faults.phrases import SYNONYMS
-from benchmarks.faults.words import chance
 from msgspec.structs import replace
 
+from benchmarks.faults.phrases import SYNONYMS
+from benchmarks.faults.words import chance
 from ragfault.records import Chunk, Trace
 
 from . import damage

@@ -9,9 +9,9 @@ import json
 import re
 
 import numpy as np
-from benchmarks.faults.words import chance
 from msgspec.structs import replace
 
+from benchmarks.faults.words import chance
 from ragfault.records import Chunk, Trace
 
 from . import damage

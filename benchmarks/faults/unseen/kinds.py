@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from benchmarks.faults.words import chance
 from msgspec.structs import replace
 
+from benchmarks.faults.words import chance
 from ragfault.records import Chunk, Trace
 
 from . import damage

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-from benchmarks.faults.words import chance
 from msgspec.structs import replace
 
+from benchmarks.faults.words import chance
 from ragfault.records import Chunk, Latency, Trace
 
 from . import damage

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import numpy as np
-from benchmarks.faults.words import chance
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from benchmarks.faults.words import chance
 from ragfault.records import Chunk, Citation, Latency, Trace
 
 from .text import split_sentences, terms

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from benchmarks.faults.words import chance
 from msgspec.structs import replace
 
+from benchmarks.faults.words import chance
 from ragfault.records import Chunk, Trace
 
 from . import damage

@@ -56,12 +56,13 @@ def _judge_conversation(name: str, pairs: Iterable[tuple[Trace, Diagnosis]]) -> 
     ordered = sorted(enumerate(pairs), key=lambda item: (item[1][0].turn or item[0] + 1, item[0]))
     turns = tuple(
         TurnOutcome(
-            trace=trace.id, turn=trace.turn or i,
+            trace=trace.id,
+            turn=trace.turn or i,
             state=diagnosis.assessment.outcome if diagnosis.assessment else "cannot tell",
             problems=tuple(dict.fromkeys(problem.kind for problem in diagnosis.problems)),
         )
         for i, (_, (trace, diagnosis)) in enumerate(ordered, 1)
-    )  # fmt: skip
+    )
     doubtful = next((turn for turn in turns if turn.state != "right"), None)
     wrong = next((turn for turn in turns if turn.state == "wrong"), None)
     if doubtful is None:

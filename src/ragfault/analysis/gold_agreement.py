@@ -93,15 +93,24 @@ def _measure_ranking(
     negatives = len(cases) - positives
     decided = value is not None and min(positives, negatives) >= MIN_CASES
     return GoldAgreement(
-        verdict=verdict, statistic="AUROC", value=value, interval=None, positives=positives, negatives=negatives,
+        verdict=verdict,
+        statistic="AUROC",
+        value=value,
+        interval=None,
+        positives=positives,
+        negatives=negatives,
         usable=value >= LEAST_AUROC if decided and value is not None else None,
-    )  # fmt: skip
+    )
 
 
 def _measure_share(statistic: Literal["precision", "recall"], right: list[bool]) -> GoldAgreement:
     hits, n = sum(right), len(right)
     return GoldAgreement(
-        verdict="missing context", statistic=statistic, value=hits / n if n else None, positives=hits,
-        interval=wilson_interval(hits, n) if n else None, negatives=n - hits,
+        verdict="missing context",
+        statistic=statistic,
+        value=hits / n if n else None,
+        positives=hits,
+        interval=wilson_interval(hits, n) if n else None,
+        negatives=n - hits,
         usable=hits / n >= LEAST_SHARE if n >= MIN_CASES else None,
-    )  # fmt: skip
+    )

@@ -162,9 +162,15 @@ Examples:
 )
 @json_option
 def promote(
-    run: str | None, cluster: str | None, traces: tuple[str, ...], out: str, accept: tuple[str, ...], by: str,
-    registry: str | None, kind: str | None,
-) -> None:  # fmt: skip
+    run: str | None,
+    cluster: str | None,
+    traces: tuple[str, ...],
+    out: str,
+    accept: tuple[str, ...],
+    by: str,
+    registry: str | None,
+    kind: str | None,
+) -> None:
     """Turn failing traces of RUN into cases of the evaluation set OUT, to be reviewed; or mark cases as reviewed.
 
     A case has the query, the answer key as far as there is one, and in its metadata the answer that failed and where it

@@ -44,9 +44,16 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @json_option
 def convert(
-    traces: tuple[str, ...], out: str, redact: str | None, to: str, to_qrels: str | None, skip_bad: bool, force: bool,
-    kind: str | None, **options: Any,
-) -> None:  # fmt: skip
+    traces: tuple[str, ...],
+    out: str,
+    redact: str | None,
+    to: str,
+    to_qrels: str | None,
+    skip_bad: bool,
+    force: bool,
+    kind: str | None,
+    **options: Any,
+) -> None:
     """Read TRACES in any format that `evaluate` reads, and write them to OUT.
 
     The format follows the name of OUT: .jsonl, .json, .csv, .parquet, also with .gz or .zst.
@@ -154,9 +161,15 @@ Examples:
 @sample_option
 @json_option
 def export(
-    runs: tuple[str, ...], to: str, uri: str | None, experiment: str, out: str | None, force: bool, sample: int,
+    runs: tuple[str, ...],
+    to: str,
+    uri: str | None,
+    experiment: str,
+    out: str | None,
+    force: bool,
+    sample: int,
     kind: str | None,
-) -> None:  # fmt: skip
+) -> None:
     """Export RUNS to an experiment tracker."""
     from ragfault.reports.experiment_trackers import to_mlflow, write_history
 

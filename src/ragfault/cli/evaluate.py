@@ -124,9 +124,19 @@ were lost to failures; the summary says which."""
 @human_labels_option
 @add_config_option
 def evaluate(
-    traces: tuple[str, ...], out: str | None, metrics: tuple[str, ...], force: bool, skip_bad: bool, full: bool,
-    kind: str | None, quiet: bool, dry_run: bool, human_labels: tuple[str, ...], config: str | None, **options: Any,
-) -> int:  # fmt: skip
+    traces: tuple[str, ...],
+    out: str | None,
+    metrics: tuple[str, ...],
+    force: bool,
+    skip_bad: bool,
+    full: bool,
+    kind: str | None,
+    quiet: bool,
+    dry_run: bool,
+    human_labels: tuple[str, ...],
+    config: str | None,
+    **options: Any,
+) -> int:
     """Judge every trace, compute every metric on it, and leave the result as a run.
 
     TRACES are files, folders or globs of JSONL, JSON, CSV or Parquet (also .gz, .zst, .bz2, .xz), a TREC run, or - for
@@ -165,9 +175,19 @@ def evaluate(
 
 SPAN_COLUMNS = frozenset(("spans", "hallucination_spans", "hallucinated_spans"))
 LABEL_COLUMNS = SPAN_COLUMNS | {
-    "human_label", "human_labels", "gold_label", "hallucinated", "is_hallucinated", "is_hallucination",
-    "has_hallucination", "attributable", "is_attributable", "is_supported", "is_grounded", "is_faithful",
-}  # fmt: skip
+    "human_label",
+    "human_labels",
+    "gold_label",
+    "hallucinated",
+    "is_hallucinated",
+    "is_hallucination",
+    "has_hallucination",
+    "attributable",
+    "is_attributable",
+    "is_supported",
+    "is_grounded",
+    "is_faithful",
+}
 """Columns that hardly hold anything but labels, of stretches of an answer or of answers."""
 
 
@@ -233,9 +253,18 @@ Examples:
 @click.option("-q", "--quiet", is_flag=True, help="No verdict.")
 @add_config_option
 def rescore(
-    run: str, out: str, metrics: tuple[str, ...], gold: str | None, workers: int | None, ray: str | None, force: bool,
-    full: bool, kind: str | None, quiet: bool, config: str | None,
-) -> int:  # fmt: skip
+    run: str,
+    out: str,
+    metrics: tuple[str, ...],
+    gold: str | None,
+    workers: int | None,
+    ray: str | None,
+    force: bool,
+    full: bool,
+    kind: str | None,
+    quiet: bool,
+    config: str | None,
+) -> int:
     """Compute metrics on the stored verdicts of RUN, without judging again.
 
     For other weights, penalties, thresholds or metrics. Nothing is sent or spent.

@@ -73,9 +73,16 @@ Examples:
 @human_labels_option
 @add_config_option
 def report(
-    run: str, by: str, worst: int, corrected: bool, like: str | None, sample: int | None,
-    human_labels: tuple[str, ...], config: str | None, **output: Any,
-) -> None:  # fmt: skip
+    run: str,
+    by: str,
+    worst: int,
+    corrected: bool,
+    like: str | None,
+    sample: int | None,
+    human_labels: tuple[str, ...],
+    config: str | None,
+    **output: Any,
+) -> None:
     """Show RUN: the scorecard by layer, with intervals; what is wrong, on which traces, and what to change.
 
     In the terminal, or as one self-contained HTML page, Markdown, JSON or CSV.
@@ -183,9 +190,14 @@ Examples:
 @sample_option
 @json_option
 def diagnose(
-    run: str, ids: tuple[str, ...], worst: int, conversations: bool, human_labels: tuple[str, ...], sample: int,
+    run: str,
+    ids: tuple[str, ...],
+    worst: int,
+    conversations: bool,
+    human_labels: tuple[str, ...],
+    sample: int,
     kind: str | None,
-) -> None:  # fmt: skip
+) -> None:
     """Show every problem of the traces IDS of RUN, with its fix; without IDS, of the worst traces.
 
     IDS are looked up in all of RUN, and so are conversations; the worst are those of the sample. Human labels take the
@@ -273,9 +285,17 @@ Exit code 1: a kind of step broke; 3: it cannot be told, or the agent failed; 0:
 @add_trace_options
 @json_option
 def ablate(
-    agent: str, source: str, questions: str, metrics: tuple[str, ...], judge: str, margin: float, seed: int,
-    sample: int, kind: str | None, **options: Any,
-) -> None:  # fmt: skip
+    agent: str,
+    source: str,
+    questions: str,
+    metrics: tuple[str, ...],
+    judge: str,
+    margin: float,
+    seed: int,
+    sample: int,
+    kind: str | None,
+    **options: Any,
+) -> None:
     """Run AGENT on QUESTIONS again with the steps of each kind as SOURCE has them, and name the kind that broke.
 
     AGENT is a function, FILE.py:NAME or MODULE:NAME, of a trace and of the steps it is to take as recorded. SOURCE and

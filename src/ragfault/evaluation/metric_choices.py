@@ -142,6 +142,9 @@ def _choose_metrics(
 
 def _leave_out(metric: Metric, trace: Trace, tags: str) -> Score:
     return Score(
-        trace=trace.id, metric=str(metric), layer=metric.definition.layer, status="undefined",
+        trace=trace.id,
+        metric=str(metric),
+        layer=metric.definition.layer,
+        status="undefined",
         reason=f"not asked for where {tags}",
-    )  # fmt: skip
+    )

@@ -157,10 +157,14 @@ async def _attempt(
     better = decision.outcome != "block" or (decision.risk is not None and (not risks or decision.risk < min(risks)))
     passes.append(
         ActionPass(
-            action=action, answer=trace.answer, risk=decision.risk, outcome=decision.outcome,
-            retained=better or len(passes) == 0, latency=1000 * (time.perf_counter() - start),
+            action=action,
+            answer=trace.answer,
+            risk=decision.risk,
+            outcome=decision.outcome,
+            retained=better or len(passes) == 0,
+            latency=1000 * (time.perf_counter() - start),
         )
-    )  # fmt: skip
+    )
     return _Attempt(trace, decision)
 
 

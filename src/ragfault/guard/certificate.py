@@ -176,9 +176,14 @@ def certify_answers(
     groups = [answer.group for answer in answers]
     effect = measure_design_effect(labels, groups)
     entry = RouteCertificate(
-        route=route, delta=delta, n=n, groups=len(set(groups)), bad=int(labels.sum()), design_effect=effect,
+        route=route,
+        delta=delta,
+        n=n,
+        groups=len(set(groups)),
+        bad=int(labels.sum()),
+        design_effect=effect,
         threshold=None,
-    )  # fmt: skip
+    )
     needed = count_needed(alpha, delta)
     if n < needed * effect:
         alike = f" count as {n / effect:.1f}, as those of a group are alike" if effect > 1 else ""
@@ -327,10 +332,13 @@ def certify(
     parts = [
         certify_answers(
             [answer for answer in answers if name is None or answer.route == name],
-            alpha=alpha, delta=share, start=start, route=name,
+            alpha=alpha,
+            delta=share,
+            start=start,
+            route=name,
         )
         for name in (routes or (None,))
-    ]  # fmt: skip
+    ]
     return Certificate(
         alpha=alpha,
         delta=delta,

@@ -114,9 +114,7 @@ def tune_thresholds(
         false_release=costs[0],
         false_block=costs[1],
         thresholds=tuple(
-            RailThreshold(
-                rail=rail, threshold=None if limit >= NEVER else round(float(limit), 4), policy=threshold
-            )
+            RailThreshold(rail=rail, threshold=None if limit >= NEVER else round(float(limit), 4), policy=threshold)
             for rail, limit, threshold in zip(rails, fitted, present, strict=True)
         ),
         chosen_on=int(in_first_half.sum()),
@@ -125,7 +123,7 @@ def tune_thresholds(
         saved=mean_interval(before - cost, clusters, bounds=(-max(costs), max(costs))),
         released=mean_interval(released[~in_first_half].astype(float), clusters, bounds=(0.0, 1.0)),
         by_labels=bool(labels),
-    )  # fmt: skip
+    )
 
 
 def loosen_policy(policy: GuardPolicy, rails: Sequence[str]) -> GuardPolicy:

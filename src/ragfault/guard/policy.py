@@ -20,10 +20,16 @@ GROUNDEDNESS = "groundedness"
 """Kind of the rail that asks the judge and holds back by the threshold of a certificate."""
 DEFAULT_MESSAGE = "I cannot answer this reliably from the documents."
 DEFAULT_STAGES: dict[str, tuple[Stage, ...]] = {
-    "injection": ("retrieval",), "jailbreak": ("input",), "hidden": ("input", "retrieval"),
-    "toxicity": ("input", "output"), "secrets": ("retrieval", "output"), "personal_data": ("output",),
-    "links": ("retrieval", "output"), GROUNDEDNESS: ("output",), "length": ("input",),
-}  # fmt: skip
+    "injection": ("retrieval",),
+    "jailbreak": ("input",),
+    "hidden": ("input", "retrieval"),
+    "toxicity": ("input", "output"),
+    "secrets": ("retrieval", "output"),
+    "personal_data": ("output",),
+    "links": ("retrieval", "output"),
+    GROUNDEDNESS: ("output",),
+    "length": ("input",),
+}
 """Kind → stages, where a policy does not say; ("input", "output") for the others."""
 
 

@@ -136,9 +136,13 @@ def replay_run(
     tuned = None
     if costs is not None:
         tuned = tune_thresholds(
-            settings, traces, lambda changed: decisions if changed is settings else decide(changed), costs, labels,
+            settings,
+            traces,
+            lambda changed: decisions if changed is settings else decide(changed),
+            costs,
+            labels,
             groups,
-        )  # fmt: skip
+        )
     return GuardReplay(
         run=str(opened.path),
         judge=opened.manifest.judge,

@@ -230,12 +230,20 @@ class Guard:
                 if outcome == "block":
                     stage, text = "output", policy.message
         decision = GuardDecision(
-            trace=trace.id, route=trace.route, outcome=outcome, stage=stage, text=text, reason=reason,
-            risk=inputs["risk"] if inputs else None, threshold=threshold if inputs else None,
-            promised=promised, withdrawn=withdrawn, results=tuple(results),
+            trace=trace.id,
+            route=trace.route,
+            outcome=outcome,
+            stage=stage,
+            text=text,
+            reason=reason,
+            risk=inputs["risk"] if inputs else None,
+            threshold=threshold if inputs else None,
+            promised=promised,
+            withdrawn=withdrawn,
+            results=tuple(results),
             answer=None if trace.answer is None else fingerprint_answer(trace),
             latency=1000 * (time.perf_counter() - start),
-        )  # fmt: skip
+        )
         self.record(decision)
         return decision
 
@@ -267,9 +275,14 @@ class Guard:
             scan = BACKENDS[kind](**settings.options).scan if kind in BACKENDS else make_scanner(kind, settings.options)
             check = _make_scan(kind, settings.outcome, scan)
         return Rail(
-            name=name, check=check, stages=self.policy.get_stages(name), timeout=settings.timeout, fail=settings.fail,
-            weight=settings.weight, quick=kind in QUICK_KINDS,
-        )  # fmt: skip
+            name=name,
+            check=check,
+            stages=self.policy.get_stages(name),
+            timeout=settings.timeout,
+            fail=settings.fail,
+            weight=settings.weight,
+            quick=kind in QUICK_KINDS,
+        )
 
     def _make_groundedness(self, settings: RailSettings) -> Callable[[Trace, Stage], RailCheck]:
         def check(trace: Trace, stage: Stage) -> RailCheck:  # noqa: ARG001 - an answer has one stage

@@ -300,11 +300,17 @@ def _make_length(max_chars: int | None = None, max_tokens: int | None = None, mi
 
 
 SCANNERS: dict[str, tuple[Callable[..., Scanner], tuple[str, ...]]] = {
-    "injection": (InjectionScanner, ("threshold",)), "jailbreak": (_make_jailbreak, ("threshold",)),
-    "toxicity": (_make_toxicity, ("threshold",)), "secrets": (_make_secrets, ()),
-    "personal_data": (_make_personal_data, ("kinds",)), "code": (_make_code, ()), "hidden": (_make_hidden, ()),
-    "links": (_make_links, ("allowed",)), "pattern": (_make_pattern, ("patterns", "required")),
-    "topic": (_make_topic, ("forbidden", "allowed", "least")), "language": (_make_language, ("languages", "scripts")),
+    "injection": (InjectionScanner, ("threshold",)),
+    "jailbreak": (_make_jailbreak, ("threshold",)),
+    "toxicity": (_make_toxicity, ("threshold",)),
+    "secrets": (_make_secrets, ()),
+    "personal_data": (_make_personal_data, ("kinds",)),
+    "code": (_make_code, ()),
+    "hidden": (_make_hidden, ()),
+    "links": (_make_links, ("allowed",)),
+    "pattern": (_make_pattern, ("patterns", "required")),
+    "topic": (_make_topic, ("forbidden", "allowed", "least")),
+    "language": (_make_language, ("languages", "scripts")),
     "length": (_make_length, ("max_chars", "max_tokens", "min_chars")),
-}  # fmt: skip
+}
 """Kind → what makes the scanner, and its options."""

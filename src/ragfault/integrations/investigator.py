@@ -81,9 +81,18 @@ def investigate_by_model(run: AnyRun, baseline: AnyRun, model: LLMGenerator) -> 
     calls = tuple(call for call, _ in results)
     if conclusion is None:
         return ModelInvestigation(
-            model=model.fingerprint, layer=None, stage=None, cause=why, fix="", confidence=None, agrees=None, quotes=(),
-            rejected_quotes=0, calls=calls, without_model=investigation,
-        )  # fmt: skip
+            model=model.fingerprint,
+            layer=None,
+            stage=None,
+            cause=why,
+            fix="",
+            confidence=None,
+            agrees=None,
+            quotes=(),
+            rejected_quotes=0,
+            calls=calls,
+            without_model=investigation,
+        )
     quotes = [quote for item in conclusion["quotes"] if (quote := _find_quote(runs, item)) is not None]
     low, high = CONFIDENCE_RANGE
     return ModelInvestigation(
@@ -171,8 +180,12 @@ def _find_quote(runs: dict[str, Run], item: dict[str, str]) -> Quotation | None:
         start = source.find(text)
         if start >= 0:
             return Quotation(
-                run="baseline" if item["run"] == "baseline" else "candidate", trace=trace.id,
-                chunk=item.get("chunk") or None, start=start, end=start + len(text), text=text,
+                run="baseline" if item["run"] == "baseline" else "candidate",
+                trace=trace.id,
+                chunk=item.get("chunk") or None,
+                start=start,
+                end=start + len(text),
+                text=text,
                 reason="quoted by the model",
-            )  # fmt: skip
+            )
     return None

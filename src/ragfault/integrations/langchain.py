@@ -176,9 +176,15 @@ def guard_chain(
             return await retriever.ainvoke(query, config, **options)
 
         guarded = await answer_async(
-            guarded_by, _get_question(question), retrieve, write(generator), actions=actions,
-            strong=None if strong is None else write(strong), k=k, route=route,
-        )  # fmt: skip
+            guarded_by,
+            _get_question(question),
+            retrieve,
+            write(generator),
+            actions=actions,
+            strong=None if strong is None else write(strong),
+            k=k,
+            route=route,
+        )
         return guarded.text
 
     def guard_plain(question: Any, config: RunnableConfig) -> str:

@@ -111,9 +111,14 @@ class GuardedQueryEngine(BaseQueryEngine):
             return generate
 
         guarded = await answer_async(
-            self._guard, query_bundle.query_str, retrieve, write(self._engine), actions=self._actions,
-            strong=None if self._strong is None else write(self._strong), route=self._route,
-        )  # fmt: skip
+            self._guard,
+            query_bundle.query_str,
+            retrieve,
+            write(self._engine),
+            actions=self._actions,
+            strong=None if self._strong is None else write(self._strong),
+            route=self._route,
+        )
         decision = describe_decision(guarded.decision)
         return Response(guarded.text, source_nodes=list(judged), metadata={"guard": decision})
 

@@ -388,11 +388,21 @@ def _normalize_turn_number(value: Any) -> Any:
 
 
 FIELD_NORMALIZERS = {
-    "turn": _normalize_turn_number, "id": normalize_id, "history": _normalize_history, "steps": _normalize_steps,
-    "answerable": normalize_flag, "chunks": _normalize_chunks, "citations": _normalize_citations,
-    "reference": _normalize_reference, "facts": _normalize_texts, "time": _normalize_time,
-    "conversation": normalize_id, "model": normalize_id, "route": normalize_id, "latency": _normalize_latency,
-}  # fmt: skip
+    "turn": _normalize_turn_number,
+    "id": normalize_id,
+    "history": _normalize_history,
+    "steps": _normalize_steps,
+    "answerable": normalize_flag,
+    "chunks": _normalize_chunks,
+    "citations": _normalize_citations,
+    "reference": _normalize_reference,
+    "facts": _normalize_texts,
+    "time": _normalize_time,
+    "conversation": normalize_id,
+    "model": normalize_id,
+    "route": normalize_id,
+    "latency": _normalize_latency,
+}
 """Normalizers of fields that accept more than one form."""
 
 

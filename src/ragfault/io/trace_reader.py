@@ -417,9 +417,15 @@ def summarize_input(
     generated = False
     fields: Counter[str] = Counter()
     for trace in read_traces(
-        where, map=map, shape=shape, qrels=qrels, on_bad=collector.add_bad_line, notice=notices.append,
-        max_line=max_line, **reading,
-    ):  # fmt: skip
+        where,
+        map=map,
+        shape=shape,
+        qrels=qrels,
+        on_bad=collector.add_bad_line,
+        notice=notices.append,
+        max_line=max_line,
+        **reading,
+    ):
         digest.add(trace)
         check.add(trace)
         generated = generated or trace.id.startswith("q-")
@@ -427,9 +433,16 @@ def summarize_input(
     shape = "; ".join(dict.fromkeys(notices))
     kinds, lines = collector.kinds, tuple(collector.bad_lines)
     return InputSummary(
-        digest.count, digest.fingerprint, shape, collector.bad_count, lines, kinds, generated, dict(fields),
+        digest.count,
+        digest.fingerprint,
+        shape,
+        collector.bad_count,
+        lines,
+        kinds,
+        generated,
+        dict(fields),
         check.fingerprint,
-    )  # fmt: skip
+    )
 
 
 SURVEYED_FIELDS = ("history", "chunks", "answer", "citations", "reference", "facts", "gold")

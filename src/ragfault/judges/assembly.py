@@ -304,10 +304,16 @@ def make_topic_check(query: str, chunks: Sequence[Passage], session: ScorerSessi
 
 def _build_claim_verdict(claim: Claim, entailment: Entailment) -> ClaimVerdict:
     return ClaimVerdict(
-        claim=claim.text, start=claim.start, end=claim.end, support=entailment.support, p=entailment.p,
-        unsure=entailment.unsure, evidence=entailment.evidence, reason=entailment.reason,
+        claim=claim.text,
+        start=claim.start,
+        end=claim.end,
+        support=entailment.support,
+        p=entailment.p,
+        unsure=entailment.unsure,
+        evidence=entailment.evidence,
+        reason=entailment.reason,
         unsupported_spans=tuple((claim.start + a, claim.start + b) for a, b in entailment.unsupported_spans),
-    )  # fmt: skip
+    )
 
 
 def _judge_use(

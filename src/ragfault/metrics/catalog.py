@@ -441,14 +441,16 @@ def compute_score_table(
     rows = [outcome for row in zip(*columns, strict=True) for outcome in row]
     status, value, reason = zip(*rows, strict=True) if rows else ((), (), ())
     row_plans = plans * len(traces)
-    return pa.table({
-        "trace": pa.array([trace.id for trace in traces for _ in plans], pa.string()),
-        "metric": pa.array([plan.name for plan in row_plans], pa.string()),
-        "layer": pa.array([plan.definition.layer for plan in row_plans], pa.string()),
-        "status": pa.array(status, pa.string()),
-        "value": pa.array(value, pa.float64()),
-        "reason": pa.array(reason, pa.string()),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "trace": pa.array([trace.id for trace in traces for _ in plans], pa.string()),
+            "metric": pa.array([plan.name for plan in row_plans], pa.string()),
+            "layer": pa.array([plan.definition.layer for plan in row_plans], pa.string()),
+            "status": pa.array(status, pa.string()),
+            "value": pa.array(value, pa.float64()),
+            "reason": pa.array(reason, pa.string()),
+        }
+    )
 
 
 def _compute_column(

@@ -219,9 +219,17 @@ def bpref(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryV
 
 
 RANK_METRICS: dict[str, Callable[..., QueryValues]] = {
-    "average_precision": average_precision, "bpref": bpref, "f1": f1, "hit": hit, "ndcg": ndcg, "precision": precision,
-    "r_precision": r_precision, "rbp": rbp, "recall": recall, "reciprocal_rank": reciprocal_rank,
-}  # fmt: skip
+    "average_precision": average_precision,
+    "bpref": bpref,
+    "f1": f1,
+    "hit": hit,
+    "ndcg": ndcg,
+    "precision": precision,
+    "r_precision": r_precision,
+    "rbp": rbp,
+    "recall": recall,
+    "reciprocal_rank": reciprocal_rank,
+}
 """Formulas by their name in the catalog."""
 
 

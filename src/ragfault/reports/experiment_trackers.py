@@ -113,9 +113,13 @@ def _encode_rows_csv(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def to_mlflow(
-    run: str | Path | Run, *, uri: str | None = None, experiment: str = "ragfault", name: str | None = None,
+    run: str | Path | Run,
+    *,
+    uri: str | None = None,
+    experiment: str = "ragfault",
+    name: str | None = None,
     sample: int = SAMPLE_TRACES,
-) -> str:  # fmt: skip
+) -> str:
     """Log a run to MLflow as parameters, metrics, a table of traces, a report and its files; the id of MLflow's run.
 
     The figures of a larger run are those of a random sample, and the parameter `sample` says of how many traces; 0

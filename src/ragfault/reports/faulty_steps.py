@@ -102,10 +102,12 @@ def _describe_trace(finding: FaultyStep) -> list[RenderableType]:
     none = "" if finding.none_probability is None else f"; no faulty step: {format_percent(finding.none_probability)}"
     lines: list[RenderableType] = [
         build_line(
-            (clean_text(finding.trace), "bold"), "  ", (finding.status, VERDICT_STYLES[finding.status]),
+            (clean_text(finding.trace), "bold"),
+            "  ",
+            (finding.status, VERDICT_STYLES[finding.status]),
             f"  {known}{none if finding.reason is None else ''}",
         )
-    ]  # fmt: skip
+    ]
     return [*lines, *(indent_line(2, format_step_suspect(suspect)) for suspect in finding.suspects)]
 
 

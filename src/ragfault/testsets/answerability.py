@@ -56,21 +56,62 @@ class QueryWord(NamedTuple):
 
 
 FEATURE_NAMES = (
-    "exact coverage", "near coverage", "best sentence exact", "best sentence near", "second sentence", "two sentences",
-    "missing rarity", "missing near", "missing count", "missing share", "missing names", "missing numbers",
-    "sentence missing names", "sentence missing numbers", "lowest near", "second lowest near", "lowest rarity",
-    "lowest is name", "lowest place", "lowest elsewhere", "opposite", "negation differs", "limiting missing",
-    "pairs", "sequence", "run", "kind number", "kind date", "kind name", "kind in sentence", "new of kind",
-    "new names", "new numbers", "noun in sentence", "noun near", "sentence cosine", "passage cosine",
-    "sentences", "words of query", "why or how",
-    "claim odds", "answer odds", "worst word", "second word", "third word", "mean word",
+    "exact coverage",
+    "near coverage",
+    "best sentence exact",
+    "best sentence near",
+    "second sentence",
+    "two sentences",
+    "missing rarity",
+    "missing near",
+    "missing count",
+    "missing share",
+    "missing names",
+    "missing numbers",
+    "sentence missing names",
+    "sentence missing numbers",
+    "lowest near",
+    "second lowest near",
+    "lowest rarity",
+    "lowest is name",
+    "lowest place",
+    "lowest elsewhere",
+    "opposite",
+    "negation differs",
+    "limiting missing",
+    "pairs",
+    "sequence",
+    "run",
+    "kind number",
+    "kind date",
+    "kind name",
+    "kind in sentence",
+    "new of kind",
+    "new names",
+    "new numbers",
+    "noun in sentence",
+    "noun near",
+    "sentence cosine",
+    "passage cosine",
+    "sentences",
+    "words of query",
+    "why or how",
+    "claim odds",
+    "answer odds",
+    "worst word",
+    "second word",
+    "third word",
+    "mean word",
     *(f"claim {name}" for name in CLAIM_FEATURE_NAMES),
-)  # fmt: skip
+)
 READER_FEATURE_NAMES = (
-    *(f"{text} {name}" for text in ("claim", "question")
-      for name in ("logit", "worst token", "mean token", "two worst tokens", "share of tokens in doubt")),
+    *(
+        f"{text} {name}"
+        for text in ("claim", "question")
+        for name in ("logit", "worst token", "mean token", "two worst tokens", "share of tokens in doubt")
+    ),
     "closeness",
-)  # fmt: skip
+)
 """What the judge minilm adds: of the question without its question words, and of the whole question."""
 AnswerabilityJudge = Literal["embedded", "minilm"]
 PROBABILITY_BOUNDS: dict[AnswerabilityJudge, tuple[float, float]] = {"embedded": (0.17, 0.8), "minilm": (0.17, 0.85)}
@@ -155,25 +196,41 @@ def compute_features(query: str, passage: str, prepared: PassageWords | None = N
     kind = classify_answer_kind(query)
     vectors = embed_word_vectors([query, source.sentences[best], passage])
     values = (
-        float(anywhere @ weights), float(soft.max(0) @ weights),
-        float(exact[best] @ weights), float(soft[best] @ weights), float(totals[second]),
+        float(anywhere @ weights),
+        float(soft.max(0) @ weights),
+        float(exact[best] @ weights),
+        float(soft[best] @ weights),
+        float(totals[second]),
         float((exact[best] | exact[second]) @ weights),
         words[rarest].rarity if rarest is not None else 0.0,
         float(nearness[:, rarest].max()) if rarest is not None else 1.0,
-        len(missing), len(missing) / len(words),
-        sum(words[at].is_name for at in missing), sum(words[at].is_number for at in missing),
+        len(missing),
+        len(missing) / len(words),
+        sum(words[at].is_name for at in missing),
+        sum(words[at].is_number for at in missing),
         sum(word.is_name and not hit for word, hit in zip(words, exact[best], strict=True)),
         sum(word.is_number and not hit for word, hit in zip(words, exact[best], strict=True)),
-        float(nearness[best, least[0]]), float(nearness[best, least[min(1, len(least) - 1)]]), low.rarity,
-        low.is_name, low.place, bool(anywhere[least[0]]),
+        float(nearness[best, least[0]]),
+        float(nearness[best, least[min(1, len(least) - 1)]]),
+        low.rarity,
+        low.is_name,
+        low.place,
+        bool(anywhere[least[0]]),
         _count_opposites(stems, source.content[best]),
         bool(NEGATIONS & set(split_words(query))) != bool(NEGATIONS & set(source.words[best])),
         sum(stem in LIMITING and not hit for stem, hit in zip(stems, exact[best], strict=True)),
-        *_measure_order(stems, source.words[best]), kind == "number", kind == "date", kind == "name",
-        *_find_answers(kind, source.sentences[best], set(stems)), *_compare_noun(query, source, best),
-        float(vectors[0] @ vectors[1]), float(vectors[0] @ vectors[2]),
-        min(20, len(source.sentences)), min(20, len(words)), bool(re.match(r"\W*(?:why|how)\b", query, re.IGNORECASE)),
-    )  # fmt: skip
+        *_measure_order(stems, source.words[best]),
+        kind == "number",
+        kind == "date",
+        kind == "name",
+        *_find_answers(kind, source.sentences[best], set(stems)),
+        *_compare_noun(query, source, best),
+        float(vectors[0] @ vectors[1]),
+        float(vectors[0] @ vectors[2]),
+        min(20, len(source.sentences)),
+        min(20, len(words)),
+        bool(re.match(r"\W*(?:why|how)\b", query, re.IGNORECASE)),
+    )
     return np.concatenate([values, _weigh_claim(query, passage)])
 
 
@@ -281,9 +338,12 @@ class AnswerabilityModel(NamedTuple):
     def unpack(arrays: dict[str, Array]) -> AnswerabilityModel:
         """Unpack a model from its arrays."""
         return AnswerabilityModel(
-            arrays["mean"], arrays["deviation"], arrays["weights"], float(arrays["bias"]),
+            arrays["mean"],
+            arrays["deviation"],
+            arrays["weights"],
+            float(arrays["bias"]),
             TreeEnsemble.unpack(arrays, "trees"),
-        )  # fmt: skip
+        )
 
 
 @cache

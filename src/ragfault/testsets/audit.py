@@ -121,9 +121,13 @@ def audit_corpus(
     index = CorpusIndex(documents)
     queries = list(dict.fromkeys(item.query for item in items))
     findings = [
-        *_find_duplicates(index), *_find_contradictions(index), *_find_stale(index, today or date.today()),
-        *_find_empty_sections(index), *_find_orphans(index), *_find_unreachable(index, queries),
-    ]  # fmt: skip
+        *_find_duplicates(index),
+        *_find_contradictions(index),
+        *_find_stale(index, today or date.today()),
+        *_find_empty_sections(index),
+        *_find_orphans(index),
+        *_find_unreachable(index, queries),
+    ]
     return CorpusAudit(
         documents=len(index.documents),
         passages=len(index.passages),
@@ -159,9 +163,15 @@ def _find_duplicates(index: CorpusIndex) -> Iterator[AuditFinding]:
 
 def _join_passages(first: CorpusPassage, second: CorpusPassage, reason: str) -> AuditFinding:
     return AuditFinding(
-        kind="near-duplicate", document=first.document, text=first.text, start=first.start,
-        other_document=second.document, other_text=second.text, other_start=second.start, reason=reason,
-    )  # fmt: skip
+        kind="near-duplicate",
+        document=first.document,
+        text=first.text,
+        start=first.start,
+        other_document=second.document,
+        other_text=second.text,
+        other_start=second.start,
+        reason=reason,
+    )
 
 
 class _Statement(NamedTuple):
@@ -201,10 +211,15 @@ def _find_contradictions(index: CorpusIndex) -> Iterator[AuditFinding]:
             if reason:
                 reported_pairs.add(key)
                 yield AuditFinding(
-                    kind="contradiction", document=earlier.passage.document, text=earlier.text, start=earlier.start,
-                    other_document=statement.passage.document, other_text=statement.text,
-                    other_start=statement.start, reason=reason,
-                )  # fmt: skip
+                    kind="contradiction",
+                    document=earlier.passage.document,
+                    text=earlier.text,
+                    start=earlier.start,
+                    other_document=statement.passage.document,
+                    other_text=statement.text,
+                    other_start=statement.start,
+                    reason=reason,
+                )
 
 
 def _list_statements(index: CorpusIndex) -> Iterator[_Statement]:

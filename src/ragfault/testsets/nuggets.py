@@ -321,7 +321,11 @@ def apply_key(items: Iterable[Trace], traces: Iterable[Trace]) -> KeyResult:
         keyed.append(
             replace(
                 trace,
-                reference=key.reference, facts=key.facts, gold=key.gold, answerable=key.answerable, metadata=metadata,
+                reference=key.reference,
+                facts=key.facts,
+                gold=key.gold,
+                answerable=key.answerable,
+                metadata=metadata,
             )
-        )  # fmt: skip
+        )
     return KeyResult(traces=tuple(keyed), unmatched=dict(unmatched))

@@ -148,9 +148,11 @@ def apply_pool_labels(
         rng = random.Random(seed)
         draws = sorted(estimate_unseen([rng.choice(tables) for _ in tables], len(names)) for _ in range(RESAMPLES))
         estimate = replace(
-            estimate, unseen=estimate_unseen(tables, len(names)), unseen_low=draws[RESAMPLES // 40],
+            estimate,
+            unseen=estimate_unseen(tables, len(names)),
+            unseen_low=draws[RESAMPLES // 40],
             unseen_high=draws[-1 - RESAMPLES // 40],
-        )  # fmt: skip
+        )
     return items, estimate
 
 

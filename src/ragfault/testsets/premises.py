@@ -101,9 +101,13 @@ def check_premise(trace: Trace, judge: AnswerabilityJudge = "embedded") -> Premi
             f"no chunk has {_join(missing)}" if missing else "the chunks are near the question",
         )
     return PremiseCheck(
-        trace=trace.id, query=trace.query, outcome=outcome, probability=round(probability, 3), reason=reason,
+        trace=trace.id,
+        query=trace.query,
+        outcome=outcome,
+        probability=round(probability, 3),
+        reason=reason,
         sentence=sentence,
-    )  # fmt: skip
+    )
 
 
 def check_premises(traces: Iterable[Trace], judge: AnswerabilityJudge = "embedded") -> PremiseReport:

@@ -393,10 +393,17 @@ def merge_reviews(
             merged.append(_accept(final.edited or item, [*item_reviews.values(), final], final.time))
     estimates = _estimate_agreement([item_reviews for _, item_reviews in reviewed_twice])
     return ReviewResult(
-        items=tuple(merged), accepted=counts["accepted"], rejected=counts["rejected"], pending=counts["pending"],
-        shared=len(reviewed_twice), agreement=estimates[0], alpha=estimates[1], fields=_compare_fields(reviewed_twice),
-        disputes=tuple(disputes), unmatched=sum(map(len, by_item.values())),
-    )  # fmt: skip
+        items=tuple(merged),
+        accepted=counts["accepted"],
+        rejected=counts["rejected"],
+        pending=counts["pending"],
+        shared=len(reviewed_twice),
+        agreement=estimates[0],
+        alpha=estimates[1],
+        fields=_compare_fields(reviewed_twice),
+        disputes=tuple(disputes),
+        unmatched=sum(map(len, by_item.values())),
+    )
 
 
 def _find_difference(item: Trace, reviews: Sequence[ItemReview]) -> str | None:

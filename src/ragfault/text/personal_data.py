@@ -32,12 +32,26 @@ SPOKEN_AT = re.compile(r"[\[({<][ ]?(?:at|@)", re.IGNORECASE)
 IBAN_LENGTHS = {
     length: frozenset(countries.split())
     for length, countries in {
-        15: "NO", 16: "BE", 18: "DK FI FK FO GL NL SD", 19: "MK SI", 20: "AT BA EE KZ LT LU MN XK", 21: "CH HR LI LV",
-        22: "BG BH CR DE GB GE IE ME RS VA", 23: "AE GI IL IQ OM SO TL", 24: "AD CZ ES MD PK RO SA SE SK TN VG",
-        25: "LY PT ST", 26: "IS TR", 27: "BI DJ FR GR IT MC MR SM", 28: "AL AZ BY CY DO GT HU LB NI PL SV",
-        29: "BR EG PS QA UA", 30: "JO KW MU", 31: "MT SC", 32: "LC", 33: "RU",
+        15: "NO",
+        16: "BE",
+        18: "DK FI FK FO GL NL SD",
+        19: "MK SI",
+        20: "AT BA EE KZ LT LU MN XK",
+        21: "CH HR LI LV",
+        22: "BG BH CR DE GB GE IE ME RS VA",
+        23: "AE GI IL IQ OM SO TL",
+        24: "AD CZ ES MD PK RO SA SE SK TN VG",
+        25: "LY PT ST",
+        26: "IS TR",
+        27: "BI DJ FR GR IT MC MR SM",
+        28: "AL AZ BY CY DO GT HU LB NI PL SV",
+        29: "BR EG PS QA UA",
+        30: "JO KW MU",
+        31: "MT SC",
+        32: "LC",
+        33: "RU",
     }.items()
-}  # fmt: skip
+}
 """Length → countries, of the registry of ISO 13616."""
 LENGTH_BY_COUNTRY = {country: length for length, countries in IBAN_LENGTHS.items() for country in countries}
 IBAN_START = re.compile(r"(?<![A-Za-z0-9])([A-Za-z]{2})(?=[0-9]{2}[ \u00a0\u202f.-]?[A-Za-z0-9])")
@@ -135,8 +149,11 @@ def _detect_emails(text: str) -> Iterator[Finding]:
 
 
 DETECTORS: dict[str, Callable[[str], Iterator[Finding]]] = {
-    "iban": _detect_ibans, "ip_address": _detect_ip_addresses, "ssn": _detect_ssns, "email": _detect_emails,
-}  # fmt: skip
+    "iban": _detect_ibans,
+    "ip_address": _detect_ip_addresses,
+    "ssn": _detect_ssns,
+    "email": _detect_emails,
+}
 """Detectors beside those of redaction."""
 PERSONAL_KINDS = ("iban", "card", "ssn", "email", "ip_address", "phone")
 """Kinds; of two spans that overlap the earlier kind counts."""

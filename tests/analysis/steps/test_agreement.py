@@ -28,8 +28,11 @@ def measure(*answers: str, **fields) -> list[Agreement | None]:
 
 def test_answers_in_other_words_agree_and_others_do_not():
     assert measure("Ostrey", "It is Ostrey.", "Ostrey, a town", "Tolm") == [
-        Agreement(2, 3, True), Agreement(2, 3, True), Agreement(2, 3, True), Agreement(0, 3, True),
-    ]  # fmt: skip
+        Agreement(2, 3, True),
+        Agreement(2, 3, True),
+        Agreement(2, 3, True),
+        Agreement(0, 3, True),
+    ]
 
 
 def test_a_question_that_is_run_once_has_no_agreement():
@@ -76,8 +79,10 @@ def test_what_others_answer_is_counted_where_no_reference_is_given():
     runs = [build_run("a", "Ostrey"), build_run("b", "Ostrey"), build_run("c", "Tolm")]
     findings = localize_faulty_steps(runs)
     assert [(f.outcome, f.same_answers, f.other_runs) for f in findings.traces] == [
-        ("compared", 1, 2), ("compared", 1, 2), ("compared", 0, 2),
-    ]  # fmt: skip
+        ("compared", 1, 2),
+        ("compared", 1, 2),
+        ("compared", 0, 2),
+    ]
     assert "1 of 2 other runs give its answer" in render_steps_terminal(findings, worst=3)
     outcomes = [f.outcome for f in localize_faulty_steps([replace(run, reference="Ostrey") for run in runs]).traces]
     assert outcomes == ["right", "right", "differs"]

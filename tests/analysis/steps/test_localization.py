@@ -94,10 +94,16 @@ def test_the_outcome_of_a_yes_no_question_is_its_first_word():
 
 
 def test_a_team_without_a_known_outcome_is_undecided():
-    steps = [Step(id=str(n), agent=name, output=text) for n, (name, text) in enumerate([
-        ("Planner", "Compute the sum of the invoices."), ("Coder", "```python\nprint(sum(x))\n```"),
-        ("Planner", "The sum is 12."),
-    ])]  # fmt: skip
+    steps = [
+        Step(id=str(n), agent=name, output=text)
+        for n, (name, text) in enumerate(
+            [
+                ("Planner", "Compute the sum of the invoices."),
+                ("Coder", "```python\nprint(sum(x))\n```"),
+                ("Planner", "The sum is 12."),
+            ]
+        )
+    ]
     trace = Trace(id="t", query="What is the sum of the invoices?", steps=tuple(steps))
     assert localize(trace).status == "cannot tell"
     assert localize(trace, failed=True).status == "fault"

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.support.endpoint import FENCED, Server, serve_model
 
 from ragfault.cli import run_command
 from ragfault.errors import InputError, UnknownName, UsageError
@@ -29,6 +28,7 @@ from ragfault.tuning.generators import GeneratorSpace, GeneratorTerms, search_ge
 from ragfault.tuning.generators.recorded import AnswerScorer
 from ragfault.tuning.generators.reflection import FailedAnswer, improve_prompt, make_prompt_writer
 from ragfault.tuning.generators.search import GeneratorBench
+from tests.support.endpoint import FENCED, Server, serve_model
 
 
 class ScriptedModel(Server):
@@ -73,9 +73,13 @@ def answer_locally(config: GeneratorConfig, trace: Trace, repetition: int) -> Tr
 def test_models_are_searched_first_and_then_the_other_settings() -> None:
     space = GeneratorSpace(model=("good", "bad"), chunks=(1, 2), order=("reversed",))
     choice, config = search_generators(
-        make_questions(80), GeneratorConfig(model="present"), space, GeneratorTerms(share=0.5),
-        judge=load_judge("lexical"), answer=answer_locally,
-    )  # fmt: skip
+        make_questions(80),
+        GeneratorConfig(model="present"),
+        space,
+        GeneratorTerms(share=0.5),
+        judge=load_judge("lexical"),
+        answer=answer_locally,
+    )
     assert (config.model, config.chunks) == ("good", 1)
     assert choice.gain is not None
     assert choice.gain.verdict == "gains"
@@ -111,9 +115,15 @@ def test_nothing_to_search_and_nothing_to_read_are_refused() -> None:
 
 def test_an_endpoint_answers_from_the_chunks_with_citations(model: ScriptedModel) -> None:
     config = GeneratorConfig(
-        model="llm:answers", prompt="Quote.", chunks=1, citations="ids", format="brief", temperature=0.3, max_tokens=99,
+        model="llm:answers",
+        prompt="Quote.",
+        chunks=1,
+        citations="ids",
+        format="brief",
+        temperature=0.3,
+        max_tokens=99,
         examples=(AnswerExample("When does the shop open?", "At ten."),),
-    )  # fmt: skip
+    )
     answered = answer_trace(config, make_questions(8)[7])
     assert answered.answer == "Gate 7 opens at nine."
     assert [chunk.id for chunk in answered.chunks or ()] == ["a"]

@@ -180,9 +180,14 @@ def bisect(
     verdict, sentence = _add_steps(_doubt_edits(decided, edits, shown), shown, full)
     sentence = _add_causes(side, sentence, shown, after_turns) + _doubt_models(side, shown, differences)
     result = Bisection(
-        verdict=verdict, sentence=sentence, faults=shown, tree=tuple(tree), comparison=shared, differences=differences,
+        verdict=verdict,
+        sentence=sentence,
+        faults=shown,
+        tree=tuple(tree),
+        comparison=shared,
+        differences=differences,
         needed=walk.needed if verdict == "cannot tell" else None,
-    )  # fmt: skip
+    )
     return _add_segments(side, result, options) if has_all_pairs and explained is None else result
 
 

@@ -130,12 +130,21 @@ def compare(  # noqa: PLR0913 - the options of one verb
     ]
     old, new = paired.runs
     return Comparison(
-        baseline=old.path.name, candidate=new.path.name, manifests=(old.manifest, new.manifest),
-        paired_by=pairing.paired_by, pairs=int(mask.sum()), unpaired=pairing.unpaired,
-        same_chunks=int(pairing.same_chunks[mask].sum()), same_answers=int(pairing.same_answers[mask].sum()),
-        alpha=alpha, power=power, changes=_adjust_quantiles(changes), warnings=paired.warnings,
-        mismatches=paired.mismatches(mask, [measure.name for measure in measures]), label_sources=paired.label_sources,
-    )  # fmt: skip
+        baseline=old.path.name,
+        candidate=new.path.name,
+        manifests=(old.manifest, new.manifest),
+        paired_by=pairing.paired_by,
+        pairs=int(mask.sum()),
+        unpaired=pairing.unpaired,
+        same_chunks=int(pairing.same_chunks[mask].sum()),
+        same_answers=int(pairing.same_answers[mask].sum()),
+        alpha=alpha,
+        power=power,
+        changes=_adjust_quantiles(changes),
+        warnings=paired.warnings,
+        mismatches=paired.mismatches(mask, [measure.name for measure in measures]),
+        label_sources=paired.label_sources,
+    )
 
 
 class SegmentMask(Struct, frozen=True, eq=False):

@@ -94,9 +94,14 @@ class TreeBranch(Struct, frozen=True, kw_only=True):
     ) -> LayerFault:
         """Build the fault of this branch, with the suspects that are usual where there is no other evidence."""
         return LayerFault(
-            layer=self.layer, branch=self.name, title=title or self.title, evidence=tuple(evidence),
-            suspects=rank_suspects(self.stages, ()), remedies=self.remedies, differences=tuple(differences),
-        )  # fmt: skip
+            layer=self.layer,
+            branch=self.name,
+            title=title or self.title,
+            evidence=tuple(evidence),
+            suspects=rank_suspects(self.stages, ()),
+            remedies=self.remedies,
+            differences=tuple(differences),
+        )
 
 
 class ComparisonView(Protocol):

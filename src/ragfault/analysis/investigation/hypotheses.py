@@ -116,10 +116,14 @@ def _list_suspects(
         )
     return hypotheses or [
         Hypothesis(
-            layer=fault.layer, stage=None, text=fault.title, outcome="supported", confidence=certainty,
+            layer=fault.layer,
+            stage=None,
+            text=fault.title,
+            outcome="supported",
+            confidence=certainty,
             tests=tuple(shared),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _test_on_same_chunks(

@@ -105,10 +105,17 @@ def _level_rules() -> Iterator[AlertRule]:
     for name, severity, metric, limit in limits:
         is_high = metric == "missing_context_rate"
         yield AlertRule(
-            name=name, metric=metric, severity=severity,  # type: ignore[arg-type]
-            above=limit if is_high else None, below=None if is_high else limit, hysteresis=0.02, duration=5,
-            certain=True, min_values=10, unusual=name.startswith("WARNING_") or metric in DESIGN_METRICS,
-        )  # fmt: skip
+            name=name,
+            metric=metric,
+            severity=severity,  # type: ignore[arg-type]
+            above=limit if is_high else None,
+            below=None if is_high else limit,
+            hysteresis=0.02,
+            duration=5,
+            certain=True,
+            min_values=10,
+            unusual=name.startswith("WARNING_") or metric in DESIGN_METRICS,
+        )
 
 
 def _operation_rules() -> Iterator[AlertRule]:
@@ -116,14 +123,27 @@ def _operation_rules() -> Iterator[AlertRule]:
     for name in OPERATION_TITLES:
         rise = 0.05 if name in FAILURES else MIN_SLOWDOWN
         yield AlertRule(
-            name=f"ROLLING_{name.upper()}", metric=name, window=60, drop=rise, duration=5, hysteresis=0.01,
-            certain=True, min_values=10,
-        )  # fmt: skip
+            name=f"ROLLING_{name.upper()}",
+            metric=name,
+            window=60,
+            drop=rise,
+            duration=5,
+            hysteresis=0.01,
+            certain=True,
+            min_values=10,
+        )
     for name in FAILURES:
         yield AlertRule(
-            name=f"CRITICAL_{name.upper()}", metric=name, above=0.3, severity="critical", duration=5, hysteresis=0.02,
-            certain=True, min_values=10, unusual=True,
-        )  # fmt: skip
+            name=f"CRITICAL_{name.upper()}",
+            metric=name,
+            above=0.3,
+            severity="critical",
+            duration=5,
+            hysteresis=0.02,
+            certain=True,
+            min_values=10,
+            unusual=True,
+        )
 
 
 DROP_RULE = AlertRule(name="DROP", metric="*", drop_detected=True, severity="high")
@@ -132,16 +152,30 @@ DROP_RULE = AlertRule(name="DROP", metric="*", drop_detected=True, severity="hig
 DEFAULT_RULES: tuple[AlertRule, ...] = (
     *_level_rules(),
     AlertRule(
-        name="ROLLING_DROP", metric="*", window=90, drop=0.02, severity="warning", duration=30, hysteresis=0.005,
-        certain=True, min_values=30,
+        name="ROLLING_DROP",
+        metric="*",
+        window=90,
+        drop=0.02,
+        severity="warning",
+        duration=30,
+        hysteresis=0.005,
+        certain=True,
+        min_values=30,
     ),
     AlertRule(
-        name="ROLLING_FALL", metric="*", window=30, drop=0.05, severity="high", duration=10, hysteresis=0.01,
-        certain=True, min_values=30,
+        name="ROLLING_FALL",
+        metric="*",
+        window=30,
+        drop=0.05,
+        severity="high",
+        duration=10,
+        hysteresis=0.01,
+        certain=True,
+        min_values=30,
     ),
     *_operation_rules(),
     DROP_RULE,
-)  # fmt: skip
+)
 """The rules where none are given."""
 
 
@@ -345,7 +379,7 @@ def _evaluate_rule(
     traces = tuple(worst.trace for worst in part.worst_traces(5)) if breach else ()
     return RuleReading(
         rule=rule, metric=key[0], route=key[1], value=value, breach=breach, recovered=well, traces=traces
-    )  # fmt: skip
+    )
 
 
 def _is_usual(rule: AlertRule, series: MetricSeries, until: int, reference: ReferencePeriod | None) -> bool:

@@ -157,9 +157,16 @@ def _notify(alert: Alert, silenced: bool, now: float) -> tuple[Alert, AlertTrans
     if kind is None or silenced:
         return alert, None
     event = AlertTransition(
-        kind=kind, time=now, rule=alert.rule.name, severity=alert.rule.severity, metric=alert.metric,
-        route=alert.route, since=alert.since, value=alert.value, traces=alert.traces,
-    )  # fmt: skip
+        kind=kind,
+        time=now,
+        rule=alert.rule.name,
+        severity=alert.rule.severity,
+        metric=alert.metric,
+        route=alert.route,
+        since=alert.since,
+        value=alert.value,
+        traces=alert.traces,
+    )
     return replace(alert, notified=fires, last_notified=now), event
 
 

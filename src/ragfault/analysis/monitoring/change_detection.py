@@ -155,10 +155,20 @@ def measure_reference(
     variance = max(series.variance / width**2, 1e-4)
     bets, effects = _choose_bets(noise, float(floors.mean()), variance, log_threshold(rate))
     return ReferencePeriod(
-        metric=key[0], route=key[1], first=int(series.minutes[0]), last=int(series.minutes[-1]) + 1,
-        n=series.value_count, mean=interval.mean, floors=tuple(floors.tolist()), bets=bets, low=measure.low,
-        high=measure.high, higher_is_better=rising, design_effects=effects, noise=noise,
-    )  # fmt: skip
+        metric=key[0],
+        route=key[1],
+        first=int(series.minutes[0]),
+        last=int(series.minutes[-1]) + 1,
+        n=series.value_count,
+        mean=interval.mean,
+        floors=tuple(floors.tolist()),
+        bets=bets,
+        low=measure.low,
+        high=measure.high,
+        higher_is_better=rising,
+        design_effects=effects,
+        noise=noise,
+    )
 
 
 SUDDEN_DROP = 0.5  # share of the values that fall to the other end of the range in a sudden drop
@@ -207,9 +217,7 @@ def start_test(period: ReferencePeriod, minute: int) -> SequentialTest:
     """Start a test after a minute."""
     none = (-math.inf,) * len(period.bets)
     starts = (minute,) * len(none)
-    return SequentialTest(
-        period=period, log_sums=none, log_peaks=none, starts=starts, minute=minute - 1, first=minute
-    )  # fmt: skip
+    return SequentialTest(period=period, log_sums=none, log_peaks=none, starts=starts, minute=minute - 1, first=minute)
 
 
 def compute_gains(
@@ -480,8 +488,18 @@ def _build_change(
     width = (measure.high or 1.0) - (measure.low or 0.0)
     equivalence_p = equivalence_test(gap, MARGIN * width, ALPHA).p
     return MetricChange(
-        metric=measure.name, layer=measure.layer, better=measure.better,
-        state=classify_difference(gap, p[1], equivalence_p, ALPHA), baseline=parts[0].mean, candidate=parts[1].mean,
-        difference=gap, p=p[0], adjusted=p[1], equivalence_p=equivalence_p, margin=MARGIN * width, detectable=None,
-        needed=None, n=min(part.value_count for part in parts),
-    )  # fmt: skip
+        metric=measure.name,
+        layer=measure.layer,
+        better=measure.better,
+        state=classify_difference(gap, p[1], equivalence_p, ALPHA),
+        baseline=parts[0].mean,
+        candidate=parts[1].mean,
+        difference=gap,
+        p=p[0],
+        adjusted=p[1],
+        equivalence_p=equivalence_p,
+        margin=MARGIN * width,
+        detectable=None,
+        needed=None,
+        n=min(part.value_count for part in parts),
+    )

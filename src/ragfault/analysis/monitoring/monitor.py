@@ -209,7 +209,11 @@ def monitor(
     wide = last - max(asked.windows)
     shown = [key for key in all_ if key[2] is None or not key[2].startswith((*CHUNK_COHORTS, "route="))]
     return MonitorReport(
-        first=first, last=last, stray=stray, options=asked, promise=describe_promise(until - first),
+        first=first,
+        last=last,
+        stray=stray,
+        options=asked,
+        promise=describe_promise(until - first),
         traces=max(series.value_count for series in totals.values()) if totals else 0,
         rolling_means=rolling_means(
             {key: all_[key] for key in sorted(shown, key=_series_order)}, known, last, asked.windows
@@ -217,10 +221,16 @@ def monitor(
         lines=tuple(
             _rolling_line(key, totals[key], known, asked.windows[0], (first, last)) for key in select_watched(totals)
         ),
-        drops=breaks, unwatched=silent, distributions=tuple(_describe_distributions(totals, known, wide, last)),
-        correlations=compute_correlations(products, wide, last), insights=window_insights(all_, wide, last),
-        events=events, alert_state=state, marks=tuple(sorted(marks, key=lambda mark: mark.time)), drift=drift,
-    )  # fmt: skip
+        drops=breaks,
+        unwatched=silent,
+        distributions=tuple(_describe_distributions(totals, known, wide, last)),
+        correlations=compute_correlations(products, wide, last),
+        insights=window_insights(all_, wide, last),
+        events=events,
+        alert_state=state,
+        marks=tuple(sorted(marks, key=lambda mark: mark.time)),
+        drift=drift,
+    )
 
 
 def _find_bounds(series_by_key: Mapping[SeriesKey, MetricSeries]) -> tuple[int, int, int]:
@@ -414,11 +424,14 @@ def _rolling_line(
     ends = np.unique(np.linspace(times[0], times[1], LINE_POINTS + 1).round().astype(int)[1:]).tolist()
     intervals = [window_mean(metric_series.between(end - window, end), measures[key[0]]) for end in ends]
     return RollingLine(
-        metric=key[0], route=key[1], window=window, minutes=tuple(ends),
+        metric=key[0],
+        route=key[1],
+        window=window,
+        minutes=tuple(ends),
         means=tuple(None if interval is None else interval.mean for interval in intervals),
         lows=tuple(None if interval is None else interval.low for interval in intervals),
         highs=tuple(None if interval is None else interval.high for interval in intervals),
-    )  # fmt: skip
+    )
 
 
 def _describe_distributions(

@@ -269,9 +269,7 @@ def fit_noise(series: MetricSeries, low: float, high: float, *, rising: bool = T
     kernels = _kernels(starts, block)
     choices = _weigh(means, white, spread, kernels, span)
     mean, season, errors = _predict(means, white, kernels, choices, starts + block / 2)
-    return NoiseModel(
-        mean=mean, season=season, errors=errors, variance=size, components=_marginal(choices), rate=rate,
-    )  # fmt: skip
+    return NoiseModel(mean=mean, season=season, errors=errors, variance=size, components=_marginal(choices), rate=rate)
 
 
 def _minute_effect(series: MetricSeries, block: int) -> float:

@@ -103,12 +103,18 @@ def merge_rollups(first: Rollup, second: Rollup) -> Rollup:
     if (first.metric, first.route, first.cohort) != (second.metric, second.route, second.cohort):
         raise ValueError(f"{first.metric} of {first.route} and {second.metric} of {second.route} are not of one kind")
     return Rollup(
-        metric=first.metric, route=first.route, cohort=first.cohort, minute=min(first.minute, second.minute),
-        n=first.n + second.n, sum=first.sum + second.sum, squares=first.squares + second.squares,
+        metric=first.metric,
+        route=first.route,
+        cohort=first.cohort,
+        minute=min(first.minute, second.minute),
+        n=first.n + second.n,
+        sum=first.sum + second.sum,
+        squares=first.squares + second.squares,
         bins=tuple(a + b for a, b in zip(first.bins, second.bins, strict=True)),
-        undefined=first.undefined + second.undefined, failed=first.failed + second.failed,
+        undefined=first.undefined + second.undefined,
+        failed=first.failed + second.failed,
         worst=tuple(sorted(first.worst + second.worst)[:MAX_WORST]),
-    )  # fmt: skip
+    )
 
 
 def merge_product_sums(first: ProductSums, second: ProductSums) -> ProductSums:
@@ -217,10 +223,18 @@ class _RollupBuilder:
     ) -> Rollup:
         bins = tuple(self.bins)
         return Rollup(
-            metric=metric, route=route, cohort=cohort, minute=minute, n=self.n, sum=self.sum, squares=self.squares,
-            bins=histograms.setdefault(bins, bins), undefined=self.status_counts["undefined"],
-            failed=self.status_counts["failed"], worst=tuple(sorted(self.worst)[:MAX_WORST]),
-        )  # fmt: skip
+            metric=metric,
+            route=route,
+            cohort=cohort,
+            minute=minute,
+            n=self.n,
+            sum=self.sum,
+            squares=self.squares,
+            bins=histograms.setdefault(bins, bins),
+            undefined=self.status_counts["undefined"],
+            failed=self.status_counts["failed"],
+            worst=tuple(sorted(self.worst)[:MAX_WORST]),
+        )
 
 
 def _bin_index(value: float, low: float | None, high: float | None) -> int:
@@ -249,9 +263,8 @@ def sum_products(observations: Iterable[Observation], pairs: Iterable[tuple[str,
             if first in values and second in values:
                 x, y = values[first], values[second]
                 products = ProductSums(
-                    first=first, second=second, route=route, minute=minute,
-                    n=1, x=x, y=y, xx=x * x, yy=y * y, xy=x * y,
-                )  # fmt: skip
+                    first=first, second=second, route=route, minute=minute, n=1, x=x, y=y, xx=x * x, yy=y * y, xy=x * y
+                )
                 key = (first, second, route or "", minute)
                 merged[key] = products if key not in merged else merge_product_sums(merged[key], products)
     return tuple(merged[key] for key in sorted(merged))
@@ -342,16 +355,26 @@ def observe_trace(
     for score in scores:
         scored.add(score.metric)
         yield Observation(
-            metric=score.metric, trace=trace.id, time=seconds, status=score.status, value=score.value,
-            route=trace.route, cohorts=groups,
-        )  # fmt: skip
+            metric=score.metric,
+            trace=trace.id,
+            time=seconds,
+            status=score.status,
+            value=score.value,
+            route=trace.route,
+            cohorts=groups,
+        )
     for metric, value, own in _derive_values(trace, verdicts):
         if metric in scored:
             continue
         yield Observation(
-            metric=metric, trace=trace.id, time=seconds, value=value, route=trace.route,
-            cohorts=own if own else groups, counts_for_route=not own,
-        )  # fmt: skip
+            metric=metric,
+            trace=trace.id,
+            time=seconds,
+            value=value,
+            route=trace.route,
+            cohorts=own if own else groups,
+            counts_for_route=not own,
+        )
 
 
 def is_cohort(route: str | None) -> bool:

@@ -55,9 +55,14 @@ class MetricSeries(Struct, frozen=True, eq=False):
         """Return the part from the minute `first` to before `last`, both counted from 1970."""
         a, b = np.searchsorted(self.minutes, [first, last]).tolist()
         return MetricSeries(
-            self.minutes[a:b], self.n[a:b], self.sum[a:b], self.squares[a:b], self.bins[a:b], self.unscored[a:b],
+            self.minutes[a:b],
+            self.n[a:b],
+            self.sum[a:b],
+            self.squares[a:b],
+            self.bins[a:b],
+            self.unscored[a:b],
             self.worst[a:b],
-        )  # fmt: skip
+        )
 
     @property
     def value_count(self) -> int:
@@ -290,10 +295,16 @@ def rolling_means(
 def _rolling_mean(key: SeriesKey, series: MetricSeries, measure: MetricInfo, until: int, window: int) -> RollingMean:
     now, before = series.between(until - window, until), series.between(until - 2 * window, until - window)
     return RollingMean(
-        metric=key[0], route=key[1], cohort=key[2], window=window, end=until, interval=window_mean(now, measure),
-        delta=window_difference(before, now, measure), undefined=int(now.unscored[:, 0].sum()),
+        metric=key[0],
+        route=key[1],
+        cohort=key[2],
+        window=window,
+        end=until,
+        interval=window_mean(now, measure),
+        delta=window_difference(before, now, measure),
+        undefined=int(now.unscored[:, 0].sum()),
         failed=int(now.unscored[:, 1].sum()),
-    )  # fmt: skip
+    )
 
 
 class MetricDistribution(Struct, frozen=True, kw_only=True):
@@ -326,9 +337,15 @@ def describe_distribution(key: SeriesKey, series: MetricSeries, measure: MetricI
         if not outside and (trace.value < worse if measure.better == "higher" else trace.value > worse)
     ]
     return MetricDistribution(
-        metric=key[0], route=key[1], n=series.value_count, edges=edges, bins=tuple(bins.tolist()),
-        quartiles=(low, middle, high), fence=None if outside else worse, outliers=tuple(beyond),
-    )  # fmt: skip
+        metric=key[0],
+        route=key[1],
+        n=series.value_count,
+        edges=edges,
+        bins=tuple(bins.tolist()),
+        quartiles=(low, middle, high),
+        fence=None if outside else worse,
+        outliers=tuple(beyond),
+    )
 
 
 def _histogram_quantile(bins: NDArray[np.int64], edges: Sequence[float], share: float) -> float:

@@ -33,8 +33,12 @@ def explain_move(moves: Moves, number: int, features: Array) -> list[MoveEvidenc
     values = dict(zip(FEATURE_NAMES, features[number].tolist(), strict=True))
     move = moves.moves[number]
     checks: tuple[Callable[[Moves, int, Move, Values], MoveEvidence | None], ...] = (
-        _check_errors, _check_repetition, _check_results, _check_answer, _check_statements,
-    )  # fmt: skip
+        _check_errors,
+        _check_repetition,
+        _check_results,
+        _check_answer,
+        _check_statements,
+    )
     return [evidence for check in checks if (evidence := check(moves, number, move, values)) is not None]
 
 
@@ -69,9 +73,10 @@ def _check_repetition(moves: Moves, number: int, move: Move, values: Values) -> 
     if values["query_repeat"] < REPEATED or not values["same_query_before"]:
         return None
     earlier = [
-        other.step.id for other in moves.moves[:number]
+        other.step.id
+        for other in moves.moves[:number]
         if other.query_words and len(other.query_words & move.query_words) >= REPEATED * len(other.query_words)
-    ]  # fmt: skip
+    ]
     before = f"step {earlier[0]}" if earlier else "an earlier step"
     if values["chunks"] and values["new_chunks"] == 0:
         return MoveEvidence("nothing_new", f"it asks nearly the same as {before} and returns no new chunk")

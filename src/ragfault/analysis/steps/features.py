@@ -132,21 +132,32 @@ class _Walk:
     def measure(self, number: int) -> list[float]:
         move = self.moves[number]
         values = {
-            **self._measure_place(number, move), **self._measure_errors(number, move),
-            **self._measure_results(number, move), **self._measure_query(number, move),
-            **self._measure_text(number, move), **self._measure_next(number, move),
-            **self._measure_answer(number, move), **self._measure_question(number),
-        }  # fmt: skip
+            **self._measure_place(number, move),
+            **self._measure_errors(number, move),
+            **self._measure_results(number, move),
+            **self._measure_query(number, move),
+            **self._measure_text(number, move),
+            **self._measure_next(number, move),
+            **self._measure_answer(number, move),
+            **self._measure_question(number),
+        }
         return [float(values[name]) for name in FEATURE_NAMES]
 
     def _measure_place(self, number: int, move: Move) -> dict[str, float]:
         count = len(self.moves)
         return {
-            "place": number, "place_end": count - 1 - number, "count": count,
-            "place_share": number / max(1, count - 1), "is_first": number == 0, "is_last": number == count - 1,
-            "has_call": move.is_call, "has_code": "```" in move.text, "is_message": move.step.kind is None,
-            "queries": len(move.query.splitlines()), "text_length": np.log1p(len(move.text)),
-        }  # fmt: skip
+            "place": number,
+            "place_end": count - 1 - number,
+            "count": count,
+            "place_share": number / max(1, count - 1),
+            "is_first": number == 0,
+            "is_last": number == count - 1,
+            "has_call": move.is_call,
+            "has_code": "```" in move.text,
+            "is_message": move.step.kind is None,
+            "queries": len(move.query.splitlines()),
+            "text_length": np.log1p(len(move.text)),
+        }
 
     def _measure_errors(self, number: int, move: Move) -> dict[str, float]:
         later = range(number + 1, len(self.moves))
@@ -163,23 +174,28 @@ class _Walk:
         names = {chunk.id for chunk in move.chunks}
         covered, gained = measure_share(self.question, before), measure_share(self.question, after)
         return {
-            "chunks": len(names), "new_chunks": len(names - self.seen[number]) / max(1, len(names)),
+            "chunks": len(names),
+            "new_chunks": len(names - self.seen[number]) / max(1, len(names)),
             "returned_length": np.log1p(len(move.returned)),
             "returned_question": max(
                 (measure_share(self.question, split_content_words(chunk.text)) for chunk in move.chunks), default=0.0
             ),
             "returned_query": measure_share(move.query_words, move.returned_words),
-            "gain": gained - covered, "covered": gained, "missing": len(self.question - after),
-        }  # fmt: skip
+            "gain": gained - covered,
+            "covered": gained,
+            "missing": len(self.question - after),
+        }
 
     def _measure_query(self, number: int, move: Move) -> dict[str, float]:
         earlier = [self.overlap(other, number) for other in range(number)]
         known = self.question | self.read[number]
         return {
-            "query_repeat": max(earlier, default=0.0), "query_question": measure_share(self.question, move.query_words),
+            "query_repeat": max(earlier, default=0.0),
+            "query_question": measure_share(self.question, move.query_words),
             "query_new": measure_share(move.query_words, move.query_words - known),
-            "query_length": len(move.query_words), "same_query_before": sum(value >= REPEATED for value in earlier),
-        }  # fmt: skip
+            "query_length": len(move.query_words),
+            "same_query_before": sum(value >= REPEATED for value in earlier),
+        }
 
     def _measure_text(self, number: int, move: Move) -> dict[str, float]:
         text, known = move.text, self.question | self.read[number] | self.stated[number]
@@ -190,15 +206,19 @@ class _Walk:
         numbers = [word for word in move.text_words if word[0].isdigit()]
         previous = self.moves[number - 1].text_words | self.moves[number - 1].returned_words if number else frozenset()
         return {
-            "guess": len(GUESS.findall(text)), "giving_up": len(GIVING_UP.findall(text)),
-            "repair": len(REPAIR.findall(text)), "checking": len(CHECKING.findall(text)),
-            "ending": bool(ENDING.search(text)), "novel": len(novel), "novel_share": len(novel) / max(1, len(names)),
+            "guess": len(GUESS.findall(text)),
+            "giving_up": len(GIVING_UP.findall(text)),
+            "repair": len(REPAIR.findall(text)),
+            "checking": len(CHECKING.findall(text)),
+            "ending": bool(ENDING.search(text)),
+            "novel": len(novel),
+            "novel_share": len(novel) / max(1, len(names)),
             "numbers_new": len([word for word in numbers if word not in known]),
             "text_question": measure_share(self.question, move.text_words),
             "text_previous": measure_share(move.text_words, previous),
             "copy": max((measure_overlap(move.text_words, words) for words in self.texts[:number]), default=0.0),
             "think_only": bool(text) and not move.is_call and not ENDING.search(text),
-        }  # fmt: skip
+        }
 
     def _measure_next(self, number: int, move: Move) -> dict[str, float]:
         later = self.moves[number + 1 :]
@@ -226,13 +246,15 @@ class _Walk:
         near = [measure_share(self.question, passage) for passage in passages if own and own <= passage]
         return {
             "answer_found": measure_share(own, self.read[number]) if own else 1.0,
-            "answer_asked": measure_share(words, self.question), "answer_length": len(words),
+            "answer_asked": measure_share(words, self.question),
+            "answer_length": len(words),
             "answer_near": max(near, default=0.0),
             "answer_support": max((measure_share(words | self.question, passage) for passage in passages), default=0.0),
             "answer_pair": self._measure_pair(words | self.question, passages),
-            "answer_read": bool(passages), "answer_refuses": is_refusal(answer) or bool(GIVING_UP.search(answer)),
+            "answer_read": bool(passages),
+            "answer_refuses": is_refusal(answer) or bool(GIVING_UP.search(answer)),
             "answer_mentioned": sum(bool(own) and own <= other.text_words for other in self.moves[:number]),
-        }  # fmt: skip
+        }
 
     def _measure_pair(self, words: frozenset[str], passages: list[frozenset[str]]) -> float:
         """Return the share of words that two passages cover together, the first of them the best one."""
@@ -244,14 +266,16 @@ class _Walk:
     def _measure_question(self, number: int) -> dict[str, float]:
         query = self.trace.query
         return {
-            "closed": bool(CLOSED_QUESTION.search(query)), "choice": bool(CHOICE.search(query)),
-            "question_length": len(self.question), "question_names": len(extract_entities(query)),
+            "closed": bool(CLOSED_QUESTION.search(query)),
+            "choice": bool(CHOICE.search(query)),
+            "question_length": len(self.question),
+            "question_names": len(extract_entities(query)),
             "searches": sum(other.is_call for other in self.moves),
             "repeats_so_far": sum(
                 self.overlap(first, second) >= REPEATED for second in range(number + 1) for first in range(second)
             ),
             "read_before": bool(self.seen[number]),
-        }  # fmt: skip
+        }
 
 
 def _overlap(first: Move, second: Move) -> float:

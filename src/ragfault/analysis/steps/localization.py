@@ -71,9 +71,13 @@ def localize_recorded_step(
         return localize_faulty_step(moves, outcome, agreement)
     judged = tuple(move for move in moves.moves if move.step.kind not in UNSEEN_KINDS or move.errors)
     undecided = FaultyStep(
-        trace=trace.id, status="cannot tell", outcome=outcome, none_probability=None, step_count=len(moves.moves),
+        trace=trace.id,
+        status="cannot tell",
+        outcome=outcome,
+        none_probability=None,
+        step_count=len(moves.moves),
         reason=f"of {' and '.join(kinds)} steps, which no labelled run has, it is not known whether they are faulty",
-    )  # fmt: skip
+    )
     if not judged:
         return undecided
     finding = localize_faulty_step(Moves(trace, judged), outcome, agreement)
@@ -86,9 +90,13 @@ def localize_faulty_step(moves: Moves, outcome: Outcome, agreement: Agreement | 
     """Locate the first faulty step of one trace, given what is known of its answer."""
     if len(moves.moves) > MAX_MOVES:
         return FaultyStep(
-            trace=moves.trace.id, status="cannot tell", outcome=outcome, none_probability=None,
-            step_count=len(moves.moves), reason=f"the trace has more than {MAX_MOVES} steps that could be faulty",
-        )  # fmt: skip
+            trace=moves.trace.id,
+            status="cannot tell",
+            outcome=outcome,
+            none_probability=None,
+            step_count=len(moves.moves),
+            reason=f"the trace has more than {MAX_MOVES} steps that could be faulty",
+        )
     kind = detect_run_kind(moves)
     known: Outcome = "failed" if kind == "team" else outcome  # the model of teams was trained on failed runs alone
     agreement = agreement if known == "unknown" else None
@@ -107,12 +115,17 @@ def localize_faulty_step(moves: Moves, outcome: Outcome, agreement: Agreement | 
         reason = "the steps that were seen leave it open whether one is faulty"
     status: StepStatus = "cannot tell" if suspects and allows_none else "fault" if suspects else "no fault"
     return FaultyStep(
-        trace=moves.trace.id, status=status, outcome=outcome, suspects=suspects,
+        trace=moves.trace.id,
+        status=status,
+        outcome=outcome,
+        suspects=suspects,
         best=_build_suspect(moves, best, features, posterior) if best < len(moves.moves) else None,
-        none_probability=round(float(posterior[-1]), 4), step_count=len(moves.moves),
+        none_probability=round(float(posterior[-1]), 4),
+        step_count=len(moves.moves),
         reason=reason if status == "cannot tell" else None,
-        same_answers=agreement.same if agreement else 0, other_runs=agreement.others if agreement else 0,
-    )  # fmt: skip
+        same_answers=agreement.same if agreement else 0,
+        other_runs=agreement.others if agreement else 0,
+    )
 
 
 def detect_outcome(trace: Trace) -> Outcome:
@@ -139,7 +152,11 @@ def _build_suspect(moves: Moves, number: int, features: Array, posterior: Array)
     evidence = explain_move(moves, number, features)
     fault = evidence[0].fault if evidence else "unexplained"
     return StepSuspect(
-        step=move.step.id, probability=round(float(posterior[number]), 4), layer=choose_layer(move, fault),
-        kind=move.step.kind, fault=fault, evidence=tuple(item.text for item in evidence[:SHOWN_EVIDENCE]),
+        step=move.step.id,
+        probability=round(float(posterior[number]), 4),
+        layer=choose_layer(move, fault),
+        kind=move.step.kind,
+        fault=fault,
+        evidence=tuple(item.text for item in evidence[:SHOWN_EVIDENCE]),
         agent=move.step.agent,
-    )  # fmt: skip
+    )

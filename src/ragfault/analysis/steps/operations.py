@@ -21,7 +21,7 @@ CALL_ERROR = re.compile(
     r"no tool call|(no such|unknown|unexpected|missing|invalid|bad) (tool|function|argument|param\w*|json)"
     r"|not a valid|validation error|malformed|could ?n[o']t (be )?parse|failed to parse",
     re.IGNORECASE,
-)  # fmt: skip
+)
 """Errors that say that the call was wrong, not that the tool failed."""
 
 OperationFaultKind = Literal["error", "wrong_call", "repeated_call", "nothing_new", "unfounded_answer", "retried"]

@@ -9,9 +9,18 @@ from msgspec import Struct
 from ragfault.records import Layer, StepKind
 
 FaultyStepKind = Literal[
-    "call_not_executed", "tool_failed", "step_failed", "repeated_call", "nothing_new", "off_target",
-    "unfounded_answer", "unsupported_answer", "refused_answer", "unsupported_statement", "unexplained",
-]  # fmt: skip
+    "call_not_executed",
+    "tool_failed",
+    "step_failed",
+    "repeated_call",
+    "nothing_new",
+    "off_target",
+    "unfounded_answer",
+    "unsupported_answer",
+    "refused_answer",
+    "unsupported_statement",
+    "unexplained",
+]
 """The kind of a step's fault, as its evidence shows it."""
 
 

@@ -68,10 +68,16 @@ def nuggets(items: str, out: str, answers: tuple[str, ...], replace: bool, kind:
     if kind == "json":
         print_json(
             WrittenNuggets(
-                path=out, items=len(result.items), vital=result.vital, okay=result.okay, unchanged=result.unchanged,
-                without=result.without, contradicted=result.contradicted, unmatched=result.unmatched,
+                path=out,
+                items=len(result.items),
+                vital=result.vital,
+                okay=result.okay,
+                unchanged=result.unchanged,
+                without=result.without,
+                contradicted=result.contradicted,
+                unmatched=result.unmatched,
             )
-        )  # fmt: skip
+        )
     else:
         for line in _format_lines(result, out):
             click.echo(line)

@@ -31,9 +31,10 @@ Examples:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the order of passages.")
 @click.option(
-    "--labels", type=click.Path(), help="Labels of the passages of a pool: write SET with them as gold, and estimate "
-    "what the pool misses."
-)  # fmt: skip
+    "--labels",
+    type=click.Path(),
+    help="Labels of the passages of a pool: write SET with them as gold, and estimate what the pool misses.",
+)
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @skip_bad_option
 @json_option

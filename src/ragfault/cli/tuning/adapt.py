@@ -71,7 +71,7 @@ def adapt(log: str, kind: str | None, **options: Any) -> None:
     before = None if options["before"] is None else load_policy(options["before"])
     plan = plan_policy(
         decisions, (*options["arms"], *options["new_arms"]), options["arms"][0], floors, before=before, skipped=skipped
-    )  # fmt: skip
+    )
     _write_policy(plan.policy, options)
     if kind == "json":
         print_json(plan)

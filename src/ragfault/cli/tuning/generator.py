@@ -112,9 +112,14 @@ def choose(recorded: tuple[str, ...], out: str | None, kind: str | None, **optio
     labels = options["human_labels"]
     people = None if labels is None else read_human_table(labels, options["metric"], list(traces))
     choice = choose_recorded(
-        traces, options["present"], _make_terms(options), judge=judge, verdicts=verdicts, people=people,
+        traces,
+        options["present"],
+        _make_terms(options),
+        judge=judge,
+        verdicts=verdicts,
+        people=people,
         null_replays=options["null_replays"],
-    )  # fmt: skip
+    )
     return _show_choice(choice, None, folder, kind)
 
 
@@ -151,9 +156,13 @@ def search(questions: str, space: str, out: str, kind: str | None, **options: An
 
     choice, config = search_generators(
         list(read_logged(questions, **pick_trace_options(dict(options)))),
-        present, values, _make_terms(options), judge=_load_judge(options["judge"]),
-        answer=_make_answer(options["budget"]), control=not options["skip_control"],
-    )  # fmt: skip
+        present,
+        values,
+        _make_terms(options),
+        judge=_load_judge(options["judge"]),
+        answer=_make_answer(options["budget"]),
+        control=not options["skip_control"],
+    )
     return _show_choice(choice, _join_pipeline(options["pipeline"], config), folder, kind)
 
 
@@ -192,10 +201,14 @@ def improve(questions: str, pipeline: str, out: str, kind: str | None, **options
     writer = make_prompt_writer(load_writer(GeneratorConfig(model=options["writer"]), options["budget"]))
     choice, config = improve_prompt(
         list(read_logged(questions, **pick_trace_options(dict(options)))),
-        present, writer, _make_terms(options), rounds=options["rounds"],
-        judge=_load_judge(options["judge"]), answer=_make_answer(options["budget"]),
+        present,
+        writer,
+        _make_terms(options),
+        rounds=options["rounds"],
+        judge=_load_judge(options["judge"]),
+        answer=_make_answer(options["budget"]),
         control=not options["skip_control"],
-    )  # fmt: skip
+    )
     return _show_choice(choice, _join_pipeline(pipeline, config), folder, kind)
 
 

@@ -147,10 +147,18 @@ def repair_steps(  # noqa: PLR0913 - each is a choice of the user
             if progress is not None:
                 progress(index + 1, len(names))
     repairs = StepRepairs(
-        sentence="", status="cannot tell", faulty_kind=None, questions=len(starts), kinds=tuple(kinds), losses={},
-        repairs=(), errors={name: n for name, n in errors.items() if n}, blank=blank, judge=cached.fingerprint,
+        sentence="",
+        status="cannot tell",
+        faulty_kind=None,
+        questions=len(starts),
+        kinds=tuple(kinds),
+        losses={},
+        repairs=(),
+        errors={name: n for name, n in errors.items() if n},
+        blank=blank,
+        judge=cached.fingerprint,
         first_error=failed[0] if failed else "",
-    )  # fmt: skip
+    )
     return _decide(repairs, values, measures, clusters, (confidence, margin, seed))
 
 
@@ -230,23 +238,32 @@ def _decide(
             recovers = share is not None and share >= LEAST_SHARE and p <= 1 - confidence and sign * test[0].mean > 0
             repairs.append(
                 StepRepair(
-                    kind=kind, metric=measure.name, difference=test[0], p=test[1], adjusted=p, share=share,
+                    kind=kind,
+                    metric=measure.name,
+                    difference=test[0],
+                    p=test[1],
+                    adjusted=p,
+                    share=share,
                     is_recovered=recovers,
                 )
-            )  # fmt: skip
+            )
     best = next((repair for repair in repairs if repair.is_recovered), None)
     doubtful = _list_doubtful(best, repairs, measures, losses) if best else []
     pairs = list(zip(measures, losses, strict=True))
     shown_losses = {m.name: loss[0] for m, loss in pairs if loss is not None and _is_shown(loss, m, confidence)}
     faulty = best.kind if best and not doubtful else None
     result = replace(
-        start, faulty_kind=faulty, repairs=tuple(repairs), status="fault" if faulty else "cannot tell",
+        start,
+        faulty_kind=faulty,
+        repairs=tuple(repairs),
+        status="fault" if faulty else "cannot tell",
         losses={measure.name: loss[0] for measure, loss in pairs if loss is not None},
-    )  # fmt: skip
+    )
     if shown_losses and result.errors.get("none", 0) + result.blank < result.questions:
         return replace(result, sentence=_describe(best, kinds, shown_losses, doubtful))
-    means = np.array([np.mean(column[np.isfinite(column)] if np.isfinite(column).any() else 0.0)
-                      for column in values["source"].T])  # fmt: skip
+    means = np.array(
+        [np.mean(column[np.isfinite(column)] if np.isfinite(column).any() else 0.0) for column in values["source"].T]
+    )
     margins = [default_margin(measure, mean, margin) for measure, mean in zip(measures, means, strict=True)]
 
     def count_needed(index: int) -> int | None:

@@ -158,9 +158,13 @@ def _overlay_answer(verdict: Any, labels: VerdictValues) -> _PartialRecord:
 
 
 ITEM_OVERLAYS: dict[str, Callable[[Any, VerdictValues], _PartialRecord | None]] = {
-    "chunk": _overlay_chunk, "use": _overlay_use, "claim": _overlay_claim, "citation": _overlay_citation,
-    "fact": _overlay_fact, "recall": _overlay_recall,
-}  # fmt: skip
+    "chunk": _overlay_chunk,
+    "use": _overlay_use,
+    "claim": _overlay_claim,
+    "citation": _overlay_citation,
+    "fact": _overlay_fact,
+    "recall": _overlay_recall,
+}
 """Part → overlay of one item."""
 
 

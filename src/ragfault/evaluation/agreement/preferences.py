@@ -203,22 +203,29 @@ def rate_versions(preferences: Sequence[Preference], *, resamples: int = 1000, s
     top = [item for item in preferences if {item.first, item.second} == {names[index] for index in order[:2].tolist()}]
     versions = tuple(
         VersionStrength(
-            version=names[index], compared=int(((first == index) | (second == index)).sum()),
+            version=names[index],
+            compared=int(((first == index) | (second == index)).sum()),
             wins=float(outcome[first == index].sum() + (1 - outcome[second == index]).sum()),
-            strength=estimates[rank], win_rate=estimates[size + rank],
+            strength=estimates[rank],
+            win_rate=estimates[size + rank],
         )
         for rank, index in enumerate(order.tolist())
-    )  # fmt: skip
+    )
     first_wins = estimates[-1]
     return PreferenceReport(
-        comparisons=len(preferences), queries=len({item.id for item in preferences}), versions=versions,
-        best_wins=estimates[-2], first_wins=first_wins,
+        comparisons=len(preferences),
+        queries=len({item.id for item in preferences}),
+        versions=versions,
+        best_wins=estimates[-2],
+        first_wins=first_wins,
         p=compute_preference_p(
             np.array([item.first == versions[0].version for item in top], bool),
-            np.array([item.outcome for item in top]), [item.id for item in top], seed=seed,
+            np.array([item.outcome for item in top]),
+            [item.id for item in top],
+            seed=seed,
         ),
         notes=tuple(_list_notes(first_wins, versions)),
-    )  # fmt: skip
+    )
 
 
 def _widen(

@@ -70,10 +70,16 @@ def _prove_rubric(
     metric = f"{METRIC_NAME}(name={first.rubric})"
     repeats = next((item for item in flakiness.metrics if item.metric == metric), None) if flakiness else None
     return RubricProof(
-        rubric=first.rubric, version=first.version, judge=judge, labelled=len(common),
-        unlabelled=len(labels) - len(common), agreement=agreement, kappa=kappa,
-        repeated=repeats.n if repeats else 0, consistency=1 - repeats.flips if repeats else None,
-    )  # fmt: skip
+        rubric=first.rubric,
+        version=first.version,
+        judge=judge,
+        labelled=len(common),
+        unlabelled=len(labels) - len(common),
+        agreement=agreement,
+        kappa=kappa,
+        repeated=repeats.n if repeats else 0,
+        consistency=1 - repeats.flips if repeats else None,
+    )
 
 
 def estimate_agreement(

@@ -61,10 +61,12 @@ def join_crew_tasks(rows: Iterable[tuple[int, Any]], parse: Callable[[Any], Row]
 def _read_event(row: Row) -> Row:
     failed = str(row["status"]).lower() in ("failed", "error")
     return {
-        "description": row["task"], "name": row.get("task_name"), "agent": row["agent"],
+        "description": row["task"],
+        "name": row.get("task_name"),
+        "agent": row["agent"],
         "raw": None if failed else row.get("output"),
         "error": str(row.get("output") or row.get("error") or "the task failed") if failed else None,
-    }  # fmt: skip
+    }
 
 
 def _build_record(tasks: Sequence[Row], crew: Row) -> Row:
@@ -72,16 +74,24 @@ def _build_record(tasks: Sequence[Row], crew: Row) -> Row:
     texts = [text for key, text in (inputs or {}).items() if key in ("question", "query", "topic", "input", "task")]
     steps = [
         {
-            "id": str(i), "name": task.get("name"), "agent": task.get("agent"), "input": task.get("description"),
-            "output": task.get("raw"), "error": task.get("error"), "kind": "generate" if i == len(tasks) else None,
+            "id": str(i),
+            "name": task.get("name"),
+            "agent": task.get("agent"),
+            "input": task.get("description"),
+            "output": task.get("raw"),
+            "error": task.get("error"),
+            "kind": "generate" if i == len(tasks) else None,
         }
         for i, task in enumerate(tasks, 1)
-    ]  # fmt: skip
+    ]
     usage = crew.get("token_usage") if isinstance(crew.get("token_usage"), dict) else {}
     return {
         "query": str(texts[0]) if texts else str(tasks[0].get("description") or ""),
         "answer": crew.get("raw") or tasks[-1].get("raw"),
         "steps": [{key: value for key, value in step.items() if value is not None} for step in steps],
-        **({"tokens": {"prompt": usage.get("prompt_tokens"), "completion": usage.get("completion_tokens")}} if usage
-           else {}),
-    }  # fmt: skip
+        **(
+            {"tokens": {"prompt": usage.get("prompt_tokens"), "completion": usage.get("completion_tokens")}}
+            if usage
+            else {}
+        ),
+    }

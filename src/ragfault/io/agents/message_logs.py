@@ -140,10 +140,15 @@ def _read_message(item: dict[str, Any]) -> AgentMessage:
     if not documents and role == "tool":
         documents = _list_parts(item.get("artifact")) or None  # documents of LangChain's retrievers as tools
     return AgentMessage(
-        name, role, agent, text, tuple(_list_calls(item)), item.get("tool_call_id"),
+        name,
+        role,
+        agent,
+        text,
+        tuple(_list_calls(item)),
+        item.get("tool_call_id"),
         tuple(documents) if isinstance(documents, list) and role == "tool" else None,
         kind == "tool_error" or item.get("status") == "error" or item.get("is_error") is True,
-    )  # fmt: skip
+    )
 
 
 def _classify_agent(speaker: str, form: str, agent: str | None) -> tuple[str, str | None]:
@@ -248,10 +253,12 @@ def _build_log(messages: list[AgentMessage], columns: tuple[str, ...]) -> AgentL
 def _build_action(message: AgentMessage) -> dict[str, Any]:
     """Build the step of an agent's message: a plan where it calls tools."""
     return {
-        "id": message.id, "agent": message.agent, "kind": "plan" if message.calls else None,
+        "id": message.id,
+        "agent": message.agent,
+        "kind": "plan" if message.calls else None,
         "input": "\n".join(call.arguments for call in message.calls) or None,
         "output": CLOSING_WORD.sub("", message.text) or None,
-    }  # fmt: skip
+    }
 
 
 def _build_result(
@@ -266,10 +273,15 @@ def _build_result(
         kind = "memory"
     failed = message.is_failed or bool(FAILURE.search(message.text[:2000]))
     step: dict[str, Any] = {
-        "id": message.id, "parent": parent, "kind": kind, "name": name, "agent": message.agent,
-        "input": call.arguments if call else None, "output": message.text or None,
+        "id": message.id,
+        "parent": parent,
+        "kind": kind,
+        "name": name,
+        "agent": message.agent,
+        "input": call.arguments if call else None,
+        "output": message.text or None,
         "error": (message.text.strip()[:ERROR_LENGTH] or "the tool failed") if failed else None,
-    }  # fmt: skip
+    }
     if kind != "tool" and not failed and (message.documents is not None or message.text):
         returned = _list_chunks(message)
         chunks |= {chunk["id"]: chunk for chunk in returned}

@@ -92,8 +92,10 @@ def _divide_blocks(item: Item, content: list[Any]) -> Iterator[Item]:
             yield {**item, "content": waiting}
             waiting = []
         yield {
-            "role": "tool", "tool_call_id": part.get("tool_use_id"), "content": part.get("content"),
+            "role": "tool",
+            "tool_call_id": part.get("tool_use_id"),
+            "content": part.get("content"),
             "is_error": part.get("is_error"),
-        }  # fmt: skip
+        }
     if waiting:
         yield {**item, "content": waiting}

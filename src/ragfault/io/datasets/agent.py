@@ -108,9 +108,13 @@ class SimulatedAgent:
         answer = self.record("generate", "answer", None, lambda: self.write(question, noted or "")) or ""
         gold = {chunk.id: 1.0 for chunk in self.passages if any(_holds(chunk, span) for span in _list_spans(question))}
         return replace(
-            question, chunks=tuple(chunks.values()), answer=answer, steps=tuple(self.steps), model="simulated",
+            question,
+            chunks=tuple(chunks.values()),
+            answer=answer,
+            steps=tuple(self.steps),
+            model="simulated",
             gold=question.gold and Gold(chunks=gold, spans=question.gold.spans),
-        )  # fmt: skip
+        )
 
     def call(self, tool: str, arguments: str, chunks: dict[str, Chunk], texts: list[str], question: Trace) -> None:
         """Plan one call of a tool and make it; what it returns is added to chunks or texts."""
@@ -143,9 +147,14 @@ class SimulatedAgent:
         """Record a step."""
         start = self.steps[-1].start + self.steps[-1].duration if self.steps else 0.0  # type: ignore[operator]
         step = Step(
-            id=f"{len(self.steps) + 1}", kind=kind, name=name, agent=AGENT_NAME, start=start,
-            duration=round(self.random.uniform(20, 400), 1), **fields,
-        )  # fmt: skip
+            id=f"{len(self.steps) + 1}",
+            kind=kind,
+            name=name,
+            agent=AGENT_NAME,
+            start=start,
+            duration=round(self.random.uniform(20, 400), 1),
+            **fields,
+        )
         self.steps.append(step)
         return step
 
@@ -229,9 +238,10 @@ def list_conversations(handbook: Handbook) -> list[list[Trace]]:
         waiting: list[list[Trace]] = []
         for question in group:
             follows = bool(waiting) and (
-                waiting[-1][-1].conversation == question.conversation if question.conversation
+                waiting[-1][-1].conversation == question.conversation
+                if question.conversation
                 else len(waiting[-1]) < TURNS and not waiting[-1][-1].conversation
-            )  # fmt: skip
+            )
             if follows:
                 waiting[-1].append(question)
             else:

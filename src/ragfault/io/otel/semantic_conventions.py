@@ -16,9 +16,20 @@ from ragfault.io.otel.spans import OtelSpan
 from ragfault.records import StepKind
 
 SpanRole = Literal[
-    "retriever", "reranker", "llm", "embedding", "chain", "agent", "planner", "tool", "memory", "guard", "judge",
-    "part", "stage",
-]  # fmt: skip
+    "retriever",
+    "reranker",
+    "llm",
+    "embedding",
+    "chain",
+    "agent",
+    "planner",
+    "tool",
+    "memory",
+    "guard",
+    "judge",
+    "part",
+    "stage",
+]
 """Role of a span in a RAG system; `guard` and `judge` observe others, `part` is a lesser step, `stage` one that
 rewrites, routes, reads or cites."""
 INPUT_ATTRIBUTES = ("langfuse.observation.input", "input.value", "traceloop.entity.input", "gen_ai.task.input")

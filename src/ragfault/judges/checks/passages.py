@@ -70,9 +70,15 @@ def _build_sentence(start: int, end: int, text: str, polarity: Polarity = "", ke
     tokens = split_words(normalize_spelling(text))
     words = frozenset(tokens)
     return PassageSentence(
-        start, end, tokens, words - STOP_WORDS, polarity == "no" or not NEGATIONS.isdisjoint(words), polarity,
-        frozenset(split_words(key)) - STOP_WORDS if key else NO_STEMS, text,
-    )  # fmt: skip
+        start,
+        end,
+        tokens,
+        words - STOP_WORDS,
+        polarity == "no" or not NEGATIONS.isdisjoint(words),
+        polarity,
+        frozenset(split_words(key)) - STOP_WORDS if key else NO_STEMS,
+        text,
+    )
 
 
 FLAG_FIELD = re.compile(r"[-*•]?\s*([\w /&'-]{2,40}):\s*(yes|no|true|false|none|null|n/a)\.?", re.IGNORECASE)

@@ -224,6 +224,11 @@ def _parse_day(form: str) -> NormalForm | None:
 
 
 FORM_PARSERS: dict[str, Callable[[str], NormalForms]] = {
-    "text": _parse_text, "code": _parse_code, "parts": _parse_parts, "name": _parse_name, "quantity": _parse_quantity,
-    "money": _parse_money, "date": _parse_date,
-}  # fmt: skip
+    "text": _parse_text,
+    "code": _parse_code,
+    "parts": _parse_parts,
+    "name": _parse_name,
+    "quantity": _parse_quantity,
+    "money": _parse_money,
+    "date": _parse_date,
+}

@@ -228,12 +228,21 @@ def encode_claims(
     rows = batch.table.get_rows(flat)
     sizes = np.array([len(tokens) for tokens in words])
     return ClaimWords(
-        list(chain.from_iterable(texts)), words, list(chain.from_iterable(words)), np.arange(len(sizes)).repeat(sizes),
-        sizes, np.arange(len(texts)).repeat([len(claims) for claims in texts]), stems,
-        np.arange(len(stems)).repeat([len(claims) for claims in stems]), rows, np.array(numbers),
-        _build_mask(claim_stems, offset), np.array([word[0].isdigit() for word in flat]),
-        batch.table.get_weights(flat, rows).astype(float), _build_mask(claim_names, offset),
-    )  # fmt: skip
+        list(chain.from_iterable(texts)),
+        words,
+        list(chain.from_iterable(words)),
+        np.arange(len(sizes)).repeat(sizes),
+        sizes,
+        np.arange(len(texts)).repeat([len(claims) for claims in texts]),
+        stems,
+        np.arange(len(stems)).repeat([len(claims) for claims in stems]),
+        rows,
+        np.array(numbers),
+        _build_mask(claim_stems, offset),
+        np.array([word[0].isdigit() for word in flat]),
+        batch.table.get_weights(flat, rows).astype(float),
+        _build_mask(claim_names, offset),
+    )
 
 
 def _build_mask(positions: Sequence[Sequence[int]], width: int) -> Array:
@@ -296,9 +305,19 @@ def match_claims(claims: ClaimWords, batch: PassageBatch) -> ClaimMatches:
     best_similarity = np.maximum(np.maximum.reduce(similarity), is_present)
     closeness = _measure_closeness(similarity, batch, best_sentences)
     return ClaimMatches(
-        vectors, is_present, np.array(is_near), similarity, best_similarity, in_sentence, coverage, jaccard,
-        best_sentences, is_repeat, in_sentence[best_sentences], closeness,
-    )  # fmt: skip
+        vectors,
+        is_present,
+        np.array(is_near),
+        similarity,
+        best_similarity,
+        in_sentence,
+        coverage,
+        jaccard,
+        best_sentences,
+        is_repeat,
+        in_sentence[best_sentences],
+        closeness,
+    )
 
 
 def _measure_similarity(claims: ClaimWords, vectors: Array, batch: PassageBatch) -> Array:

@@ -118,11 +118,12 @@ def compute_features(
     }
     denies = columns["denies"]
     columns |= {
-        "no": columns["no"] * ~denies, "no_denied": columns["no"] * denies,
+        "no": columns["no"] * ~denies,
+        "no_denied": columns["no"] * denies,
         "names": np.add.reduce(claims.is_name, axis=1),
         "names_lost": np.add.reduce(claims.is_name & ~matches.is_near, axis=1),
         "names_away": np.add.reduce(claims.is_name & ~matches.in_best[0], axis=1),
-    }  # fmt: skip
+    }
     table: Array = np.concatenate([columns[name] for name in FEATURE_NAMES]).reshape(len(FEATURE_NAMES), -1)
     return table.round(5).T
 
@@ -137,12 +138,20 @@ def _compute_word_columns(
     digits = claims.is_number
     query_weight = weights * np.array([stem in query for stems in claims.stems for stem in stems])
     word_values = {
-        "kinds": np.ones(len(weights)), "weight": weights, "lost_kinds": is_lost, "lost_total": lost_weights,
-        "exact": weights * matches.is_present, "hard_total": hard,
-        "soft": matches.best_similarity * weights, "numbers": digits,
-        "numbers_lost": digits & is_lost, "asked": query_weight, "asked_only": query_weight * is_lost,
-        "common": weights < 3, "rare": weights > 7,
-    }  # fmt: skip
+        "kinds": np.ones(len(weights)),
+        "weight": weights,
+        "lost_kinds": is_lost,
+        "lost_total": lost_weights,
+        "exact": weights * matches.is_present,
+        "hard_total": hard,
+        "soft": matches.best_similarity * weights,
+        "numbers": digits,
+        "numbers_lost": digits & is_lost,
+        "asked": query_weight,
+        "asked_only": query_weight * is_lost,
+        "common": weights < 3,
+        "rare": weights > 7,
+    }
     for polarity in ("absent", "no", "yes"):
         keys = [group.record_keys[polarity] for group in batch.groups]
         word_values[polarity] = (
@@ -158,17 +167,24 @@ def _compute_word_columns(
     total, stem_counts = np.maximum(columns["weight"], 1e-6), np.maximum(columns["kinds"], 1)
     ranked = np.sort(claim_words * lost_weights, axis=1)
     return columns | {
-        "words": claims.word_counts, "total": total, "lost_kinds": columns["lost_kinds"] > 0,
+        "words": claims.word_counts,
+        "total": total,
+        "lost_kinds": columns["lost_kinds"] > 0,
         "lost": columns["lost_total"] / total,
-        "lost_most": ranked[:, -1], "lost_second": ranked[:, -2] if len(weights) > 1 else np.zeros(len(ranked)),
-        "exact": 1 - columns["exact"] / total, "hard": columns["hard_total"] / total, "soft": columns["soft"] / total,
+        "lost_most": ranked[:, -1],
+        "lost_second": ranked[:, -2] if len(weights) > 1 else np.zeros(len(ranked)),
+        "exact": 1 - columns["exact"] / total,
+        "hard": columns["hard_total"] / total,
+        "soft": columns["soft"] / total,
         "hard_most": np.maximum.reduce(claim_words * hard, axis=1),
         "soft_least": np.minimum.reduce(np.where(member, matches.best_similarity, 1.0), axis=1),
         "numbers_away": np.add.reduce(member & digits & ~matches.in_best[0], axis=1),
-        "asked": columns["asked"] / total, "asked_only": columns["asked_only"] / total,
-        "weight": columns["weight"] / stem_counts, "common": (columns["common"] > 0) / stem_counts,
+        "asked": columns["asked"] / total,
+        "asked_only": columns["asked_only"] / total,
+        "weight": columns["weight"] / stem_counts,
+        "common": (columns["common"] > 0) / stem_counts,
         "rare": (columns["rare"] > 0) / stem_counts,
-    }  # fmt: skip
+    }
 
 
 def _compute_sentence_columns(claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch) -> ColumnsByName:
@@ -193,13 +209,22 @@ def _compute_sentence_columns(claims: ClaimWords, matches: ClaimMatches, batch: 
     top_mean = np.add.reduce(np.where(ranked > -np.inf, ranked, 0.0), axis=1)
     top_mean /= np.minimum(3, batch.sentence_counts)[claims.group_numbers]
     return {
-        "covered": matches.coverage[best, row], "covered2": second / total, "covered3": third / total,
-        "reverse": first / np.maximum(batch.sentence_weights[best], 1e-6), "joint": np.maximum.reduce(matches.jaccard),
-        "close": nearest / total, "close3": nearer / total, "close_least": least, "close3_least": lesser,
-        "hard3": np.maximum.reduce((1 - _clip_unit(top_closeness)) * weighted, axis=1), "meaning": best_similarity,
-        "meaning_most": ranked[:, -1], "meaning3": top_mean,
-        "half": np.add.reduce(matches.coverage > 0.5), "best_size": batch.sizes[best],
-    }  # fmt: skip
+        "covered": matches.coverage[best, row],
+        "covered2": second / total,
+        "covered3": third / total,
+        "reverse": first / np.maximum(batch.sentence_weights[best], 1e-6),
+        "joint": np.maximum.reduce(matches.jaccard),
+        "close": nearest / total,
+        "close3": nearer / total,
+        "close_least": least,
+        "close3_least": lesser,
+        "hard3": np.maximum.reduce((1 - _clip_unit(top_closeness)) * weighted, axis=1),
+        "meaning": best_similarity,
+        "meaning_most": ranked[:, -1],
+        "meaning3": top_mean,
+        "half": np.add.reduce(matches.coverage > 0.5),
+        "best_size": batch.sizes[best],
+    }
 
 
 def _compute_ngram_columns(ngrams: NgramMatches) -> ColumnsByName:
@@ -231,8 +256,9 @@ def _compute_adjacency_columns(claims: ClaimWords, matches: ClaimMatches) -> Col
     apart, apart_best = np.where(pairs > 0, 1 - share, 0.0)
     return {
         "lost_run": np.maximum.reduceat(measure_runs(is_lost), sizes.cumsum() - sizes),
-        "apart": apart, "apart_best": apart_best
-    }  # fmt: skip
+        "apart": apart,
+        "apart_best": apart_best,
+    }
 
 
 def _compute_style_columns(claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch) -> ColumnsByName:
@@ -240,12 +266,14 @@ def _compute_style_columns(claims: ClaimWords, matches: ClaimMatches, batch: Pas
     best_negated = batch.negated[matches.best_sentences[0]]
     texts = [text.lower() for text in claims.texts]
     return {
-        "denies": negated, "best_denies": best_negated, "denial": negated != best_negated,
+        "denies": negated,
+        "best_denies": best_negated,
+        "denial": negated != best_negated,
         "opinion": np.array([len(OPINION_WORDS.findall(text)) for text in texts]),
         "hedge": np.array([len(HEDGING_WORDS.findall(text)) for text in texts]),
         "quote": np.array([text.count('"') > 1 for text in texts]),
         "colon": np.array([text.rstrip().endswith(":") for text in texts]),
-    }  # fmt: skip
+    }
 
 
 def _compute_check_columns(checks: Sequence[ClaimCheck | None]) -> ColumnsByName:
@@ -266,16 +294,25 @@ def _compute_trace_columns(claim_words: ClaimWords, matches: ClaimMatches, batch
     claims = counts[group]
     sentences = [passages.index.sentences for passages in groups]
     best_positions = zip(group.tolist(), (best - batch.first_sentences[group]).tolist(), strict=True)
-    group_values = np.array([
-        [passages.negated_share for passages in groups], [passages.record_share for passages in groups],
-        [len(passages.tokens) for passages in groups],
-        [len(passages.index.passages) for passages in groups],
-    ], float)[:, group]  # fmt: skip
+    group_values = np.array(
+        [
+            [passages.negated_share for passages in groups],
+            [passages.record_share for passages in groups],
+            [len(passages.tokens) for passages in groups],
+            [len(passages.index.passages) for passages in groups],
+        ],
+        float,
+    )[:, group]
     return {
-        "claims": claims, "ground_denies": group_values[0], "keyed": group_values[1],
+        "claims": claims,
+        "ground_denies": group_values[0],
+        "keyed": group_values[1],
         "tokens": np.log1p(group_values[2]),
-        "sentences": np.log1p(batch.sentence_counts[group]), "passages": group_values[3],
-        "place": positions, "place_share": positions / np.maximum(1, claims - 1), "last": positions == claims - 1,
+        "sentences": np.log1p(batch.sentence_counts[group]),
+        "passages": group_values[3],
+        "place": positions,
+        "place_share": positions / np.maximum(1, claims - 1),
+        "last": positions == claims - 1,
         "best_keyed": batch.is_field[best],
         "best_flag": np.array([bool(sentences[number][positions].polarity) for number, positions in best_positions]),
-    }  # fmt: skip
+    }

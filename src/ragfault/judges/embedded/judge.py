@@ -53,15 +53,22 @@ def compute_relevance_features(weighted_query: WeightedQuery, arrays: PassageArr
         bool(weighted_query.answer_kind and KIND_PATTERNS[weighted_query.answer_kind].search(passages[number].text))
         for number in nonempty
     ]
-    features[nonempty] = np.array([
-        matched @ weights / total, np.add.reduce(matched, axis=1) / len(weights), top_coverage[0],
-        np.add.reduce(top_coverage) / np.minimum(sizes, 2), best_similarity @ weights / total,
-        np.minimum.reduce(best_similarity, axis=1),
-        np.maximum.reduceat(similarity @ weights, first) / total, np.maximum.reduceat(cosine, first),
-        np.add.reduce(_select_top(cosine, passage_numbers, first, sizes, 3)) / np.minimum(sizes, 3), has_kind,
-        np.full(len(nonempty), weighted_query.answer_kind is not None),
-        np.log1p(np.add.reduceat(arrays.sizes, first)),
-    ]).T  # fmt: skip
+    features[nonempty] = np.array(
+        [
+            matched @ weights / total,
+            np.add.reduce(matched, axis=1) / len(weights),
+            top_coverage[0],
+            np.add.reduce(top_coverage) / np.minimum(sizes, 2),
+            best_similarity @ weights / total,
+            np.minimum.reduce(best_similarity, axis=1),
+            np.maximum.reduceat(similarity @ weights, first) / total,
+            np.maximum.reduceat(cosine, first),
+            np.add.reduce(_select_top(cosine, passage_numbers, first, sizes, 3)) / np.minimum(sizes, 3),
+            has_kind,
+            np.full(len(nonempty), weighted_query.answer_kind is not None),
+            np.log1p(np.add.reduceat(arrays.sizes, first)),
+        ]
+    ).T
     return features.round(5), holds
 
 

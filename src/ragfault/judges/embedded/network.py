@@ -199,12 +199,19 @@ def _compute_values(
         np.maximum(run[offset:], full_runs[: len(full_runs) - offset], out=run[offset:])
     values = np.zeros((STATE_SIZE, len(words)), np.float32)
     values[:12] = (
-        has_content, is_known, np.where(has_stem, matches.is_near[stems], is_known),
-        has_stem & in_best[0], has_stem & np.logical_or.reduce(in_best),
-        has_stem * matches.best_similarity[stems], has_stem * closeness[0], has_stem * np.maximum.reduce(closeness),
-        pair[:-1], pair[1:],
-        np.minimum(run, 10) / 10, (has_stem & has_content) * claims.stem_weights[stems] / 10,
-    )  # fmt: skip
+        has_content,
+        is_known,
+        np.where(has_stem, matches.is_near[stems], is_known),
+        has_stem & in_best[0],
+        has_stem & np.logical_or.reduce(in_best),
+        has_stem * matches.best_similarity[stems],
+        has_stem * closeness[0],
+        has_stem * np.maximum.reduce(closeness),
+        pair[:-1],
+        pair[1:],
+        np.minimum(run, 10) / 10,
+        (has_stem & has_content) * claims.stem_weights[stems] / 10,
+    )
     values[12] = has_stem & claims.is_number[stems]
     values[13] = has_stem & claims.is_name.take(flat)
     for row, vocabulary in enumerate((NEGATIONS, query), 14):

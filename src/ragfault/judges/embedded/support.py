@@ -136,9 +136,11 @@ def extract_features(groups: Sequence[tuple[Sequence[str], PassageArrays]], quer
     return ClaimFeatures(
         features,
         encode_words(claim_words, matches, batch, ngrams, query_words),
-        (claim, claim_words.stem_rows[stem], match_states), all_checks, claim_words.group_numbers,
+        (claim, claim_words.stem_rows[stem], match_states),
+        all_checks,
+        claim_words.group_numbers,
         np.array(lexical_odds).round(4),
-    )  # fmt: skip
+    )
 
 
 class SupportModel(NamedTuple):
@@ -189,10 +191,15 @@ def load_support_model() -> SupportModel:
     network = {key: array for key, array in arrays.items() if key.startswith("network.")}
     return SupportModel(
         SupportNetwork.unpack(network, load_vectors()),
-        TreeEnsemble.unpack(arrays, "claims"), TreeEnsemble.unpack(arrays, "monotone"),
-        arrays["bag.codes"].astype(np.int64), arrays["bag.weights"].astype(float) * float(arrays["bag.scale"]),
-        float(arrays["bag.bias"]), arrays["claim_line"], arrays["claim_threshold"], arrays["answer_line"],
-    )  # fmt: skip
+        TreeEnsemble.unpack(arrays, "claims"),
+        TreeEnsemble.unpack(arrays, "monotone"),
+        arrays["bag.codes"].astype(np.int64),
+        arrays["bag.weights"].astype(float) * float(arrays["bag.scale"]),
+        float(arrays["bag.bias"]),
+        arrays["claim_line"],
+        arrays["claim_threshold"],
+        arrays["answer_line"],
+    )
 
 
 class WeighedClaims(NamedTuple):
@@ -224,11 +231,18 @@ def weigh_claims(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: s
     parts = [slice(end - len(claims), end) for end, (claims, _) in zip(ends, groups, strict=True)]
     return [
         WeighedClaims(
-            claims, passages, features.features[part], features.checks[part], odds[part], combine_claims(odds[part]),
-            words_by_claim[part], classify_text(query, claims, passages.record_share), foreign[part],
+            claims,
+            passages,
+            features.features[part],
+            features.checks[part],
+            odds[part],
+            combine_claims(odds[part]),
+            words_by_claim[part],
+            classify_text(query, claims, passages.record_share),
+            foreign[part],
         )
         for (claims, passages), part in zip(groups, parts, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _detect_foreign_claims(claim_features: ClaimFeatures, groups: Sequence[PassageArrays]) -> list[bool]:

@@ -141,9 +141,12 @@ def decide_support(
     if support != "inferred":  # the sentence that says it or otherwise, or that comes nearest
         evidence = evidence[:1]
     return Entailment(
-        support, p, evidence, _spell_reason(reason, claim, check.alignment, index),
+        support,
+        p,
+        evidence,
+        _spell_reason(reason, claim, check.alignment, index),
         _measure_shares(check.alignment, index),
-    )  # fmt: skip
+    )
 
 
 def _mark_key(key: str) -> str:

@@ -91,9 +91,12 @@ def align_statement(statement: ClaimStatement, index: SentenceIndex) -> ClaimAli
     if any(word[0].isdigit() for word in missing) and _has_equal_quantities(statement.text, best_sentences, index):
         missing = {word for word in missing if not word[0].isdigit()}
     return ClaimAlignment(
-        total, frozenset(missing), tuple(best_sentences),
-        shared_weights[best_sentences[0]] / total if best_sentences else 0.0, shared_weights,
-    )  # fmt: skip
+        total,
+        frozenset(missing),
+        tuple(best_sentences),
+        shared_weights[best_sentences[0]] / total if best_sentences else 0.0,
+        shared_weights,
+    )
 
 
 def _has_equal_quantities(text: str, order: list[int], index: SentenceIndex) -> bool:

@@ -275,11 +275,13 @@ class LLMJudge:
 
 def _build_fingerprint(settings: LLMSettings, prompts: str, profile: DomainProfile) -> str:
     parts = [
-        f"llm/{JUDGE_VERSION}", f"{settings.provider}/{settings.model}".replace(" ", "_"),
-        f"at={endpoint_location(settings)}", f"prompts={prompts}",
+        f"llm/{JUDGE_VERSION}",
+        f"{settings.provider}/{settings.model}".replace(" ", "_"),
+        f"at={endpoint_location(settings)}",
+        f"prompts={prompts}",
         f"temperature={'own' if settings.temperature is None else format(settings.temperature, 'g')}",
         f"tokens={settings.max_tokens}",
-    ]  # fmt: skip
+    ]
     if settings.votes > 1:
         parts.append(f"votes={settings.votes}")
     if settings.context is not None:

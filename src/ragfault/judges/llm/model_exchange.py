@@ -200,10 +200,16 @@ BEST_KEYS: dict[str, Callable[[Any], Any]] = {
 }
 """Field → sort key of its items: of several items on the same id, each about other chunks, the greatest counts."""
 CAUTIOUS_ORDER: dict[str, tuple[Any, ...]] = {
-    "support": SUPPORT_ORDER, "covered": (False, True), "used": (False, True), "supports": (False, True),
-    "present": (False, True), "contradicted": (True, False), "answered": (False, True),
-    "status": ("unknown", "contradicted", "supported"), "refused": (True, False),
-}  # fmt: skip
+    "support": SUPPORT_ORDER,
+    "covered": (False, True),
+    "used": (False, True),
+    "supports": (False, True),
+    "present": (False, True),
+    "contradicted": (True, False),
+    "answered": (False, True),
+    "status": ("unknown", "contradicted", "supported"),
+    "refused": (True, False),
+}
 """Labels of each verdict: of equally frequent ones the first counts, which credits the system least."""
 NUMBER_FIELDS = ("relevance", "p", "value")
 

@@ -136,9 +136,12 @@ async def judge_trace(
     if settings.asks_about_answer:
         parts |= build_generation_verdicts(plan.inputs, generation, prompts.profile, settings.rubrics)
     return Verdicts(
-        trace=trace.id, judge=fingerprint, **parts, injections=detect_injections(trace),
+        trace=trace.id,
+        judge=fingerprint,
+        **parts,
+        injections=detect_injections(trace),
         failures=list_failures(retrieval, generation),
-    )  # fmt: skip
+    )
 
 
 def plan_calls(trace: Trace, settings: LLMSettings, prompts: PromptSet) -> list[ModelCall]:

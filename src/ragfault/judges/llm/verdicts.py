@@ -250,10 +250,14 @@ def _rubric_verdicts(result: VoteResult, rubrics: Sequence[Rubric]) -> tuple[Rub
             level = rubric.get_level(item.value)
             verdicts.append(
                 RubricVerdict(
-                    rubric=rubric.name, version=rubric.version, value=level.value, level=level.description,
-                    reason=item.reason or None, spread=result.spread.get(f"u{number}"),
+                    rubric=rubric.name,
+                    version=rubric.version,
+                    value=level.value,
+                    level=level.description,
+                    reason=item.reason or None,
+                    spread=result.spread.get(f"u{number}"),
                 )
-            )  # fmt: skip
+            )
     return tuple(verdicts)
 
 

@@ -108,12 +108,18 @@ def load_model_config(address: str) -> OnnxModelConfig:
         )
     support_label, contradiction_label = _assign_labels(location, labels, kind)
     return OnnxModelConfig(
-        name=_format_name(location, graph, folder), graph=graph, tokenizer=tokenizer, kind=kind,
-        task="relevance" if task == "relevance" else "entailment", label_count=len(labels),
-        support_label=support_label, contradiction_label=contradiction_label,
+        name=_format_name(location, graph, folder),
+        graph=graph,
+        tokenizer=tokenizer,
+        kind=kind,
+        task="relevance" if task == "relevance" else "entailment",
+        label_count=len(labels),
+        support_label=support_label,
+        contradiction_label=contradiction_label,
         max_tokens=_read_max_tokens(location, config, kind, settings_by_name.get("room")),
-        pad_token=read_pad_token(config), digest=_digest_files(graph, tokenizer),
-    )  # fmt: skip
+        pad_token=read_pad_token(config),
+        digest=_digest_files(graph, tokenizer),
+    )
 
 
 def _parse_settings(text: str) -> dict[str, str]:

@@ -186,10 +186,13 @@ def _draw_column(area: PlotArea, ends: tuple[float, float], value: float, tip: s
 def draw_calibration(curves: AgreementCurves, score: str, bad: str) -> Markup:
     """Draw the share of bad items over the mean score, and the diagonal on which both are equal."""
     points = [
-        (point.mean, point.share, f"mean score {format_number(point.mean)}, {format_number(point.share)} {bad}, "
-         f"n {point.n:,}")
+        (
+            point.mean,
+            point.share,
+            f"mean score {format_number(point.mean)}, {format_number(point.share)} {bad}, n {point.n:,}",
+        )
         for point in curves.calibration
-    ]  # fmt: skip
+    ]
     return _draw_unit_curve("calibration", points, score, f"share {bad}", dots=True)
 
 

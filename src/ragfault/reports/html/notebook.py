@@ -94,9 +94,14 @@ def render_history(history: RunHistory) -> Markup:
 
 
 NOTEBOOK_RENDERERS: dict[type, Callable[[Any], Markup]] = {
-    Run: render_run, Findings: render_findings, Comparison: render_comparison, Bisection: render_bisection,
-    RunHistory: render_history, GateResult: render_gate, Diagnosis: render_diagnosis,
-}  # fmt: skip
+    Run: render_run,
+    Findings: render_findings,
+    Comparison: render_comparison,
+    Bisection: render_bisection,
+    RunHistory: render_history,
+    GateResult: render_gate,
+    Diagnosis: render_diagnosis,
+}
 """Type that a notebook shows as HTML → the function that renders it."""
 
 

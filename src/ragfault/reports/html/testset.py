@@ -85,12 +85,25 @@ def draw_columns(values: Mapping[str, float], name: str, *, shares: bool = False
                 "g",
                 tag("title", f"{label}: {shown}"),
                 tag("text", text, x=250, y=top + 15, text_anchor="end", font_size=12, fill="currentColor"),
-                tag("rect", x=258, y=top + 4, width=round(COLUMN * value / most, 1), height=14, fill="currentColor",
-                    opacity=0.55),
-                tag("text", shown, x=264 + round(COLUMN * value / most, 1), y=top + 15, font_size=12,
-                    fill="currentColor"),
+                tag(
+                    "rect",
+                    x=258,
+                    y=top + 4,
+                    width=round(COLUMN * value / most, 1),
+                    height=14,
+                    fill="currentColor",
+                    opacity=0.55,
+                ),
+                tag(
+                    "text",
+                    shown,
+                    x=264 + round(COLUMN * value / most, 1),
+                    y=top + 15,
+                    font_size=12,
+                    fill="currentColor",
+                ),
             )
-        )  # fmt: skip
+        )
     return tag("svg", parts, viewBox=f"0 0 580 {len(rows) * ROW_HEIGHT}", role="img", aria_label=name, width="100%")
 
 

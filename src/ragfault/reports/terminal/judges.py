@@ -290,9 +290,13 @@ def render_rubrics_terminal(measurement: RubricMeasurement, *, width: int | None
 def _format_row(proof: RubricProof) -> list[str]:
     consistency = MISSING if proof.consistency is None else format_percent(proof.consistency)
     return [
-        proof.rubric, f"{proof.labelled:,}", format_interval(proof.agreement, 2), format_interval(proof.kappa, 2),
-        f"{proof.repeated:,}", consistency,
-    ]  # fmt: skip
+        proof.rubric,
+        f"{proof.labelled:,}",
+        format_interval(proof.agreement, 2),
+        format_interval(proof.kappa, 2),
+        f"{proof.repeated:,}",
+        consistency,
+    ]
 
 
 def render_preferences_terminal(report: PreferenceReport, *, color: bool = False) -> str:
@@ -306,12 +310,15 @@ def render_preferences_terminal(report: PreferenceReport, *, color: bool = False
             ("version", "compared:", "wins:", "strength", "chance against the mean"),
             [
                 [
-                    clean_text(item.version), f"{item.compared:,}", f"{item.wins:g}", format_interval(item.strength, 2),
+                    clean_text(item.version),
+                    f"{item.compared:,}",
+                    f"{item.wins:g}",
+                    format_interval(item.strength, 2),
                     format_interval(item.win_rate, 2),
                 ]
                 for item in report.versions
             ],
         ),
-    ]  # fmt: skip
+    ]
     parts += [Text(clean_text(note)) for note in report.notes]
     return render_rich(parts, color=color)

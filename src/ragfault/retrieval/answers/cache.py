@@ -134,9 +134,12 @@ class AnswerCache:
         if proof is None or best is None or proof.similarity < self.similarity:
             return None
         return replace(
-            trace, answer=best.trace.answer, citations=best.trace.citations, model=best.trace.model,
+            trace,
+            answer=best.trace.answer,
+            citations=best.trace.citations,
+            model=best.trace.model,
             metadata={**trace.metadata, "cached": proof._asdict()},
-        )  # fmt: skip
+        )
 
     def _measure(self, query: str, stored: str) -> float:
         if self._embedder is None or query == stored:

@@ -87,9 +87,7 @@ def compose_request(config: GeneratorConfig, trace: Trace, repetition: int = 0) 
 
 def _describe_object(properties: dict[str, Any]) -> dict[str, Any]:
     """Return the strict schema of an object: every property is required, and there is no other."""
-    return {
-        "type": "object", "properties": properties, "required": list(properties), "additionalProperties": False,
-    }  # fmt: skip
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def answer_trace(config: GeneratorConfig, trace: Trace, *, repetition: int = 0, budget: float | None = None) -> Trace:

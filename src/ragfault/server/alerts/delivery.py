@@ -246,10 +246,14 @@ def _message_lines(notice: IncidentNotice) -> Iterator[str]:
     yield _single_line(incident.sentence)
     yield ""
     size = incident.size
-    moved = "" if size is None else (
-        f"{size.metric} {size.before:.3g} before, {size.since:.3g} since "
-        f"({format_signed(size.difference)} [{format_signed(size.low)}, {format_signed(size.high)}])"
-    )  # fmt: skip
+    moved = (
+        ""
+        if size is None
+        else (
+            f"{size.metric} {size.before:.3g} before, {size.since:.3g} since "
+            f"({format_signed(size.difference)} [{format_signed(size.low)}, {format_signed(size.high)}])"
+        )
+    )
     share = (
         ""
         if incident.share is None

@@ -164,17 +164,25 @@ class IncidentBuilder:
         timed = replace(alert, since=alert.since - 60 * self._late)
         onset, detected = find_onset(timed, self._watches.get((alert.metric, alert.route)), series)
         return AlertCause(
-            alert=alert, layer=self._find_layer(alert.metric), onset=onset, detected=detected,
+            alert=alert,
+            layer=self._find_layer(alert.metric),
+            onset=onset,
+            detected=detected,
             location=self._locate(alert.route, onset.minute),
-        )  # fmt: skip
+        )
 
     def _open(self, cause: AlertCause, alerts: Mapping[AlertKey, Alert]) -> Incident:
         alert = cause.alert
         blank = Incident(
-            id=make_content_id(f"{alert.key}{self._now}", "i-"), title=alert.rule.name, sentence="",
-            layer=self._measures[alert.metric].layer, routes=(alert.route,), opened=self._now, alerts=(alert.key,),
+            id=make_content_id(f"{alert.key}{self._now}", "i-"),
+            title=alert.rule.name,
+            sentence="",
+            layer=self._measures[alert.metric].layer,
+            routes=(alert.route,),
+            opened=self._now,
+            alerts=(alert.key,),
             **_onset_fields(cause.onset, cause.detected),
-        )  # fmt: skip
+        )
         return self._refresh(self._refresh(blank, alerts), alerts)  # whose it is shows by its size
 
     def _join(self, incident: Incident, cause: AlertCause, alerts: Mapping[AlertKey, Alert]) -> Incident:
@@ -242,10 +250,14 @@ class IncidentBuilder:
         by_name = {name if name == EQUAL_DEPTH else metric_name(name): change for name, change in changes.items()}
         return replace(
             incident,
-            title=f"{fault.layer.capitalize()} broke ({fault.title})", sentence=describe_fault(fault, by_name, unit),
-            layer=fault.layer, branch=fault.branch, size=_build_size(change.metric, route, means, change.difference),
-            remedies=fault.remedies, suspects=tuple(suspect.stage for suspect in fault.suspects),
-        )  # fmt: skip
+            title=f"{fault.layer.capitalize()} broke ({fault.title})",
+            sentence=describe_fault(fault, by_name, unit),
+            layer=fault.layer,
+            branch=fault.branch,
+            size=_build_size(change.metric, route, means, change.difference),
+            remedies=fault.remedies,
+            suspects=tuple(suspect.stage for suspect in fault.suspects),
+        )
 
     def _count_since(self, change: MetricChange, incident: Incident, route: str | None) -> MetricChange:
         """Return a change with the number of its values since the onset, whichever of its windows has fewer."""
@@ -284,9 +296,11 @@ class IncidentBuilder:
         else:
             size = None
         value = "" if alert.value is None else f" ({format_number(alert.value)})"
-        moved = "" if size is None else (
-            f", {'down' if size.difference < 0 else 'up'} by {format_number(abs(size.difference))} since"
-        )  # fmt: skip
+        moved = (
+            ""
+            if size is None
+            else (f", {'down' if size.difference < 0 else 'up'} by {format_number(abs(size.difference))} since")
+        )
         layer = incident.layer
         if by_kind:
             title = f"{' and '.join(by_kind).capitalize()} steps broke"
@@ -463,9 +477,14 @@ def _build_size(
     if gap is None or not math.isfinite(gap.low) or not math.isfinite(gap.high):
         return None
     return IncidentSize(
-        metric=metric, route=route, before=means[0] or 0.0, since=means[1] or 0.0, difference=gap.mean, low=gap.low,
+        metric=metric,
+        route=route,
+        before=means[0] or 0.0,
+        since=means[1] or 0.0,
+        difference=gap.mean,
+        low=gap.low,
         high=gap.high,
-    )  # fmt: skip
+    )
 
 
 def _mark_before(mark: TimelineMark) -> MarkBefore:

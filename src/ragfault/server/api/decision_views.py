@@ -61,9 +61,14 @@ def load_guard(server: ServerState, route: str | None, times: TimeRange) -> Guar
     name = f"guard {route!r} {window} {until if is_fixed else ''}"
     total, rates = server.get_cached(name, compute, FRESH_SECONDS)
     return GuardView(
-        now=server.now(), window=window, until=until, route=route, traces=total, checked=min(total, MAX_REQUESTS),
+        now=server.now(),
+        window=window,
+        until=until,
+        route=route,
+        traces=total,
+        checked=min(total, MAX_REQUESTS),
         rates=rates,
-    )  # fmt: skip
+    )
 
 
 def _load_requests(server: ServerState, selection: TraceSelection) -> list[GuardedRequest]:
@@ -126,9 +131,11 @@ def load_adaptation(server: ServerState, times: TimeRange) -> AdaptationView:
     name = f"adaptation {window} {until if is_fixed else ''}"
     decisions = server.get_cached(name, lambda: _load_decisions(server, selection), FRESH_SECONDS)
     return AdaptationView(
-        now=server.now(), version=policy.version, earlier=None if policy.previous is None else policy.previous.routes,
+        now=server.now(),
+        version=policy.version,
+        earlier=None if policy.previous is None else policy.previous.routes,
         routes=tuple(_average(route, decisions) for route in policy.routes),
-    )  # fmt: skip
+    )
 
 
 def _load_decisions(server: ServerState, selection: TraceSelection) -> list[LoggedDecision]:

@@ -194,9 +194,13 @@ def load_trace_part(server: ServerState, trace: str, part: str, after: int) -> T
     if isinstance(value, str):
         end = after + PART_CHARACTERS
         return TracePart(
-            trace=trace, part=part, after=after, total=len(value), values=value[after:end],
+            trace=trace,
+            part=part,
+            after=after,
+            total=len(value),
+            values=value[after:end],
             next=end if end < len(value) else None,
-        )  # fmt: skip
+        )
     if not part.startswith("/") or not isinstance(value, Mapping | list):
         raise UsageError(f'"{part[:80]}" of this trace is no list and no text. Look at the trace itself.')
     left: list[LeftOut] = []
@@ -213,10 +217,14 @@ def load_trace_part(server: ServerState, trace: str, part: str, after: int) -> T
         room -= size
     end = after + len(shown)
     return TracePart(
-        trace=trace, part=part, after=after, total=len(pairs), left_out=tuple(left),
+        trace=trace,
+        part=part,
+        after=after,
+        total=len(pairs),
+        left_out=tuple(left),
         values=dict(shown) if isinstance(value, Mapping) else [inner for _, inner in shown],
         next=end if end < len(pairs) else None,
-    )  # fmt: skip
+    )
 
 
 def _get_inner(value: Any, name: str, part: str) -> Any:

@@ -177,9 +177,15 @@ def _label_refusal(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
 
 
 LABEL_BUILDERS: dict[str, Callable[[Verdicts, int, bool], HumanVerdicts]] = {
-    "claim": _label_claim, "chunk": _label_chunk, "use": _label_use, "citation": _label_citation, "fact": _label_fact,
-    "recall": _label_recall, "aspect": _label_aspect, "refused": _label_refusal,
-}  # fmt: skip
+    "claim": _label_claim,
+    "chunk": _label_chunk,
+    "use": _label_use,
+    "citation": _label_citation,
+    "fact": _label_fact,
+    "recall": _label_recall,
+    "aspect": _label_aspect,
+    "refused": _label_refusal,
+}
 """Verdicts that can be labelled → builder of the label."""
 
 

@@ -141,10 +141,13 @@ def _merge_pair(first: TrendPoint, second: TrendPoint) -> TrendPoint:
     n = first.n + second.n
     total = (first.mean or 0.0) * first.n + (second.mean or 0.0) * second.n
     return replace(
-        first, n=n, mean=total / n if n else None,
-        undefined=first.undefined + second.undefined, failed=first.failed + second.failed,
+        first,
+        n=n,
+        mean=total / n if n else None,
+        undefined=first.undefined + second.undefined,
+        failed=first.failed + second.failed,
         squares=None if first.squares is None or second.squares is None else first.squares + second.squares,
-    )  # fmt: skip
+    )
 
 
 def _axis_range(measure: MetricInfo, values: Sequence[float]) -> tuple[float, float]:

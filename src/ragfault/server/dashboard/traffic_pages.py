@@ -119,9 +119,14 @@ def _pool_routes(trends: Sequence[MetricTrend]) -> LayerMean | None:
     ends = _pool_intervals(delta or 0.0, parts, [(trend.delta, trend.delta_low, trend.delta_high) for trend in there])
     known = delta is not None
     return LayerMean(
-        mean=mean, low=low, high=high, n=n, delta=delta,
-        delta_low=ends[0] if known else None, delta_high=ends[1] if known else None,
-    )  # fmt: skip
+        mean=mean,
+        low=low,
+        high=high,
+        n=n,
+        delta=delta,
+        delta_low=ends[0] if known else None,
+        delta_high=ends[1] if known else None,
+    )
 
 
 def _pool_intervals(

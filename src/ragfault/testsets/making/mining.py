@@ -93,15 +93,20 @@ def mine_queries(traces: Iterable[Trace], n: int, *, seed: int = 0) -> MinedQuer
     total, size = sum(query.count for query in queries), max(1, len(items))
     described = [
         QueryStratum(
-            topic=names[key[0]], length=LENGTHS[key[1]], route=key[2],
-            traffic=sum(query.count for query in members) / total, sample=counts[key] / size,
+            topic=names[key[0]],
+            length=LENGTHS[key[1]],
+            route=key[2],
+            traffic=sum(query.count for query in members) / total,
+            sample=counts[key] / size,
         )
         for key, members in strata.items()
-    ]  # fmt: skip
+    ]
     return MinedQueries(
-        items=tuple(items), traces=len(searchable), distinct=len(queries),
+        items=tuple(items),
+        traces=len(searchable),
+        distinct=len(queries),
         strata=tuple(sorted(described, key=lambda item: (-item.traffic, item.topic, item.length, str(item.route)))),
-    )  # fmt: skip
+    )
 
 
 def merge_near_duplicates(traces: Sequence[Trace]) -> list[_Query]:

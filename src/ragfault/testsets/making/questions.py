@@ -484,8 +484,14 @@ def _make_section_span(index: CorpusIndex, passage: CorpusPassage) -> Span:
 
 
 DRAFTERS: dict[QuestionKind, Callable[[CorpusIndex, QueryWriter], Iterator[Draft]]] = {
-    "extractive": draft_extractive, "factoid": draft_factoids, "definition": draft_definitions, "list": draft_lists,
-    "table": draft_tables, "comparison": draft_comparisons,
-    "unanswerable": draft_swapped, "false premise": draft_false_premises, "ambiguous": draft_ambiguous,
-}  # fmt: skip
+    "extractive": draft_extractive,
+    "factoid": draft_factoids,
+    "definition": draft_definitions,
+    "list": draft_lists,
+    "table": draft_tables,
+    "comparison": draft_comparisons,
+    "unanswerable": draft_swapped,
+    "false premise": draft_false_premises,
+    "ambiguous": draft_ambiguous,
+}
 """Kind of question → the function that yields drafts of it, in random order."""

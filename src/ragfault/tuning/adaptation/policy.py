@@ -74,11 +74,12 @@ def plan_policy(
     plans = tuple(
         _plan_route(
             [row for row in decisions if row.route == route],
-            RouteShares(route=route, present=present, floor=floor, shares={present: 1.0}), tuple(dict.fromkeys(arms)),
+            RouteShares(route=route, present=present, floor=floor, shares={present: 1.0}),
+            tuple(dict.fromkeys(arms)),
             level,
         )
         for route, floor in floors.items()
-    )  # fmt: skip
+    )
     policies = tuple(plan.policy for plan in plans)
     old = {policy.route: policy.shares for policy in before.routes} if before is not None else {}
     changed = tuple(
@@ -88,9 +89,13 @@ def plan_policy(
     others = (route for route in before.routes if route.route not in floors) if before is not None else ()
     policy = AdaptivePolicy(routes=(*policies, *others), version=version, previous=_trim_history(before))
     return AdaptationPlan(
-        routes=plans, policy=policy, decisions=len(decisions), skipped=skipped, changed=changed,
+        routes=plans,
+        policy=policy,
+        decisions=len(decisions),
+        skipped=skipped,
+        changed=changed,
         notes=_count_left_out(decisions, arms, floors),
-    )  # fmt: skip
+    )
 
 
 def _trim_history(policy: AdaptivePolicy | None) -> AdaptivePolicy | None:

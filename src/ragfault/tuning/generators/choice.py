@@ -122,32 +122,48 @@ def choose_generator(
             else tuple([people.get(name, {}).get(i, np.nan) for i in parts.holdout] for name in (present, winner))
         )
         gain = measure_gain(
-            (winner, present), measured, keys,
-            None if race is None or search is not None
-            else RaceEvidence(race, [groups[i] for i in parts.selection]),
-            terms.limits, terms.seed, labels, _selection_gain(race, winner, present),
-        )  # fmt: skip
+            (winner, present),
+            measured,
+            keys,
+            None if race is None or search is not None else RaceEvidence(race, [groups[i] for i in parts.selection]),
+            terms.limits,
+            terms.seed,
+            labels,
+            _selection_gain(race, winner, present),
+        )
     recommended, reason, gain = _decide(winner, present, gain, test, race, terms, measured)
     raced = measured if race is None else race.outcomes
     reach = min(map(len, raced.values()))
     return GeneratorChoice(
-        metric=terms.metric, judge=terms.judge, bounds=terms.bounds, recommended=recommended, chosen=winner,
-        present=present, reason=reason, selection_questions=len(parts.selection), holdout_questions=len(parts.holdout),
+        metric=terms.metric,
+        judge=terms.judge,
+        bounds=terms.bounds,
+        recommended=recommended,
+        chosen=winner,
+        present=present,
+        reason=reason,
+        selection_questions=len(parts.selection),
+        holdout_questions=len(parts.holdout),
         calls=0 if race is None else race.calls,
         proof_calls=(len(measured) * terms.repetitions + (test is not None and terms.repetitions == 1))
         * len(parts.holdout),
         grid_calls=len(names) * len(groups) * terms.repetitions,
-        rounds=() if race is None else race.rounds, undecided=() if race is None else race.undecided,
+        rounds=() if race is None else race.rounds,
+        undecided=() if race is None else race.undecided,
         measured=tuple(compute_figures(name, rows, keys, terms.limits) for name, rows in measured.items()),
-        raced=() if race is None else tuple(
+        raced=()
+        if race is None
+        else tuple(
             compute_figures(name, rows, [groups[i] for i in parts.selection[: len(rows)]], terms.limits)
             for name, rows in race.outcomes.items()
         ),
-        frontier=list_undominated({name: rows[:reach] for name, rows in raced.items()}), gain=gain,
+        frontier=list_undominated({name: rows[:reach] for name, rows in raced.items()}),
+        gain=gain,
         noise=tuple(note for name, rows in measured.items() if (note := estimate_noise(name, rows)) is not None),
-        control=test, seed=terms.seed,
+        control=test,
+        seed=terms.seed,
         notes=tuple(f"{bound} was not checked: no answer that was measured has its figure" for bound in unknown),
-    )  # fmt: skip
+    )
 
 
 def plan_parts(generators: int, groups: Sequence[str], terms: ChoiceTerms, *, race: bool = True) -> QuestionParts:

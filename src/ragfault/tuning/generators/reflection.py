@@ -138,10 +138,13 @@ def _mutate_prompts(
         leader = max(outcomes, key=lambda name: float(average_repetitions(outcomes[name]).mean()))
         steps.append(
             RaceRound(
-                questions=len(selection), generators=tuple(outcomes), leader=leader, calls=bench.calls - before,
+                questions=len(selection),
+                generators=tuple(outcomes),
+                leader=leader,
+                calls=bench.calls - before,
                 dropped=(),
             )
-        )  # fmt: skip
+        )
     if refused:
         notes.append(f"{refused} rewritten prompts were no better than their parent on {MINIBATCH} questions")
     ranked = sorted(outcomes, key=lambda name: -float(average_repetitions(outcomes[name]).mean()))

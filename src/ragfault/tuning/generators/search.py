@@ -104,9 +104,10 @@ def choose_recorded(
     inner = make_choice_terms(scorer, judge, terms, len(joined.names) * len(groups), repetitions)
     notes = list(joined.notes)
     if null_replays:
-        table = [average_repetitions(measure(name, range(len(groups)))) for name in (
-            first_name, *(name for name in joined.names if name != first_name)
-        )]  # fmt: skip
+        table = [
+            average_repetitions(measure(name, range(len(groups))))
+            for name in (first_name, *(name for name in joined.names if name != first_name))
+        ]
         share = replay_null(table, groups, null_replays, inner, seed=terms.seed)
         low, high = wilson_interval(share * null_replays, null_replays)
         notes.append(
@@ -128,10 +129,16 @@ def make_choice_terms(
 ) -> ChoiceTerms:
     """Return the terms of a choice within a share of the first answers of every generator to every question."""
     return ChoiceTerms(
-        str(scorer.metric), judge.fingerprint if judge is not None else "none",
-        None if terms.share is None else int(terms.share * answers * repetitions + 1e-6), repetitions, terms.holdout,
-        terms.bounds, terms.seed, scorer.limits, control and repetitions == 1,
-    )  # fmt: skip
+        str(scorer.metric),
+        judge.fingerprint if judge is not None else "none",
+        None if terms.share is None else int(terms.share * answers * repetitions + 1e-6),
+        repetitions,
+        terms.holdout,
+        terms.bounds,
+        terms.seed,
+        scorer.limits,
+        control and repetitions == 1,
+    )
 
 
 def _place_people(people: Mapping[str, Mapping[str, float]], joined: RecordedAnswers) -> HumanValues:
@@ -238,9 +245,14 @@ def search_generators(
 
     inner = make_choice_terms(bench.scorer, judge, terms, space.size * len(bench.questions), terms.repetitions, control)
     choice = choose_generator(
-        [name], bench.groups, bench.measure, name, inner, control=bench.measure_twice if control else lambda *_: None,
+        [name],
+        bench.groups,
+        bench.measure,
+        name,
+        inner,
+        control=bench.measure_twice if control else lambda *_: None,
         search=search,
-    )  # fmt: skip
+    )
     choice = replace(choice, grid_calls=space.size * len(bench.questions) * terms.repetitions)
     return choice, bench.configs[choice.recommended]
 

@@ -128,10 +128,14 @@ def _place_contradictions(
         if there is None or elsewhere is not None:
             return fault
     return replace(
-        fault, layer="generation", branch=GENERATION_BRANCH.name, differences=(),
+        fault,
+        layer="generation",
+        branch=GENERATION_BRANCH.name,
+        differences=(),
         evidence=fault.evidence if change is None else (change,),
-        title=f"the answers contradict the answer key {cause}", remedies=GENERATION_BRANCH.remedies,
-    )  # fmt: skip
+        title=f"the answers contradict the answer key {cause}",
+        remedies=GENERATION_BRANCH.remedies,
+    )
 
 
 def _find_false_claims(paired: PairedRuns) -> PairMask:
@@ -160,10 +164,14 @@ def _place_damages(
     if change is None or find_drops(paired, [metric], pair_mask & ~damaged, options) != [None]:
         return fault
     return replace(
-        fault, layer="source data", branch=SOURCE_BRANCH.name, evidence=(change,), differences=(),
+        fault,
+        layer="source data",
+        branch=SOURCE_BRANCH.name,
+        evidence=(change,),
+        differences=(),
         title="the texts of the chunks are damaged",
         remedies=("read chunks of the example traces, before and after", "index again with the loader as it was"),
-    )  # fmt: skip
+    )
 
 
 def _place_lost_facts(

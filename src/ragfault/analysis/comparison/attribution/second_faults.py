@@ -66,9 +66,13 @@ def find_second_faults(
 
 
 def _exceeds(
-    paired: PairedRuns, fault: LayerFault, first: LayerFault, strength: float, everything: PairMask,
+    paired: PairedRuns,
+    fault: LayerFault,
+    first: LayerFault,
+    strength: float,
+    everything: PairMask,
     options: Mapping[str, Any],
-) -> bool:  # fmt: skip
+) -> bool:
     """Return whether a fault has stronger evidence than the first one, which is not its cause."""
     evidence = fault.evidence
     if first.layer == "retrieval" and all(metric_name(change.metric) != "context_recall" for change in evidence):
@@ -162,9 +166,12 @@ def is_lost_with_chunks(
 
 
 def find_lost_chunks(
-    paired: PairedRuns, change: MetricChange, pair_mask: PairMask | None, differences: Sequence[RunDifference],
+    paired: PairedRuns,
+    change: MetricChange,
+    pair_mask: PairMask | None,
+    differences: Sequence[RunDifference],
     options: Mapping[str, Any],
-) -> LayerFault | None:  # fmt: skip
+) -> LayerFault | None:
     """Return the fault of a retriever that returns fewer chunks; None where none is shown.
 
     The drop is shown on the pairs on which a text that the baseline's answer draws on is no longer retrieved. On the

@@ -190,11 +190,16 @@ def find_step_faults(comparison: Comparison) -> list[LayerFault]:
         fact = FACTS[fault].format(kind=kind)
         faults.append(
             LayerFault(
-                layer=LAYERS.get(kind, "pipeline"), branch=f"0 {kind} step", title=fact.removesuffix(" on"),
-                evidence=(change,), suspects=(), remedies=REMEDIES[fault], step=None if kind == "other" else kind,
+                layer=LAYERS.get(kind, "pipeline"),
+                branch=f"0 {kind} step",
+                title=fact.removesuffix(" on"),
+                evidence=(change,),
+                suspects=(),
+                remedies=REMEDIES[fault],
+                step=None if kind == "other" else kind,
                 step_evidence=f"{fact[0].upper()}{fact[1:]} {_describe_shares(change)}",
             )
-        )  # fmt: skip
+        )
     return sorted(faults, key=lambda fault: (not is_cause(fault), _rank(fault.evidence[0])))
 
 
@@ -256,9 +261,11 @@ def decide_step_checks(comparison: Comparison) -> Iterator[BranchDecision]:
                 "fault" if shown else "cannot tell" if rises else "ruled out"
             )
             yield BranchDecision(
-                branch=f"0 {kind} step", layer=LAYERS.get(kind, "pipeline"), outcome=outcome,
+                branch=f"0 {kind} step",
+                layer=LAYERS.get(kind, "pipeline"),
+                outcome=outcome,
                 why=f"{FACTS[fault].format(kind=kind)} {_describe_shares(change)}",
-            )  # fmt: skip
+            )
 
 
 def trace_to_steps(paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: Mask | None) -> list[LayerFault]:

@@ -46,12 +46,15 @@ def find_history_mismatches(
     least = max(LEAST_PAIRS, USUAL_SHARE * len(places))
     return [
         LocatedMismatch(
-            kind="texts", text=f"{text} on {{share}} of pairs", pairs=(mask := mark_places(pairs, len(pairing))),
-            left_out={"history": mask}, blocks=False,
+            kind="texts",
+            text=f"{text} on {{share}} of pairs",
+            pairs=(mask := mark_places(pairs, len(pairing))),
+            left_out={"history": mask},
+            blocks=False,
         )
         for text, pairs in groups.items()
         if len(pairs) >= least
-    ]  # fmt: skip
+    ]
 
 
 def list_messages(history: Sequence[ConversationTurn], roles: Sequence[str] = ()) -> list[str]:

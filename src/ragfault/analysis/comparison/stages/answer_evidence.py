@@ -353,5 +353,11 @@ def _misquotes(trace: Trace, citation: Citation) -> bool:
 
 
 ANSWER_RULES = (
-    _length_rules, _refusal_rules, _prompt_rules, _in_place_rules, _wording_rules, _time_rules, _citation_rules,
-)  # fmt: skip
+    _length_rules,
+    _refusal_rules,
+    _prompt_rules,
+    _in_place_rules,
+    _wording_rules,
+    _time_rules,
+    _citation_rules,
+)

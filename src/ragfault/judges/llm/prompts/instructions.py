@@ -193,16 +193,27 @@ class HarmItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 ITEM_FIELDS: dict[str, type[ReplyItem]] = {
-    "chunks": ChunkItem, "statements": StatementItem, "claims": ClaimItem, "used": UseItem, "citations": CitationItem,
-    "facts": FactItem, "truth": TruthItem, "passages": PassageItem,
+    "chunks": ChunkItem,
+    "statements": StatementItem,
+    "claims": ClaimItem,
+    "used": UseItem,
+    "citations": CitationItem,
+    "facts": FactItem,
+    "truth": TruthItem,
+    "passages": PassageItem,
     "rubrics": RubricItem,
-}  # fmt: skip
+}
 """Fields with one entry per id."""
 
 PLAIN_FIELDS: dict[str, Any] = {
-    "missing": list[str], "aspects": list[AspectItem], "relevance": float, "refused": bool, "harm": list[HarmItem],
-    "questions": list[str], "noncommittal": bool,
-}  # fmt: skip
+    "missing": list[str],
+    "aspects": list[AspectItem],
+    "relevance": float,
+    "refused": bool,
+    "harm": list[HarmItem],
+    "questions": list[str],
+    "noncommittal": bool,
+}
 """Fields without ids."""
 
 

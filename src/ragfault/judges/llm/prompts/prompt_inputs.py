@@ -224,10 +224,15 @@ def build_prompt_inputs(trace: Trace, settings: LLMSettings) -> PromptInputs:
         [trace.facts] if trace.facts is not None else [split_statements(reference) for reference in trace.references]
     )
     return PromptInputs(
-        trace=trace, chunks=chunks, claims=claims, answer_parts=_split_answer(answer, claims),
-        citations=_resolve_citations(trace, chunks or (), claims), facts=facts,
-        references=label_texts("r", trace.references), statements=_number_lists(expected),
-    )  # fmt: skip
+        trace=trace,
+        chunks=chunks,
+        claims=claims,
+        answer_parts=_split_answer(answer, claims),
+        citations=_resolve_citations(trace, chunks or (), claims),
+        facts=facts,
+        references=label_texts("r", trace.references),
+        statements=_number_lists(expected),
+    )
 
 
 def label_texts(letter: str, texts: Sequence[str]) -> tuple[FencedText, ...]:

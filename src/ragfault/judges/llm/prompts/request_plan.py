@@ -154,10 +154,12 @@ def list_requested(inputs: PromptInputs, settings: LLMSettings) -> tuple[Request
     claims = tuple(f"s{number}" for number in range(1, len(inputs.claims) + 1))
     has_truth = bool(inputs.facts or inputs.references)
     generation: RequestedFields = {
-        "claims": claims if chunk_names else (), "used": chunk_names,
+        "claims": claims if chunk_names else (),
+        "used": chunk_names,
         "citations": tuple(item.name for item in inputs.citations if item.chunk_name and item.claim),
-        "facts": tuple(item.name for item in inputs.facts), "truth": claims if has_truth else (),
-    }  # fmt: skip
+        "facts": tuple(item.name for item in inputs.facts),
+        "truth": claims if has_truth else (),
+    }
     return retrieval, {name: ids for name, ids in generation.items() if ids} | _answer_fields(settings)
 
 
@@ -247,9 +249,12 @@ def _build_claim_request(
         return None
     truth_texts = (*inputs.facts, *inputs.references) if "truth" in fields or "facts" in fields else ()
     parts = (
-        FencedText("query", inputs.trace.query), *(item.text for item in group), *claim_group.context,
-        *(part for item in cited for part in _format_citation(item, claim_group)), *truth_texts,
-    )  # fmt: skip
+        FencedText("query", inputs.trace.query),
+        *(item.text for item in group),
+        *claim_group.context,
+        *(part for item in cited for part in _format_citation(item, claim_group)),
+        *truth_texts,
+    )
     claims_shown = sum(item.name != "answer" for item in claim_group.context)
     partial = frozenset(("claims", "truth")) if claims_shown > len(claim_group.claims) else frozenset()
     partial |= {"rubrics"}

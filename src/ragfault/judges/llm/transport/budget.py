@@ -108,9 +108,12 @@ def _catalog_cost(settings: LLMSettings) -> CostFunction | None:
 
     try:
         samples = (
-            cost(SMALL_CALL, 0), cost(LARGE_CALL, 0), cost(0, SMALL_CALL), cost(SMALL_CALL, SMALL_CALL),
+            cost(SMALL_CALL, 0),
+            cost(LARGE_CALL, 0),
+            cost(0, SMALL_CALL),
+            cost(SMALL_CALL, SMALL_CALL),
             cost(LARGE_CALL, SMALL_CALL),
-        )  # fmt: skip
+        )
     except LookupError:
         return None
     linear = (
@@ -347,9 +350,12 @@ class CallBudget:
         with self._file.connection() as connection:
             calls, cached, prompt, completion, cost, unpriced = _sum_spending(connection, self.name)
         return Usage(
-            calls=calls, cached=cached + self._hits, prompt=prompt, completion=completion,
+            calls=calls,
+            cached=cached + self._hits,
+            prompt=prompt,
+            completion=completion,
             cost=None if unpriced else cost / NANO,
-        )  # fmt: skip
+        )
 
     def describe_spending(self) -> str:
         """Describe spending and limits: "US$ 4.9981 of US$ 5 in 1,204 calls"."""

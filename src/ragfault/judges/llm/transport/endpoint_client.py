@@ -342,11 +342,14 @@ def _create_client(endpoint: ModelEndpoint, settings: LLMSettings) -> AsyncOpenA
         import aiohttp  # noqa: F401
         from openai import AsyncOpenAI, DefaultAioHttpClient
     client = AsyncOpenAI(
-        api_key=endpoint.key.reveal() if endpoint.key else "none", base_url=endpoint.base_url, max_retries=0,
-        timeout=settings.timeout, http_client=DefaultAioHttpClient(
-            follow_redirects=False, timeout=settings.timeout, event_hooks={"request": [_announce_sending]},
+        api_key=endpoint.key.reveal() if endpoint.key else "none",
+        base_url=endpoint.base_url,
+        max_retries=0,
+        timeout=settings.timeout,
+        http_client=DefaultAioHttpClient(
+            follow_redirects=False, timeout=settings.timeout, event_hooks={"request": [_announce_sending]}
         ),
-    )  # fmt: skip
+    )
     if not endpoint.trusted or settings.provider != "openai":
         client.organization = client.project = None
         client._custom_headers = {}

@@ -305,9 +305,14 @@ class CacheGroup(Struct, frozen=True):
 def create_key_builder(settings: LLMSettings) -> CacheKeyBuilder:
     """Create the builder of cache keys for calls under these settings."""
     fields = (
-        settings.provider, endpoint_location(settings), settings.model, settings.temperature, settings.max_tokens,
-        settings.parameters, settings.structured,
-    )  # fmt: skip
+        settings.provider,
+        endpoint_location(settings),
+        settings.model,
+        settings.temperature,
+        settings.max_tokens,
+        settings.parameters,
+        settings.structured,
+    )
     return CacheKeyBuilder(hashlib.sha256(msgspec.json.encode(fields, order="deterministic")))
 
 
