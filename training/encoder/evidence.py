@@ -1,0 +1,61 @@
+"""The at most two windows of the passages that a claim is compared with."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+
+__all__ = ["evidence", "windows"]
+
+WINDOW_WORDS = 70
+SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+WORD = re.compile(r"\w+")
+
+
+def windows(chunks: list[str] | tuple[str, ...], size: int = WINDOW_WORDS) -> list[str]:
+    """The chunks in runs of whole sentences of about `size` words, each run from one chunk."""
+    result = []
+    for chunk in chunks:
+        run: list[str] = []
+        words = 0
+        for sentence in SENTENCE_END.split(chunk):
+            count = max(len(sentence.split()), len(sentence) // 6)
+            if run and words + count > size:
+                result.append(" ".join(run))
+                run, words = [], 0
+            run.append(sentence.strip())
+            words += count
+        if run:
+            result.append(" ".join(run))
+    return [window for window in result if window.strip()]
+
+
+def stems(text: str) -> set[str]:
+    """Words cut to six letters; pairs of characters for scripts without spaces."""
+    found = {word.lower()[:6] for word in WORD.findall(text)}
+    wide = [word for word in found if any("぀" <= letter <= "鿿" for letter in word)]
+    for word in wide:
+        found.update(word[place : place + 2] for place in range(len(word) - 1))
+    return found
+
+
+def evidence(chunks: list[str] | tuple[str, ...], claim: str, query: str = "", limit: int = 2) -> str:
+    """The windows that share the rarest words with the claim, and with the query at half weight, in their order."""
+    cut = windows(chunks)
+    if len(cut) <= limit:
+        return " ".join(cut)
+    held = [stems(window) for window in cut]
+    frequency: Counter[str] = Counter(word for words in held for word in words)
+    weight = {word: math.log(1 + len(cut) / count) for word, count in frequency.items()}
+    wanted = dict.fromkeys(stems(query), 0.5) | dict.fromkeys(stems(claim), 1.0)
+    chosen: list[int] = []
+    while len(chosen) < limit:
+        best = max(
+            (place for place in range(len(cut)) if place not in chosen),
+            key=lambda place: sum(weight[word] * wanted[word] for word in held[place] if word in wanted),
+        )
+        chosen.append(best)
+        # A word that is found counts little for the next window, so that the second adds what the first lacks.
+        wanted = {word: value * (0.25 if word in held[best] else 1.0) for word, value in wanted.items()}
+    return " ".join(cut[place] for place in sorted(chosen))

@@ -1,0 +1,251 @@
+"""The training pairs of each source: two texts, a head, and a class of it."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.authored.items import FOLDER as AUTHORED
+from training.authored.items import Item, UnitError, read_units, unit_files, unit_items
+from training.data_files import Row, iterate_rows
+from training.encoder.evidence import SENTENCE_END, evidence
+
+__all__ = ["HELD_OUT", "NOT_FIRST", "SOURCES", "Pair", "held_out", "second_text"]
+
+# The label of rows that are known not to be of the first class and not known to be of another.
+NOT_FIRST = -1
+# One source in ten is kept for measuring.
+HELD_OUT = 10
+ENTAILMENT = {"supported": 0, "contradicted": 1, "not_stated": 2, "not_supported": NOT_FIRST}
+# The languages of the authored texts that the weights learn from.
+LANGUAGES = frozenset({"en"})
+LETTERS = {"S": 0, "C": 1, "N": 2}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two texts and the class of a head."""
+
+    group: str
+    first: str
+    second: str
+    head: str
+    label: int
+
+
+def held_out(group: str) -> bool:
+    """Whether a group is kept for measuring, the same on every machine."""
+    return zlib.crc32(group.encode()) % HELD_OUT == 0
+
+
+def second_text(claim: str, query: str = "", history: tuple[str, ...] | list[str] = ()) -> str:
+    """A claim after its query and the last two turns, as the encoder reads it."""
+    before = " ".join([*history[-2:], query]).strip()
+    return f"{before} | {claim}" if before else claim
+
+
+def entailment_rows(name: str) -> Callable[[Path], Iterator[Pair]]:
+    """The reader of a public entailment file."""
+
+    def read(data: Path) -> Iterator[Pair]:
+        for row in iterate_rows(data / "entailment_train" / f"{name}.jsonl.gz"):
+            premise = row["premise"]
+            if len(premise) > 900:
+                premise = evidence([premise], row["claim"], row.get("query") or "")
+            second = second_text(row["claim"], row.get("query") or "")
+            yield Pair(row["source_id"], premise, second, "entailment", ENTAILMENT[row["label"]])
+
+    return read
+
+
+def fever_rows(data: Path) -> Iterator[Pair]:
+    """FEVER, and each fifth claim once more with the evidence of a claim that shares rare words: not stated."""
+    rows = list(iterate_rows(data / "entailment_train" / "fever.jsonl.gz"))
+    by_word: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        for word in re.findall(r"[A-Z]\w{3,}", row["premise"]):
+            by_word.setdefault(word, []).append(place)
+    chance = random.Random(5)
+    for place, row in enumerate(rows):
+        yield Pair(row["source_id"], row["premise"], row["claim"], "entailment", ENTAILMENT[row["label"]])
+        if place % 3 == 0:
+            near = [
+                other
+                for word in re.findall(r"[A-Z]\w{3,}", row["claim"])
+                for other in by_word.get(word, [])[:50]
+                if rows[other]["source_id"] != row["source_id"] and rows[other]["premise"] != row["premise"]
+            ]
+            if near:
+                other = rows[chance.choice(near)]
+                # Its own evidence decides the claim; that of another one rarely does.
+                yield Pair(row["source_id"], other["premise"], row["claim"], "entailment", 2)
+
+
+def flattened(text: str) -> str:
+    """A JSON record as lines of path and value; any other text as it is."""
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return text
+    lines: list[str] = []
+
+    def visit(path: str, value: object) -> None:
+        if isinstance(value, dict):
+            for key, part in value.items():
+                visit(f"{path} {key}".strip(), part)
+        elif isinstance(value, list):
+            for part in value:
+                visit(path, part)
+        else:
+            lines.append(f"{path}: {value}.")
+
+    visit("", record)
+    return "\n".join(lines) if len(lines) > 1 else text
+
+
+def answer_sentences(answer: str) -> Iterator[tuple[int, int]]:
+    """The places of the sentences of an answer."""
+    start = 0
+    for end in [*(match.start() for match in SENTENCE_END.finditer(answer)), len(answer)]:
+        if answer[start:end].strip():
+            yield start, end
+        start = end
+
+
+def ragtruth_pairs(row: Row) -> Iterator[Pair]:
+    """The sentences of a RAGTruth answer: contradicted if a conflict touches it, not stated if an invention does."""
+    contexts = [flattened(text) for text in row["contexts"]]
+    for start, end in answer_sentences(row["answer"]):
+        touching = [span for span in row["spans"] if span["start"] < end and span["end"] > start]
+        label = 1 if any("Conflict" in span["type"] for span in touching) else 2 if touching else 0
+        claim = row["answer"][start:end].strip()
+        query = row["query"] if row["task"] == "QA" else ""
+        first = evidence(contexts, claim, query)
+        yield Pair(str(row["source_id"]), first, second_text(claim, query), "entailment", label)
+
+
+def ragtruth_rows(data: Path) -> Iterator[Pair]:
+    """RAGTruth with one in five of the supported sentences."""
+    chance = random.Random(7)
+    for row in iterate_rows(data / "ragtruth_train.jsonl.gz"):
+        if row["spans"] or chance.random() < 0.2:
+            for pair in ragtruth_pairs(row):
+                if pair.label or chance.random() < 0.35:
+                    yield pair
+
+
+def authored_items() -> Iterator[Item]:
+    """The items of all authored units; a unit with a fault is named and left out."""
+    for path in unit_files():
+        if path.parent.parent.name not in LANGUAGES:
+            continue
+        try:
+            for unit in read_units(path):
+                yield from list(unit_items(unit, path.parent.name, path.parent.parent.name))
+        except UnitError as fault:
+            print(f"left out: {fault}", flush=True)
+
+
+def authored_rows(data: Path) -> Iterator[Pair]:
+    """The authored units, with near passages of other labels mixed in as further chunks."""
+    del data
+    chance = random.Random(11)
+    for item in authored_items():
+        chunks = list(item.chunks)
+        chance.shuffle(chunks)
+        first = evidence(chunks, item.claim, item.query)
+        second = second_text(item.claim, item.query, item.history)
+        yield Pair(item.unit, first, second, "entailment", LETTERS[item.label])
+        if chance.random() < 0.25:
+            # Claims must be judged without the question, too.
+            yield Pair(item.unit, first, item.claim, "entailment", LETTERS[item.label])
+
+
+def authored_lines(folder: str) -> Iterator[tuple[str, Row]]:
+    """The rows of authored replies or keys, with a group of their own each."""
+    for path in sorted((AUTHORED / folder).glob("*.jsonl")):
+        if path.name.partition("-")[0] not in LANGUAGES:
+            continue
+        for number, line in enumerate(path.read_text().splitlines()):
+            if line.strip():
+                yield f"{path.stem}-{folder}-{number}", json.loads(line)
+
+
+def key_rows(data: Path) -> Iterator[Pair]:
+    """Answers against references: authored keys and the public sets."""
+    classes = {"same": 0, "different": 1, "incomplete": 2, "unrelated": NOT_FIRST}
+    for group, row in authored_lines("keys"):
+        for text, label in row["answers"]:
+            yield Pair(group, row["reference"], second_text(text, row["query"]), "agreement", classes[label])
+    for row in iterate_rows(data / "entailment_train" / "answers.jsonl.gz"):
+        label = {"supported": 0, "contradicted": 1}.get(row["label"], NOT_FIRST)
+        second = second_text(row["claim"], row.get("query") or "")
+        yield Pair(row["source_id"], row["premise"], second, "agreement", label)
+
+
+def reply_rows(data: Path) -> Iterator[Pair]:
+    """Refusals, partial answers and answers."""
+    classes = {"refusal": 0, "partial": 1, "answer": 2}
+    for group, row in authored_lines("replies"):
+        yield Pair(group, row["query"], row["reply"], "reply", classes[row["label"]])
+    chance = random.Random(13)
+    for row in iterate_rows(data / "entailment_train" / "refusals.jsonl.gz"):
+        if row["source"] != "nomiracl" or chance.random() < 0.3:
+            yield Pair(row["source_id"], row["query"], row["reply"][:600], "reply", 0 if row["refused"] else 2)
+
+
+def authored_relevance(chance: random.Random) -> Iterator[Pair]:
+    """Authored questions with their own passages, and with passages of two other units of the domain."""
+    by_domain: dict[str, dict[str, tuple[str, str]]] = {}
+    for item in authored_items():
+        if item.version == "a":
+            by_domain.setdefault(item.domain, {})[item.unit] = (item.query, " ".join(item.chunks))
+    for units in by_domain.values():
+        for unit, (query, text) in units.items():
+            yield Pair(unit, text, query, "relevance", 0)
+            others = [other for other in units if other != unit]
+            for other in chance.sample(others, min(2, len(others))):
+                yield Pair(unit, units[other][1], query, "relevance", 1)
+
+
+def relevance_rows(data: Path) -> Iterator[Pair]:
+    """Passages and questions: authored ones and the public sets, with fewer of the irrelevant passages."""
+    chance = random.Random(17)
+    yield from authored_relevance(chance)
+    for row in iterate_rows(data / "wikiqa.jsonl.gz"):
+        if row["split"] == "train" and (row["label"] or chance.random() < 0.25):
+            yield Pair(row["source_id"], row["passage"], row["query"], "relevance", 0 if row["label"] else 1)
+    for row in iterate_rows(data / "trec_dl19.jsonl.gz"):
+        if row["label"] != 1:
+            first = evidence([row["passage"]], row["query"])
+            yield Pair(row["source_id"], first, row["query"], "relevance", 0 if row["label"] else 1)
+    for row in iterate_rows(data / "entailment_train" / "relevance_multilingual.jsonl.gz"):
+        if row["lang"] in {"en", "de", "fr", "es"} and (row["relevant"] or chance.random() < 0.4):
+            first = evidence([row["passage"]], row["query"])
+            yield Pair(row["source_id"], first, row["query"], "relevance", 0 if row["relevant"] else 1)
+
+
+# Each source with its reader and its share of the pairs that are drawn.
+SOURCES: dict[str, tuple[Callable[[Path], Iterator[Pair]], float]] = {
+    "authored": (authored_rows, 0.34),
+    "lingnli": (entailment_rows("lingnli"), 0.14),
+    "mnli_dev": (entailment_rows("mnli_dev"), 0.07),
+    "snli": (entailment_rows("snli"), 0.03),
+    "fever": (fever_rows, 0.07),
+    "sufficient_facts": (entailment_rows("sufficient_facts"), 0.02),
+    "condaqa": (entailment_rows("condaqa"), 0.05),
+    "contractnli": (entailment_rows("contractnli"), 0.02),
+    "scitail": (entailment_rows("scitail"), 0.01),
+    "hans": (entailment_rows("hans"), 0.01),
+    "expertqa": (entailment_rows("expertqa"), 0.01),
+    "realsumm_pyrxsum": (entailment_rows("realsumm_pyrxsum"), 0.02),
+    "ragtruth": (ragtruth_rows, 0.12),
+    "keys": (key_rows, 0.05),
+    "replies": (reply_rows, 0.02),
+    "relevance": (relevance_rows, 0.05),
+}

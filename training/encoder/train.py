@@ -1,0 +1,184 @@
+"""Trains the encoder in pieces: python -m training.encoder.train DATA BASE STATE --minutes 20.
+
+A piece resumes from the full-precision state that the piece before it left. Sources are read anew at each piece, so
+that texts that were written meanwhile take part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import BertConfig, BertTokenizerFast
+
+from training.encoder.model import HEADS, Encoder
+from training.encoder.rows import NOT_FIRST, SOURCES, Pair, held_out
+
+RATE = 8e-5
+WARM_UP = 4_000
+BATCH = 32
+# Batches of this many pairs are drawn together and sorted by length, so that little is padded.
+POOL = 64 * BATCH
+LENGTH = 224
+AVERAGE = 0.999
+SMOOTHING = 0.03
+# A source with fewer pairs than its share of this many is drawn less often, so that it is not learned by heart.
+ENOUGH = 20_000
+
+
+def load_sources(data: Path) -> dict[str, list[Pair]]:
+    """The training pairs of every source, without the groups that are held out."""
+    sources = {name: [pair for pair in read(data) if not held_out(pair.group)] for name, (read, _) in SOURCES.items()}
+    for name, pairs in sources.items():
+        random.Random(3).shuffle(pairs)
+        print(f"{name}: {len(pairs):,} pairs", flush=True)
+    return {name: pairs for name, pairs in sources.items() if pairs}
+
+
+def drawn(sources: dict[str, list[Pair]], places: dict[str, int], seed: int) -> Iterator[list[Pair]]:
+    """Batches without end: pools drawn by the shares of the sources, cut by length, in random order."""
+    chance = random.Random(seed)
+    names = list(sources)
+    shares = [SOURCES[name][1] * min(1.0, len(sources[name]) / (ENOUGH * SOURCES[name][1])) for name in names]
+    while True:
+        pool = []
+        for name in chance.choices(names, shares, k=POOL):
+            place = places.get(name, 0)
+            pool.append(sources[name][place % len(sources[name])])
+            places[name] = place + 1
+        pool.sort(key=lambda pair: len(pair.first) + len(pair.second))
+        batches = [pool[place : place + BATCH] for place in range(0, POOL, BATCH)]
+        chance.shuffle(batches)
+        yield from batches
+
+
+def encoded(tokenizer: BertTokenizerFast, pairs: list[Pair]) -> tuple[Tensor, Tensor, Tensor]:
+    """Token ids, mask and kinds of a batch."""
+    batch = tokenizer(
+        [pair.first for pair in pairs],
+        [pair.second for pair in pairs],
+        truncation="longest_first",
+        max_length=LENGTH,
+        padding=True,
+        return_tensors="pt",
+    )
+    return batch["input_ids"], batch["attention_mask"], batch["token_type_ids"]
+
+
+def batch_loss(outputs: dict[str, Tensor], pairs: list[Pair]) -> Tensor:
+    """The mean loss over a batch; rows known not to be of the first class are pushed away from it."""
+    losses = []
+    for head in HEADS:
+        rows = [place for place, pair in enumerate(pairs) if pair.head == head]
+        if not rows:
+            continue
+        logarithms = torch.log_softmax(outputs[head].float()[rows], dim=-1)
+        labels = torch.tensor([pairs[place].label for place in rows])
+        known = labels != NOT_FIRST
+        if known.any():
+            picked = logarithms[known].gather(1, labels[known].unsqueeze(1)).squeeze(1)
+            losses.append(-(1 - SMOOTHING) * picked - SMOOTHING * logarithms[known].mean(1))
+        if (~known).any():
+            losses.append(-torch.log1p(-logarithms[~known][:, 0].exp().clamp(max=1 - 1e-4)))
+    return torch.cat(losses).mean()
+
+
+class Training:
+    """The model, its running average, the optimiser and the places in the sources."""
+
+    def __init__(self, base: Path, state: Path) -> None:
+        self.path = state / "state.pt"
+        self.seen = 0
+        self.places: dict[str, int] = {}
+        if self.path.exists():
+            saved = torch.load(self.path, weights_only=False)
+            self.model = Encoder(BertConfig.from_pretrained(base))
+            self.model.load_state_dict(saved["model"])
+            self.average = saved["average"]
+            self.seen, self.places = saved["seen"], saved["places"]
+        else:
+            self.model = Encoder.from_base(base)
+            self.average = {name: value.clone() for name, value in self.model.state_dict().items()}
+        # The word vectors stay as the base learned them from far more text.
+        self.model.encoder.embeddings.word_embeddings.weight.requires_grad_(False)
+        self.optimizer = torch.optim.AdamW(
+            [value for value in self.model.parameters() if value.requires_grad], lr=RATE, weight_decay=0.01
+        )
+        if self.path.exists():
+            self.optimizer.load_state_dict(saved["optimizer"])
+
+    def step(self, tokenizer: BertTokenizerFast, pairs: list[Pair]) -> float:
+        """One step of the optimiser; returns the loss."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = RATE * min(1.0, (self.seen + BATCH) / WARM_UP)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            outputs = self.model(*encoded(tokenizer, pairs))
+        loss = batch_loss(outputs, pairs)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.seen += len(pairs)
+        keep = min(AVERAGE, self.seen / (self.seen + 10 * BATCH))
+        with torch.no_grad():
+            for name, value in self.model.state_dict().items():
+                if value.is_floating_point():
+                    self.average[name].mul_(keep).add_(value, alpha=1 - keep)
+        return loss.item()
+
+    def save(self) -> None:
+        """Write the state under a temporary name, then rename it."""
+        partial = self.path.with_suffix(".partial")
+        torch.save(
+            {
+                "model": self.model.state_dict(),
+                "average": self.average,
+                "optimizer": self.optimizer.state_dict(),
+                "seen": self.seen,
+                "places": self.places,
+            },
+            partial,
+        )
+        partial.rename(self.path)
+
+
+def main() -> None:
+    """Train for some minutes and leave the state."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("base", type=Path)
+    parser.add_argument("state", type=Path)
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    options.state.mkdir(parents=True, exist_ok=True)
+    training = Training(options.base, options.state)
+    tokenizer = BertTokenizerFast.from_pretrained(options.base)
+    torch.manual_seed(training.seen)
+    batches = drawn(load_sources(options.data), training.places, seed=training.seen)
+    training.model.train()
+    start = told = time.time()
+    running = math.nan
+    first = training.seen
+    while time.time() - start < options.minutes * 60:
+        loss = training.step(tokenizer, next(batches))
+        running = loss if math.isnan(running) else 0.99 * running + 0.01 * loss
+        if time.time() - told > 60:
+            told = time.time()
+            speed = (training.seen - first) / (told - start)
+            line = {"seen": training.seen, "loss": round(running, 4), "pairs_per_second": round(speed, 1)}
+            print(json.dumps(line), flush=True)
+    training.save()
+    print(json.dumps({"seen": training.seen, "loss": round(running, 4)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
