@@ -19,8 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
-from training.data_files import Row, read_rows
-from training.embedded.boosting import pack_trees, train_trees
 
 from ragfault.stats import auroc
 from ragfault.testsets.answerability import (
@@ -32,6 +30,8 @@ from ragfault.testsets.answerability import (
     read_with_minilm,
 )
 from ragfault.text import split_content_words
+from training.data_files import Row, read_rows
+from training.embedded.boosting import pack_trees, train_trees
 
 WEIGHTS = Path(__file__).parents[1] / "src/ragfault/testsets"
 FOLDS, TREE_ROUNDS, RIDGE = 8, 200, 0.05

@@ -26,10 +26,10 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
-from training.data_files import Row, iterate_rows, read_rows
 
 from ragfault.guard.ngrams import NgramClassifier, hash_ngrams, score_sentences, split_spans
 from ragfault.stats import auroc
+from training.data_files import Row, iterate_rows, read_rows
 
 FOLDS = 5
 BUCKETS = 1 << 16

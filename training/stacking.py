@@ -22,11 +22,6 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from sklearn.linear_model import LogisticRegression
-from training.data_files import FOLDS, Row, assign_fold, read_rows
-from training.embedded.altering import is_marked
-from training.embedded.examples import SETS
-from training.embedded.fitting import BASE_RATES, SMALL_SET_WEIGHT, calibrate, compute_prior
-from training.embedded.relevance import balance_sets, generate_pairs, load_graded_pairs
 
 from ragfault.judges.checks.claims import Claim, extract_claims, locate_words
 from ragfault.judges.checks.passages import Passage
@@ -35,6 +30,11 @@ from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.minilm.calibration import StackedCalibration, build_claim_inputs
 from ragfault.judges.minilm.judge import MiniLMJudge, doubt_words
 from ragfault.stats import auroc, auroc_within_groups
+from training.data_files import FOLDS, Row, assign_fold, read_rows
+from training.embedded.altering import is_marked
+from training.embedded.examples import SETS
+from training.embedded.fitting import BASE_RATES, SMALL_SET_WEIGHT, calibrate, compute_prior
+from training.embedded.relevance import balance_sets, generate_pairs, load_graded_pairs
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/minilm/stack.json"
 HALVES = (0, 1)

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
+
 from benchmarks.faults.__main__ import METRICS
 from benchmarks.faults.corpora import Corpus, load_handbook_corpus, load_squad_corpus
 from benchmarks.faults.injection import FAULTS, STRENGTHS, Strength, pair
 from benchmarks.faults.unseen.__main__ import build_pairs, systems
 from benchmarks.faults.unseen.kinds import DEVELOPED, KINDS
-from msgspec.structs import replace
-
 from ragfault.analysis import bisect, pair_runs
 from ragfault.analysis.comparison.decision_tree import BRANCHES, STAGES_BY_BRANCH, STAGES_BY_LAYER
 from ragfault.analysis.comparison.paired_runs import PairedRuns

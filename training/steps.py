@@ -17,7 +17,6 @@ from scipy.optimize import minimize
 from scipy.stats import betabinom
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
-from training.data_files import Row, read_rows
 
 from ragfault.analysis.steps.agreement import Agreement, measure_agreements
 from ragfault.analysis.steps.features import FEATURE_NAMES, Array, compute_features
@@ -37,6 +36,7 @@ from ragfault.analysis.steps.moves import group_moves
 from ragfault.io import read_traces
 from ragfault.judges.embedded.network import TreeEnsemble
 from ragfault.records import Trace
+from training.data_files import Row, read_rows
 
 SEARCH_FEATURES = """
 place_end is_last has_call error unexecuted error_before missing covered answer_support answer_pair answer_near

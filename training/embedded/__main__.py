@@ -20,6 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+
+from ragfault.judges.embedded.features import FEATURE_COLUMNS
+from ragfault.judges.embedded.support import TEXT_TYPES, combine_parts
+from ragfault.judges.embedded.word_vectors import Array, load_vectors
 from training.embedded import boosting, network
 from training.embedded.examples import FOLDS, load_answers
 from training.embedded.fitting import (
@@ -37,10 +41,6 @@ from training.embedded.fitting import (
     score_answers,
 )  # fmt: skip
 from training.embedded.reporting import report
-
-from ragfault.judges.embedded.features import FEATURE_COLUMNS
-from ragfault.judges.embedded.support import TEXT_TYPES, combine_parts
-from ragfault.judges.embedded.word_vectors import Array, load_vectors
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/support.npz"
 

@@ -10,9 +10,8 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-from training.data_files import Row
-
 from ragfault.judges.checks.claims import Claim, extract_claims
+from training.data_files import Row
 
 __all__ = ["alter_answer", "is_marked"]
 

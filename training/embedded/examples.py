@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from training.data_files import FOLDS, Row, assign_fold, read_rows
-from training.embedded.altering import alter_answer
 
 from ragfault.judges.checks.claims import Claim, extract_claims, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
@@ -20,6 +18,8 @@ from ragfault.judges.embedded.arrays import PassageArrays
 from ragfault.judges.embedded.support import ClaimFeatures, TextType, classify_text, extract_features
 from ragfault.judges.embedded.word_vectors import Array, load_vectors
 from ragfault.text import split_words
+from training.data_files import FOLDS, Row, assign_fold, read_rows
+from training.embedded.altering import alter_answer
 
 __all__ = ["SETS", "Answer", "list_marked_spans", "load_answers"]
 

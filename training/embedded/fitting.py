@@ -8,13 +8,13 @@ from typing import NamedTuple
 import lightgbm
 import numpy as np
 from sklearn.linear_model import LogisticRegression
-from training.data_files import FOLDS
-from training.embedded import boosting, network
-from training.embedded.examples import Answer
 
 from ragfault.judges.embedded.features import FEATURE_COLUMNS, FEATURE_NAMES
 from ragfault.judges.embedded.support import combine_claims
 from ragfault.judges.embedded.word_vectors import Array
+from training.data_files import FOLDS
+from training.embedded import boosting, network
+from training.embedded.examples import Answer
 
 __all__ = [
     "BASE_RATES",

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from training.data_files import FOLDS, assign_fold, read_rows
 
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage
@@ -28,6 +27,7 @@ from ragfault.judges.embedded.judge import FEATURE_NAMES, compute_relevance_feat
 from ragfault.judges.embedded.word_vectors import Array, load_vectors
 from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.stats import auroc
+from training.data_files import FOLDS, assign_fold, read_rows
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/relevance.npz"
 RIDGE = 0.1

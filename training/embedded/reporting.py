@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from training.embedded.examples import Answer
 
 from ragfault.evaluation.agreement.figures import TARGET_PRECISION
 from ragfault.evaluation.agreement.generator_order import MIN_GENERATORS, kendall_tau
@@ -13,6 +12,7 @@ from ragfault.judges.embedded.support import logistic
 from ragfault.judges.embedded.word_vectors import Array
 from ragfault.stats import auroc, auroc_within_groups, choose_threshold
 from ragfault.stats.classification import RankedScores
+from training.embedded.examples import Answer
 
 __all__ = ["report"]
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from training.data_files import iterate_rows
 
 from ragfault.text import STOP_WORDS
 from ragfault.text.normalization import WORD_PATTERN, fold_case, stem_word
+from training.data_files import iterate_rows
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/vectors.npz"
 DIMENSIONS = 96

@@ -13,12 +13,12 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from training.embedded import network
-from training.embedded.examples import Answer, load_answers
-from training.embedded.fitting import ClaimDataset, build_dataset
 
 from ragfault.judges.embedded.judge import MIN_WORD_ODDS
 from ragfault.judges.embedded.word_vectors import Array
+from training.embedded import network
+from training.embedded.examples import Answer, load_answers
+from training.embedded.fitting import ClaimDataset, build_dataset
 
 TEST_FOLD = 0
 

@@ -19,9 +19,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
-from training.data_files import Row, assign_fold, read_rows
-from training.embedded.altering import alter_answer
-from training.embedded.examples import SETS
 
 from ragfault.judges.checks.claims import Claim, extract_claims, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
@@ -29,6 +26,9 @@ from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.lexical.features import parse_statement
 from ragfault.judges.minilm.encoder import TokenPair, encode_pair, load_tokenizer, locate_weights
 from ragfault.judges.minilm.judge import get_sentence_text, select_evidence
+from training.data_files import Row, assign_fold, read_rows
+from training.embedded.altering import alter_answer
+from training.embedded.examples import SETS
 
 FIRST_FOLD = {"ragtruth_train": 1}
 """Sources in this fold and beyond are trained on; of the other sets from 2."""
