@@ -16,8 +16,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ragfault.stats import wilson_interval
-from ragfault.tuning.adaptation import AdaptivePolicy, LoggedDecision, choose_arm, estimate_policy, plan_policy
+from ragfault.apps.tune.adaptation.off_policy import estimate_policy
+from ragfault.apps.tune.adaptation.policy import choose_arm, plan_policy
+from ragfault.apps.tune.adaptation.records import AdaptivePolicy, LoggedDecision
+from ragfault.stats.intervals import wilson_interval
 
 ARMS = ("top(5)", "top(3)", "top(10)", "top(20)", "adaptive")
 PRESENT_ARM = "top(5)"

@@ -12,8 +12,8 @@ import argparse
 
 import numpy as np
 
-from ragfault.evaluation.agreement.figures import IntervalOptions, PositiveCalls, compute_agreement
-from ragfault.evaluation.agreement.units import ScoredUnits
+from ragfault.labels.judges.figures import IntervalOptions, PositiveCalls, compute_agreement
+from ragfault.labels.judges.units import ScoredUnits
 
 FIGURES = ("auroc", "average_precision", "f1", "balanced_accuracy", "best_balanced_accuracy", "calibration_error")
 THRESHOLD = 0.5

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.datasets import build_trace, is_marked, is_reserved, read_rows
-from ragfault.judges import load_judge
-from ragfault.protocols import Judge
-from ragfault.records import Trace
+from ragfault.judges.loading import load_judge
+from ragfault.model.protocols import Judge
+from ragfault.model.records import Trace
 from ragfault.retrieval.answers.checks import AnswerStage, escalate, verify
-from ragfault.stats import mean_interval
+from ragfault.stats.intervals import mean_interval
 
 STRONG_MODEL = "gpt-4-0613"
 WEAK_MODELS = ("gpt-3.5-turbo-0613", "mistral-7B-instruct", "llama-2-7b-chat", "llama-2-13b-chat")

@@ -15,10 +15,10 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.datasets import read_rows
-from ragfault.analysis import diagnose_run
-from ragfault.evaluation import evaluate
-from ragfault.grouping import group_by
-from ragfault.records import Trace
+from ragfault.diagnosis.run_analysis import diagnose_run
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.model.grouping import group_by
+from ragfault.model.records import Trace
 
 OUTCOMES = ("right answer", "wrong answer", "cannot tell")
 

@@ -2,7 +2,7 @@
 
     python benchmarks/bisection.py [--traces 1000000] [--metrics 20] [--resamples 2000]
 
-Times `ragfault.stats.paired_differences` and `sign_flips` on all metrics at once, and scipy.stats.bootstrap
+Times `ragfault.stats.differences.paired_differences` and `sign_flips` on all metrics at once, and scipy.stats.bootstrap
 metric by metric with few resamples, scaled up to as many (scipy holds each batch of resamples in memory;
 batch=1 is its fastest setting here). Peak memory is that of the process after ragfault's part, less the
 inputs.
@@ -17,7 +17,8 @@ import time
 import numpy as np
 from scipy import stats as scipy_stats
 
-from ragfault.stats import paired_differences, sign_flip_tests
+from ragfault.stats.differences import paired_differences
+from ragfault.stats.significance import sign_flip_tests
 
 SCIPY_RESAMPLES = 20
 

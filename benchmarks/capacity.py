@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from benchmarks.scale import UNJUDGED, vary_demo_traces
-from ragfault.io import write_traces
-from ragfault.records import Trace
+from ragfault.io.trace_writer import write_traces
+from ragfault.model.records import Trace
 
 JUDGES = {"none": 2000, "lexical": 500, "embedded": 300, "minilm": 8}
 """The judges, each with the least number of traces it is measured on."""
@@ -46,7 +46,7 @@ PROMPT_TOKENS, COMPLETION_TOKENS, DRIVER_MS_PER_LLM_TRACE = 3811, 534, 12.0
 
 EVALUATION_SCRIPT = """
 import resource, sys
-from ragfault.evaluation import evaluate
+from ragfault.evaluation.evaluator import evaluate
 def main():
     path, out, judge, *metrics = sys.argv[1:]
     evaluate(path, out, judge=judge, metrics=metrics or "default", workers=2, batch=256, force=True)

@@ -23,12 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.evaluation.online import ScoredTrace
-from ragfault.evaluation.online.scorer import SamplingPolicy, TraceSampler
-from ragfault.io.runs import MetricInfo
-from ragfault.records import ClaimVerdict, Score, Trace, Verdicts
-from ragfault.server.scoring.ppi_estimates import PpiEstimate, estimate_ppi
-from ragfault.server.storage import SpotCheckSample
+from ragfault.apps.watch.server.scoring.ppi_estimates import PpiEstimate, estimate_ppi
+from ragfault.apps.watch.server.storage.records import SpotCheckSample
+from ragfault.evaluation.online.scorer import SamplingPolicy, ScoredTrace, TraceSampler
+from ragfault.io.runs.run import MetricInfo
+from ragfault.model.records import ClaimVerdict, Score, Trace, Verdicts
 from ragfault.stats.bootstrap import FloatArray
 
 METRIC = MetricInfo("groundedness", "generation")

@@ -12,9 +12,10 @@ import argparse
 import time
 from pathlib import Path
 
-from ragfault.io.datasets import load_handbook
-from ragfault.records import Document
-from ragfault.retrieval.chunking import CHUNKER_KINDS, count_tokens, load_chunker
+from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.model.records import Document
+from ragfault.retrieval.chunking.chunker import CHUNKER_KINDS, load_chunker
+from ragfault.retrieval.chunking.token_spans import count_tokens
 
 REPEATED_UNITS = {
     "spaces": " ",

@@ -28,28 +28,21 @@ import numpy as np
 from msgspec.structs import replace
 from sklearn.metrics import adjusted_rand_score
 
-from ragfault.analysis.clusters import (
-    Cluster,
-    ClusterRegistry,
-    ClusterReport,
-    FailingTrace,
-    TracePopulation,
-    cluster_failures,
-    read_failures,
-    record_clusters,
-)
-from ragfault.analysis.clusters.clustering import (
+from ragfault.diagnosis.clusters.clustering import (
     cluster_by_density,
+    cluster_failures,
     embed_failures,
     encode_kinds,
     minimum_size,
     reduce_dimensions,
 )
-from ragfault.analysis.clusters.description import failure_key
-from ragfault.evaluation import evaluate
-from ragfault.io.runs import Run
-from ragfault.records import Trace
-from ragfault.retrieval.embedders import load_embedder
+from ragfault.diagnosis.clusters.description import TracePopulation, failure_key, read_failures
+from ragfault.diagnosis.clusters.records import Cluster, ClusterRegistry, ClusterReport, FailingTrace
+from ragfault.diagnosis.clusters.registry import record_clusters
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.runs.run import Run
+from ragfault.model.records import Trace
+from ragfault.retrieval.embedders.registry import load_embedder
 
 from .faults.config import Config
 from .faults.corpora import Corpus, load_handbook_corpus, load_squad_corpus, sample

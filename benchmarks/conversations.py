@@ -19,13 +19,14 @@ import numpy as np
 
 from benchmarks.datasets import Row, read_rows
 from benchmarks.step_faults import write_table
-from ragfault.analysis import diagnose_run
-from ragfault.evaluation import evaluate
-from ragfault.judges import load_judge
+from ragfault.diagnosis.run_analysis import diagnose_run
+from ragfault.evaluation.evaluator import evaluate
 from ragfault.judges.assembly import observe_traces
-from ragfault.records import Chunk, ConversationTurn, Gold, Trace
+from ragfault.judges.loading import load_judge
+from ragfault.model.records import Chunk, ConversationTurn, Gold, Trace
 from ragfault.retrieval.index import BM25Index
-from ragfault.stats import auroc, paired_difference
+from ragfault.stats.classification import auroc
+from ragfault.stats.differences import paired_difference
 
 DEPTH, PASSAGES = 5, 3
 ANSWERABILITIES = ("answerable", "partial", "underspecified", "unanswerable")

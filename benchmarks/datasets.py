@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from ragfault.records import Chunk, ClaimVerdict, Trace
+from ragfault.model.records import Chunk, ClaimVerdict, Trace
 
 Row = dict[str, Any]
 

@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 from benchmarks.datasets import build_trace, is_marked, is_reserved, read_rows
-from ragfault.judges import load_judge
 from ragfault.judges.domain.identifiers import explain_query_conflict
 from ragfault.judges.domain.profile import PROFILES, load_profile
+from ragfault.judges.loading import load_judge
 
 
 def main() -> None:

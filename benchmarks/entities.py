@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.testsets import CORPORA, ChunkedCorpus, list_gold
-from ragfault.retrieval import Query
-from ragfault.retrieval.embedders import load_embedder
+from ragfault.retrieval.embedders.registry import load_embedder
 from ragfault.retrieval.index import ChunkIndex
+from ragfault.retrieval.pipeline import Query
 from ragfault.retrieval.stage_registry import make_stage
-from ragfault.stats import mean_interval
+from ragfault.stats.intervals import mean_interval
 from ragfault.text.entities import extract_entities
 
 SEARCHES = (

@@ -27,28 +27,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.null_bisections import bisect_level
-from ragfault.analysis import compare, pair_runs
-from ragfault.analysis.comparison.compare import ALPHA, POWER, classify_difference, pairs_to_decide
-from ragfault.analysis.comparison.decision_tree import TREE_METRICS
-from ragfault.analysis.comparison.paired_runs import PairedRuns
-from ragfault.analysis.score_matrix import metric_name, open_matrix
-from ragfault.evaluation import evaluate
-from ragfault.io.datasets import load_handbook
-from ragfault.io.runs import MetricInfo
-from ragfault.records import Trace
-from ragfault.stats import (
-    equivalence_test,
-    holm_adjust,
-    mean_interval,
-    paired_difference,
-    paired_ratio,
-    quantile_changes,
-    ratio_interval,
-    sign_flip_test,
-    sign_flip_tests,
-    typical_jump,
-)
+from ragfault.comparison.compare import ALPHA, POWER, classify_difference, compare, pairs_to_decide
+from ragfault.comparison.decision_tree import TREE_METRICS
+from ragfault.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.diagnosis.score_matrix import metric_name, open_matrix
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.io.runs.run import MetricInfo
+from ragfault.model.records import Trace
+from ragfault.stats.differences import paired_difference
 from ragfault.stats.distributions import normal_cdf, normal_quantile
+from ragfault.stats.intervals import mean_interval
+from ragfault.stats.power import typical_jump
+from ragfault.stats.quantiles import paired_ratio, quantile_changes, ratio_interval
+from ragfault.stats.significance import equivalence_test, holm_adjust, sign_flip_test, sign_flip_tests
 
 Scores = NDArray[np.float64]
 Clusters = NDArray[np.intp] | None

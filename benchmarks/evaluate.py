@@ -21,8 +21,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from benchmarks.scale import UNJUDGED, vary_demo_traces
-from ragfault.io import write_traces
-from ragfault.records import Trace
+from ragfault.io.trace_writer import write_traces
+from ragfault.model.records import Trace
 
 ROOT = Path(__file__).parent.parent
 METRICS = {"five": ",".join(UNJUDGED), "default": "default"}

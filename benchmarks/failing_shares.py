@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ragfault.analysis.monitoring.change_detection import detect_drops, measure_reference
-from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries
-from ragfault.io.runs import MetricInfo
+from ragfault.apps.watch.monitoring.change_detection import detect_drops, measure_reference
+from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries
+from ragfault.io.runs.run import MetricInfo
 
 ERROR = MetricInfo("error", "operation", "lower", 0.0, 1.0)
 MONDAY = 31_666_680 // 10_080 * 10_080 + 4 * DAY_MINUTES

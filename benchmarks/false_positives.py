@@ -24,11 +24,11 @@ import numpy as np
 
 from benchmarks.datasets import read_rows
 from ragfault import evaluate
-from ragfault.analysis import diagnose_run
-from ragfault.analysis.diagnosis import LOW_SCORE
-from ragfault.analysis.records import ProblemKind
-from ragfault.judges import load_judge
-from ragfault.records import Chunk, Trace
+from ragfault.diagnosis.diagnosis import LOW_SCORE
+from ragfault.diagnosis.records import ProblemKind
+from ragfault.diagnosis.run_analysis import diagnose_run
+from ragfault.judges.loading import load_judge
+from ragfault.model.records import Chunk, Trace
 
 CLAIM_KINDS: tuple[ProblemKind, ...] = ("unsupported_claim", "contradicted_claim")
 KINDS: tuple[ProblemKind, ...] = (

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.datasets import read_rows
-from ragfault.stats import wilson_interval
-from ragfault.tuning.generators import ChoiceTerms, GeneratorChoice, choose_from_table
+from ragfault.apps.tune.generators.choice import ChoiceTerms, choose_from_table
+from ragfault.apps.tune.generators.records import GeneratorChoice
+from ragfault.stats.intervals import wilson_interval
 
 GENERATORS = 6
 CALL_SHARE = 0.3

@@ -30,14 +30,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from benchmarks.datasets import read_rows
-from ragfault.guard.certificate import RatedAnswer, certify_answers
-from ragfault.guard.policy import parse_policy
-from ragfault.guard.runtime import Guard
-from ragfault.guard.scanners import SCANNERS, make_scanner
-from ragfault.guard.traffic import Ranking, TrafficWatcher, describe_inputs, rank_answer
-from ragfault.io import read_traces
-from ragfault.io.datasets import write_handbook
-from ragfault.records import Chunk, Trace
+from ragfault.apps.guard.certificate import RatedAnswer, certify_answers
+from ragfault.apps.guard.policy import parse_policy
+from ragfault.apps.guard.runtime import Guard
+from ragfault.apps.guard.scanners import SCANNERS, make_scanner
+from ragfault.apps.guard.traffic import Ranking, TrafficWatcher, describe_inputs, rank_answer
+from ragfault.io.datasets.demo_handbook import write_handbook
+from ragfault.io.trace_reader import read_traces
+from ragfault.model.records import Chunk, Trace
 from training.guard import read_collections, read_paragraphs
 
 LABELLED_ANSWERS = 450

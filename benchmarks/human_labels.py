@@ -21,10 +21,11 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.datasets import build_trace, is_marked, is_reserved, read_rows
-from ragfault.judges import load_judge
-from ragfault.metrics import compute_score, parse_metric
-from ragfault.stats import mean_interval, ppi_mean
+from ragfault.judges.loading import load_judge
+from ragfault.metrics.catalog import compute_score, parse_metric
 from ragfault.stats.bootstrap import FloatArray
+from ragfault.stats.intervals import mean_interval
+from ragfault.stats.ppi import ppi_mean
 
 TRACES, SIZES, SIMULATIONS, DRAWS = 2000, (20, 50, 200), 2000, 400
 

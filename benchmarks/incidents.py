@@ -23,11 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from fastapi.testclient import TestClient
 
+from ragfault.apps.watch.server.app import create_app
+from ragfault.apps.watch.server.settings import ServerSettings
 from ragfault.evaluation.evaluator import describe_metric
-from ragfault.evaluation.online import ScoredTrace
-from ragfault.metrics import select_metrics
-from ragfault.records import Latency, Score, Trace, Verdicts
-from ragfault.server import ServerSettings, create_app
+from ragfault.evaluation.online.scorer import ScoredTrace
+from ragfault.metrics.selection import select_metrics
+from ragfault.model.records import Latency, Score, Trace, Verdicts
 
 MONDAY = 1_900_000_000 // 604_800 * 604_800 + 4 * 86_400.0
 HOUR_MINUTES, DAY_MINUTES = 60, 1440

@@ -235,7 +235,8 @@ def time_uncached_pages(folder: Path, repeats: int) -> None:
     """Print the least processor time that each page of an existing store takes without caches, in this process."""
     from fastapi.testclient import TestClient
 
-    from ragfault.server import ServerSettings, create_app
+    from ragfault.apps.watch.server.app import create_app
+    from ragfault.apps.watch.server.settings import ServerSettings
 
     app = create_app(ServerSettings(store=folder, workers=0, judge="lexical"))
     with TestClient(app, base_url="http://127.0.0.1") as client:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ragfault.guard.ngrams import load_classifier, score_sentences
-from ragfault.guard.scanners import make_scanner
-from ragfault.stats import auroc
+from ragfault.apps.guard.ngrams import load_classifier, score_sentences
+from ragfault.apps.guard.scanners import make_scanner
+from ragfault.stats.classification import auroc
 
 
 def score_text(text: str) -> float:

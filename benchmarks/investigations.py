@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from benchmarks.faults.unseen.__main__ import GROUPS, judged, sampled, systems
 from benchmarks.faults.unseen.kinds import chosen
-from ragfault.analysis.investigation import Investigation, investigate
-from ragfault.io.runs import Run
-from ragfault.stats import wilson_interval
+from ragfault.comparison.investigation.hypotheses import investigate
+from ragfault.comparison.investigation.records import Investigation
+from ragfault.io.runs.run import Run
+from ragfault.stats.intervals import wilson_interval
 
 
 def count_false_quotes(result: Investigation, baseline: Run, candidate: Run) -> int:

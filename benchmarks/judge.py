@@ -24,13 +24,13 @@ from benchmarks.datasets import Row, build_trace, is_marked, is_reserved, read_r
 from benchmarks.faults.corpora import load_handbook_corpus, load_squad_corpus
 from benchmarks.faults.injection import pair
 from benchmarks.faults.phrases import INVENTIONS, WANDERINGS
-from ragfault.judges import load_judge
 from ragfault.judges.checks.answers import measure_focus
 from ragfault.judges.checks.claims import extract_claims
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.lexical.entailment import LexicalJudge
-from ragfault.records import Chunk, Trace, Verdicts
-from ragfault.stats import auroc, auroc_within_groups, choose_threshold
+from ragfault.judges.loading import load_judge
+from ragfault.model.records import Chunk, Trace, Verdicts
+from ragfault.stats.classification import auroc, auroc_within_groups, choose_threshold
 
 
 def compute_risks(verdicts: Sequence[Verdicts]) -> dict[str, list[float]]:

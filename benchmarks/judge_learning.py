@@ -19,11 +19,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from benchmarks.datasets import Row, build_trace, read_rows
-from ragfault.evaluation.agreement import calibrate_judge
-from ragfault.evaluation.agreement.judge_runner import RecordedJudge
-from ragfault.judges import load_judge
 from ragfault.judges.calibration import calibrate_verdicts
-from ragfault.records import Trace, Verdicts
+from ragfault.judges.loading import load_judge
+from ragfault.labels.judges.calibration import calibrate_judge
+from ragfault.labels.judges.runner import RecordedJudge
+from ragfault.model.records import Trace, Verdicts
 
 SETS = ("attributionbench_dev", "wice_dev", "begin_dev")
 LABEL_COUNTS = (50, 100, 200)

@@ -25,8 +25,8 @@ ENDPOINT = Path(__file__).parents[1] / "tests" / "support" / "endpoint.py"
 sys.path.insert(0, str(ENDPOINT.parent))
 
 from endpoint import make_traces  # noqa: E402 - from the folder of the tests' support
-from ragfault.evaluation import evaluate  # noqa: E402
-from ragfault.io.runs import Run  # noqa: E402
+from ragfault.evaluation.evaluator import evaluate  # noqa: E402
+from ragfault.io.runs.run import Run  # noqa: E402
 
 FAULTS = {
     "429": 0.04,

@@ -32,9 +32,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from ragfault.errors import MissingExtra
-from ragfault.judges import JUDGES, load_judge
-from ragfault.records import Trace
+from ragfault.judges.loading import JUDGES, load_judge
+from ragfault.model.errors import MissingExtra
+from ragfault.model.records import Trace
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 5
@@ -59,7 +59,7 @@ def load_demo_traces(count: int) -> list[Trace]:
     """Return traces of the demo, in which no two chunks share a sentence."""
     from msgspec.structs import replace
 
-    from ragfault.io.datasets import load_handbook
+    from ragfault.io.datasets.demo_handbook import load_handbook
 
     result = [trace for traces in load_handbook().traces.values() for trace in traces]
     return [

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from ragfault.evaluation.online import BackgroundScorer, MeasuredRetriever
+from ragfault.evaluation.online.background import BackgroundScorer
+from ragfault.evaluation.online.instrumentation import MeasuredRetriever
 
 TEXTS = [
     f"The harbour office of pier {number} opens at half past seven on weekdays, and the last ferry to the northern "

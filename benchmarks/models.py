@@ -19,10 +19,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ragfault.analysis import Bisection, bisect
-from ragfault.evaluation import evaluate
-from ragfault.io import read_traces
-from ragfault.records import Trace
+from ragfault.comparison.bisection import bisect
+from ragfault.comparison.records import Bisection
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.trace_reader import read_traces
+from ragfault.model.records import Trace
 
 METRICS = ("context_relevance", "groundedness", "completeness", "chunk_utilization", "answer_relevance")
 MIN_PROMPTS = 60

@@ -21,16 +21,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.analysis.monitoring.change_detection import (
+from ragfault.apps.watch.monitoring.change_detection import (
     FALSE_ALARM_RATE,
     MIN_DROP,
     MONTH_MINUTES,
     detect_drops,
     measure_reference,
 )
-from ragfault.analysis.monitoring.rollups import BINS
-from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries
-from ragfault.io.runs import MetricInfo
+from ragfault.apps.watch.monitoring.rollups import BINS
+from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries
+from ragfault.io.runs.run import MetricInfo
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.distributions import normal_quantile
 

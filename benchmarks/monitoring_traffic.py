@@ -23,18 +23,18 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from benchmarks.monitoring import format_minutes
-from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, WIDER, AlertRule, evaluate_rules
-from ragfault.analysis.monitoring.alerts import AlertState, advance_alerts
-from ragfault.analysis.monitoring.change_detection import (
+from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES, WIDER, AlertRule, evaluate_rules
+from ragfault.apps.watch.monitoring.alerts import AlertState, advance_alerts
+from ragfault.apps.watch.monitoring.change_detection import (
     MONTH_MINUTES,
     ReferencePeriod,
     detect_drops,
     measure_reference,
 )
-from ragfault.analysis.monitoring.noise import estimate_error
-from ragfault.analysis.monitoring.rollups import BINS
-from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey
-from ragfault.io.runs import MetricInfo
+from ragfault.apps.watch.monitoring.noise import estimate_error
+from ragfault.apps.watch.monitoring.rollups import BINS
+from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey
+from ragfault.io.runs.run import MetricInfo
 from ragfault.stats.bootstrap import FloatArray
 
 METRICS = ("context_relevance", "groundedness", "answer_relevance")

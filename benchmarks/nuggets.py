@@ -15,9 +15,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.datasets import read_rows
-from ragfault.judges import load_judge
-from ragfault.records import Trace
-from ragfault.text import normalize_answer
+from ragfault.judges.loading import load_judge
+from ragfault.model.records import Trace
+from ragfault.text.normalization import normalize_answer
 
 
 def main() -> None:

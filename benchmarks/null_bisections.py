@@ -27,13 +27,12 @@ from benchmarks.faults.corpora import load_handbook_corpus
 from benchmarks.faults.injection import pair
 from benchmarks.faults.unseen.corpora import shop_chunks, shop_questions
 from benchmarks.faults.unseen.system import Parts, answer_all
-from ragfault.analysis import bisect
-from ragfault.evaluation import evaluate
-from ragfault.io.datasets import load_handbook
-from ragfault.io.runs import Run
-from ragfault.io.runs.run import Manifest, TableName
+from ragfault.comparison.bisection import bisect
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.io.runs.run import Manifest, Run, TableName
 from ragfault.io.runs.writer import RUN_TABLES
-from ragfault.records import Trace, Verdicts
+from ragfault.model.records import Trace, Verdicts
 
 PAIR_COUNTS = (50, 200, 600, 2000)
 SEGMENTS = {"tenant": 8, "language": 3}

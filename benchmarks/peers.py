@@ -64,22 +64,23 @@ print(held / 2000)
 
 RAGFAULT_TIED_SCRIPT = """
 from ragfault import Chunk, Gold, Trace
-from ragfault.metrics import compute_score, select_metrics
-from ragfault.records import Verdicts
+from ragfault.metrics.catalog import compute_score
+from ragfault.metrics.selection import select_metrics
+from ragfault.model.records import Verdicts
 chunks = tuple(Chunk(id=name, text=name, score=0.5) for name in "abcd")
 trace = Trace(id="1", query="q", chunks=chunks, gold=Gold(chunks={"a": 1.0}))
 print(compute_score(select_metrics(["precision@1"])[0], trace, Verdicts(trace="1")).value)
 """
 
 RAGFAULT_NO_CLAIMS_SCRIPT = """
-from ragfault.evaluation.online import score_response
+from ragfault.evaluation.online.scorer import score_response
 found = score_response("When?", ["At noon."], "Thank you for asking!", metrics=["groundedness"])
 print(found.scores[0].status, "-", found.scores[0].reason)
 """
 
 RAGFAULT_CORRECTED_SCRIPT = """
 import numpy as np
-from ragfault.stats import holm_adjust, sign_flip_test
+from ragfault.stats.significance import holm_adjust, sign_flip_test
 random, alarms = np.random.default_rng(0), 0
 for _ in range(300):
     metrics = random.normal(size=(8, 60)) * 0.3
@@ -89,7 +90,7 @@ print(alarms / 300)
 
 RAGFAULT_COVERAGE_SCRIPT = """
 import numpy as np
-from ragfault.stats import paired_difference
+from ragfault.stats.differences import paired_difference
 random, held = np.random.default_rng(0), 0
 for _ in range(2000):
     found = paired_difference(np.zeros(8), random.normal(size=8))

@@ -14,8 +14,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.datasets import read_rows
-from ragfault.records import Chunk, Trace
-from ragfault.testsets.premises import check_premise
+from ragfault.apps.testsets.premises import check_premise
+from ragfault.model.records import Chunk, Trace
 
 
 def is_called_false(query: str, passage: str) -> bool:

@@ -17,10 +17,10 @@ from statistics import median
 
 import numpy as np
 
-from ragfault.records import Chunk
-from ragfault.retrieval import Query
+from ragfault.model.records import Chunk
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.lance_index import LanceIndex
+from ragfault.retrieval.pipeline import Query
 
 SYLLABLES = [c + v for c, v in zip("bcdfghjklmnprstvwxyz", "aeiouaeiouaeiouaeiou", strict=True)]
 VOCABULARY_SIZE, TEXT_WORDS, DIMENSIONS, DEPTH = 20_000, 60, 128, 10

@@ -32,10 +32,10 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ragfault.io import write_traces
-from ragfault.io.datasets import load_handbook
-from ragfault.metrics import DEFAULT_METRICS
-from ragfault.records import Trace
+from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.io.trace_writer import write_traces
+from ragfault.metrics.selection import DEFAULT_METRICS
+from ragfault.model.records import Trace
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 OBJECT_STORE_BYTES = 100 * 2**20
@@ -209,7 +209,8 @@ def measure_on_ray(
     address: str, path: Path, out: Path, judge: str, progress: Callable[[int, int], None] = lambda *_: None
 ) -> ProcessUsage:
     """Measure an evaluation on a cluster, including the cluster's own processes."""
-    from ragfault.evaluation import RayExecutor, evaluate
+    from ragfault.evaluation.evaluator import evaluate
+    from ragfault.evaluation.executors import RayExecutor
 
     monitor = ProcessMonitor(os.getpid())
     evaluate(

@@ -16,8 +16,8 @@ import math
 
 import numpy as np
 
-from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, RULE_RATE, evaluate_rules
-from ragfault.analysis.monitoring.change_detection import (
+from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES, RULE_RATE, evaluate_rules
+from ragfault.apps.watch.monitoring.change_detection import (
     FAILURE_RATE,
     FALSE_ALARM_RATE,
     MONTH_MINUTES,
@@ -26,10 +26,10 @@ from ragfault.analysis.monitoring.change_detection import (
     measure_reference,
     start_test,
 )
-from ragfault.analysis.monitoring.noise import HISTORY_MINUTES, MIN_FAILURES
-from ragfault.analysis.monitoring.rollups import Observation, roll_up
-from ragfault.analysis.monitoring.windows import MetricSeries, build_series
-from ragfault.io.runs import MetricInfo
+from ragfault.apps.watch.monitoring.noise import HISTORY_MINUTES, MIN_FAILURES
+from ragfault.apps.watch.monitoring.rollups import Observation, roll_up
+from ragfault.apps.watch.monitoring.windows import MetricSeries, build_series
+from ragfault.io.runs.run import MetricInfo
 from ragfault.stats.distributions import normal_cdf, normal_quantile
 
 METRIC = MetricInfo("context_relevance", "retrieval")

@@ -15,7 +15,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ragfault.io.otel import OtelSpan, SpanBuffer, build_trace, decode_request
+from ragfault.io.otel.otlp import decode_request
+from ragfault.io.otel.span_buffer import SpanBuffer
+from ragfault.io.otel.spans import OtelSpan
+from ragfault.io.otel.trace_mapping import build_trace
 
 START = 1_790_000_000_000_000_000
 

@@ -19,21 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.stats import (
-    Interval,
-    confidence_sequence,
-    correct_share,
-    detect_change_point,
-    equivalence_test,
-    holm_adjust,
-    mean_interval,
-    paired_difference,
-    sign_flip_test,
-    sign_flip_tests,
-    unpaired_differences,
-    wilson_interval,
-)
 from ragfault.stats.bootstrap import Clusters, FloatArray
+from ragfault.stats.differences import paired_difference, unpaired_differences
+from ragfault.stats.intervals import Interval, correct_share, mean_interval, wilson_interval
+from ragfault.stats.sequences import confidence_sequence, detect_change_point
+from ragfault.stats.significance import equivalence_test, holm_adjust, sign_flip_test, sign_flip_tests
 
 SIZES = (8, 30, 200)
 MARGIN = 0.05

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ragfault.analysis import bisect
-from ragfault.evaluation import evaluate
-from ragfault.evaluation.ablation import repair_steps
+from ragfault.comparison.ablation.step_repair import repair_steps
+from ragfault.comparison.bisection import bisect
+from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.datasets.agent import SimulatedAgent, ToolFailure
-from ragfault.records import Trace
+from ragfault.model.records import Trace
 
 SHARE = 0.6
 
@@ -222,7 +222,7 @@ def _find_question(agent: SimulatedAgent, question: Trace) -> Trace:
 
 
 def split_words(text: str) -> frozenset[str]:
-    from ragfault.text import split_content_words
+    from ragfault.text.normalization import split_content_words
 
     return frozenset(split_content_words(text))
 

@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 from benchmarks import step_faults
 from benchmarks.step_faults import FaultyAgent, write_table
-from ragfault.evaluation import evaluate
+from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.datasets.agent import SimulatedAgent
-from ragfault.metrics import get_definitions
-from ragfault.records import Chunk, Trace
-from ragfault.stats import auroc
+from ragfault.metrics.catalog import get_definitions
+from ragfault.model.records import Chunk, Trace
+from ragfault.stats.classification import auroc
 
 
 def change_figures(text: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.datasets import read_rows
 from benchmarks.step_faults import write_table
-from ragfault.analysis.steps.model import chain_hazards
+from ragfault.diagnosis.steps.model import chain_hazards
 from training.steps import (
     Array,
     LabelledRun,

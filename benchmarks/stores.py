@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from ragfault.apps.watch.server.storage.opening import open_store
+from ragfault.apps.watch.server.storage.records import TraceSelection
+from ragfault.apps.watch.server.storage.store import TraceStore
 from ragfault.evaluation.evaluator import describe_metric
-from ragfault.evaluation.online import ScoredTrace
-from ragfault.evaluation.online.scorer import TraceScorer
-from ragfault.io.datasets import load_handbook
-from ragfault.records import Score, Trace, Verdicts
-from ragfault.server.storage import TraceSelection, TraceStore, open_store
+from ragfault.evaluation.online.scorer import ScoredTrace, TraceScorer
+from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.model.records import Score, Trace, Verdicts
 
 BATCH = 1000
 REPEATS = 9

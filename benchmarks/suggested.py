@@ -9,9 +9,9 @@ import argparse
 
 import numpy as np
 
-from ragfault.evaluation.agreement.annotation.session import compute_chances
-from ragfault.stats import ppi_mean
+from ragfault.labels.annotation.session import compute_chances
 from ragfault.stats.bootstrap import FloatArray
+from ragfault.stats.ppi import ppi_mean
 
 TRACES = 2000
 

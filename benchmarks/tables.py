@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.datasets import build_trace, is_reserved, read_rows
-from ragfault.io import read_documents
-from ragfault.io.datasets import load_handbook
-from ragfault.judges import load_judge
-from ragfault.records import Chunk, Document, Span, Trace
+from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.io.documents import read_documents
+from ragfault.judges.loading import load_judge
+from ragfault.model.records import Chunk, Document, Span, Trace
 from ragfault.retrieval.chunking.structure import iterate_lines, parse_blocks
 from ragfault.retrieval.pipeline import Query
 from ragfault.retrieval.pipeline_config import PipelineConfig, build_index
-from ragfault.stats import auroc, auroc_within_groups, mean_interval
+from ragfault.stats.classification import auroc, auroc_within_groups
+from ragfault.stats.intervals import mean_interval
 
 ROWS_PER_TABLE, DEPTH = 4, 5
 CELL_SEPARATOR = re.compile(r"(?<!\\)\|")

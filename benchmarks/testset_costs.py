@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.costs.writing import WritingEndpoint
 from benchmarks.judge_cost import RAGFAULT, TOOL_ENVIRONMENT, get_interpreter, print_table
-from ragfault.io.datasets import load_handbook
+from ragfault.io.datasets.demo_handbook import load_handbook
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT_SECONDS = 300

@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.datasets import read_rows
+from ragfault.apps.testsets.records import QUESTION_KINDS
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
-from ragfault.records import Chunk, Document, Gold, Span, Trace
-from ragfault.retrieval.chunking import load_chunker
-from ragfault.retrieval.embedders import load_embedder
+from ragfault.model.records import Chunk, Document, Gold, Span, Trace
+from ragfault.retrieval.chunking.chunker import load_chunker
+from ragfault.retrieval.embedders.registry import load_embedder
 from ragfault.retrieval.index import BM25Index
-from ragfault.testsets.records import QUESTION_KINDS
 from ragfault.text.normalization import fold_case
 
 Array = np.ndarray[Any, Any]
@@ -320,7 +320,7 @@ def prepare_corpora(documents: Sequence[Document], searches: Sequence[str]) -> d
 
 def rank_corpus(folder: Path, name: str, options: argparse.Namespace) -> str:
     """Return the row of a corpus: the rankings by made sets of several seeds, and the ceiling."""
-    from ragfault.testsets import make_testset
+    from ragfault.apps.testsets.making.make import make_testset
 
     documents, questions = CORPORA[name](folder)
     questions = random.Random(options.seed).sample(questions, min(len(questions), options.people))
@@ -384,8 +384,8 @@ def measure_refresh(folder: Path, seed: int) -> None:
     Truth is independent of the alignment: the text without markup, signs, case and articles stands in the newer
     snapshot of its file ("untouched"), in another file ("elsewhere"), or nowhere ("changed").
     """
-    from ragfault.testsets import refresh_testset
-    from ragfault.testsets.passages import CorpusIndex
+    from ragfault.apps.testsets.anchors import refresh_testset
+    from ragfault.apps.testsets.passages import CorpusIndex
 
     print("| repository | spans | untouched: kept | elsewhere: located | changed: named | silently wrong | seconds |")
     print("|---|---|---|---|---|---|---|")
@@ -433,8 +433,8 @@ def measure_audit(folder: Path, seed: int) -> None:
     """Print the contradictions of each newest snapshot, and how many altered copies of its sentences an audit names."""
     from datetime import date
 
-    from ragfault.testsets import audit_corpus
-    from ragfault.testsets.passages import CorpusIndex
+    from ragfault.apps.testsets.audit import audit_corpus
+    from ragfault.apps.testsets.passages import CorpusIndex
 
     print("| repository | passages | contradictions as it is | other number: named | denied: named | seconds |")
     print("|---|---|---|---|---|---|")

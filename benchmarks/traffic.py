@@ -22,13 +22,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ragfault.apps.watch.server.storage.duckdb.connection import HOURLY_SUMS
+from ragfault.apps.watch.server.storage.duckdb.store import SORTED_ROWS, DuckDBStore
+from ragfault.apps.watch.server.storage.opening import open_store
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.scorer import ScoredTrace, TraceScorer
-from ragfault.io.datasets import load_handbook
-from ragfault.records import Trace
-from ragfault.server.storage import open_store
-from ragfault.server.storage.duckdb.connection import HOURLY_SUMS
-from ragfault.server.storage.duckdb.store import SORTED_ROWS, DuckDBStore
+from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.model.records import Trace
 
 ROUTES = ("search", "help", "shop", "staff")
 CHUNKS = 5

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from benchmarks.datasets import read_rows
 from ragfault.evaluation.trusted_corpus import TrustedJudge, load_trusted_corpus
-from ragfault.judges import load_judge
-from ragfault.records import Document, Trace
+from ragfault.judges.loading import load_judge
+from ragfault.model.records import Document, Trace
 from ragfault.retrieval.pipeline_config import PipelineConfig, build_index
 from ragfault.text.sentences import split_sentences
 

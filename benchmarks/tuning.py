@@ -20,14 +20,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from benchmarks.testsets import read_chunking, read_squad2
-from ragfault.records import Trace
+from ragfault.apps.tune.holdout import gather_questions, split_questions
+from ragfault.apps.tune.results import QuestionOutcome, TuningQuestion
+from ragfault.apps.tune.search import PipelineSearch
+from ragfault.apps.tune.search_space import SearchSpace, compute_figure, parse_bound
+from ragfault.apps.tune.trials import TrialRunner, TuningCache, parse_tuning_metric
+from ragfault.model.records import Trace
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, replace_stage
-from ragfault.stats import holm_adjust, paired_difference, sign_flip_test
-from ragfault.tuning import QuestionOutcome, SearchSpace, TuningQuestion
-from ragfault.tuning.holdout import gather_questions, split_questions
-from ragfault.tuning.search import PipelineSearch
-from ragfault.tuning.search_space import compute_figure, parse_bound
-from ragfault.tuning.trials import TrialRunner, TuningCache, parse_tuning_metric
+from ragfault.stats.differences import paired_difference
+from ragfault.stats.significance import holm_adjust, sign_flip_test
 
 SQUAD_QUESTIONS = 400
 TOLERANCE = 0.01

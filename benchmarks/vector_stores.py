@@ -16,11 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.datasets import read_rows
-from ragfault.errors import MissingExtra
-from ragfault.retrieval.embedders import load_embedder
+from ragfault.model.errors import MissingExtra
 from ragfault.retrieval.embedders.latent import LatentEmbedder
+from ragfault.retrieval.embedders.registry import load_embedder
 from ragfault.retrieval.index import Array
-from ragfault.retrieval.stores import load_store, measure_store_loss
+from ragfault.retrieval.stores.loss import measure_store_loss
+from ragfault.retrieval.stores.store_index import load_store
 from ragfault.text.sentences import split_sentences
 
 STORES = (

@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ragfault import Run, evaluate
-from ragfault.evaluation.agreement.annotation.items import create_label, describe_verdict, list_items
-from ragfault.evaluation.agreement.human_labels import write_labels
-from ragfault.io.datasets import load_handbook
+from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_groups
-from ragfault.metrics import select_metrics
+from ragfault.labels.annotation.items import create_label, describe_verdict, list_items
+from ragfault.labels.reading.human_labels import write_labels
+from ragfault.metrics.selection import select_metrics
 
 VERBS = {
     "diagnose": ["diagnose", "{new}"],

@@ -14,8 +14,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, window_difference
-from ragfault.io.runs import MetricInfo
+from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries, window_difference
+from ragfault.io.runs.run import MetricInfo
 
 __all__ = ["draw_window", "measure_coverage"]
 

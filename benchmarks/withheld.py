@@ -14,12 +14,12 @@ import re
 from pathlib import Path
 
 from benchmarks.testsets import CORPORA
-from ragfault.records import Document
-from ragfault.testsets.making.filters import DraftFilter
-from ragfault.testsets.making.withheld import make_withheld
-from ragfault.testsets.making.wording import is_content, is_name
-from ragfault.testsets.passages import WORD, CorpusIndex
-from ragfault.text import stem_word
+from ragfault.apps.testsets.making.filters import DraftFilter
+from ragfault.apps.testsets.making.withheld import make_withheld
+from ragfault.apps.testsets.making.wording import is_content, is_name
+from ragfault.apps.testsets.passages import WORD, CorpusIndex
+from ragfault.model.records import Document
+from ragfault.text.normalization import stem_word
 
 SHARES = (0.0, 0.3, 0.6, 1.0)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from ragfault.cli import cli
+from ragfault.cli.commands import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")

@@ -17,18 +17,18 @@ import msgspec
 
 import ragfault
 from ragfault import bisect, evaluate
-from ragfault.cli import COMMANDS, cli
-from ragfault.evaluation.agreement import measure_judge
-from ragfault.io.datasets import write_handbook
+from ragfault.cli.commands import COMMANDS, cli
+from ragfault.io.datasets.demo_handbook import write_handbook
 from ragfault.io.formats.record_shapes import describe_fields
-from ragfault.io.runs import Manifest
-from ragfault.judges.cards import list_cards, load_card
-from ragfault.metrics import DEFAULT_METRICS, MetricDefinition, get_definitions, parse_metric
+from ragfault.io.runs.run import Manifest
+from ragfault.judges.cards.card import list_cards, load_card
+from ragfault.labels.judges.measuring import measure_judge
 from ragfault.metrics.aliases import ALIASES
-from ragfault.metrics.catalog import format_metric
-from ragfault.records import Score, Trace, Verdicts
-from ragfault.reports.terminal import agreement, bisection
-from ragfault.reports.terminal.judges import build_figure_lines
+from ragfault.metrics.catalog import MetricDefinition, format_metric, get_definitions, parse_metric
+from ragfault.metrics.selection import DEFAULT_METRICS
+from ragfault.model.records import Score, Trace, Verdicts
+from ragfault.report.terminal import agreement, bisection
+from ragfault.report.terminal.judges import build_figure_lines
 
 FOLDER = Path(__file__).parent
 GENERATED = "<!-- made by docs/generate.py: change the code, then run `make docs` -->\n"

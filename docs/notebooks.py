@@ -25,7 +25,7 @@ Everything here runs on this machine: no key, no network. It needs `pip install 
 
 ---
 from ragfault import bisect, compare, evaluate, gate
-from ragfault.io.datasets import write_handbook
+from ragfault.io.datasets.demo_handbook import write_handbook
 
 folder = write_handbook("handbook", force=True)
 ---
@@ -86,12 +86,14 @@ retrieval, searches for a better pipeline, and proves the gain on questions that
 
 ---
 from ragfault import bisect, evaluate
-from ragfault.io.datasets import write_handbook
-from ragfault.reports.terminal.tuning.pipelines import render_tuning_terminal
+from ragfault.io.datasets.demo_handbook import write_handbook
+from ragfault.apps.tune.report.pipelines import render_tuning_terminal
 from ragfault.retrieval.pipeline_config import PipelineConfig
-from ragfault.io import read_traces
+from ragfault.io.trace_reader import read_traces
 from ragfault.io.documents import read_documents
-from ragfault.tuning import SearchSpace, lint, tune
+from ragfault.apps.tune.search_space import SearchSpace
+from ragfault.apps.tune.pitfalls import lint
+from ragfault.apps.tune.tuner import tune
 
 write_handbook("handbook", force=True)
 old = evaluate("handbook/traces-v1.jsonl", "runs/v1", force=True)

@@ -10,7 +10,8 @@ from importlib.metadata import version
 import dspy
 from dspy.utils import DummyLM
 
-from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
+from ragfault.evaluation.online.background import BackgroundScorer
+from ragfault.evaluation.online.scorer import ScoredTrace
 from ragfault.integrations.dspy import DSPyTraceCallback
 
 HANDBOOK = ["The last ferry to the island leaves at 22:40 every evening.", "Dogs travel free on the ferry, on a lead."]

@@ -15,7 +15,8 @@ from haystack.components.builders import PromptBuilder
 from haystack.components.retrievers.in_memory import InMemoryBM25Retriever
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 
-from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
+from ragfault.evaluation.online.background import BackgroundScorer
+from ragfault.evaluation.online.scorer import ScoredTrace
 from ragfault.integrations.haystack import HaystackTracer
 
 HANDBOOK = {

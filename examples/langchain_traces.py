@@ -16,7 +16,8 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnablePassthrough
 
-from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
+from ragfault.evaluation.online.background import BackgroundScorer
+from ragfault.evaluation.online.scorer import ScoredTrace
 from ragfault.integrations.langchain import LangChainTraceHandler
 
 HANDBOOK = (

@@ -15,7 +15,8 @@ from llama_index.core.llms import CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.schema import TextNode
 
-from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
+from ragfault.evaluation.online.background import BackgroundScorer
+from ragfault.evaluation.online.scorer import ScoredTrace
 from ragfault.integrations.llamaindex import LlamaIndexTraceHandler
 
 HANDBOOK = {

@@ -17,7 +17,7 @@ os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # a folder is the lightest store
 import mlflow
 
 from ragfault import Chunk, Trace, evaluate
-from ragfault.reports.experiment_trackers import to_mlflow
+from ragfault.report.experiment_trackers import to_mlflow
 
 PAGE = Chunk(id="ferry", text="The last ferry to the island leaves at 22:40 every evening.")
 QUERY = "When does the last ferry leave?"

@@ -13,7 +13,8 @@ from importlib.metadata import version
 
 from openai import OpenAI
 
-from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
+from ragfault.evaluation.online.background import BackgroundScorer
+from ragfault.evaluation.online.scorer import ScoredTrace
 from ragfault.integrations.openai import measure_client
 
 HANDBOOK = ["The last ferry to the island leaves at 22:40 every evening.", "Dogs travel free on the ferry, on a lead."]

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from ragfault.cli import COMMANDS, cli
+from ragfault.cli.commands import COMMANDS, cli
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -14,14 +14,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ragfault.cli import COMMANDS, run_command
-from ragfault.cli.options.settings import load_settings
-from ragfault.cli.tuning.generator import _read_space
-from ragfault.guard.policy import load_policy
+from ragfault.apps.guard.policy import load_policy
+from ragfault.apps.tune.cli.generator import _read_space
+from ragfault.cli.commands import COMMANDS, run_command
 from ragfault.judges.domain.profile import load_profile
-from ragfault.records import Trace
+from ragfault.model.records import Trace
+from ragfault.model.rubrics import load_rubrics
+from ragfault.options.settings import load_settings
 from ragfault.retrieval.pipeline_config import read_pipeline_config
-from ragfault.rubrics import load_rubrics
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import ragfault
-from ragfault import errors
+from ragfault.model import errors
 
 PUBLIC_NAMES = [
     "Chunk",
@@ -52,7 +52,7 @@ def test_every_public_name_has_a_docstring():
         _ = ragfault.no_such
 
 
-@pytest.mark.parametrize("code", ["import ragfault", "from ragfault.cli import main; main(['--help'])"])
+@pytest.mark.parametrize("code", ["import ragfault", "from ragfault.cli.commands import main; main(['--help'])"])
 def test_start_imports_no_heavy_package(code: str):
     """`import ragfault` and `ragfault --help` import none of the heavy packages."""
     program = (

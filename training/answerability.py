@@ -2,9 +2,9 @@
 
 python -m training.answerability DATA [--judge minilm] [--write]
 
-DATA holds squad2_paragraphs, squad2_questions, clapnq_dev, wikiqa and trec_dl19. Fitted with LightGBM and scikit-learn,
-used with numpy alone. `--write` writes src/ragfault/testsets/answerability-JUDGE.npz, fitted on all pairs. With the
-judge minilm (extra nli) each pair is read twice more, which takes six minutes of a core.
+DATA holds squad2_paragraphs, squad2_questions, clapnq_dev, wikiqa and trec_dl19. Fitted with LightGBM and
+scikit-learn, used with numpy alone. `--write` writes src/ragfault/apps/testsets/answerability-JUDGE.npz, fitted on all
+pairs. With the judge minilm (extra nli) each pair is read twice more, which takes six minutes of a core.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from ragfault.stats import auroc
-from ragfault.testsets.answerability import (
+from ragfault.apps.testsets.answerability import (
     PROBABILITY_BOUNDS,
     AnswerabilityModel,
     Array,
@@ -29,11 +28,12 @@ from ragfault.testsets.answerability import (
     compute_features,
     read_with_minilm,
 )
-from ragfault.text import split_content_words
+from ragfault.stats.classification import auroc
+from ragfault.text.normalization import split_content_words
 from training.data_files import Row, read_rows
 from training.embedded.boosting import pack_trees, train_trees
 
-WEIGHTS = Path(__file__).parents[1] / "src/ragfault/testsets"
+WEIGHTS = Path(__file__).parents[1] / "src/ragfault/apps/testsets"
 FOLDS, TREE_ROUNDS, RIDGE = 8, 200, 0.05
 TREE_SETTINGS = {"num_leaves": 15, "learning_rate": 0.03, "min_child_samples": 30, "feature_fraction": 0.3}
 MAX_PAIRS = 600

@@ -3,7 +3,7 @@
     python training/card.py DATA_FOLDER --judge NAME [--limit N] [-w PROCESSES]
     python training/card.py DATA_FOLDER --judge NAME --set begin     (one set again; the others as the card has them)
 
-The texts of the card are in training/cards.toml; the figures come from `ragfault.evaluation.agreement`, on each of
+The texts of the card are in training/cards.toml; the figures come from `ragfault.labels`, on each of
 SETS. The card is written to src/ragfault/judges/cards/NAME.json; `make docs` then brings it into docs/judge.md.
 """
 
@@ -23,20 +23,21 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ragfault.evaluation.agreement import measure_judge
-from ragfault.evaluation.agreement.measurement import JudgeMeasurement, LabelTask, UnitKind, build_entries
-from ragfault.judges import load_judge
 from ragfault.judges.assembly import ScorerJudge
-from ragfault.judges.cards import AnswerShape, CardEntry, JudgeCard
+from ragfault.judges.cards.card import AnswerShape, CardEntry, JudgeCard
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSession
+from ragfault.judges.loading import load_judge
 from ragfault.judges.scorer import Entailment, RelevanceScore
-from ragfault.protocols import Judge
-from ragfault.records import Trace, Verdicts
-from ragfault.rules import BinaryVerdict
-from ragfault.stats import BootstrapEstimate, Interval
-from ragfault.text import split_content_words
+from ragfault.labels.judges.measurement import JudgeMeasurement, LabelTask, UnitKind, build_entries
+from ragfault.labels.judges.measuring import measure_judge
+from ragfault.model.protocols import Judge
+from ragfault.model.records import Trace, Verdicts
+from ragfault.model.rules import BinaryVerdict
+from ragfault.stats.bootstrap import BootstrapEstimate
+from ragfault.stats.intervals import Interval
+from ragfault.text.normalization import split_content_words
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from training.data_files import Row, assign_fold, iterate_rows

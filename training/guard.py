@@ -8,7 +8,7 @@ whole sources are left out of training to measure; the threshold flags 1 % of th
 phrases not counted. The classifiers of prompts and comments see some passages, too, since these reach them as answers
 and within prompts; how many of the others they flag is on their card, and the passages count in no other figure.
 Attacks in code are malicious code and no instructions to a model; they are left out. Weights and a card with the
-figures are written to src/ragfault/guard/weights.
+figures are written to src/ragfault/apps/guard/weights.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
-from ragfault.guard.ngrams import NgramClassifier, hash_ngrams, score_sentences, split_spans
-from ragfault.stats import auroc
+from ragfault.apps.guard.ngrams import NgramClassifier, hash_ngrams, score_sentences, split_spans
+from ragfault.stats.classification import auroc
 from training.data_files import Row, iterate_rows, read_rows
 
 FOLDS = 5

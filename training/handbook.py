@@ -28,7 +28,7 @@ import msgspec
 from handbook_retriever import Index, cut_sections, cut_sentences, draw_number
 from handbook_writer import AnswerSentence, Question, Version, write_answer
 
-from ragfault.records import Chunk, Citation, Gold, Latency, Span, TokenCounts, Trace
+from ragfault.model.records import Chunk, Citation, Gold, Latency, Span, TokenCounts, Trace
 
 HERE = Path(__file__).parent
 HANDBOOK = HERE.parent / "src" / "ragfault" / "io" / "datasets" / "handbook"

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ragfault.records import Chunk
+from ragfault.model.records import Chunk
 
 # --- random numbers and words ------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from handbook_retriever import draw_number, extract_words, pick, split_sentences
 
-from ragfault.records import Chunk, Span, Trace
+from ragfault.model.records import Chunk, Span, Trace
 
 Question = dict[str, Any]
 

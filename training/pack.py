@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ragfault.io.datasets import load_handbook
+from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.judges.checks.claims import extract_claims, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from data_files import Row, iterate_rows
 
-from ragfault.text import STOP_WORDS, split_words
+from ragfault.text.normalization import STOP_WORDS, split_words
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/checks/rarity.txt.gz"
 MAX_PIECE_LENGTH = 1500

@@ -29,7 +29,7 @@ from ragfault.judges.embedded.support import TEXT_TYPES, WeighedClaims, combine_
 from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.minilm.calibration import StackedCalibration, build_claim_inputs
 from ragfault.judges.minilm.judge import MiniLMJudge, doubt_words
-from ragfault.stats import auroc, auroc_within_groups
+from ragfault.stats.classification import auroc, auroc_within_groups
 from training.data_files import FOLDS, Row, assign_fold, read_rows
 from training.embedded.altering import is_marked
 from training.embedded.examples import SETS

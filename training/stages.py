@@ -8,7 +8,7 @@ pair of runs the evidence is collected. A multinomial logistic model over the st
 weight of at least 0 for each observation and stage, shrunk towards a common one (towards a larger one for observations
 that hardly any other stage shows), and a prior for each stage, shrunk towards 0. The temperature is fitted on kinds of
 faults that were held out, each scored by weights that saw it on no corpus, and is at least 1.
-Writes `src/ragfault/analysis/comparison/stages/weights.toml` and prints how often the first stage is right.
+Writes `src/ragfault/diagnosis/comparison/stages/weights.toml` and prints how often the first stage is right.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from benchmarks.faults.corpora import Corpus, load_handbook_corpus, load_squad_c
 from benchmarks.faults.injection import FAULTS, STRENGTHS, Strength, pair
 from benchmarks.faults.unseen.__main__ import build_pairs, systems
 from benchmarks.faults.unseen.kinds import DEVELOPED, KINDS
-from ragfault.analysis import bisect, pair_runs
-from ragfault.analysis.comparison.decision_tree import BRANCHES, STAGES_BY_BRANCH, STAGES_BY_LAYER
-from ragfault.analysis.comparison.paired_runs import PairedRuns
-from ragfault.analysis.comparison.records import StageEvidence
-from ragfault.analysis.comparison.stages.evidence import collect_evidence
-from ragfault.analysis.comparison.stages.paired_traces import read_pairs
-from ragfault.analysis.comparison.stages.ranking import StageWeights, score_stages
-from ragfault.evaluation import evaluate
-from ragfault.io.runs import Run
+from ragfault.comparison.bisection import bisect
+from ragfault.comparison.decision_tree import BRANCHES, STAGES_BY_BRANCH, STAGES_BY_LAYER
+from ragfault.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.comparison.records import StageEvidence
+from ragfault.comparison.stages.evidence import collect_evidence
+from ragfault.comparison.stages.paired_traces import read_pairs
+from ragfault.comparison.stages.ranking import StageWeights, score_stages
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.runs.run import Run
 
-TARGET = Path(__file__).parents[1] / "src/ragfault/analysis/comparison/stages/weights.toml"
+TARGET = Path(__file__).parents[1] / "src/ragfault/diagnosis/comparison/stages/weights.toml"
 COMMON_WEIGHT = 2.0
 """Weight of evidence that occurs in no trial; other weights are shrunk towards it."""
 DIRECT_EVIDENCE = (

@@ -18,10 +18,10 @@ from scipy.stats import betabinom
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
 
-from ragfault.analysis.steps.agreement import Agreement, measure_agreements
-from ragfault.analysis.steps.features import FEATURE_NAMES, Array, compute_features
-from ragfault.analysis.steps.localization import detect_outcome
-from ragfault.analysis.steps.model import (
+from ragfault.diagnosis.steps.agreement import Agreement, measure_agreements
+from ragfault.diagnosis.steps.features import FEATURE_NAMES, Array, compute_features
+from ragfault.diagnosis.steps.localization import detect_outcome
+from ragfault.diagnosis.steps.model import (
     MAX_VALUE,
     OUTCOMES,
     Outcome,
@@ -32,10 +32,10 @@ from ragfault.analysis.steps.model import (
     weigh_agreement,
     weigh_outcome,
 )
-from ragfault.analysis.steps.moves import group_moves
-from ragfault.io import read_traces
+from ragfault.diagnosis.steps.moves import group_moves
+from ragfault.io.trace_reader import read_traces
 from ragfault.judges.embedded.network import TreeEnsemble
-from ragfault.records import Trace
+from ragfault.model.records import Trace
 from training.data_files import Row, read_rows
 
 SEARCH_FEATURES = """
@@ -50,7 +50,7 @@ LABELS = ("wrong", "neutral", "right")
 
 FILES: dict[RunKind, str] = {"search": "agent_steps_hotpotqa_dev", "team": "agent_steps_whowhen_dev"}
 FOLDS, TREE_COUNT, MIN_LEAF, MIN_LABEL_LEAF, RIDGE, MISS_RATE = 8, 150, 4, 2, 0.03, 0.1
-WEIGHTS = Path(__file__).parents[1] / "src/ragfault/analysis/steps/weights.npz"
+WEIGHTS = Path(__file__).parents[1] / "src/ragfault/diagnosis/steps/weights.npz"
 PRIOR_SHAPE, SHAPE_RIDGE = 0.5, 0.1
 PRIOR_RIGHT_SHARES = np.array([0.05, 0.95])
 """The share of right answers among runs with and without a fault, to which shares of few runs are smoothed."""

@@ -26,7 +26,7 @@ from ragfault.judges.embedded.support import MISSING_ODDS, combine_claims, combi
 from ragfault.judges.lexical.entailment import check_claim, measure_claim
 from ragfault.judges.lexical.features import FEATURE_NAMES
 from ragfault.judges.lexical.weights import BIAS, WEIGHTS
-from ragfault.stats import auroc
+from ragfault.stats.classification import auroc
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/lexical/weights.py"
 RIDGE = 2.0

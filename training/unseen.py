@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ragfault.judges import load_judge
 from ragfault.judges.assembly import assemble_verdicts
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.embedded.judge import EmbeddedSession
 from ragfault.judges.embedded.support import WeighedClaims
-from ragfault.protocols import Judge, VerdictKind
-from ragfault.records import Trace, Verdicts
+from ragfault.judges.loading import load_judge
+from ragfault.model.protocols import Judge, VerdictKind
+from ragfault.model.records import Trace, Verdicts
 
 __all__ = ["CrossFittedJudge", "load_cross_fitted_judge"]
 

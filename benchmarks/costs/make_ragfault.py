@@ -9,9 +9,9 @@ from typing import Any
 
 from benchmarks.costs.making import measure_tool
 from benchmarks.costs.running import MODEL
+from ragfault.apps.testsets.making.make import make_testset
 from ragfault.io.documents import read_documents
 from ragfault.judges.llm.judge import LLMGenerator
-from ragfault.testsets import make_testset
 
 
 def make_queries(url: str, folder: Path, count: int) -> tuple[str, list[str]]:

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from benchmarks.costs.running import MODEL, Metrics, measure_tool
-from ragfault.judges import load_judge
-from ragfault.metrics import compute_score, parse_metric
-from ragfault.records import Trace
+from ragfault.judges.loading import load_judge
+from ragfault.metrics.catalog import compute_score, parse_metric
+from ragfault.model.records import Trace
 
 METRICS = (
     "groundedness",

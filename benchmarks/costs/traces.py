@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault.io.datasets import load_handbook
+from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.judges.checks.claims import extract_claims
-from ragfault.records import Chunk, Trace
+from ragfault.model.records import Chunk, Trace
 from ragfault.text.sentences import split_sentences
 
 __all__ = ["CHUNKS", "export_plain", "make_traces"]

@@ -26,9 +26,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ragfault.analysis import bisect, pair_runs
-from ragfault.analysis.comparison.paired_runs import PairedRuns
-from ragfault.evaluation import evaluate
+from ragfault.comparison.bisection import bisect
+from ragfault.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.evaluation.evaluator import evaluate
 
 from .corpora import Corpus, load_handbook_corpus, load_squad_corpus
 from .injection import FAULTS, STRENGTHS, Fault, Strength, pair

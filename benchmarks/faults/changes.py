@@ -9,7 +9,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from ragfault.records import Chunk, Citation, ConversationTurn, Gold, Trace
+from ragfault.model.records import Chunk, Citation, ConversationTurn, Gold, Trace
 
 FIGURE = re.compile(r"(?<![\d.,])\d+")  # the whole part of a number
 AMOUNT = re.compile(r"£?\d[\d.,:]*\d|\d")

@@ -16,8 +16,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ragfault.evaluation import evaluate
-from ragfault.records import Trace
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.model.records import Trace
 
 from .corpora import Corpus, load_handbook_corpus, load_squad_corpus
 from .injection import FAULTS, STRENGTHS, pair

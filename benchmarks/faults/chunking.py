@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ragfault.records import Chunk
+from ragfault.model.records import Chunk
 
 from .config import Indexing
 from .words import NUMBER, chance, split_sentences

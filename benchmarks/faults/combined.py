@@ -13,8 +13,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from ragfault.analysis import bisect
-from ragfault.evaluation import evaluate
+from ragfault.comparison.bisection import bisect
+from ragfault.evaluation.evaluator import evaluate
 
 from .__main__ import JUDGE, LAYERS, METRICS
 from .corpora import Corpus, load_handbook_corpus, sample

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragfault.io.datasets import load_handbook
-from ragfault.records import Gold, Span, Trace
+from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.model.records import Gold, Span, Trace
 
 from .templates import ask_about_sentences, ask_about_tables, combine_questions
 from .words import chance, extract_words, split_sentences

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from ragfault.records import Gold, Trace
+from ragfault.model.records import Gold, Trace
 
 from .config import Config
 from .corpora import Corpus, sample

@@ -20,9 +20,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.analysis import bisect
-from ragfault.evaluation import evaluate
-from ragfault.records import Gold, Trace
+from ragfault.comparison.bisection import bisect
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.model.records import Gold, Trace
 
 from .config import Config, Generation, Indexing, Search
 from .corpora import load_handbook_corpus

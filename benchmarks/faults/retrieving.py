@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.records import Chunk, Gold, Span
+from ragfault.model.records import Chunk, Gold, Span
 
 from .chunking import COPY_SUFFIX, cut
 from .config import Indexing, Search

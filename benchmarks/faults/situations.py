@@ -21,12 +21,14 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.analysis import bisect, gate, history
-from ragfault.evaluation import evaluate
-from ragfault.io.datasets import load_handbook
-from ragfault.io.runs import Run
-from ragfault.records import Trace
-from ragfault.reports.terminal.run_history import summarize_history
+from ragfault.comparison.bisection import bisect
+from ragfault.comparison.gate.gate import gate
+from ragfault.comparison.run_history import history
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.io.runs.run import Run
+from ragfault.model.records import Trace
+from ragfault.report.terminal.run_history import summarize_history
 
 from .changes import (
     Change,

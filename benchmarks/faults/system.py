@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from ragfault.records import Chunk, Latency, Step, TokenCounts, Trace
+from ragfault.model.records import Chunk, Latency, Step, TokenCounts, Trace
 
 from .config import Config, Indexing
 from .corpora import Corpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ragfault.records import Gold, Span, Trace
+from ragfault.model.records import Gold, Span, Trace
 
 from .chunking import split_sections
 from .words import chance, extract_words, pick, split_sentences

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ragfault.records import Chunk, Citation
+from ragfault.model.records import Chunk, Citation
 
 from .config import Generation
 from .phrases import FALSE_QUOTE_ENDINGS, INVENTIONS, OPENING_TEMPLATES, REFUSALS, SYNONYMS, WANDERINGS

@@ -6,17 +6,24 @@ Each public name is imported when it is first used, so that `import ragfault` st
 import importlib as _importlib
 import typing as _typing
 
-from ragfault.version import __version__ as __version__
+from ragfault.model.version import __version__ as __version__
 
 if _typing.TYPE_CHECKING:
-    from ragfault.analysis import analyze, bisect, compare, diagnose, gate, history
-    from ragfault.evaluation import evaluate, rescore
-    from ragfault.evaluation.ablation import ablate, replay
-    from ragfault.io import read_traces, write_traces
-    from ragfault.io.runs import Run
-    from ragfault.metrics import metric
-    from ragfault.records import Chunk, Citation, Gold, Score, Span, Trace, Verdicts
-    from ragfault.rubrics import rubric
+    from ragfault.comparison.ablation.answer_replay import replay
+    from ragfault.comparison.ablation.experiment import ablate
+    from ragfault.comparison.bisection import bisect
+    from ragfault.comparison.compare import compare
+    from ragfault.comparison.gate.gate import gate
+    from ragfault.comparison.run_history import history
+    from ragfault.diagnosis.run_analysis import analyze, diagnose
+    from ragfault.evaluation.evaluator import evaluate
+    from ragfault.evaluation.rescorer import rescore
+    from ragfault.io.runs.run import Run
+    from ragfault.io.trace_reader import read_traces
+    from ragfault.io.trace_writer import write_traces
+    from ragfault.metrics.catalog import metric
+    from ragfault.model.records import Chunk, Citation, Gold, Score, Span, Trace, Verdicts
+    from ragfault.model.rubrics import rubric
 
 __all__ = [
     "Chunk", "Citation", "Gold", "Run", "Score", "Span", "Trace", "Verdicts", "ablate", "analyze", "bisect", "compare",
@@ -24,14 +31,21 @@ __all__ = [
 ]  # fmt: skip
 
 _EXPORT_MODULES = {
-    "ragfault.analysis": {"analyze", "bisect", "compare", "diagnose", "gate", "history"},
-    "ragfault.evaluation": {"evaluate", "rescore"},
-    "ragfault.evaluation.ablation": {"ablate", "replay"},
-    "ragfault.io": {"read_traces", "write_traces"},
-    "ragfault.io.runs": {"Run"},
-    "ragfault.metrics": {"metric"},
-    "ragfault.records": {"Chunk", "Citation", "Gold", "Score", "Span", "Trace", "Verdicts"},
-    "ragfault.rubrics": {"rubric"},
+    "ragfault.comparison.ablation.answer_replay": {"replay"},
+    "ragfault.comparison.ablation.experiment": {"ablate"},
+    "ragfault.comparison.bisection": {"bisect"},
+    "ragfault.comparison.compare": {"compare"},
+    "ragfault.comparison.gate.gate": {"gate"},
+    "ragfault.comparison.run_history": {"history"},
+    "ragfault.diagnosis.run_analysis": {"analyze", "diagnose"},
+    "ragfault.evaluation.evaluator": {"evaluate"},
+    "ragfault.evaluation.rescorer": {"rescore"},
+    "ragfault.io.runs.run": {"Run"},
+    "ragfault.io.trace_reader": {"read_traces"},
+    "ragfault.io.trace_writer": {"write_traces"},
+    "ragfault.metrics.catalog": {"metric"},
+    "ragfault.model.records": {"Chunk", "Citation", "Gold", "Score", "Span", "Trace", "Verdicts"},
+    "ragfault.model.rubrics": {"rubric"},
 }
 
 

@@ -1,6 +1,6 @@
 """Run the command line with `python -m ragfault`."""
 
-from ragfault.cli import main
+from ragfault.cli.commands import main
 
 if __name__ == "__main__":
     main()

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ragfault.records import Trace
+from ragfault.model.records import Trace
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "faults"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragfault.analysis import bisect
-from ragfault.records import Chunk, Trace
+from ragfault.comparison.bisection import bisect
+from ragfault.model.records import Chunk, Trace
 
 sys.path.append(str(Path(__file__).parents[2]))
 null_bisections = import_module("benchmarks.null_bisections")

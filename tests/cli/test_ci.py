@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from ragfault.cli import run_command
+from ragfault.cli.commands import run_command
 from ragfault.cli.gate import ci
-from ragfault.reports.markdown.pull_request_comment import COMMENT_MARKER, MAX_COMMENT_LENGTH, render_comment
+from ragfault.report.markdown.pull_request_comment import COMMENT_MARKER, MAX_COMMENT_LENGTH, render_comment
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = ROOT / "ci-templates"

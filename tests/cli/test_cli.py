@@ -14,13 +14,14 @@ import click
 import pytest
 
 from command_runs import run_and_read
-from ragfault.analysis.monitoring.alert_rules import parse_rules
-from ragfault.cli import COMMANDS, cli, run_command
-from ragfault.cli.options.runs import LineProgress
-from ragfault.io import read_traces, write_traces
-from ragfault.records import Chunk, Trace, Usage
-from ragfault.tuning.trials import parse_tuning_metric
-from ragfault.version import __version__
+from ragfault.apps.tune.trials import parse_tuning_metric
+from ragfault.apps.watch.monitoring.alert_rules import parse_rules
+from ragfault.cli.commands import COMMANDS, cli, run_command
+from ragfault.io.trace_reader import read_traces
+from ragfault.io.trace_writer import write_traces
+from ragfault.model.records import Chunk, Trace, Usage
+from ragfault.model.version import __version__
+from ragfault.options.runs import LineProgress
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +67,9 @@ def test_a_damaged_table_is_refused_by_the_commands_that_read_it(
 def test_tables_are_read_into_memory_that_goes_back_to_the_system_unless_another_pool_is_named(given, used):
     environment = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
     program = (
-        "import contextlib, ragfault.cli\n"
+        "import contextlib, ragfault.cli.commands\n"
         "with contextlib.suppress(SystemExit):\n"
-        "    ragfault.cli.main(['--version'])\n"
+        "    ragfault.cli.commands.main(['--version'])\n"
         "import pyarrow\n"
         "print(pyarrow.default_memory_pool().backend_name)"
     )
@@ -192,8 +193,8 @@ def test_lost_scores_change_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     """Where a judge failed on a trace, the run is there, the summary says so, and the exit code is 3."""
-    from ragfault.errors import JudgeError
     from ragfault.judges.embedded.judge import EmbeddedJudge
+    from ragfault.model.errors import JudgeError
 
     honest = EmbeddedJudge.observe
 
@@ -398,7 +399,7 @@ def test_a_closed_pipe_is_no_error(place: Path):
 
 def test_a_line_of_progress_names_the_calls_so_far(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Behind a slow model no part is finished for minutes: the calls tell that it works."""
-    monkeypatch.setattr("ragfault.cli.options.runs.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("ragfault.options.runs.PROGRESS_SECONDS", 0.0)
     progress = LineProgress()
     progress.show_usage(Usage(calls=8, cost=0.5))
     progress(0, 104)

@@ -10,10 +10,10 @@ import pytest
 
 from command_runs import run_and_read
 from ragfault import evaluate
-from ragfault.cli import run_command
-from ragfault.io.runs import Run
+from ragfault.cli.commands import run_command
+from ragfault.io.runs.run import Run
 from ragfault.judges.lexical.entailment import LexicalJudge
-from ragfault.records import Trace
+from ragfault.model.records import Trace
 
 METRICS = ("context_relevance", "groundedness", "completeness", "answer_relevance", "latency")
 

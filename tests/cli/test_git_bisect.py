@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ragfault.cli import run_command
+from ragfault.cli.commands import run_command
 
 WRITER = '''"""Answer sixty questions as this release does; its grounding and its format are settings of the commit."""
 import json
@@ -83,6 +83,6 @@ def test_a_crash_is_no_bad_commit(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         def fail(*_: object, error: BaseException = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("ragfault.io.runs.Run.open", fail)
+        monkeypatch.setattr("ragfault.io.runs.run.Run.open", fail)
         assert run_command(["bisect", "a", "b", "--git"]) == 125
     assert "unforeseen" in capsys.readouterr().err

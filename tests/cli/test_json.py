@@ -13,8 +13,8 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from ragfault.cli import cli, run_command
-from ragfault.reports.json_documents import DOCUMENTS, build_document_schema
+from ragfault.cli.commands import cli, run_command
+from ragfault.report.json_documents import DOCUMENTS, build_document_schema
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,9 +29,9 @@ WITHOUT_DOCUMENT = {
 """Verb that takes no --json → why."""
 
 SERVED = {
-    "serve export": "tests/server/test_app.py",
-    "generator search": "tests/tuning/generators/test_search.py",
-    "generator improve": "tests/tuning/generators/test_search.py",
+    "serve export": "tests/apps/watch/server/test_app.py",
+    "generator search": "tests/apps/tune/generators/test_search.py",
+    "generator improve": "tests/apps/tune/generators/test_search.py",
 }
 """Verb that needs a server that runs → where it is tested."""
 
@@ -235,10 +235,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_rubric_run(folder: Path) -> None:
     """Write a run with rubric verdicts, as if a language model had judged, and labels of some of its answers."""
-    from ragfault.evaluation import evaluate
-    from ragfault.evaluation.agreement.judge_runner import RecordedJudge
-    from ragfault.io import read_traces
-    from ragfault.records import RubricVerdict, Verdicts
+    from ragfault.evaluation.evaluator import evaluate
+    from ragfault.io.trace_reader import read_traces
+    from ragfault.labels.judges.runner import RecordedJudge
+    from ragfault.model.records import RubricVerdict, Verdicts
 
     traces = list(read_traces(folder / "few-v2.jsonl"))
     verdicts = [
@@ -252,7 +252,7 @@ def write_rubric_run(folder: Path) -> None:
 
 def write_labels(folder: Path) -> None:
     """Write labels of two people on chunks of the second run."""
-    from ragfault.io.runs import Run
+    from ragfault.io.runs.run import Run
 
     rows = [
         {"trace": trace.id, "by": by, "verdicts": {"chunk": [{"chunk": chunk.id, "level": level} for chunk in chunks]}}

@@ -11,13 +11,13 @@ pytest.importorskip("openai", reason="the extra `llm` is not installed")
 pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
 
 from endpoint import Server, serve_model
-from ragfault.errors import BudgetExceeded, UnknownName, UsageError
 from ragfault.judges.llm.judge import LLMGenerator
 from ragfault.judges.llm.transport.reply_cache import CallFailed
-from ragfault.protocols import Generator, Reranker
-from ragfault.records import Chunk
-from ragfault.retrieval import Query
+from ragfault.model.errors import BudgetExceeded, UnknownName, UsageError
+from ragfault.model.protocols import Generator, Reranker
+from ragfault.model.records import Chunk
 from ragfault.retrieval.index import ChunkIndex
+from ragfault.retrieval.pipeline import Query
 from ragfault.retrieval.query_stages import decompose, expand, rewrite, shorten
 from ragfault.retrieval.rerankers import rerank
 from ragfault.retrieval.stage_registry import load_generator, load_reranker, make_stage

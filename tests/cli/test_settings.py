@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ragfault.cli import run_command
-from ragfault.cli.options.settings import load_settings, parse_column_map
-from ragfault.errors import InputError, UnknownName
-from ragfault.evaluation import evaluate
-from ragfault.io import read_traces, write_traces
-from ragfault.records import Chunk, Trace
+from ragfault.cli.commands import run_command
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.trace_reader import read_traces
+from ragfault.io.trace_writer import write_traces
+from ragfault.model.errors import InputError, UnknownName
+from ragfault.model.records import Chunk, Trace
+from ragfault.options.settings import load_settings, parse_column_map
 
 
 @pytest.fixture

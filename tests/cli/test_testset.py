@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from ragfault.cli import run_command
-from ragfault.io import read_traces
+from ragfault.cli.commands import run_command
+from ragfault.io.trace_reader import read_traces
 
 
 @pytest.fixture

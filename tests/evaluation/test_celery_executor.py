@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from ragfault.errors import RunError, UsageError
-from ragfault.evaluation import evaluate
 from ragfault.evaluation.celery_executor import CeleryExecutor
-from ragfault.records import Chunk, Trace
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.model.errors import RunError, UsageError
+from ragfault.model.records import Chunk, Trace
 
 celery = pytest.importorskip("celery", reason="celery is not installed (ragfault[celery])")
 

@@ -15,14 +15,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ragfault.errors import BadTraces, InputError, JudgeError, OutputError, RunError, UnknownName, UsageError
-from ragfault.evaluation import evaluate, observe_traces, rescore
-from ragfault.io import write_traces
-from ragfault.io.datasets import write_handbook
-from ragfault.io.runs import Run
-from ragfault.metrics import DEFAULT_METRICS
-from ragfault.protocols import VerdictKind
-from ragfault.records import Chunk, ChunkVerdict, Trace, Verdicts
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.evaluation.rescorer import rescore
+from ragfault.io.datasets.demo_handbook import write_handbook
+from ragfault.io.runs.run import Run
+from ragfault.io.trace_writer import write_traces
+from ragfault.judges.assembly import observe_traces
+from ragfault.metrics.selection import DEFAULT_METRICS
+from ragfault.model.errors import BadTraces, InputError, JudgeError, OutputError, RunError, UnknownName, UsageError
+from ragfault.model.protocols import VerdictKind
+from ragfault.model.records import Chunk, ChunkVerdict, Trace, Verdicts
 
 
 class Counting:

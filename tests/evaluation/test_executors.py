@@ -21,17 +21,20 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from ragfault.cli import cli
-from ragfault.errors import InputError, MissingExtra, OutputError, RunError, UsageError
-from ragfault.evaluation import ProcessExecutor, RayExecutor, evaluate, rescore
-from ragfault.evaluation.agreement.judge_runner import WARMUP_TRACES, run_judge
+from ragfault.cli.commands import cli
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.evaluation.executors import ProcessExecutor, RayExecutor
 from ragfault.evaluation.jobs import ignore_report, plan_shards
-from ragfault.evaluation.rescorer import _read_rows
-from ragfault.io import read_traces, write_traces
-from ragfault.io.runs import PartialRun, Run, RunPlan
+from ragfault.evaluation.rescorer import _read_rows, rescore
+from ragfault.io.runs.run import Run
+from ragfault.io.runs.writer import PartialRun, RunPlan
 from ragfault.io.slices import index_traces
-from ragfault.protocols import Executor
-from ragfault.records import Trace
+from ragfault.io.trace_reader import read_traces
+from ragfault.io.trace_writer import write_traces
+from ragfault.labels.judges.runner import WARMUP_TRACES, run_judge
+from ragfault.model.errors import InputError, MissingExtra, OutputError, RunError, UsageError
+from ragfault.model.protocols import Executor
+from ragfault.model.records import Trace
 from ray_cluster import RecordingJudge, build_traces
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -285,7 +288,7 @@ def test_an_unreachable_cluster_is_a_usage_error(tmp_path: Path):
 def test_missing_ray_names_the_extra(tmp_path: Path):
     """--ray where Ray is not installed names the extra that brings it."""
     write_traces(build_traces(3), tmp_path / "t.jsonl")
-    code = "import sys; sys.modules['ray'] = None; from ragfault.cli import main; main()"
+    code = "import sys; sys.modules['ray'] = None; from ragfault.cli.commands import main; main()"
     command = [sys.executable, "-c", code, "evaluate", "t.jsonl", "-o", "run", "--ray", "local"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ragfault.cli import run_command
-from ragfault.errors import UnknownName, UsageError
-from ragfault.evaluation import evaluate
+from ragfault.cli.commands import run_command
+from ragfault.evaluation.evaluator import evaluate
 from ragfault.evaluation.metric_choices import parse_choices
-from ragfault.judges import load_judge
-from ragfault.records import Chunk, Latency, Trace, Verdicts
+from ragfault.judges.loading import load_judge
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.records import Chunk, Latency, Trace, Verdicts
 
 CHUNK = Chunk(id="a", text="The ferry leaves at ten.")
 

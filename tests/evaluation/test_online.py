@@ -13,18 +13,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ragfault.errors import UnknownName, UsageError
-from ragfault.evaluation.online import (
-    BackgroundScorer,
-    MeasuredRetriever,
-    ScoredTrace,
-    observe,
-    score_response,
-    to_jsonl,
-)
-from ragfault.evaluation.online.scorer import TraceScorer
-from ragfault.judges import load_judge
-from ragfault.records import Chunk, Gold, Trace
+from ragfault.evaluation.online.background import BackgroundScorer, to_jsonl
+from ragfault.evaluation.online.instrumentation import MeasuredRetriever, observe
+from ragfault.evaluation.online.scorer import ScoredTrace, TraceScorer, score_response
+from ragfault.judges.loading import load_judge
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.records import Chunk, Gold, Trace
 
 TEXT = "The harbour office opens at 7:30 on weekdays."
 QUERY = "When does the harbour office open?"
@@ -149,7 +143,8 @@ def test_a_sink_that_fails_costs_no_other_score():
 def test_nothing_is_lost_when_the_program_ends(tmp_path: Path):
     """A program that ends without closing leaves every score in the file."""
     program = f"""
-from ragfault.evaluation.online import BackgroundScorer, MeasuredRetriever, to_jsonl
+from ragfault.evaluation.online.background import BackgroundScorer, to_jsonl
+from ragfault.evaluation.online.instrumentation import MeasuredRetriever
 background = BackgroundScorer(to_jsonl({str(tmp_path / "scores.jsonl")!r}), judge="lexical", metrics=["redundancy"])
 retriever = MeasuredRetriever(lambda query: ["one text", "another text"], background)
 for number in range(100):
@@ -363,8 +358,8 @@ def test_a_process_that_is_forked_scores_its_own_and_holds_nobody_up(tmp_path: P
     """The child begins anew; the parent ends at once though the child lives on."""
     program = f"""
 import os, sys, time
-from ragfault.evaluation.online import BackgroundScorer, to_jsonl
-from ragfault.records import Trace
+from ragfault.evaluation.online.background import BackgroundScorer, to_jsonl
+from ragfault.model.records import Trace
 background = BackgroundScorer(to_jsonl({str(tmp_path)!r} + "/scores.jsonl"), judge="lexical", metrics=["redundancy"])
 background.submit(Trace(id="parent", query="?", chunks=()))
 assert background.flush(60)

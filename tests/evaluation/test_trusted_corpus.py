@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ragfault.cli import run_command
-from ragfault.errors import InputError
-from ragfault.evaluation import evaluate
+from ragfault.cli.commands import run_command
+from ragfault.evaluation.evaluator import evaluate
 from ragfault.evaluation.trusted_corpus import TrustedJudge, load_trusted_corpus
-from ragfault.io.runs import Run
-from ragfault.judges import load_judge
-from ragfault.metrics import compute_score, parse_metric
-from ragfault.records import Chunk, Trace
+from ragfault.io.runs.run import Run
+from ragfault.judges.loading import load_judge
+from ragfault.metrics.catalog import compute_score, parse_metric
+from ragfault.model.errors import InputError
+from ragfault.model.records import Chunk, Trace
 from ragfault.retrieval.index import ChunkIndex
 
 TRUSTED = [

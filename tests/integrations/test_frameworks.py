@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from ragfault import Trace, read_traces
-from ragfault.errors import UsageError
 from ragfault.integrations.recorder import MAX_OPEN_TRACES, TraceRecorder
-from ragfault.records import Chunk, TokenCounts
+from ragfault.model.errors import UsageError
+from ragfault.model.records import Chunk, TokenCounts
 
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "false")
 
@@ -339,10 +339,10 @@ def test_settings_of_a_dspy_program_are_searched_and_proved() -> None:
     dspy = pytest.importorskip("dspy", reason="dspy is not installed")
     from dspy.utils import DummyLM
 
+    from ragfault.apps.tune.generators.search import GeneratorSpace, GeneratorTerms, search_generators
     from ragfault.integrations.dspy import answer_with_program
-    from ragfault.judges import load_judge
-    from ragfault.retrieval.generation import AnswerExample, GeneratorConfig
-    from ragfault.tuning.generators import GeneratorSpace, GeneratorTerms, search_generators
+    from ragfault.judges.loading import load_judge
+    from ragfault.retrieval.generation.settings import AnswerExample, GeneratorConfig
 
     shown: list[str] = []
 

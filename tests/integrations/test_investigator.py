@@ -11,9 +11,9 @@ pytest.importorskip("openai", reason="the extra llm is not installed")
 
 from endpoint import FENCED, Server, serve_model
 from ragfault import evaluate
-from ragfault.cli import run_command
+from ragfault.cli.commands import run_command
 from ragfault.integrations.investigator import MAX_CALLS, investigate_by_model
-from ragfault.io.runs import Run
+from ragfault.io.runs.run import Run
 from ragfault.judges.llm.judge import LLMGenerator
 
 EMPTY = {"layer": "", "stage": "", "cause": "", "fix": "", "confidence": 0, "quotes": []}

@@ -10,11 +10,11 @@ from typing import Any
 import anyio
 import pytest
 
-from ragfault.cli import run_command
-from ragfault.errors import InputError, RunError, UsageError
+from ragfault.cli.commands import run_command
 from ragfault.integrations.mcp import MAX_TEXT_CHARS, TOOL_NAMES, McpTools
-from ragfault.io import write_traces
-from ragfault.records import Chunk, Trace
+from ragfault.io.trace_writer import write_traces
+from ragfault.model.errors import InputError, RunError, UsageError
+from ragfault.model.records import Chunk, Trace
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 

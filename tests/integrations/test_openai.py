@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from endpoint import Server, serve_model
-from ragfault.errors import UsageError
-from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
-from ragfault.records import TokenCounts, Trace
+from ragfault.evaluation.online.background import BackgroundScorer
+from ragfault.evaluation.online.scorer import ScoredTrace
+from ragfault.model.errors import UsageError
+from ragfault.model.records import TokenCounts, Trace
 
 openai = pytest.importorskip("openai", reason="the client of OpenAI is not installed (ragfault[llm])")
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from ragfault.records import Trace
+from ragfault.model.records import Trace
 
 NODE = shutil.which("node")
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "other-languages.md"

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ragfault.io import write_traces
-from ragfault.io.runs import Run
-from ragfault.records import Chunk, Trace
+from ragfault.io.runs.run import Run
+from ragfault.io.trace_writer import write_traces
+from ragfault.model.records import Chunk, Trace
 from sample_runs import evaluate_pairs, pair
 
 pytest_plugins = ("pytester",)
@@ -63,7 +63,7 @@ def test_the_plugin_is_declared():
 
 def test_the_plugin_loads_nothing_heavy():
     """A session that does not use it pays for no more than the package's face."""
-    heavy = ("numpy", "pyarrow", "rich", "ragfault.analysis", "ragfault.evaluation")
+    heavy = ("numpy", "pyarrow", "rich", "ragfault.diagnosis", "ragfault.evaluation")
     code = f"import sys, ragfault.integrations.pytest; print([n for n in {heavy!r} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from ragfault.analysis.steps.operations import list_operation_faults
-from ragfault.io import read_traces
-from ragfault.io.otel import OtelSpan, build_trace
-from ragfault.records import Chunk, Trace
+from ragfault.diagnosis.steps.operations import list_operation_faults
+from ragfault.io.otel.spans import OtelSpan
+from ragfault.io.otel.trace_mapping import build_trace
+from ragfault.io.trace_reader import read_traces
+from ragfault.model.records import Chunk, Trace
 
 QUERY = "When does the last ferry to Texel leave?"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ragfault.errors import OutputError
-from ragfault.io import read_traces
-from ragfault.io.datasets import Handbook, load_handbook, write_handbook
 from ragfault.io.datasets.agent import SimulatedAgent, write_agent_traces
-from ragfault.records import Trace
+from ragfault.io.datasets.demo_handbook import Handbook, load_handbook, write_handbook
+from ragfault.io.trace_reader import read_traces
+from ragfault.model.errors import OutputError
+from ragfault.model.records import Trace
 
 TRAINING = Path(__file__).parents[2] / "training"
 VERSIONS = ("v1", "v2")

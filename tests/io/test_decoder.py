@@ -7,11 +7,11 @@ from itertools import permutations
 import msgspec
 import pytest
 
-from ragfault.errors import InputError
 from ragfault.io.decoder import ReadOptions, TraceDecoder
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.record_shapes import NATIVE_SHAPE
-from ragfault.records import Trace
+from ragfault.model.errors import InputError
+from ragfault.model.records import Trace
 
 PLAIN = {
     "id": "a",

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.errors import BadDocuments, InputError, UnknownName
-from ragfault.io import read_documents
 from ragfault.io.document_parsers import detect_charset, parse_html, parse_markdown_header
+from ragfault.io.documents import read_documents
+from ragfault.model.errors import BadDocuments, InputError, UnknownName
 
 
 def read(where, **how):

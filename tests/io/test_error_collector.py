@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.errors import BadTraces, InputError, OutputError, UnknownName
-from ragfault.evaluation import evaluate
-from ragfault.io import read_traces, summarize_input, write_traces
+from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.error_collector import IdSet
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.json_stream import iterate_elements
 from ragfault.io.formats.record_shapes import NATIVE_SHAPE
 from ragfault.io.normalization import normalize_record
-from ragfault.records import Chunk, Trace
+from ragfault.io.trace_reader import read_traces, summarize_input
+from ragfault.io.trace_writer import write_traces
+from ragfault.model.errors import BadTraces, InputError, OutputError, UnknownName
+from ragfault.model.records import Chunk, Trace
 
 GOOD = b'{"id": "good", "query": "q"}'
 OPEN = b'{"id": "bad", "query": "q", '
@@ -259,7 +260,7 @@ def test_huge_line(tmp_path):
         for _ in range(800):
             file.write(b"x" * 2**20)
     code = (
-        "from ragfault.io import read_traces\nfound = []\n"
+        "from ragfault.io.trace_reader import read_traces\nfound = []\n"
         f"print(len(list(read_traces({str(tmp_path / 'bomb.jsonl.gz')!r}, on_bad=found.append))), len(found))"
     )
     assert limited(code).split() == ["1", "1"]
@@ -267,8 +268,9 @@ def test_huge_line(tmp_path):
 
 PEAK = """
 import resource, sys
-from ragfault.records import Chunk, Trace
-from ragfault.io import read_traces, write_traces
+from ragfault.model.records import Chunk, Trace
+from ragfault.io.trace_reader import read_traces
+from ragfault.io.trace_writer import write_traces
 count, path = int(sys.argv[1]), sys.argv[2]
 made = (Trace(id=str(n), query="q", chunks=(Chunk(id=str(n), text=f"{n} " * 300),)) for n in range(count))
 assert write_traces(made, path) == sum(1 for _ in read_traces(path)) == count
@@ -491,7 +493,7 @@ def test_nothing_is_left_after_a_failure(name, tmp_path):
 @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet", "out.run"])
 def test_nothing_to_convert(name, tmp_path, capsys):
     """Converting an input without a single trace is an error and writes nothing, neither the file nor a side file."""
-    from ragfault.cli import run_command
+    from ragfault.cli.commands import run_command
 
     (tmp_path / "t.jsonl").write_text('{"query": " "}\nnonsense\n')
     assert run_command(["convert", str(tmp_path / "t.jsonl"), str(tmp_path / name), "--skip-bad"]) == 2
@@ -517,8 +519,8 @@ def test_unwritable(tmp_path):
 def test_full_disk(tmp_path):
     """A file that outgrows what may be written is taken away again."""
     code = (
-        "import resource, signal\nfrom ragfault.records import Trace\nfrom ragfault.errors import OutputError\n"
-        "from ragfault.io import write_traces\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "import resource, signal\nfrom ragfault import Trace\nfrom ragfault.model.errors import OutputError\n"
+        "from ragfault.io.trace_writer import write_traces\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10**5, 10**5))\n"
         "for name in ('t.jsonl', 't.csv', 't.parquet'):\n"
         "    try: write_traces((Trace(id=str(n), query=str(n ** 9)) for n in range(9**5)), name)\n"

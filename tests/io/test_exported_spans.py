@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from ragfault import Trace, read_traces
-from ragfault.errors import BadTraces
-from ragfault.io import summarize_input
 from ragfault.io.field_values import make_content_id
-from ragfault.records import Gold, TokenCounts
+from ragfault.io.trace_reader import summarize_input
+from ragfault.model.errors import BadTraces
+from ragfault.model.records import Gold, TokenCounts
 
 QUERY = "When does the last ferry leave?"
 ANSWER = "The last ferry leaves at 22:40."

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragfault.errors import BadTraces, InputError
-from ragfault.io import explain_missing_fields, read_traces, summarize_input
 from ragfault.io.formats.field_names import is_metadata_name, rank_fields
 from ragfault.io.formats.passages import split_passages
+from ragfault.io.trace_reader import explain_missing_fields, read_traces, summarize_input
+from ragfault.model.errors import BadTraces, InputError
 from tests.support import exported_files
 from tests.support.application_logs import LOGS, QUESTIONS, build_squad_question
 from tests.support.exported_files import EXPORTS

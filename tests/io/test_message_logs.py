@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from ragfault.io import read_traces
 from ragfault.io.agents.message_logs import read_agent_log
+from ragfault.io.trace_reader import read_traces
 
 QUESTION = {"role": "user", "content": "When was Oslo founded?"}
 CALL = {

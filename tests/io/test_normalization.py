@@ -11,10 +11,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ragfault.errors import BadTraces, InputError
-from ragfault.evaluation import evaluate
-from ragfault.io import TraceDigest, read_traces, write_traces
-from ragfault.records import Chunk, ConversationTurn, Latency, Step, Trace
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.trace_reader import TraceDigest, read_traces
+from ragfault.io.trace_writer import write_traces
+from ragfault.model.errors import BadTraces, InputError
+from ragfault.model.records import Chunk, ConversationTurn, Latency, Step, Trace
 
 STEP_RECORD = {
     "id": "1",

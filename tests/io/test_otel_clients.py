@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from otlp_spans import ANSWER, QUERY, TEXTS
-from ragfault.io.otel import SpanBuffer, build_trace, decode_request
-from ragfault.records import TokenCounts, Trace
+from ragfault.io.otel.otlp import decode_request
+from ragfault.io.otel.span_buffer import SpanBuffer
+from ragfault.io.otel.trace_mapping import build_trace
+from ragfault.model.records import TokenCounts, Trace
 
 pytest.importorskip("opentelemetry.proto", reason="the extra otlp is not installed")
 pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed")

@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ragfault.cli import run_command as command
-from ragfault.errors import UnknownName
-from ragfault.io import read_traces
-from ragfault.io.otel import OtelSpan, SpanEvent, build_trace
+from ragfault.cli.commands import run_command as command
+from ragfault.io.otel.spans import OtelSpan, SpanEvent
+from ragfault.io.otel.trace_mapping import build_trace
 from ragfault.io.redaction import Redactor, parse_redaction_kinds
-from ragfault.records import Chunk, Citation, ConversationTurn, Gold, Step, TokenCounts, Trace
+from ragfault.io.trace_reader import read_traces
+from ragfault.model.errors import UnknownName
+from ragfault.model.records import Chunk, Citation, ConversationTurn, Gold, Step, TokenCounts, Trace
 from ragfault.text.redaction import SENSITIVE_KINDS, detect_sensitive
 
 A, D, W = "abcdefghijklmnopqrstuvwxyz", "0123456789", "Qw3rTy7Zx9Lk2Mn5Bv8Pc4Hd6Jf1Gs0Ta"
@@ -451,7 +452,7 @@ def test_spans_that_come_apart_agree_when_they_are_joined():
 
 def test_convert_redacts(tmp_path, capsys, monkeypatch):
     """`ragfault convert --redact` writes traces without what was to go, and says how much that was."""
-    from ragfault.io import write_traces
+    from ragfault.io.trace_writer import write_traces
 
     monkeypatch.setenv("RAGFAULT_REDACT_KEY", "k")
     write_traces([TRACE], tmp_path / "raw.jsonl")

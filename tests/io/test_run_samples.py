@@ -12,20 +12,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from ragfault import Run, bisect, compare, evaluate
-from ragfault.analysis import analyze, history
-from ragfault.analysis.clusters import cluster_runs
-from ragfault.analysis.comparison.paired_runs import pair_runs
-from ragfault.cli import run_command
-from ragfault.errors import RunError
-from ragfault.guard.policy import parse_policy
-from ragfault.guard.replay import replay_run
-from ragfault.io.datasets import load_handbook
-from ragfault.io.runs import sample_run, sample_runs
-from ragfault.records import Chunk, Trace
-from ragfault.reports.html.report import render_run_html
-from ragfault.reports.terminal.clusters import render_clusters_terminal
-from ragfault.reports.terminal.guard import render_replay_terminal
-from ragfault.reports.wording import describe_trace_count
+from ragfault.apps.guard.policy import parse_policy
+from ragfault.apps.guard.replay import replay_run
+from ragfault.apps.guard.report import render_replay_terminal
+from ragfault.cli.commands import run_command
+from ragfault.comparison.paired_runs import pair_runs
+from ragfault.comparison.run_history import history
+from ragfault.diagnosis.clusters.clustering import cluster_runs
+from ragfault.diagnosis.run_analysis import analyze
+from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.io.runs.samples import sample_run, sample_runs
+from ragfault.model.errors import RunError
+from ragfault.model.records import Chunk, Trace
+from ragfault.report.html.report import render_run_html
+from ragfault.report.terminal.clusters import render_clusters_terminal
+from ragfault.report.wording import describe_trace_count
 
 
 @pytest.fixture(scope="module")

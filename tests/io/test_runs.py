@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.errors import OutputError, RunError
 from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table, table_to_records
-from ragfault.io.runs import MetricInfo, PartialRun, Run, RunPlan
-from ragfault.io.runs.writer import encode_part, write_row_groups
-from ragfault.records import Score, Trace, Verdicts
+from ragfault.io.runs.run import MetricInfo, Run
+from ragfault.io.runs.writer import PartialRun, RunPlan, encode_part, write_row_groups
+from ragfault.model.errors import OutputError, RunError
+from ragfault.model.records import Score, Trace, Verdicts
 from sample_traces import draw_judged_traces
 
 METRIC = MetricInfo("error", "operation", "lower", 0.0, 1.0)

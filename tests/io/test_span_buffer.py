@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otlp_spans import ANSWER, QUERY, TEXTS, build_openinference, build_span, encode_json, format_id, request
-from ragfault.errors import BadTraces, InputError
-from ragfault.io import read_traces
-from ragfault.io.otel import OtelSpan, SpanBuffer, SpanEvent, build_trace
+from ragfault.io.otel.span_buffer import SpanBuffer
+from ragfault.io.otel.spans import OtelSpan, SpanEvent
+from ragfault.io.otel.trace_mapping import build_trace
+from ragfault.io.trace_reader import read_traces
+from ragfault.model.errors import BadTraces, InputError
 
 QUICK = settings(max_examples=60, deadline=None)
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from ragfault import Chunk, Gold, Trace, evaluate, read_traces
-from ragfault.errors import BadTraces, InputError
 from ragfault.io.formats.arrow import traces_to_table
-from ragfault.records import Latency, TokenCounts
+from ragfault.model.errors import BadTraces, InputError
+from ragfault.model.records import Latency, TokenCounts
 
 ROWS = [
     {"question": "When does it open?", "contexts": ["It opens at ten.", "Dogs pay."], "answer": "At ten.", "shop": 3},

@@ -27,10 +27,12 @@ from otlp_spans import (
     format_id,
     request,
 )
-from ragfault.errors import InputError
 from ragfault.io.field_values import InvalidRecord
-from ragfault.io.otel import DEFAULT_LIMITS, OtelSpan, SpanEvent, build_trace, decode_request
-from ragfault.records import TokenCounts
+from ragfault.io.otel.otlp import decode_request
+from ragfault.io.otel.spans import DEFAULT_LIMITS, OtelSpan, SpanEvent
+from ragfault.io.otel.trace_mapping import build_trace
+from ragfault.model.errors import InputError
+from ragfault.model.records import TokenCounts
 
 JSON = "application/json"
 QUICK = settings(max_examples=60, deadline=None)

@@ -14,11 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragfault.errors import InputError, UnknownName
-from ragfault.io import build_trace_schema, read_traces, summarize_input, write_traces
 from ragfault.io.field_values import make_content_id
 from ragfault.io.formats.arrow import TRACE_SCHEMA, table_to_traces, traces_to_table
-from ragfault.records import Chunk, Citation, Gold, Latency, Span, TokenCounts, Trace
+from ragfault.io.formats.record_shapes import build_trace_schema
+from ragfault.io.trace_reader import read_traces, summarize_input
+from ragfault.io.trace_writer import write_traces
+from ragfault.model.errors import InputError, UnknownName
+from ragfault.model.records import Chunk, Citation, Gold, Latency, Span, TokenCounts, Trace
 
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -505,7 +507,7 @@ def test_stdin(tmp_path):
     import subprocess
     import sys
 
-    code = "from ragfault.io import read_traces; print([t.id for t in read_traces('-')])"
+    code = "from ragfault.io.trace_reader import read_traces; print([t.id for t in read_traces('-')])"
     for text in (b'{"id": "1", "query": "q"}\n', gzip.compress(b'{"id": "1", "query": "q"}\n')):
         done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, check=True)
         assert done.stdout.decode().strip() == "['1']"

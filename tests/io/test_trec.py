@@ -9,11 +9,11 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.errors import BadTraces, InputError, OutputError
-from ragfault.evaluation import evaluate
-from ragfault.io import read_traces
+from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.formats.trec import read_qrels, read_run, read_trec, write_trec
-from ragfault.records import Chunk, Gold, Trace
+from ragfault.io.trace_reader import read_traces
+from ragfault.model.errors import BadTraces, InputError, OutputError
+from ragfault.model.records import Chunk, Gold, Trace
 
 RUN = "q1 Q0 d1 1 9.5 bm25\nq1 Q0 d2 2 -3e-2 bm25\nq2 Q0 d1 1 4 bm25\n"
 ROWS = [("q1", "d1", 9.5), ("q1", "d2", -0.03), ("q2", "d1", 4.0)]

@@ -17,7 +17,7 @@ from ragfault.judges.llm.prompts.untrusted_text import detect_injections, remove
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import judge_trace, plan_calls
 from ragfault.judges.llm.transport.reply_cache import ModelCall
-from ragfault.records import Chunk, Citation, Trace
+from ragfault.model.records import Chunk, Citation, Trace
 from scripted import Scripted, complete_reply, parse_fences
 
 ATTACKS = tomllib.loads((Path(__file__).parents[1] / "support" / "attacks.toml").read_text(encoding="utf-8"))["attack"]
@@ -140,7 +140,7 @@ def test_the_path_of_a_verdict_holds(attack: dict[str, str]):
 @pytest.mark.skipif("RAGFAULT_LLM_MODEL" not in os.environ, reason="needs a model: set RAGFAULT_LLM_MODEL")
 def test_a_model_is_not_swayed():
     """With any attack in it, a chunk on another subject stays below medium, and the right chunk above."""
-    from ragfault.judges import load_judge
+    from ragfault.judges.loading import load_judge
 
     judge = load_judge("llm:" + os.environ["RAGFAULT_LLM_MODEL"])
     traces = [trace("chunk", "Buses run all day. " + attack["text"]) for attack in ATTACKS]

@@ -17,13 +17,13 @@ from endpoint import make_traces
 pytest.importorskip("openai", reason="needs the extra llm")
 
 from batch_endpoint import serve_batches
-from ragfault.errors import BudgetExceeded, UsageError
-from ragfault.evaluation import evaluate
-from ragfault.io import write_traces
-from ragfault.io.runs import Run
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.runs.run import Run
+from ragfault.io.trace_writer import write_traces
 from ragfault.judges.llm.judge import LLMJudge
 from ragfault.judges.llm.settings import build_settings
 from ragfault.judges.llm.transport.budget import load_cost_function
+from ragfault.model.errors import BudgetExceeded, UsageError
 
 MODELS = ["m", "anthropic/m"]
 

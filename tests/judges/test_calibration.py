@@ -7,8 +7,6 @@ import msgspec
 import pytest
 
 from ragfault import Chunk, Trace
-from ragfault.errors import InputError, UsageError
-from ragfault.judges import load_judge
 from ragfault.judges.calibration import (
     CalibrationFigures,
     CalibrationLine,
@@ -18,8 +16,10 @@ from ragfault.judges.calibration import (
     read_calibration,
     wrap_judge,
 )
-from ragfault.protocols import MeteredJudge
-from ragfault.records import AnswerVerdict, ClaimVerdict, Usage, Verdicts
+from ragfault.judges.loading import load_judge
+from ragfault.model.errors import InputError, UsageError
+from ragfault.model.protocols import MeteredJudge
+from ragfault.model.records import AnswerVerdict, ClaimVerdict, Usage, Verdicts
 
 FIGURES = CalibrationFigures(calibration_error=0.1, bias=0.0, bias_low=-0.1, bias_high=0.1)
 CHUNK = Chunk(id="a", text="The museum opens at nine. The café on the roof closes at five.")

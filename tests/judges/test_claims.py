@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ragfault.judges import load_judge
 from ragfault.judges.assembly import MAX_CLAIMS
 from ragfault.judges.checks.claims import extract_claims, is_refusal, is_refusal_sentence, locate_words, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import MAX_PASSAGE_CHARS, Passage, SentenceIndex, normalize_spelling
 from ragfault.judges.lexical.entailment import check_claim
-from ragfault.records import Chunk, Citation, Trace
-from ragfault.text import split_words
+from ragfault.judges.loading import load_judge
+from ragfault.model.records import Chunk, Citation, Trace
+from ragfault.text.normalization import split_words
 
 CHUNK = "Ann Berg won the race, and Ben Dahl came second. Both live at No. 5 Hill Road in Oslo."
 

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragfault import evaluate
-from ragfault.cli import run_command as command
-from ragfault.errors import InputError, UnknownName, UsageError
-from ragfault.io import read_traces
-from ragfault.io.datasets import write_handbook
-from ragfault.judges import load_judge
+from ragfault.cli.commands import run_command as command
+from ragfault.io.datasets.demo_handbook import write_handbook
+from ragfault.io.trace_reader import read_traces
 from ragfault.judges.assembly import grade_relevance
 from ragfault.judges.domain.identifiers import align_spelling, detect_conflict, explain_query_conflict
 from ragfault.judges.domain.mentions import FORM_PARSERS, extract_mentions
@@ -29,8 +27,10 @@ from ragfault.judges.domain.profile import (
     load_profile,
     read_profile,
 )
-from ragfault.protocols import Judge
-from ragfault.records import Chunk, Trace, Verdicts
+from ragfault.judges.loading import load_judge
+from ragfault.model.errors import InputError, UnknownName, UsageError
+from ragfault.model.protocols import Judge
+from ragfault.model.records import Chunk, Trace, Verdicts
 
 DOMAINS = [name for name in PROFILES if name != "general"]
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.io.datasets import load_handbook
-from ragfault.judges import DEFAULT_JUDGE, load_judge
+from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.embedded import network
@@ -22,8 +21,9 @@ from ragfault.judges.embedded.judge import FOREIGN_REASON, UNSURE_RANGE
 from ragfault.judges.embedded.network import STATE_SIZE, SupportNetwork, TreeEnsemble, WordStates
 from ragfault.judges.embedded.support import TEXT_TYPES, classify_text, combine_claims, load_support_model
 from ragfault.judges.embedded.word_vectors import load_arrays, load_vectors
-from ragfault.records import Chunk, Trace
-from ragfault.text import split_words
+from ragfault.judges.loading import DEFAULT_JUDGE, load_judge
+from ragfault.model.records import Chunk, Trace
+from ragfault.text.normalization import split_words
 
 JUDGE = load_judge("embedded")
 CHUNKS = (

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.errors import MissingExtra, UnknownName, UsageError
-from ragfault.judges import JUDGES, load_judge
 from ragfault.judges.checks.claims import extract_claims, is_refusal
 from ragfault.judges.checks.queries import split_query
-from ragfault.protocols import VERDICT_KINDS, Judge
-from ragfault.records import Chunk, Citation, ClaimVerdict, Trace, Verdicts
+from ragfault.judges.loading import JUDGES, load_judge
+from ragfault.model.errors import MissingExtra, UnknownName, UsageError
+from ragfault.model.protocols import VERDICT_KINDS, Judge
+from ragfault.model.records import Chunk, Citation, ClaimVerdict, Trace, Verdicts
 
 JUDGE = load_judge("lexical")
 HANDBOOK = (
@@ -553,7 +553,7 @@ def test_independent() -> None:
 def test_hash_seed() -> None:
     """The verdicts are the same in a process that hashes strings otherwise."""
     script = (
-        "import msgspec, sys; from ragfault.judges import load_judge; from ragfault.records import Chunk, Trace\n"
+        "import msgspec, sys; from ragfault.judges.loading import load_judge; from ragfault import Chunk, Trace\n"
         "chunks = (Chunk(id='a', text='Roses need water, sun and air; tulips, lilies and irises too.'),)\n"
         "trace = Trace(id='1', query='Where do quokkas, wombats and numbats sleep?', chunks=chunks,\n"
         "    answer='Quokkas, wombats and numbats sleep in burrows, caves and trees.', reference='In hollow logs.')\n"

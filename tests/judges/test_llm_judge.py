@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.errors import JudgeStopped
-from ragfault.judges import load_judge
 from ragfault.judges.llm.judge import LLMJudge
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCall, create_key_builder
-from ragfault.records import Chunk, Trace
+from ragfault.judges.loading import load_judge
+from ragfault.model.errors import JudgeStopped
+from ragfault.model.records import Chunk, Trace
 from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, make_scripted, parse_fences
 
 # --- identity --------------------------------------------------------------------------------------

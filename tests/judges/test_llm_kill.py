@@ -21,8 +21,8 @@ from endpoint import make_traces
 
 pytest.importorskip("openai", reason="needs the extra llm")
 
-from ragfault.io import write_traces
-from ragfault.io.runs import Run
+from ragfault.io.runs.run import Run
+from ragfault.io.trace_writer import write_traces
 
 CONCURRENCY = 8
 TRACES = 150

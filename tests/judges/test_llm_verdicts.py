@@ -15,7 +15,7 @@ from ragfault.judges.llm.prompts.instructions import PromptSet, load_prompts
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.reply_cache import CallFailed
-from ragfault.records import Chunk, Evidence, Trace, Verdicts
+from ragfault.model.records import Chunk, Evidence, Trace, Verdicts
 from scripted import (
     PROMPTS,
     TRACE,

@@ -12,14 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragfault.errors import MissingExtra, UsageError
-from ragfault.io.datasets import load_handbook
-from ragfault.judges import load_judge
+from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.judges.checks.claims import extract_claims, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.embedded.support import TEXT_TYPES
 from ragfault.judges.lexical.features import parse_statement
+from ragfault.judges.loading import load_judge
 from ragfault.judges.minilm.calibration import Logits, build_claim_inputs, load_calibration, locate_doubtful_span
 from ragfault.judges.minilm.encoder import (
     INSTALL_COMMAND,
@@ -33,7 +32,8 @@ from ragfault.judges.minilm.encoder import (
     locate_weights,
 )
 from ragfault.judges.minilm.judge import MAX_EVIDENCE_CHARS, get_sentence_text, select_evidence
-from ragfault.records import Chunk, Trace
+from ragfault.model.errors import MissingExtra, UsageError
+from ragfault.model.records import Chunk, Trace
 
 THERE = all(find_spec(name) for name in ("onnxruntime", "tokenizers", WEIGHTS_PACKAGE))
 needed = pytest.mark.skipif(not THERE, reason=f"needs ragfault[nli] and: {INSTALL_COMMAND}")
@@ -119,7 +119,7 @@ def test_missing_extra():
         "find = u.find_spec\n"
         "gone = set(sys.argv[1:])\n"
         "u.find_spec = lambda name, *rest: None if name in gone else find(name, *rest)\n"
-        "from ragfault.judges import load_judge\n"
+        "from ragfault.judges.loading import load_judge\n"
         "try: load_judge('minilm')\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )
@@ -312,7 +312,7 @@ def test_fingerprint():
     assert load_judge("minilm").fingerprint.startswith("minilm/5 weights=")
     assert load_judge("minilm", supported=0.8).fingerprint != load_judge("minilm").fingerprint
     script = (
-        "import sys; from ragfault.judges import load_judge; load_judge('minilm').fingerprint\n"
+        "import sys; from ragfault.judges.loading import load_judge; load_judge('minilm').fingerprint\n"
         "print([name for name in ('torch', 'onnx', 'onnxruntime', 'tokenizers', sys.argv[1]) if name in sys.modules])"
     )
     out = subprocess.run(

@@ -17,14 +17,13 @@ from endpoint import make_traces, serve_model
 
 pytest.importorskip("openai", reason="needs the extra llm")
 
-from ragfault.analysis import analyze, gate
-from ragfault.cli import run_command as cli
-from ragfault.errors import BudgetExceeded, JudgeStopped, RunError, UnknownName, UsageError
-from ragfault.evaluation import evaluate
-from ragfault.evaluation.evaluator import METERED_BATCH
-from ragfault.io import write_traces
-from ragfault.io.runs import Run
-from ragfault.judges import load_judge
+from ragfault.apps.tune.relevance import compare_relevance
+from ragfault.cli.commands import run_command as cli
+from ragfault.comparison.gate.gate import gate
+from ragfault.diagnosis.run_analysis import analyze
+from ragfault.evaluation.evaluator import METERED_BATCH, evaluate
+from ragfault.io.runs.run import Run
+from ragfault.io.trace_writer import write_traces
 from ragfault.judges.domain.profile import load_profile
 from ragfault.judges.llm.judge import LLMJudge
 from ragfault.judges.llm.settings import ApiKey, LLMSettings, build_settings, redact_secrets, resolve_endpoint
@@ -32,11 +31,12 @@ from ragfault.judges.llm.transport.budget import bound_cost, load_cost_function
 from ragfault.judges.llm.transport.endpoint_client import MAX_REQUESTED_DELAY, ConcurrencyLimiter, compute_delay
 from ragfault.judges.llm.transport.model_transport import LLMSession
 from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelMessage
-from ragfault.metrics import DEFAULT_METRICS
-from ragfault.protocols import Judge, MeteredJudge
-from ragfault.records import Document
-from ragfault.reports.markdown.scorecard import render_scorecard_markdown
-from ragfault.tuning.relevance import compare_relevance
+from ragfault.judges.loading import load_judge
+from ragfault.metrics.selection import DEFAULT_METRICS
+from ragfault.model.errors import BudgetExceeded, JudgeStopped, RunError, UnknownName, UsageError
+from ragfault.model.protocols import Judge, MeteredJudge
+from ragfault.model.records import Document
+from ragfault.report.markdown.scorecard import render_scorecard_markdown
 
 SECRET = "sk-test-0123456789abcdef-XYZ"
 FAULTS = {

@@ -8,10 +8,10 @@ import numpy as np  # noqa: F401 - its linear algebra has the threads
 import pytest
 from threadpoolctl import ThreadpoolController
 
-from ragfault.judges import load_judge
 from ragfault.judges.embedded.judge import EmbeddedJudge, EmbeddedSession
+from ragfault.judges.loading import load_judge
 from ragfault.judges.numeric_threads import use_one_thread
-from ragfault.records import Chunk, Trace
+from ragfault.model.records import Chunk, Trace
 
 
 def count_threads() -> list[int]:

@@ -17,14 +17,14 @@ pytest.importorskip("onnx", reason="the tests build models with onnx")
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from onnx_models import write_classifier, write_marker, write_reranker
-from ragfault.errors import RagfaultError, UnknownName, UsageError
-from ragfault.judges import load_judge
 from ragfault.judges.checks.passages import Passage
+from ragfault.judges.loading import load_judge
 from ragfault.judges.onnx.model_files import load_model_config
 from ragfault.judges.onnx.session import split_windows
 from ragfault.judges.scorer import Entailment, Scorer
-from ragfault.protocols import Judge
-from ragfault.records import Chunk, Trace
+from ragfault.model.errors import RagfaultError, UnknownName, UsageError
+from ragfault.model.protocols import Judge
+from ragfault.model.records import Chunk, Trace
 
 NLI = ("entailment", "neutral", "contradiction")
 CHUNKS = (

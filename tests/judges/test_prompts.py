@@ -25,8 +25,8 @@ from ragfault.judges.llm.prompts.untrusted_text import (
     remove_hidden,
     reveal_hidden,
 )
-from ragfault.records import Chunk
-from ragfault.rubrics import rubric
+from ragfault.model.records import Chunk
+from ragfault.model.rubrics import rubric
 from scripted import parse_fences
 
 TEXTS = st.text() | st.text(alphabet="<>/0123456789abcdef c1\n\r\u200b\u2028\x0c")

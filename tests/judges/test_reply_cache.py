@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ragfault.cli import run_command as cli
-from ragfault.errors import InputError, JudgeStopped
+from ragfault.cli.commands import run_command as cli
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.transport.budget import CallBudget, CallCost
 from ragfault.judges.llm.transport.reply_cache import (
@@ -35,6 +34,7 @@ from ragfault.judges.llm.transport.reply_cache import (
     store_reply,
     summarize_cache,
 )
+from ragfault.model.errors import InputError, JudgeStopped
 
 ASKED = ModelCall(kind="retrieval", messages=(ModelMessage(role="user", text="?"),), schema={}, content="a")
 BASE = LLMSettings(model="m", base_url="http://localhost:1/v1")

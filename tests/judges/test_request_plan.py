@@ -21,7 +21,7 @@ from ragfault.judges.llm.prompts.untrusted_text import FencedText
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.reply_cache import ModelCall
-from ragfault.records import Chunk, Trace
+from ragfault.model.records import Chunk, Trace
 from scripted import PROMPTS, TRACE, Scripted, complete_reply, judge, list_requested_ids, parse_fences
 
 WORDS = "harbour pier ferry noon ticket sailor gull winter concrete"

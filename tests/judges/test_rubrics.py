@@ -14,21 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from endpoint import Server, serve_model
-from ragfault.analysis import gate
-from ragfault.analysis.rubric_proofs import load_rubric_measurement
-from ragfault.cli import run_command
-from ragfault.errors import InputError, UsageError
-from ragfault.evaluation import evaluate
-from ragfault.evaluation.rubrics.learning import format_rubrics, learn_examples, prove_learning
-from ragfault.io.runs import Run
-from ragfault.judges import load_judge
+from ragfault.cli.commands import run_command
+from ragfault.comparison.gate.gate import gate
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.runs.run import Run
 from ragfault.judges.domain.profile import load_profile
 from ragfault.judges.llm.prompts.instructions import load_prompts
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
-from ragfault.metrics import compute_score, parse_metric
-from ragfault.records import Chunk, Trace, Verdicts
-from ragfault.rubrics import Rubric, RubricExample, RubricLevel, load_rubrics, rubric
+from ragfault.judges.loading import load_judge
+from ragfault.labels.rubrics.learning import format_rubrics, learn_examples, prove_learning
+from ragfault.labels.rubrics.proofs import load_rubric_measurement
+from ragfault.metrics.catalog import compute_score, parse_metric
+from ragfault.model.errors import InputError, UsageError
+from ragfault.model.records import Chunk, Trace, Verdicts
+from ragfault.model.rubrics import Rubric, RubricExample, RubricLevel, load_rubrics, rubric
 from scripted import TRACE, judge, make_scripted
 
 FORMAL = rubric("The answer addresses the customer formally.", name="formal")

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from ragfault.judges import JUDGES, load_judge
+from ragfault.judges.loading import JUDGES, load_judge
 from ragfault.judges.minilm.encoder import INSTALL_COMMAND, WEIGHTS_PACKAGE
-from ragfault.protocols import Judge
-from ragfault.records import Chunk, ClaimVerdict, Trace, Verdicts
+from ragfault.model.protocols import Judge
+from ragfault.model.records import Chunk, ClaimVerdict, Trace, Verdicts
 
 HOLDS = ("supported", "inferred")
 NAMES = ("lexical", "embedded", "minilm")

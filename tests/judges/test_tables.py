@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ragfault.judges import load_judge
-from ragfault.records import Chunk, Citation, Trace, Verdicts
+from ragfault.judges.loading import load_judge
+from ragfault.model.records import Chunk, Citation, Trace, Verdicts
 
 TABLE = """## Charges for a crossing
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from ragfault import Trace, evaluate, write_traces
-from ragfault.cli import run_command
-from ragfault.errors import UnknownName
-from ragfault.metrics import get_definitions, select_metrics
+from ragfault.cli.commands import run_command
 from ragfault.metrics.aliases import ALIASES, explain_aliases, resolve_alias
+from ragfault.metrics.catalog import get_definitions
+from ragfault.metrics.selection import select_metrics
+from ragfault.model.errors import UnknownName
 
 TRACE = Trace(id="1", query="When?", chunks=(), answer="At ten.", reference="At ten.")
 

@@ -9,17 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ragfault.errors import MissingExtra, UnknownName, UsageError
-from ragfault.metrics import (
-    DEFAULT_METRICS,
-    Metric,
-    compute_score,
-    get_definitions,
-    metric,
-    parse_metric,
-    select_metrics,
-)
-from ragfault.records import (
+from ragfault.metrics.catalog import Metric, compute_score, get_definitions, metric, parse_metric
+from ragfault.metrics.selection import DEFAULT_METRICS, select_metrics
+from ragfault.model.errors import MissingExtra, UnknownName, UsageError
+from ragfault.model.records import (
     AnswerVerdict,
     Aspect,
     Chunk,

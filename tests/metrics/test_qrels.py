@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 import pytrec_eval
 
-from ragfault.errors import InputError
 from ragfault.metrics.qrels import ranking_from_columns, ranking_from_dicts
 from ragfault.metrics.ranking import compute_rank_metric, ranking_from_lists
+from ragfault.model.errors import InputError
 
 TREC = {
     "map": ("average_precision", None),

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.metrics.ranking import RANK_METRICS, compute_rank_metric, ranking_from_lists
+from ragfault.model.errors import InputError, UnknownName, UsageError
 
 NAMES = sorted(RANK_METRICS)
 

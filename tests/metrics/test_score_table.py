@@ -5,18 +5,12 @@ from __future__ import annotations
 import math
 import random
 
-from ragfault.gold_evidence import apply_gold
 from ragfault.io.formats.arrow import SCORE_SCHEMA, table_to_records
-from ragfault.metrics import (
-    catalog,
-    compute_score,
-    compute_score_table,
-    compute_scores,
-    metric,
-    parse_metric,
-    select_metrics,
-)
-from ragfault.records import Chunk, ChunkVerdict, Gold, Score, Span, Trace, Verdicts
+from ragfault.metrics import catalog
+from ragfault.metrics.catalog import compute_score, compute_score_table, compute_scores, metric, parse_metric
+from ragfault.metrics.selection import select_metrics
+from ragfault.model.gold_evidence import apply_gold
+from ragfault.model.records import Chunk, ChunkVerdict, Gold, Score, Span, Trace, Verdicts
 
 
 def test_scores_of_many_traces_at_once_are_those_of_each_alone():

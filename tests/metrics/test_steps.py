@@ -1,7 +1,16 @@
 """Metrics of steps."""
 
-from ragfault.metrics import compute_score, parse_metric
-from ragfault.records import Chunk, ChunkVerdict, ClaimVerdict, ConversationTurn, Step, Trace, UseVerdict, Verdicts
+from ragfault.metrics.catalog import compute_score, parse_metric
+from ragfault.model.records import (
+    Chunk,
+    ChunkVerdict,
+    ClaimVerdict,
+    ConversationTurn,
+    Step,
+    Trace,
+    UseVerdict,
+    Verdicts,
+)
 
 
 def compute(name: str, *steps: Step, verdicts: Verdicts | None = None, **fields):

@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from endpoint import Server, serve_model
-from ragfault.errors import StageFailed, UnknownName, UsageError
-from ragfault.judges import load_judge
 from ragfault.judges.answer_edits import ABSTENTION, DISCLAIMER, MARK, QUESTION
-from ragfault.records import Chunk, Citation, ConversationTurn, Trace
+from ragfault.judges.loading import load_judge
+from ragfault.model.errors import StageFailed, UnknownName, UsageError
+from ragfault.model.records import Chunk, Citation, ConversationTurn, Trace
 from ragfault.retrieval.answers.cache import AnswerCache
 from ragfault.retrieval.answers.checks import (
     AnswerPipeline,

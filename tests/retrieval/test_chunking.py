@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.errors import UnknownName, UsageError
-from ragfault.records import Document
-from ragfault.retrieval.chunking import CHUNKER_KINDS, CHUNKER_PRESETS, Chunker, count_tokens, load_chunker
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.records import Document
+from ragfault.retrieval.chunking.chunker import CHUNKER_KINDS, CHUNKER_PRESETS, Chunker, load_chunker
 from ragfault.retrieval.chunking.structure import (
     locate_clauses,
     locate_sections,
@@ -21,6 +21,7 @@ from ragfault.retrieval.chunking.structure import (
     parse_blocks,
     parse_json_levels,
 )
+from ragfault.retrieval.chunking.token_spans import count_tokens
 
 PARTS = (
     "# Fares",

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.errors import InputError, OutputError, RunError, UnknownName, UsageError
-from ragfault.records import Chunk
-from ragfault.retrieval import FilterCondition, Query
-from ragfault.retrieval.embedders import load_embedder
+from ragfault.model.errors import InputError, OutputError, RunError, UnknownName, UsageError
+from ragfault.model.records import Chunk
 from ragfault.retrieval.embedders.latent import LatentEmbedder
+from ragfault.retrieval.embedders.registry import load_embedder
 from ragfault.retrieval.index import ChunkIndex
-from ragfault.retrieval.pipeline import Pipeline
+from ragfault.retrieval.pipeline import FilterCondition, Pipeline, Query
 from ragfault.retrieval.stage_registry import make_stage
 
 TEXTS = {

@@ -8,14 +8,14 @@ import pytest
 
 pytest.importorskip("lancedb", reason="the extra lance is not installed")
 
-from ragfault.errors import InputError, OutputError, RunError, UnknownName, UsageError
-from ragfault.records import Chunk
-from ragfault.retrieval import FilterCondition, Query
+from ragfault.model.errors import InputError, OutputError, RunError, UnknownName, UsageError
+from ragfault.model.records import Chunk
+from ragfault.model.rules import is_outdated
 from ragfault.retrieval.embedders.latent import LatentEmbedder
 from ragfault.retrieval.filters import is_valid_at
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.lance_index import LanceIndex
-from ragfault.rules import is_outdated
+from ragfault.retrieval.pipeline import FilterCondition, Query
 
 TEXTS = (
     "The last ferry to the island leaves at 22:40 every evening.",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ragfault.errors import InputError, UnknownName, UsageError
-from ragfault.records import Chunk, Document
+from ragfault.model.errors import InputError, UnknownName, UsageError
+from ragfault.model.records import Chunk, Document
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline_config import (
     PipelineConfig,

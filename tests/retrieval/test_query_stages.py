@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ragfault.errors import UnknownName, UsageError
-from ragfault.records import Chunk
-from ragfault.retrieval import Query, StageResult
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.records import Chunk
 from ragfault.retrieval.index import ChunkIndex
+from ragfault.retrieval.pipeline import Query, StageResult
 from ragfault.retrieval.query_stages import decompose, estimate_length_limit, expand, rewrite, route, shorten
 from ragfault.retrieval.rerankers import JudgeReranker, rerank
 

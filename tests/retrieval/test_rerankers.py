@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from ragfault.errors import UsageError
-from ragfault.retrieval.embedders import load_embedder
+from ragfault.model.errors import UsageError
+from ragfault.retrieval.embedders.registry import load_embedder
 from ragfault.retrieval.rerankers import CohereReranker, VertexReranker, VoyageReranker
 from ragfault.retrieval.service_client import ServiceFailed, post_json
 

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.errors import StageFailed, UnknownName, UsageError
-from ragfault.records import Chunk
-from ragfault.retrieval import FilterCondition, Pipeline, Query, StageResult
+from ragfault.model.errors import StageFailed, UnknownName, UsageError
+from ragfault.model.records import Chunk
 from ragfault.retrieval.filters import (
     check_fields,
     infer_conditions,
@@ -23,6 +22,7 @@ from ragfault.retrieval.filters import (
     meets_condition,
     require_metadata,
 )
+from ragfault.retrieval.pipeline import FilterCondition, Pipeline, Query, StageResult
 from ragfault.retrieval.rerankers import prefer_entities
 from ragfault.retrieval.search import FUSION_METHODS, SCORE_NORMS, fuse_rankings, fuse_retrievers
 from ragfault.retrieval.selection import (

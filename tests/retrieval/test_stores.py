@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragfault.cli import run_command
-from ragfault.errors import InputError, MissingExtra, OutputError, UnknownName, UsageError
-from ragfault.records import Chunk
-from ragfault.retrieval import Query
+from ragfault.cli.commands import run_command
+from ragfault.model.errors import InputError, MissingExtra, OutputError, UnknownName, UsageError
+from ragfault.model.records import Chunk
 from ragfault.retrieval.embedders.latent import LatentEmbedder
 from ragfault.retrieval.filters import require_metadata
 from ragfault.retrieval.index import ChunkIndex
+from ragfault.retrieval.pipeline import Query
 from ragfault.retrieval.stage_registry import make_stage
-from ragfault.retrieval.stores import StoreIndex, load_store, measure_store_loss
+from ragfault.retrieval.stores.loss import measure_store_loss
 from ragfault.retrieval.stores.memory import MemoryStore
+from ragfault.retrieval.stores.store_index import StoreIndex, load_store
 
 LIBRARIES = {"qdrant": "qdrant_client", "chroma": "chromadb", "milvus": "milvus_lite", "lance": "lancedb"}
 POSTGRES = os.environ.get("RAGFAULT_TEST_POSTGRES")

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.stats import accuracy, cohen_kappa, krippendorff_alpha
-from ragfault.stats.agreement import MultiRaterRatings, TwoRaterRatings
+from ragfault.stats.agreement import MultiRaterRatings, TwoRaterRatings, accuracy, cohen_kappa, krippendorff_alpha
 
 N = None
 FOUR = list(

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.stats import (
+from ragfault.stats.bootstrap import bootstrap_estimates
+from ragfault.stats.classification import (
+    RankedScores,
     auroc,
     auroc_within_groups,
     average_precision,
-    bootstrap_estimates,
     calibration_bins,
     calibration_error,
     choose_threshold,
 )
-from ragfault.stats.classification import RankedScores
 
 SCORES = st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5, 0.7, 1.0]), st.booleans()), max_size=14)
 

@@ -10,16 +10,6 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.stats import (
-    Difference,
-    equivalence_test,
-    holm_adjust,
-    paired_difference,
-    paired_differences,
-    standard_error,
-    t_quantile,
-    unpaired_differences,
-)
 from ragfault.stats.bootstrap import (
     BLOCK_SIZE,
     MAX_UNBLOCKED_CLUSTERS,
@@ -30,6 +20,10 @@ from ragfault.stats.bootstrap import (
     resample_means,
     tabulate_clusters,
 )
+from ragfault.stats.differences import Difference, paired_difference, paired_differences, unpaired_differences
+from ragfault.stats.distributions import t_quantile
+from ragfault.stats.intervals import standard_error
+from ragfault.stats.significance import equivalence_test, holm_adjust
 
 RNG = np.random.default_rng(20)
 BEFORE = RNG.beta(5, 2, size=40)

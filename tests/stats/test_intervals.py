@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.stats import mean_interval, standard_error, t_quantile, wilson_interval
 from ragfault.stats.bootstrap import Clusters, Values, as_matrix, cluster_error, tabulate_clusters
-from ragfault.stats.distributions import binomial_cdf, normal_cdf, normal_quantile, t_cdf
+from ragfault.stats.distributions import binomial_cdf, normal_cdf, normal_quantile, t_cdf, t_quantile
+from ragfault.stats.intervals import mean_interval, standard_error, wilson_interval
 
 
 def test_t_quantiles_equal_published_values():

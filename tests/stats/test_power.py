@@ -10,18 +10,16 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.stats import (
+from ragfault.stats.differences import paired_difference
+from ragfault.stats.power import (
     compute_power,
     detectable_effect,
     equivalence_power,
-    equivalence_test,
-    mcnemar_test,
-    paired_difference,
     required_equivalence_pairs,
     required_pairs,
-    sign_flip_test,
     typical_jump,
 )
+from ragfault.stats.significance import equivalence_test, mcnemar_test, sign_flip_test
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 30, 200, 5000])

@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats as scipy
 
-from ragfault.stats import (
-    MIN_LABELS,
-    UnlabeledSums,
-    mean_interval,
-    ppi_mean,
-    ppi_paired_difference,
-    ppi_unpaired_difference,
-)
 from ragfault.stats.bootstrap import cluster_error, tabulate_clusters
+from ragfault.stats.intervals import mean_interval
+from ragfault.stats.ppi import MIN_LABELS, UnlabeledSums, ppi_mean, ppi_paired_difference, ppi_unpaired_difference
 
 RNG = np.random.default_rng(11)
 JUDGED = RNG.normal(0.7, 0.2, size=400)

@@ -10,15 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.stats import (
-    mcnemar_test,
-    paired_ratio,
-    quantile_changes,
-    quantile_interval,
-    ratio_interval,
-    sign_flip_test,
-)
 from ragfault.stats.distributions import binomial_cdf
+from ragfault.stats.quantiles import paired_ratio, quantile_changes, quantile_interval, ratio_interval
+from ragfault.stats.significance import mcnemar_test, sign_flip_test
 
 DRAWS = np.random.default_rng(7)
 OLD, NEW = DRAWS.lognormal(size=120), DRAWS.lognormal(size=120)

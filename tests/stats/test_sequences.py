@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.stats import confidence_sequence, detect_change_point, detect_mean_shifts
-from ragfault.stats.sequences import MAX_BETTING_VALUES, _compute_bernstein_band, _compute_betting_band
+from ragfault.stats.sequences import (
+    MAX_BETTING_VALUES,
+    _compute_bernstein_band,
+    _compute_betting_band,
+    confidence_sequence,
+    detect_change_point,
+    detect_mean_shifts,
+)
 
 units = st.lists(st.floats(0, 1), min_size=1, max_size=60)
 

@@ -10,7 +10,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.stats import mcnemar_test, sign_flip_test, sign_flip_tests
+from ragfault.stats.significance import mcnemar_test, sign_flip_test, sign_flip_tests
 
 tenths = st.integers(0, 10).map(lambda i: i / 10)
 

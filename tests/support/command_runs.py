@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragfault.cli import run_command
+from ragfault.cli.commands import run_command
 
 
 def run_and_read(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:

@@ -15,13 +15,14 @@ from urllib.parse import urlencode, urlsplit
 
 from msgspec.structs import replace
 
+from ragfault.apps.watch.server.app import create_app
+from ragfault.apps.watch.server.settings import ServerSettings
+from ragfault.apps.watch.server.storage.records import TimelineMark
 from ragfault.evaluation.evaluator import describe_metric
-from ragfault.evaluation.online import ScoredTrace
-from ragfault.evaluation.online.scorer import TraceScorer
-from ragfault.io.datasets import load_handbook
-from ragfault.metrics import compute_scores, select_metrics
-from ragfault.server import ServerSettings, create_app
-from ragfault.server.storage import TimelineMark
+from ragfault.evaluation.online.scorer import ScoredTrace, TraceScorer
+from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.metrics.catalog import compute_scores
+from ragfault.metrics.selection import select_metrics
 from sample_reports import build_hostile_trace
 from waiting import wait_until
 

@@ -266,7 +266,7 @@ class Server:
 
 def make_traces(count: int, *, answer: str = "It is {n}. Nobody knows {n}.") -> list[Any]:
     """Return traces that need two distinct calls each."""
-    from ragfault.records import Chunk, Trace
+    from ragfault.model.records import Chunk, Trace
 
     return [
         Trace(

@@ -8,14 +8,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ragfault.analysis.monitoring.incidents import Incident
+from ragfault.apps.watch.monitoring.incidents import Incident
+from ragfault.apps.watch.server.alerts.delivery import IncidentNotice
+from ragfault.apps.watch.server.app import create_app
+from ragfault.apps.watch.server.settings import ServerSettings
+from ragfault.apps.watch.server.storage.records import TimelineMark
 from ragfault.evaluation.evaluator import describe_metric
-from ragfault.evaluation.online import ScoredTrace
-from ragfault.metrics import select_metrics
-from ragfault.records import Latency, Score, Trace, Verdicts
-from ragfault.server import ServerSettings, create_app
-from ragfault.server.alerts.delivery import IncidentNotice
-from ragfault.server.storage import TimelineMark
+from ragfault.evaluation.online.scorer import ScoredTrace
+from ragfault.metrics.selection import select_metrics
+from ragfault.model.records import Latency, Score, Trace, Verdicts
 
 METRICS = ("context_relevance", "groundedness", "answer_relevance")
 SCORED = (*METRICS, "error")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ragfault.io.otel import OtelSpan, SpanEvent
+from ragfault.io.otel.spans import OtelSpan, SpanEvent
 
 QUERY = "When does the last ferry leave?"
 ANSWER = "The last ferry leaves at 22:40."

@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ragfault.protocols import VerdictKind
-from ragfault.records import Chunk, ChunkVerdict, Trace, Verdicts
+from ragfault.model.protocols import VerdictKind
+from ragfault.model.records import Chunk, ChunkVerdict, Trace, Verdicts
 
 
 class RecordingJudge:
@@ -61,7 +61,8 @@ def build_traces(count: int) -> list[Trace]:
 def main(traces: str, out: str) -> None:
     from ray.cluster_utils import Cluster
 
-    from ragfault.evaluation import RayExecutor, evaluate
+    from ragfault.evaluation.evaluator import evaluate
+    from ragfault.evaluation.executors import RayExecutor
 
     cluster = Cluster(
         initialize_head=True,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ragfault.io.runs import MetricInfo, PartialRun, Run, RunPlan
-from ragfault.io.runs.writer import encode_part
-from ragfault.metrics import compute_score_table, select_metrics
-from ragfault.records import (
+from ragfault.io.runs.run import MetricInfo, Run
+from ragfault.io.runs.writer import PartialRun, RunPlan, encode_part
+from ragfault.metrics.catalog import compute_score_table
+from ragfault.metrics.selection import select_metrics
+from ragfault.model.records import (
     AnswerVerdict,
     Aspect,
     Chunk,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ragfault.evaluation import evaluate
-from ragfault.io.runs import Run
-from ragfault.protocols import VERDICT_KINDS, VerdictKind
-from ragfault.records import (
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.runs.run import Run
+from ragfault.model.protocols import VERDICT_KINDS, VerdictKind
+from ragfault.model.records import (
     AnswerVerdict,
     Chunk,
     ChunkVerdict,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-from ragfault.records import (
+from ragfault.model.records import (
     AnswerVerdict,
     Aspect,
     Chunk,

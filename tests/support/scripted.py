@@ -14,7 +14,7 @@ from ragfault.judges.llm.prompts.untrusted_text import MARK_DIGITS, FencedText
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import judge_trace
 from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelCaller, ModelReply
-from ragfault.records import Chunk, Citation, Trace, Usage, Verdicts
+from ragfault.model.records import Chunk, Citation, Trace, Usage, Verdicts
 
 Say = Callable[[ModelCall], str]
 

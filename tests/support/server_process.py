@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from ragfault.records import Trace
+from ragfault.model.records import Trace
 from waiting import wait_until
 
 

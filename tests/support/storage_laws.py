@@ -13,14 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault import evaluate
-from ragfault.analysis.monitoring.rollups import Rollup, add_derived, merge_by_key
-from ragfault.errors import OutputError, UsageError
-from ragfault.evaluation.agreement.human_labels import AnswerLabel, HumanLabel, HumanVerdicts
-from ragfault.evaluation.online.scorer import TraceScorer
-from ragfault.io.datasets import load_handbook
-from ragfault.io.runs import Run
-from ragfault.records import Chunk, Gold, Trace
-from ragfault.server.storage import (
+from ragfault.apps.watch.monitoring.rollups import Rollup, add_derived, merge_by_key
+from ragfault.apps.watch.server.storage.opening import open_store
+from ragfault.apps.watch.server.storage.records import (
     AccessToken,
     AlertEvent,
     AuditRecord,
@@ -29,11 +24,15 @@ from ragfault.server.storage import (
     TimelineMark,
     TraceComment,
     TraceSelection,
-    TraceStore,
-    export_run,
-    import_run,
-    open_store,
 )
+from ragfault.apps.watch.server.storage.run_transfer import export_run, import_run
+from ragfault.apps.watch.server.storage.store import TraceStore
+from ragfault.evaluation.online.scorer import TraceScorer
+from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.io.runs.run import Run
+from ragfault.labels.reading.human_labels import AnswerLabel, HumanLabel, HumanVerdicts
+from ragfault.model.errors import OutputError, UsageError
+from ragfault.model.records import Chunk, Gold, Trace
 
 duckdb = pytest.importorskip("duckdb", reason="the store needs the extra `server`")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.rules import quote_matches
+from ragfault.model.rules import quote_matches
 from ragfault.text.similarity import locate_quote
 
 TEXT = "The “old” harbour—built in\n1921—has 14 piers; most were made of reinforced concrete in the winter of 1968."

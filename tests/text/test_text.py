@@ -10,19 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragfault
-from ragfault.text import (
-    EntityIndex,
-    extract_entities,
-    extract_literals,
-    make_shingles,
+from ragfault.text.entities import EntityIndex, extract_entities, extract_literals
+from ragfault.text.normalization import (
     normalize_answer,
     normalize_typography,
-    score_quote_match,
     split_content_words,
-    split_sentences,
     split_words,
     stem_word,
 )
+from ragfault.text.sentences import split_sentences
+from ragfault.text.similarity import make_shingles, score_quote_match
 
 SCRAPS = st.text(alphabet="aA1 .\n,-$%:/'é\"“MarchJan235kgSection§v@_", max_size=60)
 TEXTS = st.text(max_size=80) | SCRAPS

@@ -14,7 +14,7 @@ SPACELESS = {"zh", "ja"}
 
 
 def tokens(text: str, language: str) -> set[str]:
-    """The words of a text, or its pairs of characters where words are not separated."""
+    """Return the words of a text, or its pairs of characters where words are not separated."""
     if language in SPACELESS:
         bare = re.sub(r"\s", "", text)
         return {bare[place : place + 2] for place in range(len(bare) - 1)}
@@ -22,7 +22,7 @@ def tokens(text: str, language: str) -> set[str]:
 
 
 def unit_faults(unit: dict, language: str) -> list[str]:
-    """What is wrong with one unit, in sentences."""
+    """Return what is wrong with one unit, in sentences."""
     name = unit.get("id", "?")
     missing = [field for field in ("id", "domain", "query", "chunks", "b", "c", "claims") if not unit.get(field)]
     if missing:
@@ -46,7 +46,7 @@ def unit_faults(unit: dict, language: str) -> list[str]:
 
 
 def auroc(positive: list[float], negative: list[float]) -> float:
-    """The probability that a positive value exceeds a negative one, ties half."""
+    """Return the probability that a positive value exceeds a negative one, ties half."""
     import bisect
 
     ordered = sorted(negative)
@@ -55,13 +55,13 @@ def auroc(positive: list[float], negative: list[float]) -> float:
 
 
 def overlap(item: Item) -> float:
-    """The share of the claim's words that the chunks hold."""
+    """Return the share of the claim's words that the chunks hold."""
     claim = tokens(item.claim, item.language)
     return len(claim & tokens(" ".join(item.chunks), item.language)) / max(1, len(claim))
 
 
 def claim_only_accuracy(items: list[Item]) -> tuple[float, float]:
-    """Balanced accuracy of naive Bayes on words of claim and query, 5-fold by unit, and chance."""
+    """Return balanced accuracy of naive Bayes on words of claim and query, 5-fold by unit, and chance."""
     import math
 
     folds = {unit: place % 5 for place, unit in enumerate(sorted({item.unit for item in items}))}
@@ -85,7 +85,7 @@ def claim_only_accuracy(items: list[Item]) -> tuple[float, float]:
 
 
 def print_balance(language: str, items: list[Item]) -> None:
-    """Counts of a language, and what the claim or the overlap alone would tell."""
+    """Return counts of a language, and what the claim or the overlap alone would tell."""
     labels = Counter(item.label for item in items)
     units = {item.unit for item in items}
     claims = {(item.unit, item.claim, item.query) for item in items}
@@ -109,7 +109,7 @@ def print_balance(language: str, items: list[Item]) -> None:
 
 
 def row_faults(path: Path) -> list[str]:
-    """What is wrong with a file of replies or keys."""
+    """Return what is wrong with a file of replies or keys."""
     faults = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         place = f"{path.name}, line {number}"
@@ -129,7 +129,7 @@ def row_faults(path: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Checks every file, or only the files whose path contains one of the arguments."""
+    """Return checks every file, or only the files whose path contains one of the arguments."""
 
     def chosen(paths: list[Path]) -> list[Path]:
         return [path for path in paths if not arguments or any(part in str(path) for part in arguments)]

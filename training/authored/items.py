@@ -33,7 +33,7 @@ class Item:
 
 
 def edited(chunks: list[str], edits: list[list[str]], unit: str) -> list[str]:
-    """The chunks with every edit applied once, each at its place in the chunks as they were."""
+    """Return the chunks with every edit applied once, each at its place in the chunks as they were."""
     places: list[tuple[int, int, str, str]] = []
     for old, new in edits:
         found = [(number, chunk.find(old)) for number, chunk in enumerate(chunks) if old in chunk]
@@ -54,7 +54,7 @@ def edited(chunks: list[str], edits: list[list[str]], unit: str) -> list[str]:
 
 
 def unit_items(unit: dict, writer: str, language: str) -> Iterator[Item]:
-    """Every claim of a unit under every version that it labels."""
+    """Yield every claim of a unit under every version that it labels."""
     chunks = unit["chunks"]
     versions = {"a": chunks, "b": edited(chunks, unit["b"], unit["id"]), "c": edited(chunks, unit["c"], unit["id"])}
     for row in unit["claims"]:
@@ -77,12 +77,12 @@ def unit_items(unit: dict, writer: str, language: str) -> Iterator[Item]:
 
 
 def unit_files(folder: Path = FOLDER / "units") -> list[Path]:
-    """The files of units, sorted."""
+    """Return the files of units, sorted."""
     return sorted(folder.glob("*/*/*.jsonl"))
 
 
 def read_units(path: Path) -> Iterator[dict]:
-    """The units of one file."""
+    """Yield the units of one file."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line.strip():
             try:
@@ -92,7 +92,7 @@ def read_units(path: Path) -> Iterator[dict]:
 
 
 def read_items(folder: Path = FOLDER / "units") -> Iterator[Item]:
-    """The items of all units below a folder."""
+    """Yield the items of all units below a folder."""
     for path in unit_files(folder):
         for unit in read_units(path):
             yield from unit_items(unit, writer=path.parent.name, language=path.parent.parent.name)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ragfault.judges.embedded.support import RECORD_SHARE, RECORD_WEIGHTS, TEXT_WEIGHTS, combine_claims
 from ragfault.judges.embedded.word_vectors import Array
-from ragfault.stats import auroc
+from ragfault.stats.classification import auroc
 
 KINDS = ("QA", "Summary", "Data2txt", "attributionbench", "wice", "begin")
 PARTS = ("trees", "monotone trees", "network", "words", "small monotone trees")

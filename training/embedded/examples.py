@@ -17,7 +17,7 @@ from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_sp
 from ragfault.judges.embedded.arrays import PassageArrays
 from ragfault.judges.embedded.support import ClaimFeatures, TextType, classify_text, extract_features
 from ragfault.judges.embedded.word_vectors import Array, load_vectors
-from ragfault.text import split_words
+from ragfault.text.normalization import split_words
 from training.data_files import FOLDS, Row, assign_fold, read_rows
 from training.embedded.altering import alter_answer
 

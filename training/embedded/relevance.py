@@ -26,7 +26,7 @@ from ragfault.judges.embedded.arrays import PassageArrays
 from ragfault.judges.embedded.judge import FEATURE_NAMES, compute_relevance_features
 from ragfault.judges.embedded.word_vectors import Array, load_vectors
 from ragfault.judges.lexical.entailment import LexicalJudge
-from ragfault.stats import auroc
+from ragfault.stats.classification import auroc
 from training.data_files import FOLDS, assign_fold, read_rows
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/relevance.npz"

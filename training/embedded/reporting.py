@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ragfault.evaluation.agreement.figures import TARGET_PRECISION
-from ragfault.evaluation.agreement.generator_order import MIN_GENERATORS, kendall_tau
 from ragfault.judges.embedded.support import logistic
 from ragfault.judges.embedded.word_vectors import Array
-from ragfault.stats import auroc, auroc_within_groups, choose_threshold
-from ragfault.stats.classification import RankedScores
+from ragfault.labels.judges.figures import TARGET_PRECISION
+from ragfault.labels.judges.generator_order import MIN_GENERATORS, kendall_tau
+from ragfault.stats.classification import RankedScores, auroc, auroc_within_groups, choose_threshold
 from training.embedded.examples import Answer
 
 __all__ = ["report"]

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ragfault.text import STOP_WORDS
-from ragfault.text.normalization import WORD_PATTERN, fold_case, stem_word
+from ragfault.text.normalization import STOP_WORDS, WORD_PATTERN, fold_case, stem_word
 from training.data_files import iterate_rows
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/vectors.npz"

@@ -14,7 +14,7 @@ WORD = re.compile(r"\w+")
 
 
 def windows(chunks: list[str] | tuple[str, ...], size: int = WINDOW_WORDS) -> list[str]:
-    """The chunks in runs of whole sentences of about `size` words, each run from one chunk."""
+    """Return the chunks in runs of whole sentences of about `size` words, each run from one chunk."""
     result = []
     for chunk in chunks:
         run: list[str] = []
@@ -32,7 +32,7 @@ def windows(chunks: list[str] | tuple[str, ...], size: int = WINDOW_WORDS) -> li
 
 
 def stems(text: str) -> set[str]:
-    """Words cut to six letters; pairs of characters for scripts without spaces."""
+    """Return words cut to six letters; pairs of characters for scripts without spaces."""
     found = {word.lower()[:6] for word in WORD.findall(text)}
     wide = [word for word in found if any("぀" <= letter <= "鿿" for letter in word)]
     for word in wide:
@@ -41,7 +41,7 @@ def stems(text: str) -> set[str]:
 
 
 def evidence(chunks: list[str] | tuple[str, ...], claim: str, query: str = "", limit: int = 2) -> str:
-    """The windows that share the rarest words with the claim, and with the query at half weight, in their order."""
+    """Return the windows that share the rarest words with the claim, the query at half weight, in order."""
     cut = windows(chunks)
     if len(cut) <= limit:
         return " ".join(cut)

@@ -46,7 +46,7 @@ class Reader:
 
     @torch.no_grad()
     def probabilities(self, pairs: list[Pair], head: str = "entailment") -> np.ndarray:
-        """One row a pair: the probability of each class of the head."""
+        """Return one row a pair: the probability of each class of the head."""
         order = sorted(range(len(pairs)), key=lambda place: len(pairs[place].first) + len(pairs[place].second))
         result = None
         for start in range(0, len(order), BATCH):
@@ -60,7 +60,7 @@ class Reader:
         return result if result is not None else np.zeros((0, 1))
 
     def answer_support(self, rows: list[tuple[list[str], str, str]]) -> list[float]:
-        """The support of the weakest sentence of each answer; a row is chunks, answer and query."""
+        """Return the support of the weakest sentence of each answer; a row is chunks, answer and query."""
         pairs: list[Pair] = []
         owners: list[int] = []
         for number, (chunks, answer, query) in enumerate(rows):
@@ -76,7 +76,7 @@ class Reader:
 
 
 def contrast_figures(reader: Reader, data: Path) -> dict[str, float]:
-    """The contrast pairs: AUROC, both above the falsehood, the verbatim passage above it."""
+    """Return the contrast pairs: AUROC, both above the falsehood, the verbatim passage above it."""
     rows = [json.loads(line) for line in (data / "contrast_dev" / "dev.jsonl").read_text().splitlines()]
     guard = [json.loads(line) for line in (data / "contrast_dev" / "dev_guard.jsonl").read_text().splitlines()]
     answers = [(row["chunks"], row["answer"], row["query"]) for row in rows + guard]
@@ -94,7 +94,7 @@ def contrast_figures(reader: Reader, data: Path) -> dict[str, float]:
 
 
 def authored_figures(reader: Reader) -> dict[str, float]:
-    """The held-out authored units: accuracy of three classes, and of supported against the rest in the four cells."""
+    """Return accuracy on held-out authored units: of three classes, and in the four cells."""
     items = [item for item in authored_items() if held_out(item.unit)]
     if len(items) < 30:
         return {}
@@ -124,7 +124,7 @@ def authored_figures(reader: Reader) -> dict[str, float]:
 
 
 def ragtruth_figures(reader: Reader, data: Path, count: int = 500) -> dict[str, float]:
-    """Held-out RAGTruth answers: AUROC of the weakest sentence, and of sentences with conflicts and inventions."""
+    """Return AUROC on held-out RAGTruth answers, and on sentences with conflicts and inventions."""
     rows = [row for row in iterate_rows(data / "ragtruth_train.jsonl.gz") if held_out(str(row["source_id"]))]
     rows = random.Random(1).sample(rows, min(count, len(rows)))
     pairs: list[Pair] = []
@@ -148,14 +148,14 @@ def ragtruth_figures(reader: Reader, data: Path, count: int = 500) -> dict[str, 
 
 
 def bad_auroc(support: list[float], bad: list[int]) -> float:
-    """The AUROC of low support for the bad class."""
+    """Return the AUROC of low support for the bad class."""
     good = [value for value, label in zip(support, bad, strict=True) if not label]
     wrong = [value for value, label in zip(support, bad, strict=True) if label]
     return auroc(good, wrong)
 
 
 def transfer_figures(reader: Reader, data: Path, count: int = 300) -> dict[str, float]:
-    """Sets that take no part in training: AUROC of the weakest sentence."""
+    """Return figures of sets that take no part in training: AUROC of the weakest sentence."""
     figures = {}
     for name in ("wice_dev", "begin_dev", "attributionbench_dev"):
         rows = list(iterate_rows(data / f"{name}.jsonl.gz"))
@@ -166,12 +166,12 @@ def transfer_figures(reader: Reader, data: Path, count: int = 300) -> dict[str, 
 
 
 def texts(row: Row) -> tuple[list[str], str, str]:
-    """Chunks, answer and query of a row of the transfer sets, which hold claims without need of their query."""
+    """Return chunks, answer and query of a row of the transfer sets, which hold claims without need of their query."""
     return row["contexts"], row["answer"], ""
 
 
 def head_figures(reader: Reader, data: Path, read: Callable, head: str, count: int = 1_000) -> dict[str, float]:
-    """Held-out pairs of a head: AUROC of its first class."""
+    """Return the AUROC of the first class on held-out pairs of a head."""
     pairs = [pair for pair in read(data) if held_out(pair.group)]
     pairs = random.Random(1).sample(pairs, min(count, len(pairs)))
     values = reader.probabilities(pairs, head)[:, 0]

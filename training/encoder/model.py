@@ -31,14 +31,14 @@ class Encoder(nn.Module):
 
     @classmethod
     def from_base(cls, folder: Path) -> Encoder:
-        """The encoder with the weights of a base model and new heads."""
+        """Return the encoder with the weights of a base model and new heads."""
         config = BertConfig.from_pretrained(folder)
         model = cls(config)
         model.encoder = BertModel.from_pretrained(folder, add_pooling_layer=False)
         return model
 
     def forward(self, tokens: Tensor, mask: Tensor, kinds: Tensor) -> dict[str, Tensor]:
-        """The outputs of every head; `kinds` is 1 on the tokens of the second text."""
+        """Return the outputs of every head; `kinds` is 1 on the tokens of the second text."""
         hidden = self.encoder(input_ids=tokens, attention_mask=mask, token_type_ids=kinds).last_hidden_state
         second = (kinds * mask).unsqueeze(-1).to(hidden.dtype)
         mean = (hidden * second).sum(1) / second.sum(1).clamp(min=1)

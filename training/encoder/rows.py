@@ -15,12 +15,12 @@ from training.authored.items import Item, UnitError, read_units, unit_files, uni
 from training.data_files import Row, iterate_rows
 from training.encoder.evidence import SENTENCE_END, evidence
 
-__all__ = ["HELD_OUT", "NOT_FIRST", "SOURCES", "Pair", "held_out", "second_text"]
+__all__ = ["KEPT_SHARE", "NOT_FIRST", "SOURCES", "Pair", "held_out", "second_text"]
 
 # The label of rows that are known not to be of the first class and not known to be of another.
 NOT_FIRST = -1
 # One source in ten is kept for measuring.
-HELD_OUT = 10
+KEPT_SHARE = 10
 ENTAILMENT = {"supported": 0, "contradicted": 1, "not_stated": 2, "not_supported": NOT_FIRST}
 # The languages of the authored texts that the weights learn from.
 LANGUAGES = frozenset({"en"})
@@ -39,18 +39,18 @@ class Pair:
 
 
 def held_out(group: str) -> bool:
-    """Whether a group is kept for measuring, the same on every machine."""
-    return zlib.crc32(group.encode()) % HELD_OUT == 0
+    """Return whether a group is kept for measuring, the same on every machine."""
+    return zlib.crc32(group.encode()) % KEPT_SHARE == 0
 
 
 def second_text(claim: str, query: str = "", history: tuple[str, ...] | list[str] = ()) -> str:
-    """A claim after its query and the last two turns, as the encoder reads it."""
+    """Return a claim after its query and the last two turns, as the encoder reads it."""
     before = " ".join([*history[-2:], query]).strip()
     return f"{before} | {claim}" if before else claim
 
 
 def entailment_rows(name: str) -> Callable[[Path], Iterator[Pair]]:
-    """The reader of a public entailment file."""
+    """Return the reader of a public entailment file."""
 
     def read(data: Path) -> Iterator[Pair]:
         for row in iterate_rows(data / "entailment_train" / f"{name}.jsonl.gz"):
@@ -64,7 +64,7 @@ def entailment_rows(name: str) -> Callable[[Path], Iterator[Pair]]:
 
 
 def fever_rows(data: Path) -> Iterator[Pair]:
-    """FEVER, and each fifth claim once more with the evidence of a claim that shares rare words: not stated."""
+    """Yield FEVER, and each fifth claim once more with the evidence of a claim that shares rare words: not stated."""
     rows = list(iterate_rows(data / "entailment_train" / "fever.jsonl.gz"))
     by_word: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
@@ -87,7 +87,7 @@ def fever_rows(data: Path) -> Iterator[Pair]:
 
 
 def flattened(text: str) -> str:
-    """A JSON record as lines of path and value; any other text as it is."""
+    """Return a JSON record as lines of path and value; any other text as it is."""
     try:
         record = json.loads(text)
     except ValueError:
@@ -109,7 +109,7 @@ def flattened(text: str) -> str:
 
 
 def answer_sentences(answer: str) -> Iterator[tuple[int, int]]:
-    """The places of the sentences of an answer."""
+    """Yield the places of the sentences of an answer."""
     start = 0
     for end in [*(match.start() for match in SENTENCE_END.finditer(answer)), len(answer)]:
         if answer[start:end].strip():
@@ -118,7 +118,7 @@ def answer_sentences(answer: str) -> Iterator[tuple[int, int]]:
 
 
 def ragtruth_pairs(row: Row) -> Iterator[Pair]:
-    """The sentences of a RAGTruth answer: contradicted if a conflict touches it, not stated if an invention does."""
+    """Yield the sentences of an answer: contradicted if a conflict touches one, not stated if an invention does."""
     contexts = [flattened(text) for text in row["contexts"]]
     for start, end in answer_sentences(row["answer"]):
         touching = [span for span in row["spans"] if span["start"] < end and span["end"] > start]
@@ -130,7 +130,7 @@ def ragtruth_pairs(row: Row) -> Iterator[Pair]:
 
 
 def ragtruth_rows(data: Path) -> Iterator[Pair]:
-    """RAGTruth with one in five of the supported sentences."""
+    """Yield RAGTruth with one in five of the supported sentences."""
     chance = random.Random(7)
     for row in iterate_rows(data / "ragtruth_train.jsonl.gz"):
         if row["spans"] or chance.random() < 0.2:
@@ -140,7 +140,7 @@ def ragtruth_rows(data: Path) -> Iterator[Pair]:
 
 
 def authored_items() -> Iterator[Item]:
-    """The items of all authored units; a unit with a fault is named and left out."""
+    """Yield the items of all authored units; a unit with a fault is named and left out."""
     for path in unit_files():
         if path.parent.parent.name not in LANGUAGES:
             continue
@@ -152,7 +152,7 @@ def authored_items() -> Iterator[Item]:
 
 
 def authored_rows(data: Path) -> Iterator[Pair]:
-    """The authored units, with near passages of other labels mixed in as further chunks."""
+    """Yield the authored units, with near passages of other labels mixed in as further chunks."""
     del data
     chance = random.Random(11)
     for item in authored_items():
@@ -167,7 +167,7 @@ def authored_rows(data: Path) -> Iterator[Pair]:
 
 
 def authored_lines(folder: str) -> Iterator[tuple[str, Row]]:
-    """The rows of authored replies or keys, with a group of their own each."""
+    """Yield the rows of authored replies or keys, with a group of their own each."""
     for path in sorted((AUTHORED / folder).glob("*.jsonl")):
         if path.name.partition("-")[0] not in LANGUAGES:
             continue
@@ -177,7 +177,7 @@ def authored_lines(folder: str) -> Iterator[tuple[str, Row]]:
 
 
 def key_rows(data: Path) -> Iterator[Pair]:
-    """Answers against references: authored keys and the public sets."""
+    """Yield answers against references: authored keys and the public sets."""
     classes = {"same": 0, "different": 1, "incomplete": 2, "unrelated": NOT_FIRST}
     for group, row in authored_lines("keys"):
         for text, label in row["answers"]:
@@ -189,7 +189,7 @@ def key_rows(data: Path) -> Iterator[Pair]:
 
 
 def reply_rows(data: Path) -> Iterator[Pair]:
-    """Refusals, partial answers and answers."""
+    """Yield refusals, partial answers and answers."""
     classes = {"refusal": 0, "partial": 1, "answer": 2}
     for group, row in authored_lines("replies"):
         yield Pair(group, row["query"], row["reply"], "reply", classes[row["label"]])
@@ -200,7 +200,7 @@ def reply_rows(data: Path) -> Iterator[Pair]:
 
 
 def authored_relevance(chance: random.Random) -> Iterator[Pair]:
-    """Authored questions with their own passages, and with passages of two other units of the domain."""
+    """Yield authored questions with their own passages, and with passages of two other units of the domain."""
     by_domain: dict[str, dict[str, tuple[str, str]]] = {}
     for item in authored_items():
         if item.version == "a":
@@ -214,7 +214,7 @@ def authored_relevance(chance: random.Random) -> Iterator[Pair]:
 
 
 def relevance_rows(data: Path) -> Iterator[Pair]:
-    """Passages and questions: authored ones and the public sets, with fewer of the irrelevant passages."""
+    """Yield passages and questions: authored ones and the public sets, with fewer of the irrelevant passages."""
     chance = random.Random(17)
     yield from authored_relevance(chance)
     for row in iterate_rows(data / "wikiqa.jsonl.gz"):

@@ -34,7 +34,7 @@ ENOUGH = 20_000
 
 
 def load_sources(data: Path) -> dict[str, list[Pair]]:
-    """The training pairs of every source, without the groups that are held out."""
+    """Return the training pairs of every source, without the groups that are held out."""
     sources = {name: [pair for pair in read(data) if not held_out(pair.group)] for name, (read, _) in SOURCES.items()}
     for name, pairs in sources.items():
         random.Random(3).shuffle(pairs)
@@ -42,8 +42,8 @@ def load_sources(data: Path) -> dict[str, list[Pair]]:
     return {name: pairs for name, pairs in sources.items() if pairs}
 
 
-def drawn(sources: dict[str, list[Pair]], places: dict[str, int], seed: int) -> Iterator[list[Pair]]:
-    """Batches without end: pools drawn by the shares of the sources, cut by length, in random order."""
+def draw_batches(sources: dict[str, list[Pair]], places: dict[str, int], seed: int) -> Iterator[list[Pair]]:
+    """Yield batches without end: pools drawn by the shares of the sources, cut by length, in random order."""
     chance = random.Random(seed)
     names = list(sources)
     shares = [SOURCES[name][1] * min(1.0, len(sources[name]) / (ENOUGH * SOURCES[name][1])) for name in names]
@@ -60,7 +60,7 @@ def drawn(sources: dict[str, list[Pair]], places: dict[str, int], seed: int) -> 
 
 
 def encoded(tokenizer: BertTokenizerFast, pairs: list[Pair]) -> tuple[Tensor, Tensor, Tensor]:
-    """Token ids, mask and kinds of a batch."""
+    """Return token ids, mask and kinds of a batch."""
     batch = tokenizer(
         [pair.first for pair in pairs],
         [pair.second for pair in pairs],
@@ -73,7 +73,7 @@ def encoded(tokenizer: BertTokenizerFast, pairs: list[Pair]) -> tuple[Tensor, Te
 
 
 def batch_loss(outputs: dict[str, Tensor], pairs: list[Pair]) -> Tensor:
-    """The mean loss over a batch; rows known not to be of the first class are pushed away from it."""
+    """Return the mean loss over a batch; rows known not to be of the first class are pushed away from it."""
     losses = []
     for head in HEADS:
         rows = [place for place, pair in enumerate(pairs) if pair.head == head]
@@ -115,7 +115,7 @@ class Training:
             self.optimizer.load_state_dict(saved["optimizer"])
 
     def step(self, tokenizer: BertTokenizerFast, pairs: list[Pair]) -> float:
-        """One step of the optimiser; returns the loss."""
+        """Take one step of the optimiser and return the loss."""
         for group in self.optimizer.param_groups:
             group["lr"] = RATE * min(1.0, (self.seen + BATCH) / WARM_UP)
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -163,17 +163,17 @@ def main() -> None:
     training = Training(options.base, options.state)
     tokenizer = BertTokenizerFast.from_pretrained(options.base)
     torch.manual_seed(training.seen)
-    batches = drawn(load_sources(options.data), training.places, seed=training.seen)
+    batches = draw_batches(load_sources(options.data), training.places, seed=training.seen)
     training.model.train()
-    start = told = time.time()
+    start = printed = time.time()
     running = math.nan
     first = training.seen
     while time.time() - start < options.minutes * 60:
         loss = training.step(tokenizer, next(batches))
         running = loss if math.isnan(running) else 0.99 * running + 0.01 * loss
-        if time.time() - told > 60:
-            told = time.time()
-            speed = (training.seen - first) / (told - start)
+        if time.time() - printed > 60:
+            printed = time.time()
+            speed = (training.seen - first) / (printed - start)
             line = {"seen": training.seen, "loss": round(running, 4), "pairs_per_second": round(speed, 1)}
             print(json.dumps(line), flush=True)
     training.save()

@@ -23,7 +23,7 @@ from benchmarks.faults.transfer.corpora import READERS, Corpus
 from benchmarks.faults.transfer.kinds import HARMLESS, KINDS, Kind
 from benchmarks.faults.transfer.releases import Output, build_base, hide_key, run_release
 from ragfault import bisect, evaluate
-from ragfault.errors import RagfaultError
+from ragfault.model.errors import RagfaultError
 
 COLUMNS = (
     *("system", "n", "key", "right layer", "right stage first", "wrong layer first", "cannot tell", "no fault"),

@@ -14,7 +14,7 @@ from benchmarks.faults.transfer.answering import Response, alter_fact, invent_se
 from benchmarks.faults.transfer.corpora import Corpus, Question
 from benchmarks.faults.transfer.releases import Release, Scored
 from benchmarks.faults.transfer.retrieving import Passage
-from ragfault.records import Chunk, Citation, Trace
+from ragfault.model.records import Chunk, Citation, Trace
 
 Change = Callable[[Release], dict[str, Any]]
 

@@ -16,7 +16,7 @@ from msgspec import structs
 from benchmarks.faults.transfer.answering import Habits, Response, answer_query
 from benchmarks.faults.transfer.corpora import Corpus, Question
 from benchmarks.faults.transfer.retrieving import Index, Passage, cut_documents
-from ragfault.records import Chunk, Citation, ConversationTurn, Gold, Latency, Span, Step, Trace
+from ragfault.model.records import Chunk, Citation, ConversationTurn, Gold, Latency, Span, Step, Trace
 
 Scored = tuple[Passage, float]
 INDEXES: dict[tuple[Any, ...], Index] = {}

@@ -30,11 +30,11 @@ from msgspec.structs import replace
 
 from benchmarks.faults.__main__ import JUDGE, METRICS
 from benchmarks.faults.words import chance
-from ragfault.analysis import bisect, pair_runs
-from ragfault.analysis.comparison.paired_runs import PairedRuns
-from ragfault.evaluation import evaluate
-from ragfault.io.runs import Run
-from ragfault.records import Trace
+from ragfault.comparison.bisection import bisect
+from ragfault.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.runs.run import Run
+from ragfault.model.records import Trace
 
 from . import damage
 from .corpora import handbook_chunks, handbook_questions, report_chunks, report_questions, shop_chunks, shop_questions
@@ -82,7 +82,7 @@ def judged(parts: Parts, questions: Sequence[Trace], folder: Path, key: bool) ->
     traces = answer_all(parts, questions)
     if not key:
         traces = [replace(trace, gold=None, facts=None, reference=None) for trace in traces]
-    from ragfault.metrics import get_definitions
+    from ragfault.metrics.catalog import get_definitions
 
     more = [name for name in OPERATION if name in get_definitions()]
     return evaluate(list(traces), folder, metrics=[*METRICS, *more], force=True, judge=JUDGE)

@@ -13,7 +13,7 @@ from benchmarks.faults.chunking import cut
 from benchmarks.faults.config import Indexing
 from benchmarks.faults.corpora import load_handbook_corpus
 from benchmarks.faults.words import chance, pick
-from ragfault.records import Chunk, Gold, Span, Trace
+from ragfault.model.records import Chunk, Gold, Span, Trace
 
 from .text import split_sentences
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from benchmarks.faults.words import chance
-from ragfault.records import Chunk
+from ragfault.model.records import Chunk
 
 from .text import terms
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from benchmarks.faults.phrases import SYNONYMS
 from benchmarks.faults.words import chance
-from ragfault.records import Chunk, Trace
+from ragfault.model.records import Chunk, Trace
 
 from . import damage
 from .kinds import FORM, INGESTED, KINDS, kind

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from benchmarks.faults.words import chance
-from ragfault.records import Chunk, Trace
+from ragfault.model.records import Chunk, Trace
 
 from . import damage
 from .kinds import FORM, INGESTED, KINDS, kind

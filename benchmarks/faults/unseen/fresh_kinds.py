@@ -10,7 +10,7 @@ import re
 from msgspec.structs import replace
 
 from benchmarks.faults.words import chance
-from ragfault.records import Chunk, Trace
+from ragfault.model.records import Chunk, Trace
 
 from .kinds import BOTH, FORM, INGESTED, KINDS, kind
 from .system import HEADS, REFUSALS, Parts

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from benchmarks.faults.words import chance
-from ragfault.records import Chunk, Trace
+from ragfault.model.records import Chunk, Trace
 
 from . import damage
 from .corpora import report_chunks

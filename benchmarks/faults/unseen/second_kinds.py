@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from benchmarks.faults.words import chance
-from ragfault.records import Chunk, Latency, Trace
+from ragfault.model.records import Chunk, Latency, Trace
 
 from . import damage
 from .kinds import FORM, INGESTED, KINDS, kind

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from benchmarks.faults.words import chance
-from ragfault.records import Chunk, Citation, Latency, Trace
+from ragfault.model.records import Chunk, Citation, Latency, Trace
 
 from .text import split_sentences, terms
 

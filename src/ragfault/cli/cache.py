@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import align_columns, json_option, print_json
-from ragfault.errors import OutputError, UsageError
+from ragfault.model.errors import OutputError, UsageError
+from ragfault.options.output import align_columns, json_option, print_json
 from ragfault.text.number_format import format_cost
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def stats(name: str | None, kind: str | None) -> None:
         with _open_cache(place) as file:
             groups = summarize_cache(file)
     if kind == "json":
-        from ragfault.reports.json_documents import CacheSummary
+        from ragfault.report.json_documents import CacheSummary
 
         print_json(CacheSummary(path=str(place), bytes=_measure_size(place), groups=tuple(groups)))
         return
@@ -94,7 +94,7 @@ def prune(
                 count = prune_cache(file, older=seconds, model=model)
                 file.vacuum()
     if kind == "json":
-        from ragfault.reports.json_documents import CacheRemoval
+        from ragfault.report.json_documents import CacheRemoval
 
         print_json(CacheRemoval(path=str(place), bytes=_measure_size(place), removed=count))
     elif place.is_file():
@@ -114,7 +114,7 @@ def export(name: str | None, out: str, force: bool, kind: str | None) -> None:
     Each with its kind, model, tokens, cost and time; the key is a hash of what was asked.
     """
     from ragfault.judges.llm.transport.reply_cache import export_replies
-    from ragfault.reports.output import check_output_path
+    from ragfault.report.output import check_output_path
 
     place, target = _locate_cache(name), check_output_path(out, force=force)
     if target.suffix not in (".jsonl", ".parquet"):
@@ -132,7 +132,7 @@ def export(name: str | None, out: str, force: bool, kind: str | None) -> None:
     finally:
         draft.unlink(missing_ok=True)
     if kind == "json":
-        from ragfault.reports.json_documents import WrittenReplies
+        from ragfault.report.json_documents import WrittenReplies
 
         print_json(WrittenReplies(path=out, replies=count))
     else:

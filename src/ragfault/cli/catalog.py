@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json
-from ragfault.errors import UnknownName
+from ragfault.model.errors import UnknownName
+from ragfault.options.output import json_option, print_json
 
 if TYPE_CHECKING:
-    from ragfault.metrics import MetricDefinition
+    from ragfault.metrics.catalog import MetricDefinition
 
 LAYER_TITLES = {"retrieval": "Retrieval", "generation": "Generation", "crosscut": "Cross-cut", "operation": "Operation"}
 
@@ -36,7 +36,7 @@ def metrics(name: str | None, layer: str | None, kind: str | None) -> None:
 
 
 def _list_metrics(layer: str | None) -> None:
-    from ragfault.metrics import get_definitions
+    from ragfault.metrics.catalog import get_definitions
 
     catalogue = get_definitions().values()
     width = max(len(entry.name) for entry in catalogue) + 4
@@ -54,9 +54,9 @@ def _list_metrics(layer: str | None) -> None:
 
 def _print_metrics(name: str | None, layer: str | None) -> None:
     """Print the catalogue as JSON, or one entry of it."""
-    from ragfault.metrics import get_definitions
     from ragfault.metrics.aliases import ALIASES
-    from ragfault.reports.json_documents import describe_metric
+    from ragfault.metrics.catalog import get_definitions
+    from ragfault.report.json_documents import describe_metric
 
     if name is not None:
         print_json(describe_metric(_find_metric(name), ALIASES))
@@ -67,9 +67,9 @@ def _print_metrics(name: str | None, layer: str | None) -> None:
 
 def _find_metric(text: str) -> MetricDefinition:
     """Find the entry of a metric, also by its name in another tool; raises UnknownName where there is none."""
-    from ragfault.expressions import parse_expression
-    from ragfault.metrics import get_definitions, parse_metric
     from ragfault.metrics.aliases import resolve_alias
+    from ragfault.metrics.catalog import get_definitions, parse_metric
+    from ragfault.model.expressions import parse_expression
 
     name = parse_expression(resolve_alias(text), "metric").name
     catalogue = get_definitions()
@@ -144,12 +144,12 @@ def schema(verb: tuple[str, ...]) -> None:
     """Print the JSON schema of a trace, or that of what VERB prints with --json."""
     import json
 
-    from ragfault.io import build_trace_schema
+    from ragfault.io.formats.record_shapes import build_trace_schema
 
     if not verb:
         described = build_trace_schema()
     else:
-        from ragfault.reports.json_documents import DOCUMENTS, build_document_schema
+        from ragfault.report.json_documents import DOCUMENTS, build_document_schema
 
         name = " ".join(verb)
         if name not in DOCUMENTS:

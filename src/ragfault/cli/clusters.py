@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import (
+from ragfault.model.errors import UsageError
+from ragfault.options.output import (
     add_output_options,
     encode_json,
     json_option,
@@ -20,12 +21,11 @@ from ragfault.cli.options.output import (
     supports_color,
     write_output,
 )
-from ragfault.cli.options.runs import make_sample_option
-from ragfault.errors import UsageError
+from ragfault.options.runs import make_sample_option
 
 if TYPE_CHECKING:
-    from ragfault.analysis.clusters import ClusterRegistry, ClusterReport
-    from ragfault.records import Trace
+    from ragfault.diagnosis.clusters.records import ClusterRegistry, ClusterReport
+    from ragfault.model.records import Trace
 
 
 REGISTRY_NAME = "clusters.json"
@@ -71,7 +71,7 @@ def clusters(runs: tuple[str, ...], against: str | None, registry: str | None, *
     one that a later run has is open again.
     """
     from ragfault.io.atomic_files import lock_folder
-    from ragfault.reports.output import check_output_path
+    from ragfault.report.output import check_output_path
 
     plan = plan_output(given, "html")
     if given["out"] is not None:
@@ -86,7 +86,7 @@ def clusters(runs: tuple[str, ...], against: str | None, registry: str | None, *
 def _load_embedder(name: str | None) -> Any:
     if name is None:
         return None
-    from ragfault.retrieval.embedders import load_embedder
+    from ragfault.retrieval.embedders.registry import load_embedder
 
     return load_embedder(name)
 
@@ -95,9 +95,15 @@ def _follow_clusters(
     runs: tuple[str, ...], against: str | None, registry_path: Path, options: dict[str, Any], given: dict[str, Any]
 ) -> ClusterReport:
     """Track the clusters of runs in the registry, and save it with the changes that the options ask for."""
-    from ragfault.analysis.clusters import load_registry, save_registry
-    from ragfault.analysis.clusters.registry import apply_registry, track_changes, track_clusters
-    from ragfault.io.runs import Run, sample_run
+    from ragfault.diagnosis.clusters.registry import (
+        apply_registry,
+        load_registry,
+        save_registry,
+        track_changes,
+        track_clusters,
+    )
+    from ragfault.io.runs.run import Run
+    from ragfault.io.runs.samples import sample_run
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     before = load_registry(registry_path)
@@ -115,7 +121,7 @@ def _follow_clusters(
 
 def _apply_actions(registry: ClusterRegistry, options: dict[str, Any], now: str) -> ClusterRegistry:
     """Return the registry with the owners, mutes and resolutions that the options name."""
-    from ragfault.analysis.clusters import assign_cluster, mute_cluster, resolve_cluster
+    from ragfault.diagnosis.clusters.registry import assign_cluster, mute_cluster, resolve_cluster
 
     for text in options["assign"]:
         name, equals, to = text.partition("=")
@@ -133,10 +139,10 @@ def _render_clusters(clusters: ClusterReport, kind: str, screen: bool) -> str:
     if kind == "json":
         return encode_json(clusters)
     if kind == "html":
-        from ragfault.reports.html.pages import render_clusters_html
+        from ragfault.report.html.pages import render_clusters_html
 
         return render_clusters_html(clusters)
-    from ragfault.reports.terminal.clusters import render_clusters_terminal
+    from ragfault.report.terminal.clusters import render_clusters_terminal
 
     return render_clusters_terminal(clusters, width=None if screen else 110, color=screen and supports_color())
 
@@ -176,7 +182,7 @@ def promote(
     A case has the query, the answer key as far as there is one, and in its metadata the answer that failed and where it
     came from. Queries that OUT has already are left out; the cases in OUT are not changed.
     """
-    from ragfault.analysis.clusters import accept_cases, promote_cases
+    from ragfault.diagnosis.clusters.promotion import accept_cases, promote_cases
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if accept:
@@ -184,7 +190,7 @@ def promote(
             raise UsageError("--accept marks cases that are in OUT. Leave RUN, --cluster and --trace out.")
         count = accept_cases(out, accept, by, now)
         if kind == "json":
-            from ragfault.reports.json_documents import AcceptedCases
+            from ragfault.report.json_documents import AcceptedCases
 
             print_json(AcceptedCases(path=out, accepted=count))
             return
@@ -219,14 +225,13 @@ def _warn_of_personal_data(cases: Sequence[Trace], out: str) -> None:
 
 def _collect_cases(run: str, cluster: str | None, traces: tuple[str, ...], registry: str | None, now: str) -> Any:
     """Collect the cases that were asked for."""
-    from ragfault.analysis.clusters import build_cases
-    from ragfault.io.runs import Run
+    from ragfault.diagnosis.clusters.promotion import build_cases
+    from ragfault.io.runs.run import Run
 
     opened = Run.open(run)
     if cluster is None:
         return build_cases(opened, tuple(dict.fromkeys(traces)), now)
-    from ragfault.analysis.clusters import load_registry
-    from ragfault.analysis.clusters.registry import cluster_members
+    from ragfault.diagnosis.clusters.registry import cluster_members, load_registry
 
     path = Path(registry or Path(run).resolve().parent / REGISTRY_NAME)
     name, ids = cluster_members(load_registry(path), cluster, opened, now)

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from ragfault.cli.options.output import (
+from ragfault.model.errors import UsageError
+from ragfault.options.output import (
     OutputPlan,
     add_output_options,
     combine_options,
@@ -19,21 +20,20 @@ from ragfault.cli.options.output import (
     supports_color,
     write_output,
 )
-from ragfault.cli.options.runs import (
+from ragfault.options.runs import (
     human_labels_option,
     load_paired_labels,
     parse_margins,
     rejudge_baseline,
     sample_option,
 )
-from ragfault.cli.options.settings import (
+from ragfault.options.settings import (
     add_config_option,
     add_executor_options,
     add_git_option,
     build_executor,
     load_settings,
 )
-from ragfault.errors import UsageError
 
 VERDICT_EXIT_CODES = {"no fault": 0, "recovered": 0, "fault": 1, "cannot tell": 3}
 """The verdict of a bisection, or of a sequence of runs, → the exit code."""
@@ -95,17 +95,17 @@ def compare(baseline: str, candidate: str, **options: Any) -> None:
     Traces are paired by id, else by query. "Steady" is shown by an equivalence test within the margin; it is
     not merely the absence of a change.
     """
-    from ragfault import analysis
+    from ragfault.comparison import compare as paired_comparison
 
     plan = plan_output(options, *FORMATS)
     terms = _read_terms(options)
     with tempfile.TemporaryDirectory() as folder:
         side = _pair_runs(baseline, candidate, options, folder)
         if options["by"]:
-            result: Any = analysis.compare_segments(side, options["by"], **terms)
+            result: Any = paired_comparison.compare_segments(side, options["by"], **terms)
             _require_segments(result, options["by"])
         else:
-            result = analysis.compare(side, **terms)
+            result = paired_comparison.compare(side, **terms)
     write_output(plan, lambda kind, screen: _render_result(result, kind, screen), options)
     pages = result if isinstance(result, list | tuple) else [result]
     if plan.printed == "terminal" and any(change.verdict == "worse" for page in pages for change in page.changes):
@@ -151,8 +151,9 @@ def bisect(runs: tuple[str, ...], config: tuple[str, ...], **options: Any) -> in
     Of three or more RUNS, oldest first, or of a folder that holds runs, it bisects each step and the last run against
     the first, and finds the runs at which each metric got worse and at which it recovered.
     """
-    from ragfault import analysis
-    from ragfault.reports.wording import combine_verdicts, summarize_segments, summarize_verdict
+    from ragfault.comparison import bisection
+    from ragfault.comparison.attribution.config_differences import match_settings
+    from ragfault.report.wording import combine_verdicts, summarize_segments, summarize_verdict
 
     runs, configs, options["config"] = _separate_configs(runs, config)
     runs = _expand_folder(runs)
@@ -164,11 +165,11 @@ def bisect(runs: tuple[str, ...], config: tuple[str, ...], **options: Any) -> in
         return _locate_breaking_run(runs, plan, terms, options)
     with tempfile.TemporaryDirectory() as folder:
         side = _pair_runs(*runs, options, folder)
-        result: Any = analysis.bisect_segments(side, by, **terms) if by else analysis.bisect(side, **terms)
+        result: Any = bisection.bisect_segments(side, by, **terms) if by else bisection.bisect(side, **terms)
         if by:
             _require_segments(result, by)
         elif configs:
-            result = analysis.match_settings(result, *configs)
+            result = match_settings(result, *configs)
     verdict = combine_verdicts(segment for _, segment in result) if by else result.verdict
     summary = f"{verdict}: {summarize_segments(result, by) if by else summarize_verdict(result)}"
     write_output(plan, lambda kind, screen: _render_bisection(result, by or "", kind, screen), options, summary)
@@ -183,7 +184,7 @@ def _separate_configs(
     A lone `--config` is the settings file; with a second one, or with a configuration file among the runs, they are
     the configurations.
     """
-    from ragfault.analysis.comparison.attribution.config_differences import CONFIG_SUFFIXES
+    from ragfault.comparison.attribution.config_differences import CONFIG_SUFFIXES
 
     beside = tuple(run for run in runs if run.lower().endswith(CONFIG_SUFFIXES) and not Path(run).is_dir())
     configs = (*config, *beside)
@@ -196,7 +197,7 @@ def _separate_configs(
 
 def _expand_folder(runs: tuple[str, ...]) -> tuple[str, ...]:
     """Expand the runs as they were named, or those in the one folder that was, the oldest first."""
-    from ragfault.io.runs import Run
+    from ragfault.io.runs.run import Run
 
     if len(runs) != 1:
         return runs
@@ -213,9 +214,9 @@ def _locate_breaking_run(
     runs: tuple[str, ...], plan: OutputPlan, terms: dict[str, Any], options: dict[str, Any]
 ) -> int:
     """Find the runs at which a sequence broke and recovered; the exit code is that of its verdict."""
-    from ragfault import analysis
-    from ragfault.io.runs import Run
-    from ragfault.reports.terminal.run_history import summarize_history
+    from ragfault.comparison.run_history import history
+    from ragfault.io.runs.run import Run
+    from ragfault.report.terminal.run_history import summarize_history
 
     pair_options = ("by", "rejudge", "ray", "workers", "human_labels", "flakiness")
     void = [f"--{name.replace('_', '-')}" for name in pair_options if options[name]]
@@ -223,23 +224,21 @@ def _locate_breaking_run(
         raise UsageError(
             f"{', '.join(void)}: not for {len(runs)} runs. Find the run first, then bisect it and the one before."
         )
-    result = analysis.history(
-        [Run.open(run) for run in runs], anyway=options["anyway"], sample=options["sample"], **terms
-    )
+    result = history([Run.open(run) for run in runs], anyway=options["anyway"], sample=options["sample"], **terms)
     write_output(plan, lambda kind, screen: _render_result(result, kind, screen), options, summarize_history(result))
     return VERDICT_EXIT_CODES[result.verdict]
 
 
 def _render_result(result: Any, kind: str, screen: bool) -> str:
     """Render a comparison, those of segments, or the history of a sequence of runs."""
-    from ragfault.analysis import RunHistory
-    from ragfault.reports.terminal import comparison, run_history
+    from ragfault.comparison.run_history import RunHistory
+    from ragfault.report.terminal import comparison, run_history
 
     is_history = isinstance(result, RunHistory)
     if kind == "json":
         return encode_json(result)
     if kind == "html":
-        from ragfault.reports.html import pages
+        from ragfault.report.html import pages
 
         return pages.render_history_html(result) if is_history else pages.render_comparison_html(result)
     terminal = run_history.render_history_terminal if is_history else comparison.render_comparison_terminal
@@ -248,14 +247,14 @@ def _render_result(result: Any, kind: str, screen: bool) -> str:
 
 
 def _render_bisection(bisection: Any, by: str, kind: str, screen: bool) -> str:
-    from ragfault.reports.terminal.bisection import render_bisection_markdown, render_bisection_terminal
+    from ragfault.report.terminal.bisection import render_bisection_markdown, render_bisection_terminal
 
     if kind == "json":
-        from ragfault.reports.json_documents import combine_segments
+        from ragfault.report.json_documents import combine_segments
 
         return encode_json(combine_segments(bisection, by) if by else bisection)
     if kind == "html":
-        from ragfault.reports.html.pages import render_bisection_html
+        from ragfault.report.html.pages import render_bisection_html
 
         return render_bisection_html(bisection, by=by)
     if kind == "md":
@@ -276,9 +275,9 @@ def _read_terms(options: dict[str, Any]) -> dict[str, Any]:
 
 def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: str) -> Any:
     """Pair the two runs side by side, the baseline judged again where that was asked for."""
-    from ragfault.analysis import pair_runs
-    from ragfault.analysis.comparison.paired_runs import load_flakiness
-    from ragfault.io.runs import Run
+    from ragfault.comparison.paired_runs import pair_runs
+    from ragfault.io.runs.run import Run
+    from ragfault.labels.judges.flakiness import load_flakiness
 
     old, new = Run.open(baseline), Run.open(candidate)
     executor = build_executor(options["ray"], {"workers": options["workers"]})
@@ -295,8 +294,8 @@ def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: s
 
 def _check_margins(side: Any, texts: Sequence[str]) -> Any:
     """Check that every metric with a margin of its own is compared."""
-    from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
-    from ragfault.analysis.score_matrix import match_metrics
+    from ragfault.comparison.decision_tree import EQUAL_DEPTH
+    from ragfault.diagnosis.score_matrix import match_metrics
 
     names = [EQUAL_DEPTH, *side.shared_names()]
     for name in parse_margins(texts):

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, print_notice
-from ragfault.cli.options.runs import sample_option
-from ragfault.cli.options.settings import add_trace_options, pick_trace_options
-from ragfault.errors import InputError, UsageError
+from ragfault.model.errors import InputError, UsageError
+from ragfault.options.output import json_option, print_json, print_notice
+from ragfault.options.runs import sample_option
+from ragfault.options.settings import add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_count
 
 if TYPE_CHECKING:
-    from ragfault.evaluation import BadLineWriter
-    from ragfault.records import Trace
+    from ragfault.evaluation.jobs import BadLineWriter
+    from ragfault.model.records import Trace
 
 
 @click.command(
@@ -58,8 +58,9 @@ def convert(
 
     The format follows the name of OUT: .jsonl, .json, .csv, .parquet, also with .gz or .zst.
     """
-    from ragfault.evaluation import BadLineWriter
-    from ragfault.io import read_traces, write_traces
+    from ragfault.evaluation.jobs import BadLineWriter
+    from ragfault.io.trace_reader import read_traces
+    from ragfault.io.trace_writer import write_traces
 
     with BadLineWriter(Path(out).with_name(Path(out).name + ".bad.jsonl"), print_notice) as side:
         stream = read_traces(
@@ -74,7 +75,7 @@ def convert(
         required = _require_traces(stream, out, side)
         count = write_traces(required, out, shape=to, qrels=to_qrels, force=force, notice=print_notice)
     if kind == "json":
-        from ragfault.reports.json_documents import WrittenTraces
+        from ragfault.report.json_documents import WrittenTraces
 
         print_json(WrittenTraces(path=out, traces=count, redacted=dict(sorted(counts.items()))))
         return
@@ -127,7 +128,7 @@ def demo(folder: str, agent: bool, force: bool, kind: str | None) -> None:
 
         written = write_agent_traces(folder, force=force)
     else:
-        from ragfault.io.datasets import write_handbook
+        from ragfault.io.datasets.demo_handbook import write_handbook
 
         written = write_handbook(folder, force=force)
     if kind == "json":
@@ -171,7 +172,7 @@ def export(
     kind: str | None,
 ) -> None:
     """Export RUNS to an experiment tracker."""
-    from ragfault.reports.experiment_trackers import to_mlflow, write_history
+    from ragfault.report.experiment_trackers import to_mlflow, write_history
 
     if to == "wandb":
         if out is None:
@@ -191,13 +192,13 @@ def export(
         if kind != "json":
             click.echo(f"{run}: run {ids[run]} of MLflow")
     if kind == "json":
-        from ragfault.reports.json_documents import TrackedRun
+        from ragfault.report.json_documents import TrackedRun
 
         print_json([TrackedRun(run=run, id=name) for run, name in ids.items()])
 
 
 def _print_files(written: Iterable[Path]) -> None:
     """Print the names of files that were written as JSON."""
-    from ragfault.reports.json_documents import WrittenFiles
+    from ragfault.report.json_documents import WrittenFiles
 
     print_json(WrittenFiles(files=tuple(str(path) for path in written)))

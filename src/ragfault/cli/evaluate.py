@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.llm_judge import (
+from ragfault.model.errors import UsageError
+from ragfault.options.llm_judge import (
     EVALUATE_LLM_FLAGS,
     add_llm_options,
     estimate_cost,
     format_estimate,
     resolve_judge_options,
 )
-from ragfault.cli.options.output import json_option, print_json
-from ragfault.cli.options.runs import human_labels_option, show_progress
-from ragfault.cli.options.settings import (
+from ragfault.options.output import json_option, print_json
+from ragfault.options.runs import human_labels_option, show_progress
+from ragfault.options.settings import (
     add_config_option,
     add_executor_options,
     add_trace_options,
@@ -28,12 +29,11 @@ from ragfault.cli.options.settings import (
     load_settings,
     pick_trace_options,
 )
-from ragfault.errors import UsageError
 from ragfault.text.number_format import MIN_INDEPENDENT, TOO_FEW
 
 if TYPE_CHECKING:
     from ragfault.metrics.ranking import QueryValues, Ranking
-    from ragfault.reports.json_documents import RankedMetric, RankedValue
+    from ragfault.report.json_documents import RankedMetric, RankedValue
 
 
 EXIT_SCORES_LOST = 3
@@ -143,7 +143,7 @@ def evaluate(
     standard input; also in an object store (s3://, gs://, az://), as OUT may be. Columns are recognised by their names
     and contents, and so is what OpenTelemetry, Phoenix, Langfuse and LangSmith export; `ragfault lint FILE` shows how.
     """
-    from ragfault.evaluation import evaluate
+    from ragfault.evaluation.evaluator import evaluate
 
     table = load_settings(config)
     reading = pick_trace_options(options, table.get("map"))
@@ -218,9 +218,10 @@ def _merge_options(metrics: tuple[str, ...], options: dict[str, Any], table: dic
 def _print_estimate(where: Any, options: dict[str, Any], reading: dict[str, Any], kind: str | None) -> None:
     """Print what evaluating would ask of a model."""
     from ragfault.evaluation.metric_choices import add_chosen_metrics, select_judged
-    from ragfault.io import read_traces
-    from ragfault.judges import limit_verdicts
-    from ragfault.metrics import list_verdict_kinds, select_metrics
+    from ragfault.io.trace_reader import read_traces
+    from ragfault.judges.loading import limit_verdicts
+    from ragfault.metrics.catalog import list_verdict_kinds
+    from ragfault.metrics.selection import select_metrics
 
     traces, choices = read_traces(where, **reading), options.get("metrics_by", ())
     requested = options.get("metrics", "default")
@@ -269,7 +270,7 @@ def rescore(
 
     For other weights, penalties, thresholds or metrics. Nothing is sent or spent.
     """
-    from ragfault.evaluation import rescore
+    from ragfault.evaluation.rescorer import rescore
     from ragfault.metrics.aliases import explain_aliases
 
     spread = build_executor(ray, {"workers": workers})
@@ -363,8 +364,8 @@ def _parse_metrics(texts: tuple[str, ...]) -> dict[str, Any]:
     """Parse metric → a function of the ranking."""
     from functools import partial
 
-    from ragfault.metrics import parse_metric
     from ragfault.metrics.aliases import resolve_alias
+    from ragfault.metrics.catalog import parse_metric
     from ragfault.metrics.ranking import RANK_METRICS, compute_rank_metric
 
     parsed = {}
@@ -379,7 +380,7 @@ def _parse_metrics(texts: tuple[str, ...]) -> dict[str, Any]:
 
 def _list_values(ranking: Ranking, measured: dict[str, QueryValues]) -> list[RankedValue]:
     """List every value, metric by metric."""
-    from ragfault.reports.json_documents import RankedValue
+    from ragfault.report.json_documents import RankedValue
 
     return [
         RankedValue(metric=text, query=query, value=value if is_defined else None)
@@ -390,9 +391,9 @@ def _list_values(ranking: Ranking, measured: dict[str, QueryValues]) -> list[Ran
 
 def _summarize_metrics(measured: dict[str, QueryValues]) -> list[RankedMetric]:
     """Summarize each metric over its queries: the mean with its interval, and the counts."""
-    from ragfault.metrics import parse_metric
-    from ragfault.reports.json_documents import RankedMetric
-    from ragfault.stats import mean_interval
+    from ragfault.metrics.catalog import parse_metric
+    from ragfault.report.json_documents import RankedMetric
+    from ragfault.stats.intervals import mean_interval
 
     rows = []
     for text, (values, defined) in measured.items():

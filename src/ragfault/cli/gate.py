@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.compare import VERDICT_EXIT_CODES
-from ragfault.cli.options.output import json_option, print_json, print_result, supports_color
-from ragfault.cli.options.runs import (
+from ragfault.model.errors import UsageError
+from ragfault.options.output import json_option, print_json, print_result, supports_color
+from ragfault.options.runs import (
     calibrate_run,
     human_labels_option,
     load_paired_labels,
@@ -20,7 +21,7 @@ from ragfault.cli.options.runs import (
     rejudge_baseline,
     show_progress,
 )
-from ragfault.cli.options.settings import (
+from ragfault.options.settings import (
     add_config_option,
     add_git_option,
     add_trace_options,
@@ -28,12 +29,12 @@ from ragfault.cli.options.settings import (
     load_settings,
     pick_trace_options,
 )
-from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
-    from ragfault.analysis import Bisection, GateResult
-    from ragfault.analysis.rubric_proofs import RubricMeasurement
-    from ragfault.io.runs import Run
+    from ragfault.comparison.gate.records import GateResult
+    from ragfault.comparison.records import Bisection
+    from ragfault.io.runs.run import Run
+    from ragfault.labels.rubrics.proofs import RubricMeasurement
 
 
 rubric_proof_option = click.option(
@@ -47,7 +48,7 @@ rubric_proof_option = click.option(
 
 def _load_proofs(paths: tuple[str, ...], settings: Mapping[str, Any]) -> list[RubricMeasurement]:
     """Load the proofs of rubrics that the flags name, else those of the settings."""
-    from ragfault.analysis.rubric_proofs import load_rubric_measurement
+    from ragfault.labels.rubrics.proofs import load_rubric_measurement
 
     return [load_rubric_measurement(path) for path in paths or settings.get("rubric_proof", ())]
 
@@ -139,10 +140,10 @@ def gate(
     beyond its margin is shown, and passes where one is ruled out. Otherwise: "cannot tell", with about how
     many traces would.
     """
-    from ragfault.analysis import MIN_COVERAGE, gate
-    from ragfault.io.runs import Run
-    from ragfault.reports.output import write_report_file
-    from ragfault.reports.terminal.gate import render_gate_junit, render_gate_markdown, render_gate_terminal
+    from ragfault.comparison.gate.gate import MIN_COVERAGE, gate
+    from ragfault.io.runs.run import Run
+    from ragfault.report.output import write_report_file
+    from ragfault.report.terminal.gate import render_gate_junit, render_gate_markdown, render_gate_terminal
 
     table = load_settings(config).get("gate", {})
     terms = _read_baseline_terms(options, table, baseline)
@@ -177,7 +178,7 @@ def gate(
 
 def _open_baseline(baseline: str, run: Run, folder: Path | None, calibration: str | None) -> Run:
     """Open the baseline; with a folder, judged there as the run was."""
-    from ragfault.io.runs import Run
+    from ragfault.io.runs.run import Run
 
     opened = Run.open(baseline)
     return opened if folder is None else rejudge_baseline(opened, run, folder, calibration)
@@ -193,7 +194,7 @@ def _read_baseline_terms(options: Mapping[str, Any], table: Mapping[str, Any], b
             listing = ", ".join(f"--{key.replace('_', '-')}" for key in flags)
             raise UsageError(f"{listing}: this needs a baseline. Give one with --baseline.")
         return {}
-    from ragfault.analysis.comparison.paired_runs import load_flakiness
+    from ragfault.labels.judges.flakiness import load_flakiness
 
     shared = {key: table[key] for key in ("max_drop", "alpha", "power") if key in table}
     single = {**table.get("margins", {}), **parse_margins(flags.pop("margins", ()))}
@@ -266,7 +267,7 @@ def ci(
     Where no baseline is given, or nothing lies at its path (the first run of a branch), only thresholds are decided,
     with a note.
     """
-    from ragfault.analysis import parse_threshold
+    from ragfault.diagnosis.thresholds import parse_threshold
 
     table = load_settings(config)
     all_thresholds = (*table.get("gate", {}).get("thresholds", ()), *thresholds)
@@ -285,8 +286,8 @@ def ci(
 
 def _evaluate_traces(traces: tuple[str, ...], out: str, options: dict[str, Any], table: SettingsTable) -> Run:
     """Evaluate the run of the traces, as flags and settings ask for it."""
-    from ragfault.cli.options.llm_judge import resolve_judge_options
-    from ragfault.evaluation import evaluate
+    from ragfault.evaluation.evaluator import evaluate
+    from ragfault.options.llm_judge import resolve_judge_options
 
     workers = {"workers": options["workers"]} if options["workers"] is not None else {}
     merged = {**table.get("evaluate", {}), **workers, **pick_trace_options(options, table.get("map"))}
@@ -306,7 +307,7 @@ def _evaluate_traces(traces: tuple[str, ...], out: str, options: dict[str, Any],
 
 def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[Run | None, tuple[str, ...]]:
     """Return the baseline run; where there is none, why."""
-    from ragfault.io.runs import Run
+    from ragfault.io.runs.run import Run
 
     hint = (
         ": only the thresholds are checked"
@@ -323,7 +324,7 @@ def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[
 
 
 def _gate_run(run: Run, old: Run | None, thresholds: tuple[str, ...], table: SettingsTable) -> GateResult | None:
-    from ragfault.analysis import MIN_COVERAGE, gate
+    from ragfault.comparison.gate.gate import MIN_COVERAGE, gate
 
     if old is None:
         known = {measure.name for measure in run.manifest.metrics}
@@ -341,7 +342,8 @@ def _gate_run(run: Run, old: Run | None, thresholds: tuple[str, ...], table: Set
 
 
 def _bisect_runs(old: Run | None, run: Run, table: SettingsTable) -> Bisection | None:
-    from ragfault.analysis import bisect, pair_runs
+    from ragfault.comparison.bisection import bisect
+    from ragfault.comparison.paired_runs import pair_runs
 
     return None if old is None else bisect(pair_runs(old, run), **table.get("compare", {}))
 
@@ -354,11 +356,11 @@ def _write_reports(
     options: dict[str, Any],
 ) -> None:
     """Write what was asked for."""
-    from ragfault.analysis import analyze
-    from ragfault.reports.html.report import write_run_html
-    from ragfault.reports.markdown import pull_request_comment, scorecard
-    from ragfault.reports.output import write_report_file
-    from ragfault.reports.terminal import gate
+    from ragfault.diagnosis.run_analysis import analyze
+    from ragfault.report.html.report import write_run_html
+    from ragfault.report.markdown import pull_request_comment, scorecard
+    from ragfault.report.output import write_report_file
+    from ragfault.report.terminal import gate
 
     if options["said"]:
         text = pull_request_comment.render_comment(
@@ -377,12 +379,12 @@ def _print_results(
     run: Run, decision: GateResult | None, bisection_result: Bisection | None, notes: tuple[str, ...], kind: str | None
 ) -> None:
     """Print the gate, the bisection and the notes."""
-    from ragfault.reports.terminal import bisection, gate
+    from ragfault.report.terminal import bisection, gate
 
     for note in notes:
         click.echo(note, err=True)
     if kind == "json":
-        from ragfault.reports.json_documents import CiResult
+        from ragfault.report.json_documents import CiResult
 
         path, traces = str(run.path), run.manifest.traces
         print_json(CiResult(path=path, traces=traces, gate=decision, bisection=bisection_result, notes=notes))

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
-from ragfault.cli.options.output import (
-    add_result_options,
-    encode_json,
-    json_option,
-    print_json,
-    print_notice,
-    supports_color,
-)
-from ragfault.cli.options.runs import show_progress
-from ragfault.cli.options.settings import (
+from ragfault.model.errors import UsageError
+from ragfault.options.label_results import EXIT_NOT_SHOWN, derive_from_labels, run_with_labels, show_result
+from ragfault.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
+from ragfault.options.output import add_result_options, encode_json, json_option, print_notice, supports_color
+from ragfault.options.runs import show_progress
+from ragfault.options.settings import (
     add_executor_options,
     add_label_options,
     add_trace_options,
@@ -31,7 +25,6 @@ from ragfault.cli.options.settings import (
     load_settings,
     pick_trace_options,
 )
-from ragfault.errors import BadLine, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,32 +39,6 @@ Examples:
 )
 def judge() -> None:
     """Measure a judge against human labels, calibrate it to them, compare it with another, and show its card."""
-
-
-EXIT_NOT_SHOWN = 3
-"""Exit code where the labels do not show what was asked of them: nothing is written."""
-
-
-def derive_from_labels(
-    work: Callable[..., Any],
-    render: Callable[..., str],
-    is_shown: Callable[[Any], bool],
-    labels: tuple[str, ...],
-    options: dict[str, Any],
-) -> int:
-    """Derive a result from labels and print it; write it where they show that it holds. Return the exit code."""
-    from ragfault.reports.output import check_output_path
-
-    output = {name: options.pop(name) for name in ("out", "force", "quiet", "kind")}
-    out = output["out"]
-    if out is not None:
-        check_output_path(out, force=output["force"])
-    result = run_with_labels(work, labels, out, options, quiet=output["quiet"])
-    holds = is_shown(result)
-    show_result(result, (render, None), {**output, "out": out if holds else None, "html": None})
-    if not holds and out is not None:
-        print_notice(f"not written: {out}")
-    return 0 if holds else EXIT_NOT_SHOWN
 
 
 @judge.command(
@@ -124,39 +91,19 @@ def measure(
     With --run they are the labels that `ragfault label` wrote on that run, and its verdicts are measured as they
     stand, or those of another --judge on the same traces.
     """
-    from ragfault.evaluation.agreement import measure_judge
-    from ragfault.reports.output import check_output_path
+    from ragfault.labels.judges.measuring import measure_judge
+    from ragfault.report.output import check_output_path
 
     for path in (out, html):
         if path is not None:
             check_output_path(path, force=force)
     measurement = run_with_labels(measure_judge, labels, out, options, quiet=quiet)
-    from ragfault.reports.terminal.agreement import render_agreement_terminal
+    from ragfault.report.terminal.agreement import render_agreement_terminal
 
     renderers = (render_agreement_terminal, _render_measurement_html)
     show_result(measurement, renderers, {"out": out, "html": html, "force": force, "quiet": quiet, "kind": kind})
     if cards is not None:
         print_notice(f"written: {_write_card(measurement, Path(cards), force)}")
-
-
-def run_with_labels(
-    work: Callable[..., Any], labels: tuple[str, ...], out: str | None, options: dict[str, Any], *, quiet: bool
-) -> Any:
-    """Measure or calibrate a judge on labels, as the options of `add_label_options` ask for it."""
-    name, skip_bad = options.pop("name"), options.pop("skip_bad")
-    llm_flags = {flag: options.pop(flag) for flag in LLM_FLAGS}
-    reading = pick_trace_options(options) | build_executor(options.pop("ray"), options)
-    with show_progress(quiet) as progress, _handle_bad_lines(skip_bad, out) as on_bad:
-        return work(
-            list(labels) if len(labels) > 1 else labels[0],
-            judge=name,
-            options=resolve_judge_options(name, llm_flags, load_settings(None).get("llm", {})),
-            **reading,
-            on_bad=on_bad,
-            progress=progress,
-            notice=lambda line: None if quiet else print_notice(line),
-            **{key: value for key, value in options.items() if value is not None},
-        )
 
 
 @judge.command(
@@ -178,18 +125,18 @@ def calibrate(labels: tuple[str, ...], **options: Any) -> int:
     LABELS are read as by `judge measure`; a run that a stronger judge made of the same traces serves as well. Printed
     is what the calibration changes on labels that it was not fitted on: five folds of whole groups.
     """
-    from ragfault.evaluation.agreement import calibrate_judge
-    from ragfault.reports.terminal.agreement import render_calibration_terminal
+    from ragfault.labels.judges.calibration import calibrate_judge
+    from ragfault.report.terminal.agreement import render_calibration_terminal
 
     return derive_from_labels(calibrate_judge, render_calibration_terminal, attrgetter("helps"), labels, options)
 
 
 def _write_card(measurement: Any, path: Path, force: bool) -> Path:
     """Write a measurement to a card: added to a card of the same judge, else in a new file."""
-    from ragfault.evaluation.agreement.measurement import build_card
-    from ragfault.judges.cards import read_card
-    from ragfault.reports.output import write_report_file
-    from ragfault.reports.terminal.judges import render_card_markdown
+    from ragfault.judges.cards.card import read_card
+    from ragfault.labels.judges.measurement import build_card
+    from ragfault.report.output import write_report_file
+    from ragfault.report.terminal.judges import render_card_markdown
 
     command = " ".join(["ragfault", *map(shlex.quote, sys.argv[1:])])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -200,42 +147,10 @@ def _write_card(measurement: Any, path: Path, force: bool) -> Path:
     return write_report_file(path, encode_json(build_card(measurement, command, old)), force=force or mine)
 
 
-@contextmanager
-def _handle_bad_lines(skip: bool, out: str | None) -> Iterator[Literal["raise", "skip"] | Callable[[BadLine], object]]:
-    """Handle what becomes of bad lines: an error, or a side file of the output, or a count alone."""
-    if not skip or out is None:
-        yield "skip" if skip else "raise"
-        return
-    from ragfault.evaluation import BadLineWriter
-
-    with BadLineWriter(Path(f"{out}.bad.jsonl"), print_notice) as side:
-        yield side.write
-
-
 def _render_measurement_html(measurement: Any) -> str:
-    from ragfault.reports.html.pages import render_agreement_html
+    from ragfault.report.html.pages import render_agreement_html
 
     return render_agreement_html(measurement)
-
-
-def show_result(
-    record: Any, renderers: tuple[Callable[..., str], Callable[[Any], str] | None], options: dict[str, Any]
-) -> None:
-    """Print the table, or JSON; write the files that the options name, and print their paths.
-
-    The renderers are those for the terminal and for HTML.
-    """
-    from ragfault.reports.output import write_report_file
-
-    in_terminal, in_html = renderers
-    if options["kind"] == "json":
-        print_json(record)
-    elif not options["quiet"]:
-        click.echo(in_terminal(record, color=supports_color()), nl=False)
-    if options["out"] is not None:
-        print_notice(f"written: {write_report_file(options['out'], encode_json(record), force=options['force'])}")
-    if in_html is not None and options["html"] is not None:
-        print_notice(f"written: {write_report_file(options['html'], in_html(record), force=options['force'])}")
 
 
 @judge.command(
@@ -252,8 +167,8 @@ def card(name: str, kind: str | None) -> None:
 
     What it reads and was made from, how far it agrees with people on each set of labels, and what it gets wrong.
     """
-    from ragfault.judges.cards import load_card, read_card
-    from ragfault.reports.terminal.judges import render_card_markdown, render_card_terminal
+    from ragfault.judges.cards.card import load_card, read_card
+    from ragfault.report.terminal.judges import render_card_markdown, render_card_terminal
 
     judge_card = read_card(name) if Path(name).is_file() else load_card(name)
     if kind is None:
@@ -291,9 +206,9 @@ def compare(first: str, second: str, **options: Any) -> None:
 
     Two finished runs stand for their judges: RUN_A and RUN_B, of the same traces, and nothing is judged again.
     """
-    from ragfault.reports.html.pages import render_judges_html
-    from ragfault.reports.output import check_output_path
-    from ragfault.reports.terminal.judges import render_judges_terminal
+    from ragfault.report.html.pages import render_judges_html
+    from ragfault.report.output import check_output_path
+    from ragfault.report.terminal.judges import render_judges_terminal
 
     for place in (options["out"], options["html"]):
         if place is not None:
@@ -304,8 +219,8 @@ def compare(first: str, second: str, **options: Any) -> None:
 
 def _compare_judges(first: str, second: str, traces: tuple[str, ...], **options: Any) -> Any:
     """Compare two judges on traces, or two runs."""
-    from ragfault.evaluation.agreement import compare_judges, compare_run_judges
-    from ragfault.io.runs import Run
+    from ragfault.io.runs.run import Run
+    from ragfault.labels.judges.comparison import compare_judges, compare_run_judges
 
     seed, flags = options["seed"], {flag: options[flag] for flag in LLM_FLAGS}
     if not traces:
@@ -355,9 +270,9 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
 
     Replies are not kept for this, and so paid for each time. compare, bisect and gate take the file with --flakiness.
     """
-    from ragfault.evaluation.agreement.judge_runner import repeat_judge
-    from ragfault.reports.output import check_output_path
-    from ragfault.reports.terminal.judges import render_flakiness_terminal
+    from ragfault.labels.judges.runner import repeat_judge
+    from ragfault.report.output import check_output_path
+    from ragfault.report.terminal.judges import render_flakiness_terminal
 
     if options["out"] is not None:
         check_output_path(options["out"], force=options["force"])
@@ -382,8 +297,8 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
 
 def _sample_traces(paths: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
     """Sample the traces of files, or so many of them in an order drawn at random."""
-    from ragfault.evaluation.agreement.annotation import shuffle_ids
-    from ragfault.io import read_traces
+    from ragfault.io.trace_reader import read_traces
+    from ragfault.labels.annotation.session import shuffle_ids
 
     where = list(paths) if len(paths) > 1 else paths[0]
     by_id = {trace.id: trace for trace in read_traces(where, **pick_trace_options(options))}
@@ -422,11 +337,11 @@ def rubric(run: str, labels: str, flakiness: str | None, seed: int, before: str 
 
     LABELS are CSV or JSON Lines: trace, rubric, value, and by whom. `gate --rubric-proof` takes the file OUT.
     """
-    from ragfault.analysis.comparison.paired_runs import load_flakiness
-    from ragfault.evaluation.rubrics.labels import read_rubric_labels
-    from ragfault.evaluation.rubrics.learning import prove_rubrics
-    from ragfault.evaluation.rubrics.measurement import measure_rubrics
-    from ragfault.reports.terminal.judges import render_rubrics_terminal
+    from ragfault.labels.judges.flakiness import load_flakiness
+    from ragfault.labels.rubrics.labels import read_rubric_labels
+    from ragfault.labels.rubrics.learning import prove_rubrics
+    from ragfault.labels.rubrics.measurement import measure_rubrics
+    from ragfault.report.terminal.judges import render_rubrics_terminal
 
     if (options["rubrics"] is None) != (options["examples"] is None):
         raise UsageError("--rubrics FILE holds the rubrics that judged RUN, --examples FILE gets them: give both.")
@@ -446,8 +361,8 @@ def rubric(run: str, labels: str, flakiness: str | None, seed: int, before: str 
 
 
 def _write_examples(run: str, labels: list[Any], options: dict[str, Any]) -> int:
-    from ragfault.evaluation.rubrics.learning import format_rubrics, learn_rubrics
-    from ragfault.reports.output import write_report_file
+    from ragfault.labels.rubrics.learning import format_rubrics, learn_rubrics
+    from ragfault.report.output import write_report_file
 
     rubrics, lines = learn_rubrics(options["rubrics"], run, labels)
     path = write_report_file(options["examples"], format_rubrics(rubrics), force=options["force"])

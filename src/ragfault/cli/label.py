@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import getpass
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,69 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, print_notice, print_result, supports_color
-from ragfault.cli.options.settings import add_trace_options, pick_trace_options
-from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.model.errors import InputError, UnknownName, UsageError
+from ragfault.options.keys import name_person, open_key_reader
+from ragfault.options.output import json_option, print_json, print_notice, print_result, supports_color
+from ragfault.options.settings import add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_count
 
 if TYPE_CHECKING:
-    from ragfault.evaluation.agreement.annotation import AnnotationItem, AnnotationSession
-    from ragfault.records import Trace, Verdicts
-
-
-KeyReader = Callable[[], str | None]
-
-END_KEYS = ("\x04", "\x1a")
-"""Ctrl-D and Ctrl-Z: there are no more."""
-
-
-def name_person(by: str | None) -> str:
-    """Return the name that was given, or the user's; empty where the user has none."""
-    if by is None:
-        with contextlib.suppress(OSError, KeyError, ImportError):
-            return getpass.getuser()
-    return by or ""
-
-
-@contextlib.contextmanager
-def open_key_reader() -> Iterator[KeyReader]:
-    """Yield a function that returns the next key, without Enter and without showing it; None where there are no more.
-
-    Of a terminal a key may be a sequence, such as that of an arrow; keys that are pressed before they are asked for
-    are not lost. What is piped in is read character by character.
-    """
-    if not sys.stdin.isatty():
-        yield lambda: _filter_end(sys.stdin.read(1))
-        return
-    try:
-        import termios
-        import tty
-    except ImportError:
-        yield lambda: _filter_end(click.getchar())
-        return
-    terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
-    waiting: list[str] = []
-    try:
-        tty.setcbreak(terminal, termios.TCSANOW)
-        yield lambda: _filter_end(_read_key(terminal, waiting))
-    finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-
-
-def _read_key(terminal: int, waiting: list[str]) -> str:
-    """Read the first key that waits, else the next that is pressed."""
-    if not waiting:
-        try:
-            pressed = os.read(terminal, 64).decode(errors="replace")
-        except OSError:
-            return ""
-        waiting += [pressed] if pressed.startswith("\x1b") else list(pressed)
-    return waiting.pop(0) if waiting else ""
-
-
-def _filter_end(key: str) -> str | None:
-    return None if not key or key in END_KEYS else key
+    from ragfault.labels.annotation.items import AnnotationItem
+    from ragfault.labels.annotation.session import AnnotationSession
+    from ragfault.model.records import Trace, Verdicts
 
 
 DEFAULT_LABEL_FILE = "labels.jsonl"
@@ -150,7 +94,7 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
 
     Two annotators label the same traces with --by NAME each; their agreement is shown at the end.
     """
-    from ragfault.evaluation.agreement.annotation import AnnotationSession, read_suggestions
+    from ragfault.labels.annotation.session import AnnotationSession, read_suggestions
 
     picks = read_suggestions(options["picks"]) if options["picks"] is not None else None
     items = _collect_items(traces, **{**options, "picks": picks})
@@ -164,7 +108,7 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
 
 def _collect_items(traces: tuple[str, ...], only: str | None, **options: Any) -> Iterator[AnnotationItem]:
     """Collect the items of the traces, in the order in which they are asked."""
-    from ragfault.evaluation.agreement.annotation import ITEM_KINDS, list_items
+    from ragfault.labels.annotation.items import ITEM_KINDS, list_items
 
     kinds = tuple(name.strip() for name in only.split(",")) if only else ITEM_KINDS
     for name in kinds:
@@ -177,7 +121,7 @@ def _collect_items(traces: tuple[str, ...], only: str | None, **options: Any) ->
 
 def _read_run(path: str, options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
     """Read the traces of a run with its verdicts, read as they are needed."""
-    from ragfault.io.runs import Run
+    from ragfault.io.runs.run import Run
 
     run = Run.open(path)
     ids = _order_ids(run.to_arrow("traces", ["id"])["id"].to_pylist(), options)
@@ -189,9 +133,9 @@ def _read_run(path: str, options: dict[str, Any]) -> Iterator[tuple[Trace, Verdi
 
 def _read_files(paths: tuple[str, ...], options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
     """Read the traces of files, with what a judge finds in them: the claims that are asked about."""
-    from ragfault.io import read_traces
-    from ragfault.judges import load_judge
+    from ragfault.io.trace_reader import read_traces
     from ragfault.judges.assembly import observe_traces
+    from ragfault.judges.loading import load_judge
 
     where = list(paths) if len(paths) > 1 else paths[0]
     by_id = {trace.id: trace for trace in read_traces(where, **pick_trace_options(options))}
@@ -208,7 +152,7 @@ def _split_batches(ids: Sequence[str]) -> list[Sequence[str]]:
 
 def _order_ids(ids: list[str], options: dict[str, Any]) -> list[str]:
     """Order the ids in the order that was asked for, as many as were."""
-    from ragfault.evaluation.agreement.annotation import shuffle_ids
+    from ragfault.labels.annotation.session import shuffle_ids
 
     if options["picks"] is not None:
         present = set(ids)
@@ -222,7 +166,7 @@ def _order_ids(ids: list[str], options: dict[str, Any]) -> list[str]:
 
 def _run_session(session: AnnotationSession, read: Callable[[], str | None], judge: bool) -> bool:
     """Ask until every item is labeled or the annotator quits; return whether items are left."""
-    from ragfault.reports.terminal.annotation import render_item
+    from ragfault.report.terminal.annotation import render_item
 
     full = explained = False
     while (item := session.item) is not None:
@@ -267,9 +211,9 @@ def _show_card(text: str) -> None:
 
 def _finish_session(session: AnnotationSession, left: bool) -> None:
     """Print the count of labels, and the agreement of annotators where there are several."""
-    from ragfault.evaluation.agreement.annotation import measure_annotators
-    from ragfault.evaluation.agreement.human_labels import read_labels
-    from ragfault.reports.terminal.annotation import render_raters_terminal
+    from ragfault.labels.annotation.items import measure_annotators
+    from ragfault.labels.reading.human_labels import read_labels
+    from ragfault.report.terminal.annotation import render_raters_terminal
 
     written = f"{format_count(session.label_count, 'label')} written to {session.path}"
     click.echo(f"{written}. {'Run the same command again to resume.' if left else 'Every item is labelled.'}")
@@ -293,9 +237,9 @@ def agreement(labels: tuple[str, ...], kind: str | None) -> None:
 
     No judge can agree with annotators more than they do with each other.
     """
-    from ragfault.evaluation.agreement.annotation import measure_annotators
-    from ragfault.evaluation.agreement.human_labels import read_labels
-    from ragfault.reports.terminal.annotation import render_raters_terminal
+    from ragfault.labels.annotation.items import measure_annotators
+    from ragfault.labels.reading.human_labels import read_labels
+    from ragfault.report.terminal.annotation import render_raters_terminal
 
     agreements = measure_annotators([row for path in labels for row in read_labels(path)])
     print_result(agreements, kind, render_raters_terminal)
@@ -327,9 +271,9 @@ def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force
     """
     import msgspec
 
-    from ragfault.evaluation.agreement.annotation import suggest_traces
-    from ragfault.io.runs import Run
-    from ragfault.reports.output import write_report_file
+    from ragfault.io.runs.run import Run
+    from ragfault.labels.annotation.session import suggest_traces
+    from ragfault.report.output import write_report_file
 
     opened = Run.open(run)
     suggestions = suggest_traces(opened, count, metric, seed)
@@ -369,9 +313,9 @@ def prefer(
     PREFERENCES are CSV or JSON Lines: id, first, second (versions in the order shown) and winner (1, 2 or tie). Two
     runs make a sheet with the answers in random order, whose column winner people fill in.
     """
-    from ragfault.evaluation.agreement.preferences import rate_versions, read_preferences, write_preference_sheet
-    from ragfault.reports.output import check_output_path
-    from ragfault.reports.terminal.judges import render_preferences_terminal
+    from ragfault.labels.preferences import rate_versions, read_preferences, write_preference_sheet
+    from ragfault.report.output import check_output_path
+    from ragfault.report.terminal.judges import render_preferences_terminal
 
     if len(sources) > 2 or (len(sources) == 2) != (out is not None) or (not out and Path(sources[0]).is_dir()):
         given = f"{' '.join(sources)}{' with -o' if out else ''}"

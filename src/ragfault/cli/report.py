@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from ragfault.cli.options.output import (
+from ragfault.options.output import (
     add_output_options,
     encode_json,
     json_option,
@@ -20,19 +20,19 @@ from ragfault.cli.options.output import (
     supports_color,
     write_output,
 )
-from ragfault.cli.options.runs import (
+from ragfault.options.runs import (
     human_labels_option,
     load_run_labels,
     make_sample_option,
     open_run_or_file,
     sample_option,
 )
-from ragfault.cli.options.settings import add_config_option, add_trace_options, load_settings, pick_trace_options
+from ragfault.options.settings import add_config_option, add_trace_options, load_settings, pick_trace_options
 from ragfault.text.number_format import format_count
 
 if TYPE_CHECKING:
-    from ragfault.analysis import Threshold
-    from ragfault.io.runs import Run
+    from ragfault.diagnosis.thresholds import Threshold
+    from ragfault.io.runs.run import Run
 
 FORMATS = ("html", "md", "csv")
 """The formats of a report, beside the terminal's and JSON."""
@@ -87,12 +87,13 @@ def report(
 
     In the terminal, or as one self-contained HTML page, Markdown, JSON or CSV.
     """
-    from ragfault.analysis import analyze
-    from ragfault.io.runs import SAMPLE_TRACES, Run, sample_run
+    from ragfault.diagnosis.run_analysis import analyze
+    from ragfault.io.runs.run import Run
+    from ragfault.io.runs.samples import SAMPLE_TRACES, sample_run
 
     plan = plan_output(output, *FORMATS)
     if sample is None and "html" in plan:
-        from ragfault.reports.html.report import PAGE_TRACES
+        from ragfault.report.html.report import PAGE_TRACES
 
         sample = PAGE_TRACES
     opened = Run.open(run)
@@ -107,18 +108,18 @@ def _render_run(run: Any, findings: Any, kind: str, screen: bool, labels: Any = 
     if kind == "json":
         return encode_json(findings)
     if kind == "html":
-        from ragfault.reports.html.report import render_run_html
+        from ragfault.report.html.report import render_run_html
 
         return render_run_html(run, findings, labels)
     if kind == "md":
-        from ragfault.reports.markdown.scorecard import render_scorecard_markdown
+        from ragfault.report.markdown.scorecard import render_scorecard_markdown
 
         return render_scorecard_markdown(findings)
     if kind == "csv":
-        from ragfault.reports.output import encode_findings_csv
+        from ragfault.report.output import encode_findings_csv
 
         return encode_findings_csv(findings)
-    from ragfault.reports.terminal import scorecard
+    from ragfault.report.terminal import scorecard
 
     return scorecard.render_scorecard_terminal(
         findings, width=None if screen else 100, color=screen and supports_color()
@@ -129,12 +130,12 @@ def print_scorecard(
     run: Any, table: dict[str, Any], human_labels: Sequence[str] = (), *, full: bool = False, kind: str | None = None
 ) -> None:
     """Print the verdict on a run that was just made; with `full` every table below it; or all of it as JSON."""
-    from ragfault.analysis import analyze
-    from ragfault.reports.terminal.scorecard import render_summary_terminal
+    from ragfault.diagnosis.run_analysis import analyze
+    from ragfault.report.terminal.scorecard import render_summary_terminal
 
     findings = analyze(run, labels=load_run_labels(human_labels, run), **read_targets(table, run))
     if kind == "json":
-        from ragfault.reports.json_documents import EvaluatedRun
+        from ragfault.report.json_documents import EvaluatedRun
 
         print_json(EvaluatedRun(path=str(run.path), findings=findings))
         return
@@ -146,10 +147,11 @@ def print_scorecard(
 
 def read_targets(table: dict[str, Any], run: Run) -> dict[str, Any]:
     """Read the targets of the settings file, in the form that `analyze` takes; each names a metric that there is."""
-    from ragfault.analysis import TARGETS, parse_threshold
-    from ragfault.analysis.score_matrix import match_metrics, metric_name
-    from ragfault.metrics import get_definitions
+    from ragfault.diagnosis.score_matrix import match_metrics, metric_name
+    from ragfault.diagnosis.scorecard import TARGETS
+    from ragfault.diagnosis.thresholds import parse_threshold
     from ragfault.metrics.aliases import resolve_alias
+    from ragfault.metrics.catalog import get_definitions
 
     targets = table.get("targets", {})
     names = [*(info.name for info in run.manifest.metrics), *get_definitions()]
@@ -206,11 +208,12 @@ def diagnose(
     if conversations:
         _print_conversations(run, ids, kind)
         return
-    from ragfault.analysis import diagnose_run, worst_traces
-    from ragfault.analysis.score_matrix import ScoreMatrix
-    from ragfault.io.runs import Run, sample_run
-    from ragfault.reports.terminal import scorecard
-    from ragfault.reports.wording import describe_trace_count
+    from ragfault.diagnosis.run_analysis import diagnose_run, worst_traces
+    from ragfault.diagnosis.score_matrix import ScoreMatrix
+    from ragfault.io.runs.run import Run
+    from ragfault.io.runs.samples import sample_run
+    from ragfault.report.terminal import scorecard
+    from ragfault.report.wording import describe_trace_count
 
     labels = load_run_labels(human_labels, Run.open(run))
     opened = sample_run(Run.open(run), 0 if ids or labels else sample)
@@ -250,8 +253,8 @@ def steps(run: str, failed: bool, worst: int, sample: int, kind: str | None, **o
     For each trace: the set of steps that holds the first faulty one with 90 % confidence, the layer and kind of the
     fault, and what was seen. Exit code 1 where a step is faulty, 3 where it cannot be told, 0 otherwise.
     """
-    from ragfault.analysis.steps import localize_faulty_steps
-    from ragfault.reports.faulty_steps import render_steps_terminal
+    from ragfault.diagnosis.steps.localization import localize_faulty_steps
+    from ragfault.report.faulty_steps import render_steps_terminal
 
     opened = open_run_or_file(run, sample, **pick_trace_options(options))
     if isinstance(opened, Iterator):
@@ -302,10 +305,10 @@ def ablate(
     QUESTIONS are runs or files of traces, paired by id; the steps of SOURCE are those of another version or right ones.
     A sample is drawn where both are runs.
     """
-    from ragfault.analysis.comparison.paired_runs import describe_sample
-    from ragfault.evaluation.ablation.step_repair import REPAIR_METRICS, load_agent, repair_steps
-    from ragfault.io.runs import sample_runs
-    from ragfault.reports.faulty_steps import render_repairs_terminal
+    from ragfault.comparison.ablation.step_repair import REPAIR_METRICS, load_agent, repair_steps
+    from ragfault.comparison.paired_runs import describe_sample
+    from ragfault.io.runs.samples import sample_runs
+    from ragfault.report.faulty_steps import render_repairs_terminal
 
     function = load_agent(agent)
     reading = pick_trace_options(options)
@@ -323,9 +326,9 @@ def ablate(
 
 def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> None:
     """Print the conversations of a run, or those named, with the turn at which each went wrong."""
-    from ragfault.analysis.conversations import trace_conversations
-    from ragfault.errors import UnknownName
-    from ragfault.reports.faulty_steps import render_conversations_terminal
+    from ragfault.diagnosis.conversations import trace_conversations
+    from ragfault.model.errors import UnknownName
+    from ragfault.report.faulty_steps import render_conversations_terminal
 
     outcomes = trace_conversations(run)
     conversations = [outcome.conversation for outcome in outcomes]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from ragfault.errors import RunError, UsageError
+from ragfault.model.errors import RunError, UsageError
 
 P = TypeVar("P")
 R = TypeVar("R")

@@ -11,8 +11,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault import judges
-from ragfault.errors import BadRunRows, BadTraces, BudgetExceeded, InputError, JudgeStopped, UsageError
 from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.jobs import (
     BadLineWriter,
@@ -26,24 +24,27 @@ from ragfault.evaluation.jobs import (
 )
 from ragfault.evaluation.metric_choices import add_chosen_metrics, explain_unused, parse_choices
 from ragfault.evaluation.trusted_corpus import trust_corpus
-from ragfault.gold_evidence import GoldMode, check_gold_mode
-from ragfault.io import InputSummary, TraceDigest, explain_missing_fields, read_traces, summarize_input
 from ragfault.io.files import describe_input, expand_paths
 from ragfault.io.formats.tables import TableLike
 from ragfault.io.remote_paths import AnyPath, is_remote
-from ragfault.io.runs import MetricInfo, PartialRun, Run, RunPlan
-from ragfault.io.runs.run import check_free, lock_run, parse_output
+from ragfault.io.runs.run import MetricInfo, Run, check_free, lock_run, parse_output
+from ragfault.io.runs.writer import PartialRun, RunPlan
 from ragfault.io.slices import TraceIndex, get_file_stamps, index_traces
+from ragfault.io.trace_reader import InputSummary, TraceDigest, explain_missing_fields, read_traces, summarize_input
 from ragfault.judges.calibration import JudgeCalibration, wrap_judge
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.llm.settings import LLMSettings
-from ragfault.metrics import Metric, get_definitions, list_verdict_kinds, parse_metric, select_metrics
+from ragfault.judges.loading import DEFAULT_JUDGE, apply_profile, limit_verdicts, list_rubrics, load_judge
 from ragfault.metrics.aliases import explain_aliases
-from ragfault.protocols import Executor, Judge, MeteredJudge
-from ragfault.records import Trace, Usage
+from ragfault.metrics.catalog import Metric, get_definitions, list_verdict_kinds, parse_metric
+from ragfault.metrics.selection import select_metrics
+from ragfault.model.errors import BadRunRows, BadTraces, BudgetExceeded, InputError, JudgeStopped, UsageError
+from ragfault.model.gold_evidence import GoldMode, check_gold_mode
+from ragfault.model.protocols import Executor, Judge, MeteredJudge
+from ragfault.model.records import Trace, Usage
+from ragfault.model.rubrics import METRIC_NAME, Rubric, check_rubrics
+from ragfault.model.version import __version__
 from ragfault.retrieval.index import ChunkIndex
-from ragfault.rubrics import METRIC_NAME, Rubric, check_rubrics
-from ragfault.version import __version__
 
 
 @contextmanager
@@ -90,7 +91,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     trace_source: TraceSource | Iterable[Trace] | TableLike,
     out: str | AnyPath,
     *,
-    judge: str | Judge = judges.DEFAULT_JUDGE,
+    judge: str | Judge = DEFAULT_JUDGE,
     options: Mapping[str, Any] | LLMSettings | None = None,
     profile: str | Path | DomainProfile = "general",
     calibration: str | Path | JudgeCalibration | None = None,
@@ -249,7 +250,7 @@ def _resolve_judge(
     metrics: Sequence[Metric],
 ) -> Judge:
     """Load the judge; the empty one if it is only named and no metric reads a verdict."""
-    limit = judges.limit_verdicts(judge, list_verdict_kinds(metrics))
+    limit = limit_verdicts(judge, list_verdict_kinds(metrics))
     if isinstance(options, LLMSettings):
         judge_options: dict[str, Any] = {"settings": options if options.verdicts else replace(options, **limit)}
     else:
@@ -257,11 +258,11 @@ def _resolve_judge(
     if isinstance(judge, str):
         rubrics = options.rubrics if isinstance(options, LLMSettings) else judge_options.get("rubrics")
         if not rubrics and not any(metric.definition.verdicts for metric in metrics):
-            return judges.load_judge("none")
-        return judges.load_judge(judge, profile=profile, calibration=calibration, **judge_options)
+            return load_judge("none")
+        return load_judge(judge, profile=profile, calibration=calibration, **judge_options)
     if judge_options:
         raise UsageError("options are for a judge given by name. This one is an object: pass them to its constructor.")
-    return wrap_judge(judges.apply_profile(judge, profile), calibration)
+    return wrap_judge(apply_profile(judge, profile), calibration)
 
 
 def add_rubrics(
@@ -289,7 +290,7 @@ def add_rubric_metrics(metrics: tuple[Metric, ...], judge: Judge) -> tuple[Metri
 
     Raises UsageError where a rubric is asked for that the judge was not given.
     """
-    names = [item.name for item in judges.list_rubrics(judge)]
+    names = [item.name for item in list_rubrics(judge)]
     for metric in metrics:
         name = dict(metric.parameters).get("name")
         if metric.name == METRIC_NAME and name and name not in names:

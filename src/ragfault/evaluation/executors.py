@@ -11,9 +11,9 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from ragfault.errors import RunError, UsageError, require_extra
 from ragfault.judges.assembly import prepare_worker
-from ragfault.protocols import Executor
+from ragfault.model.errors import RunError, UsageError, require_extra
+from ragfault.model.protocols import Executor
 
 P = TypeVar("P")
 R = TypeVar("R")

@@ -22,20 +22,19 @@ from typing import Any, Self, cast
 import msgspec
 from msgspec import Struct
 
-from ragfault.errors import BadLine, InputError, UsageError
 from ragfault.evaluation.metric_choices import MetricChoice, parse_choices, score_chosen
-from ragfault.gold_evidence import GoldMode
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.tables import TableLike, is_memory_table, write_memory_table
 from ragfault.io.remote_paths import AnyPath, is_remote
-from ragfault.io.runs import PartialRun, RunPlan
-from ragfault.io.runs.writer import TableBlobs, encode_part
+from ragfault.io.runs.writer import PartialRun, RunPlan, TableBlobs, encode_part
 from ragfault.io.slices import TraceIndex, TraceSlice
 from ragfault.io.trace_writer import write_records
-from ragfault.metrics import Metric, parse_metric
-from ragfault.protocols import Executor, Judge, MeteredJudge
-from ragfault.records import Trace
+from ragfault.metrics.catalog import Metric, parse_metric
+from ragfault.model.errors import BadLine, InputError, UsageError
+from ragfault.model.gold_evidence import GoldMode
+from ragfault.model.protocols import Executor, Judge, MeteredJudge
+from ragfault.model.records import Trace
 from ragfault.text.number_format import format_count
 
 TraceSource = str | Path | Sequence[str | Path]

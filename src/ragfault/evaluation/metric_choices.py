@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ragfault.errors import UsageError
-from ragfault.gold_evidence import GoldMode
 from ragfault.judges.assembly import observe_traces
-from ragfault.metrics import Metric, compute_score_table, compute_scores, parse_metric, select_metrics
-from ragfault.protocols import Judge
-from ragfault.records import Score, Trace, Verdicts
+from ragfault.metrics.catalog import Metric, compute_score_table, compute_scores, parse_metric
+from ragfault.metrics.selection import select_metrics
+from ragfault.model.errors import UsageError
+from ragfault.model.gold_evidence import GoldMode
+from ragfault.model.protocols import Judge
+from ragfault.model.records import Score, Trace, Verdicts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from ragfault.errors import RunError
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.jobs import import_modules, list_metric_modules
-from ragfault.gold_evidence import GoldMode, check_gold_mode
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.remote_paths import AnyPath, open_for_arrow
-from ragfault.io.runs import Manifest, Run
 from ragfault.io.runs.checksums import compare_checksums, compute_checksum
-from ragfault.io.runs.run import BATCH_TRACES, check_free, parse_output, publish_run
+from ragfault.io.runs.run import BATCH_TRACES, Manifest, Run, check_free, parse_output, publish_run
 from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_groups
-from ragfault.metrics import Metric, compute_score_table, parse_metric, select_metrics
-from ragfault.protocols import Executor
-from ragfault.records import Verdicts
-from ragfault.version import __version__
+from ragfault.metrics.catalog import Metric, compute_score_table, parse_metric
+from ragfault.metrics.selection import select_metrics
+from ragfault.model.errors import RunError
+from ragfault.model.gold_evidence import GoldMode, check_gold_mode
+from ragfault.model.protocols import Executor
+from ragfault.model.records import Verdicts
+from ragfault.model.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from ragfault.errors import UsageError
 from ragfault.io.documents import read_documents
 from ragfault.judges.assembly import observe_traces
-from ragfault.protocols import Judge, MeteredJudge, MeteredWrapper, VerdictKind
-from ragfault.records import Chunk, ClaimVerdict, Trace, TruthVerdict, Verdicts
+from ragfault.model.errors import UsageError
+from ragfault.model.protocols import Judge, MeteredJudge, MeteredWrapper, VerdictKind
+from ragfault.model.records import Chunk, ClaimVerdict, Trace, TruthVerdict, Verdicts
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Query
 from ragfault.retrieval.pipeline_config import PipelineConfig, build_index
@@ -41,7 +41,7 @@ class TrustedJudge:
     nothing. Traces with a reference or facts keep the truth by these. Where the judge made no claims, since no chunks
     were recorded, the truth is of the claims that it makes of the answer beside the trusted passages.
 
-    >>> from ragfault.judges import load_judge
+    >>> from ragfault.judges.loading import load_judge
     >>> index = ChunkIndex.build([Chunk(id="a", text="The harbour office opens at 7:30 on weekdays.")])
     >>> judge = TrustedJudge(load_judge("lexical"), index)
     >>> trace = Trace(id="1", query="When does it open?", answer="The harbour office opens at 7:30 on weekdays.")

@@ -8,18 +8,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault.errors import UsageError, require_extra
+from ragfault.model.errors import UsageError, require_extra
 
 with require_extra("ragfault.integrations.dspy", "dspy", "pip install dspy"):
     import dspy
     from dspy.utils.callback import ACTIVE_CALL_ID, BaseCallback
 
+from ragfault.apps.tune.generators.search import AnswerQuestion
 from ragfault.integrations.recorder import TraceDelivery, TraceRecorder, TraceSink, to_documents
 from ragfault.io.otel.recorded_content import extract_question
-from ragfault.records import Latency, Trace
+from ragfault.model.records import Latency, Trace
 from ragfault.retrieval.generation.answering import LLM_PREFIX, order_chunks, write_instructions
 from ragfault.retrieval.generation.settings import GeneratorConfig
-from ragfault.tuning.generators.search import AnswerQuestion
 
 CONTEXT_FIELDS = ("context", "contexts", "passages", "documents", "chunks")
 """Inputs of a predictor, and outputs of a retriever, that are passages."""

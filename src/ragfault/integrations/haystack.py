@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 from uuid import uuid4
 
-from ragfault.errors import require_extra
+from ragfault.model.errors import require_extra
 
 with require_extra("ragfault.integrations.haystack", "haystack", "pip install haystack-ai"):
     from haystack.tracing.tracer import Span, Tracer

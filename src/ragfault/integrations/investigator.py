@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ragfault.analysis.investigation import ModelInvestigation, Quotation, investigate
-from ragfault.errors import JudgeStopped, RagfaultError, UsageError
+from ragfault.comparison.investigation.hypotheses import investigate
+from ragfault.comparison.investigation.records import ModelInvestigation, Quotation
 from ragfault.integrations.mcp import McpTools
-from ragfault.io.runs import open_run
+from ragfault.io.runs.run import open_run
 from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine
+from ragfault.model.errors import JudgeStopped, RagfaultError, UsageError
 
 if TYPE_CHECKING:
-    from ragfault.io.runs import AnyRun, Run
+    from ragfault.io.runs.run import AnyRun, Run
     from ragfault.judges.llm.judge import LLMGenerator
 
 MAX_CALLS = 8

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from ragfault.errors import UsageError, require_extra
+from ragfault.model.errors import UsageError, require_extra
 
 with require_extra("ragfault.integrations.langchain", "langchain", "pip install langchain-core"):
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
@@ -17,15 +17,16 @@ with require_extra("ragfault.integrations.langchain", "langchain", "pip install 
     from langchain_core.tracers.base import BaseTracer
     from langchain_core.tracers.schemas import Run
 
+from ragfault.apps.guard.actions import Action, answer_async
+from ragfault.apps.guard.policy import GuardPolicy
+from ragfault.apps.guard.rails import run_sync
+from ragfault.apps.guard.runtime import Guard
 from ragfault.evaluation.online.instrumentation import RetrievalMeasurement
-from ragfault.guard.actions import Action, answer_async
-from ragfault.guard.policy import GuardPolicy
-from ragfault.guard.rails import run_sync
-from ragfault.guard.runtime import Guard
 from ragfault.integrations.recorder import TraceDelivery, TraceSink
-from ragfault.io.otel import OtelSpan, build_trace
+from ragfault.io.otel.spans import OtelSpan
+from ragfault.io.otel.trace_mapping import build_trace
 from ragfault.io.otel.tracing_platforms import read_langsmith_run
-from ragfault.records import Chunk, Trace
+from ragfault.model.records import Chunk, Trace
 
 
 class LangChainTraceHandler(BaseTracer):
@@ -121,7 +122,7 @@ class MeasuredLangChainRetriever(BaseRetriever):
 
     retriever: BaseRetriever
     background: Any
-    """A `ragfault.evaluation.online.BackgroundScorer`."""
+    """A `ragfault.evaluation.online.background.BackgroundScorer`."""
     route: str | None = None
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
@@ -155,7 +156,7 @@ def guard_chain(
 
     `generator` gets the keys question, context (the texts of the passages) and feedback (empty at first), such as
     `prompt | model | StrOutputParser()`. `guard` may be a policy or its file; `actions`, `strong` and `route` are those
-    of `ragfault.guard.actions.answer`; k passages are asked of retrievers with `search_kwargs`, others return as many
+    of `guard.actions.answer`; k passages are asked of retrievers with `search_kwargs`, others return as many
     as they do. The input is a text or has a question, query or input. Plain, async and batched calls are guarded, and
     a stream gives the answer at once, when it is decided on.
     """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
-from ragfault.errors import require_extra
+from ragfault.model.errors import require_extra
 
 with require_extra("ragfault.integrations.llamaindex", "llamaindex", "pip install llama-index-core"):
     from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -20,15 +20,15 @@ with require_extra("ragfault.integrations.llamaindex", "llamaindex", "pip instal
     from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
     from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType, TextNode
 
-from ragfault.evaluation.online import BackgroundScorer
+from ragfault.apps.guard.actions import Action, answer_async
+from ragfault.apps.guard.decisions import describe_decision
+from ragfault.apps.guard.policy import GuardPolicy
+from ragfault.apps.guard.rails import run_sync
+from ragfault.apps.guard.runtime import Guard
+from ragfault.evaluation.online.background import BackgroundScorer
 from ragfault.evaluation.online.instrumentation import RetrievalMeasurement
-from ragfault.guard.actions import Action, answer_async
-from ragfault.guard.decisions import describe_decision
-from ragfault.guard.policy import GuardPolicy
-from ragfault.guard.rails import run_sync
-from ragfault.guard.runtime import Guard
 from ragfault.integrations.recorder import TraceDelivery, TraceRecorder, TraceSink, to_documents
-from ragfault.records import Chunk
+from ragfault.model.records import Chunk
 
 
 class MeasuredLlamaIndexRetriever(BaseRetriever):
@@ -67,7 +67,7 @@ class GuardedQueryEngine(BaseQueryEngine):
 
     `GuardedQueryEngine(index.as_query_engine(), "policy.toml")`. The engine must retrieve and synthesize apart, as
     RetrieverQueryEngine does: nodes that a rail drops or masks reach no prompt. `actions`, `strong` (another engine)
-    and `route` are those of `ragfault.guard.actions.answer`; "widen" does no more than "correct", since the engine has
+    and `route` are those of `guard.actions.answer`; "widen" does no more than "correct", since the engine has
     its own number of nodes. The response has the nodes that the answer was judged by, and the decision in
     `metadata["guard"]`.
     """
@@ -136,7 +136,7 @@ class LlamaIndexTraceHandler:
 
     `with LlamaIndexTraceHandler(background): engine.query(…)`, or `LlamaIndexTraceHandler("traces.jsonl").attach()` for
     the whole program. The trace has query, nodes, answer, model, times and errors, of plain and async calls. A streamed
-    answer is not recorded: score it with `ragfault.evaluation.online.score_response` when it is complete.
+    answer is not recorded: score it with `ragfault.evaluation.online.scorer.score_response` when it is complete.
     """
 
     def __init__(self, sink: TraceSink, *, route: str | None = None) -> None:

@@ -11,13 +11,13 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ragfault.errors import RagfaultError, UsageError, require_extra
-from ragfault.version import __version__
+from ragfault.model.errors import RagfaultError, UsageError, require_extra
+from ragfault.model.version import __version__
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
-    from ragfault.io.runs import Run
+    from ragfault.io.runs.run import Run
 
 
 P = ParamSpec("P")
@@ -71,9 +71,9 @@ class McpTools:
         "embedded" (needs no key), "lexical", "minilm" or "none". `replace` overwrites the run at `out`. `map`
         gives the fields to read others from: {"query": "question", "chunks": "docs"}.
         """
-        from ragfault.analysis import analyze
-        from ragfault.evaluation import evaluate
-        from ragfault.reports.markdown import scorecard
+        from ragfault.diagnosis.run_analysis import analyze
+        from ragfault.evaluation.evaluator import evaluate
+        from ragfault.report.markdown import scorecard
 
         if judge.partition(":")[0] == "llm":
             raise UsageError("a judge that asks a model costs money: let a person run ragfault evaluate --judge llm:…")
@@ -86,15 +86,15 @@ class McpTools:
 
     def bisect(self, baseline: str, candidate: str) -> str:
         """Name the layer that broke between two runs: evidence, possible causes, and the traces that show it."""
-        from ragfault.analysis import bisect
-        from ragfault.reports.terminal import bisection
+        from ragfault.comparison.bisection import bisect
+        from ragfault.report.terminal import bisection
 
         return bisection.render_bisection_markdown(bisect(self._open_run(baseline), self._open_run(candidate)))
 
     def compare(self, baseline: str, candidate: str) -> str:
         """Compare two runs metric by metric: worse, better, steady or cannot tell, with intervals and corrected p."""
-        from ragfault.analysis import compare
-        from ragfault.reports.terminal import comparison
+        from ragfault.comparison.compare import compare
+        from ragfault.report.terminal import comparison
 
         return comparison.render_comparison_markdown(compare(self._open_run(baseline), self._open_run(candidate)))
 
@@ -103,8 +103,8 @@ class McpTools:
 
         Pass, fail or cannot tell.
         """
-        from ragfault.analysis import gate
-        from ragfault.reports.terminal.gate import render_gate_markdown
+        from ragfault.comparison.gate.gate import gate
+        from ragfault.report.terminal.gate import render_gate_markdown
 
         baseline_run = None if baseline is None else self._open_run(baseline)
         return render_gate_markdown(gate(self._open_run(run), thresholds, baseline=baseline_run))
@@ -114,7 +114,7 @@ class McpTools:
 
         Query, chunks, answer, scores, and problems with their reasons.
         """
-        from ragfault.analysis import diagnose_run
+        from ragfault.diagnosis.run_analysis import diagnose_run
 
         opened, ids = self._open_run(run), list(dict.fromkeys(traces))[:MAX_TRACES]
         diagnoses = {problem.trace: problem for problem in diagnose_run(opened, ids)}
@@ -140,7 +140,7 @@ class McpTools:
 
     def worst(self, run: str, metric: str, limit: int = 10) -> list[dict[str, Any]]:
         """List the traces of a run with the worst values of a metric, the worst first: id and value."""
-        from ragfault.analysis.score_matrix import match_metrics
+        from ragfault.diagnosis.score_matrix import match_metrics
 
         opened = self._open_run(run)
         metrics = {recorded.name: recorded for recorded in opened.manifest.metrics}
@@ -155,7 +155,8 @@ class McpTools:
 
     def metrics(self, name: str | None = None) -> str:
         """List the metrics, one a line; or describe one of them: definition, formula, range and source."""
-        from ragfault.metrics import get_definitions, select_metrics
+        from ragfault.metrics.catalog import get_definitions
+        from ragfault.metrics.selection import select_metrics
 
         if name is None:
             return "\n".join(f"{definition.name}: {definition.summary}" for definition in get_definitions().values())
@@ -166,7 +167,7 @@ class McpTools:
 
     def runs(self) -> list[dict[str, Any]]:
         """List the runs in the folder: path, number of traces, judge, and metrics."""
-        from ragfault.io.runs import Run
+        from ragfault.io.runs.run import Run
 
         summaries = []
         for path in sorted(self.folder.rglob("manifest.json")):
@@ -199,7 +200,7 @@ class McpTools:
         return resolved
 
     def _open_run(self, path: str) -> Run:
-        from ragfault.io.runs import Run
+        from ragfault.io.runs.run import Run
 
         return Run.open(self._resolve_path(path))
 

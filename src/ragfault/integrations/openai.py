@@ -9,19 +9,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from ragfault.errors import UsageError, require_extra
+from ragfault.model.errors import UsageError, require_extra
 
 with require_extra("ragfault.integrations.openai", "llm"):
     from openai import AsyncOpenAI, OpenAI
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from ragfault.evaluation.online import ScoredTrace, score_response
-from ragfault.evaluation.online.scorer import to_chunks
-from ragfault.guard.decisions import GuardDecision
-from ragfault.guard.policy import GuardPolicy
-from ragfault.guard.rails import run_sync
-from ragfault.guard.runtime import Guard
-from ragfault.integrations.guard import (
+from ragfault.apps.guard.decisions import GuardDecision
+from ragfault.apps.guard.integration import (
     CheckedRequest,
     check_request,
     decide_choices,
@@ -29,9 +24,13 @@ from ragfault.integrations.guard import (
     make_completion,
     remove_stream,
 )
+from ragfault.apps.guard.policy import GuardPolicy
+from ragfault.apps.guard.rails import run_sync
+from ragfault.apps.guard.runtime import Guard
+from ragfault.evaluation.online.scorer import ScoredTrace, score_response, to_chunks
 from ragfault.integrations.recorder import TraceDelivery, TraceSink
 from ragfault.io.otel.recorded_content import extract_question
-from ragfault.records import Chunk, Latency, Step, TokenCounts, Trace
+from ragfault.model.records import Chunk, Latency, Step, TokenCounts, Trace
 
 Client = TypeVar("Client", OpenAI, AsyncOpenAI)
 ContextRetriever = Callable[[str], Iterable[Any]]
@@ -57,7 +56,7 @@ def measure_client(
 def score_completion(response: Any, query: str, contexts: Iterable[Any], **options: Any) -> ScoredTrace:
     """Score one response of chat completions or of responses with its contexts, at once.
 
-    `options` are those of `ragfault.evaluation.online.score_response`: judge, profile, metrics, reference …
+    `options` are those of `ragfault.evaluation.online.scorer.score_response`: judge, profile, metrics, reference …
     Raises UsageError if the response has no text.
     """
     answer = _get_text(response)

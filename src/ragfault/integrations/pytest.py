@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pytest
 
-from ragfault.errors import RagfaultError, UsageError
+from ragfault.model.errors import RagfaultError, UsageError
 
 if TYPE_CHECKING:
-    from ragfault.analysis import GateResult
-    from ragfault.evaluation.online import ScoredTrace
-    from ragfault.io.runs import Run
-    from ragfault.records import Trace
+    from ragfault.comparison.gate.records import GateResult
+    from ragfault.evaluation.online.scorer import ScoredTrace
+    from ragfault.io.runs.run import Run
+    from ragfault.model.records import Trace
 
     Traces = str | Path | Sequence[str | Path] | Iterable[Trace]
 
@@ -69,7 +69,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mark = metafunc.definition.get_closest_marker("ragfault_traces")
     if mark is None or "scored" not in metafunc.fixturenames:
         return
-    from ragfault.io import read_traces
+    from ragfault.io.trace_reader import read_traces
 
     (traces,), options = mark.args, mark.kwargs
     source = metafunc.config.rootpath / traces if isinstance(traces, str | Path) else list(traces)
@@ -137,7 +137,7 @@ def scored(request: pytest.FixtureRequest, ragfault: RagfaultFixture) -> ScoredT
         pytest.fail(request.param, pytrace=False)
     source, options, trace_id = request.param
     result = ragfault._evaluate_traces(source, options)[trace_id]
-    from ragfault.analysis import diagnose
+    from ragfault.diagnosis.run_analysis import diagnose
 
     scores = {score.metric: score.reason if score.value is None else f"{score.value:.6g}" for score in result.scores}
     request.node.user_properties.extend((f"ragfault {metric}", value) for metric, value in scores.items())
@@ -173,7 +173,7 @@ class RagfaultFixture:
         temporary folder. Its name is that of the file, unless given. The same file with the same options is
         evaluated once in a session.
         """
-        from ragfault.evaluation import evaluate
+        from ragfault.evaluation.evaluator import evaluate
 
         key = None
         if isinstance(traces, str | Path):
@@ -220,7 +220,7 @@ class RagfaultFixture:
         """Evaluate all traces once, and return them by id with their verdicts and scores."""
         from itertools import groupby
 
-        from ragfault.evaluation.online import ScoredTrace
+        from ragfault.evaluation.online.scorer import ScoredTrace
 
         key = None if isinstance(traces, Path) else id(traces)
         run = self._runs_by_list.get(key) if key else None
@@ -263,8 +263,8 @@ class RagfaultFixture:
     ) -> GateResult:
         """Check a run against thresholds and a baseline, attach the report, and let the test fail, skip or go on."""
         __tracebackhide__ = True
-        from ragfault.analysis import gate
-        from ragfault.io.runs import Run
+        from ragfault.comparison.gate.gate import gate
+        from ragfault.io.runs.run import Run
 
         run = Run.open(run) if isinstance(run, str | Path) else run
         baseline_run, missing = self._resolve_baseline(run, baseline)
@@ -281,7 +281,7 @@ class RagfaultFixture:
 
     def _resolve_baseline(self, run: Run, baseline: Run | str | Path | bool) -> tuple[Run | None, str | None]:
         """Return the run to compare with, or the reason why there is none."""
-        from ragfault.io.runs import Run
+        from ragfault.io.runs.run import Run
 
         if isinstance(baseline, Run):
             return baseline, None
@@ -298,14 +298,14 @@ class RagfaultFixture:
 
     def _attach_report(self, run: Run, result: GateResult) -> None:
         """Attach the decision to the running test, and write the requested reports."""
-        from ragfault.reports.terminal.gate import list_gate_properties, render_gate_markdown
+        from ragfault.report.terminal.gate import list_gate_properties, render_gate_markdown
 
         item = self._config.stash[_CURRENT_ITEM]
         item.user_properties.extend(list_gate_properties(result))
         folder = self._get_path("report")
         if folder is None:
             return
-        from ragfault.reports.output import write_report_file
+        from ragfault.report.output import write_report_file
 
         folder.mkdir(parents=True, exist_ok=True)
         notes = self._notes.setdefault(item.nodeid, [])
@@ -320,7 +320,7 @@ class RagfaultFixture:
         """Write the HTML report of a run, once."""
         run_folder = run.path.resolve()
         if run_folder not in self._pages:
-            from ragfault.reports.html.report import write_run_html
+            from ragfault.report.html.report import write_run_html
 
             used_names = {path.stem for path in self._pages.values()}
             self._pages[run_folder] = write_run_html(
@@ -331,7 +331,7 @@ class RagfaultFixture:
 
     def _apply_result(self, result: GateResult, unsure: UnsureOutcome) -> None:
         __tracebackhide__ = True
-        from ragfault.reports.terminal.gate import render_gate_terminal
+        from ragfault.report.terminal.gate import render_gate_terminal
 
         if unsure not in get_args(UnsureOutcome):
             raise UsageError(f'unsure="{unsure}" is none of: {", ".join(get_args(UnsureOutcome))}.')

@@ -17,12 +17,13 @@ from typing import Any
 
 import msgspec
 
-from ragfault.evaluation.online import BackgroundScorer
+from ragfault.evaluation.online.background import BackgroundScorer
 from ragfault.evaluation.online.scorer import to_chunks
 from ragfault.io.normalization import normalize_trace
-from ragfault.io.otel import OtelSpan, build_trace
+from ragfault.io.otel.spans import OtelSpan
+from ragfault.io.otel.trace_mapping import build_trace
 from ragfault.io.trace_writer import append_json_lines
-from ragfault.records import Trace
+from ragfault.model.records import Trace
 
 TraceSink = BackgroundScorer | Callable[[Trace], object] | str | Path
 """The target of traces: a background scorer, a function, or a file of JSON lines."""

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ragfault.errors import OutputError
 from ragfault.io.remote_paths import AnyPath, RemotePath
+from ragfault.model.errors import OutputError
 
 PART_SUFFIX = ".part"
 """Suffix of the hidden file beside the target to which content is written first."""

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw
 
-from ragfault.errors import MAX_BAD_LINES_SHOWN, InputError
 from ragfault.io.datasets.natural_questions import has_places
 from ragfault.io.error_collector import ErrorCollector
 from ragfault.io.field_values import MAX_METADATA_DEPTH, InvalidRecord, get_json_type
@@ -34,7 +33,8 @@ from ragfault.io.normalization import (
     normalize_trace,
     starts_at_column,
 )
-from ragfault.records import Chunk, Citation, ConversationTurn, Gold, Latency, Span, Step, TokenCounts, Trace
+from ragfault.model.errors import MAX_BAD_LINES_SHOWN, InputError
+from ragfault.model.records import Chunk, Citation, ConversationTurn, Gold, Latency, Span, Step, TokenCounts, Trace
 from ragfault.text.normalization import measure_nesting
 
 NoticeCallback = Callable[[str], object]

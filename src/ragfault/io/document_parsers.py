@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ragfault.io.field_values import InvalidRecord, make_json_safe
-from ragfault.records import Document
+from ragfault.model.records import Document
 
 SKIPPED_ELEMENTS = "script|style|template|noscript|svg|math|iframe|object|canvas|select"
 """Elements whose content is dropped."""

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ragfault.errors import BadDocuments, InputError, UnknownName
 from ragfault.io import document_parsers, files
 from ragfault.io.decoder import NoticeCallback
 from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.files import MAX_LINE, InputPaths
 from ragfault.io.formats import json_stream, tables
-from ragfault.records import Chunk, Document, Trace
+from ragfault.model.errors import BadDocuments, InputError, UnknownName
+from ragfault.model.records import Chunk, Document, Trace
 from ragfault.text.number_format import format_count
 
 DOCUMENT_KINDS = {

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ragfault.errors import (
+from ragfault.io.field_values import InvalidRecord, make_content_id
+from ragfault.model.errors import (
     MAX_BAD_LINES_SHOWN,
     REPEATED_FROM_FILE,
     BadLine,
@@ -20,8 +21,7 @@ from ragfault.errors import (
     InputError,
     get_message_kind,
 )
-from ragfault.io.field_values import InvalidRecord, make_content_id
-from ragfault.records import Document, Trace
+from ragfault.model.records import Document, Trace
 
 HASH_RANGES, RANGE_SHIFT = 256, 56
 """Ranges of hashes by their highest eight bits."""

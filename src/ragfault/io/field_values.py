@@ -24,7 +24,7 @@ from ragfault.io.formats.passages import (
     unwrap_passage,
 )
 from ragfault.io.formats.texts import join_text, parse_list_text
-from ragfault.records import Chunk
+from ragfault.model.records import Chunk
 
 MAX_METADATA_DEPTH = 128
 """Maximum nesting of metadata."""

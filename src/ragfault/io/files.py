@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
 
-from ragfault.errors import InputError
 from ragfault.io.formats.tables import describe_memory_table, is_memory_table
 from ragfault.io.remote_paths import RemotePath, is_remote
-from ragfault.records import Trace
+from ragfault.model.errors import InputError
+from ragfault.model.records import Trace
 
 MAX_LINE = 64 * 2**20
 """Maximum length of a line in bytes; a longer one is a bad line."""

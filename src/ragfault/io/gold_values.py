@@ -7,7 +7,7 @@ from typing import Any
 from ragfault.io.field_values import CHUNK_ID_KEYS, InvalidRecord, as_list, get_json_type, make_content_id, normalize_id
 from ragfault.io.formats.passages import find_text_key, split_passages
 from ragfault.io.formats.texts import count_words
-from ragfault.records import Span
+from ragfault.model.records import Span
 
 SPAN_FIELDS = frozenset(Span.__struct_fields__)
 

@@ -41,8 +41,8 @@ from ragfault.io.formats.paths import ABSENT, ColumnFunction, count_spread, get_
 from ragfault.io.formats.record_shapes import TRACE_FIELDS, ColumnMap, RawRecord
 from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.gold_values import name_gold_texts, normalize_gold
-from ragfault.records import Chunk, Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
-from ragfault.rules import is_wordless_image, read_image
+from ragfault.model.records import Chunk, Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
+from ragfault.model.rules import is_wordless_image, read_image
 from ragfault.text.times import assume_utc
 
 INT64_LIMIT = 2**63

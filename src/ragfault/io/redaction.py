@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ragfault.errors import UnknownName
 from ragfault.io.formats.paths import parse_embedded
-from ragfault.io.otel import OtelSpan, SpanEvent
-from ragfault.records import Trace
+from ragfault.io.otel.spans import OtelSpan, SpanEvent
+from ragfault.model.errors import UnknownName
+from ragfault.model.records import Trace
 from ragfault.text.redaction import (
     MASK_PATTERN,
     SENSITIVE_KINDS,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from ragfault.errors import MissingExtra, require_extra
+from ragfault.model.errors import MissingExtra, require_extra
 
 STORE_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 """Package of each store, by URL scheme."""

@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ragfault.errors import InputError
 from ragfault.io import files
 from ragfault.io.decoder import ReadOptions, TraceDecoder, parse_record
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats import json_stream, record_shapes, tables
 from ragfault.io.remote_paths import RemotePath, get_file_stamp, is_remote, open_for_arrow
-from ragfault.records import Trace
+from ragfault.model.errors import InputError
+from ragfault.model.records import Trace
 
 SEEK_INTERVAL = 1024
 """JSON lines between two seek points."""

@@ -15,7 +15,6 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec.structs import replace
 
-from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
 from ragfault.io import files
 from ragfault.io.agents.calls import find_call_keys, join_calls
 from ragfault.io.agents.crew_logs import are_crew_records, join_crew_tasks
@@ -39,7 +38,8 @@ from ragfault.io.formats.record_lists import (
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel.exported_spans import read_parquet_span_rows
 from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
-from ragfault.records import Trace
+from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
+from ragfault.model.records import Trace
 
 
 def read_traces(  # noqa: PLR0913 - the options of one verb

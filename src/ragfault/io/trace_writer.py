@@ -17,14 +17,14 @@ from typing import IO, Any
 
 import msgspec
 
-from ragfault.errors import InputError, OutputError, UnknownName
 from ragfault.io.atomic_files import convert_write_errors, replace_on_success
 from ragfault.io.decoder import NoticeCallback
 from ragfault.io.field_values import build_plain_row, name_infinity
 from ragfault.io.files import FORMATS_BY_SUFFIX, get_format_suffix, iterate_inputs
 from ragfault.io.formats.tables import TableLike, escape_formula
 from ragfault.io.trace_reader import iterate_traces
-from ragfault.records import Trace
+from ragfault.model.errors import InputError, OutputError, UnknownName
+from ragfault.model.records import Trace
 from ragfault.text.number_format import format_count
 
 ExportRow = dict[str, Any]

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault.records import Citation, Trace, Verdicts
-from ragfault.rules import BAD_SUPPORT
+from ragfault.model.records import Citation, Trace, Verdicts
+from ragfault.model.rules import BAD_SUPPORT
 
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+|\n+")
 QUESTION = "I could not find a reliable answer. Could you name more precisely what you are looking for?"
@@ -26,8 +26,8 @@ def list_unsupported(verdicts: Verdicts) -> list[str]:
 def cut_unsupported(trace: Trace, verdicts: Verdicts) -> Trace | None:
     """Cut the sentences with unsupported or contradicted claims from an answer; None where nothing else is left.
 
-    >>> from ragfault.judges import load_judge
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.judges.loading import load_judge
+    >>> from ragfault.model.records import Chunk
     >>> chunk = Chunk(id="a", text="The office opens at 7:30 on weekdays.")
     >>> trace = Trace(id="1", query="When?", chunks=(chunk,), answer="It opens at 7:30. The mayor sings opera.")
     >>> cut_unsupported(trace, load_judge("lexical").observe([trace])[0]).answer

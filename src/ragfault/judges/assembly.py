@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault.errors import JudgeError, JudgeStopped
 from ragfault.judges.checks.answers import (
     build_reference_passages,
     contains_fact,
@@ -29,8 +28,9 @@ from ragfault.judges.checks.queries import list_missing, remove_courtesies
 from ragfault.judges.domain.profile import RelevanceLevels
 from ragfault.judges.numeric_threads import use_one_thread
 from ragfault.judges.scorer import Entailment, EntailmentGroup, Scorer, ScorerSession
-from ragfault.protocols import VERDICT_KINDS, Judge, VerdictKind
-from ragfault.records import (
+from ragfault.model.errors import JudgeError, JudgeStopped
+from ragfault.model.protocols import VERDICT_KINDS, Judge, VerdictKind
+from ragfault.model.records import (
     ChunkVerdict,
     Citation,
     CitationVerdict,
@@ -42,8 +42,9 @@ from ragfault.records import (
     UseVerdict,
     Verdicts,
 )
-from ragfault.rules import is_wordless_image
-from ragfault.text import split_content_words, split_sentences
+from ragfault.model.rules import is_wordless_image
+from ragfault.text.normalization import split_content_words
+from ragfault.text.sentences import split_sentences
 
 
 class NullJudge:

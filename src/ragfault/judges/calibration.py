@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from ragfault.errors import InputError, UsageError
-from ragfault.protocols import Judge, MeteredJudge, MeteredWrapper, VerdictKind
-from ragfault.records import ClaimVerdict, Trace, Verdicts
-from ragfault.whole_files import read_record
+from ragfault.model.errors import InputError, UsageError
+from ragfault.model.protocols import Judge, MeteredJudge, MeteredWrapper, VerdictKind
+from ragfault.model.records import ClaimVerdict, Trace, Verdicts
+from ragfault.model.whole_files import read_record
 
 MAX_FILE_SIZE = 1_000_000
 """Bytes that a calibration file has at most; a real one has about a thousand."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from ragfault.judges.checks.passages import Passage
-from ragfault.records import ClaimSupport, Evidence
+from ragfault.model.records import ClaimSupport, Evidence
 
 
 class RelevanceScore(NamedTuple):

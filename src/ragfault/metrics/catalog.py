@@ -13,17 +13,18 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from msgspec import Struct
 
-from ragfault.errors import MissingExtra, UnknownName, UsageError
-from ragfault.expressions import Scalar, format_expression, parse_expression
-from ragfault.gold_evidence import GoldMode, apply_gold
-from ragfault.protocols import VERDICT_KINDS, VerdictKind
-from ragfault.records import Layer, Score, ScoreStatus, Trace, Verdicts
+from ragfault.model.errors import MissingExtra, UnknownName, UsageError
+from ragfault.model.expressions import Scalar, format_expression, parse_expression
+from ragfault.model.gold_evidence import GoldMode, apply_gold
+from ragfault.model.protocols import VERDICT_KINDS, VerdictKind
+from ragfault.model.records import Layer, Score, ScoreStatus, Trace, Verdicts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 RANGE_TOLERANCE = 1e-9
 """Tolerance of the range for rounding errors."""
 ENTRY_POINT_GROUP = "ragfault.metrics"
+BUILTIN_MODULES = tuple(
+    f"ragfault.metrics.{name}"
+    for name in ("context", "crosscut", "generation", "gold", "operation", "overlap", "steps")
+)
+"""The modules that define the metrics of the package, in the order of the catalog."""
 """Entry-point group of the modules that define metrics of other packages."""
 
 
@@ -181,6 +187,9 @@ def metric(  # noqa: PLR0913 - all that a metric says of itself
     """
 
     def enter(function: MetricFunction) -> MetricFunction:
+        if function.__module__ not in BUILTIN_MODULES:
+            # So that a new metric cannot take the name of one of the package before that one is entered.
+            _load_builtins()
         name = _claim_name(function)
         keywords = {
             p.name: p.default
@@ -237,8 +246,20 @@ def get_definitions() -> dict[str, MetricDefinition]:
     >>> get_definitions()["ndcg"].layer
     'retrieval'
     """
+    _load_builtins()
     _load_entry_points()
-    return dict(_catalog)
+    places = {module: place for place, module in enumerate(BUILTIN_MODULES)}
+    # Whichever module was imported first, the catalog has the order of the table.
+    ordered = sorted(_catalog.values(), key=lambda entry: places.get(entry.function.__module__, len(places)))
+    return {entry.name: entry for entry in ordered}
+
+
+def _load_builtins() -> None:
+    """Import the modules that define the metrics of the package, and the names that other tools give them."""
+    if "built in" not in _loaded_groups:
+        _loaded_groups.append("built in")
+        for module in (*BUILTIN_MODULES, "ragfault.metrics.aliases"):
+            import_module(module)
 
 
 def _load_entry_points() -> None:
@@ -254,6 +275,8 @@ other_names: set[str] = set()
 
 
 def _get_definition(name: str) -> MetricDefinition:
+    if name not in _catalog:
+        _load_builtins()
     if name not in _catalog:
         _load_entry_points()
     try:
@@ -388,7 +411,7 @@ def compute_scores(
     Where the trace has an answer key, gold decides, unless `gold` is "ignore". Each score is scored, undefined or
     failed as by `compute_score`.
 
-    >>> from ragfault.records import Latency
+    >>> from ragfault.model.records import Latency
     >>> trace = Trace(id="7", query="q", chunks=(), latency=Latency(total=120.0))
     >>> metrics = [parse_metric(text) for text in ("latency", "context_relevance")]
     >>> [(score.status, score.value) for score in compute_scores(metrics, trace, Verdicts(trace="7", chunk=()))]
@@ -425,7 +448,7 @@ def compute_score_table(
     A row for each metric on each trace, in these orders; the `verdicts` are in the order of the traces. Raises
     ValueError where their numbers differ.
 
-    >>> from ragfault.records import Latency
+    >>> from ragfault.model.records import Latency
     >>> traces = [Trace(id=name, query="q", latency=Latency(total=120.0)) for name in "ab"]
     >>> table = compute_score_table([parse_metric("latency")], traces, [Verdicts(trace=name) for name in "ab"])
     >>> table.select(["trace", "metric", "value"]).to_pylist()[1]

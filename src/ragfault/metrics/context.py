@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ragfault import text
 from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
-from ragfault.records import ChunkVerdict, Trace, Verdicts
-from ragfault.rules import RELEVANT_LEVELS, get_asked_time, is_outdated
+from ragfault.model.records import ChunkVerdict, Trace, Verdicts
+from ragfault.model.rules import RELEVANT_LEVELS, get_asked_time, is_outdated
+from ragfault.text.entities import EntityIndex, extract_entities
+from ragfault.text.normalization import split_words
 
 SHINGLE_WORDS = 3
 NOTHING_RELEVANT = "nothing relevant retrieved counts as 0"
@@ -184,7 +185,7 @@ def context_entity_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
     in the chunks, matched exactly after normalisation: 1921 is not 2921, Austria is not Australia. In
     [0, 1]. Undefined with no item in the reference.
 
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.model.records import Chunk
     >>> trace = Trace(id="1", query="q", chunks=(Chunk(id="a", text="It opened in 1921."),), reference="In 1921.")
     >>> context_entity_recall(trace, Verdicts(trace="1"))
     1.0
@@ -194,10 +195,10 @@ def context_entity_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
     sources = trace.references or ((" \n".join(trace.facts),) if trace.facts else ())
     if not sources:
         return Undefined("no facts and no reference")
-    expected = [entities for entities in map(text.extract_entities, sources) if entities]
+    expected = [entities for entities in map(extract_entities, sources) if entities]
     if not expected:
         return Undefined("no name, number, date or identifier in the reference")
-    index = text.EntityIndex(*(chunk.text for chunk in trace.chunks))
+    index = EntityIndex(*(chunk.text for chunk in trace.chunks))
     return max(sum(entity in index for entity in entities) / len(entities) for entities in expected)
 
 
@@ -258,7 +259,7 @@ def redundancy(trace: Trace, verdicts: Verdicts, *, threshold: float = 0.8) -> M
     an earlier chunk. Chunks without text are left out. In [0, 1). Undefined when nothing was retrieved, or
     no text of it is recorded.
 
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.model.records import Chunk
     >>> twice = (Chunk(id="a", text="Dogs must be on a lead."), Chunk(id="b", text="Dogs must be on a lead."))
     >>> redundancy(Trace(id="1", query="q", chunks=twice), Verdicts(trace="1"))
     0.5
@@ -284,7 +285,7 @@ WordRuns = frozenset[tuple[str, ...]]
 
 def _list_shingles(source: str) -> WordRuns:
     """List the shingles of `text.make_shingles` as tuples, which are made in less time than texts."""
-    words = text.split_words(source)
+    words = split_words(source)
     if len(words) < SHINGLE_WORDS:
         return frozenset((words,)) if words else frozenset()
     return frozenset(zip(*(words[start:] for start in range(SHINGLE_WORDS)), strict=False))

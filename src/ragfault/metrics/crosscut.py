@@ -7,8 +7,8 @@ from typing import Literal
 from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
 from ragfault.metrics.context import context_relevance, explain_no_chunks
 from ragfault.metrics.generation import answer_relevance, explain_no_claims, groundedness, no_claims_value
-from ragfault.records import Citation, Trace, Verdicts
-from ragfault.rules import QUOTE_TOLERANCE, RELEVANT_LEVELS, is_right_refusal, quote_matches
+from ragfault.model.records import Citation, Trace, Verdicts
+from ragfault.model.rules import QUOTE_TOLERANCE, RELEVANT_LEVELS, is_right_refusal, quote_matches
 
 
 @metric(layer="crosscut", verdicts="truth", fields="answer reference facts", source="factual correctness")
@@ -41,7 +41,7 @@ def claim_precision(trace: Trace, verdicts: Verdicts, *, empty: float | None = N
     counts against the answer, unlike in factual_accuracy. In [0, 1]. Undefined without an answer, without anything to
     check against, and where the answer makes no claim, unless `empty` gives the value for that (0 in RAGChecker).
 
-    >>> from ragfault.records import TruthVerdict
+    >>> from ragfault.model.records import TruthVerdict
     >>> checked = (TruthVerdict(claim="a", status="supported"), TruthVerdict(claim="b", status="unknown"))
     >>> trace = Trace(id="1", query="q", answer="a. b.", reference="a")
     >>> claim_precision(trace, Verdicts(trace="1", truth=checked))
@@ -67,7 +67,7 @@ def citation_validity(
     retrieved is invalid; one that names a retrieved chunk without quoting it is not counted. In [0, 1].
     Undefined without a quote to check, unless `empty` gives the value for that.
 
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.model.records import Chunk
     >>> chunk = Chunk(id="a", text="The last ferry leaves at 22:40.")
     >>> cited = (Citation(chunk="a", quote="last ferry leaves at 22:40"), Citation(chunk="b", quote="no such chunk"))
     >>> citation_validity(Trace(id="1", query="q", chunks=(chunk,), citations=cited), Verdicts(trace="1"))

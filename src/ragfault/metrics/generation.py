@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from ragfault import text
-from ragfault.gold_evidence import agrees_with_key
 from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
 from ragfault.metrics.context import share_facts
-from ragfault.records import AnswerVerdict, Trace, Verdicts
-from ragfault.rules import COVERAGE_THRESHOLD, chunks_cover_query
+from ragfault.model.gold_evidence import agrees_with_key
+from ragfault.model.records import AnswerVerdict, Trace, Verdicts
+from ragfault.model.rules import COVERAGE_THRESHOLD, chunks_cover_query
+from ragfault.text.sentences import split_sentences
 
 _WORD_PATTERN = re.compile(r"\w+")
 
@@ -54,7 +54,7 @@ def context_adherence(trace: Trace, verdicts: Verdicts) -> MetricResult:
     if not verdicts.claim or not trace.answer:
         return explain_no_claims(trace, verdicts)
     total = inside = 0
-    for start, end in text.split_sentences(trace.answer):
+    for start, end in split_sentences(trace.answer):
         size = len(_WORD_PATTERN.findall(trace.answer[start:end]))
         claims = [claim for claim in verdicts.claim if claim.start < end and claim.end > start]
         total += size

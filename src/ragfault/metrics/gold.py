@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ragfault.metrics import ranking
 from ragfault.metrics.catalog import AnnotatedValue, BatchFormula, MetricResult, Undefined, metric
-from ragfault.records import Span, Trace, Verdicts
+from ragfault.model.records import Span, Trace, Verdicts
 
 TREC_EVAL = "trec_eval"
 
@@ -57,7 +57,7 @@ def recall(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: 
     Relevant chunks found / relevant chunks in the gold; a chunk retrieved twice counts once. Relevant are
     grades of at least `relevant`. In [0, 1]. Undefined without relevant gold.
 
-    >>> from ragfault.records import Chunk, Gold
+    >>> from ragfault.model.records import Chunk, Gold
     >>> found = tuple(Chunk(id=name) for name in "abc")
     >>> recall(Trace(id="1", query="q", chunks=found, gold=Gold(chunks={"b": 1, "z": 1})), Verdicts(trace="1"), k=2)
     0.5
@@ -191,7 +191,7 @@ def rbp(
     (the grade, as ir_measures without rel; then not bounded by 1). The sum of n ranks is at most 1 − p^n. In [0, 1].
     Undefined without relevant gold; p lies between 0 and 1.
 
-    >>> from ragfault.records import Chunk, Gold
+    >>> from ragfault.model.records import Chunk, Gold
     >>> found = tuple(Chunk(id=name) for name in "abc")
     >>> rbp(Trace(id="1", query="q", chunks=found, gold=Gold(chunks={"a": 1, "c": 1})), Verdicts(trace="1"), p=0.5)
     0.625
@@ -208,7 +208,7 @@ def bpref(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricR
     change nothing. Where the gold has no such chunk the value is recall, as in trec_eval, and the row says so. In
     [0, 1]. Undefined without relevant gold.
 
-    >>> from ragfault.records import Chunk, Gold
+    >>> from ragfault.model.records import Chunk, Gold
     >>> found = tuple(Chunk(id=name) for name in "axb")
     >>> gold = Gold(chunks={"a": 1, "b": 1, "x": 0})
     >>> bpref(Trace(id="1", query="q", chunks=found, gold=gold), Verdicts(trace="1"))
@@ -275,7 +275,7 @@ def span_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
     Characters of gold retrieved / characters of gold; re-chunking does not void the labels. In [0, 1].
     Undefined without gold spans, or where no chunk says where in its document it stands.
 
-    >>> from ragfault.records import Chunk, Gold
+    >>> from ragfault.model.records import Chunk, Gold
     >>> gold = Gold(spans=(Span(document="d", start=0, end=10),))
     >>> chunks = (Chunk(id="a", document="d", start=5, end=25),)
     >>> span_recall(Trace(id="1", query="q", chunks=chunks, gold=gold), Verdicts(trace="1"))

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
-from ragfault.records import Trace, Verdicts
+from ragfault.model.records import Trace, Verdicts
 
 
 @metric(layer="operation", better="lower", range=(0.0, math.inf), fields="latency", source="as recorded")
@@ -19,7 +19,7 @@ def latency(
     `part` = total (where it is not recorded: retrieval + generation, and the row says so), retrieval or
     generation. Undefined where that was not recorded.
 
-    >>> from ragfault.records import Latency
+    >>> from ragfault.model.records import Latency
     >>> latency(Trace(id="1", query="q", latency=Latency(retrieval=20)), Verdicts(trace="1"), part="retrieval")
     20
     """

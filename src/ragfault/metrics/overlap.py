@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from ragfault import text
 from ragfault.metrics.catalog import MetricResult, Undefined, metric
-from ragfault.records import Trace, Verdicts
+from ragfault.model.records import Trace, Verdicts
+from ragfault.text.normalization import normalize_answer
 
 
 def _take_best(trace: Trace, compare: Callable[[str, str], float]) -> MetricResult:
@@ -35,7 +35,7 @@ def token_f1(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 
 def _compute_token_f1(answer: str, reference: str) -> float:
-    ours, theirs = text.normalize_answer(answer).split(), text.normalize_answer(reference).split()
+    ours, theirs = normalize_answer(answer).split(), normalize_answer(reference).split()
     if not ours or not theirs:
         return float(ours == theirs)
     common = sum((Counter(ours) & Counter(theirs)).values())
@@ -67,7 +67,7 @@ def ngram_f1(trace: Trace, verdicts: Verdicts, *, n: int = 2) -> MetricResult:
 
 def _count_ngrams(passage: str, n: int) -> Counter[tuple[str, ...]]:
     """Count the runs of n words of a text after SQuAD normalisation."""
-    words = text.normalize_answer(passage).split()
+    words = normalize_answer(passage).split()
     return Counter(zip(*(words[start:] for start in range(n)), strict=False))
 
 
@@ -80,9 +80,7 @@ def exact_match(trace: Trace, verdicts: Verdicts) -> MetricResult:
     >>> exact_match(Trace(id="1", query="q", answer="The Apple!", reference="apple"), Verdicts(trace="1"))
     1.0
     """
-    return _take_best(
-        trace, lambda answer, reference: float(text.normalize_answer(answer) == text.normalize_answer(reference))
-    )
+    return _take_best(trace, lambda answer, reference: float(normalize_answer(answer) == normalize_answer(reference)))
 
 
 @metric(

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragfault.errors import InputError
 from ragfault.metrics.ranking import FloatArray, GradedHits, IntArray, Ranking
+from ragfault.model.errors import InputError
 
 KeyArray = NDArray[np.uint64]
 QueryScores = Mapping[str, Mapping[str, float]]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.model.errors import InputError, UnknownName, UsageError
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -7,8 +7,10 @@ import re
 from typing import NamedTuple
 
 from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
-from ragfault.records import ClaimVerdict, Step, Trace, Verdicts
-from ragfault.text import extract_entities, split_content_words, split_sentences
+from ragfault.model.records import ClaimVerdict, Step, Trace, Verdicts
+from ragfault.text.entities import extract_entities
+from ragfault.text.normalization import split_content_words
+from ragfault.text.sentences import split_sentences
 
 MIN_RELEVANCE = 0.5
 REPEATED = 0.9
@@ -191,7 +193,7 @@ def rewrite_fidelity(trace: Trace, verdicts: Verdicts) -> MetricResult:
     and nothing is invented. Right ones / all, over the last rewrite. In [0, 1]. Undefined without a rewrite that
     records its output, and where neither text has a constraint.
 
-    >>> from ragfault.records import ConversationTurn
+    >>> from ragfault.model.records import ConversationTurn
     >>> history = (ConversationTurn(role="user", text="When does the ferry to Texel leave on Sunday?"),)
     >>> step = Step(id="1", kind="rewrite", output="ferry to Texel on Monday, not by car")
     >>> trace = Trace(id="1", query="And without a car?", history=history, steps=(step,))
@@ -231,7 +233,7 @@ def hop_support(trace: Trace, verdicts: Verdicts) -> MetricResult:
     query or the history. Supported hops / hops. In [0, 1]. Undefined without a hop that claims anything, and where no
     step records what it returned.
 
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.model.records import Chunk
     >>> chunk = Chunk(id="a", text="The ferry leaves at 09:30 in winter.")
     >>> first = Step(id="1", kind="read", output="The ferry leaves at 09:30.")
     >>> search = Step(id="2", kind="retrieve", chunks=("a",))
@@ -279,7 +281,7 @@ def turn_groundedness(trace: Trace, verdicts: Verdicts) -> MetricResult:
     earlier turn / claims. A claim that the chunks contradict stays unsupported. In [0, 1]. Undefined without history,
     an answer or claims.
 
-    >>> from ragfault.records import ConversationTurn
+    >>> from ragfault.model.records import ConversationTurn
     >>> history = (ConversationTurn(role="assistant", text="The ferry leaves at 09:30."),)
     >>> texts = ("The ferry leaves at 09:30.", "It returns at 17:00.")
     >>> trace = Trace(id="1", query="And back?", history=history, answer=" ".join(texts))
@@ -318,7 +320,7 @@ def cherry_picking(trace: Trace, verdicts: Verdicts) -> MetricResult:
     it if it has these numbers, or the negation in a sentence of the same words. Contradicted claims / claims that are
     supported or inferred. In [0, 1]. Undefined without such a claim, and with fewer than two chunks.
 
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.model.records import Chunk
     >>> texts = ("A return ticket costs 12 pounds.", "A return ticket costs 15 pounds.")
     >>> chunks = tuple(Chunk(id=str(n), text=text) for n, text in enumerate(texts))
     >>> claim = ClaimVerdict(claim=texts[0], start=0, end=32, support="supported")

@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from msgspec.structs import replace
 
-from ragfault.errors import UnknownName
-from ragfault.records import Chunk
+from ragfault.model.errors import UnknownName
+from ragfault.model.records import Chunk
+from ragfault.model.rules import is_outdated
 from ragfault.retrieval.pipeline import FilterCondition, Hits, Query, Stage, StageResult
-from ragfault.rules import is_outdated
 from ragfault.text.times import find_asked_time
 
 GROUPS_FIELD = "groups"

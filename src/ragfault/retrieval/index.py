@@ -14,14 +14,14 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.errors import InputError, OutputError, RunError, UsageError, require_extra
-from ragfault.protocols import Embedder
-from ragfault.records import Chunk
+from ragfault.model.errors import InputError, OutputError, RunError, UsageError, require_extra
+from ragfault.model.protocols import Embedder
+from ragfault.model.records import Chunk
+from ragfault.model.rules import check_ids
 from ragfault.retrieval.embedders.latent import LatentEmbedder
 from ragfault.retrieval.filters import MetadataIndex
 from ragfault.retrieval.pipeline import Hits, Query, Stage
 from ragfault.retrieval.search import SearchKind, make_retriever
-from ragfault.rules import check_ids
 
 if TYPE_CHECKING:
     from bm25s import BM25

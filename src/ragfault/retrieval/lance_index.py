@@ -13,13 +13,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.errors import InputError, OutputError, RunError, UsageError, require_extra
-from ragfault.protocols import Embedder
-from ragfault.records import Chunk
+from ragfault.model.errors import InputError, OutputError, RunError, UsageError, require_extra
+from ragfault.model.protocols import Embedder
+from ragfault.model.records import Chunk
+from ragfault.model.rules import parse_date
 from ragfault.retrieval.filters import GROUPS_FIELD, check_fields
 from ragfault.retrieval.pipeline import FilterCondition, Hits, Query, Stage
 from ragfault.retrieval.search import SearchKind, make_retriever
-from ragfault.rules import parse_date
 from ragfault.text.times import assume_utc
 
 WRITE_BATCH = 1024

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.errors import RagfaultError, StageFailed, UnknownName, UsageError
-from ragfault.records import Chunk, Latency, Step, Trace
+from ragfault.model.errors import RagfaultError, StageFailed, UnknownName, UsageError
+from ragfault.model.records import Chunk, Latency, Step, Trace
 
 Hits = tuple[Chunk, ...]
 """Chunks in the order of their rank, the best first, each with the `score` that the last stage gave it."""
@@ -82,7 +82,7 @@ class Pipeline:
 
     Raises UsageError where there is no stage.
 
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.model.records import Chunk
     >>> def everything(query, hits):
     ...     return StageResult(query, (Chunk(id="a", text="The last ferry leaves."), Chunk(id="b", text="Fares")))
     >>> def first(query, hits):

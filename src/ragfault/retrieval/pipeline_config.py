@@ -10,12 +10,14 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ragfault.errors import InputError, UnknownName, UsageError
-from ragfault.expressions import parse_expression
-from ragfault.records import Document, Trace
+from ragfault.model.errors import InputError, UnknownName, UsageError
+from ragfault.model.expressions import parse_expression
+from ragfault.model.records import Document, Trace
+from ragfault.model.rules import check_ids
+from ragfault.model.whole_files import read_toml
 from ragfault.retrieval.answers.registry import check_answer_check, make_answer_pipeline
-from ragfault.retrieval.chunking import load_chunker
-from ragfault.retrieval.embedders import load_embedder
+from ragfault.retrieval.chunking.chunker import load_chunker
+from ragfault.retrieval.embedders.registry import load_embedder
 from ragfault.retrieval.generation.answering import answer_trace
 from ragfault.retrieval.generation.settings import (
     GeneratorConfig,
@@ -26,8 +28,6 @@ from ragfault.retrieval.generation.settings import (
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Pipeline
 from ragfault.retrieval.stage_registry import STAGE_KINDS, StageKind, check_stage, get_stage_kind, make_stage
-from ragfault.rules import check_ids
-from ragfault.whole_files import read_toml
 
 CONFIG_TABLES = {"index": ("chunker", "embedder"), "stages": None, "generator": None, "checks": None}
 """Tables of the file with their keys; stages have names of the user's own."""

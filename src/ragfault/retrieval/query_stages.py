@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ragfault.errors import UnknownName, UsageError
-from ragfault.protocols import Generator
-from ragfault.records import Chunk
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.protocols import Generator
+from ragfault.model.records import Chunk
 from ragfault.retrieval.pipeline import Hits, Query, Stage, StageResult
-from ragfault.text import split_content_words, split_sentences, split_words
+from ragfault.text.normalization import split_content_words, split_words
+from ragfault.text.sentences import split_sentences
 
 SHORT_QUERY_WORDS = 3
 """So many content words or fewer say too little by themselves."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from msgspec.structs import replace
 
-from ragfault.errors import UsageError
 from ragfault.judges.checks.passages import Passage
-from ragfault.protocols import Reranker
+from ragfault.model.errors import UsageError
+from ragfault.model.protocols import Reranker
 from ragfault.retrieval.pipeline import Hits, Query, Stage, StageResult
 from ragfault.retrieval.service_client import ServiceFailed, post_json, read_api_key
 from ragfault.text.entities import EntityIndex, extract_entities
@@ -29,7 +29,7 @@ class JudgeReranker:
     """
 
     def __init__(self, judge: str | Scorer = "embedded") -> None:
-        from ragfault.judges import load_judge
+        from ragfault.judges.loading import load_judge
 
         scorer: Any = load_judge(judge) if isinstance(judge, str) else judge
         if not hasattr(scorer, "open_session"):
@@ -56,7 +56,7 @@ def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stag
     them out; equal hits keep their order. If a reranker fails, the order is kept, with a note.
     Raises UsageError for a `k` or `depth` below 1; the stage, for scores that are not one finite number a hit.
 
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.model.records import Chunk
     >>> hits = (Chunk(id="dogs", text="Dogs need a lead."), Chunk(id="ferry", text="The ferry leaves at ten."))
     >>> [hit.id for hit in rerank(JudgeReranker("lexical"))(Query(text="When does the ferry leave?"), hits).hits]
     ['ferry', 'dogs']
@@ -96,7 +96,7 @@ def prefer_entities(weight: float = 0.1, *, depth: int = 100) -> Stage:
     a hit mentions, exactly, is added to each. Hits beyond `depth` follow with a score of 0. A query without entities
     leaves all as it was. Raises UsageError for a weight that is not above 0, or a depth below 1.
 
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.model.records import Chunk
     >>> hits = (Chunk(id="a", text="Ferries in May", score=0.52), Chunk(id="b", text="Ferries to Oslo", score=0.5))
     >>> hits += (Chunk(id="c", text="Dogs", score=0.1),)
     >>> [hit.id for hit in prefer_entities()(Query(text="Which ferries go to Oslo?"), hits).hits]

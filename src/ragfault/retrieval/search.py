@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from ragfault.errors import UnknownName, UsageError
-from ragfault.records import Chunk
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.records import Chunk
 from ragfault.retrieval.pipeline import Hits, Query, Stage, StageResult
 from ragfault.retrieval.service_client import ServiceFailed
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
-from ragfault.errors import UnknownName, UsageError
-from ragfault.protocols import Embedder, Reranker
-from ragfault.records import Chunk
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.protocols import Embedder, Reranker
+from ragfault.model.records import Chunk
 from ragfault.retrieval.pipeline import Hits, Query, Stage, StageResult
-from ragfault.text import make_shingles, split_content_words, split_sentences
+from ragfault.text.normalization import split_content_words
+from ragfault.text.sentences import split_sentences
+from ragfault.text.similarity import make_shingles
 
 if TYPE_CHECKING:
     import numpy as np

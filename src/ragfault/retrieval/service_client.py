@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from typing import Any
 
-from ragfault.errors import RagfaultError, UsageError
+from ragfault.model.errors import RagfaultError, UsageError
 from ragfault.text.http import URL_OPENER, parse_retry_after
 
 MAX_RESPONSE_BYTES = 64 * 2**20

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
 
-from ragfault.errors import UnknownName, UsageError
-from ragfault.expressions import Expression, parse_expression
-from ragfault.protocols import Generator, Reranker
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.expressions import Expression, parse_expression
+from ragfault.model.protocols import Generator, Reranker
 from ragfault.retrieval.filters import infer_conditions, require_metadata, resolve_time
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Stage
@@ -203,11 +203,11 @@ def make_stage(expression: str, index: ChunkIndex) -> Stage:
 
     Raises UnknownName for a stage or an option that does not exist, UsageError for a value that is wrong.
 
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.model.records import Chunk
     >>> index = ChunkIndex.build([Chunk(id="a", text="Dogs need a lead.")])
     >>> make_stage("hybird(k=5)", index)
     Traceback (most recent call last):
-    ragfault.errors.UnknownName: no stage "hybird". Did you mean "hybrid"?
+    ragfault.model.errors.UnknownName: no stage "hybird". Did you mean "hybrid"?
     """
     call = check_stage(expression)
     try:
@@ -223,7 +223,7 @@ def check_stage(expression: str) -> Expression:
 
     >>> check_stage("top(kk=5)")
     Traceback (most recent call last):
-    ragfault.errors.UnknownName: no option of top "kk". Did you mean "k"?
+    ragfault.model.errors.UnknownName: no option of top "kk". Did you mean "k"?
     """
     call = parse_expression(expression)
     shape = inspect.signature(_get_factory(call.name).make)

@@ -6,6 +6,9 @@ import math
 from functools import lru_cache
 from statistics import NormalDist
 
+import numpy as np
+from numpy.typing import NDArray
+
 STANDARD_NORMAL = NormalDist()
 MAX_EXACT_TRIALS = 1000
 """Fair trials up to which the binomial is summed in integers."""
@@ -117,3 +120,14 @@ def _evaluate_continued_fraction(a: float, b: float, x: float) -> float:
         if abs(c * d - 1) < 1e-15:
             break
     return value
+
+
+def compare_histograms(baseline_bins: NDArray[np.int64], live_bins: NDArray[np.int64]) -> tuple[float, float]:
+    """Return the Kolmogorov-Smirnov distance of two histograms and its p."""
+    n, m = int(baseline_bins.sum()), int(live_bins.sum())
+    far = float(np.abs(np.cumsum(baseline_bins) / n - np.cumsum(live_bins) / m).max())
+    scale = math.sqrt(n * m / (n + m)) * far
+    if scale < 0.2:
+        return far, 1.0
+    terms = [(-1) ** (k - 1) * math.exp(-2 * k * k * scale * scale) for k in range(1, 101)]
+    return far, min(1.0, max(0.0, 2 * sum(terms)))

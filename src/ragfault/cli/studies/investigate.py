@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json
-from ragfault.cli.options.runs import sample_option
-from ragfault.errors import UsageError
+from ragfault.model.errors import UsageError
+from ragfault.options.output import json_option, print_json
+from ragfault.options.runs import sample_option
 from ragfault.text.number_format import format_count, format_number
 
 if TYPE_CHECKING:
-    from ragfault.analysis.investigation import ClaimOrigins, Hypothesis, Investigation
+    from ragfault.comparison.investigation.records import ClaimOrigins, Hypothesis, Investigation
 
 EXIT_CODES = {"no fault": 0, "fault": 1, "cannot tell": 3}
 
@@ -44,8 +44,8 @@ def investigate(
     it, proposes a fix and a test for the fix, and states how sure it is. Beside a baseline the hypotheses are stages
     of the pipeline; of a run alone they are the kinds of problem that come first.
     """
-    from ragfault.analysis.investigation import investigate
-    from ragfault.reports.format import clean_text
+    from ragfault.comparison.investigation.hypotheses import investigate
+    from ragfault.report.format import clean_text
 
     if baseline is not None and baseline == run:
         raise UsageError(f"{run} is its own baseline. Name the run from before the change.")
@@ -63,10 +63,10 @@ def investigate(
 
 def _investigate_by_model(run: str, baseline: str | None, by: str | None, budget: str | None, kind: str | None) -> int:
     """Print the conclusion of a model, then the investigation without one; its exit code is the latter's."""
-    from ragfault.cli.options.llm_judge import parse_budgets
     from ragfault.integrations.investigator import investigate_by_model
     from ragfault.judges.llm.judge import LLMGenerator
-    from ragfault.reports.format import clean_text
+    from ragfault.options.llm_judge import parse_budgets
+    from ragfault.report.format import clean_text
 
     if by is None or not by.startswith("llm:") or budget is None or baseline is None:
         raise UsageError(

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import align_columns, json_option, print_json, read_corpus, skip_bad_option
-from ragfault.cli.options.settings import add_trace_options, pick_trace_options
+from ragfault.options.output import align_columns, json_option, print_json, read_corpus, skip_bad_option
+from ragfault.options.settings import add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_bounds, format_count, format_number
 
 if TYPE_CHECKING:
-    from ragfault.retrieval.stores import StoreLoss
+    from ragfault.retrieval.stores.loss import StoreLoss
 
 
 @click.command(
@@ -56,11 +56,12 @@ def stores(
     """
     import numpy as np
 
-    from ragfault.io import read_traces
-    from ragfault.retrieval.chunking import load_chunker
-    from ragfault.retrieval.embedders import load_embedder
+    from ragfault.io.trace_reader import read_traces
+    from ragfault.retrieval.chunking.chunker import load_chunker
+    from ragfault.retrieval.embedders.registry import load_embedder
     from ragfault.retrieval.index import ChunkIndex
-    from ragfault.retrieval.stores import load_store, measure_store_loss
+    from ragfault.retrieval.stores.loss import measure_store_loss
+    from ragfault.retrieval.stores.store_index import load_store
 
     opened = [(name, load_store(name, collection=collection)) for name in stores or ("memory",)]
     cut = load_chunker(chunker)

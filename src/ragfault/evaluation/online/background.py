@@ -20,14 +20,14 @@ from typing import IO, Any, Protocol, Self
 import msgspec
 from msgspec import Struct
 
-from ragfault import judges
-from ragfault.errors import UsageError
 from ragfault.evaluation.online.scorer import ScoredTrace, TraceScorer
 from ragfault.io.trace_writer import append_json_lines
-from ragfault.judges import load_judge
-from ragfault.metrics import compute_scores, select_metrics
-from ragfault.protocols import Judge
-from ragfault.records import Trace, Verdicts
+from ragfault.judges.loading import DEFAULT_JUDGE, load_judge
+from ragfault.metrics.catalog import compute_scores
+from ragfault.metrics.selection import select_metrics
+from ragfault.model.errors import UsageError
+from ragfault.model.protocols import Judge
+from ragfault.model.records import Trace, Verdicts
 
 WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 """One numeric thread in each worker process: more would compete for the cores."""
@@ -246,7 +246,7 @@ class BackgroundScorer:
         self,
         sink: ScoreSink,
         *,
-        judge: str | Judge = judges.DEFAULT_JUDGE,
+        judge: str | Judge = DEFAULT_JUDGE,
         profile: str = "general",
         metrics: str | Sequence[str] = "default",
         calibration: str | None = None,

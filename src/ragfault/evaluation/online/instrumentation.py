@@ -10,10 +10,10 @@ from contextvars import ContextVar
 from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, cast
 from uuid import uuid4
 
-from ragfault.errors import UnknownName, UsageError
 from ragfault.evaluation.online.background import BackgroundScorer
 from ragfault.evaluation.online.scorer import to_chunks
-from ragfault.records import Chunk, Latency, Step, Trace
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.records import Chunk, Latency, Step, Trace
 
 Retrieved = TypeVar("Retrieved", bound=Iterable[Any])
 

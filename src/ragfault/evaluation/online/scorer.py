@@ -10,19 +10,17 @@ from typing import Any
 
 from msgspec import Struct
 
-from ragfault import judges
-from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES
-from ragfault.errors import UsageError
 from ragfault.io.field_values import make_content_id
 from ragfault.judges.assembly import observe_traces
 from ragfault.judges.calibration import wrap_judge
-from ragfault.metrics import Metric, compute_scores, select_metrics
-from ragfault.protocols import Judge
-from ragfault.records import Chunk, Score, Trace, Verdicts
+from ragfault.judges.loading import DEFAULT_JUDGE, apply_profile, load_judge
+from ragfault.metrics.catalog import Metric, compute_scores
+from ragfault.metrics.selection import METRIC_LEVELS, select_metrics
+from ragfault.model.errors import UsageError
+from ragfault.model.protocols import Judge
+from ragfault.model.records import Chunk, Score, Trace, Verdicts
 
-FAILURE_THRESHOLDS = {
-    rule.metric: rule.below for rule in DEFAULT_RULES if rule.severity == "critical" and rule.below is not None
-}
+FAILURE_THRESHOLDS = {metric: critical for metric, (_, critical) in METRIC_LEVELS.items()}
 """Metric → the value below which a trace fails: the level at which the mean of a window is critical."""
 
 
@@ -42,7 +40,7 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     def compute_chance(self, scored: ScoredTrace, position: int) -> float:
         """Return the chance of a trace with its scores, at this position in its route, from 0.
 
-        >>> from ragfault.evaluation.online import score_response
+        >>> from ragfault.evaluation.online.scorer import score_response
         >>> supported = score_response("When?", ["At noon."], "At noon.", judge="lexical", metrics=["groundedness"])
         >>> unsupported = score_response("When?", ["At noon."], "In June.", judge="lexical", metrics=["groundedness"])
         >>> [SamplingPolicy().compute_chance(scored, 1000) for scored in (supported, unsupported)]
@@ -75,7 +73,7 @@ class TraceSampler:
     The salt is secret, so that nobody can choose an id that is never drawn. `routes` has the number of traces
     of each route that were drawn before.
 
-    >>> from ragfault.evaluation.online import score_response
+    >>> from ragfault.evaluation.online.scorer import score_response
     >>> scored = score_response("When?", ["At noon."], "In June.", judge="lexical", metrics=["groundedness"])
     >>> sampler = TraceSampler(SamplingPolicy(share=0.25), salt="00ff", judge="llm/2")
     >>> sampler.draw(scored).taken, sampler.draw(scored).chance
@@ -118,7 +116,7 @@ def is_failing(values: Mapping[str, float], verdicts: Verdicts) -> bool:
 def is_unsure(verdicts: Verdicts) -> bool:
     """Return whether the judge is unsure of a claim or a citation.
 
-    >>> from ragfault.records import ClaimVerdict
+    >>> from ragfault.model.records import ClaimVerdict
     >>> claim = ClaimVerdict(claim="It leaves.", start=0, end=10, support="supported", p=0.52, unsure=True)
     >>> is_unsure(Verdicts(trace="1", claim=(claim,)))
     True
@@ -193,14 +191,14 @@ class TraceScorer:
 
     def __init__(
         self,
-        judge: str | Judge = judges.DEFAULT_JUDGE,
+        judge: str | Judge = DEFAULT_JUDGE,
         profile: str = "general",
         metrics: str | Sequence[str] = "default",
         calibration: str | None = None,
     ) -> None:
         self.metrics: tuple[Metric, ...] = select_metrics(metrics)
-        loaded = judges.load_judge(judge) if isinstance(judge, str) else judge
-        self.judge = wrap_judge(judges.apply_profile(loaded, profile), calibration)
+        loaded = load_judge(judge) if isinstance(judge, str) else judge
+        self.judge = wrap_judge(apply_profile(loaded, profile), calibration)
 
     def __call__(self, trace: Trace) -> ScoredTrace:
         """Score a trace; a failure of the judge gives `failed` scores."""
@@ -219,7 +217,7 @@ def score_response(
     chunks: Iterable[Any],
     answer: str | None = None,
     *,
-    judge: str | Judge = judges.DEFAULT_JUDGE,
+    judge: str | Judge = DEFAULT_JUDGE,
     profile: str = "general",
     metrics: str | Sequence[str] = "default",
     **fields: Any,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ragfault.records import Chunk, StepKind, Trace
+from ragfault.model.records import Chunk, StepKind, Trace
 
 StepOutput = str | tuple[Chunk, ...]
 
@@ -15,7 +15,7 @@ class RecordedSteps:
 
     The output of a step is its chunks where it lists them, else its text. Steps that failed have none.
 
-    >>> from ragfault.records import Step
+    >>> from ragfault.model.records import Step
     >>> trace = Trace(id="1", query="And dogs?", steps=(Step(id="1", kind="rewrite", output="dogs on ferries"),))
     >>> recorded = RecordedSteps(trace, "rewrite")
     >>> recorded.take("rewrite", lambda: "dogs"), recorded.take("rewrite", lambda: "dogs")

@@ -20,9 +20,10 @@ import msgspec
 from msgspec.structs import replace
 
 from ragfault.io.agents.recorded_steps import RecordedSteps
-from ragfault.io.datasets import Handbook, load_handbook, write_files
-from ragfault.records import Chunk, ConversationTurn, Gold, Step, StepKind, Trace
-from ragfault.text import split_content_words, split_sentences
+from ragfault.io.datasets.demo_handbook import Handbook, load_handbook, write_files
+from ragfault.model.records import Chunk, ConversationTurn, Gold, Step, StepKind, Trace
+from ragfault.text.normalization import split_content_words
+from ragfault.text.sentences import split_sentences
 
 TOP_K, TURNS, FORGOTTEN_SHARE = 3, 3, 0.6
 AGENT_NAME = "clerk"

@@ -17,8 +17,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ragfault.errors import InputError
-from ragfault.records import (
+from ragfault.model.errors import InputError
+from ragfault.model.records import (
     Chunk,
     Citation,
     ConversationTurn,

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ragfault.errors import InputError, UnknownName
 from ragfault.io.agents.calls import list_retrieval_paths
 from ragfault.io.formats.conversations import find_turns, list_messages_by_id
 from ragfault.io.formats.field_names import is_metadata_container, is_record_metadata, rank_fields
 from ragfault.io.formats.passages import classify, is_spread_passages
 from ragfault.io.formats.paths import ColumnFunction, get_path, list_numbered, list_paths
 from ragfault.io.formats.record_shapes import TRACE_FIELDS
-from ragfault.records import Chunk, Gold, Latency, TokenCounts
-from ragfault.whole_files import read_toml
+from ragfault.model.errors import InputError, UnknownName
+from ragfault.model.records import Chunk, Gold, Latency, TokenCounts
+from ragfault.model.whole_files import read_toml
 
 ColumnMap = dict[str, tuple[str, ...]]
 RawRecord = dict[str, Any]

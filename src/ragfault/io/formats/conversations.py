@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ragfault.io.formats.field_names import is_metadata_name, join_words, rank_fields, split_words
 from ragfault.io.formats.texts import join_text, parse_list_text
-from ragfault.records import Trace
+from ragfault.model.records import Trace
 
 ROLES = {
     "user": "user", "human": "user", "customer": "user", "client": "user", "enduser": "user", "requester": "user",
@@ -330,7 +330,7 @@ def find_text(value: Any, keys: tuple[str, ...], depth: int = 0) -> str | None:
 def split_turns(trace: Trace) -> Iterator[Trace]:
     """Yield a trace for each turn of the user, with the turns before it as history; the last has all that is known.
 
-    >>> from ragfault.records import ConversationTurn
+    >>> from ragfault.model.records import ConversationTurn
     >>> said = (ConversationTurn(role="user", text="Hello"), ConversationTurn(role="assistant", text="Hi!"))
     >>> [(t.id, t.turn, t.query, t.answer) for t in split_turns(Trace(id="c", query="When?", history=said))]
     [('c#1', 1, 'Hello', 'Hi!'), ('c#2', 2, 'When?', None)]

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ragfault.errors import InputError
 from ragfault.io.field_values import CHUNK_ID_KEYS, CHUNK_SCORE_KEYS, FLAG_WORDS
 from ragfault.io.formats.columns import Column, ColumnMap, RawRecord, list_columns, overlaps
 from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text
@@ -36,7 +35,8 @@ from ragfault.io.formats.passages import (
     unwrap_passage,
 )
 from ragfault.io.formats.paths import ABSENT, get_path, list_numbered, list_paths
-from ragfault.records import Step
+from ragfault.model.errors import InputError
+from ragfault.model.records import Step
 
 FIELD_KINDS: dict[str, tuple[str, ...]] = {
     "query": ("text", "word", "conversation", "object", "passages", "texts", "words", "number", "code"),

@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from ragfault.errors import InputError
 from ragfault.io.formats.columns import Column, ColumnMap, RawRecord, overlaps
 from ragfault.io.formats.field_names import (
     REJECTED_WORDS,
@@ -20,6 +19,7 @@ from ragfault.io.formats.field_names import (
 from ragfault.io.formats.passages import TEXT_KEY_RANKS, find_text_key
 from ragfault.io.formats.paths import ABSENT, get_path
 from ragfault.io.formats.texts import count_words
+from ragfault.model.errors import InputError
 
 MAX_LISTED = 30
 """Most columns that a message names."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ragfault.grouping import group_positions
 from ragfault.io.field_values import InvalidRecord, to_number
 from ragfault.io.formats.conversations import QUESTION_KEYS, find_text, has_roles
 from ragfault.io.formats.field_names import join_words, rank_fields, split_words
 from ragfault.io.formats.passages import TEXT_KEY_RANKS, classify
 from ragfault.io.formats.paths import ABSENT, get_path, list_paths, parse_embedded
+from ragfault.model.grouping import group_positions
 
 RawRecord = dict[str, Any]
 MAX_DEPTH = 5

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ragfault import records
-from ragfault.errors import InputError, UnknownName
 from ragfault.io.datasets.natural_questions import flatten_natural_questions
 from ragfault.io.field_values import make_content_id, to_number
 from ragfault.io.files import iterate_lines, open_bytes
-from ragfault.records import Trace
+from ragfault.model import records
+from ragfault.model.errors import InputError, UnknownName
+from ragfault.model.records import Trace
 
 
 def build_trace_schema() -> dict[str, Any]:

@@ -13,11 +13,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from ragfault.errors import InputError
 from ragfault.io.field_values import InvalidRecord, encode_object
 from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.remote_paths import open_for_arrow, parse_path
-from ragfault.records import Trace
+from ragfault.model.errors import InputError
+from ragfault.model.records import Trace
 
 FORMULA_START = re.compile(r"'*([=+\-@\t\r]|\Z)")
 ESCAPED_FORMULA = re.compile(r"'+([=+\-@\t\r]|\Z)")

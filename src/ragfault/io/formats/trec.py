@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, BadRows, InputError, OutputError
-from ragfault.records import Chunk, Gold, Trace
+from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, BadRows, InputError, OutputError
+from ragfault.model.records import Chunk, Gold, Trace
 
 FilePath = str | os.PathLike[str]
 TrecRow = tuple[str, str, float]

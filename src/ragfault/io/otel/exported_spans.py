@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from ragfault.errors import InputError
 from ragfault.io.field_values import InvalidRecord, parse_cell
 from ragfault.io.formats.paths import parse_embedded
 from ragfault.io.otel.recorded_content import unquote_json
@@ -25,6 +24,7 @@ from ragfault.io.otel.spans import (
     parse_status,
 )
 from ragfault.io.remote_paths import open_for_arrow
+from ragfault.model.errors import InputError
 from ragfault.text.times import assume_utc
 
 OBJECT_ATTRIBUTES = (

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from ragfault.errors import InputError
 from ragfault.io.otel.otlp_protobuf import read_logs_protobuf, read_spans_protobuf
 from ragfault.io.otel.spans import (
     DEFAULT_LIMITS,
@@ -25,6 +24,7 @@ from ragfault.io.otel.spans import (
     parse_linked_id,
     parse_status,
 )
+from ragfault.model.errors import InputError
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZLIB_AUTO_DETECT = 32 + zlib.MAX_WBITS
@@ -44,7 +44,7 @@ def decompress_body(body: bytes, encoding: str | None, limit: int) -> bytes:
     b'spans'
     >>> decompress_body(gzip.compress(bytes(1000)), "gzip", limit=100)
     Traceback (most recent call last):
-    ragfault.errors.InputError: the request holds more than 100 bytes: send fewer spans at once
+    ragfault.model.errors.InputError: the request holds more than 100 bytes: send fewer spans at once
     """
     named = (encoding or "identity").strip().lower()
     if named not in ("identity", "gzip", "x-gzip", "deflate"):

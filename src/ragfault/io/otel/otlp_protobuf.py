@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ragfault.errors import InputError, require_extra
 from ragfault.io.otel.spans import (
     STATUS_CODES,
     VECTOR_SUFFIX,
@@ -20,6 +19,7 @@ from ragfault.io.otel.spans import (
     check_span_ids,
     parse_linked_id,
 )
+from ragfault.model.errors import InputError, require_extra
 
 RESOURCE_FIELD, SCOPES_FIELD = 1, 2
 """Field numbers of `ResourceSpans` and `ResourceLogs`."""

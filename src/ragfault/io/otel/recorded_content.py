@@ -27,7 +27,7 @@ from ragfault.io.otel.semantic_conventions import (
 )
 from ragfault.io.otel.span_tree import SpanStep, read_once
 from ragfault.io.otel.spans import OtelSpan, SpanEvent
-from ragfault.records import TokenCounts
+from ragfault.model.records import TokenCounts
 
 MAX_SEARCH_DEPTH = 12
 """Maximum depth of the search for a question or an answer."""

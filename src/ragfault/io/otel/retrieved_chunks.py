@@ -26,7 +26,7 @@ from ragfault.io.otel.semantic_conventions import (
     get_first_attribute,
 )
 from ragfault.io.otel.spans import OtelSpan
-from ragfault.records import Chunk
+from ragfault.model.records import Chunk
 
 ID_KEYS = ("id", "document.id", "_id", "id_", "chunk_id", "node_id", "doc_id", "key")
 TEXT_KEYS = ("content", "page_content", "text", "document.content", "chunk", "passage", "body", "document")

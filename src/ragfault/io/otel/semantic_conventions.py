@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from ragfault.io.otel.spans import OtelSpan
-from ragfault.records import StepKind
+from ragfault.model.records import StepKind
 
 SpanRole = Literal[
     "retriever",

@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
-from ragfault.errors import InputError
 from ragfault.io.decoder import ReadOptions, parse_record
 from ragfault.io.error_collector import ErrorCollector
 from ragfault.io.field_values import InvalidRecord
@@ -22,7 +21,8 @@ from ragfault.io.otel.otlp import read_logs_json, read_spans_json
 from ragfault.io.otel.spans import DEFAULT_LIMITS, DecodedRequest, OtelSpan, SpanEvent, choose_fuller_span
 from ragfault.io.otel.trace_mapping import build_trace
 from ragfault.io.otel.tracing_platforms import read_langfuse_record, read_langfuse_score, read_langsmith_run
-from ragfault.records import Trace
+from ragfault.model.errors import InputError
+from ragfault.model.records import Trace
 
 ReleaseReason = Literal["settled", "expired", "crowded"]
 """Reason of releasing a trace: its root arrived and it settled; it was open too long; memory was needed."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ragfault.io.otel.semantic_conventions import SpanRole, detect_role, get_stated_kind
 from ragfault.io.otel.spans import OtelSpan, choose_fuller_span
-from ragfault.records import StepKind
+from ragfault.model.records import StepKind
 
 OBSERVER_ROLES = ("judge", "guard")
 """Roles of spans that observe the system; work inside of them is not the system's own."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ragfault.errors import InputError
+from ragfault.model.errors import InputError
 
 TRACE_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 SPAN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")

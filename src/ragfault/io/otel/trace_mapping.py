@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from ragfault.grouping import group_by
 from ragfault.io.field_values import InvalidRecord, make_json_safe, parse_cell
 from ragfault.io.formats.paths import parse_embedded
 from ragfault.io.otel.agent_spans import (
@@ -50,7 +49,8 @@ from ragfault.io.otel.semantic_conventions import (
 )
 from ragfault.io.otel.span_tree import SpanStep, SpanTree, build_span_tree
 from ragfault.io.otel.spans import RATING_EVENT, OtelSpan, SpanEvent
-from ragfault.records import Chunk, Latency, Step, StepKind, TokenCounts, Trace
+from ragfault.model.grouping import group_by
+from ragfault.model.records import Chunk, Latency, Step, StepKind, TokenCounts, Trace
 
 METADATA_PREFIXES = tuple(f"{name}." for name in METADATA_OBJECTS)
 EVALUATION_FIELDS = {

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
-from ragfault.errors import RunError
 from ragfault.io.remote_paths import AnyPath, get_file_stamp, parse_path
+from ragfault.model.errors import RunError
 
 
 def compute_checksum(path: AnyPath) -> str:

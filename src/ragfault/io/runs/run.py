@@ -16,13 +16,13 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from ragfault.errors import MissingExtra, OutputError, RunError
-from ragfault.gold_evidence import GoldMode, apply_gold
 from ragfault.io.atomic_files import PART_SUFFIX, convert_write_errors
 from ragfault.io.formats.tables import is_memory_table
 from ragfault.io.remote_paths import AnyPath, RemotePath, open_for_arrow, parse_path
 from ragfault.io.runs.checksums import compare_checksums, compute_manifest_checksum, verify_table
-from ragfault.records import Layer, Score, Trace, Usage, Verdicts
+from ragfault.model.errors import MissingExtra, OutputError, RunError
+from ragfault.model.gold_evidence import GoldMode, apply_gold
+from ragfault.model.records import Layer, Score, Trace, Usage, Verdicts
 
 if TYPE_CHECKING:
     import datasets
@@ -288,7 +288,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         # Found by name: reports lie in a layer above.
-        return str(import_module("ragfault.reports.html.notebook").render_notebook_html(self))
+        return str(import_module("ragfault.report.html.notebook").render_notebook_html(self))
 
     @classmethod
     def open(cls, path: str | AnyPath) -> Run:

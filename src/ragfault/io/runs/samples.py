@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.errors import RunError
 from ragfault.io.remote_paths import open_for_arrow
 from ragfault.io.runs.run import BATCH_TRACES, Run
+from ragfault.model.errors import RunError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,8 +17,6 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from ragfault.errors import RunError
-from ragfault.gold_evidence import GoldMode
 from ragfault.io.atomic_files import convert_write_errors, write_atomically
 from ragfault.io.remote_paths import AnyPath, RemotePath, read_files
 from ragfault.io.runs.checksums import compute_manifest_checksum
@@ -35,7 +33,9 @@ from ragfault.io.runs.run import (
     read_lock_token,
     remove_folder,
 )
-from ragfault.records import Trace, Usage, Verdicts
+from ragfault.model.errors import RunError
+from ragfault.model.gold_evidence import GoldMode
+from ragfault.model.records import Trace, Usage, Verdicts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,18 +19,16 @@ from ragfault.judges.checks.queries import (
     split_query,
 )
 from ragfault.judges.scorer import Entailment, ScorerSession
-from ragfault.records import AnswerVerdict, Aspect, Citation, TruthVerdict
-from ragfault.text import (
+from ragfault.model.records import AnswerVerdict, Aspect, Citation, TruthVerdict
+from ragfault.text.entities import EntityIndex, extract_entities, extract_literals
+from ragfault.text.normalization import (
     STOP_WORDS,
-    EntityIndex,
-    extract_entities,
-    extract_literals,
     normalize_answer,
     normalize_typography,
     split_content_words,
-    split_sentences,
     split_words,
 )
+from ragfault.text.sentences import split_sentences
 
 MAX_SHORT_FACT = 6
 """A fact of at most this many words beyond the query is matched literally."""
@@ -104,7 +102,7 @@ def locate_evidence(
 
     Where several sentences have all words of a terse claim, it is the one about the query.
 
-    >>> from ragfault.records import Evidence
+    >>> from ragfault.model.records import Evidence
     >>> chunks = [Passage("a", "Tours is old. Martin was a bishop. He died in Tours.")]
     >>> entailment = Entailment("supported", 0.9, (Evidence(chunk="a", start=0, end=13),))
     >>> claim = Claim("Tours", 0, 5)

@@ -9,15 +9,9 @@ from typing import NamedTuple
 
 from ragfault.judges.checks.lexicon import LINKING_STEMS
 from ragfault.judges.checks.passages import normalize_spelling
-from ragfault.text import (
-    NEGATIONS,
-    STOP_WORDS,
-    extract_entities,
-    split_content_words,
-    split_sentences,
-    split_words,
-    stem_word,
-)
+from ragfault.text.entities import extract_entities
+from ragfault.text.normalization import NEGATIONS, STOP_WORDS, split_content_words, split_words, stem_word
+from ragfault.text.sentences import split_sentences
 
 CONVERSATION_WORDS = """
 adage ai aim angle answer apologize appreciate ask aspect assist assistance assistant attention chat clarify

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ragfault.judges.checks.passages import PassageSentence
-from ragfault.text import NEGATIONS, STOP_WORDS, extract_literals, stem_word
+from ragfault.text.entities import extract_literals
+from ragfault.text.normalization import NEGATIONS, STOP_WORDS, stem_word
 
 ANTONYM_PAIRS = """
 increase decrease|increase reduce|raise lower|rise fall|grow shrink|gain lose|gain loss|win lose|

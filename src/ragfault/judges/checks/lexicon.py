@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from ragfault.text import stem_word
+from ragfault.text.normalization import stem_word
 
 ALIAS_PAIRS = """
 alabama al|alaska ak|arizona az|arkansas ar|california ca|california calif|colorado co|connecticut ct|delaware de

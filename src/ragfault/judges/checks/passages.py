@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 
 from ragfault.judges.checks.lexicon import ALIASES
 from ragfault.judges.checks.tables import PassageRow, parse_rows
-from ragfault.text import NEGATIONS, STOP_WORDS, split_sentences, split_words
+from ragfault.text.normalization import NEGATIONS, STOP_WORDS, split_words
+from ragfault.text.sentences import split_sentences
 
 MAX_PASSAGE_CHARS = 200_000
 """Further characters of a passage are ignored."""

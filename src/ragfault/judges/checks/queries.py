@@ -9,7 +9,8 @@ from functools import cached_property
 from ragfault.judges.checks.lexicon import IdfTable, load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling, split_passage
 from ragfault.judges.scorer import RelevanceScore, ScorerSession
-from ragfault.text import STOP_WORDS, EntityIndex, extract_entities, split_content_words, split_words
+from ragfault.text.entities import EntityIndex, extract_entities
+from ragfault.text.normalization import STOP_WORDS, split_content_words, split_words
 from ragfault.text.times import YEAR, remove_asked_time
 
 QUESTION_WORDS = frozenset(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
-from ragfault.text import NEGATIONS, STOP_WORDS, split_words
+from ragfault.text.normalization import NEGATIONS, STOP_WORDS, split_words
 
 RULE_LINE = re.compile(r"(?=[^-]*-)(?=[^|]*\|)[\s|:-]+")
 """The line between the names of the columns and the rows."""

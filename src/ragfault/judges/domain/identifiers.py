@@ -11,7 +11,7 @@ from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import split_passage
 from ragfault.judges.domain.mentions import WILDCARD, Mention, extract_mentions, prepare_text
 from ragfault.judges.domain.profile import DomainProfile, IdentifierKind, compile_pattern
-from ragfault.text import split_content_words
+from ragfault.text.normalization import split_content_words
 from ragfault.text.quantities import parse_quantities
 
 NormalForm = tuple[str, ...]

@@ -17,7 +17,7 @@ from ragfault.judges.domain.identifiers import (
 )
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore, Scorer, ScorerSession
-from ragfault.records import ClaimSupport
+from ragfault.model.records import ClaimSupport
 
 OTHER_SUBJECT_FACTOR, LEVEL_GAP = 0.4, 0.05
 """A passage on another subject keeps this share of its relevance, and stays this far below the lowest level."""
@@ -34,9 +34,9 @@ class ProfiledJudge(ScorerJudge):
 
     Identifiers reach the scorer in the spelling of the passages; beyond that a profile never raises a score.
 
-    >>> from ragfault.judges import load_judge
+    >>> from ragfault.judges.loading import load_judge
     >>> from ragfault.judges.domain.profile import load_profile
-    >>> from ragfault.records import Chunk, Trace
+    >>> from ragfault.model.records import Chunk, Trace
     >>> judge = ProfiledJudge(load_judge("lexical"), load_profile("medical"))
     >>> chunk = Chunk(id="a", text="The starting dose of digoxin is 125 mcg once daily.")
     >>> trace = Trace(id="1", query="What is the dose of digoxin?", chunks=(chunk,), answer="It is 125 mg once daily.")

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ragfault.judges.domain.profile import DomainProfile, IdentifierKind, compile_pattern, iterate_matches
-from ragfault.text import normalize_typography
+from ragfault.text.normalization import normalize_typography
 from ragfault.text.quantities import (
     CURRENCY_NAME,
     CURRENCY_SYMBOL,

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from ragfault.errors import InputError, UnknownName
-from ragfault.whole_files import parse_toml, read_text
+from ragfault.model.errors import InputError, UnknownName
+from ragfault.model.whole_files import parse_toml, read_text
 
 MAX_PATTERN_CHARS = 2_000
 """A longer pattern is refused."""
@@ -65,7 +65,7 @@ def check_pattern(pattern: str) -> str:
     'section (?P<id>[0-9]+)'
     >>> check_pattern("(a+)+b")
     Traceback (most recent call last):
-    ragfault.errors.InputError: the pattern (a+)+b takes too long on some texts. Nest no repeat in another of the
+    ragfault.model.errors.InputError: the pattern (a+)+b takes too long on some texts. Nest no repeat in another of the
     same characters, bound the repeats, as in {1,9}, or make them possessive, as in \d++.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
@@ -282,7 +282,7 @@ def load_profile(name: str | Path | DomainProfile) -> DomainProfile:
 
     >>> load_profile("leagal")
     Traceback (most recent call last):
-    ragfault.errors.UnknownName: no domain profile "leagal". Did you mean "legal"? List them with: ragfault profile
+    ragfault.model.errors.UnknownName: no domain profile "leagal". Did you mean "legal"? ...
     """
     if isinstance(name, DomainProfile):
         return name

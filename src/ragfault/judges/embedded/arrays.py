@@ -14,7 +14,7 @@ from ragfault.judges.checks.passages import SentenceIndex, normalize_spelling
 from ragfault.judges.embedded.word_vectors import Array, WordVectors
 from ragfault.judges.lexical.entailment import ClaimCheck
 from ragfault.judges.lexical.features import extract_names
-from ragfault.text import STOP_WORDS, split_words
+from ragfault.text.normalization import STOP_WORDS, split_words
 
 MIN_LANGUAGE_WORDS, MIN_STOPLESS_WORDS = 4, 8
 """A text of fewer words has no language; one of at least the second number without any stop word is foreign."""

@@ -11,7 +11,7 @@ from ragfault.judges.embedded.arrays import ClaimMatches, ClaimWords, PassageBat
 from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.lexical.entailment import ClaimCheck
 from ragfault.judges.lexical.features import OPINION_WORDS
-from ragfault.text import NEGATIONS
+from ragfault.text.normalization import NEGATIONS
 
 HEDGING_WORDS = re.compile(
     r"\b(unable to answer|not (?:provide|mention|contain|specif|includ|state|clear|enough|possible)|do(?:es)? not"

@@ -284,7 +284,7 @@ def get_lowest_probability(entailments: Sequence[Entailment]) -> float:
 class EmbeddedJudge(ScorerJudge):
     """The default judge: trained on human labels, run in numpy, with the same results on every machine.
 
-    >>> from ragfault.records import Chunk, Trace
+    >>> from ragfault.model.records import Chunk, Trace
     >>> chunks = (Chunk(id="a", text="The clinic has four physicians and one nurse. It opens at eight."),)
     >>> trace = Trace(id="1", query="Who is there?", chunks=chunks, answer="The clinic has four doctors and one nurse.")
     >>> verdict = EmbeddedJudge().observe([trace])[0].claim[0]

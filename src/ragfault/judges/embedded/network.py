@@ -10,7 +10,7 @@ import numpy as np
 from ragfault.judges.embedded.arrays import ClaimMatches, ClaimWords, PassageBatch
 from ragfault.judges.embedded.features import NgramMatches, measure_runs
 from ragfault.judges.embedded.word_vectors import Array, WordVectors
-from ragfault.text import NEGATIONS
+from ragfault.text.normalization import NEGATIONS
 
 ALL_LEAVES, LOWEST_BIT = np.uint32(0xFFFFFFFF), np.uint32(1)
 BLOCK_ROWS = 8

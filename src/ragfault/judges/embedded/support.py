@@ -17,7 +17,7 @@ from ragfault.judges.embedded.network import SupportNetwork, TreeEnsemble, WordS
 from ragfault.judges.embedded.word_vectors import Array, load_arrays, load_vectors
 from ragfault.judges.lexical.entailment import ClaimCheck, check_claim, compute_odds
 from ragfault.judges.lexical.features import ClaimCounts
-from ragfault.text import split_words
+from ragfault.text.normalization import split_words
 
 TextType = Literal["answer", "claim", "dialogue", "record", "summary"]
 TEXT_TYPES: tuple[TextType, ...] = get_args(TextType)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ragfault.judges.checks.lexicon import load_idf
-from ragfault.text import STOP_WORDS, split_words
+from ragfault.text.normalization import STOP_WORDS, split_words
 
 Array = np.ndarray[Any, Any]
 

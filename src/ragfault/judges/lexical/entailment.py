@@ -29,8 +29,8 @@ from ragfault.judges.lexical.features import (
 )
 from ragfault.judges.lexical.weights import BIAS, WEIGHTS
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
-from ragfault.records import ClaimSupport, Evidence
-from ragfault.text import STOP_WORDS, split_words
+from ragfault.model.records import ClaimSupport, Evidence
+from ragfault.text.normalization import STOP_WORDS, split_words
 
 STEM_MARK = re.compile(r"<([^<>]+)>")
 SPELLED_TERM = re.compile(r"\d[\d.,:]*\d|[^\W_]+")
@@ -396,7 +396,7 @@ class LexicalJudge(ScorerJudge):
     Each verdict rests on words that are present or not, and can be checked by hand. It knows no synonyms, so
     a free paraphrase may come out unsupported.
 
-    >>> from ragfault.records import Chunk, Trace
+    >>> from ragfault.model.records import Chunk, Trace
     >>> chunks = (Chunk(id="a", text="Oslo was founded in 1040 by King Harald."),)
     >>> trace = Trace(id="1", query="When was Oslo founded?", chunks=chunks, answer="Oslo was founded in 1050.")
     >>> verdicts = LexicalJudge().observe([trace])[0]

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from ragfault.judges.checks.contradictions import collect_negated_words
 from ragfault.judges.checks.lexicon import LINKING_STEMS, IdfTable
 from ragfault.judges.checks.passages import SentenceIndex, normalize_spelling
-from ragfault.text import NEGATIONS, STOP_WORDS, extract_literals, split_words, stem_word
+from ragfault.text.entities import extract_literals
+from ragfault.text.normalization import NEGATIONS, STOP_WORDS, split_words, stem_word
 
 FEATURE_LIST = "absent rarest apart apart2 bigrams trigrams numbers names denied opinion pairs size clash field nowhere"
 FEATURE_NAMES = tuple(FEATURE_LIST.split())

@@ -18,7 +18,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.errors import JudgeError, JudgeStopped, RagfaultError
 from ragfault.judges.domain.profile import DomainProfile, load_profile
 from ragfault.judges.llm.prompts.instructions import PromptSet, load_prompts
 from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine, fence_texts
@@ -39,8 +38,9 @@ from ragfault.judges.llm.transport.reply_cache import (
     load_reply,
     resolve_cache_path,
 )
-from ragfault.protocols import VERDICT_KINDS, VerdictKind
-from ragfault.records import Trace, Usage, Verdicts
+from ragfault.model.errors import JudgeError, JudgeStopped, RagfaultError
+from ragfault.model.protocols import VERDICT_KINDS, VerdictKind
+from ragfault.model.records import Trace, Usage, Verdicts
 
 CHARACTERS_PER_TOKEN = 4
 """Estimate of the characters of a token."""

@@ -12,9 +12,9 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 from msgspec import Meta, Struct
 
-from ragfault.errors import UnknownName, UsageError
-from ragfault.protocols import VerdictKind
-from ragfault.rubrics import Rubric, check_rubrics
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.protocols import VerdictKind
+from ragfault.model.rubrics import Rubric, check_rubrics
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 PositiveFloat = Annotated[float, Meta(gt=0)]

@@ -34,7 +34,7 @@ from ragfault.judges.llm.reply_parser import RequestedFields
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCall, ModelCaller
 from ragfault.judges.llm.verdicts import build_generation_verdicts, build_retrieval_verdicts, list_failures
-from ragfault.records import Trace, Verdicts
+from ragfault.model.records import Trace, Verdicts
 
 
 def build_question_request(answer: str, settings: LLMSettings, prompts: PromptSet) -> PromptRequest:

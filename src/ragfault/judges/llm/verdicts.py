@@ -15,7 +15,7 @@ from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.judges.llm.model_exchange import AFTER_REPAIR, BELOW_THRESHOLD, VoteResult
 from ragfault.judges.llm.prompts.instructions import ClaimItem
 from ragfault.judges.llm.prompts.prompt_inputs import PromptChunk, PromptInputs
-from ragfault.records import (
+from ragfault.model.records import (
     AnswerVerdict,
     Aspect,
     ChunkVerdict,
@@ -30,9 +30,9 @@ from ragfault.records import (
     TruthVerdict,
     UseVerdict,
 )
-from ragfault.rubrics import Rubric
-from ragfault.rules import QUOTE_TOLERANCE
-from ragfault.text import split_content_words
+from ragfault.model.rubrics import Rubric
+from ragfault.model.rules import QUOTE_TOLERANCE
+from ragfault.text.normalization import split_content_words
 from ragfault.text.similarity import locate_quote
 
 PARTS_BY_FIELD = {

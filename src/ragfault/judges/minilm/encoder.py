@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ragfault.errors import MissingExtra, UsageError
 from ragfault.judges.minilm.calibration import Logits
 from ragfault.judges.onnx.model_files import locate_snapshot
 from ragfault.judges.onnx.session import open_tokenizer
+from ragfault.model.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ragfault.errors import MissingExtra, UsageError
 from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import locate_words
 from ragfault.judges.checks.lexicon import load_idf
@@ -38,6 +37,7 @@ from ragfault.judges.minilm.encoder import (
     locate_weights,
 )
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
+from ragfault.model.errors import MissingExtra, UsageError
 
 MAX_EVIDENCE_CHARS = 460
 """The evidence of a claim has about this many characters."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from ragfault.errors import MissingExtra, UsageError
 from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.lexicon import load_idf
@@ -15,7 +14,8 @@ from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSess
 from ragfault.judges.onnx.model_files import OnnxModelConfig, load_model_config
 from ragfault.judges.onnx.session import OnnxModel, PairScore, TextWindow, load_model, split_windows, truncate_text
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
-from ragfault.records import ClaimSupport, Evidence
+from ragfault.model.errors import MissingExtra, UsageError
+from ragfault.model.records import ClaimSupport, Evidence
 
 VERSION = 4
 CLAIM_DIVISOR = 4

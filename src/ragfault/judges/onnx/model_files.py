@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl
 
-from ragfault.errors import UnknownName, UsageError
+from ragfault.model.errors import UnknownName, UsageError
 
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 """The form of a model's name on the hub."""

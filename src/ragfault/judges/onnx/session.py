@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ragfault.errors import UsageError
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.onnx.model_files import OnnxModelConfig
-from ragfault.text import split_sentences
+from ragfault.model.errors import UsageError
+from ragfault.text.sentences import split_sentences
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ragfault.errors import UsageError
-from ragfault.protocols import Embedder
-from ragfault.records import Trace
-from ragfault.text import NEGATIONS
+from ragfault.model.errors import UsageError
+from ragfault.model.protocols import Embedder
+from ragfault.model.records import Trace
+from ragfault.text.normalization import NEGATIONS
 
 MAX_AGE = 24 * 3600.0
 MIN_SIMILARITY = 0.95
@@ -58,7 +58,7 @@ class AnswerCache:
     most `max_age` seconds old. Traces of conversations and failed answers are neither stored nor reused, and a route
     reuses its own alone. Thread-safe.
 
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.model.records import Chunk
     >>> cache = AnswerCache(lambda trace: replace(trace, answer="At 22:40."))
     >>> chunks = (Chunk(id="a", text="The last ferry leaves at 22:40."),)
     >>> for query in ("When does the last ferry leave?", "When does the first ferry leave?"):

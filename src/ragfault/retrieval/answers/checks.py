@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from ragfault.errors import RagfaultError, StageFailed, UsageError
 from ragfault.judges.answer_edits import (
     ABSTENTION,
     DISCLAIMER,
@@ -22,9 +21,10 @@ from ragfault.judges.answer_edits import (
     mark_unsupported,
 )
 from ragfault.judges.assembly import observe_traces
-from ragfault.protocols import Generator, Judge
-from ragfault.records import Step, Trace, Verdicts
-from ragfault.rules import chunks_cover_query
+from ragfault.model.errors import RagfaultError, StageFailed, UsageError
+from ragfault.model.protocols import Generator, Judge
+from ragfault.model.records import Step, Trace, Verdicts
+from ragfault.model.rules import chunks_cover_query
 
 AnswerStage = Callable[[Trace], Trace]
 """Stage after generation: a plain callable from trace to trace."""

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from ragfault.errors import UnknownName, UsageError
-from ragfault.expressions import Expression, parse_expression
-from ragfault.judges import load_judge
+from ragfault.judges.loading import load_judge
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.expressions import Expression, parse_expression
 from ragfault.retrieval.answers.checks import (
     AnswerPipeline,
     AnswerStage,
@@ -61,7 +61,7 @@ def check_answer_check(expression: str) -> Expression:
 
     >>> check_answer_check("cutt(embedded)")
     Traceback (most recent call last):
-    ragfault.errors.UnknownName: no check "cutt". Did you mean "cut"?
+    ragfault.model.errors.UnknownName: no check "cutt". Did you mean "cut"?
     """
     call = parse_expression(expression)
     if call.name not in CHECKS:

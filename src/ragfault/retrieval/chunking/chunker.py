@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ragfault.errors import UnknownName, UsageError
-from ragfault.expressions import format_expression, parse_expression
 from ragfault.io.field_values import make_content_id
 from ragfault.judges.checks.tables import RULE_LINE
-from ragfault.protocols import Embedder
-from ragfault.records import Chunk, Document
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.expressions import format_expression, parse_expression
+from ragfault.model.protocols import Embedder
+from ragfault.model.records import Chunk, Document
 from ragfault.retrieval.chunking import structure
 from ragfault.retrieval.chunking.structure import (
     PartBoundaries,
@@ -32,7 +32,7 @@ from ragfault.retrieval.chunking.token_spans import (
     make_sentence_finder,
     split_with_overlap,
 )
-from ragfault.retrieval.embedders import load_embedder
+from ragfault.retrieval.embedders.registry import load_embedder
 
 CHUNKER_KINDS: dict[str, Callable[[str, TextBlocks], PartBoundaries] | None] = {
     "fixed": None,
@@ -300,7 +300,7 @@ def load_chunker(expression: str = "recursive", *, embedder: Embedder | None = N
     ('fixed(512, overlap=64)', 'pairs(384, overlap=48)', 'clauses(800, overlap=180)')
     >>> load_chunker("recursiv(800)")
     Traceback (most recent call last):
-    ragfault.errors.UnknownName: no chunker "recursiv". Did you mean "recursive"?
+    ragfault.model.errors.UnknownName: no chunker "recursiv". Did you mean "recursive"?
     """
     name, options = _parse_chunker(expression)
     if name in CHUNKER_PRESETS:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ragfault.judges.checks.tables import RULE_LINE
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
-from ragfault.protocols import Embedder
+from ragfault.model.protocols import Embedder
 from ragfault.retrieval.chunking.token_spans import TokenSpan, make_break_finder
 
 HEADING_PATTERN = re.compile(r"(#{1,6})(?:[ \t]|$)")

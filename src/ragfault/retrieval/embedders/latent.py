@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ragfault.errors import InputError, UsageError, require_extra
-from ragfault.text import split_words
+from ragfault.model.errors import InputError, UsageError, require_extra
+from ragfault.text.normalization import split_words
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

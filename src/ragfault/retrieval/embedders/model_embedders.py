@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ragfault.errors import UsageError, require_extra
 from ragfault.judges.minilm.encoder import encode_text, load_delta, load_embedder, load_tokenizer, locate_weights
+from ragfault.model.errors import UsageError, require_extra
 from ragfault.retrieval.embedders.latent import normalize_rows
 from ragfault.retrieval.service_client import ServiceFailed, post_json, read_api_key
 

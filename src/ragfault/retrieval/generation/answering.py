@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ragfault.errors import JudgeStopped, RagfaultError, UsageError
-from ragfault.records import Chunk, Citation, Latency, Step, TokenCounts, Trace
+from ragfault.model.errors import JudgeStopped, RagfaultError, UsageError
+from ragfault.model.records import Chunk, Citation, Latency, Step, TokenCounts, Trace
 from ragfault.retrieval.generation.settings import GeneratorConfig
 
 if TYPE_CHECKING:

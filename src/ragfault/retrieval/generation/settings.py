@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from ragfault.errors import InputError, UnknownName
+from ragfault.model.errors import InputError, UnknownName
 
 ChunkOrder = Literal["given", "reversed", "ends"]
 """Order of the chunks in the prompt: as retrieved, the best last, or the best at both ends."""
@@ -77,7 +77,7 @@ def parse_generator_config(table: Mapping[str, Any], source: str) -> GeneratorCo
 
     >>> parse_generator_config({"model": "llm:gpt-4o-mini", "temperatur": 1}, "pipeline.toml")
     Traceback (most recent call last):
-    ragfault.errors.UnknownName: no key of [generator] in pipeline.toml "temperatur". Did you mean "temperature"?
+    ragfault.model.errors.UnknownName: no key of [generator] in pipeline.toml "temperatur". Did you mean "temperature"?
     """
     for key in table:
         if key not in GeneratorConfig.__struct_fields__:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ragfault.errors import OutputError
+from ragfault.model.errors import OutputError
 from ragfault.retrieval.index import Array
 from ragfault.retrieval.stores.store_index import WRITE_BATCH, StoreHits, import_client
 

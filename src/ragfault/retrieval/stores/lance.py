@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ragfault.errors import OutputError, UsageError
+from ragfault.model.errors import OutputError, UsageError
 from ragfault.retrieval.index import Array
 from ragfault.retrieval.stores.store_index import StoreHits, import_client
 

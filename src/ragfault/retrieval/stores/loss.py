@@ -8,11 +8,11 @@ from time import perf_counter
 import numpy as np
 from msgspec import Struct
 
-from ragfault.errors import InputError
+from ragfault.model.errors import InputError
 from ragfault.retrieval.index import Array
 from ragfault.retrieval.stores.memory import MemoryStore
 from ragfault.retrieval.stores.store_index import VectorStore
-from ragfault.stats import Interval, mean_interval
+from ragfault.stats.intervals import Interval, mean_interval
 
 TIE = 1e-5
 """Cosines that differ by less are equal: stores compute in single precision."""

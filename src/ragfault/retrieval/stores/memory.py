@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ragfault.errors import OutputError
+from ragfault.model.errors import OutputError
 from ragfault.retrieval.embedders.latent import normalize_rows
 from ragfault.retrieval.index import Array
 from ragfault.retrieval.stores.store_index import StoreHits

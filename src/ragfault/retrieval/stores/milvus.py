@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ragfault.errors import OutputError, UsageError
+from ragfault.model.errors import OutputError, UsageError
 from ragfault.retrieval.index import Array
 from ragfault.retrieval.stores.store_index import WRITE_BATCH, StoreHits, import_client
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from msgspec.structs import replace
 
-from ragfault.errors import UnknownName, UsageError, require_extra
-from ragfault.expressions import parse_expression
+from ragfault.model.errors import UnknownName, UsageError, require_extra
+from ragfault.model.expressions import parse_expression
 from ragfault.retrieval.index import Array, ChunkIndex
 from ragfault.retrieval.pipeline import Hits, Query
 from ragfault.retrieval.search import SearchKind
@@ -89,8 +89,8 @@ class StoreIndex(ChunkIndex):
     Every stage of a pipeline works on it as on a `ChunkIndex`. The positions that meet the conditions of a query are
     handed to the store, so that they are met before the search.
 
-    >>> from ragfault.records import Chunk
-    >>> from ragfault.retrieval.embedders import load_embedder
+    >>> from ragfault.model.records import Chunk
+    >>> from ragfault.retrieval.embedders.registry import load_embedder
     >>> chunks = [Chunk(id="a", text="The ferry leaves at ten."), Chunk(id="b", text="Dogs need a lead.")]
     >>> index = ChunkIndex.build(chunks, load_embedder("latent", dimensions=2))
     >>> found = StoreIndex.of(index, load_store("memory")).retrieve("dense", k=1)(Query(text="the ferry"), ())

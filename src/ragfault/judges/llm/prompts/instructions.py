@@ -15,8 +15,8 @@ from msgspec import Struct
 from ragfault.judges.checks.answers import TruthStatus
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.llm.transport.reply_cache import CallKind
-from ragfault.records import ClaimSupport
-from ragfault.rubrics import Rubric, RubricExample
+from ragfault.model.records import ClaimSupport
+from ragfault.model.rubrics import Rubric, RubricExample
 
 HARM_CATEGORIES = ("hate", "harassment", "violence", "self-harm", "sexual", "crime", "privacy", "dangerous advice")
 """Kinds of harm to look for."""

@@ -18,8 +18,8 @@ from ragfault.judges.checks.passages import Passage
 from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.judges.llm.prompts.untrusted_text import FencedText, remove_hidden
 from ragfault.judges.llm.settings import LLMSettings
-from ragfault.records import Chunk, Citation, Trace
-from ragfault.rules import is_address
+from ragfault.model.records import Chunk, Citation, Trace
+from ragfault.model.rules import is_address
 
 IMAGE_KEYS = ("image", "image_url", "url")
 """Metadata keys of a chunk's image."""

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from ragfault.errors import JudgeStopped
 from ragfault.judges.llm.settings import LLMSettings, ModelEndpoint, redact_secrets
 from ragfault.judges.llm.transport.endpoint_client import (
     COMPLETIONS_PATH,
@@ -22,6 +21,7 @@ from ragfault.judges.llm.transport.endpoint_client import (
     parse_completion,
 )
 from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelMessage
+from ragfault.model.errors import JudgeStopped
 
 ANTHROPIC_VERSION = "2023-06-01"
 OPENAI_END_STATES = frozenset({"completed", "failed", "expired", "cancelled"})

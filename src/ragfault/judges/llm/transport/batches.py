@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import NamedTuple
 from uuid import uuid4
 
-from ragfault.errors import JudgeStopped, UsageError
 from ragfault.judges.llm.settings import LLMSettings, ModelEndpoint, endpoint_location
 from ragfault.judges.llm.transport.batch_services import (
     BATCH_PROVIDERS,
@@ -35,6 +34,7 @@ from ragfault.judges.llm.transport.reply_cache import (
     create_key_builder,
     load_reply,
 )
+from ragfault.model.errors import JudgeStopped, UsageError
 
 MAX_BATCH_CALLS, MAX_BATCH_BYTES = 10_000, 90 * 2**20
 """Limits of one batch, below those of both services."""

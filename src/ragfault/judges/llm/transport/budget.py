@@ -17,10 +17,10 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from ragfault.errors import UsageError
 from ragfault.judges.llm.settings import LLMSettings, endpoint_host, is_local
 from ragfault.judges.llm.transport.reply_cache import CachedReply, CacheFile, ModelCall, store_reply
-from ragfault.records import Usage
+from ragfault.model.errors import UsageError
+from ragfault.model.records import Usage
 
 NANO = 1_000_000_000
 """Amounts are integers in billionths of a US$, rounded up, so that sums are exact."""

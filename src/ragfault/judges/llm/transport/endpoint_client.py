@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ragfault.errors import require_extra
 from ragfault.judges.llm.settings import API_KEY_VARIABLE, LLMSettings, ModelEndpoint, redact_secrets
 from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelMessage
+from ragfault.model.errors import require_extra
 from ragfault.text.http import parse_retry_after
 
 if TYPE_CHECKING:

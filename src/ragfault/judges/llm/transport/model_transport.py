@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from ragfault.errors import BudgetExceeded, JudgeStopped, UsageError
 from ragfault.judges.llm.settings import LLMSettings, resolve_endpoint
 from ragfault.judges.llm.transport.batches import BatchRunner
 from ragfault.judges.llm.transport.budget import (
@@ -41,7 +40,8 @@ from ragfault.judges.llm.transport.reply_cache import (
     load_reply,
     resolve_cache_path,
 )
-from ragfault.records import Usage
+from ragfault.model.errors import BudgetExceeded, JudgeStopped, UsageError
+from ragfault.model.records import Usage
 
 
 class ModelTransport:

@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 from msgspec import Struct
 
-from ragfault.errors import InputError, JudgeError, JudgeStopped
 from ragfault.judges.llm.settings import LLMSettings, endpoint_location
-from ragfault.records import Usage
+from ragfault.model.errors import InputError, JudgeError, JudgeStopped
+from ragfault.model.records import Usage
 
 CallKind = Literal["retrieval", "generation", "questions", "relevance", "writing"]
 """Verdicts on the retrieval or the answer, questions that the answer answers, relevance of passages, or text."""

@@ -1,0 +1,290 @@
+"""Commands `testset make` and `testset convert`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragfault.io.atomic_files import write_atomically
+from ragfault.io.trace_reader import read_traces
+from ragfault.model.errors import UsageError
+from ragfault.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
+from ragfault.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
+from ragfault.options.runs import read_logged
+from ragfault.options.settings import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ragfault.apps.testsets.making.withheld import WithheldQuestions
+    from ragfault.apps.testsets.records import TestsetResult
+    from ragfault.judges.llm.judge import LLMGenerator
+    from ragfault.model.records import Document, Trace
+
+
+MINED_TRACES = 8_000
+"""Traces of a run whose queries are mined; of a larger run a random sample."""
+FORMATS = ("ragfault", "beir", "ragas", "deepeval", "langsmith", "huggingface")
+"""Formats of evaluation sets that `testset convert` writes."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault testset make handbook/documents -o set.jsonl -n 200
+  ragfault testset make docs/ -o set.jsonl -n 500 --traces logs.jsonl --rejected rejected.jsonl
+  ragfault testset make docs/ -o set.jsonl -n 300 --from runs/today
+  ragfault testset make docs/ -o set.jsonl --mix extractive=0.8,table=0.2 --seed 7
+  ragfault testset make docs/ -o set.jsonl --withhold 0.05 --reduced reduced.jsonl
+  ragfault testset make docs/ -o set.jsonl --judge llm:gpt-5-mini --budget 2 --questions ours.csv"""
+)
+@click.argument("corpus", type=click.Path())
+@click.option(
+    "-o", "--out", required=True, type=click.Path(dir_okay=False), help="File for the evaluation set (JSON Lines)."
+)
+@click.option("-n", "count", default=200, show_default=True, type=click.IntRange(1), help="How many questions.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random choice of passages."
+)
+@click.option("--mix", metavar="KIND=SHARE,…", help="Shares of the kinds of questions.  [default: mostly extractive]")
+@click.option(
+    "--traces", type=click.Path(), metavar="LOGS", help="Write queries in the style of those of these traces."
+)
+@click.option(
+    "--rejected", type=click.Path(dir_okay=False), metavar="FILE", help="Write what was left out, with reasons."
+)
+@click.option("--questions", type=click.Path(), metavar="FILE", help="Your own questions, which come first in the set.")
+@click.option(
+    "--from",
+    "mined",
+    type=click.Path(),
+    metavar="RUN|LOG",
+    help="Take up to half of the set from the queries of these traces, sampled by topic, length and route; the others "
+    "are in their style. They have no gold.",
+)
+@click.option(
+    "--withhold",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    metavar="SHARE",
+    help="Take this share of the passages out of the corpus, and ask about them what is unanswerable. Needs --reduced.",
+)
+@click.option(
+    "--reduced",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write the corpus without the passages withheld (JSON Lines): the system has to index this one.",
+)
+@click.option("--judge", metavar="llm:MODEL", help="Model that words questions and checks them: llm:PROVIDER/MODEL.")
+@add_llm_options
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@skip_bad_option
+@json_option
+def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: bool, **options: Any) -> int:
+    """Make an evaluation set of questions with gold spans, facts and references from the documents of CORPUS.
+
+    Nothing but CORPUS is needed: no key, no labels, no model. The queries are in the style of search logs. With --judge
+    llm:MODEL a model words natural questions, with at most two calls for each item; given again, the command goes on
+    where the budget ended, as replies are kept. Read the items before you rely on them (`ragfault promote --accept`
+    marks them as reviewed). Exit code 1 where fewer items than were asked for came through the checks; why is said.
+    """
+    from ragfault.apps.testsets.making.make import make_testset
+    from ragfault.apps.testsets.making.wording import fit_style
+    from ragfault.text.number_format import format_cost, format_count
+
+    if (options["withhold"] is None) != (options["reduced"] is None):
+        raise UsageError(
+            "--withhold SHARE and --reduced FILE go together: the set is only valid for the reduced corpus."
+        )
+    for path in (out, options["rejected"], options["reduced"]):
+        check_target(path, force)
+    check_distinct(
+        [out, options["rejected"], options["reduced"]],
+        [corpus, options["questions"], options["mined"], options["traces"]],
+    )
+    model = _load_model(options["judge"], {name: options[name] for name in LLM_FLAGS})
+    own_questions = [] if options["questions"] is None else list(read_traces(options["questions"], notice=print_notice))
+    style = _fit_style(options["traces"])
+    if options["mined"]:
+        logged = list(read_logged(options["mined"], MINED_TRACES))
+        own_questions += _mine(logged, count // 2, seed)
+        style = style or fit_style(logged)
+    mix = _parse_mix(options["mix"])
+    documents: Iterable[Document] = read_corpus(corpus, options["skip_bad"])
+    if options["withhold"] is not None:
+        withheld = _withhold(list(documents), count, mix, options["withhold"], seed, style)
+        documents, own_questions = withheld.documents, [*own_questions, *withheld.items]
+        mix = {name: share for name, share in (mix or _get_mix(model)).items() if name != "unanswerable"}
+        write_atomically(Path(options["reduced"]), encode_lines(withheld.documents))
+    try:
+        result = make_testset(documents, count, seed=seed, mix=mix, style=style, own=own_questions, model=model)
+    finally:
+        if model is not None:
+            model.end()
+    write_atomically(Path(out), encode_lines(result.items))
+    if options["rejected"]:
+        write_atomically(Path(options["rejected"]), encode_lines(result.rejected))
+    if kind == "json":
+        print_json(_summarize(result, out))
+    else:
+        kinds = ", ".join(f"{name} {number}" for name, number in result.counts.items())
+        rejected = format_count(len(result.rejected), "draft")
+        click.echo(f"{len(result.items):,} items in {out} ({kinds}); {rejected} rejected")
+        if result.usage is not None:
+            cost = format_cost(result.usage.cost)
+            click.echo(f"{result.usage.calls:,} calls ({result.usage.cached:,} more from the cache), {cost}")
+        for note in result.notes:
+            print_notice(note)
+    return 1 if len(result.items) < count else 0
+
+
+def _get_mix(model: LLMGenerator | None) -> dict[Any, float]:
+    from ragfault.apps.testsets.records import DEFAULT_MIX, MODEL_MIX
+
+    return dict(DEFAULT_MIX if model is None else MODEL_MIX)
+
+
+def _withhold(
+    documents: list[Document], count: int, mix: Any, share: float, seed: int, style: Any
+) -> WithheldQuestions:
+    """Make the unanswerable questions of a set of `count` about passages that are withheld, and say how many."""
+    from ragfault.apps.testsets.making.withheld import make_withheld
+    from ragfault.text.number_format import format_count
+
+    shares = mix or _get_mix(None)
+    goal = max(1, round(count * shares.get("unanswerable", 0) / sum(shares.values())))
+    withheld = make_withheld(documents, goal, share=share, seed=seed, style=style)
+    print_notice(
+        f"{withheld.passages:,} passages withheld, {len(withheld.items):,} of {goal:,} questions about them accepted "
+        f"({format_count(len(withheld.rejected), 'draft')} rejected): index the reduced corpus"
+    )
+    return withheld
+
+
+def _load_model(judge: str | None, flags: dict[str, Any]) -> LLMGenerator | None:
+    """Load the model that words questions; None without one. Raises UsageError for a judge that is none."""
+    options = resolve_judge_options(judge, flags, load_settings(None).get("llm", {}))
+    if judge is None:
+        return None
+    if judge.partition(":")[0] != "llm":
+        raise UsageError(f"--judge {judge}: questions are worded by a language model. Name one with --judge llm:MODEL.")
+    from ragfault.judges.llm.judge import LLMGenerator
+
+    return LLMGenerator(judge.partition(":")[2], **options)
+
+
+def check_target(path: str | None, force: bool) -> None:
+    """Refuse a file that exists, or that is no JSON Lines."""
+    if path is None:
+        return
+    if Path(path).suffix.lower() not in (".jsonl", ".ndjson"):
+        raise UsageError(f"{path} is written as JSON Lines: end it in .jsonl.")
+    if Path(path).exists() and not force:
+        raise UsageError(f"{path} exists. Choose another file, or replace it with --force.")
+
+
+def check_distinct(written: Iterable[str | None], read: Iterable[str | None] = ()) -> None:
+    """Refuse a file to write that is also one to read, or another one to write."""
+    inputs = {Path(path).resolve() for path in read if path is not None}
+    for path in written:
+        if path is None:
+            continue
+        if Path(path).resolve() in inputs:
+            raise UsageError(f"{path} is named twice: the one would replace the other. Write to another file.")
+        inputs.add(Path(path).resolve())
+
+
+def encode_lines(records: Any) -> bytes:
+    """Encode records as JSON Lines."""
+    import msgspec
+
+    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+
+
+def _parse_mix(text: str | None) -> Any:
+    """Parse KIND=SHARE,… to a map; None for None."""
+    if text is None:
+        return None
+    mix = {}
+    for part in text.split(","):
+        name, _, share = part.partition("=")
+        try:
+            mix[name.strip()] = float(share)
+        except ValueError:
+            raise UsageError(f'--mix "{part}": write KIND=SHARE, such as extractive=0.8') from None
+    return mix
+
+
+def _fit_style(traces: str | None) -> Any:
+    """Fit the style to the queries of traces; None for None, or where they are too few."""
+    if traces is None:
+        return None
+    from ragfault.apps.testsets.making.wording import fit_style
+
+    style = fit_style(read_traces(traces, notice=print_notice))
+    if style is None:
+        print_notice(f"{traces} holds fewer than 20 distinct queries: the default style is used")
+    return style
+
+
+def _mine(traces: list[Trace], count: int, seed: int) -> tuple[Trace, ...]:
+    """Draw a sample of the queries of traces, and say how many are distinct."""
+    from ragfault.apps.testsets.making.mining import mine_queries
+
+    mined = mine_queries(traces, max(1, count), seed=seed)
+    print_notice(
+        f"{len(mined.items)} queries mined, of {mined.distinct:,} distinct in {mined.traces:,} traces, without gold"
+    )
+    return mined.items
+
+
+def _summarize(result: TestsetResult, out: str) -> Any:
+    from ragfault.apps.testsets.report.documents import WrittenTestset
+
+    return WrittenTestset(
+        path=out,
+        items=len(result.items),
+        requested=result.requested,
+        counts=result.counts,
+        rejected=len(result.rejected),
+        usage=result.usage,
+        notes=result.notes,
+    )
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault testset convert set.jsonl goldens.json --to deepeval
+  ragfault testset convert set.jsonl beir/ --to beir --corpus docs/
+  ragfault testset convert beir/ set.jsonl"""
+)
+@click.argument("items", metavar="SET", type=click.Path())
+@click.argument("out", type=click.Path())
+@click.option("--to", "to", type=click.Choice(FORMATS), default="ragfault", show_default=True, help="Format of OUT.")
+@click.option("--corpus", type=click.Path(), help="Corpus to include, for BEIR.")
+@click.option("--force", is_flag=True, help="Replace OUT.")
+@skip_bad_option
+@json_option
+def convert(items: str, out: str, to: str, corpus: str | None, force: bool, skip_bad: bool, kind: str | None) -> None:
+    """Convert SET (any file that evaluate reads, or a folder of BEIR) to the format of another tool.
+
+    Only the format of ragfault keeps gold spans with quotes and provenance; beir and the others keep less.
+    """
+    from ragfault.apps.testsets.formats import read_beir, write_testset
+    from ragfault.apps.testsets.report.documents import WrittenItems
+
+    if Path(out).exists() and not force:
+        raise UsageError(f"{out} exists. Choose another place, or replace it with --force.")
+    testset = read_beir(items) if Path(items).is_dir() else list(read_traces(items, notice=print_notice))
+    if to == "ragfault":
+        write_atomically(Path(out), encode_lines(testset))
+        count = len(testset)
+    else:
+        documents = None if corpus is None else read_corpus(corpus, skip_bad)
+        count = write_testset(testset, out, to, documents)
+    if kind == "json":
+        print_json(WrittenItems(path=out, format=to, items=count))
+        return
+    click.echo(f"{count:,} of {len(testset):,} items written to {out} ({to})")

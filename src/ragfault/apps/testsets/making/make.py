@@ -1,0 +1,279 @@
+"""Making of evaluation sets from the documents of a corpus, without a key and deterministic by the seed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ragfault.apps.testsets.answerability import score_answerability
+from ragfault.apps.testsets.making.filters import DraftFilter
+from ragfault.apps.testsets.making.model_questions import CALLS_PER_ITEM, ModelWriter
+from ragfault.apps.testsets.making.questions import DRAFTERS, Draft
+from ragfault.apps.testsets.making.wording import QueryStyle, QueryWriter, name_answer_kind
+from ragfault.apps.testsets.passages import CorpusIndex, find_heading
+from ragfault.apps.testsets.records import (
+    DEFAULT_MIX,
+    MODEL_KINDS,
+    MODEL_MIX,
+    QUESTION_KINDS,
+    QuestionKind,
+    RejectedItem,
+    TestsetResult,
+)
+from ragfault.diagnosis.languages import MIN_FOREIGN_SHARE, is_foreign
+from ragfault.io.field_values import make_content_id
+from ragfault.model.errors import InputError, UnknownName, UsageError
+from ragfault.model.records import Document, Gold, Trace
+from ragfault.text.normalization import normalize_answer
+
+if TYPE_CHECKING:
+    from ragfault.judges.llm.judge import LLMGenerator
+
+MAKER_VERSION = 1
+WITHHOLDING_COMMAND = "ragfault testset make CORPUS -o SET --withhold 0.05 --reduced FILE"
+MAX_REJECTED_RUN = 400
+"""After so many drafts of a kind in a row that were left out, no further ones are tried."""
+DOCUMENT_SHARE = 0.2
+"""Largest share of the items from one document, where there are documents enough."""
+
+
+def make_testset(
+    documents: Iterable[Document],
+    n: int = 200,
+    *,
+    seed: int = 0,
+    mix: Mapping[QuestionKind, float] | None = None,
+    style: QueryStyle | None = None,
+    own: Sequence[Trace] = (),
+    model: LLMGenerator | None = None,
+) -> TestsetResult:
+    """Make an evaluation set of `n` questions with gold spans, facts and references from the documents of a corpus.
+
+    `mix` is the share of each kind of question (`DEFAULT_MIX`, with a model `MODEL_MIX`); what a kind lacks is made up
+    by extractive questions, and said in `notes`. `style` is that of the queries (`fit_style` fits it to a log). `own`
+    are questions of people: they come first, count as items, and no made one repeats them. The same documents, numbers
+    and seed give the same set. The queries read like those of a search log; people have to accept the items
+    (`metadata.review` is "pending").
+
+    With a `model` the kinds of `MODEL_KINDS` are worded by it, with at most two calls for each item that is asked for.
+    Where its budget ends, the items so far are returned, and `notes` say so: what was paid for is in its cache.
+
+    Raises InputError for a corpus without a passage, UsageError for n below 1 or a mix without a share above 0 or with
+    a kind that needs a model, UnknownName for a kind that does not exist.
+
+    >>> text = "The canal bridge was opened by Ann Lee in 1907. It carries 40 carts an hour across the river Bren."
+    >>> result = make_testset([Document(id="bridge.md", text=text)], n=1, mix={"extractive": 1})
+    >>> result.items[0].gold.spans[0].document, result.items[0].answerable
+    ('bridge.md', True)
+    """
+    shares = dict((DEFAULT_MIX if model is None else MODEL_MIX) if mix is None else mix)
+    for kind in shares:
+        if kind not in QUESTION_KINDS:
+            raise UnknownName("kind of question", kind, QUESTION_KINDS)
+    if n < 1 or sum(shares.values()) <= 0 or min(shares.values()) < 0:
+        raise UsageError("a set has at least 1 item, and its mix at least one share above 0 and none below.")
+    unwritten = [kind for kind, share in shares.items() if share and kind not in DRAFTERS]
+    if model is None and unwritten:
+        raise UsageError(f"{unwritten[0]} questions are written by a language model. Name one with --judge llm:MODEL.")
+    index = CorpusIndex(documents)
+    if not index.passages:
+        raise InputError("the corpus has no passage of twelve words or more to ask about.")
+    maker = _TestsetMaker(index, n, seed, style or QueryStyle(), model)
+    maker.add_own(own)
+    return maker.make(_plan_counts(shares, max(0, n - len(maker.items))))
+
+
+def _plan_counts(shares: Mapping[QuestionKind, float], n: int) -> dict[QuestionKind, int]:
+    """Divide n by shares, the largest remainders first."""
+    total = sum(shares.values())
+    exact = {kind: n * share / total for kind, share in shares.items()}
+    counts = {kind: int(value) for kind, value in exact.items()}
+    for kind in sorted(exact, key=lambda kind: (counts[kind] - exact[kind], QUESTION_KINDS.index(kind))):
+        if sum(counts.values()) == n:
+            break
+        counts[kind] += 1
+    return counts
+
+
+class _TestsetMaker:
+    """Takes drafts of each kind until its number is reached."""
+
+    def __init__(
+        self, index: CorpusIndex, n: int, seed: int, style: QueryStyle, model: LLMGenerator | None = None
+    ) -> None:
+        self.index, self.n, self.seed, self.style = index, n, seed, style
+        self.filter = DraftFilter(index)
+        self.items: list[Trace] = []
+        self.rejected: list[RejectedItem] = []
+        self.notes: list[str] = []
+        self.by_document: Counter[str] = Counter()
+        self.by_passage: Counter[int] = Counter()
+        self.foreign = {at for at, passage in enumerate(index.passages) if is_foreign(passage.text)}
+        self.limit = self._compute_limit()
+        self.model_writer = None
+        if model is not None:
+            self.model_writer = ModelWriter(index, model, style, seed, self.filter.reject_written, self._is_full)
+
+    def _is_full(self, document: str) -> bool:
+        return self.by_document[document] >= self.limit
+
+    def add_own(self, own: Sequence[Trace]) -> None:
+        """Add questions of people as they are, without their answers and chunks."""
+        for trace in own:
+            kind = {} if "kind" in trace.metadata else {"kind": "own"}
+            item = replace(trace, answer=None, chunks=None, metadata=trace.metadata | kind)
+            self.filter.accept(item)
+            self.items.append(item)
+
+    def _compute_limit(self) -> int:
+        """Return the most items from one document: a fifth of the set, or twice its share of the passages."""
+        sizes = Counter(passage.document for passage in self.index.passages)
+        largest = max(sizes.values()) / len(self.index.passages)
+        return max(1, round(self.n * max(DOCUMENT_SHARE, min(1.0, 2 * largest)))) if len(sizes) > 1 else self.n
+
+    def make(self, counts: Mapping[QuestionKind, int]) -> TestsetResult:
+        """Make the items of all kinds, the rarest first, and fill up with extractive ones."""
+        short = 0
+        tried = 0  # items of model kinds that fell short: the calls for them are spent
+        for kind in reversed(QUESTION_KINDS):
+            goal = counts.get(kind, 0) + (short if kind == "extractive" else 0)
+            if not goal:
+                continue
+            self._allow_calls(kind, goal - (tried if kind == "extractive" else 0))
+            added = self._add_kind(kind, goal)
+            if added < goal and kind != "extractive":
+                is_unasked = kind in MODEL_KINDS and self.model_writer is not None and self.model_writer.stopped
+                reason = (
+                    "the model was asked no further" if is_unasked else "the corpus has no more that pass the checks"
+                )
+                if kind == "unanswerable":
+                    reason += "; more are made about passages that are withheld: " + WITHHOLDING_COMMAND
+                self.notes.append(f"{kind}: {added} of {goal}, {reason}")
+                short += goal - added
+                tried += goal - added if kind in MODEL_KINDS else 0
+        if len(self.items) < self.n and "extractive" not in counts and short:
+            self._allow_calls("extractive", short - tried)
+            self._add_kind("extractive", short)
+        self._note_shortage()
+        kinds = Counter(item.metadata["kind"] for item in self.items)
+        random.Random(self.seed).shuffle(self.items)
+        return TestsetResult(
+            items=tuple(self.items),
+            rejected=tuple(self.rejected),
+            requested=self.n,
+            counts={
+                kind: kinds[kind]
+                for kind in (*QUESTION_KINDS, *sorted(set(kinds) - set(QUESTION_KINDS)))
+                if kinds[kind]
+            },
+            notes=tuple(self.notes),
+            usage=None if self.model_writer is None else self.model_writer.model.usage,
+        )
+
+    def _allow_calls(self, kind: QuestionKind, count: int) -> None:
+        """Allow the model the calls for items of a kind, besides those that other kinds left."""
+        if self.model_writer is not None and kind in MODEL_KINDS:
+            self.model_writer.max_calls += CALLS_PER_ITEM * count
+
+    def _note_shortage(self) -> None:
+        """Note why there are fewer items than were asked for, and what became of calls to the model."""
+        writer = self.model_writer
+        is_spent = writer is not None and len(self.items) < self.n and writer.calls >= writer.max_calls - 1
+        if writer is not None and (writer.stopped or is_spent):
+            spent = f"{writer.calls:,} calls were made, {CALLS_PER_ITEM} for each item of its kinds"
+            self.notes.append(f"the model was asked no further: {writer.stopped or spent}")
+        if writer is not None and writer.failures and writer.stopped not in writer.failures:
+            reason, number = writer.failures.most_common(1)[0]
+            self.notes.append(f"{writer.failures.total()} of {writer.calls} calls failed, {number} with: {reason}")
+        if len(self.items) < self.n and not (writer is not None and writer.stopped):
+            self.notes.append(
+                f"{len(self.items)} of {self.n} items: no more drafts of these kinds from {len(self.index.passages):,} "
+                "passages pass the checks; another mix may give more"
+            )
+        if len(self.foreign) >= MIN_FOREIGN_SHARE * len(self.index.passages):
+            self.notes.append(
+                f"{len(self.foreign):,} of {len(self.index.passages):,} passages are in another language: nothing is "
+                "asked about them by rules, which are for English, but only by a model (--judge llm:MODEL)"
+            )
+
+    def _add_kind(self, kind: QuestionKind, count: int) -> int:
+        """Add items of a kind, at first one for each passage, then more; return how many."""
+        if self.model_writer is not None and kind in MODEL_KINDS:
+            return self._add_written(self.model_writer, kind, count)
+        writer = QueryWriter(self.index, self.style, random.Random(f"{self.seed} {kind}"))
+        added = 0
+        for attempts in (1, 2, 4, 8):
+            misses = 0
+            for draft in DRAFTERS[kind](self.index, writer):
+                if added == count or misses >= MAX_REJECTED_RUN:
+                    break
+                if self.by_passage[draft.passages[0]] >= attempts or not self.foreign.isdisjoint(draft.passages):
+                    continue
+                misses = 0 if self._take(draft) else misses + 1
+                added += misses == 0
+        return added
+
+    def _add_written(self, writer: ModelWriter, kind: QuestionKind, count: int) -> int:
+        """Add items of a kind that the model writes; return how many."""
+        before = len(self.items)
+        goal = before + count
+        for draft in writer.draft(kind, count, lambda: goal - len(self.items)):
+            if len(self.items) < goal:
+                self._take(draft)
+        return len(self.items) - before
+
+    def _take(self, draft: Draft) -> bool:
+        """Check a draft and add it; return whether it was accepted."""
+        document = self.index.passages[draft.passages[0]].document
+        reason = draft.rejection or self.filter.reject(draft)
+        if reason is None and self.by_document[document] >= self.limit:
+            reason = f"{document} has {self.limit} items already, a fifth of the set or twice its share of the corpus"
+        if reason is not None:
+            self.rejected.append(RejectedItem(query=draft.query, kind=draft.kind, document=document, reason=reason))
+            return False
+        item = self._build_item(draft, document)
+        self.filter.accept(item)
+        self.items.append(item)
+        self.by_document[document] += 1
+        self.by_passage[draft.passages[0]] += 1
+        return True
+
+    def _build_reference(self, draft: Draft) -> str | None:
+        """Return the gold answer: the sentence where a question without a model asks for a word, no name or number."""
+        if draft.kind != "extractive" or self.model_writer is not None or not draft.reference:
+            return draft.reference
+        return draft.facts[0] if name_answer_kind(draft.reference) == "other" else draft.reference
+
+    def _build_item(self, draft: Draft, document: str) -> Trace:
+        provenance = {
+            "maker": f"testset/{MAKER_VERSION}",
+            "seed": self.seed,
+            "corpus": self.index.digest,
+            "document": document,
+            "style": self.style.source,
+        }
+        if self.model_writer is not None and draft.kind in MODEL_KINDS:
+            provenance["model"] = self.model_writer.model.fingerprint
+        passage = self.index.passages[draft.passages[0]]
+        place = draft.spans[0].start if draft.spans else passage.start
+        heading = find_heading(self.index.headings[document], place) or passage.heading
+        score = {}
+        if draft.answerable and len(draft.passages) == 1 and not passage.is_table:
+            score = {"answerability": round(score_answerability(draft.query, [passage.text])[0], 3)}
+        return Trace(
+            id=make_content_id(f"{normalize_answer(draft.query)} {document}", "q-"),
+            query=draft.query,
+            reference=self._build_reference(draft),
+            facts=draft.facts or None,
+            gold=Gold(spans=draft.spans) if draft.spans else None,
+            answerable=draft.answerable,
+            metadata={"kind": draft.kind, "review": "pending"}
+            | ({"section": heading} if heading else {})
+            | score
+            | ({"note": draft.note} if draft.note else {})
+            | {"provenance": provenance},
+        )

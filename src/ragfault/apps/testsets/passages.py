@@ -1,0 +1,265 @@
+"""Passages of a corpus: their sentences, words and statistics, from which questions are made."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from ragfault.io.field_values import make_content_id
+from ragfault.judges.checks.contradictions import ANTONYMS
+from ragfault.judges.embedded.word_vectors import embed_word_vectors, load_vectors
+from ragfault.model.records import Document, Span
+from ragfault.retrieval.chunking.chunker import load_chunker
+from ragfault.retrieval.chunking.structure import parse_blocks
+from ragfault.text.normalization import STOP_WORDS, split_words, stem_word
+from ragfault.text.sentences import split_sentences
+
+Array = np.ndarray[Any, Any]
+
+WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
+PASSAGE_CHUNKER = "recursive(200)"
+MIN_PASSAGE_WORDS = 12
+MIN_SENTENCE_WORDS, MAX_SENTENCE_WORDS = 6, 60
+CONTEXT_CHARACTERS = 64
+"""Characters before and after a span that are kept with it."""
+NEAR_WORDS, MIN_WORD_SIMILARITY = 6, 0.4
+"""How many words of near meaning are considered, and the least cosine of their vectors."""
+SAME_TEXTS = 0.7
+"""Share of the words of two texts in both, with the same numbers, from which they say the same."""
+CODE_SIGNS = re.compile(r"[{}<>\\=$`]|::|//|\b\w+\(|(?:^|\s)--\w|\[[A-Z_]+\]")
+UNSEEN = re.compile(
+    r"(?<=\])\([^()\s]*(?: \"[^\"]*\")?\)|\b\w+://[^\s)>\]]+|&#?\w{2,8};|\{[%{].*?[%}]\}|<[/a-zA-Z][^<>]*>"
+)
+"""Targets of links, entities, template and HTML tags: no words of a text as it is read."""
+MID_CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z][\w-]*")
+FENCE = re.compile(r"^(?:```|~~~)", re.MULTILINE)
+
+
+class CorpusPassage(NamedTuple):
+    """A piece of a document that holds one thought or a few."""
+
+    document: str
+    start: int
+    end: int
+    text: str
+    heading: str
+    """The heading above it, or the title of the document; empty without one."""
+    is_table: bool
+    stems: Counter[str]
+    """Counts of its words without stop words, in normal form."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Its place, which identifies it."""
+        return (self.document, self.start)
+
+
+class Sentence(NamedTuple):
+    """A sentence of a passage."""
+
+    passage: int
+    """Position of the passage in the corpus."""
+    start: int
+    """First character in the document."""
+    end: int
+    text: str
+    heading: str
+    """The heading above it, or the title of the document; empty without one."""
+
+
+def quote_span(span: Span, text: str) -> Span:
+    """Return a span with its quote, and up to CONTEXT_CHARACTERS before and after it, from the text of its document.
+
+    >>> quote_span(Span(document="d", start=4, end=9), "The night ferry").prefix
+    'The '
+    """
+    return replace(
+        span,
+        quote=text[span.start : span.end],
+        prefix=text[max(0, span.start - CONTEXT_CHARACTERS) : span.start],
+        suffix=text[span.end : span.end + CONTEXT_CHARACTERS],
+    )
+
+
+class CorpusIndex:
+    """The passages and sentences of a corpus, with the rarity and the relatives of its words.
+
+    >>> text = "# Ferries\\n\\n" + "The night ferry leaves Oslo at ten o'clock. " * 3
+    >>> index = CorpusIndex([Document(id="d", text=text)])
+    >>> len(index.passages), index.passages[0].heading, index.sentences[0].text
+    (1, 'Ferries', "The night ferry leaves Oslo at ten o'clock.")
+    """
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self.documents = tuple(documents)
+        self.titles = {document.id: document.title for document in self.documents}
+        self.texts = {document.id: document.text for document in self.documents}
+        self.passages = [passage for document in self.documents for passage in cut_passages(document)]
+        self.sentences: list[Sentence] = []
+        self.places: defaultdict[str, list[int]] = defaultdict(list)
+        """Stem → the passages that have it."""
+        self._forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._capitals: Counter[str] = Counter()
+        self.headings = {document.id: list_headings(document) for document in self.documents}
+        self._related: dict[str, tuple[tuple[str, float], ...]] = {}
+        for index, passage in enumerate(self.passages):
+            for stem in passage.stems:
+                self.places[stem].append(index)
+            for match in WORD.finditer(passage.text):
+                if match.group().islower():
+                    self._forms[stem_word(match.group())][match.group()] += 1
+            self._capitals.update(MID_CAPITAL.findall(passage.text))
+            if not passage.is_table:
+                self.sentences += list_sentences(index, passage, self.headings[passage.document])
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of the ids and texts of the documents."""
+        return make_content_id("\0".join(f"{name}\0{text}" for name, text in sorted(self.texts.items())), "corpus-")
+
+    def compute_rarity(self, stem: str) -> float:
+        """Return the natural logarithm of all passages / passages with the stem, at least 0.1."""
+        return max(0.1, math.log((len(self.passages) + 1) / (len(self.places.get(stem, ())) + 0.5)))
+
+    def list_forms(self, stem: str) -> Counter[str]:
+        """Return the spellings of a stem in the corpus with their counts, names apart."""
+        return self._forms.get(stem, Counter())
+
+    def is_proper_name(self, word: str) -> bool:
+        """Return whether a word has a digit, or a capital within sentences of the corpus, and seldom small letters."""
+        small = self.list_forms(stem_word(word.lower()))[word.lower()]
+        return any(map(str.isdigit, word)) or self._capitals[word] > small
+
+    def list_related(self, stem: str) -> tuple[tuple[str, float], ...]:
+        """Return words of the corpus of near meaning with their similarity, the nearest first; no opposites."""
+        if stem not in self._related:
+            stems, rows, positions = self._vectors
+            related: list[tuple[str, float]] = []
+            if stem in positions:
+                similarity = rows @ rows[positions[stem]]
+                order = np.argsort(-similarity, kind="stable")[: 2 * NEAR_WORDS].tolist()
+                opposites = ANTONYMS.get(stem, frozenset())
+                related = [
+                    (stems[i], float(similarity[i]))
+                    for i in order
+                    if stems[i] != stem and similarity[i] >= MIN_WORD_SIMILARITY and stems[i] not in opposites
+                ]
+            self._related[stem] = tuple(related[:NEAR_WORDS])
+        return self._related[stem]
+
+    @cached_property
+    def _vectors(self) -> tuple[list[str], Array, dict[str, int]]:
+        table = load_vectors()
+        stems = sorted(
+            stem
+            for stem in self._forms
+            if table.rows.get(stem, table.stem_count) < table.stem_count and stem not in STOP_WORDS
+        )
+        rows = table.get_vectors(table.get_rows(stems)) if stems else np.zeros((0, 1), np.float32)
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return stems, rows / np.where(lengths > 0, lengths, 1), {stem: i for i, stem in enumerate(stems)}
+
+    @cached_property
+    def embeddings(self) -> Array:
+        """A vector of word meanings for each passage."""
+        return embed_word_vectors([passage.text for passage in self.passages])
+
+    @cached_property
+    def _rarities(self) -> dict[str, float]:
+        return {stem: self.compute_rarity(stem) for stem in self.places}
+
+    def score_passages(self, stems: Iterable[str]) -> dict[int, float]:
+        """Return the passages that share a word with a query; each with the share of its rarity that it has, (0, 1]."""
+        scores: Counter[int] = Counter()
+        total = 0.0
+        for stem in set(stems):
+            rarity = self._rarities.get(stem)
+            if rarity is None:
+                continue
+            total += rarity
+            for passage in self.places[stem]:
+                scores[passage] += rarity  # type: ignore[assignment]
+        return {passage: score / total for passage, score in scores.items()} if total else {}
+
+    def make_span(self, document: str, start: int, end: int) -> Span:
+        """Return a span of a document with its quote and the text around it."""
+        return quote_span(Span(document=document, start=start, end=end), self.texts[document])
+
+
+def list_headings(document: Document) -> list[tuple[int, str]]:
+    """List the headings of a document, each with its place."""
+    starts = (start for start, _ in parse_blocks(document.text).headings)
+    return [(start, document.text[start:].partition("\n")[0].strip("#= \t").rstrip()) for start in starts]
+
+
+def find_heading(headings: Sequence[tuple[int, str]], position: int) -> str:
+    """Return the last heading that begins before a place; empty without one."""
+    above = bisect_right(headings, position, key=lambda heading: heading[0])
+    return headings[above - 1][1] if above else ""
+
+
+def cut_passages(document: Document) -> list[CorpusPassage]:
+    """Cut a document into passages of at most 200 tokens; a table is one by itself, short pieces are left out."""
+    headings = list_headings(document)
+    passages = []
+    for chunk in load_chunker(PASSAGE_CHUNKER)(document):
+        assert chunk.start is not None
+        assert chunk.end is not None
+        text = document.text[chunk.start : chunk.end]
+        if len(WORD.findall(text)) < MIN_PASSAGE_WORDS and chunk.kind != "table":
+            continue
+        first_word = next((match.start() + chunk.start for match in WORD.finditer(text)), chunk.start)
+        heading = find_heading(headings, first_word) or document.title or ""
+        stems = Counter(stem for stem in split_words(UNSEEN.sub(" ", text)) if stem not in STOP_WORDS)
+        passages.append(CorpusPassage(document.id, chunk.start, chunk.end, text, heading, chunk.kind == "table", stems))
+    return passages
+
+
+def list_sentences(passage_index: int, passage: CorpusPassage, headings: Sequence[tuple[int, str]]) -> list[Sentence]:
+    """List the sentences of a passage that questions can be made of: prose of some length, no code, no heading."""
+    if FENCE.search(passage.text):
+        return []
+    sentences = []
+    for start, end in split_sentences(passage.text):
+        text = passage.text[start:end]
+        words = WORD.findall(text)
+        if not MIN_SENTENCE_WORDS <= len(words) <= MAX_SENTENCE_WORDS:
+            continue
+        if text.startswith(("#", "|", ">", "..")) or text[-1] == "?":
+            continue
+        if CODE_SIGNS.search(text) or sum(word[0].isdigit() for word in words) * 3 > len(words):
+            continue
+        heading = find_heading(headings, passage.start + start) or passage.heading
+        sentences.append(Sentence(passage_index, passage.start + start, passage.start + end, text, heading))
+    return sentences
+
+
+def rank_topics(index: CorpusIndex, passage: CorpusPassage, avoid: Iterable[str]) -> list[str]:
+    """Return the stems that tell a passage from the rest of the corpus, the strongest first."""
+    excluded = set(avoid)
+    weights = {
+        stem: count * index.compute_rarity(stem)
+        for stem, count in passage.stems.items()
+        if stem not in excluded and len(stem) > 2 and not stem[0].isdigit()
+    }
+    return sorted(weights, key=lambda stem: (-weights[stem], stem))
+
+
+def find_form(stem: str, words: Sequence[str]) -> str:
+    """Return the first of some words that has a stem, else the stem."""
+    return next((word for word in words if stem_word(word.lower()) == stem), stem)
+
+
+def say_the_same(first: str, second: str) -> bool:
+    """Return whether two texts have the same numbers and nearly the same words."""
+    left, right = set(split_words(first)), set(split_words(second))
+    numbers = {word for word in left ^ right if word[0].isdigit()}
+    return not numbers and len(left & right) >= SAME_TEXTS * len(left | right)

@@ -1,0 +1,451 @@
+"""Reviews of items by people: decisions, edits, agreement, and adjudication."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.apps.testsets.passages import quote_span
+from ragfault.io.atomic_files import convert_write_errors, lock_folder
+from ragfault.io.field_values import make_content_id
+from ragfault.io.files import MAX_LINE, iterate_lines, open_bytes
+from ragfault.model.errors import InputError, UnknownName
+from ragfault.model.records import Document, Gold, Span, Trace
+from ragfault.stats.agreement import MultiRaterRatings
+from ragfault.stats.bootstrap import BootstrapEstimate, FloatArray, bootstrap_estimates
+
+Decision = Literal["accepted", "rejected"]
+DECISIONS: tuple[Decision, ...] = ("accepted", "rejected")
+NEW = "new"
+"""Fingerprint in the review of an item that the reviewer wrote."""
+FORM_FIELDS = ("query", "answerable", "reference", "vital", "okay", "span")
+FORM_HELP = """\
+# One field a line, NAME: TEXT. Delete or add lines of reference, vital, okay and span; lines with # are ignored.
+# vital: a fact that a good answer states; okay: one that it may leave out; span: DOCUMENT | words of the document.
+# answerable: yes, no, or empty.
+"""
+
+
+class ItemReview(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Decision of a person on an item, with the item as the person left it."""
+
+    item: str
+    by: str
+    time: datetime
+    decision: Decision
+    shown: str
+    """Fingerprint of the item that was shown: a review of another version of the item does not count."""
+    edited: Trace | None = None
+    """The item after the edit; None where nothing was changed."""
+
+
+class ItemDispute(Struct, frozen=True, kw_only=True):
+    """An item on which reviewers differ."""
+
+    item: str
+    query: str
+    reason: str
+    """The word "decision", or the fields of the item that differ."""
+    reviews: tuple[ItemReview, ...]
+
+
+class ReviewAgreement(Struct, frozen=True, kw_only=True):
+    """Numbers of reviewed items, and the agreement of the reviewers."""
+
+    accepted: int
+    rejected: int
+    pending: int
+    """Items with fewer reviews than were asked for."""
+    shared: int
+    """Items with reviews of two people or more."""
+    agreement: BootstrapEstimate | None
+    """Share of the shared items with one decision; None without one."""
+    alpha: BootstrapEstimate | None
+    """Krippendorff's alpha of the decisions on them."""
+    fields: dict[str, float]
+    """Field → share of the items that all reviewers accepted in which they left it alike."""
+
+
+class ReviewResult(ReviewAgreement, frozen=True, kw_only=True):
+    """Items after their reviews, and the agreement of the reviewers."""
+
+    items: tuple[Trace, ...]
+    """Accepted items, as they were left, and those that wait for a review or an adjudication, as they were."""
+    disputes: tuple[ItemDispute, ...]
+    unmatched: int
+    """Reviews of items that are not there, or were in other words; a review counts for an item as it stands."""
+
+
+def fingerprint_item(item: Trace) -> str:
+    """Return a fingerprint of what a person reviews in an item: query, answer key and okay facts."""
+    content = (*_list_content(item).values(),)
+    return make_content_id(msgspec.json.encode(content).decode(), "item-")
+
+
+def _list_content(item: Trace) -> dict[str, Any]:
+    okay = item.metadata.get("okay_facts") or ()
+    spans = sorted((span.document, span.start, span.end) for span in (item.gold.spans if item.gold else ()))
+    return {
+        "query": item.query,
+        "answerable": item.answerable,
+        "reference": item.references,
+        "facts": item.facts or (),
+        "okay_facts": sorted(map(str, okay)),
+        "spans": spans,
+    }
+
+
+def write_form(item: Trace) -> str:
+    r"""Write an item as a form that a person edits.
+
+    >>> print(write_form(Trace(id="1", query="When?", facts=("At 7.",))).split("\n")[3])
+    query: When?
+    """
+    lines = [f"{name}: {line}".rstrip() for name, lines in list_values(item).items() for line in lines]
+    return FORM_HELP + "\n".join(lines) + "\n"
+
+
+ANSWERABLE_WORDS = {True: "yes", False: "no", None: ""}
+
+
+def _join_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def read_form(form: str, item: Trace, documents: Mapping[str, Document]) -> Trace:
+    """Return an item as a form has it; what the form leaves as it was stays, word by word.
+
+    Raises InputError for a line that is none of the form's, and what `apply_values` raises.
+
+    >>> item = Trace(id="1", query="When?", facts=("At 7.",))
+    >>> read_form("query: When does it open?\\nvital: At 7.\\nokay: On Monday.", item, {}).facts
+    ('At 7.', 'On Monday.')
+    """
+    values: dict[str, list[str]] = {name: [] for name in FORM_FIELDS}
+    for line in form.splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, colon, text = line.partition(":")
+        if not colon or name.strip() not in values:
+            raise InputError(f'"{line[:60]}" is no line of the form. Begin it with one of: {", ".join(FORM_FIELDS)}.')
+        if text.strip():
+            values[name.strip()].append(text.strip())
+    return apply_values(values, item, documents)
+
+
+def list_values(item: Trace) -> dict[str, list[str]]:
+    """List what a person edits in an item: the lines of each field of `FORM_FIELDS`, without line breaks."""
+    okay = set(map(str, item.metadata.get("okay_facts") or ()))
+    spans = item.gold.spans if item.gold is not None else ()
+    return {
+        "query": [_join_line(item.query)],
+        "answerable": [ANSWERABLE_WORDS[item.answerable]],
+        "reference": [_join_line(reference) for reference in item.references],
+        "vital": [_join_line(fact) for fact in item.facts or () if fact not in okay],
+        "okay": [_join_line(fact) for fact in item.facts or () if fact in okay],
+        "span": [f"{span.document} | {_join_line(span.quote or '')}" for span in spans],
+    }
+
+
+def apply_values(values: Mapping[str, Sequence[str]], item: Trace, documents: Mapping[str, Document]) -> Trace:
+    """Return an item with the lines of each field of `FORM_FIELDS`; what they leave as it was stays, word by word.
+
+    A span that is new is located by its words, white space apart, which must stand once in its document.
+
+    Raises InputError for a missing query, another answerability than yes, no or empty, and words that stand nowhere or
+    twice.
+    """
+    if len(values["query"]) != 1:
+        raise InputError(f"the form has {len(values['query'])} queries: an item has one.")
+    answerable = {word: value for value, word in ANSWERABLE_WORDS.items()}
+    word = "".join(values["answerable"][-1:]).lower()
+    if word not in answerable:
+        raise InputError(f'answerable is yes, no or empty, not "{word}".')
+    facts = _restore([*values["vital"], *values["okay"]], item.facts or ())
+    okay = _restore(values["okay"], item.facts or ())
+    references = _restore(values["reference"], item.references)
+    spans = tuple(_locate_span(text, item, documents) for text in values["span"])
+    metadata = {name: value for name, value in item.metadata.items() if name != "okay_facts"}
+    gold = item.gold
+    if spans or (gold is not None and gold.spans):
+        gold = replace(gold or Gold(), spans=spans)
+    return replace(
+        item,
+        query=_restore(values["query"], (item.query,))[0],
+        answerable=answerable[word],
+        reference=(references[0] if len(references) == 1 else references) or None,
+        facts=facts or None,
+        gold=gold if gold is not None and (gold.spans or gold.chunks) else None,
+        metadata=metadata | ({"okay_facts": list(okay)} if okay else {}),
+    )
+
+
+def _restore(lines: Sequence[str], originals: Iterable[str]) -> tuple[str, ...]:
+    """Return lines, each as the original that it is but for white space."""
+    originals_by_line = {_join_line(text): text for text in originals}
+    return tuple(originals_by_line.get(_join_line(line), line) for line in lines)
+
+
+def _locate_span(line: str, item: Trace, documents: Mapping[str, Document]) -> Span:
+    name, divider, quote = (field.strip() for field in line.partition("|"))
+    if not divider or not quote:
+        raise InputError(f'"{line[:60]}" is no span. Write DOCUMENT | words of the document.')
+    for span in item.gold.spans if item.gold is not None else ():
+        if span.document == name and _join_line(span.quote or "") == _join_line(quote):
+            return span
+    if name not in documents:
+        raise InputError(f'the corpus has no document "{name}". New spans take the corpus (--corpus).')
+    text = documents[name].text
+    words = quote.split()
+    starts = [i for i in range(len(text)) if text.startswith(words[0], i)]
+    matches = [(at, end) for at in starts if (end := _match_words(text, at, words)) is not None]
+    if len(matches) != 1:
+        raise InputError(f"the words of the span stand {len(matches)} times in {name}: name more or other words.")
+    start, end = matches[0]
+    return quote_span(Span(document=name, start=start, end=end), text)
+
+
+def _match_words(text: str, position: int, words: Sequence[str]) -> int | None:
+    """Return where words end that stand at a place with any white space between them; None where they do not."""
+    for word in words:
+        while position < len(text) and text[position].isspace():
+            position += 1
+        if not text.startswith(word, position):
+            return None
+        position += len(word)
+    return position
+
+
+def create_review(item: Trace, decision: Decision, by: str, edited: Trace | None = None) -> ItemReview:
+    """Create the review of an item."""
+    changed = edited is not None and fingerprint_item(edited) != fingerprint_item(item)
+    return ItemReview(
+        item=item.id,
+        by=by,
+        time=datetime.now(UTC).replace(microsecond=0),
+        decision=decision,
+        shown=fingerprint_item(item),
+        edited=edited if changed else None,
+    )
+
+
+def create_item(form: str, by: str, documents: Mapping[str, Document]) -> ItemReview:
+    """Create the review that adds a new item, as a form has it. Raises InputError as `read_form` does.
+
+    >>> create_item("query: When does it open?", "ann", {}).edited.metadata["kind"]
+    'own'
+    """
+    return create_written(read_form(form, EMPTY_ITEM, documents), by)
+
+
+def create_written(item: Trace, by: str, decision: Decision = "accepted") -> ItemReview:
+    """Create the review that adds an item which the reviewer wrote, or replaces or withdraws what they wrote."""
+    name = item.id or make_content_id(f"{item.query} {by}", "q-")
+    time = datetime.now(UTC).replace(microsecond=0)
+    return ItemReview(item=name, by=by, time=time, decision=decision, shown=NEW, edited=replace(item, id=name))
+
+
+EMPTY_ITEM = Trace(id="", query="", metadata={"kind": "own", "review": "pending"})
+"""What a new item is before somebody fills it in."""
+
+
+def append_review(path: str | Path, review: ItemReview, check: Callable[[], None] = lambda: None) -> None:
+    """Append a review to a file of JSON Lines and sync it to disk, one writer at a time.
+
+    `check` runs while no other process writes; where it raises, nothing is written. A last line that a killed process
+    left incomplete was never acknowledged, and is overwritten.
+    """
+    path = Path(path)
+    with lock_folder(path), convert_write_errors(path):
+        check()
+        with path.open("ab+") as file:
+            length = file.seek(0, os.SEEK_END)
+            file.seek(max(0, length - 1))
+            begin = b""
+            if file.read(1) not in (b"", b"\n"):
+                file.seek(max(0, length - MAX_LINE))
+                last = file.read().rpartition(b"\n")[2]
+                begin = b"\n" * _is_review(last)
+                file.truncate(length - len(last) * (not begin))
+            file.write(begin + msgspec.json.encode(review) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _is_review(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=ItemReview)
+    except msgspec.MsgspecError:
+        return False
+    return True
+
+
+def read_reviews(path: str | Path) -> Iterator[ItemReview]:
+    """Yield the reviews of a file; none where it does not exist, or of a last line that was not written to its end.
+
+    Raises InputError for any other line that is no review.
+    """
+    if not Path(path).exists():
+        return
+    with open_bytes(str(path)).body as body:
+        for number, line, _ in iterate_lines(body):
+            if not line.strip():
+                continue
+            try:
+                yield msgspec.json.decode(line, type=ItemReview)
+            except msgspec.MsgspecError as error:
+                if not line.endswith(b"\n"):
+                    return
+                raise InputError(f"{path}:{number}: {error}. Write it with: ragfault testset review") from None
+
+
+def normalize_name(name: str) -> str:
+    """Return the name of a reviewer without case, and with single spaces.
+
+    >>> normalize_name("Ann ")
+    'ann'
+    """
+    return " ".join(name.split()).casefold()
+
+
+def add_written(items: Iterable[Trace], reviews: Iterable[ItemReview]) -> tuple[list[Trace], list[ItemReview]]:
+    """Return items with those that reviewers wrote, as their authors last left them, and reviews that refer to them.
+
+    An author accepts what they wrote; what they withdrew, or what the items have already, is not added again.
+
+    >>> written = create_item("query: When does it open?", "ann", {})
+    >>> items, [review] = add_written([], [written])
+    >>> items[0].query, review.by, review.shown == fingerprint_item(items[0])
+    ('When does it open?', 'ann', True)
+    """
+    item_list, review_list = list(items), list(reviews)
+    item_ids = {item.id for item in item_list}
+    written_reviews = {review.item: review for review in review_list if review.shown == NEW}
+    resolved: list[ItemReview] = []
+    for review in review_list:
+        if review.shown != NEW:
+            resolved.append(review)
+        elif written_reviews[review.item] is review and review.decision == "accepted" and review.item not in item_ids:
+            item = review.edited or Trace(id=review.item, query="")
+            item_list.append(item)
+            resolved.append(replace(review, shown=fingerprint_item(item), edited=None))
+    return item_list, resolved
+
+
+def merge_reviews(
+    items: Iterable[Trace], reviews: Iterable[ItemReview], *, adjudicator: str | None = None, needed: int = 1
+) -> ReviewResult:
+    """Merge reviews into the items: the decision that all reviewers share, in the same words, or the adjudicator's.
+
+    The last review of a person for an item as it stands counts. An item is accepted or rejected where `needed` people
+    reviewed it and all agree; the adjudicator's review decides alone, and is not counted in the agreement. Rejected
+    items are left out; disputed ones and those with too few reviews stay as they were. What a reviewer wrote is added,
+    and is an item that its author accepts (`add_written`).
+    Names are compared without case and white space around them. Intervals are over items.
+
+    Raises UnknownName for an adjudicator without a review.
+
+    >>> item = Trace(id="1", query="When?")
+    >>> result = merge_reviews([item], [create_review(item, "accepted", name) for name in ("ann", "ben")], needed=2)
+    >>> result.items[0].metadata["review"], result.shared, result.agreement.value
+    ('accepted', 1, 1.0)
+    """
+    items, reviews = add_written(items, reviews)
+    by_item: dict[str, dict[str, ItemReview]] = {}
+    for review in reviews:
+        by_item.setdefault(f"{review.item} {review.shown}", {})[normalize_name(review.by)] = review
+    names = {name: review.by.strip() for item_reviews in by_item.values() for name, review in item_reviews.items()}
+    adjudicator_name = None if adjudicator is None else normalize_name(adjudicator)
+    if adjudicator is not None and adjudicator_name not in names:
+        raise UnknownName("reviewer", adjudicator, sorted(names.values()), listed=True)
+    merged: list[Trace] = []
+    disputes: list[ItemDispute] = []
+    counts: Counter[str] = Counter()
+    reviewed_twice: list[tuple[Trace, dict[str, ItemReview]]] = []
+    for item in items:
+        item_reviews = by_item.pop(f"{item.id} {fingerprint_item(item)}", {})
+        final = None if adjudicator_name is None else item_reviews.pop(adjudicator_name, None)
+        if len(item_reviews) > 1:
+            reviewed_twice.append((item, item_reviews))
+        reason = _find_difference(item, list(item_reviews.values()))
+        if final is None and len(item_reviews) >= needed and item_reviews and reason is None:
+            final = max(item_reviews.values(), key=lambda review: review.time)
+        if final is None:
+            if reason is not None:
+                disputes.append(
+                    ItemDispute(item=item.id, query=item.query, reason=reason, reviews=tuple(item_reviews.values()))
+                )
+            counts["disputed" if reason is not None else "pending"] += 1
+            merged.append(item)
+            continue
+        counts[final.decision] += 1
+        if final.decision == "accepted":
+            merged.append(_accept(final.edited or item, [*item_reviews.values(), final], final.time))
+    estimates = _estimate_agreement([item_reviews for _, item_reviews in reviewed_twice])
+    return ReviewResult(
+        items=tuple(merged),
+        accepted=counts["accepted"],
+        rejected=counts["rejected"],
+        pending=counts["pending"],
+        shared=len(reviewed_twice),
+        agreement=estimates[0],
+        alpha=estimates[1],
+        fields=_compare_fields(reviewed_twice),
+        disputes=tuple(disputes),
+        unmatched=sum(map(len, by_item.values())),
+    )
+
+
+def _find_difference(item: Trace, reviews: Sequence[ItemReview]) -> str | None:
+    """Return in what reviews differ: the decision, or fields of the item; None where they agree."""
+    if len({review.decision for review in reviews}) > 1:
+        return "decision"
+    if not reviews or reviews[0].decision == "rejected":
+        return None
+    contents = [_list_content(review.edited or item) for review in reviews]
+    fields = [name for name in contents[0] if any(item_content[name] != contents[0][name] for item_content in contents)]
+    return ", ".join(fields) or None
+
+
+def _accept(item: Trace, reviews: Sequence[ItemReview], time: datetime) -> Trace:
+    names = sorted({review.by.strip() for review in reviews})
+    about = {"review": "accepted", "reviewed": {"by": ", ".join(names), "time": time.isoformat()}}
+    return replace(item, metadata=item.metadata | about)
+
+
+def _estimate_agreement(
+    rated: Sequence[Mapping[str, ItemReview]],
+) -> tuple[BootstrapEstimate | None, BootstrapEstimate | None]:
+    if not rated:
+        return None, None
+    names = sorted({name for votes in rated for name in votes})
+    table = [[votes[name].decision if name in votes else None for name in names] for votes in rated]
+    equal = np.array([float(len({review.decision for review in votes.values()}) == 1) for votes in rated])
+    ratings = MultiRaterRatings(table, list(DECISIONS))
+
+    def statistic(weights: FloatArray) -> FloatArray:
+        alpha = ratings.alpha(ratings.coincidences(weights), "nominal")
+        return np.stack([weights @ equal / weights.sum(axis=1), alpha], axis=1)
+
+    agreement, alpha = bootstrap_estimates(statistic, [str(i) for i in range(len(rated))])
+    return agreement, alpha
+
+
+def _compare_fields(reviewed_twice: Sequence[tuple[Trace, Mapping[str, ItemReview]]]) -> dict[str, float]:
+    rows = [
+        [_list_content(review.edited or item) for review in item_reviews.values()]
+        for item, item_reviews in reviewed_twice
+        if all(review.decision == "accepted" for review in item_reviews.values())
+    ]
+    if not rows:
+        return {}
+    return {name: sum(all(row[name] == own[0][name] for row in own) for own in rows) / len(rows) for name in rows[0][0]}

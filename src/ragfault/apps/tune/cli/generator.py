@@ -1,0 +1,322 @@
+"""Command group `generator`: choose among recorded generators, and search the settings of one by calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ragfault.model.errors import InputError, OutputError, UnknownName, UsageError
+from ragfault.options.output import combine_options, json_option, print_result
+from ragfault.options.runs import read_logged
+from ragfault.options.settings import add_trace_options, pick_trace_options
+
+if TYPE_CHECKING:
+    from ragfault.apps.tune.generators.records import GeneratorChoice
+    from ragfault.apps.tune.generators.search import GeneratorTerms
+    from ragfault.model.protocols import Judge
+    from ragfault.model.records import Trace, Verdicts
+    from ragfault.retrieval.generation.settings import GeneratorConfig
+    from ragfault.retrieval.pipeline_config import PipelineConfig
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OUTPUT_FILES = ("pipeline.toml", "generator.json", "generator.md")
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  ragfault generator choose gpt.jsonl llama.jsonl mistral.jsonl --present llama
+  ragfault generator search retrieved.jsonl space.toml -o chosen --share 0.3
+  ragfault generator improve retrieved.jsonl pipeline.toml -o improved --writer llm:gpt-4o"""
+)
+def generator() -> None:
+    """Choose a generator, its settings or its prompt on some questions, and prove the gain on others."""
+
+
+add_choice_options = combine_options(
+    click.option("-m", "--metric", default="groundedness", show_default=True, help="Metric to maximise."),
+    click.option("--judge", default="embedded", show_default=True, help="Judge of the answers, as for evaluate."),
+    click.option(
+        "--subject-to",
+        multiple=True,
+        metavar="BOUND",
+        help="Constraint on cost, latency, latency_p95 or tokens of an answer (<=). Repeatable.",
+    ),
+    click.option(
+        "--holdout",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        default=0.5,
+        show_default=True,
+        help="Share of the questions that measure.",
+    ),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the split."),
+    click.option("--force", is_flag=True, help="Replace an earlier result in OUT."),
+)
+"""Add the options that every choice of a generator has."""
+
+
+def share_option(default: float | None) -> Callable[[F], F]:
+    """Return the option that limits the calls of race and measurement."""
+    return click.option(
+        "--share",
+        type=click.FloatRange(0, 1, min_open=True),
+        default=default,
+        show_default=default is not None,
+        help="Share of the calls of the whole grid that race and measurement may take."
+        + ("" if default is not None else "  [default: no limit]"),
+    )
+
+
+@generator.command(
+    epilog="""\b
+Examples:
+  ragfault generator choose gpt.jsonl llama.jsonl mistral.jsonl --present llama
+  ragfault generator choose answers.jsonl --by-model -m token_f1 -o chosen
+  ragfault generator choose runs/gpt runs/llama --human-labels labels.jsonl --null-replays 200
+
+Exit code 3: no gain is shown."""
+)
+@click.argument("recorded", nargs=-1, required=True, type=click.Path())
+@click.option("-o", "--out", type=click.Path(file_okay=False), help="Output folder for the result.")
+@click.option("--present", metavar="NAME", help="Generator in use.  [default: the first]")
+@click.option("--by-model", is_flag=True, help="RECORDED holds several generators: divide it by the field `model`.")
+@share_option(None)
+@click.option(
+    "--human-labels",
+    type=click.Path(),
+    metavar="FILE",
+    help="Table of generator, trace and METRIC by people: corrects the gain.",
+)
+@click.option(
+    "--null-replays", type=click.IntRange(0), default=0, metavar="N", help="Repeat with shuffled names N times."
+)
+@add_choice_options
+@json_option
+@add_trace_options
+def choose(recorded: tuple[str, ...], out: str | None, kind: str | None, **options: Any) -> int:
+    """Choose among the generators whose answers are in RECORDED: files of traces or runs, one for each generator.
+
+    The answers are to the same questions from the same sources, joined by id, else by query and chunks; several answers
+    of a generator to a question are repetitions. One half of the questions races the generators, the other measures
+    the winner against the present one. Nothing is generated; the judge is asked only about answers that the race needs.
+    """
+    from ragfault.apps.tune.generators.recorded import read_human_table
+    from ragfault.apps.tune.generators.search import choose_recorded
+
+    folder = _check_folder(out, options["force"])
+    traces, verdicts = _read_recorded(recorded, options)
+    judge = _load_judge(options["judge"])
+    labels = options["human_labels"]
+    people = None if labels is None else read_human_table(labels, options["metric"], list(traces))
+    choice = choose_recorded(
+        traces,
+        options["present"],
+        _make_terms(options),
+        judge=judge,
+        verdicts=verdicts,
+        people=people,
+        null_replays=options["null_replays"],
+    )
+    return _show_choice(choice, None, folder, kind)
+
+
+@generator.command(
+    epilog="""\b
+Examples:
+  ragfault generator search retrieved.jsonl space.toml -o chosen
+  ragfault generator search runs/today space.toml -o chosen --share 0.3 --repetitions 2 --subject-to "cost<=0.01"
+
+Exit code 3: no gain is shown."""
+)
+@click.argument("questions", type=click.Path())
+@click.argument("space", type=click.Path(dir_okay=False))
+@click.option("-o", "--out", required=True, type=click.Path(file_okay=False), help="Output folder.")
+@share_option(0.3)
+@click.option("--repetitions", type=click.IntRange(1), default=1, show_default=True, help="Answers to each question.")
+@click.option("--skip-control", is_flag=True, help="Leave out the second answers of the present generator.")
+@click.option("--budget", type=click.FloatRange(0), metavar="US$", help="Spending limit of each model.")
+@click.option("--pipeline", type=click.Path(dir_okay=False), help="Pipeline whose stages OUT/pipeline.toml takes over.")
+@add_choice_options
+@json_option
+@add_trace_options
+def search(questions: str, space: str, out: str, kind: str | None, **options: Any) -> int:
+    """Search the settings of a generator over QUESTIONS, traces with chunks, by calling its endpoints.
+
+    SPACE is TOML: [generator] the present settings, [search] the values of each setting to try. The models are raced
+    first, then prompt, chunks, order, temperature, length, format, citations and examples. OUT gets pipeline.toml with
+    the recommended generator, generator.md and generator.json. Replies are cached: the same command resumes.
+    """
+    from ragfault.apps.tune.generators.search import search_generators
+
+    folder = _check_folder(out, options["force"])
+    present, values = _read_space(space)
+
+    choice, config = search_generators(
+        list(read_logged(questions, **pick_trace_options(dict(options)))),
+        present,
+        values,
+        _make_terms(options),
+        judge=_load_judge(options["judge"]),
+        answer=_make_answer(options["budget"]),
+        control=not options["skip_control"],
+    )
+    return _show_choice(choice, _join_pipeline(options["pipeline"], config), folder, kind)
+
+
+@generator.command(
+    epilog="""\b
+Examples:
+  ragfault generator improve retrieved.jsonl pipeline.toml -o improved --writer llm:gpt-4o
+  ragfault generator improve runs/today pipeline.toml -o improved --writer llm:ollama/qwen3 --rounds 10
+
+Exit code 3: no gain is shown."""
+)
+@click.argument("questions", type=click.Path())
+@click.argument("pipeline", type=click.Path(dir_okay=False))
+@click.option("-o", "--out", required=True, type=click.Path(file_okay=False), help="Output folder.")
+@click.option("--writer", required=True, metavar="llm:MODEL", help="Model that rewrites the prompt.")
+@click.option("--rounds", type=click.IntRange(1), default=6, show_default=True, help="Prompts to try.")
+@click.option("--skip-control", is_flag=True, help="Leave out the second answers of the present generator.")
+@click.option("--budget", type=click.FloatRange(0), metavar="US$", help="Spending limit of each model.")
+@add_choice_options
+@json_option
+@add_trace_options
+def improve(questions: str, pipeline: str, out: str, kind: str | None, **options: Any) -> int:
+    """Rewrite the prompt of the generator of PIPELINE from the claims that fail on QUESTIONS, and prove the gain.
+
+    QUESTIONS are traces with chunks. One half of them shows the writer failed answers and chooses among its prompts,
+    the other measures the best of them against the present one. OUT gets the pipeline with the recommended prompt.
+    """
+    from ragfault.apps.tune.generators.reflection import improve_prompt, make_prompt_writer
+    from ragfault.retrieval.generation.answering import load_writer
+    from ragfault.retrieval.generation.settings import GeneratorConfig
+    from ragfault.retrieval.pipeline_config import read_pipeline_config
+
+    folder = _check_folder(out, options["force"])
+    present = read_pipeline_config(pipeline).generator
+    if present is None:
+        raise InputError(f"{pipeline} has no table [generator]. Name its model and prompt there.")
+    writer = make_prompt_writer(load_writer(GeneratorConfig(model=options["writer"]), options["budget"]))
+    choice, config = improve_prompt(
+        list(read_logged(questions, **pick_trace_options(dict(options)))),
+        present,
+        writer,
+        _make_terms(options),
+        rounds=options["rounds"],
+        judge=_load_judge(options["judge"]),
+        answer=_make_answer(options["budget"]),
+        control=not options["skip_control"],
+    )
+    return _show_choice(choice, _join_pipeline(pipeline, config), folder, kind)
+
+
+def _make_answer(budget: float | None) -> Callable[[GeneratorConfig, Trace, int], Trace]:
+    """Return the call of an endpoint within a budget."""
+    from ragfault.retrieval.generation.answering import answer_trace
+
+    return lambda config, trace, repetition: answer_trace(config, trace, repetition=repetition, budget=budget)
+
+
+def _join_pipeline(path: str | None, config: GeneratorConfig) -> PipelineConfig:
+    """Return the pipeline of a file, else the default one, with a generator."""
+    from msgspec.structs import replace
+
+    from ragfault.retrieval.pipeline_config import PipelineConfig, read_pipeline_config
+
+    return replace(PipelineConfig() if path is None else read_pipeline_config(path), generator=config)
+
+
+def _make_terms(options: dict[str, Any]) -> GeneratorTerms:
+    from ragfault.apps.tune.generators.recorded import parse_answer_bound
+    from ragfault.apps.tune.generators.search import GeneratorTerms
+
+    bounds = tuple(map(parse_answer_bound, options["subject_to"]))
+    share, repetitions = options.get("share"), options.get("repetitions") or 1
+    return GeneratorTerms(options["metric"], share, options["holdout"], repetitions, bounds, options["seed"])
+
+
+def _load_judge(name: str) -> Judge:
+    from ragfault.judges.loading import load_judge
+
+    return load_judge(name)
+
+
+def _check_folder(out: str | None, force: bool) -> Path | None:
+    folder = None if out is None else Path(out)
+    if folder is not None and not force and (folder / OUTPUT_FILES[1]).exists():
+        raise OutputError(f"{folder / OUTPUT_FILES[1]} exists. Choose another folder, or replace it with --force.")
+    return folder
+
+
+def _read_recorded(
+    paths: tuple[str, ...], options: dict[str, Any]
+) -> tuple[dict[str, list[Trace]], dict[int, Verdicts]]:
+    """Return the traces of each generator, and the verdicts that runs have stored, by the identity of the trace."""
+    from ragfault.apps.tune.generators.recorded import group_by_model
+    from ragfault.io.runs.run import Run
+
+    traces: dict[str, list[Trace]] = {}
+    verdicts: dict[int, Verdicts] = {}
+    for path in paths:
+        name = Path(path).stem if Path(path).suffix else Path(path).name
+        if name in traces:
+            raise UsageError(f'two generators would be named "{name}". Rename one of the files.')
+        if (Path(path) / "manifest.json").is_file():
+            pairs = list(Run.open(path).evidence())
+            traces[name] = [trace for trace, _ in pairs]
+            verdicts |= {id(trace): verdict for trace, verdict in pairs}
+        else:
+            traces[name] = list(read_logged(path, repeated_ids=True, **pick_trace_options(dict(options))))
+    if not options["by_model"]:
+        return traces, verdicts
+    grouped = group_by_model([trace for rows in traces.values() for trace in rows])
+    if not grouped:
+        raise InputError("no trace names its model, so that --by-model has nothing to divide by.")
+    return grouped, verdicts
+
+
+def _read_space(path: str) -> tuple[GeneratorConfig, Any]:
+    """Return the present settings and the space of a TOML file."""
+    import msgspec
+
+    from ragfault.apps.tune.generators.search import GeneratorSpace
+    from ragfault.model.whole_files import read_toml
+    from ragfault.retrieval.generation.settings import parse_generator_config
+
+    tables = read_toml(path)
+    for name in ("generator", "search"):
+        if name not in tables:
+            raise InputError(f"{path} has no table [{name}]. [generator] is the present settings, [search] the values.")
+    for name in tables["search"]:
+        if name not in GeneratorSpace.__struct_fields__:
+            raise UnknownName(f"setting of [search] in {path}", name, GeneratorSpace.__struct_fields__)
+    try:
+        space = msgspec.convert(tables["search"], GeneratorSpace)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: [search]: {error}.") from None
+    return parse_generator_config(tables["generator"], path), space
+
+
+def _show_choice(choice: GeneratorChoice, config: PipelineConfig | None, folder: Path | None, kind: str | None) -> int:
+    """Print a choice, and write its files."""
+    from ragfault.apps.tune.report.generators import render_choice_markdown, render_choice_terminal
+    from ragfault.report.json_documents import encode_document
+    from ragfault.report.output import write_report_file
+    from ragfault.retrieval.pipeline_config import format_pipeline_config
+
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_report_file(folder / "generator.json", encode_document(choice), force=True)
+        write_report_file(folder / "generator.md", render_choice_markdown(choice), force=True)
+        if config is not None:
+            text = format_pipeline_config(config, choice.reason)
+            write_report_file(folder / "pipeline.toml", text, force=True)
+    print_result(choice, kind, render_choice_terminal)
+    if folder is not None and kind != "json":
+        names = OUTPUT_FILES if config is not None else OUTPUT_FILES[1:]
+        click.echo(f"\nwritten: {', '.join(str(folder / name) for name in names)}")
+    return 0 if choice.gain is not None and choice.recommended == choice.chosen else 3

@@ -1,0 +1,478 @@
+"""Commands `tune`, `lint`, `savings` and `relevance`."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragfault.model.errors import BadTraces, OutputError, UsageError
+from ragfault.options.output import json_option, print_json, print_left_out, print_notice, print_result
+from ragfault.options.runs import sample_option
+from ragfault.options.settings import add_executor_options, add_trace_options, build_executor, pick_trace_options
+from ragfault.text.number_format import format_cost, format_count, format_number, format_signed
+
+if TYPE_CHECKING:
+    from ragfault.apps.tune.relevance import RelevanceComparison
+    from ragfault.apps.tune.results import TuningResult
+    from ragfault.apps.tune.savings import Savings
+    from ragfault.io.error_collector import OnBad
+    from ragfault.io.runs.run import Run
+
+
+OUTPUT_FILES = ("pipeline.toml", "tuning.json", "tuning.md", "tuning.html")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault tune handbook/documents handbook/questions.jsonl -o tuned
+  ragfault tune docs.jsonl questions.jsonl -o tuned --subject-to "latency_p95<=200" --subject-to "tokens<=2000"
+  ragfault tune docs/ questions.jsonl -o tuned --baseline pipeline.toml --budget 10m --embedders latent,minilm
+  ragfault tune docs/ questions.jsonl -o tuned --from runs/today"""
+)
+@click.argument("corpus", type=click.Path())
+@click.argument("questions", type=click.Path())
+@click.option("-o", "--out", required=True, type=click.Path(file_okay=False), help="Output folder.")
+@click.option(
+    "--metric", default="ndcg@10", show_default=True, help="Metric to maximise; one computed from chunks and gold."
+)
+@click.option(
+    "--subject-to",
+    multiple=True,
+    metavar="BOUND",
+    help="Constraint on latency_p95, latency, tokens (<=), recall, precision or iou (>=). Repeatable.",
+)
+@click.option(
+    "--budget", metavar="TIME", help="Time limit, ending with the best pipeline so far: 10m, 90s, 1h.  [default: none]"
+)
+@click.option("--baseline", type=click.Path(dir_okay=False), help="Current pipeline (pipeline.toml) to compare with.")
+@click.option("--embedders", default="latent", show_default=True, help="Embedders to search over (latent,minilm).")
+@click.option("--chunkers", multiple=True, metavar="CHUNKER", help="Chunkers to search over. Repeatable.")
+@click.option(
+    "--from", "run_", type=click.Path(), metavar="RUN", help="Search only the stages that the diagnosis of RUN names."
+)
+@click.option("--holdout", default=0.5, show_default=True, help="Share of the questions held out for measuring.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the split and the tests.")
+@add_executor_options
+@click.option("--skip-bad", is_flag=True, help="Skip documents and questions that cannot be read, naming each.")
+@json_option
+@click.option("--force", is_flag=True, help="Replace the result of an earlier tuning in OUT.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@add_trace_options
+def tune(corpus: str, questions: str, out: str, kind: str | None, force: bool, quiet: bool, **options: Any) -> None:
+    """Search for the pipeline that retrieves best for QUESTIONS from CORPUS, and test its gain.
+
+    QUESTIONS are traces with gold: spans of documents, or ids of documents. One half of them chooses, the other
+    measures. OUT gets pipeline.toml, tuning.html, tuning.md and tuning.json; results are cached in OUT/cache, so that
+    the same command resumes an interrupted search.
+    """
+    from ragfault.apps.tune.report.pipelines import render_tuning_terminal
+
+    folder = Path(out)
+    if not force and (folder / OUTPUT_FILES[0]).exists():
+        raise OutputError(f"{folder / OUTPUT_FILES[0]} exists. Choose another folder, or replace it with --force.")
+    with _show_progress(quiet) as progress:
+        result = _search_pipeline(corpus, questions, folder, progress, options)
+    _write_outputs(result, folder)
+    print_result(result, kind, render_tuning_terminal)
+    if kind != "json":
+        click.echo(f"\nwritten: {', '.join(str(folder / name) for name in OUTPUT_FILES)}")
+
+
+def _search_pipeline(
+    corpus: str, questions: str, folder: Path, progress: Callable[[str, int, int], Any], options: dict[str, Any]
+) -> TuningResult:
+    """Search what the search finds, by the options as they were given."""
+    from msgspec.structs import replace
+
+    from ragfault.apps.tune.search_space import default_space
+    from ragfault.apps.tune.tuner import tune
+    from ragfault.io.documents import read_documents
+    from ragfault.io.trace_reader import read_traces
+
+    space = default_space(name.strip() for name in options["embedders"].split(",") if name.strip())
+    on_bad: OnBad = print_left_out if options["skip_bad"] else "raise"
+    same = ("metric", "subject_to", "budget", "baseline", "holdout", "seed")
+    return tune(
+        read_documents(corpus, notice=print_notice, on_bad=on_bad),
+        read_traces(questions, notice=print_notice, on_bad=on_bad, **pick_trace_options(options)),
+        space=replace(space, chunkers=options["chunkers"]) if options["chunkers"] else space,
+        run=options["run_"],
+        cache=folder / "cache",
+        progress=progress,
+        notice=print_notice,
+        **{name: options[name] for name in same},
+        **build_executor(options["ray"], {"workers": options["workers"]}),
+    )
+
+
+def _write_outputs(result: TuningResult, folder: Path) -> None:
+    """Write the files of a result."""
+    from ragfault.apps.tune.report.pipelines import describe_tuning_terms, render_tuning_markdown, summarize_tuning
+    from ragfault.report.html.pages import render_tuning_html
+    from ragfault.report.json_documents import encode_document
+    from ragfault.report.output import write_report_file
+    from ragfault.retrieval.pipeline_config import format_pipeline_config
+
+    folder.mkdir(parents=True, exist_ok=True)
+    comment = f"{summarize_tuning(result)}\n{describe_tuning_terms(result)}"
+    write_report_file(folder / "pipeline.toml", format_pipeline_config(result.config, comment), force=True)
+    write_report_file(folder / "tuning.json", encode_document(result), force=True)
+    write_report_file(folder / "tuning.md", render_tuning_markdown(result), force=True)
+    write_report_file(folder / "tuning.html", render_tuning_html(result), force=True)
+
+
+@contextlib.contextmanager
+def _show_progress(quiet: bool) -> Iterator[Callable[[str, int, int], Any]]:
+    """Show a progress bar for the step that is searched, on standard error; nothing where that is no terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("reading", total=None)
+
+        def advance(step: str, done: int, total: int) -> None:
+            progress.update(task, description=step, completed=done, total=total)
+
+        yield advance
+
+
+PREVIEW_LENGTH = 60
+"""Characters of a chunk that are shown."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault lint pipeline.toml --index index/
+  ragfault lint runs/today --json
+  ragfault lint log.csv --map chunks=found
+
+Exit 0: none was found; 1: one was."""
+)
+@click.argument("target", type=click.Path())
+@add_trace_options
+@click.option("--index", type=click.Path(), help="Index that the pipeline searches, to check its embedder against.")
+@sample_option
+@json_option
+def lint(target: str, index: str | None, sample: int, kind: str | None, **options: Any) -> int:
+    """Look for six pitfalls of retrieval in TARGET, a pipeline.toml or a run; or show how a file of traces is read.
+
+    Lost in the middle, static chunk size, dense only, filter after retrieval, nothing monitored, embedder changed
+    without embedding the corpus again: each with what was seen of it.
+    """
+    from ragfault.apps.tune.pitfalls import lint
+    from ragfault.report.format import clean_text
+
+    if target == "-" or not (Path(target).is_dir() or target.endswith(".toml")):
+        return _show_reading(target, pick_trace_options(options), kind)
+
+    opened = _open_target(Path(target), sample)
+    pitfalls = lint(opened, index)
+    detected = [pitfall for pitfall in pitfalls if pitfall.detected]
+    if kind == "json":
+        print_json(pitfalls)
+        return 1 if detected else 0
+    names = f": {', '.join(pitfall.name for pitfall in detected)}" if detected else ""
+    hidden = [pitfall for pitfall in pitfalls if pitfall.evidence.startswith("not seen")]
+    rest = f"; {len(hidden)} cannot be checked here" if hidden else ""
+    click.echo(f"{len(detected)} of {len(pitfalls)} pitfalls detected{names}{rest}\n")
+    for pitfall in pitfalls:
+        sign = "✗" if pitfall.detected else "?" if pitfall in hidden else "·"
+        click.echo(f"{sign} {pitfall.name}: {clean_text(pitfall.evidence)}")
+        if pitfall.detected:
+            click.echo(f"    {pitfall.remedy}")
+    if not isinstance(opened, Path) and (line := _describe_lengths([trace.query for trace in opened.traces()])):
+        click.echo(f"\n{line}")
+    return 1 if detected else 0
+
+
+def _describe_lengths(queries: list[str]) -> str:
+    """Describe from which length on a query is over-long among these; empty for fewer than two."""
+    from ragfault.retrieval.query_stages import estimate_length_limit
+    from ragfault.text.normalization import split_words
+
+    if len(queries) < 2:
+        return ""
+    limit = estimate_length_limit(queries)
+    longer = sum(len(split_words(query)) > limit for query in queries)
+    share = f"{longer:,} of {len(queries):,}" + (f": the stage shorten({limit}) simplifies them" if longer else "")
+    return f"Queries of more than {format_count(limit, 'word')} are over-long here: {share}."
+
+
+def _open_target(path: Path, sample: int) -> Run | Path:
+    """Open a run to check, or a sample of a large one, with a notice; return the path of anything else."""
+    from ragfault.io.runs.run import Run
+    from ragfault.io.runs.samples import sample_run
+    from ragfault.report.wording import describe_trace_count
+
+    if not path.is_dir():
+        return path
+    run = sample_run(Run.open(path), sample)
+    if run.manifest.population:
+        print_notice(f"{describe_trace_count(run.manifest)}; --sample 0 takes all")
+    return run
+
+
+def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int:
+    """Show which columns of a file are which fields, how many traces have them, and the first trace."""
+    from ragfault.io.trace_reader import explain_missing_fields, read_traces, summarize_input
+    from ragfault.options.process import clean_output
+    from ragfault.report.format import clean_text
+
+    summary = summarize_input(target, **reading)
+    if kind == "json":
+        print_json(summary)
+        return 1 if summary.bad_count else 0
+    unreadable = f", {format_count(summary.bad_count, 'line')} that cannot be read" if summary.bad_count else ""
+    click.echo(f"{format_count(summary.count, 'trace')}{unreadable}: {clean_text(summary.shape)}")
+    for name, count in summary.fields.items():
+        click.echo(f"  {name:<10} in {count:,} of {summary.count:,} traces")
+    first = next(read_traces(target, on_bad="skip", **reading), None) if target != "-" else None
+    for name in ("id", "query", "answer", "reference") if first else ():
+        click.echo(f"  first {name}: {clean_text(str(getattr(first, name)))[:PREVIEW_LENGTH]}")
+    for index, chunk in enumerate((first.chunks if first else None) or (), 1):
+        click.echo(f"  first chunk {index}: {clean_text(chunk.text)[:PREVIEW_LENGTH]}")
+    if summary.bad_count:
+        bad_traces = BadTraces(summary.bad_lines, summary.count, summary.bad_count, summary.bad_kinds)
+        click.echo(clean_output(str(bad_traces)), err=True)
+    if (missing := explain_missing_fields(summary)) is not None:
+        click.echo(missing, err=True)
+    return 1 if summary.bad_count else 0
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault savings --precision 0.60 0.85 --recall 0.65 0.75 --cost 0.05 --queries 100000
+  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --model gpt-4o-mini
+  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --cost 0.05 --html savings.html
+  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --cost 0.05 --setup labelling=3000 --setup compliance=750"""
+)
+@click.option("--precision", nargs=2, type=float, metavar="BEFORE AFTER", help="Precision, from 0 to 1.")
+@click.option("--recall", nargs=2, type=float, metavar="BEFORE AFTER", help="Recall, from 0 to 1.")
+@click.option("--runs", nargs=2, type=click.Path(), metavar="OLD NEW", help="Precision, recall and tokens of two runs.")
+@click.option("--queries", type=click.FloatRange(0), required=True, help="Queries a month.")
+@click.option(
+    "--cost",
+    type=click.FloatRange(0),
+    help="Cost of a query before, in US$.  [default with --runs: from the price catalogue]",
+)
+@click.option("--model", help="Model whose price applies where the traces name none.")
+@click.option(
+    "--extra", type=float, default=0.0, show_default=True, help="Additional cost per query afterwards, in US$."
+)
+@click.option(
+    "--latency",
+    nargs=2,
+    type=float,
+    metavar="BEFORE AFTER",
+    help="Latency per query in milliseconds.  [default with --runs: measured]",
+)
+@click.option(
+    "--setup", multiple=True, metavar="WHAT=US$", help="Paid once: labelling=3000, compliance=750. Repeatable."
+)
+@click.option("--html", type=click.Path(), help="Write an interactive calculator page to this file.")
+@click.option("--force", is_flag=True, help="Replace an existing HTML file.")
+@json_option
+def savings(
+    precision: tuple[float, float] | None,
+    recall: tuple[float, float] | None,
+    runs: tuple[str, str] | None,
+    queries: float,
+    cost: float | None,
+    model: str | None,
+    extra: float,
+    latency: tuple[float, float] | None,
+    setup: tuple[str, ...],
+    html: str | None,
+    force: bool,
+    kind: str | None,
+) -> None:
+    """Estimate what better retrieval saves per month and per year.
+
+    From precision and recall before and after, tokens are taken to fall by 0.3 of the relative gain in precision; from
+    two runs they are measured.
+    """
+    from ragfault.apps.tune import savings
+    from ragfault.apps.tune.report.savings import render_savings_html
+    from ragfault.io.runs.run import Run
+    from ragfault.report.output import check_output_path, write_report_file
+
+    if html is not None:
+        check_output_path(html, force=force)
+    terms: dict[str, Any] = {"queries": queries, "extra": extra, "latency": latency}
+    if runs and not (precision or recall):
+        old, new = map(Run.open, runs)
+        result = savings.compute_run_savings(old, new, cost=cost, model=model, **terms)
+    elif precision and recall and not runs and cost is not None:
+        result = savings.compute_savings(precision, recall, cost=cost, **terms)
+    else:
+        raise UsageError("give --precision, --recall and --cost, or --runs OLD NEW.")
+    result = savings.add_setup(result, _parse_setup(setup))
+    if html is not None:
+        click.echo(f"written: {write_report_file(html, render_savings_html(result), force=force)}", err=True)
+    if kind == "json":
+        print_json(result)
+    else:
+        click.echo("\n".join(_format_savings(result)))
+
+
+def _parse_setup(texts: tuple[str, ...]) -> dict[str, float]:
+    """Parse what is paid once; the same name adds up."""
+    amounts: dict[str, float] = {}
+    for text in texts:
+        name, _, amount = text.partition("=")
+        try:
+            amounts[name] = amounts.get(name, 0.0) + float(amount)
+        except ValueError:
+            raise UsageError(f'--setup is WHAT=US$, such as labelling=3000, not "{text}".') from None
+    return amounts
+
+
+def _format_savings(savings: Savings) -> list[str]:
+    from ragfault.apps.tune.savings import describe_impacts
+
+    before, after = savings.monthly
+    pairs = (savings.precision, savings.recall, savings.quality)
+    precision, recall, quality = (f"{format_number(old, 3)} → {format_number(new, 3)}" for old, new in pairs)
+    word, more = ("saves", "") if savings.saved >= 0 else ("costs", " more")
+    ends = sorted(math.copysign(1, savings.saved) * end for end in savings.saved_interval or ())
+    bounds = f" [{format_number(ends[0], 2)}, {format_number(ends[1], 2)}]" if ends else ""
+    unsure = "the tokens cannot tell whether it saves anything: " if ends and ends[0] < 0 else ""
+    moved = f"{format_cost(before)} → {format_cost(after)}"
+    total = f"{format_cost(abs(savings.saved))}{more} a month{bounds} ({moved})"
+    return [
+        f"cannot tell what is saved: {moved} a month at the tokens of these traces"
+        if savings.is_measured and not ends
+        else f"{unsure}{word} {total}, {format_cost(abs(savings.yearly))}{more} a year",
+        *_list_setup(savings),
+        *_list_warnings(savings),
+        *describe_impacts(savings),
+        f"precision {precision}, recall {recall}",
+        f"quality (their harmonic mean) {quality}, {format_signed(savings.gain, 1)} %",
+        f"cost × {format_number(savings.tokens, 3)}",
+        f"cost a month for irrelevant chunks, at most: {' → '.join(map(format_cost, savings.irrelevant))}",
+        *_list_latency(savings),
+        *savings.basis,
+    ]
+
+
+def _list_setup(savings: Savings) -> list[str]:
+    """List what is paid once, and when it is paid back."""
+    if savings.first_year is None:
+        return []
+    parts = ", ".join(f"{name} {format_cost(amount)}" for name, amount in savings.setup.items())
+    months = savings.payback_months
+    when = "never paid back" if months is None else f"paid back after {format_number(months, 1)} months"
+    if savings.is_measured and savings.saved_interval is None:
+        when = "when it is paid back is not known"
+    return [f"set-up {format_cost(sum(savings.setup.values()))} ({parts}): {when}"]
+
+
+def _list_latency(savings: Savings) -> list[str]:
+    if savings.latency is None or savings.waiting is None:
+        return []
+    latency, waiting = (" → ".join(map(format_number, pair)) for pair in (savings.latency, savings.waiting))
+    return [f"latency a query {latency} ms; waiting a month {waiting} hours"]
+
+
+def _list_warnings(savings: Savings) -> list[str]:
+    """List that one of the two fell, which their harmonic mean may hide, and a gain beyond the rule of thumb."""
+    paid = "; the lower cost comes with fewer relevant chunks" if savings.saved > 0 else ""
+    fell = [f"beware: {name} fell{paid}" for name in savings.fell] + [f"beware: {text}" for text in savings.warnings]
+    if savings.tokens == 0 and not savings.is_measured:
+        fell.append("beware: by the rule of thumb no token would be left at this gain in precision; measure it: --runs")
+    return fell
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault relevance "When does the last ferry leave?" handbook/documents/*.md
+  ragfault relevance "May dogs travel?" docs/ --judge embedded --judge lexical --judge llm:gpt-4o-mini"""
+)
+@click.argument("query")
+@click.argument("files", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--judge",
+    "judges",
+    multiple=True,
+    help="Judge that scores; several are shown side by side. Repeatable.  [default: embedded]",
+)
+@click.option("--chunker", default="sentences(256)", show_default=True, help="Chunker for the documents.")
+@click.option("--worst", is_flag=True, help="Sort by disagreement of the judges.")
+@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Number of chunks to show.")
+@click.option("--skip-bad", is_flag=True, help="Skip documents that cannot be read.")
+@json_option
+def relevance(
+    query: str,
+    files: tuple[str, ...],
+    judges: tuple[str, ...],
+    chunker: str,
+    worst: bool,
+    limit: int,
+    skip_bad: bool,
+    kind: str | None,
+) -> None:
+    """Score the documents in FILES against QUERY, by chunk, with one judge or several side by side.
+
+    Shows model, time and cost of each judge, and how far they differ.
+    """
+    from ragfault.apps.tune.relevance import compare_relevance
+    from ragfault.io.documents import read_documents
+
+    documents = tuple(read_documents(list(files), on_bad="skip" if skip_bad else "raise"))
+    comparison = compare_relevance(query, documents, judges or ("embedded",), chunker)
+    if kind == "json":
+        from ragfault.report.json_documents import RelevanceDocument
+
+        print_json(RelevanceDocument(comparison=comparison, gaps=comparison.gaps, documents=comparison.documents))
+        return
+    width = 100 if not sys.stdout.isatty() else None
+    click.echo(_render_scores(comparison, limit, worst, width), nl=False)
+
+
+def _render_scores(relevance: RelevanceComparison, limit: int, worst: bool, width: int | None) -> str:
+    """Render the chunks with each judge's value, then the judges."""
+    import shutil
+
+    from ragfault.report.format import clean_text, clip_text
+    from ragfault.report.terminal.layout import build_table, render_rich
+
+    several = len(relevance.scored) > 1
+    judges = [clean_text(scores.judge) for scores in relevance.scored]
+    table = build_table([*judges, *(["difference"] if several else []), "document", "text"])
+    first, gaps = relevance.scored[0].values, relevance.gaps
+    order = sorted(range(len(first)), key=lambda row: -(gaps if worst else first)[row])[:limit]
+    for row in order:
+        values = [format_number(scores.values[row], 3) for scores in relevance.scored]
+        chunk = relevance.chunks[row]
+        shown = clip_text(" ".join(chunk.text.split()), PREVIEW_LENGTH)
+        table.add_row(
+            *values, *([format_number(gaps[row], 3)] if several else []), clean_text(chunk.document or ""), shown
+        )
+    lines = [
+        f"{clean_text(scores.judge)}: {clean_text(scores.fingerprint)}, "
+        f"{format_number(scores.seconds, 2)} s, {format_cost(scores.cost)}"
+        for scores in relevance.scored
+    ]
+    count = f"{len(first):,} chunks of {len(relevance.documents):,} documents"
+    return render_rich(
+        [table, "", count, *lines], width=width or shutil.get_terminal_size((100, 24)).columns, color=False
+    )

@@ -1,0 +1,307 @@
+"""Choosing by replay of recorded answers, and searching the settings of a generator by calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import prod
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
+from ragfault.apps.tune.generators.choice import ChoiceTerms, HumanValues, QuestionParts, choose_generator, replay_null
+from ragfault.apps.tune.generators.proof import find_violation
+from ragfault.apps.tune.generators.race import MIN_ROUND, GeneratorRace, average_repetitions, race_generators
+from ragfault.apps.tune.generators.recorded import (
+    AnswerScorer,
+    RecordedAnswers,
+    join_answers,
+    make_question_key,
+    parse_generation_metric,
+)
+from ragfault.apps.tune.generators.records import AnswerOutcome, GeneratorChoice, RaceRound
+from ragfault.apps.tune.results import Bound
+from ragfault.io.runs.copies import group_trace
+from ragfault.model.errors import InputError, UsageError
+from ragfault.model.protocols import Judge
+from ragfault.model.records import Trace, Verdicts
+from ragfault.retrieval.generation.answering import answer_trace
+from ragfault.retrieval.generation.settings import (
+    SEARCHED_SETTINGS,
+    AnswerExample,
+    AnswerFormat,
+    ChunkOrder,
+    CitationStyle,
+    GeneratorConfig,
+)
+from ragfault.stats.intervals import wilson_interval
+
+THREADS = 8
+"""Calls of a generator at once."""
+
+AnswerQuestion = Callable[[GeneratorConfig, Trace, int], Trace]
+"""Settings, question with chunks, and number of the repetition → the trace with an answer."""
+
+
+class GeneratorTerms(NamedTuple):
+    """Terms of choosing a generator: the metric, the share of calls, the split and the bounds."""
+
+    metric: str = "groundedness"
+    share: float | None = None
+    """Share of the grid's calls that race and measurement may request; None: the race is not limited."""
+    holdout: float = 0.5
+    repetitions: int = 1
+    bounds: tuple[Bound, ...] = ()
+    seed: int = 0
+
+
+DEFAULT_TERMS = GeneratorTerms()
+
+
+def choose_recorded(
+    recorded: Mapping[str, Sequence[Trace]],
+    present: str | None = None,
+    terms: GeneratorTerms = DEFAULT_TERMS,
+    *,
+    judge: Judge | None = None,
+    verdicts: Mapping[int, Verdicts] | None = None,
+    people: Mapping[str, Mapping[str, float]] | None = None,
+    null_replays: int = 0,
+) -> GeneratorChoice:
+    """Choose among generators by their recorded answers to the same questions, without a call.
+
+    `recorded` maps generators to traces; `present` is the one in use, by default the first. Several answers of a
+    generator to a question are repetitions. `verdicts` are stored ones, by the identity of the trace; other answers go
+    to the `judge` when the race needs them. `people` maps generators to values of the metric by trace id, which correct
+    the gain. With `null_replays` the procedure is repeated so often on shuffled names, where nothing differs, and a
+    note says how often it showed a gain. Raises what `join_answers` and `choose_generator` raise.
+
+    >>> def answer(name, at):
+    ...     return Trace(id=str(at), query=f"Question {at}?", answer=name, reference="right")
+    >>> recorded = {name: [answer(name, at) for at in range(40)] for name in ("wrong", "right")}
+    >>> choice = choose_recorded(recorded, terms=GeneratorTerms(metric="exact_match"))
+    >>> choice.recommended, choice.gain.verdict
+    ('right', 'gains')
+    """
+    joined = join_answers(recorded)
+    scorer = AnswerScorer(parse_generation_metric(terms.metric), judge, verdicts)
+    repetitions = joined.repetitions
+    groups = joined.groups
+
+    def measure(name: str, positions: Sequence[int]) -> list[Sequence[AnswerOutcome]]:
+        rows = [joined.answers[name][i][:repetitions] for i in positions]
+        outcomes = iter(scorer.score([trace for row in rows for trace in row]))
+        return [[next(outcomes) for _ in row] for row in rows]
+
+    def control(name: str, positions: Sequence[int]) -> tuple[list[float], list[float]] | None:
+        if repetitions < 2:
+            return None
+        rows = measure(name, positions)
+        return [row[0].value for row in rows], [row[1].value for row in rows]
+
+    first_name = present or joined.names[0]
+    inner = make_choice_terms(scorer, judge, terms, len(joined.names) * len(groups), repetitions)
+    notes = list(joined.notes)
+    if null_replays:
+        table = [
+            average_repetitions(measure(name, range(len(groups))))
+            for name in (first_name, *(name for name in joined.names if name != first_name))
+        ]
+        share = replay_null(table, groups, null_replays, inner, seed=terms.seed)
+        low, high = wilson_interval(share * null_replays, null_replays)
+        notes.append(
+            f"with the names of the generators shuffled on every question, where nothing differs, a gain was shown in "
+            f"{100 * share:.1f} % [{100 * low:.1f}, {100 * high:.1f}] of {null_replays:,} replays"
+        )
+    values = None if people is None else _place_people(people, joined)
+    choice = choose_generator(joined.names, groups, measure, first_name, inner, people=values, control=control)
+    return replace(choice, notes=(*notes, *choice.notes))
+
+
+def make_choice_terms(
+    scorer: AnswerScorer,
+    judge: Judge | None,
+    terms: GeneratorTerms,
+    answers: int,
+    repetitions: int,
+    control: bool = False,
+) -> ChoiceTerms:
+    """Return the terms of a choice within a share of the first answers of every generator to every question."""
+    return ChoiceTerms(
+        str(scorer.metric),
+        judge.fingerprint if judge is not None else "none",
+        None if terms.share is None else int(terms.share * answers * repetitions + 1e-6),
+        repetitions,
+        terms.holdout,
+        terms.bounds,
+        terms.seed,
+        scorer.limits,
+        control and repetitions == 1,
+    )
+
+
+def _place_people(people: Mapping[str, Mapping[str, float]], joined: RecordedAnswers) -> HumanValues:
+    """Return human values by the positions of the questions, from those by trace id."""
+    return {
+        name: {i: people[name][row[0].id] for i, row in enumerate(joined.answers[name]) if row[0].id in people[name]}
+        for name in joined.names
+        if name in people
+    }
+
+
+class GeneratorSpace(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Values of the settings that are searched; a setting without values stays as it is."""
+
+    model: tuple[str, ...] = ()
+    prompt: tuple[str, ...] = ()
+    chunks: tuple[int, ...] = ()
+    order: tuple[ChunkOrder, ...] = ()
+    temperature: tuple[float, ...] = ()
+    max_tokens: tuple[int, ...] = ()
+    format: tuple[AnswerFormat, ...] = ()
+    citations: tuple[CitationStyle, ...] = ()
+    examples: tuple[tuple[AnswerExample, ...], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of combinations; the present values count among them."""
+        return prod(len(getattr(self, field.name)) + 1 for field in fields(self) if getattr(self, field.name))
+
+
+class GeneratorBench:
+    """Generators that are called: settings by name, their answers and outcomes, each made once."""
+
+    def __init__(
+        self, questions: Sequence[Trace], scorer: AnswerScorer, answer: AnswerQuestion, repetitions: int = 1
+    ) -> None:
+        self.questions, self.scorer, self._answer, self.repetitions = tuple(questions), scorer, answer, repetitions
+        self.groups = [group_trace(question) for question in questions]
+        self.configs: dict[str, GeneratorConfig] = {}
+        self._answers: dict[tuple[str, int, int], Trace] = {}
+        self.calls = 0
+        """Answers requested so far."""
+
+    def add(self, config: GeneratorConfig) -> str:
+        """Add settings, and return their name."""
+        self.configs[config.name] = config
+        return config.name
+
+    def get_answer(self, name: str, position: int) -> Trace:
+        """Return the first answer to a question that was made."""
+        return self._answers[name, position, 0]
+
+    def answer(self, name: str, keys: Sequence[tuple[int, int]]) -> list[Trace]:
+        """Return the answers to questions by position and repetition; those that are missing are requested."""
+        missing = [key for key in dict.fromkeys(keys) if (name, *key) not in self._answers]
+        self.calls += len(missing)
+        config = self.configs[name]
+        with ThreadPoolExecutor(THREADS) as pool:
+            work = [pool.submit(self._answer, config, self.questions[i], repetition) for i, repetition in missing]
+            for key, future in zip(missing, work, strict=True):
+                self._answers[(name, *key)] = future.result()
+        return [self._answers[(name, *key)] for key in keys]
+
+    def measure(self, name: str, positions: Sequence[int]) -> list[list[AnswerOutcome]]:
+        """Return the outcomes of a generator on questions, one for each repetition."""
+        keys = [(i, repetition) for i in positions for repetition in range(self.repetitions)]
+        outcomes = iter(self.scorer.score(self.answer(name, keys)))
+        return [[next(outcomes) for _ in range(self.repetitions)] for _ in positions]
+
+    def measure_twice(self, name: str, positions: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Return the values of a first and of a second answer to each question."""
+        first, second = (
+            self.scorer.score(self.answer(name, [(i, repetition) for i in positions])) for repetition in (0, 1)
+        )
+        return [outcome.value for outcome in first], [outcome.value for outcome in second]
+
+
+def search_generators(
+    questions: Sequence[Trace],
+    present: GeneratorConfig,
+    space: GeneratorSpace,
+    terms: GeneratorTerms = DEFAULT_TERMS,
+    *,
+    judge: Judge | None = None,
+    answer: AnswerQuestion | None = None,
+    control: bool = True,
+) -> tuple[GeneratorChoice, GeneratorConfig]:
+    """Search the settings of a generator by calling it, and measure the best against the present one.
+
+    The `questions` carry the chunks that the generator sees. The models are raced first, the other settings one after
+    the other with what won before. `answer` calls the generator, by default the endpoint of `llm:MODEL`. With `control`
+    the present generator answers the held-out questions a second time. Returns the choice, and the settings to use.
+
+    Raises InputError for questions without chunks or fewer than 20, UsageError for a space with nothing in it.
+    """
+    bench = make_bench(questions, terms, judge, answer)
+    name = bench.add(present)
+    stages = [setting for setting in SEARCHED_SETTINGS if getattr(space, setting)]
+    if not stages:
+        raise UsageError("the space holds nothing to search. Give values of a setting, such as model or chunks.")
+
+    def search(parts: QuestionParts) -> GeneratorRace:
+        return _search_settings(bench, present, space, stages, parts, terms)
+
+    inner = make_choice_terms(bench.scorer, judge, terms, space.size * len(bench.questions), terms.repetitions, control)
+    choice = choose_generator(
+        [name],
+        bench.groups,
+        bench.measure,
+        name,
+        inner,
+        control=bench.measure_twice if control else lambda *_: None,
+        search=search,
+    )
+    choice = replace(choice, grid_calls=space.size * len(bench.questions) * terms.repetitions)
+    return choice, bench.configs[choice.recommended]
+
+
+def make_bench(
+    questions: Sequence[Trace], terms: GeneratorTerms, judge: Judge | None, answer: AnswerQuestion | None
+) -> GeneratorBench:
+    """Return the bench of questions, the same question once. Raises InputError where none has chunks."""
+    distinct = list({make_question_key(trace): trace for trace in questions if trace.chunks}.values())
+    if not distinct:
+        raise InputError("no question has chunks. Give traces of a retrieval: each with its query and its chunks.")
+    call = answer or (lambda config, trace, repetition: answer_trace(config, trace, repetition=repetition))
+    scorer = AnswerScorer(parse_generation_metric(terms.metric), judge)
+    return GeneratorBench(distinct, scorer, call, terms.repetitions)
+
+
+def _search_settings(
+    bench: GeneratorBench,
+    present: GeneratorConfig,
+    space: GeneratorSpace,
+    stages: Sequence[str],
+    parts: QuestionParts,
+    terms: GeneratorTerms,
+) -> GeneratorRace:
+    """Race the values of one setting after the other, the calls divided by the number of values."""
+    best, rounds, undecided = present, list[RaceRound](), tuple[str, ...]()
+    outcomes: dict[str, list[Sequence[AnswerOutcome]]] = {}
+    counts = {setting: len(getattr(space, setting)) + 1 for setting in stages}
+    before = bench.calls
+    for setting in stages:
+        candidates = [best, *(replace(best, **{setting: value}) for value in getattr(space, setting))]
+        names = list(dict.fromkeys(bench.add(config) for config in candidates))
+        if len(names) < 2:
+            continue
+        calls = None
+        if parts.calls is not None:
+            calls = max(
+                parts.calls * counts[setting] // sum(counts.values()), len(names) * terms.repetitions * MIN_ROUND
+            )
+        race = race_generators(
+            names,
+            len(parts.selection),
+            lambda name, positions: bench.measure(name, [parts.selection[i] for i in positions]),
+            calls=calls,
+            repetitions=terms.repetitions,
+            exclude=lambda rows: find_violation(terms.bounds, rows) is not None,
+        )
+        best, undecided = bench.configs[race.chosen], race.undecided
+        rounds += race.rounds
+        for name, rows in race.outcomes.items():
+            outcomes[name] = max(outcomes.get(name, []), rows, key=len)
+    return GeneratorRace(best.name, undecided, tuple(rounds), bench.calls - before, outcomes)

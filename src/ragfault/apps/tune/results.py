@@ -1,0 +1,233 @@
+"""The result of a tuning run: its records, and the sentences that summarize them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ragfault.apps.tune.pitfalls import lint
+from ragfault.model.records import Gold
+from ragfault.retrieval.pipeline_config import PipelineConfig
+from ragfault.stats.differences import Difference
+from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
+
+GainVerdict = Literal["gains", "loses", "no gain shown"]
+
+
+class TuningQuestion(Struct, frozen=True, kw_only=True):
+    """A query with what should be found for it."""
+
+    id: str
+    query: str
+    gold: Gold
+    """Spans of documents, or documents by their ids; never chunks, which every chunker cuts anew."""
+    group: str
+    """Questions of one group stay on one side of the split, and are resampled together."""
+
+
+class QuestionOutcome(Struct, frozen=True):
+    """Result of a pipeline on a question."""
+
+    value: float
+    """Value of the tuned metric."""
+    recall: float
+    precision: float
+    iou: float
+    """Recall, precision and IoU over characters of the gold spans, or over documents if gold names documents."""
+    ms: float
+    tokens: float
+    """Characters of the chunks that are left / 4."""
+
+
+class Bound(Struct, frozen=True):
+    """Constraint on a pipeline."""
+
+    name: str
+    """"latency_p95", "latency" or "tokens" (means), "recall", "precision" or "iou"."""
+    sign: Literal["<=", ">="]
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.sign}{self.value:g}"
+
+
+class MeasuredPipeline(Struct, frozen=True, kw_only=True):
+    """A pipeline, measured on some questions."""
+
+    name: str
+    config: PipelineConfig
+    n: int
+    value: float
+    low: float
+    """The interval of the mean, by group."""
+    high: float
+    recall: float
+    precision: float
+    iou: float
+    ms: float
+    p50: float
+    p95: float
+    tokens: float
+
+
+class Gain(Struct, frozen=True, kw_only=True):
+    """A pipeline less another, on questions that took no part in the search."""
+
+    component: str
+    """The part that differs: a step, or a whole pipeline."""
+    chosen: str
+    alternative: str
+    difference: Difference
+    p: float
+    """p-value of the sign-flip test of no difference."""
+    adjusted_p: float
+    """The same by Holm, over all comparisons of its kind."""
+    ms: float
+    """Milliseconds more for a query, in the mean."""
+    tokens: float
+    """Tokens more for a query, in the mean."""
+    verdict: GainVerdict
+
+
+class SearchStep(Struct, frozen=True, kw_only=True):
+    """A step of the search: how many candidates it had, and what it chose."""
+
+    step: str
+    candidates: int
+    chosen: str
+    seconds: float
+
+
+class FrontierPoint(Struct, frozen=True, kw_only=True):
+    """A pipeline of the frontier (no other that was searched is at least as good and as cheap), or a named one."""
+
+    measured: MeasuredPipeline
+    recommended: bool = False
+    undominated: bool | None = None
+    """True on the frontier, by the questions that chose; None where the search did not run it on all of them."""
+
+
+class TuningResult(Struct, frozen=True, kw_only=True):
+    """Result of a tuning: chosen on some questions, measured on others."""
+
+    metric: str
+    bounds: tuple[Bound, ...]
+    config: PipelineConfig
+    """The recommended pipeline: the simplest of the three below over which no gain is shown."""
+    recommended: str
+    """Its name: "plain BM25", "the present pipeline" or "the best-scoring pipeline"."""
+    reason: str
+    """Why it is recommended, as a sentence."""
+    best: PipelineConfig
+    """The pipeline that scored best in the search."""
+    baseline: PipelineConfig
+    plain_bm25: PipelineConfig
+    measured: tuple[MeasuredPipeline, ...]
+    """The recommended pipeline and the others of the three, on the held-out questions."""
+    gains: tuple[Gain, ...]
+    """Each of the three over each simpler one."""
+    ablations: tuple[Gain, ...]
+    """Contribution of each step of the best-scoring pipeline, by leaving it out."""
+    rejected: tuple[Gain, ...]
+    """The best-scoring pipeline against each rejected alternative."""
+    frontier: tuple[FrontierPoint, ...]
+    search_steps: tuple[SearchStep, ...]
+    selection_questions: int
+    """Questions that chose."""
+    holdout_questions: int
+    """Questions that measure."""
+    grouped_by: str
+    notes: tuple[str, ...] = ()
+    stopped_at: str | None = None
+    """The step at which the budget was spent."""
+    seconds: float = 0.0
+    uncached_seconds: float = 0.0
+    """Seconds that all of it costs where nothing is kept from before."""
+    summary: tuple[str, ...] = ()
+
+
+COMPONENT_NAMES = {
+    "query": "changing the query", "filter": "filtering", "retrieve": "searching", "fusion": "fusing",
+    "rerank": "reranking", "select": "selecting", "compress": "compressing", "chunker": "cutting",
+}  # fmt: skip
+NEGLIGIBLE_MS = 0.5
+"""Milliseconds below which nothing is said of them."""
+NEGLIGIBLE_TOKENS = 20
+"""Tokens below which nothing is said of them."""
+
+
+def format_gain(gain: Gain) -> str:
+    """Return a gain with its interval: "+0.060 [+0.030, +0.090]"."""
+    return format_interval(gain.difference, 3, signed=True)
+
+
+def describe_cost(gain: Gain) -> str:
+    """Return the cost or saving of a gain in words; an empty text where it is small.
+
+    A cost is of the mean query.
+    """
+    amounts = ((gain.ms, "ms", NEGLIGIBLE_MS), (gain.tokens, "tokens", NEGLIGIBLE_TOKENS))
+    figures: dict[str, list[str]] = {"costs {} more": [], "saves {}": []}
+    for amount, unit, least in amounts:
+        if abs(amount) >= least:
+            wording = "costs {} more" if amount > 0 else "saves {}"
+            figures[wording].append(f"{format_number(abs(amount), 0)} {unit}")
+    return " and ".join(wording.format(" and ".join(texts)) for wording, texts in figures.items() if texts)
+
+
+def describe_gain(gain: Gain, metric: str) -> str:
+    """Return a gain as a sentence: component, size, cost and verdict."""
+    subject = f"{COMPONENT_NAMES.get(gain.component, gain.component)} by {gain.chosen}"
+    if gain.alternative != "none":
+        subject += f" instead of {gain.alternative}"
+    paid = describe_cost(gain)
+    figures = format_gain(gain)
+    if gain.verdict == "gains":
+        return f"{subject} gains {figures} {metric}" + (f" and {paid}" if paid else "") + "."
+    if gain.verdict == "loses":
+        return f"{subject} loses {figures} {metric}" + (f" and {paid}" if paid else "") + "."
+    return f"{subject}: no gain is shown, {figures} {metric}" + (f"; it {paid}" if paid else "") + "."
+
+
+def summarize_tuning(result: TuningResult) -> tuple[str, ...]:
+    """Return the result of a tuning run as sentences, the most important first."""
+    sentences = [f"Recommended: {result.recommended}. {result.reason}"]
+    pitfalls = [f"{pitfall.name} ({pitfall.evidence})" for pitfall in lint(result.config) if pitfall.detected]
+    if pitfalls:
+        sentences.append(
+            f"`ragfault lint` marks the recommended pipeline by rules of thumb: {', '.join(pitfalls)}. Tuning measures "
+            "what is retrieved, and no answer made of it."
+        )
+    for gain in result.gains:
+        verb = {"gains": "gains", "loses": "LOSES", "no gain shown": "shows no gain:"}[gain.verdict]
+        paid = describe_cost(gain)
+        sentences.append(
+            f"{capitalize(gain.chosen)} {verb} {format_gain(gain)} {result.metric} against {gain.alternative} on "
+            f"{result.holdout_questions:,} held-out questions (p {format_p_value(gain.adjusted_p)})"
+            + (f" and {paid}" if paid else "")
+            + "."
+        )
+    sentences += [capitalize(describe_gain(gain, result.metric)) for gain in result.ablations]
+    sentences += [_describe_rejected(gain, result.metric) for gain in result.rejected]
+    if result.stopped_at:
+        sentences.append(f"The budget was spent at the step {result.stopped_at}: what follows it was not searched.")
+    return tuple(sentences)
+
+
+def _describe_rejected(gain: Gain, metric: str) -> str:
+    """Describe a rejected alternative: the gain is of the chosen component, so that its own is the opposite."""
+    difference = gain.difference
+    mean, low, high = (format_signed(0 - end, 3) for end in (difference.mean, difference.high, difference.low))
+    interval = f"{mean} [{low}, {high}]"
+    name = f"{COMPONENT_NAMES.get(gain.component, gain.component)} by {gain.alternative}"
+    instead = "" if gain.chosen == "none" else f" in place of {gain.chosen}"
+    if gain.verdict == "no gain shown":
+        return capitalize(f"{name}{instead} gains nothing that is shown: {interval} {metric}.")
+    verb = "would lose" if gain.verdict == "gains" else "would have gained"
+    return capitalize(f"{name}{instead} {verb} {interval} {metric}.")
+
+
+def capitalize(text: str) -> str:
+    """Return a text with a capital first letter, and the others as they are."""
+    return text[:1].upper() + text[1:]

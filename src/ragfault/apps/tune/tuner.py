@@ -1,0 +1,307 @@
+"""The tuner: search on the selection questions, measure on the holdout, report the gains."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ragfault.apps.tune.holdout import (
+    HoldoutEvaluator,
+    QuestionSplit,
+    gather_questions,
+    list_ablations,
+    list_rivals,
+    measure_frontier,
+    split_questions,
+)
+from ragfault.apps.tune.recommendation import order_candidates, recommend_pipeline
+from ragfault.apps.tune.results import (
+    COMPONENT_NAMES,
+    Bound,
+    Gain,
+    MeasuredPipeline,
+    TuningQuestion,
+    TuningResult,
+    summarize_tuning,
+)
+from ragfault.apps.tune.search import PipelineSearch, ProgressCallback, SearchResult
+from ragfault.apps.tune.search_space import (
+    TUNING_PHASES,
+    SearchSpace,
+    TuningPhase,
+    check_space,
+    compute_figure,
+    compute_violation,
+    default_space,
+    list_budget_selections,
+    parse_bound,
+    parse_budget,
+    select_phases,
+)
+from ragfault.apps.tune.trials import TrialRunner, TuningCache, parse_tuning_metric
+from ragfault.diagnosis.run_analysis import suggest_remedies
+from ragfault.evaluation.executors import choose_executor
+from ragfault.io.runs.run import Run, open_run
+from ragfault.io.runs.samples import sample_run
+from ragfault.model.protocols import Executor
+from ragfault.model.records import Document, Trace
+from ragfault.retrieval.pipeline_config import (
+    NO_EMBEDDER,
+    PipelineConfig,
+    check_pipeline_config,
+    read_pipeline_config,
+    replace_stage,
+)
+from ragfault.text.number_format import format_percent
+
+HOLDOUT_BUDGET_SHARE = 0.3
+"""The share of the budget that is kept for measuring on the held-out questions."""
+DEFAULT_BASELINE = PipelineConfig(
+    chunker="fixed(512, overlap=64)", stages={"retrieve": "sparse(k=50)", "select": "top(10)"}
+)
+
+
+def tune(  # noqa: PLR0913 - the options of one verb
+    corpus: Iterable[Document],
+    questions: Iterable[Trace],
+    *,
+    metric: str = "ndcg@10",
+    subject_to: Sequence[str] = (),
+    budget: str | float | None = None,
+    baseline: PipelineConfig | str | Path | None = None,
+    space: SearchSpace | None = None,
+    run: Run | str | Path | None = None,
+    cache: str | Path | None = None,
+    holdout: float = 0.5,
+    seed: int = 0,
+    workers: int = 1,
+    executor: Executor | None = None,
+    progress: ProgressCallback = lambda *_: None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> TuningResult:
+    """Search for the pipeline that answers the questions best, and recommend it where its gain is shown.
+
+    `corpus` is documents, `questions` traces with a query and gold: spans of documents, or ids of documents. One part
+    of the questions chooses, step by step; the other measures the choice against `baseline` (a configuration or file)
+    and against plain BM25. Of these, and the chosen one without the steps that show no gain of their own, the simplest
+    is recommended over which no gain is shown there. Questions that
+    share a document, or where these are few, that share a stretch of gold, are never on both sides. `subject_to` bounds
+    what is paid ("latency_p95<=200", "tokens<=2000"); where nothing is said of tokens, those of the baseline are the
+    bound. After `budget` minutes the search ends with the best so far. With a `run` only those phases are searched that
+    its diagnosis blames. What is kept in `cache` is not computed again. The questions are run by `workers` processes,
+    which build the indexes as well, or by the workers of an `executor`; what is found is the same, times aside.
+
+    Raises InputError for a corpus without text, too few questions, or gold that is not in the corpus; UsageError for a
+    metric that cannot be tuned or a bound that cannot be read.
+    """
+    begin = time.monotonic()
+    tuning_metric, bounds = parse_tuning_metric(metric), tuple(parse_bound(text) for text in subject_to)
+    until = None if budget is None else begin + (1 - HOLDOUT_BUDGET_SHARE) * parse_budget(budget)
+    start, notes = _load_baseline(baseline), NoticeLog(notice)
+    store = TuningCache(None if cache is None else Path(cache), tuple(corpus))
+    bench = TrialRunner(store, tuning_metric, choose_executor(workers, executor))
+    gathered = gather_questions(questions, bench.cache.documents)
+    notes.add(*gathered.notes)
+    space = _restrict_space(space or default_space(), run, notes)
+    parts = split_questions(gathered.questions, holdout, seed)
+    bounds = _add_token_bound(bounds, bench, start, parts.selection, notes)
+    bench.deadline = until
+    search_result = PipelineSearch(
+        bench, space, start, parts.selection, bounds, workers=workers, progress=progress
+    ).run()
+    notes.lines += search_result.notes
+    charged, bench.deadline = bench.uncached_seconds, None
+    result = replace(
+        _measure_holdout(bench, search_result, start, parts, bounds, seed, space.phases),
+        grouped_by=gathered.grouped_by,
+        notes=tuple(notes.lines),
+        seconds=time.monotonic() - begin,
+        uncached_seconds=charged,
+    )
+    bench.cache.flush()
+    return replace(result, summary=summarize_tuning(result))
+
+
+class NoticeLog:
+    """The notices of a run: passed on at once, and collected."""
+
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self.notify, self.lines = notify, list[str]()
+
+    def add(self, *lines: str) -> None:
+        """Tell and keep lines."""
+        for line in lines:
+            self.notify(line)
+        self.lines += lines
+
+
+def _add_token_bound(
+    bounds: tuple[Bound, ...],
+    runner: TrialRunner,
+    start: PipelineConfig,
+    questions: Sequence[TuningQuestion],
+    notes: NoticeLog,
+) -> tuple[Bound, ...]:
+    """Return the bounds with a bound on tokens."""
+    if any(bound.name == "tokens" for bound in bounds):
+        return bounds
+    tokens = compute_figure("tokens", runner.measure(start, questions))
+    bound = Bound("tokens", "<=", max(100.0, math.ceil(tokens / 100) * 100.0))  # more text retrieves more
+    notes.add(f"no bound on tokens is given, so that of the present configuration holds: {bound}")
+    return (*bounds, bound)
+
+
+def _load_baseline(baseline: PipelineConfig | str | Path | None) -> PipelineConfig:
+    """Return the present configuration; by default BM25 over chunks of 512 tokens."""
+    if baseline is None:
+        return DEFAULT_BASELINE
+    if isinstance(baseline, PipelineConfig):
+        check_pipeline_config(baseline, "the baseline")
+        return baseline
+    return read_pipeline_config(baseline)
+
+
+def make_plain_bm25(config: PipelineConfig) -> PipelineConfig:
+    """Return plain BM25 over the same chunks.
+
+    >>> make_plain_bm25(PipelineConfig(embedder="latent", stages={"find": "hybrid", "select": "top(5)"})).stages
+    {'retrieve': 'sparse(k=50)', 'select': 'top(5)'}
+    """
+    select = config.get_stage("select") or "top(10)"
+    select = select if select.startswith(("top", "budget")) else "top(10)"
+    return replace(config, embedder=NO_EMBEDDER, stages={"retrieve": "sparse(k=50)", "select": select})
+
+
+def _restrict_space(space: SearchSpace, run: Run | str | Path | None, notes: NoticeLog) -> SearchSpace:
+    """Return the checked search space, restricted to the phases that the diagnosis of a run, or a sample, blames."""
+    check_space(space)
+    if run is None:
+        return space
+    opened = sample_run(open_run(run))
+    size = f"{opened.manifest.traces:,} of {opened.manifest.population:,} traces"
+    diagnosed = f"{opened.path} ({size}, drawn at random)" if opened.manifest.population else f"{opened.path}"
+    remedies = suggest_remedies(opened)
+    phases: tuple[TuningPhase, ...] = select_phases(remedies)
+    summary = ", ".join(
+        f"{remedy.kind.replace('_', ' ')} on {format_percent(remedy.share.mean)} of traces" for remedy in remedies[:4]
+    )
+    if not phases:
+        notes.add(
+            f"the diagnosis of {diagnosed} blames nothing that retrieval could fix ({summary or 'no problem'}): "
+            "every phase is searched"
+        )
+        return space
+    skipped = [phase for phase in TUNING_PHASES if phase not in phases]
+    note = f"; left as they are: {', '.join(skipped)}" if skipped else ""
+    notes.add(f"searched, as the diagnosis of {diagnosed} has it ({summary}): {', '.join(phases)}{note}")
+    return replace(space, phases=phases)
+
+
+def _measure_holdout(
+    runner: TrialRunner,
+    search_result: SearchResult,
+    start: PipelineConfig,
+    parts: QuestionSplit,
+    bounds: tuple[Bound, ...],
+    seed: int,
+    phases: Sequence[TuningPhase] = TUNING_PHASES,
+) -> TuningResult:
+    """Measure the best-scoring configuration on the holdout questions, and recommend it or a simpler one."""
+    best, plain_bm25 = search_result.config, make_plain_bm25(start)
+    if list_budget_selections(bounds) and compute_violation(bounds, runner.measure(plain_bm25, parts.selection)):
+        # The pipelines that it is compared with keep to the bound; so does it.
+        plain_bm25 = replace_stage(plain_bm25, "select", list_budget_selections(bounds)[0])
+    known = list(runner.configs.values())
+    prover = HoldoutEvaluator(runner, parts.holdout, seed)
+    ablated = [test for test in list_ablations(best, plain_bm25) if runner.cache.has_index(test[2])]
+    ablations = prover.compare_configs(ablated)
+    pruned = drop_spare_steps(best, plain_bm25, ablations, runner.cache.has_index)
+    candidates = order_candidates(best, start, plain_bm25, pruned)
+    pairs = [(name, simpler) for i, name in enumerate(candidates) for simpler in list(candidates)[:i]]
+    gains = prover.compare_configs([_pair_candidates(candidates, *pair) for pair in pairs])
+    excluded = _exclude_candidates(candidates, best, start, bounds, runner, parts, phases)
+    recommended, reason = recommend_pipeline(list(candidates), gains, excluded, str(runner.metric))
+    winner = candidates[recommended]
+    shown_gains = [test[2] for test in ablated]
+    refused = [
+        test for test in list_rivals(best, known) if runner.cache.has_index(test[2]) and test[2] not in shown_gains
+    ]
+    points = measure_frontier(runner, (winner, best, start, plain_bm25), parts.selection, prover.measure_config)
+    return TuningResult(
+        metric=str(runner.metric),
+        bounds=bounds,
+        config=winner,
+        recommended=recommended,
+        reason=reason,
+        best=best,
+        baseline=start,
+        plain_bm25=plain_bm25,
+        measured=_measure_named(prover, winner, {"best-scoring": best, "present": start, "plain BM25": plain_bm25}),
+        gains=gains,
+        ablations=ablations,
+        rejected=prover.compare_configs(refused),
+        frontier=points,
+        search_steps=search_result.steps,
+        selection_questions=len(parts.selection),
+        holdout_questions=len(parts.holdout),
+        grouped_by="",
+        stopped_at=search_result.stopped_at,
+    )
+
+
+def drop_spare_steps(
+    best: PipelineConfig, plain: PipelineConfig, ablations: Sequence[Gain], has_index: Callable[[PipelineConfig], bool]
+) -> PipelineConfig:
+    """Return the best-scoring configuration with plain BM25's step in place of each that shows no gain."""
+    spare = {gain.component for gain in ablations if gain.verdict != "gains"}
+    pruned = best
+    for _ in spare:
+        fewer = (test[2] for test in list_ablations(pruned, plain) if test[0] in spare and has_index(test[2]))
+        pruned = next(fewer, pruned)
+    return pruned
+
+
+def _pair_candidates(
+    candidates: Mapping[str, PipelineConfig], name: str, simpler: str
+) -> tuple[str, PipelineConfig, PipelineConfig, str, str]:
+    """Pair a candidate with a simpler one: by the step that differs where it is one, else by its name."""
+    config, rival, component = candidates[name], candidates[simpler], name
+    for step, _, without, ours, theirs in list_ablations(config, rival):
+        if without.name == rival.name:
+            component = COMPONENT_NAMES[step] + ("" if theirs == "none" else f" by {ours}")
+    return component, config, rival, name, simpler
+
+
+def _exclude_candidates(
+    candidates: Mapping[str, PipelineConfig],
+    best: PipelineConfig,
+    start: PipelineConfig,
+    bounds: tuple[Bound, ...],
+    runner: TrialRunner,
+    parts: QuestionSplit,
+    phases: Sequence[TuningPhase],
+) -> dict[str, str]:
+    """Map the candidates that may not be recommended to the reason: a bound, or a phase that was to stay as it is."""
+    least = compute_violation(bounds, runner.measure(best, parts.selection))
+    excluded = {}
+    for name, config in candidates.items():
+        if compute_violation(bounds, runner.measure(config, parts.selection)) > least + 1e-6:
+            excluded[name] = f"does not keep to {', '.join(map(str, bounds))}"
+        elif config.name not in (best.name, start.name) and set(phases) != set(TUNING_PHASES):
+            excluded[name] = "changes phases that were to stay as they are"
+    return excluded
+
+
+def _measure_named(
+    prover: HoldoutEvaluator, winner: PipelineConfig, named: Mapping[str, PipelineConfig]
+) -> tuple[MeasuredPipeline, ...]:
+    """Measure pipelines under all of their names, the recommended one first."""
+    names: dict[str, list[str]] = {winner.name: ["recommended"]}
+    for name, config in named.items():
+        names.setdefault(config.name, []).append(name)
+    configs = {config.name: config for config in named.values()}
+    return tuple(prover.measure_config(" = ".join(labels), configs[key]) for key, labels in names.items())

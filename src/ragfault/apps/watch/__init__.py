@@ -1,0 +1,1 @@
+"""Watching live traffic: the monitor, and the server with its alerts and dashboard."""

@@ -1,0 +1,167 @@
+"""HTTP client: one POST attempt to a receiver, and the download of a run from a server."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import Request
+
+import msgspec
+
+from ragfault.apps.watch.server.storage.backup import BackupManifest, check_output, save_backup
+from ragfault.io.atomic_files import convert_write_errors
+from ragfault.io.runs.run import RUN_FILES, Run, check_free, publish_run, resolve_output
+from ragfault.model.errors import InputError, UsageError
+from ragfault.model.version import __version__
+from ragfault.report.format import clean_text
+from ragfault.text.http import URL_OPENER, parse_retry_after
+
+POST_TIMEOUT = 10.0  # seconds to wait for a response
+MAX_RETRY_AFTER = 300.0  # largest `Retry-After` that is respected, in seconds
+RETRY_STATUSES = (408, 425, 429)  # statuses besides those from 500 on after which a retry may succeed
+MAX_RESPONSE_BYTES = 100_000  # bytes of a response that are read
+
+
+class DeliveryAttempt(NamedTuple):
+    """Result of one delivery attempt."""
+
+    error: str | None = None
+    """The reason of a failure; None: delivered."""
+    retryable: bool = False
+    """A retry may succeed."""
+    retry_after: float = 0.0
+    """Seconds that the receiver asked to wait."""
+    status: int = 0
+    """The HTTP status of a failure; 0: no response, or success."""
+    body: bytes = b""
+    """The response body of a success."""
+
+
+def post(url: str, body: bytes, headers: dict[str, str], receiver: str) -> DeliveryAttempt:
+    """Send one POST request; redirects are not followed, so that nothing reaches another host."""
+    request = Request(url, body, {"User-Agent": f"ragfault/{__version__}", **headers}, method="POST")
+    try:
+        with URL_OPENER.open(request, timeout=POST_TIMEOUT) as answer:
+            return DeliveryAttempt(body=answer.read(MAX_RESPONSE_BYTES))
+    except HTTPError as error:
+        with error:
+            retryable = error.code in RETRY_STATUSES or error.code >= 500
+            return DeliveryAttempt(
+                f"{receiver} answered {error.code}",
+                retryable,
+                min(MAX_RETRY_AFTER, parse_retry_after(error.headers.get("Retry-After")) or 0.0),
+                error.code,
+            )
+    except (URLError, OSError, HTTPException) as error:
+        return DeliveryAttempt(f"{receiver} cannot be reached: {getattr(error, 'reason', error)}", True)
+    except ValueError as error:  # an address or a header that cannot be written down
+        return DeliveryAttempt(f"{receiver} cannot be asked: {type(error).__name__}")
+
+
+DOWNLOAD_TIMEOUT = 600  # seconds to wait for a response
+
+
+def fetch_run(
+    url: str,
+    parameters: Mapping[str, Any],
+    out: str | Path,
+    *,
+    token: str | None = None,
+    force: bool = False,
+    notice: Callable[[str], object] = lambda _: None,
+) -> Run:
+    """Download the judged traces of a selection from a server, and write them as a run.
+
+    `parameters` are those of the server's `/export.zip`; its notices are passed on, line by line. Raises UsageError for
+    an invalid URL, InputError where the server refuses or cannot be reached, OutputError where the target exists.
+    """
+    out = resolve_output(out)
+    check_free(out, force=force)
+    packed = _download(f"{url.rstrip('/')}/export.zip?{urlencode(dict(parameters))}", token)
+    with convert_write_errors(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
+            draft = Path(folder, "run")
+            draft.mkdir()
+            with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+                notices = archive.comment.decode(errors="replace").splitlines()
+                for name in sorted(RUN_FILES & set(archive.namelist())):
+                    (draft / name).write_bytes(archive.read(name))
+            Run.open(draft).verify_checksums()
+            publish_run(draft, out, force=force)
+    for line in notices:
+        notice(clean_text(line))
+    return Run.open(out)
+
+
+def fetch_backup(url: str, out: Path, token: str | None) -> BackupManifest:
+    """Download a backup of a server's store, check it, and return its manifest; `token` is an admin token.
+
+    Raises UsageError for an invalid URL, InputError where the server refuses or what came is not whole, OutputError
+    where `out` exists.
+    """
+    check_output(out)
+    with _open_url(f"{url.rstrip('/')}/backup.tar", token) as answer:
+        return save_backup(iter(lambda: answer.read(1 << 20), b""), out)
+
+
+def fetch_incidents(url: str, token: str | None) -> Any:
+    """Return `/incidents.json` of a server. Raises UsageError for an invalid URL, InputError where it cannot be read.
+
+    The token, if any, needs the role `read`.
+    """
+    return msgspec.json.decode(_download(f"{url.rstrip('/')}/incidents.json?limit=10", token))
+
+
+def change_token(url: str, name: str, role: str | None, days: float | None, admin: str | None) -> str | None:
+    """Make a token on a server and return it, or revoke it where `role` is None; `admin` is an admin token.
+
+    Raises UsageError for an invalid URL, InputError where the server refuses or cannot be reached.
+    """
+    place = f"{url.rstrip('/')}/v1/ragfault/tokens"
+    if role is None:
+        _download(f"{place}/{quote(name, safe='')}", admin, "DELETE")
+        return None
+    body = msgspec.json.encode({"name": name, "role": role, "days": days})
+    return str(msgspec.json.decode(_download(place, admin, "POST", body))["token"])
+
+
+def _download(url: str, token: str | None, method: str = "GET", body: bytes | None = None) -> bytes:
+    with _open_url(url, token, method, body) as answer:
+        content: bytes = answer.read()
+        return content
+
+
+@contextmanager
+def _open_url(url: str, token: str | None, method: str = "GET", body: bytes | None = None) -> Iterator[Any]:
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise UsageError(f'"{url[:80]}" is no address of a server: http://127.0.0.1:4318')
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with URL_OPENER.open(Request(url, body, headers, method=method), timeout=DOWNLOAD_TIMEOUT) as answer:
+            yield answer
+    except HTTPError as error:
+        with error:
+            place = clean_text(error.headers.get("Location") or "")[:200]
+            if 300 <= error.code < 400:
+                raise InputError(
+                    f"{urlsplit(url).netloc} redirects to {place or 'nowhere'}: give that server"
+                ) from None
+            raise InputError(f"the server refuses: {_read_detail(error.read())}") from None
+    except (URLError, OSError, HTTPException) as error:
+        raise InputError(f"cannot reach {urlsplit(url).netloc}: {getattr(error, 'reason', error)}.") from None
+
+
+def _read_detail(body: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(body)["detail"])
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return body[:200].decode(errors="replace")

@@ -1,0 +1,163 @@
+"""Command line of ragfault: each command is loaded when it is called; errors become messages and exit codes.
+
+The library raises; here its errors become one message on standard error and an exit code: 2 for a usage or input
+error, 1 where a threshold is missed, 3 where the data cannot tell or some scores were lost.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from ragfault.model.version import __version__
+from ragfault.options.process import GIT_OPTION, GIT_SKIP, clean_output
+
+COMMANDS = {
+    "evaluate": ("ragfault.cli.evaluate", "Judge traces, compute metrics, and write a run."),
+    "report": ("ragfault.cli.report", "Show a run: in the terminal, or as HTML, Markdown, JSON or CSV."),
+    "diagnose": ("ragfault.cli.report", "List the problems of single traces of a run."),
+    "steps": ("ragfault.cli.report", "Name the first faulty step of the traces of an agent."),
+    "ablate": ("ragfault.cli.report", "Run an agent again with recorded steps, and name the kind that broke."),
+    "gate": ("ragfault.cli.gate", "Check a run against thresholds: pass, fail, or cannot tell."),
+    "ci": ("ragfault.cli.gate", "Evaluate, gate and bisect in one, for a job on every pull request."),
+    "compare": ("ragfault.cli.compare", "Compare two runs: each metric worse, better, steady, or cannot tell."),
+    "bisect": ("ragfault.cli.compare", "Name the layer that broke between two runs."),
+    "investigate": ("ragfault.cli.studies.investigate", "Find a root cause: hypotheses, quotes, a fix and its test."),
+    "monitor": ("ragfault.apps.watch.cli.monitor", "Monitor runs over time: drops, the layer to blame, alerts."),
+    "clusters": ("ragfault.cli.clusters", "Cluster similar failures, with ids that stay the same over runs."),
+    "promote": ("ragfault.cli.clusters", "Turn failing traces into cases of an evaluation set."),
+    "rescore": ("ragfault.cli.evaluate", "Compute other metrics on a run without judging again."),
+    "rank": ("ragfault.cli.evaluate", "Score a TREC run against qrels with ranked metrics only."),
+    "convert": ("ragfault.cli.conversion", "Convert traces from one format to another."),
+    "export": ("ragfault.cli.conversion", "Export runs to MLflow, or to Weights & Biases as CSV."),
+    "tune": ("ragfault.apps.tune.cli.retrieval", "Search for the best retrieval pipeline, and prove its gain."),
+    "generator": (
+        "ragfault.apps.tune.cli.generator",
+        "Choose a generator, its settings or its prompt, and prove the gain.",
+    ),
+    "adapt": ("ragfault.apps.tune.cli.adapt", "Adapt retrieval parameters per route from logs, above a floor."),
+    "testset": (
+        "ragfault.apps.testsets.cli.group",
+        "Make evaluation sets from a corpus, and keep them valid as it changes.",
+    ),
+    "lint": ("ragfault.apps.tune.cli.retrieval", "Check a pipeline or a run for six pitfalls of retrieval."),
+    "savings": ("ragfault.apps.tune.cli.retrieval", "Estimate what better retrieval saves."),
+    "relevance": ("ragfault.apps.tune.cli.retrieval", "Score documents against a query, by one judge or several."),
+    "stores": ("ragfault.cli.studies.stores", "Measure what approximate search in vector stores misses."),
+    "judge": ("ragfault.cli.judge", "Measure a judge against human labels."),
+    "guard": ("ragfault.apps.guard.cli", "Release answers at run time with a bound on the share of bad ones."),
+    "label": ("ragfault.cli.label", "Label traces in the terminal, one key press per verdict."),
+    "serve": ("ragfault.apps.watch.cli.serve", "Receive live traces, score and monitor them, and show a dashboard."),
+    "mcp": (
+        "ragfault.apps.watch.cli.serve",
+        "Let a coding agent evaluate, bisect and explain, by the Model Context Protocol.",
+    ),
+    "cache": ("ragfault.cli.cache", "Manage stored replies of language models."),
+    "metrics": ("ragfault.cli.catalog", "List the metrics, or explain one."),
+    "profile": ("ragfault.cli.catalog", "List the domain profiles, or print one as TOML."),
+    "schema": ("ragfault.cli.catalog", "Print the JSON schema of a trace, or of what a verb prints with --json."),
+    "demo": ("ragfault.cli.conversion", "Write the demo handbook and its traces into a folder."),
+}
+"""Command → the module that defines it, and its line in the overview."""
+
+
+class CommandGroup(click.Group):
+    """Group that imports the module of a command only when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from ragfault.model.errors import UnknownName
+
+            raise UnknownName("command", args[0], COMMANDS, hint="List them with: ragfault --help")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(
+    cls=CommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Begin with: ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1",
+)
+@click.version_option(__version__, prog_name="ragfault")
+def cli() -> None:
+    """Find the fault in a RAG system: which layer broke, on which traces, and what to change."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit code."""
+    gc.set_threshold(50_000, 20, 50)  # an eighth of the time of an analysis goes into looking for garbage else
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # work is spread over processes, not within one
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # gives memory back that it no longer needs
+    sys.exit(run_command(arguments))
+
+
+def run_command(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code, with `--git` one of 0, 1 and 125."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if GIT_OPTION not in given:
+        return _run_command(given)
+    try:
+        code = _run_command(given)
+        return code if code in (0, 1) else GIT_SKIP
+    except Exception:  # noqa: BLE001 - Python would exit with 1, which is a bad commit to git
+        import traceback
+
+        traceback.print_exc()
+        return GIT_SKIP
+
+
+def _run_command(arguments: Sequence[str]) -> int:
+    from ragfault.model.errors import FLAGS_SHOWN, BudgetExceeded, RagfaultError
+
+    color = True if os.environ.get("FORCE_COLOR") and not os.environ.get("NO_COLOR") else None
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    shown = FLAGS_SHOWN.set(())
+    try:
+        FLAGS_SHOWN.set(_list_flags(arguments))
+        code = cli.main(args=list(arguments), prog_name="ragfault", standalone_mode=False, color=color)
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except RagfaultError as error:
+        click.echo(f"{type(error).__name__}: {clean_output(str(error))}", err=True)
+        return 3 if isinstance(error, BudgetExceeded) else 2
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted. Finished work is kept: run the same command again to resume.", err=True)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains of the pipe at its end
+        return 0
+    finally:
+        FLAGS_SHOWN.reset(shown)
+    return code if isinstance(code, int) else 0
+
+
+def _list_flags(arguments: Sequence[str]) -> list[str]:
+    """List the flags of the command that arguments call."""
+    command: click.Command | None = cli
+    for argument in arguments:
+        if not isinstance(command, click.Group):
+            break
+        command = command.get_command(click.Context(command), argument)
+    return [] if command is None else [flag for parameter in command.params for flag in parameter.opts]

@@ -1,0 +1,212 @@
+"""Defects that answers and lists show by themselves: repeated sentences or chunks, other units, lost endings, copies.
+
+Each is a paired binary metric, tested with the others. They are a fault of their branch's layer where the decision tree
+names none: the metrics of a judge may not see them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.comparison.compare import compare
+from ragfault.comparison.decision_tree import BRANCHES
+from ragfault.comparison.paired_runs import PairedRuns
+from ragfault.comparison.pairing import holds_all_chunks
+from ragfault.comparison.pipeline_checks import is_shown_rise
+from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange
+from ragfault.comparison.stages.answer_evidence import repeats_itself, states_other_unit
+from ragfault.diagnosis.score_matrix import metric_name
+from ragfault.io.runs.run import MetricInfo
+from ragfault.model.records import Layer, Trace
+from ragfault.text.number_format import format_percent
+
+COPIES_METRIC = "copied_chunks"
+
+
+class AnswerDefect(Struct, frozen=True, kw_only=True):
+    """Defect of an answer or of its list of chunks, and the branch of the tree that it belongs to."""
+
+    metric: str
+    title: str
+    branch: str  # number of the branch
+    shows: Callable[[Trace, Trace], bool]  # whether a trace shows it, given that of the other run
+    same_chunks: bool = False  # whether other chunks may be the cause, so that it is measured on the same ones
+    regression_metric: str | None = None  # metric that must have dropped on the pairs that show it
+    text: str | None = None  # description of these answers, where it has not
+
+
+def _is_cut(trace: Trace, other: Trace) -> bool:
+    """Return whether an answer is the beginning of the other run's, which goes on."""
+    part, longer = (" ".join((side.answer or "").split()) for side in (trace, other))
+    return bool(part) and len(part) < len(longer) and longer.startswith(part)
+
+
+def _is_unfinished(trace: Trace, other: Trace) -> bool:
+    """Return whether an answer ends with a word that ends no sentence, and the other run's does not.
+
+    >>> _is_unfinished(Trace(id="1", query="?", answer="A night costs the"), Trace(id="1", query="?", answer="£9."))
+    True
+    """
+    ends = [bool(OPEN_END.search((side.answer or "").rstrip())) for side in (trace, other)]
+    return ends == [True, False]
+
+
+def _holds_copies(trace: Trace, other: Trace) -> bool:
+    """Return whether a text stands twice among as many chunks as both runs retrieved."""
+    depth = min(len(trace.chunks or ()), len(other.chunks or ()))
+    texts = [" ".join(chunk.text.split()) for chunk in (trace.chunks or ())[:depth]]
+    known = [text for text in texts if text]
+    return len(set(known)) < len(known)
+
+
+def _repeats_itself(trace: Trace, other: Trace) -> bool:
+    """Return whether an answer repeats its own sentences, and not those of chunks of which its list gained copies."""
+    return repeats_itself(trace) and (not _holds_copies(trace, other) or _holds_copies(other, trace))
+
+
+OPEN_END = re.compile(
+    r"(?:^|\s)(?:an?|the|and|or|of|to|with|from|for|by|at|in|into|as|than|because|which|who|whose|if|its|their|his|our"
+    r"|your|my|every|is|are|was|were|has|have|will|can|must|may)(?:…|\.\.\.)?$|[,(]$"
+)
+"""An article, a conjunction or another word that hardly ever ends an answer."""
+DEFECTS = (
+    AnswerDefect(
+        metric="echoed_chunks",
+        title="the answers repeat the text of all their chunks, as of the prompt",
+        branch="7",
+        shows=lambda trace, _: holds_all_chunks(trace.answer or "", [chunk.text for chunk in trace.chunks or ()]),
+    ),
+    AnswerDefect(
+        metric="unfinished_answer",
+        title="the answers end in the middle of a sentence",
+        branch="4",
+        shows=_is_unfinished,
+    ),
+    AnswerDefect(
+        metric="repeated_answer", title="the answers repeat their own sentences", branch="7", shows=_repeats_itself
+    ),
+    AnswerDefect(
+        metric="unit_mismatch",
+        title="the answers give figures in other units than the chunks",
+        branch="2",
+        shows=lambda trace, _: states_other_unit(trace),
+    ),
+    AnswerDefect(
+        metric="cut_answer",
+        title="the answers end before they are complete",
+        branch="4",
+        shows=_is_cut,
+        same_chunks=True,
+        regression_metric="completeness",
+        text="to the same chunks are only the beginning of the baseline's",
+    ),
+    AnswerDefect(
+        metric=COPIES_METRIC, title="lists of chunks hold the same text more than once", branch="1", shows=_holds_copies
+    ),
+)
+DEFECT_METRICS = tuple(defect.metric for defect in DEFECTS)
+
+
+def is_defect(metric: str) -> bool:
+    """Return whether a metric is that of a defect."""
+    return metric in DEFECT_METRICS
+
+
+def add_answer_defects(paired: PairedRuns) -> tuple[str, ...]:
+    """Add the defects as metrics of the pairs with an answer on both sides; return those that differ on any pair."""
+    if not paired.has_metric(DEFECTS[0].metric):
+        for metric, (baseline, candidate) in _measure_defects(paired).items():
+            layer: Layer = "retrieval" if metric == COPIES_METRIC else "generation"
+            paired.add_metric(MetricInfo(metric, layer, "lower", 0.0, 1.0), baseline, candidate)
+    return tuple(name for name in DEFECT_METRICS if bool(_differing(paired, name).any()))
+
+
+def _differing(paired: PairedRuns, metric: str) -> NDArray[np.bool_]:
+    moved = paired.values(metric, 1) - paired.values(metric, 0)
+    differing: NDArray[np.bool_] = np.isfinite(moved) & (moved != 0)
+    return differing
+
+
+def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return the values of each defect on both sides; none is told of an answer that is the same on both."""
+    rows = [paired.paired_rows(side) for side in (0, 1)]
+    blank = paired.contents[0].blank[rows[0]] | paired.contents[1].blank[rows[1]]
+    places = np.flatnonzero(~blank & ~(paired.pairing.same_answers & paired.pairing.same_chunks))
+    measured = {}
+    for defect in DEFECTS:
+        undefined = blank | (~paired.pairing.same_chunks if defect.same_chunks else False)
+        measured[defect.metric] = np.where(undefined, math.nan, np.zeros((2, len(blank))))
+    for place, old, new in paired.iterate_pairs(places):
+        for defect in DEFECTS:
+            values, same = measured[defect.metric], paired.pairing.same_answers[place]
+            if not math.isnan(values[0, place]) and (defect.metric == COPIES_METRIC or not same):
+                values[0, place], values[1, place] = defect.shows(old, new), defect.shows(new, old)
+    return {metric: (values[0], values[1]) for metric, values in measured.items()}
+
+
+def find_defect_faults(
+    paired: PairedRuns,
+    changes: Sequence[MetricChange],
+    alpha: float,
+    pair_mask: NDArray[np.bool_] | None,
+    options: Mapping[str, Any],
+) -> list[LayerFault]:
+    """Return a fault for each defect that is shown to have risen, and is confirmed where it must be."""
+    faults = []
+    for change in changes:
+        defect = next(item for item in DEFECTS if item.metric == change.metric)
+        if not is_shown_rise(change, alpha):
+            continue
+        evidence = [change]
+        if defect.regression_metric is not None:
+            part = _differing(paired, change.metric) & (True if pair_mask is None else pair_mask)
+            dropped = _find_drop(paired, defect.regression_metric, part, options)
+            if dropped is None:
+                continue
+            evidence.append(dropped)
+        branch = next(branch for branch in BRANCHES if branch.name.startswith(defect.branch))
+        faults.append(branch.build_fault(evidence, title=defect.title))
+    return faults
+
+
+def describe_unconfirmed_defects(changes: Sequence[MetricChange], alpha: float) -> list[str]:
+    """Describe defects that are shown to have risen, and no drop of the metric that confirms them."""
+    texts = []
+    for change in changes:
+        defect = next((item for item in DEFECTS if item.metric == change.metric), None)
+        if defect is None or defect.text is None or not is_shown_rise(change, alpha):
+            continue
+        p = change.adjusted or 0.0
+        shown = f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
+        rise = f"{format_percent(change.candidate or 0.0)} of {change.n:,} answers {defect.text} ({shown})"
+        stages = "a stop sequence or token limit, unless they should be shorter"
+        texts.append(f"{rise}: {stages}; no drop of {defect.regression_metric} is shown on them")
+    return texts
+
+
+def _find_drop(
+    paired: PairedRuns, metric: str, part: NDArray[np.bool_], options: Mapping[str, Any]
+) -> MetricChange | None:
+    """Return the change of a metric on some pairs; None where no drop is shown there."""
+    name = next((name for name in paired.shared_names() if metric_name(name) == metric), None)
+    if name is None:
+        return None
+    changes = compare(paired, metrics=[name], pair_mask=part, **options).changes
+    return next((change for change in changes if change.state == "dropped"), None)
+
+
+def mark_defects(tree: Sequence[BranchDecision], faults: Sequence[LayerFault]) -> list[BranchDecision]:
+    """Return the decisions of the tree with those of the branches that the defects belong to."""
+    titles = {fault.branch: fault.title for fault in faults}
+    return [
+        replace(decision, outcome="fault", why=titles[decision.branch]) if decision.branch in titles else decision
+        for decision in tree
+    ]

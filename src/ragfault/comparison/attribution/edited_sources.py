@@ -1,0 +1,295 @@
+"""Texts that changed under the same chunk ids: which faults they explain, and what cannot be known without a key."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.comparison.compare import compare
+from ragfault.comparison.decision_tree import BRANCHES, EQUAL_DEPTH
+from ragfault.comparison.paired_runs import PairedRuns
+from ragfault.comparison.pairing import load_texts
+from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
+from ragfault.comparison.stages.paired_traces import LEAST_SHARE, read_pairs
+from ragfault.comparison.stages.text_evidence import DAMAGES, collect_words, describe_text_change, share_common_words
+from ragfault.diagnosis.score_matrix import metric_name
+from ragfault.text.entities import extract_literals
+from ragfault.text.number_format import format_percent
+
+KEY_METRICS = ("factual_accuracy", "context_recall")  # measured where there is an answer key
+SOURCE_BRANCH = next(branch for branch in BRANCHES if branch.layer == "source data")
+GENERATION_BRANCH = next(branch for branch in BRANCHES if branch.name == "2 generation")
+LEAST_COMMON = 0.5  # share of its words that an edited text keeps
+FIGURE = re.compile(r"\d+")
+
+PairMask = NDArray[np.bool_]
+
+
+def find_edited_pairs(paired: PairedRuns) -> PairMask:
+    """Return the pairs on which the candidate retrieved every chunk id of the baseline, some with an edited text.
+
+    An id that stands for several texts in one run names a place in a list and no passage. A text that keeps less than
+    half of its words is another passage.
+    """
+    texts = _read_passages(paired)
+    passages = texts.keys()
+    edited = np.zeros(len(paired.pairing), dtype=bool)
+    if not passages:
+        return edited
+    states_by_id = {name: _is_edited(*both) for name, both in texts.items()}
+    old, new = paired.contents
+    rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
+    for at, (left, right) in enumerate(rows):
+        before = {old.keys[place].id for place in old.trace_keys[left]}
+        after = {new.keys[place].id for place in new.trace_keys[right]}
+        states = [states_by_id.get(name) for name in before]
+        edited[at] = before <= after and before <= passages and True in states and False not in states
+    return edited
+
+
+def find_damaged_pairs(paired: PairedRuns) -> PairMask:
+    """Return the pairs on which a chunk that the baseline's answer draws on is retrieved again with a damaged text."""
+    texts = _read_passages(paired)
+    known = collect_words(before for before, _ in texts.values())
+    damaged = {
+        name
+        for name, (before, after) in texts.items()
+        if before != after and describe_text_change(before, after, known) & DAMAGES
+    }
+    old, new = paired.contents
+    used = [[use.used for use in verdicts.use or ()] for verdicts in paired.runs[0].verdicts()]
+    rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
+    pairs = []
+    for left, right in rows:
+        places = old.trace_keys[left]
+        read = {old.keys[at].id for at, is_used in zip(places, used[left], strict=False) if is_used}
+        after = {new.keys[at].id for at in new.trace_keys[right]}
+        pairs.append(bool(read & after & damaged))
+    return np.array(pairs, dtype=bool)
+
+
+def _read_passages(paired: PairedRuns) -> dict[str, tuple[str, str]]:
+    """Return the texts of both runs by chunk id, white space normalized, for ids that stand for one text in each."""
+    ids = [Counter(key.id for key in contents.keys) for contents in paired.contents]
+    passages = {name for name, count in ids[0].items() if count == 1 == ids[1][name]}
+    if not passages:
+        return {}
+    old, new = (load_texts(run, passages) for run in paired.runs)
+    return {name: (old.get(name, ""), new.get(name, "")) for name in passages}
+
+
+def _is_edited(before: str, after: str) -> bool | None:
+    """Return whether a text was edited; None where it is the same, False where another one took its place."""
+    if before == after:
+        return None
+    return share_common_words(before, after) >= LEAST_COMMON
+
+
+def place_by_texts(
+    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask | None, options: Mapping[str, Any]
+) -> LayerFault:
+    """Assign a fault to the layer that the texts of the chunks speak for; return it as it is where they do not."""
+    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    if fault.layer == "source data":
+        return _place_contradictions(paired, fault, everything, options)
+    if fault.layer == "generation" and fault.branch[0] in "47":
+        damaged = _place_damages(paired, fault, everything, options)
+        if damaged is not fault:
+            return damaged
+    if metric_name(fault.evidence[0].metric) in ("completeness", "context_recall", EQUAL_DEPTH):
+        return _place_lost_facts(paired, fault, everything, options)
+    return fault
+
+
+def _place_contradictions(
+    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, options: Mapping[str, Any]
+) -> LayerFault:
+    """Assign a fault to generation where answers contradict the key from the same chunks, or with unsupported claims.
+
+    The sources are not the cause on pairs whose chunks did not change, nor of claims that the chunks do not support.
+    """
+    metric, cause = fault.evidence[0].metric, "from the same chunks"
+    [change] = find_drops(paired, [metric], paired.pairing.same_chunks & pair_mask, options)
+    if change is None:
+        unsupported, cause = _find_false_claims(paired), "with claims that their chunks do not support"
+        parts = [unsupported & pair_mask, pair_mask & ~unsupported]
+        [there], [elsewhere] = (find_drops(paired, [metric], part, options) for part in parts)
+        if there is None or elsewhere is not None:
+            return fault
+    return replace(
+        fault,
+        layer="generation",
+        branch=GENERATION_BRANCH.name,
+        differences=(),
+        evidence=fault.evidence if change is None else (change,),
+        title=f"the answers contradict the answer key {cause}",
+        remedies=GENERATION_BRANCH.remedies,
+    )
+
+
+def _find_false_claims(paired: PairedRuns) -> PairMask:
+    """Return the pairs on which either answer contradicts the key with a claim that its chunks do not support."""
+    sides: list[PairMask] = []
+    for run, rows in zip(paired.runs, (paired.pairing.baseline, paired.pairing.candidate), strict=True):
+        states = []
+        for verdicts in run.verdicts():
+            supported = {claim.claim for claim in verdicts.claim or () if claim.support == "supported"}
+            false = {claim.claim for claim in verdicts.truth or () if claim.status == "contradicted"}
+            states.append(bool(false - supported))
+        sides.append(np.array(states, dtype=bool)[rows])
+    return sides[0] | sides[1]
+
+
+def _place_damages(
+    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, options: Mapping[str, Any]
+) -> LayerFault:
+    """Assign a fault to the source data where answers got worse on damaged texts, and are not shown to have elsewhere.
+
+    Words in another order or damaged characters leave every metric of retrieval as it was, and an answer repeats them.
+    """
+    damaged = find_damaged_pairs(paired) & pair_mask
+    metric = fault.evidence[0].metric
+    [change] = find_drops(paired, [metric], damaged, options)
+    if change is None or find_drops(paired, [metric], pair_mask & ~damaged, options) != [None]:
+        return fault
+    return replace(
+        fault,
+        layer="source data",
+        branch=SOURCE_BRANCH.name,
+        evidence=(change,),
+        differences=(),
+        title="the texts of the chunks are damaged",
+        remedies=("read chunks of the example traces, before and after", "index again with the loader as it was"),
+    )
+
+
+def _place_lost_facts(
+    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, options: Mapping[str, Any]
+) -> LayerFault:
+    """Assign a fault to the source data where the facts of the key left the texts under the same chunk ids.
+
+    Facts and the metric of the fault must both be lost where texts changed, and the metric must not be shown to have
+    dropped elsewhere; that of an answer not where its chunks hold as many facts as before, whichever chunks they are:
+    an answer is cut short also where its chunks lost nothing.
+    """
+    metric, facts = fault.evidence[0].metric, _name_facts(paired)
+    edited = find_edited_pairs(paired) & pair_mask
+    if facts is None or not edited.any():
+        return fault
+    names = [metric, facts] if metric_name(metric) == "completeness" else [facts, metric]
+    dropped = find_drops(paired, list(dict.fromkeys(names)), edited, options)
+    if None in dropped:
+        return fault
+    affected = edited
+    if metric_name(metric) == "completeness":
+        affected = paired.values(facts, 1) < paired.values(facts, 0)
+    if find_drops(paired, [metric], pair_mask & ~affected, options) != [None]:
+        return fault
+    return _blame_lost_facts([change for change in dropped if change is not None], fault.differences)
+
+
+def find_lost_facts(
+    paired: PairedRuns, pair_mask: PairMask, differences: Sequence[RunDifference], options: Mapping[str, Any]
+) -> LayerFault | None:
+    """Return the fault of sources whose texts lost facts of the key under the same chunk ids; None where none is shown.
+
+    Neither the answers nor the ranking can be the cause: only texts are read, and only on pairs on which every chunk
+    of the baseline is retrieved again.
+    """
+    facts, edited = _name_facts(paired), find_edited_pairs(paired) & pair_mask
+    if facts is None or not edited.any():
+        return None
+    [change] = find_drops(paired, [facts], edited, options)
+    return None if change is None else _blame_lost_facts([change], [d for d in differences if d.name == "texts"])
+
+
+def _name_facts(paired: PairedRuns) -> str | None:
+    """Return the metric for the share of the key's facts that the chunks hold, as the runs name it."""
+    return next((name for name in paired.shared_names() if metric_name(name) == "context_recall"), None)
+
+
+def _blame_lost_facts(evidence: Sequence[MetricChange], differences: Sequence[RunDifference]) -> LayerFault:
+    return SOURCE_BRANCH.build_fault(evidence, differences, "facts of the answer key left the sources")
+
+
+def is_lost_with_edits(
+    paired: PairedRuns, change: MetricChange, pair_mask: PairMask | None, options: Mapping[str, Any]
+) -> bool:
+    """Return whether a drop is shown where texts changed under the same ids, and nowhere else."""
+    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    edited = find_edited_pairs(paired)
+    there, elsewhere = (
+        find_drops(paired, [change.metric], part & everything, options)[0] for part in (edited, ~edited)
+    )
+    return there is not None and elsewhere is None
+
+
+def find_drops(
+    paired: PairedRuns, metrics: list[str], part: PairMask, options: Mapping[str, Any]
+) -> list[MetricChange | None]:
+    """Return the change of each metric on some pairs; None where no drop is shown there."""
+    if not part.any():
+        return [None] * len(metrics)
+    changes = {change.metric: change for change in compare(paired, metrics=metrics, pair_mask=part, **options).changes}
+    shown = [changes.get(name) for name in metrics]
+    return [change if change is not None and change.state == "dropped" else None for change in shown]
+
+
+def move_decision(tree: Sequence[BranchDecision], old: LayerFault, new: LayerFault) -> list[BranchDecision]:
+    """Return the decisions of the tree after a fault was assigned to another branch."""
+    if old.branch == new.branch:
+        return list(tree)
+    moved = []
+    for decision in tree:
+        if decision.branch == new.branch:
+            why = f"{new.evidence[0].metric} dropped: {new.title}"
+            moved.append(replace(decision, outcome="fault", why=why))
+        elif decision.branch == old.branch:
+            why = f"{old.evidence[0].metric} dropped, and {new.title} explains it"
+            moved.append(replace(decision, outcome="not reached", why=why))
+        else:
+            why = decision.why.replace(f"{old.title} explains", f"{new.title} explains")
+            moved.append(replace(decision, why=why))
+    return moved
+
+
+def _state_figures(text: str) -> tuple[list[str], frozenset[str]]:
+    """Return the figures of a text in order, and its quantities with their units and currencies."""
+    return FIGURE.findall(text), frozenset(extract_literals(text))
+
+
+def describe_unverified_edits(
+    paired: PairedRuns,
+    pair_mask: PairMask | None,
+    changes: Sequence[MetricChange],
+    differences: Sequence[RunDifference],
+) -> str | None:
+    """Describe other figures or units in texts under the same ids, which no answer key confirms; else None."""
+    if all(difference.name != "texts" for difference in differences):
+        return None
+    if any(change.n and metric_name(change.metric) in KEY_METRICS for change in changes):
+        return None
+    sides: list[dict[str, set[str]]] = [{}, {}]
+    for pair in read_pairs(paired, pair_mask).pairs:
+        for texts, trace in zip(sides, (pair.old, pair.new), strict=True):
+            for chunk in trace.chunks or ():
+                texts.setdefault(chunk.id, set()).add(chunk.text)
+    old, new = ({name: min(known) for name, known in texts.items() if len(known) == 1} for texts in sides)
+    both = old.keys() & new.keys()
+    other = sum(
+        bool(_is_edited(old[name], new[name])) and _state_figures(old[name]) != _state_figures(new[name])
+        for name in both
+    )
+    if not both or other < LEAST_SHARE * len(both):
+        return None
+    return (
+        f"{format_percent(other / len(both))} of the chunks that both runs retrieved under one "
+        "id differ in their figures or units, "
+        "and without an answer key nothing tells which are right"
+    )

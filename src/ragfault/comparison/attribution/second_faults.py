@@ -1,0 +1,229 @@
+"""Second faults: other layers, checked on the pairs on which the first fault cannot be the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.comparison.attribution.answer_defects import COPIES_METRIC
+from ragfault.comparison.attribution.edited_sources import find_drops, find_lost_facts, place_by_texts
+from ragfault.comparison.compare import compare
+from ragfault.comparison.decision_tree import BRANCHES, EQUAL_DEPTH, GOLD_METRICS, TreeWalk, describe_change
+from ragfault.comparison.paired_runs import PairedRuns
+from ragfault.comparison.pairing import read_chunks
+from ragfault.comparison.recording.answer_pairs import read_answer_pairs
+from ragfault.comparison.records import BranchDecision, Comparison, LayerFault, MetricChange, RunDifference
+from ragfault.diagnosis.score_matrix import metric_name
+from ragfault.model.rules import RELEVANT_LEVELS
+from ragfault.text.normalization import split_content_words
+
+SECOND_LOOK = "again: {layer}"  # branch name of the check of a layer behind another fault
+LEAST_UNMOVED, UNMOVED_SHARE = 30, 0.2
+"""Pairs with the same chunks, and their share, from which a second fault must show there as well."""
+
+PairMask = NDArray[np.bool_]
+Outcome = Literal["fault", "ruled out", "cannot tell", "not measured"]
+
+
+def find_second_faults(
+    paired: PairedRuns,
+    comparison: Comparison,
+    first: LayerFault,
+    pair_mask: PairMask | None,
+    options: Mapping[str, Any],
+    differences: Sequence[RunDifference],
+) -> tuple[list[LayerFault], list[BranchDecision]]:
+    """Return the first fault with those of other layers, in the order of their evidence, and what was decided of these.
+
+    Behind retrieval, generation is checked on the pairs whose retrieval did not get worse; behind the source data, on
+    those on which the texts that the baseline's answer draws on are the same. Behind either other layer, the source
+    data are checked by what their texts lost. A fault stands before one of retrieval only where the chunks cannot be
+    its cause: it shows, and more clearly than that of retrieval, on the pairs with the same chunks, or in the texts.
+    """
+    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    behind: list[LayerFault] = []
+    decisions: list[BranchDecision] = []
+    scopes = {"retrieval": "whose retrieval did not get worse", "source data": "with the same texts behind the answer"}
+    if first.layer in scopes:
+        calm = _find_unaffected(paired, comparison, everything)
+        behind, decision = _recheck_generation(paired, comparison, calm, scopes[first.layer], options, differences)
+        behind = [replace(fault, certain=first.layer != "retrieval") for fault in behind]
+        decisions.append(decision)
+    edited = any(difference.name == "texts" for difference in differences)
+    if edited and all(fault.layer != "source data" for fault in (first, *behind)):
+        lost = find_lost_facts(paired, everything, differences, options)
+        if lost is not None:
+            behind.append(lost)
+            decisions.append(_decide("source data", "fault", describe_change(lost.evidence[0])))
+    behind.sort(key=lambda fault: _measure_strength(fault.evidence), reverse=True)
+    strength = _measure_strength(first.evidence)
+    ahead = [fault for fault in behind if _exceeds(paired, fault, first, strength, everything, options)]
+    return [*ahead, first, *(fault for fault in behind if fault not in ahead)], decisions
+
+
+def _exceeds(
+    paired: PairedRuns,
+    fault: LayerFault,
+    first: LayerFault,
+    strength: float,
+    everything: PairMask,
+    options: Mapping[str, Any],
+) -> bool:
+    """Return whether a fault has stronger evidence than the first one, which is not its cause."""
+    evidence = fault.evidence
+    if first.layer == "retrieval" and all(metric_name(change.metric) != "context_recall" for change in evidence):
+        shown = find_drops(paired, [evidence[0].metric], everything & paired.pairing.same_chunks, options)
+        evidence = tuple(change for change in shown if change is not None)
+    return bool(evidence) and _measure_strength(evidence) > strength
+
+
+def _measure_strength(evidence: Sequence[MetricChange]) -> float:
+    """Measure the strongest evidence of a fault: the size of a change in widths of its interval."""
+    differences = [change.difference for change in evidence if change.difference is not None]
+    return max(abs(change.mean) / max(change.high - change.low, 1e-9) for change in differences)
+
+
+def _decide(layer: str, outcome: Outcome, why: str) -> BranchDecision:
+    return BranchDecision(branch=SECOND_LOOK.format(layer=layer), layer=layer, outcome=outcome, why=why)
+
+
+def _recheck_generation(
+    paired: PairedRuns,
+    comparison: Comparison,
+    part: PairMask,
+    scope: str,
+    options: Mapping[str, Any],
+    differences: Sequence[RunDifference],
+) -> tuple[list[LayerFault], BranchDecision]:
+    """Find the fault of generation, or of the source data, on pairs on which the first fault is not the cause.
+
+    Source data is named only where texts changed under the same ids: other chunks may contradict the key by themselves.
+    """
+    chosen = [
+        c.metric for c in comparison.changes if c.layer != "retrieval" or metric_name(c.metric) == "chunk_attribution"
+    ]
+    scope = f"on {int(part.sum()):,} pairs {scope}"
+    if not bool(part.any()) or not chosen:
+        return [], _decide("generation", "not measured", scope)
+    walk = TreeWalk(compare(paired, metrics=chosen, pair_mask=part, **options), differences, retrieval_unaffected=True)
+    edited = any(difference.name == "texts" for difference in differences)
+    placed = [place_by_texts(paired, fault, part, options) for fault in walk.faults]
+    faults = [
+        fault
+        for fault in placed
+        if (fault.layer == "generation" and _drops_without_retrieval(paired, fault.evidence[0], part))
+        or (fault.layer == "source data" and edited)
+    ]
+    if faults:
+        why = f"{scope}: {'; '.join(describe_change(fault.evidence[0]) for fault in faults)}"
+        return faults, _decide("generation", "fault", why)
+    return [], _decide(
+        "generation", "ruled out" if walk.verdict == "no fault" else "cannot tell", f"{scope} no drop is shown"
+    )
+
+
+def _find_unaffected(paired: PairedRuns, comparison: Comparison, everything: PairMask) -> PairMask:
+    """Return the pairs whose retrieval got no worse, lost nothing that answers draw on, and holds no new copies."""
+    calm = everything.copy()
+    for change in comparison.changes:
+        if change.metric == EQUAL_DEPTH or metric_name(change.metric) in GOLD_METRICS:
+            old, new = paired.values(change.metric, 0), paired.values(change.metric, 1)
+            calm &= ~(new < old - change.margin)
+    relevant = [_count_relevant_texts(paired, side)[paired.paired_rows(side)] for side in (0, 1)]
+    calm &= relevant[1] >= relevant[0]
+    calm &= ~(paired.values(COPIES_METRIC, 1) > paired.values(COPIES_METRIC, 0))
+    calm &= _keeps_used_chunks(paired)
+    return calm
+
+
+def _drops_without_retrieval(paired: PairedRuns, change: MetricChange, calm: NDArray[np.bool_]) -> bool:
+    """Return whether a drop is at least half as large where the chunks are the same; true where few pairs tell."""
+    assert change.difference is not None
+    moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
+    same = moved[calm & paired.pairing.same_chunks & np.isfinite(moved)]
+    if len(same) < max(LEAST_UNMOVED, UNMOVED_SHARE * change.n):
+        return True
+    return bool(abs(same.mean()) >= 0.5 * abs(change.difference.mean) and same.mean() * change.difference.mean > 0)
+
+
+def is_lost_with_chunks(
+    paired: PairedRuns, change: MetricChange, pair_mask: PairMask | None, options: Mapping[str, Any]
+) -> bool:
+    """Return whether a drop is shown where other chunks were retrieved, and not where they are the same.
+
+    False where too few pairs have the same chunks to tell, or none has other ones.
+    """
+    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    if _drops_without_retrieval(paired, change, everything):
+        return False
+    same = paired.pairing.same_chunks
+    there, elsewhere = (find_drops(paired, [change.metric], everything & part, options)[0] for part in (~same, same))
+    return there is not None and elsewhere is None
+
+
+def find_lost_chunks(
+    paired: PairedRuns,
+    change: MetricChange,
+    pair_mask: PairMask | None,
+    differences: Sequence[RunDifference],
+    options: Mapping[str, Any],
+) -> LayerFault | None:
+    """Return the fault of a retriever that returns fewer chunks; None where none is shown.
+
+    The drop is shown on the pairs on which a text that the baseline's answer draws on is no longer retrieved. On the
+    others, which are enough to tell, none is shown and less than half of it is estimated. Where answers still say what
+    only the lost texts said, these are missing from the record alone.
+    """
+    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    keeps = _keeps_used_chunks(paired)
+    [there], [elsewhere] = (find_drops(paired, [change.metric], everything & part, options) for part in (~keeps, keeps))
+    moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
+    rest = moved[everything & keeps & np.isfinite(moved)]
+    tells = elsewhere is None and len(rest) >= LEAST_UNMOVED and not _repeat_lost_texts(paired, everything & ~keeps)
+    if there is None or there.difference is None or not tells or rest.mean() <= 0.5 * there.difference.mean:
+        return None
+    own = [difference for difference in differences if difference.name in BRANCHES[0].differences]
+    return BRANCHES[0].build_fault([change], own, "chunks that the answers drew on are no longer retrieved")
+
+
+def _repeat_lost_texts(paired: PairedRuns, pair_mask: PairMask) -> bool:
+    """Return whether half of some answers repeat most words that the baseline's took from lost texts alone."""
+    repeats = []
+    lists = read_chunks(paired.runs[0]), read_chunks(paired.runs[1])
+    for pair in read_answer_pairs(paired.runs, paired.contents, paired.pairing, lists):
+        if pair_mask[pair.place]:
+            old, new = ({word for text in texts for word in split_content_words(text)} for texts in pair.chunks)
+            words, new_words = (set(split_content_words(answer)) for answer in pair.answers)
+            taken = (words & old) - new
+            repeats += [2 * len(taken & new_words) >= len(taken)] if taken else []
+    return bool(repeats) and 2 * sum(repeats) >= len(repeats)
+
+
+def _count_relevant_texts(paired: PairedRuns, side: int) -> NDArray[np.int64]:
+    """Count the relevant chunks of each trace; copies of a text count once."""
+    contents = paired.contents[side]
+    counts = []
+    for places, levels in zip(contents.trace_keys, paired.chunk_levels(side), strict=True):
+        texts = [contents.keys[place].text or contents.keys[place].id for place in places]
+        relevant = {text for text, level in zip(texts, levels, strict=False) if level in RELEVANT_LEVELS}
+        counts.append(len(relevant))
+    return np.array(counts, dtype=np.int64)
+
+
+def _keeps_used_chunks(paired: PairedRuns) -> NDArray[np.bool_]:
+    """Return the pairs on which the candidate retrieved every text that the baseline's answer draws on."""
+    texts = [[key.text or key.id for key in contents.keys] for contents in paired.contents]
+    used = [
+        [place for place, use in enumerate(verdicts.use or ()) if use.used] for verdicts in paired.runs[0].verdicts()
+    ]
+    old, new = paired.contents[0].trace_keys, paired.contents[1].trace_keys
+    rows = zip(paired.paired_rows(0).tolist(), paired.paired_rows(1).tolist(), strict=True)
+    keeps = [
+        {texts[0][old[left][place]] for place in used[left]} <= {texts[1][key] for key in new[right]}
+        for left, right in rows
+    ]
+    return np.array(keeps, dtype=bool)

@@ -1,0 +1,480 @@
+"""Bisection of two runs into the layer that broke."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.comparison.attribution.answer_defects import (
+    add_answer_defects,
+    describe_unconfirmed_defects,
+    find_defect_faults,
+    is_defect,
+    mark_defects,
+)
+from ragfault.comparison.attribution.earlier_turns import withdraw_by_turns
+from ragfault.comparison.attribution.edited_sources import (
+    describe_unverified_edits,
+    find_lost_facts,
+    move_decision,
+    place_by_texts,
+)
+from ragfault.comparison.attribution.example_traces import pick_examples
+from ragfault.comparison.attribution.explanations import PairedDrop, VerdictSentence, explain_drop
+from ragfault.comparison.attribution.second_faults import find_lost_chunks, find_second_faults
+from ragfault.comparison.attribution.segment_search import search_segments
+from ragfault.comparison.attribution.step_faults import (
+    add_step_checks,
+    decide_step_checks,
+    describe_step_changes,
+    find_step_faults,
+    has_unexplained_rise,
+    is_cause,
+    is_step_metric,
+    trace_to_steps,
+)
+from ragfault.comparison.comparability import (
+    describe_blocked,
+    describe_other_responses,
+    describe_same_answers,
+    describe_uneven_loss,
+    describe_unpaired_traces,
+    drop_spoiled_differences,
+    hides_a_fault,
+)
+from ragfault.comparison.compare import ALPHA, compare, split_changes, split_segments
+from ragfault.comparison.decision_tree import (
+    BRANCHES,
+    EQUAL_DEPTH,
+    STAGES_BY_BRANCH,
+    STAGES_BY_LAYER,
+    TreeWalk,
+    describe_change,
+    excludes_drop,
+    order_remedies,
+    select_tree_metrics,
+)
+from ragfault.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.comparison.pipeline_checks import (
+    CHECK_METRICS,
+    add_pipeline_checks,
+    decide_checks,
+    describe_fault_fact,
+    describe_unshown_rises,
+    find_pipeline_faults,
+    find_silent_pairs,
+)
+from ragfault.comparison.records import Bisection, BranchDecision, Comparison, LayerFault, MetricChange, RunDifference
+from ragfault.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
+from ragfault.comparison.stages.evidence import collect_evidence
+from ragfault.comparison.stages.paired_traces import read_pairs
+from ragfault.comparison.stages.ranking import ORDER_ALONE, rank_suspects
+from ragfault.comparison.trade_offs import find_gain, find_new_refusals
+from ragfault.diagnosis.score_matrix import metric_name
+from ragfault.io.runs.run import AnyRun, MetricInfo
+from ragfault.text.number_format import format_count, format_percent
+
+TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
+"""Of alpha, for the metrics and checks together, and for the search for a segment; the rest is for what one side
+records less often (0.001 of 0.05), so that all of them together name anything with a chance of at most alpha."""
+LEAST_PROBABILITY = 0.05
+"""Least probability of a suspect that the sentence of a fault names, beside the first."""
+MODEL_DIFFERENCES = {"embedded": 0.07, "lexical": 0.22, "minilm": 0.08}
+"""Greatest difference of groundedness by a judge between two models on answers in which people marked nothing, of
+RAGTruth's six (`benchmarks/models.py --unmarked`)."""
+LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights of context_relevance
+
+
+def bisect(
+    baseline: AnyRun | PairedRuns,
+    candidate: AnyRun | None = None,
+    *,
+    pair_mask: NDArray[np.bool_] | None = None,
+    **options: Any,
+) -> Bisection:
+    """Name the layer that broke between two runs, or say that the data cannot tell.
+
+    The metrics of the decision tree are compared on the paired traces and corrected among themselves; the
+    branches are walked in order and the first that matches is a fault. Other layers are then checked on the pairs
+    on which it cannot be the cause, so that a second fault is not hidden behind the first; the one with the strongest
+    evidence stands first. Gold ids that no longer describe the candidate's corpus are left out with a
+    warning. `options` are those of `compare`: margin, margins, alpha, power, anyway, seed.
+
+    Without a `pair_mask` every field is searched for the segment that a drop is confined to. Where the pairs as a
+    whole show no fault, a fault of such a segment is the verdict. The chance that a fault or a segment is named where
+    both runs are of one system is at most alpha, all tests together: four fifths of it are for the metrics, nearly a
+    fifth for the search, and corrected p values are divided by these shares.
+
+    Raises what `compare` raises.
+
+    >>> import tempfile
+    >>> from ragfault import Chunk, Gold, Trace, bisect, evaluate
+    >>> def retrieve(number, chunk):
+    ...     chunks, gold = (Chunk(id=chunk, text=f"Pier {chunk}."),), Gold(chunks={"a": 1.0})
+    ...     return Trace(id=f"{number}", query=f"When does ferry {number} leave?", chunks=chunks, gold=gold)
+    >>> old = [retrieve(number, "a") for number in range(40)]
+    >>> new = [retrieve(number, "ab"[number % 2]) for number in range(40)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs = [evaluate(side, f"{folder}/{at}", metrics=["recall"]) for at, side in enumerate((old, new))]
+    ...     result = bisect(*runs)
+    >>> result.verdict, result.faults[0].layer
+    ('fault', 'retrieval')
+    """
+    side = pair_runs(baseline, candidate, anyway=bool(options.pop("anyway", False)))
+    options["share"] = TREE_SHARE
+    has_all_pairs = pair_mask is None
+    old, new = side.profiles if pair_mask is None else side.profiles_of(pair_mask)
+    gone = stale_gold_share(old, new)
+    _add_equal_depth(side)
+    scoring = side.find_scoring_mismatch()
+    names = _list_tree_metrics(side, () if scoring is None else scoring.left_out, has_lost_gold=gone is not None)
+    added = [*add_pipeline_checks(side), *add_answer_defects(side), *add_step_checks(side)]
+    defects, full = split_changes(compare(side, metrics=[*added, *names], pair_mask=pair_mask, **options), is_defect)
+    if scoring is not None:
+        full = replace(full, mismatches=(*full.mismatches, scoring))
+    broken = find_pipeline_faults(side, full)
+    checks, comparison = split_changes(full, CHECK_METRICS.__contains__)
+    on_steps, comparison = split_changes(comparison, is_step_metric)
+    silent, every = find_silent_pairs(side, broken), pair_mask
+    if silent.any():
+        pair_mask = ~silent if pair_mask is None else pair_mask & ~silent
+        comparison = compare(side, metrics=names if pair_mask.any() else [], pair_mask=pair_mask, **options)
+    differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
+    warnings = (*full.warnings, *describe_unshown_rises(full))
+    if gone is not None:
+        lost = f"{format_percent(gone)} of gold ids are gone"
+        warnings += (f"labels no longer describe the corpus: {lost}; use gold spans",)
+    walk = TreeWalk(comparison, differences)
+    blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
+    edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
+    drop = PairedDrop(side, walk, names, pair_mask, options)
+    explained = None if blocked else explain_drop(drop, edits)
+    tree = [*decide_checks(full), *decide_step_checks(full), *_without_faults(walk.decisions, explained)]
+    faults: Sequence[LayerFault] = walk.faults if explained is None else []
+    after_turns = None
+    if faults:
+        faults, tree, after_turns = _attribute_drop(drop, comparison, tree)
+    if after_turns and not faults and not blocked:
+        explained = "cannot tell", f"No layer is shown to have broken: {after_turns}."
+    if not faults and explained is None and not blocked:
+        faults = find_defect_faults(side, defects, full.alpha, pair_mask, options) or _find_lost_inputs(drop)
+        tree = mark_defects(tree, faults)
+    broken = tuple(trace_to_steps(side, broken, every))
+    faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
+    shown = (*_describe_faults(side, broken, every), *_describe_faults(side, faults, pair_mask))
+    shared = replace(full, changes=(*comparison.changes, *checks, *on_steps, *defects), warnings=warnings)
+    gaps = _describe_gaps(side, comparison, full, pair_mask)
+    decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, gaps)
+    verdict, sentence = _add_steps(_doubt_edits(decided, edits, shown), shown, full)
+    sentence = _add_causes(side, sentence, shown, after_turns) + _doubt_models(side, shown, differences)
+    result = Bisection(
+        verdict=verdict,
+        sentence=sentence,
+        faults=shown,
+        tree=tuple(tree),
+        comparison=shared,
+        differences=differences,
+        needed=walk.needed if verdict == "cannot tell" else None,
+    )
+    return _add_segments(side, result, options) if has_all_pairs and explained is None else result
+
+
+def _list_tree_metrics(paired: PairedRuns, left_out: Sequence[str], has_lost_gold: bool) -> list[str]:
+    """Return the metrics of the tree but for those that are left out, and for gold ids where the corpus lacks some."""
+    names = (name for name in paired.shared_names() if name not in left_out)
+    return select_tree_metrics(name for name in names if not (has_lost_gold and metric_name(name) in GOLD_ID_METRICS))
+
+
+def _attribute_drop(
+    drop: PairedDrop, comparison: Comparison, tree: Sequence[BranchDecision]
+) -> tuple[list[LayerFault], list[BranchDecision], str | None]:
+    """Return the faults behind a drop, what was decided of them, and what earlier turns may explain of retrieval."""
+    first, differences = drop.walk.faults[0], drop.walk.differences
+    placed = place_by_texts(drop.paired, first, drop.pair_mask, drop.options)
+    tree = move_decision(tree, first, placed)
+    faults, rulings = find_second_faults(drop.paired, comparison, placed, drop.pair_mask, drop.options, differences)
+    shown, after_turns = withdraw_by_turns(drop.paired, faults, drop.pair_mask, drop.options)
+    decided = [*tree, *rulings]
+    return shown, _without_faults(decided, ("cannot tell", ""), "retrieval") if after_turns else decided, after_turns
+
+
+def _find_lost_inputs(drop: PairedDrop) -> list[LayerFault]:
+    """Return what answers lack where the tree alone names no layer: facts of the sources, or chunks of shorter lists.
+
+    Each is asked only where the whole comparison shows the drop that it would explain.
+    """
+    walk, part = drop.walk, (drop.walk.differences, drop.options)
+    fault = find_lost_facts(drop.paired, drop.every, *part) if walk.dropped("context_recall") else None
+    if fault is None and walk.undecided is not None and walk.fewer_chunks:
+        fault = find_lost_chunks(drop.paired, walk.undecided, drop.pair_mask, *part)
+    return [] if fault is None else [fault]
+
+
+def _order_by_cause(on_steps: Sequence[LayerFault], faults: Sequence[LayerFault]) -> list[LayerFault]:
+    """Order the faults of steps and layers: failures of steps first, what may follow from a layer's fault last."""
+    causes = [fault for fault in on_steps if is_cause(fault)]
+    return [*causes, *faults, *(fault for fault in on_steps if fault not in causes)]
+
+
+def _add_steps(decided: VerdictSentence, faults: Sequence[LayerFault], full: Comparison) -> VerdictSentence:
+    """Add where among the steps the faults begin; more first faulty steps of a kind exclude "no fault"."""
+    verdict, sentence = decided
+    texts = [fault.step_evidence for fault in faults if fault.step_evidence and fault.step_evidence not in sentence]
+    changes = describe_step_changes(full, is_named=any(fault.step for fault in faults))
+    if 0 < full.pairs == full.same_answers and (any(fault.step for fault in faults) or changes):
+        changes = (*changes, "the answers are the same on every pair")
+    added = "".join(f" {text[0].upper()}{text[1:]}." for text in (*texts, *changes))
+    if verdict == "no fault" and has_unexplained_rise(full):
+        return "cannot tell", f"No layer is shown to have broken, but the data cannot tell.{added}"
+    return verdict, f"{sentence}{added}"
+
+
+def _add_causes(paired: PairedRuns, sentence: str, faults: Sequence[LayerFault], after_turns: str | None) -> str:
+    """Add what looks like a fault of retrieval: earlier turns that differ, and responses to other queries."""
+    if after_turns and after_turns not in sentence:
+        sentence = f"{sentence} Beside that, {after_turns}."
+    cached = describe_other_responses(paired.contents, paired.pairing) if faults else None
+    return f"{sentence} {cached}." if cached else sentence
+
+
+def _doubt_models(paired: PairedRuns, faults: Sequence[LayerFault], differences: Sequence[RunDifference]) -> str:
+    """Return what else may explain a small drop of groundedness by a judge alone, where the model changed; else ""."""
+    change = faults[0].evidence[0] if faults else None
+    if change is None or change.metric != "groundedness" or change.difference is None or change.ppi is not None:
+        return ""
+    judge = paired.runs[0].manifest.judge.split("/")[0]
+    largest = MODEL_DIFFERENCES.get(judge, 0.0)
+    if -change.difference.high >= largest or not any(difference.name == "model" for difference in differences):
+        return ""
+    return (
+        f" The model changed: where people found no error, the judge {judge} rated one model up to {largest:g} lower "
+        "than another, so label some answers of both."
+    )
+
+
+def _describe_faults(
+    paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: NDArray[np.bool_] | None
+) -> Iterator[LayerFault]:
+    """Yield the faults with the stages that the pairs speak for, and with examples."""
+    evidence = collect_evidence(read_pairs(paired, pair_mask)) if faults else ()
+    for fault in faults:
+        usual, others = STAGES_BY_BRANCH.get(fault.branch, ()), STAGES_BY_LAYER.get(fault.layer, ())
+        reordered = fault.branch == BRANCHES[0].name and any(item.name == ORDER_ALONE for item in evidence)
+        suspects = rank_suspects(usual, evidence, others)
+        yield replace(
+            fault,
+            title="the same chunks stand in a worse order" if reordered else fault.title,
+            suspects=suspects,
+            remedies=order_remedies(fault.remedies, [suspect.stage for suspect in suspects]),
+            examples=pick_examples(paired, fault),
+        )
+
+
+def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, Any]) -> Bisection:
+    """Add the segments that a drop is confined to; the fault of the first where the pairs as a whole show none.
+
+    Nothing is searched where a mismatch of the pair may be what moved the metrics.
+    """
+    if any(mismatch.blocks for mismatch in result.comparison.mismatches):
+        return result
+    share = 1.0 if result.verdict == "fault" else SEARCH_SHARE
+    alpha, seed = share * options.get("alpha", ALPHA), options.get("seed", 0)
+    results = search_segments(paired, result.comparison.changes, alpha=alpha, seed=seed)
+    if not results:
+        return result
+    segments = tuple(replace(segment, adjusted=min(1.0, segment.adjusted / share)) for segment, _ in results)
+    text = f"{result.sentence} {segments[0].text}."
+    if result.verdict == "fault":
+        return replace(result, sentence=text, segments=segments)
+    part = bisect(paired, pair_mask=results[0][1], **options)
+    if part.verdict != "fault":
+        return replace(result, verdict="cannot tell", sentence=text, segments=segments)
+    text = f"{part.sentence} {segments[0].text}."
+    return replace(result, verdict="fault", sentence=text, faults=part.faults, segments=segments, needed=None)
+
+
+class ComparisonGaps(NamedTuple):
+    """Scores and traces that a comparison lacks."""
+
+    lost: str
+    """Scores that one side lost, in words; empty where there are none that matter."""
+    excuse: str
+    """Right refusals that excuse their loss."""
+    alone: str | None
+    """Traces without a partner."""
+    hides_fault: bool
+    """Whether these may hold a fault."""
+
+
+def _decide_verdict(
+    faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison, full: Comparison, gaps: ComparisonGaps
+) -> VerdictSentence:
+    """Return verdict and sentence: what stopped the pipeline first, then mismatches of the pair, then the tree."""
+    blocked = any(mismatch.blocks for mismatch in full.mismatches)
+    asides = [mismatch.sentence for mismatch in full.mismatches if not mismatch.blocks or faults]
+    asides += [] if gaps.alone is None else [gaps.alone]
+    same = None if blocked else describe_same_answers(full)
+    asides += [] if same is None else [same]
+    asides += [] if faults else describe_unconfirmed_defects(full.changes, full.alpha)
+    asides += [] if faults else describe_unshown_rises(full, ["error"])
+    counts = "".join(f" {text[0].upper()}{text[1:]}." for text in asides)
+    if faults and _is_fact(faults[0]):
+        also = "; ".join(describe_fault_fact(fault) if _is_fact(fault) else fault.title for fault in faults[1:])
+        return "fault", f"{describe_fault_fact(faults[0])}.{f' Also: {also}.' if also else ''}{counts}"
+    if faults:
+        return "fault", f"{_verdict_text(faults, walk, comparison)}{counts}"
+    if blocked:
+        return "cannot tell", f"{describe_blocked(comparison, full.mismatches)}{counts}"
+    if walk.verdict == "no fault" and gaps.lost:
+        return "cannot tell", f"The data cannot tell: {gaps.lost}.{counts}"
+    if walk.verdict == "no fault" and gaps.hides_fault:
+        return "cannot tell", f"The data cannot tell: nothing is shown on {full.pairs:,} paired traces.{counts}"
+    excuse = f" {gaps.excuse}." if walk.verdict == "no fault" and gaps.excuse else ""
+    return walk.verdict, f"{_verdict_text(faults, walk, comparison)}{excuse}{counts}"
+
+
+def _is_fact(fault: LayerFault) -> bool:
+    """Return whether a fault is a share of traces: one of a check of the pipeline or of the operation of a step."""
+    return fault.evidence[0].metric in CHECK_METRICS or is_step_metric(fault.evidence[0].metric)
+
+
+def _describe_gaps(
+    paired: PairedRuns, comparison: Comparison, full: Comparison, pair_mask: NDArray[np.bool_] | None
+) -> ComparisonGaps:
+    """Describe scores that one side lost, the right refusals that excuse their loss, and traces without a partner."""
+    alone = describe_unpaired_traces(full, paired.failed_alone), hides_a_fault(full, paired.failed_alone)
+    loss = describe_uneven_loss(comparison.changes, comparison.pairs)
+    if loss is None:
+        return ComparisonGaps("", "", *alone)
+    shift = find_new_refusals(paired, pair_mask)
+    left = describe_uneven_loss(comparison.changes, comparison.pairs, int(shift.accepted.sum()))
+    text = shift.describe()
+    return ComparisonGaps(*(("", f"{text[0].upper()}{text[1:]}") if left is None else (left, "")), *alone)
+
+
+def _doubt_edits(decided: VerdictSentence, edits: str | None, faults: Sequence[LayerFault]) -> VerdictSentence:
+    """Return verdict and sentence; without a fault the data cannot tell where nothing confirms edited figures.
+
+    A fault is no fault of the sources for them; that they are edited is said.
+    """
+    if edits is None or edits in decided[1] or any(fault.layer == "source data" for fault in faults):
+        return decided
+    if faults:
+        return decided[0], f"{decided[1]} {edits}."
+    return "cannot tell", f"{decided[1] if decided[0] == 'cannot tell' else 'The data cannot tell:'} {edits}."
+
+
+def _without_faults(
+    tree: Sequence[BranchDecision], explained: VerdictSentence | None, layer: str | None = None
+) -> list[BranchDecision]:
+    """Return the decisions; those for a fault (of one layer) are changed where something else explains it."""
+    if explained is None:
+        return list(tree)
+    outcome: Literal["ruled out", "cannot tell"] = "ruled out" if explained[0] == "no fault" else "cannot tell"
+    return [
+        replace(decision, outcome=outcome, why=f"{decision.why}; the verdict says what explains it")
+        if decision.outcome == "fault" and layer in (None, decision.layer)
+        else decision
+        for decision in tree
+    ]
+
+
+def bisect_segments(
+    paired: PairedRuns, by: str, *, alpha: float = ALPHA, **options: Any
+) -> list[tuple[str, Bisection]]:
+    """Bisect each segment of the pairs by a field of the baseline, the largest first, corrected for their number."""
+    segments = split_segments(paired, by)
+    bisections = []
+    for segment in segments:
+        result = bisect(paired, pair_mask=segment.pair_mask, alpha=alpha / len(segments), **options)
+        comparison = replace(result.comparison, by=by, segment=segment.name)
+        bisections.append((segment.name, replace(result, comparison=comparison)))
+    return bisections
+
+
+def _add_equal_depth(paired: PairedRuns) -> None:
+    """Add context_relevance at equal depth: over as many chunks of each pair as both runs retrieved."""
+    if paired.has_metric(EQUAL_DEPTH):
+        return
+    levels = [[[LEVEL_WEIGHTS[level] for level in levels] for levels in paired.chunk_levels(side)] for side in (0, 1)]
+    left = np.full(len(paired.pairing), math.nan)
+    right = np.full(len(paired.pairing), math.nan)
+    rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
+    for at, (old, new) in enumerate(rows):
+        depth = min(len(levels[0][old]), len(levels[1][new]))
+        if depth:
+            left[at] = sum(levels[0][old][:depth]) / depth
+            right[at] = sum(levels[1][new][:depth]) / depth
+    if bool(np.isfinite(left).any()):
+        paired.add_metric(MetricInfo(EQUAL_DEPTH, "retrieval"), left, right)
+
+
+def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison) -> str:
+    if faults:
+        also = [fault.title for fault in faults[1:]]
+        return f"{describe_fault(faults[0], walk.changes)}{f' Also: {chr(59).join(also)}.' if also else ''}"
+    if walk.verdict == "no fault":
+        return (
+            f"No layer broke: on {comparison.pairs:,} paired traces every metric of the tree that was compared is "
+            f"steady, rose, or did not drop by its margin{_describe_gains(comparison)}."
+        )
+    if walk.undecided is not None:
+        begin = f"{describe_change(walk.undecided)}, but the data cannot tell whether retrieval moved with it"
+        return f"{begin}{_describe_other_chunks(walk)}.{_describe_fewer_chunks(walk)}"
+    if walk.denied_by_gold is not None:
+        begin = describe_change(walk.denied_by_gold)
+        return f"{begin}, but the gold metrics exclude a loss: the judge and what people marked disagree."
+    least = [change for change in comparison.changes if change.detectable is not None and not excludes_drop(change)]
+    alone = f" ({comparison.dependence})" if comparison.dependence else ""
+    if not least:
+        few = any(change.n for change in comparison.changes)
+        what = "too few to show a change of any size" if few else "on which no metric of the tree is measured"
+        return f"The data cannot tell: {format_count(comparison.pairs, 'paired trace')}{alone}, {what}."
+    worst = max(least, key=lambda change: change.detectable or 0.0)
+    need = f"; about {walk.needed:,} would show one of {worst.margin:g}" if walk.needed else ""
+    return (
+        f"No layer is shown to have broken, and {comparison.pairs:,} paired traces{alone} cannot rule it out: they "
+        f"would miss a change of {worst.metric} below {worst.detectable:.2g}{need}.{_describe_fewer_chunks(walk)}"
+    )
+
+
+def _describe_other_chunks(walk: TreeWalk) -> str:
+    """Describe how a corpus was re-chunked, and that its chunker is to look at first; nothing where it was not."""
+    others = {difference.name: difference.text for difference in walk.differences}
+    if "ids" not in others or "length" not in others:
+        return ""
+    return f" ({others['ids']}; {others['length']}). Look at the chunker first"
+
+
+def _describe_fewer_chunks(walk: TreeWalk) -> str:
+    """Describe by how much lists of chunks became shorter where no gold shows that nothing was lost; else nothing."""
+    texts = [difference.text for difference in walk.differences if difference.name == "depth"]
+    if not texts or not walk.fewer_chunks:
+        return ""
+    return f" {texts[0][0].upper()}{texts[0][1:]}; nothing shows that no relevant chunk was lost by it."
+
+
+def describe_fault(fault: LayerFault, changes: Mapping[str, MetricChange], unit: str = "paired traces") -> str:
+    """Return the sentence of a fault: its layer, its strongest evidence, what rose instead, and where to look.
+
+    A suspect that is improbable beside the others is listed below the sentence, and not in it.
+    `unit` names what the changes count: paired traces, or the traces of each of two windows.
+    """
+    gain = find_gain(fault.evidence[0], changes)
+    more = f", while {describe_change(gain, unit)}" if gain is not None else ""
+    likely = [suspect.stage for suspect in fault.suspects if suspect.probability >= LEAST_PROBABILITY]
+    stages = ", ".join(likely or [suspect.stage for suspect in fault.suspects[:1]])
+    lead = f"{fault.layer.capitalize()} broke ({fault.title}): {describe_change(fault.evidence[0], unit)}"
+    return f"{lead}{more}; look at {stages}."
+
+
+def _describe_gains(comparison: Comparison) -> str:
+    """Describe the metric that is most clearly better; nothing where none is."""
+    gains = [change for change in comparison.changes if change.verdict == "better"]
+    best = min(gains, key=lambda change: (change.adjusted or 0.0, -change.n), default=None)
+    return "" if best is None else f"; {describe_change(best)}"

@@ -1,0 +1,430 @@
+"""Comparability of two runs: what they record differently, which is never called a fault of a layer.
+
+Other queries under the same ids, edited labels, renamed ids, clipped chunk texts, and fields that one side does not
+record are mismatches. Metrics that rest on a mismatched field are left out on the pairs concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.comparison.decision_tree import describe_change
+from ragfault.comparison.pairing import (
+    NOT_RECORDED,
+    Mask,
+    RowIndices,
+    RunContents,
+    TracePairing,
+    has_all_texts,
+    load_texts,
+    normalize_space,
+)
+from ragfault.comparison.records import Comparison, MetricChange, MismatchKind, PairMismatch, RunDifference
+from ragfault.comparison.renamed_ids import RenamedIds, compare_gold
+from ragfault.diagnosis.score_matrix import metric_name
+from ragfault.io.runs.run import Run
+from ragfault.metrics.catalog import get_definitions
+from ragfault.stats.significance import mcnemar_test
+from ragfault.text.notices import Stretch
+from ragfault.text.number_format import format_percent
+
+EVERYTHING = "everything"  # stands for every field
+CHUNK_TEXT = "chunk texts"  # the texts of the chunks, beside their ids and places
+CHUNK_ORDER = "chunk order"  # the order of the chunks, beside which they are
+RANK_METRICS = frozenset((
+    "ndcg", "reciprocal_rank", "average_precision", "r_precision", "rbp", "bpref", "context_precision",
+    "context_ranking",
+))  # fmt: skip
+"""Metrics that read the order of the chunks, beside those cut at a depth."""
+GOLD_SPANS = "gold spans"  # the spans of documents in the gold, beside its chunk ids
+CITED_CLAIMS = "cited claims"  # what citations stand by: a claim that they name, else a sentence of the answer
+FULL_ANSWER = "full answer"  # the answer with what surrounds what it says, such as a greeting
+PART_METRICS = frozenset(("groundedness", "contradiction", "factual_accuracy", "claim_precision", "completeness"))
+"""Metrics that read what an answer says claim by claim, and not the whole of it."""
+ASPECTS = "aspects"  # what an answer is judged by where there are no facts; a judge sees the chunks as well
+CLIPPED_SHARE = 0.9  # of the chunks with another text under one id, so many are beginnings of the other side's
+BROKEN_OFF_SHARE = 0.5  # so many of them end within a sentence; texts to which something was added do not
+SENTENCE_ENDS = (".", "!", "?", ":", ")", "”", '"')
+CONTAINED_SHARE = 0.2  # of the chunks under new ids, so many within old texts mean that the corpus was re-chunked
+LEAST_QUERIES = 5  # fewer distinct queries show no habit of a logger
+MAX_TEXTS = 400  # texts looked at to tell clipping from other changes
+MISSING_SHARE = 0.1  # of the traces of the baseline; with more of them missing "no fault" is not said
+UNPAIRED_SHARE = 0.05  # of the traces of a run; more without a partner are said in the verdict
+MAX_NET_LOSS = 0.02  # share of the pairs; more scores lost in the candidate than gained exclude "no fault"
+ASYMMETRY_ALPHA = 0.001  # for citations, which a system may leave out where there are none; see TREE_SHARE
+
+
+class LocatedMismatch(Struct, frozen=True, eq=False, kw_only=True):
+    """Mismatch with the pairs that it concerns."""
+
+    kind: MismatchKind
+    text: str  # its sentence, with a place for the share of pairs
+    pairs: Mask
+    left_out: Mapping[str, Mask] = {}  # field → pairs on which it cannot be compared
+    blocks: bool = True
+    side: int | None = None  # of the answers of which the stretches are not judged
+    stretches: Mapping[int, tuple[Stretch, ...]] = {}  # pair → stretches of that answer
+
+
+def find_mismatches(
+    runs: tuple[Run, Run],
+    contents: tuple[RunContents, RunContents],
+    pairing: TracePairing,
+    renamed: RenamedIds | None,
+    recut_gold: Mask,
+) -> tuple[LocatedMismatch, ...]:
+    """Find all mismatches of two paired runs; gold says nothing on the pairs where it names chunks cut anew."""
+    old, new = contents
+    left, right = pairing.baseline, pairing.candidate
+    mismatch_items = []
+    other = old.queries[left] != new.queries[right]
+    if other.any():
+        side_name = _find_framed_side(runs, pairing, other)
+        text = "the queries differ on {share} of pairs under the same id: these are not pairs"
+        if side_name:
+            text = f"the queries of the {side_name} are recorded within one fixed text on {{share}} of pairs"
+        # What a judge takes for a part of the query may be a part of the fixed text.
+        factless = (old.facts[left] == 0) | (new.facts[right] == 0)
+        left_out = {"query": other, ASPECTS: other & factless} if side_name else {EVERYTHING: other}
+        mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out=left_out))
+    if renamed is not None and renamed.pairs.any():
+        text = (
+            f"chunks stand under other ids or places with the same text{'' if renamed.same_texts else ', or nearly,'} "
+            "on {share} of pairs: gold is re-anchored by text"
+        )
+        mismatch_items.append(LocatedMismatch(kind="ids", text=text, pairs=renamed.pairs, blocks=False))
+    mismatch_items += _find_missing_fields(old, new, pairing)
+    lacking = {field for mismatch in mismatch_items for field in mismatch.left_out}
+    mismatch_items += _find_edited_labels(old, new, pairing, renamed, lacking)
+    if recut_gold.any():
+        text = (
+            "gold names chunks by ids that stand for other cuts of the documents in the candidate, on {share} of "
+            "pairs: renew the labels, or use gold spans"
+        )
+        left_out = {"gold": recut_gold}
+        mismatch_items.append(LocatedMismatch(kind="labels", text=text, pairs=recut_gold, left_out=left_out))
+    mismatch_items += _find_clipped_texts(runs, contents, pairing)
+    return tuple(mismatch_items)
+
+
+def _find_framed_side(runs: tuple[Run, Run], pairing: TracePairing, other: Mask) -> str | None:
+    """Return the side whose queries are the other side's with one text around each; None for neither."""
+    old, new = (
+        [normalize_space(text).casefold() for text in run.to_arrow("traces", ["query"])["query"].take(rows).to_pylist()]
+        for run, rows in zip(runs, (pairing.baseline[other], pairing.candidate[other]), strict=True)
+    )
+    for name, brief, full in (("candidate", old, new), ("baseline", new, old)):
+        frames = [tuple(long.split(short, 1)) for short, long in zip(brief, full, strict=True)]
+        distinct = set(brief)
+        if all(brief) and len(distinct) >= LEAST_QUERIES and len(set(frames)) == 1 and len(frames[0]) == 2:
+            return name
+    return None
+
+
+def describe_mismatches(
+    mismatch_items: Sequence[LocatedMismatch], mask: Mask, metrics: Sequence[str]
+) -> tuple[PairMismatch, ...]:
+    """Describe the mismatches on some of the pairs, with those of the metrics that are left out there."""
+    return tuple(
+        PairMismatch(
+            kind=mismatch.kind,
+            pairs=int(mismatch.pairs[mask].sum()),
+            share=float(mismatch.pairs[mask].mean()),
+            sentence=mismatch.text.format(share=format_percent(float(mismatch.pairs[mask].mean()))),
+            left_out=tuple(name for name in metrics if bool(left_out_pairs([mismatch], name)[mask].any())),
+            blocks=mismatch.blocks,
+        )
+        for mismatch in mismatch_items
+        if mismatch.pairs[mask].any()
+    )
+
+
+def left_out_pairs(mismatch_items: Sequence[LocatedMismatch], metric: str) -> Mask:
+    """Return the pairs on which a metric cannot be compared, given at least one mismatch."""
+    fields = read_fields(metric)
+    masks = [pairs for mismatch in mismatch_items for field, pairs in mismatch.left_out.items() if field in fields]
+    none: Mask = np.zeros(len(mismatch_items[0].pairs), dtype=bool)
+    return np.logical_or.reduce(masks) if masks else none
+
+
+def read_fields(metric: str) -> frozenset[str]:
+    """Return what a metric reads of a trace, every field if nothing is known of it.
+
+    The relevance of an answer may rest on the chunks: some judges look at both. A metric of gold or of operation
+    without a verdict reads ids, places or the number of the chunks, not their texts.
+    """
+    definition = get_definitions().get(metric_name(metric).split(" ", 1)[0])
+    every = {"query", "history", "chunks", "answer", "citations", "reference", "facts", "gold", CHUNK_TEXT}
+    fields = set(every if definition is None else definition.fields)
+    if definition is not None and "chunks" in fields:
+        without_text = not definition.verdicts and ("gold" in fields or definition.layer == "operation")
+        fields |= set() if without_text else {CHUNK_TEXT}
+    if definition is not None and "answer" in definition.verdicts:
+        fields |= {ASPECTS} if "fact" in definition.verdicts else {"chunks", CHUNK_TEXT}
+    if metric_name(metric) in RANK_METRICS or "@" in metric:
+        fields |= {CHUNK_ORDER}
+    if "answer" in fields and metric_name(metric) not in PART_METRICS:
+        fields |= {FULL_ANSWER}
+    if definition is not None and "citation" in definition.verdicts:
+        fields |= {CITED_CLAIMS}
+    if metric.startswith("span_") and "gold" in fields:
+        fields = {*fields, GOLD_SPANS} - {"gold"}
+    return frozenset({*fields, EVERYTHING})
+
+
+def rests_on_verdicts(metric: str) -> bool:
+    """Return whether a metric rests on verdicts of a judge, as one that is not in the catalogue may."""
+    definition = get_definitions().get(metric_name(metric).split(" ", 1)[0])
+    return definition is None or bool(definition.verdicts)
+
+
+def _find_missing_fields(old: RunContents, new: RunContents, pairing: TracePairing) -> list[LocatedMismatch]:
+    left, right = pairing.baseline, pairing.candidate
+    fine = ~(old.errors[left] | new.errors[right])
+    chunks = [side.chunk_counts[rows] != NOT_RECORDED for side, rows in ((old, left), (new, right))]
+    texts = [has_all_texts(old, new)[left], has_all_texts(new, old)[right]]
+    retrieved = (old.chunk_counts[left] > 0) & (new.chunk_counts[right] > 0)
+    answers = [old.answered[left], new.answered[right]]
+    answered = fine & ~old.blank[left] & ~new.blank[right]
+    citations = [side.citation_counts[rows] != NOT_RECORDED for side, rows in ((old, left), (new, right))]
+    factless = (old.facts[left] == 0) | (new.facts[right] == 0)
+    histories = [old.histories[left] != 0, new.histories[right] != 0]
+    # No metric of the tree reads earlier turns.
+    lone = _compare_recording("history", "history", histories, np.ones(len(left), dtype=bool))
+    mismatch_items = [replace(mismatch, blocks=False) for mismatch in lone]
+    mismatch_items += _compare_recording("chunks", "chunks", chunks, fine, factless)
+    mismatch_items += _compare_recording("chunk texts", CHUNK_TEXT, texts, fine & retrieved, factless)
+    if not answers[0][fine].any() or not answers[1][fine].any():
+        mismatch_items += _compare_recording("answers", "answer", answers, fine)
+    lost, gained = (int((answered & citations[at] & ~citations[1 - at]).sum()) for at in (0, 1))
+    one_sided = (lost or gained) and not all(recorded[answered].any() for recorded in citations)
+    if one_sided or mcnemar_test(lost, gained) <= ASYMMETRY_ALPHA:
+        mismatch_items += _compare_recording("citations", "citations", citations, answered)
+    cited = answered & (old.citation_counts[left] > 0) & (new.citation_counts[right] > 0)
+    located = [side.has_quotes[rows] for side, rows in ((old, left), (new, right))]
+    lost, gained = (int((cited & located[at] & ~located[1 - at]).sum()) for at in (0, 1))
+    if mcnemar_test(lost, gained) <= ASYMMETRY_ALPHA:
+        mismatch_items += _compare_recording("claims and quotes of citations", CITED_CLAIMS, located, cited)
+    for name, field, present in (
+        ("references", "reference", [old.references[left] != 0, new.references[right] != 0]),
+        ("facts", "facts", [old.facts[left] != 0, new.facts[right] != 0]),
+        (
+            "gold",
+            "gold",
+            [np.array([s.gold[r] is not None for r in rows], bool) for s, rows in ((old, left), (new, right))],
+        ),
+    ):
+        if not (present[0].any() and present[1].any()):
+            mismatch_items += _compare_recording(name, field, present, np.ones(len(left), dtype=bool))
+    return mismatch_items
+
+
+def _compare_recording(
+    name: str, field: str, recorded: Sequence[Mask], among: Mask, factless: Mask | None = None
+) -> list[LocatedMismatch]:
+    """Find the pairs on which one side records a field and the other does not."""
+    lost, gained = among & recorded[0] & ~recorded[1], among & recorded[1] & ~recorded[0]
+    mismatch_items = []
+    for pairs, side in ((lost, "candidate"), (gained, "baseline")):
+        if pairs.any():
+            verb = "is" if name in ("gold", "history") else "are"
+            text = f"{name} {verb} not recorded in the {side} on {{share}} of pairs"
+            left_out = {field: pairs} if factless is None else {field: pairs, ASPECTS: pairs & factless}
+            left_out |= {GOLD_SPANS: pairs} if field == "gold" else {}
+            mismatch_items.append(LocatedMismatch(kind="fields", text=text, pairs=pairs, left_out=left_out))
+    return mismatch_items
+
+
+def _find_edited_labels(
+    old: RunContents, new: RunContents, pairing: TracePairing, renamed: RenamedIds | None, lacking: set[str]
+) -> list[LocatedMismatch]:
+    left, right = pairing.baseline, pairing.candidate
+    known = frozenset(key.id for key in old.keys), frozenset(key.id for key in new.keys)
+    same = np.array([compare_gold(old.gold[a], new.gold[b], renamed, known) for a, b in zip(left, right, strict=True)])
+    masks = {
+        "gold": ~same[:, 0],
+        GOLD_SPANS: ~same[:, 1],
+        "reference": old.references[left] != new.references[right],
+        "facts": old.facts[left] != new.facts[right],
+    }
+    masks = {field: mask for field, mask in masks.items() if mask.any() and field not in lacking}
+    if not masks:
+        return []
+    text = f"labels ({', '.join(masks)}) differ on {{share}} of pairs"
+    return [LocatedMismatch(kind="labels", text=text, pairs=np.logical_or.reduce([*masks.values()]), left_out=masks)]
+
+
+def _find_clipped_texts(
+    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing
+) -> list[LocatedMismatch]:
+    """Find chunk texts that are beginnings of the other side's under the same id, also where others are whole."""
+    sizes = [{key.id: key for key in sorted(side.keys, key=lambda k: -k.size) if key.text} for side in contents]
+    differing = [name for name in sizes[1] if name in sizes[0] and sizes[0][name].text != sizes[1][name].text]
+    if not differing:
+        return []
+    shorter = sum(sizes[1][name].size < sizes[0][name].size for name in differing)
+    short = 1 if 2 * shorter > len(differing) else 0
+    clipped = {name for name in differing if sizes[short][name].size < sizes[1 - short][name].size}
+    if len(clipped) < CLIPPED_SHARE * len(differing) or not _are_beginnings(runs, sizes, differing, short):
+        return []
+    keys = contents[short].keys
+    limit = max(key.size for key in keys)
+    at_limit = np.mean([sizes[short][name].size >= 0.9 * limit for name in clipped]) >= CLIPPED_SHARE
+    cut = [
+        (key.id in clipped and key.size < sizes[1 - short][key.id].size) or bool(at_limit and key.size >= 0.9 * limit)
+        for key in keys
+    ]
+    uncut = {key.id for key, is_cut in zip(keys, cut, strict=True) if key.id in clipped and not is_cut}
+    rows = pairing.candidate if short else pairing.baseline
+    lists = [[cut[at] for at in contents[short].trace_keys[row]] for row in rows]
+    pairs = np.array([any(flags) for flags in lists], dtype=bool)
+    several = [flags for flags in lists if any(flags) and len(flags) > 1]
+    are_last = len(several) >= LEAST_QUERIES and all(flags.index(True) == len(flags) - 1 for flags in several)
+    longer, clipped_side = ("baseline", "candidate") if short else ("candidate", "baseline")
+    text = (
+        f"chunk texts of the {clipped_side} are only the beginnings of the {longer}'s under the same ids on "
+        f"{{share}} of pairs{', each the last of its list' if are_last else ''}: clipped in the record, or before it"
+        f"{f' ({len(uncut):,} of these {len(clipped):,} chunks are whole in other traces of it)' if uncut else ''}"
+    )
+    factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
+    left_out = {CHUNK_TEXT: pairs, ASPECTS: pairs & factless}
+    return [LocatedMismatch(kind="texts", text=text, pairs=pairs, left_out=left_out)]
+
+
+def _are_beginnings(runs: tuple[Run, Run], sizes: Sequence[Mapping[str, object]], ids: list[str], short: int) -> bool:
+    """Return whether texts of one side begin the other's and break off, and the rest does not stand under new ids."""
+    chosen = set(sorted(ids)[:MAX_TEXTS])
+    added = set(sorted(name for name in sizes[short] if name not in sizes[1 - short])[:MAX_TEXTS])
+    others = set(sorted(sizes[1 - short] if len(added) > len(chosen) else ())[:MAX_TEXTS])  # most ids are new
+    brief, full = (load_texts(runs[side], chosen | added | others, shortest=True) for side in (short, 1 - short))
+    stems = {name: brief[name].removesuffix("…").removesuffix("...").rstrip() for name in chosen}
+    begun = [full[name].startswith(stem) for name, stem in stems.items()]
+    broken_off = [not stem.endswith(SENTENCE_ENDS) or stem != brief[name] for name, stem in stems.items()]
+    within = [any(brief[name] in text for text in full.values()) for name in added]
+    return (
+        float(np.mean(begun)) >= CLIPPED_SHARE
+        and float(np.mean(broken_off)) >= BROKEN_OFF_SHARE
+        and (not within or float(np.mean(within)) < CONTAINED_SHARE)
+    )
+
+
+SPOILED_DIFFERENCES = {CHUNK_TEXT: ("texts", "length"), "citations": ("citations",)}
+"""Field → the differences between the runs that a mismatch of it makes up."""
+
+
+def drop_spoiled_differences(
+    differences: Sequence[RunDifference], mismatch_items: Sequence[LocatedMismatch]
+) -> tuple[RunDifference, ...]:
+    """Leave out differences between the runs that are differences of the record."""
+    fields = {field for mismatch in mismatch_items for field in mismatch.left_out}
+    spoiled = {name for field in fields for name in SPOILED_DIFFERENCES.get(field, ())}
+    return tuple(difference for difference in differences if difference.name not in spoiled)
+
+
+def describe_uneven_loss(changes: Sequence[MetricChange], pairs: int, excused: int = 0) -> str | None:
+    """Describe the metric whose scores one side lost most; None where no net loss exceeds the share of its margin.
+
+    Lost scores may be the bad ones, so that what is left cannot show that nothing broke. Those of as many pairs as are
+    `excused`, on which it is right that nothing is scored, do not count.
+    """
+    worst = max(changes, key=lambda change: change.lost[0] - change.lost[1], default=None)
+    if worst is None or worst.lost[0] - worst.lost[1] - excused <= MAX_NET_LOSS * pairs:
+        return None
+    return (
+        f"{worst.metric} is scored on {worst.lost[0]:,} of {pairs:,} pairs in the baseline only, on {worst.lost[1]:,} "
+        "in the candidate only: the scores that are gone may be the bad ones"
+    )
+
+
+def describe_unpaired_traces(comparison: Comparison, failed: tuple[int, int] = (0, 0)) -> str | None:
+    """Describe how many traces of the candidate, or of the baseline, have no partner; None where 5 % or less.
+
+    So many of these, of the baseline and of the candidate, `failed`.
+    """
+    texts = []
+    for at, side in ((1, "candidate"), (0, "baseline")):
+        total = comparison.pairs + comparison.unpaired[at]
+        if comparison.unpaired[at] > UNPAIRED_SHARE * total:
+            errors = f" ({failed[at]:,} of them errors or blank answers)" if failed[at] else ""
+            texts.append(f"{comparison.unpaired[at]:,} of {total:,} traces of the {side}{errors}")
+    return f"{' and '.join(texts)} have no partner and are not compared" if texts else None
+
+
+def hides_a_fault(comparison: Comparison, failed: tuple[int, int] = (0, 0)) -> bool:
+    """Return whether the traces without a partner may hold a fault that the pairs do not show.
+
+    So it is where the candidate has more of them than pairs, where over a tenth of the baseline's traces are missing
+    from it, since they may be those that failed, and where over 5 % of its traces failed and have no partner, more
+    than of the baseline's.
+    """
+    missing, extra = comparison.unpaired
+    shares = [count / (comparison.pairs + alone) for count, alone in zip(failed, comparison.unpaired, strict=True)]
+    return (
+        extra > comparison.pairs
+        or missing > MISSING_SHARE * (missing + comparison.pairs)
+        or shares[1] > UNPAIRED_SHARE + shares[0]
+    )
+
+
+def describe_same_answers(comparison: Comparison) -> str | None:
+    """Describe that no answer changed where recorded chunks did; None where it is otherwise."""
+    if comparison.same_answers < comparison.pairs or comparison.same_chunks == comparison.pairs:
+        return None
+    share = format_percent(1 - comparison.same_chunks / comparison.pairs)
+    return (
+        f"the answers are the same on every pair, although the recorded chunks differ on {share}: either the record of "
+        "the chunks changed, or what changed does not reach the answers"
+    )
+
+
+def describe_other_responses(contents: tuple[RunContents, RunContents], pairing: TracePairing) -> str | None:
+    """Describe chunks with answers that the baseline gave to other queries alone; None where there are few."""
+    responses, asked = [], []
+    for side, rows in zip(contents, (pairing.baseline, pairing.candidate), strict=True):
+        responses.append(_join_fingerprints(side.chunks[rows], side.answers[rows]))
+        asked.append(_join_fingerprints(responses[-1], side.queries[rows]))
+    full = (contents[1].chunk_counts > 0) & ~contents[1].blank
+    other = full[pairing.candidate] & np.isin(responses[1], responses[0]) & ~np.isin(asked[1], asked[0])
+    if other.sum() < max(LEAST_QUERIES, MAX_NET_LOSS * len(other)):
+        return None
+    share = format_percent(float(np.mean(other)))
+    return (
+        f"On {share} of pairs chunks and answer are together those that the baseline gave to another query: look at a "
+        "cache of answers"
+    )
+
+
+def _join_fingerprints(first: RowIndices, second: RowIndices) -> RowIndices:
+    """Return a fingerprint of each row of two columns of fingerprints."""
+    return first * np.int64(0x2545F4914F6CDD1D) + second
+
+
+def describe_blocked(comparison: Comparison, mismatches: Sequence[PairMismatch]) -> str:
+    """Describe why the runs cannot be compared in full, and what is left to compare."""
+    reasons = [mismatch for mismatch in mismatches if mismatch.blocks]
+    lead = "; ".join(mismatch.sentence for mismatch in reasons)
+    lead = f"Not comparable: {lead}."
+    if not any(change.n for change in comparison.changes) and any(
+        reason.kind == "queries" and reason.share == 1 for reason in reasons
+    ):
+        return lead
+    same_chunks, same_answers = (n == comparison.pairs for n in (comparison.same_chunks, comparison.same_answers))
+    if same_chunks and same_answers:
+        return f"{lead} Nothing else changed: chunks and answers are the same on every pair."
+    if same_answers:
+        return f"{lead} The answers are the same on every pair, which excludes generation."
+    measured = any(change.n for change in comparison.changes)
+    left = "What is left to compare shows no fault." if measured else "No metric of the tree is left to compare."
+    dropped = [change for change in comparison.changes if change.state == "dropped"]
+    if dropped:
+        worst = min(dropped, key=lambda change: change.adjusted or 0.0)
+        left = f"{describe_change(worst)}, but what is left to compare cannot tell the layer."
+    return (
+        f"{lead} The chunks are the same on every pair, which excludes retrieval. {left}"
+        if same_chunks
+        else f"{lead} {left}"
+    )

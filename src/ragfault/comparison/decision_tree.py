@@ -1,0 +1,439 @@
+"""The decision tree that names the faulty layer from the metric changes of a comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
+from ragfault.comparison.stages.ranking import rank_suspects
+from ragfault.diagnosis.score_matrix import metric_name
+from ragfault.text.number_format import format_number, format_signed
+
+EQUAL_DEPTH = "context_relevance at equal depth"
+"""context_relevance over as many chunks as both runs retrieved: a longer list alone does not lower it."""
+
+GOLD_METRICS = ("recall", "ndcg", "span_recall")  # metrics of retrieval by gold labels
+
+TREE_METRICS = (
+    *GOLD_METRICS,
+    "context_relevance",
+    "context_recall",
+    "groundedness",
+    "factual_accuracy",
+    "completeness",
+    "chunk_attribution",
+    "citation_validity",
+    "chunk_utilization",
+    "answer_relevance",
+)
+"""The metrics that the tree reads."""
+
+LEAST_PAIRS = 10  # fewer rule nothing out, also where nothing differs on them
+MAX_COPIES = 0.05  # by so much more copies among the retrieved texts, lists hold fewer passages
+
+RETRIEVER_STAGES = (
+    "chunker", "embedder", "index", "index coverage", "reranker", "filter", "top-k", "score threshold",
+    "query rewriter", "ingestion", "deduplication", "source documents",
+)  # fmt: skip
+GENERATION_STAGES = (
+    "model", "prompt", "prompt assembly", "decoding", "max tokens", "refusal wording", "output schema", "answer cache",
+)  # fmt: skip
+SOURCE_STAGES = ("source documents", "ingestion", "index", "chunker")
+
+
+STAGE_REMEDIES = {
+    "max tokens": "raise the token limit of the answer",
+    "refusal wording": "relax the refusal instructions of the prompt",
+}
+"""Stage → the remedy that is meant for it alone."""
+
+
+def order_remedies(remedies: Sequence[str], stages: Sequence[str]) -> tuple[str, ...]:
+    """Order the remedies of a fault by its suspected stages: that of the first comes first, those of no suspect last.
+
+    >>> order_remedies(("raise the token limit of the answer", "lower the temperature"), ["refusal wording", "prompt"])
+    ('relax the refusal instructions of the prompt', 'lower the temperature', 'raise the token limit of the answer')
+    """
+    first = [STAGE_REMEDIES[stage] for stage in stages[:1] if stage in STAGE_REMEDIES]
+    unsuspected = {remedy for stage, remedy in STAGE_REMEDIES.items() if stage not in stages}
+    return (*first, *sorted((remedy for remedy in remedies if remedy not in first), key=unsuspected.__contains__))
+
+
+def select_tree_metrics(metrics: Iterable[str]) -> list[str]:
+    """Select the metrics that the tree reads, the first of each name.
+
+    >>> select_tree_metrics(["recall@5", "recall@10", "latency"])
+    ['recall@5']
+    """
+    selected: dict[str, str] = {}
+    for metric in metrics:
+        name = metric_name(metric)
+        if name == EQUAL_DEPTH or name in TREE_METRICS:
+            selected.setdefault(name, metric)
+    return list(selected.values())
+
+
+class TreeBranch(Struct, frozen=True, kw_only=True):
+    """Branch of the tree: when it matches, the layer at fault, and the remedies."""
+
+    name: str
+    layer: Literal["retrieval", "generation", "source data"]
+    title: str
+    match: Callable[[TreeWalk], list[MetricChange]]  # return the changes that make the branch match; empty: no match
+    reads: tuple[str, ...]  # the metrics it rests on
+    stages: tuple[str, ...]  # stages of the pipeline in which the fault usually lies
+    differences: tuple[str, ...]  # names of the run differences that point to it
+    remedies: tuple[str, ...]
+
+    def build_fault(
+        self, evidence: Iterable[MetricChange], differences: Iterable[RunDifference] = (), title: str | None = None
+    ) -> LayerFault:
+        """Build the fault of this branch, with the suspects that are usual where there is no other evidence."""
+        return LayerFault(
+            layer=self.layer,
+            branch=self.name,
+            title=title or self.title,
+            evidence=tuple(evidence),
+            suspects=rank_suspects(self.stages, ()),
+            remedies=self.remedies,
+            differences=tuple(differences),
+        )
+
+
+class ComparisonView(Protocol):
+    """Part of a comparison that a walk reads."""
+
+    @property
+    def changes(self) -> tuple[MetricChange, ...]: ...
+    @property
+    def pairs(self) -> int: ...
+    @property
+    def same_chunks(self) -> int: ...
+    @property
+    def same_answers(self) -> int: ...
+
+
+class TreeWalk:
+    """Walk through the tree over the changes of one comparison.
+
+    With `retrieval_unaffected`, the pairs are those whose retrieval did not get worse: retrieval counts as steady.
+    """
+
+    def __init__(
+        self, comparison: ComparisonView, differences: Sequence[RunDifference], *, retrieval_unaffected: bool = False
+    ) -> None:
+        self.comparison, self.differences, self.retrieval_unaffected = (comparison, differences, retrieval_unaffected)
+        self.changes = {metric_name(change.metric): change for change in comparison.changes}
+        self.faults: list[LayerFault] = []
+        self.decisions: list[BranchDecision] = []
+        self.undecided: MetricChange | None = None
+        for branch in self._order_branches():
+            self._evaluate(branch)
+        self.decisions.sort(key=lambda ruling: ruling.branch)
+
+    def _order_branches(self) -> list[TreeBranch]:
+        """Return the branches in the order of the tree, over-fetching right after the first if the list grew."""
+        order = list(BRANCHES)
+        if not self.retrieval_down and self.state_of(EQUAL_DEPTH) is not None and self.dropped("context_relevance"):
+            order.insert(
+                1, order.pop(next(at for at, branch in enumerate(order) if branch.match is _match_overfetching))
+            )
+        return order
+
+    def state_of(self, name: str) -> str | None:
+        """Return the state of a metric; None where no pair measures it."""
+        change = self.changes.get(name)
+        return change.state if change is not None and change.n else None
+
+    def dropped(self, *names: str) -> list[MetricChange]:
+        """Return those of the metrics that dropped."""
+        return [self.changes[name] for name in names if self.state_of(name) == "dropped"]
+
+    @property
+    def has_gold(self) -> bool:
+        """Return whether a gold metric measures retrieval."""
+        return any(self.state_of(name) is not None for name in GOLD_METRICS)
+
+    @property
+    def denied_by_gold(self) -> MetricChange | None:
+        """Return the drop of the judged relevance at equal depth where every gold metric excludes a loss.
+
+        A judge that compares words finds the chunks of one retriever more relevant than those of another that finds as
+        much of what people marked.
+        """
+        gold = [self.changes[name] for name in GOLD_METRICS if self.state_of(name) is not None]
+        judged = self.dropped(EQUAL_DEPTH)
+        return judged[0] if judged and gold and all(map(excludes_drop, gold)) else None
+
+    @property
+    def retrieval_down(self) -> list[MetricChange]:
+        """Return the changes that show a fault of retrieval; the same chunks on every pair, or gold, exclude one."""
+        if self.comparison.same_chunks == self.comparison.pairs or self.denied_by_gold is not None:
+            return []
+        changes = self.dropped(*GOLD_METRICS, EQUAL_DEPTH)
+        if not changes and not self.has_gold and not self.dropped("factual_accuracy"):
+            changes = self.dropped("context_recall")
+        return changes
+
+    @property
+    def retrieval_steady(self) -> bool:
+        """Return whether retrieval is shown not to have dropped: the same chunks, or every metric steady or better."""
+        if self.retrieval_unaffected or self.comparison.same_chunks == self.comparison.pairs:
+            return True
+        known = [self.changes[name] for name in (*GOLD_METRICS, EQUAL_DEPTH) if self.state_of(name) is not None]
+        return bool(known) and all(map(excludes_drop, known))
+
+    @property
+    def fewer_chunks(self) -> bool:
+        """Return whether the candidate retrieved fewer chunks, or copies, and gold does not show that none was lost."""
+        known = [self.changes[name] for name in GOLD_METRICS if self.state_of(name) is not None]
+        fell = any(d.name == "depth" and (d.candidate or 0.0) < (d.baseline or 0.0) for d in self.differences)
+        fell |= any(difference.name == "copies" and _rise(difference) >= MAX_COPIES for difference in self.differences)
+        return fell and not self.retrieval_unaffected and not (known and all(map(excludes_drop, known)))
+
+    @property
+    def more_chunks(self) -> bool:
+        """Return whether the candidate retrieved more chunks, or more copies of them."""
+        return any(difference.name in ("depth", "copies") and _rise(difference) > 0 for difference in self.differences)
+
+    @property
+    def verdict(self) -> Literal["fault", "no fault", "cannot tell"]:
+        """Return the verdict: a fault, no fault, or that the data cannot tell."""
+        if self.faults:
+            return "fault"
+        known = [change for change in self.comparison.changes if change.n]
+        if self.comparison.pairs < LEAST_PAIRS:
+            return "cannot tell"
+        return "no fault" if known and all(map(excludes_drop, known)) else "cannot tell"
+
+    @property
+    def needed(self) -> int | None:
+        """Return about how many pairs would decide, where these cannot."""
+        if self.verdict != "cannot tell":
+            return None
+        unsure = [change for change in self.comparison.changes if not excludes_drop(change)]
+        return max((change.needed for change in unsure if change.needed is not None), default=None)
+
+    def _evaluate(self, branch: TreeBranch) -> None:
+        """Evaluate one branch: record a fault if it is the first to match, else the reason why not."""
+        measured = [name for name in branch.reads if self.state_of(name) is not None]
+        if not measured:
+            why = f"{', '.join(branch.reads)} not measured"
+            self._record(branch, "not measured", why)
+            return
+        evidence = branch.match(self)
+        if evidence and branch.layer == "generation" and self.comparison.same_answers == self.comparison.pairs:
+            states = "; ".join(_state_text(change) for change in evidence)
+            self._record(branch, "ruled out", f"{states}, but both runs gave the same answers")
+        elif evidence and self.faults:
+            self._record(branch, "not reached", f"{self.faults[0].title} explains it first")
+        elif evidence and branch.layer != "retrieval" and not self._is_separable(evidence):
+            self.undecided = self.undecided or evidence[0]
+            self._record(branch, "cannot tell", "the data cannot tell whether retrieval moved with it")
+        elif evidence:
+            strength = sorted(
+                evidence,
+                key=lambda change: (metric_name(change.metric) not in GOLD_METRICS, change.p or 0.0, change.metric),
+            )
+            own = [difference for difference in self.differences if difference.name in branch.differences]
+            self.faults.append(branch.build_fault(strength, own))
+            self._record(branch, "fault", "; ".join(_state_text(change) for change in evidence))
+        else:
+            states = "; ".join(_state_text(self.changes[name]) for name in measured)
+            if self.dropped(*measured):
+                self._decide_explained(branch, states)
+                return
+            unsure = not all(excludes_drop(self.changes[name]) for name in measured)
+            if branch is BRANCHES[0] and not unsure and self.fewer_chunks and self.verdict != "no fault":
+                unsure, states = True, f"{states}, but fewer chunks are retrieved, or more copies"
+            self._record(branch, "cannot tell" if unsure else "ruled out", states)
+
+    def _decide_explained(self, branch: TreeBranch, text: str) -> None:
+        """Record a branch whose metrics dropped although it does not match."""
+        if branch.layer == "retrieval" and self.comparison.same_chunks == self.comparison.pairs:
+            self._record(branch, "ruled out", f"{text}, but both runs retrieved the same chunks")
+        elif branch is BRANCHES[0]:
+            why = "gold shows no loss" if self.denied_by_gold is not None else "no other metric shows a loss"
+            self._record(branch, "cannot tell", f"{text}; {why}")
+        elif branch.match is _match_overfetching and not self.more_chunks and not self.retrieval_down:
+            self._record(branch, "cannot tell", f"{text}, but no more chunks are retrieved")
+        else:
+            self._record(branch, "not reached", f"{text}, which an earlier branch explains")
+
+    def _is_separable(self, evidence: Sequence[MetricChange]) -> bool:
+        """Return whether a drop is not retrieval's: it is steady, or none of its metrics worsened as strongly.
+
+        Fewer chunks may hold less of what an answer says, also where the first of them are as relevant as before.
+        """
+        if self.fewer_chunks:
+            return False
+        if self.retrieval_steady:
+            return True
+        strongest = min(change.p if change.p is not None else 1.0 for change in evidence)
+        leaning = [
+            change
+            for name in (*GOLD_METRICS, EQUAL_DEPTH)
+            if (change := self.changes.get(name)) is not None
+            and change.difference is not None
+            and change.difference.mean < -change.margin
+        ]
+        return all((change.p or 0.0) > max(0.05, 10 * strongest) for change in leaning)
+
+    def _record(
+        self,
+        branch: TreeBranch,
+        outcome: Literal["fault", "ruled out", "cannot tell", "not reached", "not measured"],
+        reason: str,
+    ) -> None:
+        if outcome == "ruled out" and self.comparison.pairs < LEAST_PAIRS:
+            outcome, reason = "cannot tell", f"{reason}, on too few pairs to rule it out"
+        self.decisions.append(BranchDecision(branch=branch.name, layer=branch.layer, outcome=outcome, why=reason))
+
+
+def excludes_drop(change: MetricChange) -> bool:
+    """Return whether a drop of the margin or more is ruled out: steady, risen, or an interval above it."""
+    if change.state in ("steady", "rose"):
+        return True
+    return change.state == "cannot tell" and change.difference is not None and change.difference.low > -change.margin
+
+
+def describe_change(change: MetricChange, unit: str = "paired traces") -> str:
+    """Describe a change: how far the metric fell or rose, its interval in that direction, on how many pairs, and p."""
+    assert change.difference is not None
+    sign = math.copysign(1.0, change.difference.mean)
+    low, high = sorted(sign * end + 0.0 for end in (change.difference.low, change.difference.high))
+    p = change.adjusted if change.adjusted is not None else 1.0
+    word = {"dropped": "fell", "rose": "rose"}.get(change.state, "moved")
+    shown = f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
+    return (
+        f"{change.metric} {word} by {format_number(abs(change.difference.mean))} "
+        f"[{format_number(low)}, {format_number(high)}] on {change.n:,} {unit} ({shown})"
+    )
+
+
+def _rise(difference: RunDifference) -> float:
+    return (difference.candidate or 0.0) - (difference.baseline or 0.0)
+
+
+def _state_text(change: MetricChange) -> str:
+    if change.difference is None:
+        return f"{change.metric} not measured"
+    same = " (identical)" if change.identical else ""
+    return f"{change.metric} {change.state}{same} {format_signed(change.difference.mean)}"
+
+
+def _match_overfetching(walk: TreeWalk) -> list[MetricChange]:
+    if walk.retrieval_down or walk.comparison.same_chunks == walk.comparison.pairs:
+        return []
+    if walk.denied_by_gold is not None and not walk.more_chunks:
+        return []
+    changes = walk.dropped("context_relevance") if walk.state_of(EQUAL_DEPTH) is not None else []
+    return changes or (walk.dropped("chunk_utilization") if walk.more_chunks else [])
+
+
+def _match_grounded(*names: str) -> Callable[[TreeWalk], list[MetricChange]]:
+    return lambda walk: [] if walk.dropped("groundedness") else walk.dropped(*names)
+
+
+BRANCHES: tuple[TreeBranch, ...] = (
+    TreeBranch(
+        name="1 retrieval",
+        layer="retrieval",
+        title="the wrong chunks are retrieved",
+        match=lambda walk: walk.retrieval_down,
+        reads=(*GOLD_METRICS, EQUAL_DEPTH, "context_recall"),
+        stages=RETRIEVER_STAGES,
+        differences=("ids", "length", "documents", "copies", "depth"),
+        remedies=(
+            "compare the chunks of the example traces, before and after",
+            "revert the last change to the chunker, embedder, index, reranker or filter",
+            "use hybrid search (keywords and vectors), then rerank",
+        ),
+    ),
+    TreeBranch(
+        name="2 generation",
+        layer="generation",
+        title="the answers are less grounded in the chunks",
+        match=lambda walk: walk.dropped("groundedness"),
+        reads=("groundedness",),
+        stages=("model", "prompt", "decoding", "prompt assembly"),
+        differences=("model", "answers"),
+        remedies=(
+            "require a citation for each claim",
+            "constrain generation to the chunks in the prompt",
+            "lower the temperature",
+            "verify the answer and drop claims that fail",
+        ),
+    ),
+    TreeBranch(
+        name="3 source data",
+        layer="source data",
+        title="the sources contradict the answer key",
+        match=_match_grounded("factual_accuracy"),
+        reads=("factual_accuracy",),
+        stages=("source documents", "ingestion", "index"),
+        differences=("texts",),
+        remedies=(
+            "compare the documents behind the example traces with the answer key",
+            "remove outdated documents; filter by validity",
+            "index again",
+        ),
+    ),
+    TreeBranch(
+        name="4 truncation or refusal",
+        layer="generation",
+        title="the answers leave out what was asked",
+        match=_match_grounded("completeness"),
+        reads=("completeness",),
+        stages=("max tokens", "refusal wording", "prompt assembly", "prompt", "model"),
+        differences=("answers", "refusals"),
+        remedies=(*STAGE_REMEDIES.values(), "ask in the prompt for every part of the query to be answered"),
+    ),
+    TreeBranch(
+        name="5 citations",
+        layer="generation",
+        title="citations are fabricated or misaligned",
+        match=_match_grounded("chunk_attribution", "citation_validity"),
+        reads=("chunk_attribution", "citation_validity"),
+        stages=("output schema", "prompt", "model"),
+        differences=("citations", "model"),
+        remedies=(
+            "fix the output schema: chunk ids and verbatim quotes only",
+            "number the chunks in the prompt and check each citation before answering",
+        ),
+    ),
+    TreeBranch(
+        name="6 over-fetching",
+        layer="retrieval",
+        title="more chunks are retrieved than are useful",
+        match=_match_overfetching,
+        reads=("context_relevance", "chunk_utilization"),
+        stages=("top-k", "reranker", "score threshold", "index", "embedder"),
+        differences=("depth", "copies"),
+        remedies=("lower top-k", "rerank and keep what is relevant", "set a minimum score"),
+    ),
+    TreeBranch(
+        name="7 wandering",
+        layer="generation",
+        title="the answers go off topic",
+        match=lambda walk: walk.dropped("answer_relevance"),
+        reads=("answer_relevance",),
+        stages=("prompt", "model", "refusal wording", "prompt assembly", "decoding"),
+        differences=("answers", "model"),
+        remedies=("forbid preamble and asides in the prompt", "ask for the answer first", "shorten the answer"),
+    ),
+)
+"""The branches in the order of the tree; the first that matches is where to begin."""
+
+STAGES_BY_BRANCH = {branch.name: branch.stages for branch in BRANCHES} | {
+    "0 empty retrieval": ("filter", "score threshold", "index", "index coverage", "query rewriter"),
+    "0 blank answer": ("max tokens", "model", "output schema", "refusal wording"),
+    "0 uncited answer": ("output schema", "prompt", "model"),
+}
+"""Branch, or check of the pipeline → the stages in which its fault usually lies."""
+STAGES_BY_LAYER = {"retrieval": RETRIEVER_STAGES, "generation": GENERATION_STAGES, "source data": SOURCE_STAGES}
+"""Layer → all its stages; those that are not usual in a branch are suspected where evidence speaks for them."""

@@ -1,0 +1,1 @@
+"""The gate: thresholds on a run, and drops beside a baseline."""

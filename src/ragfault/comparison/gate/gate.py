@@ -1,0 +1,221 @@
+"""The quality gate: check a run against thresholds, and for regressions against a baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from ragfault.comparison.gate.records import GateResult, RegressionReport, ThresholdDecision
+from ragfault.comparison.gate.regression import MAX_NEEDED, check_regression
+from ragfault.comparison.paired_runs import PairedLabels, pair_runs
+from ragfault.comparison.records import describe_dependence
+from ragfault.diagnosis.languages import list_text_warnings
+from ragfault.diagnosis.records import GateOutcome, MetricAggregate
+from ragfault.diagnosis.score_matrix import ScoreMatrix, match_metrics
+from ragfault.diagnosis.scorecard import aggregate_metric
+from ragfault.diagnosis.thresholds import Threshold, check_threshold, parse_thresholds
+from ragfault.io.runs.run import AnyRun, Run, open_run
+from ragfault.io.runs.samples import SAMPLE_TRACES
+from ragfault.labels.rubrics.proofs import RubricMeasurement, check_rubric_proofs
+from ragfault.model.errors import RunError, UsageError
+from ragfault.stats.intervals import Interval
+from ragfault.stats.ppi import PpiMean
+from ragfault.text.number_format import MIN_INDEPENDENT, format_count, format_interval, format_percent, has_too_few
+
+MIN_COVERAGE = 0.5
+"""Least share of scored traces for a threshold to pass."""
+
+
+def gate(
+    source: AnyRun | ScoreMatrix,
+    thresholds: Iterable[Threshold | str] = (),
+    *,
+    coverage: float = MIN_COVERAGE,
+    baseline: AnyRun | None = None,
+    labels: PairedLabels = (None, None),
+    rubric_proofs: Sequence[RubricMeasurement] = (),
+    **options: Any,
+) -> GateResult:
+    """Check a run against thresholds on the 95 % interval of each mean, and against a baseline for regressions.
+
+    A threshold passes where all of the interval reaches it and fails where none of it does; otherwise the run
+    cannot tell, and the decision says about how many scored traces would, at the present mean and spread.
+    A threshold does not pass where scores of its metric were lost to failures, since traces on which a judge fails
+    are not like the others, nor where less than `coverage` of the traces are scored; one that fails still fails.
+
+    Beside a baseline a metric fails where a significant worsening beyond its margin is shown, and passes where
+    one is ruled out; `options` are those of `check_regression`: metrics, max_drop, margins, alpha, power, anyway,
+    seed, and the `sample` of pairs that `pair_runs` takes. The gate fails where any threshold or metric fails, else
+    cannot tell where any cannot. With human `labels` of some traces (of the baseline, of the run) decisions use
+    label-corrected figures where there are any. A rubric decides only where `rubric_proofs` has its measured agreement
+    with people and with itself.
+
+    Raises UsageError for an unreadable threshold, one outside the metric's range, a rubric without proof, or neither
+    thresholds nor baseline; UnknownName for a metric that is not in the run; RunError where any file of a run is
+    damaged, read or not, or its evaluation stopped before the end; with a baseline what `check_regression` raises.
+
+    >>> import tempfile
+    >>> from ragfault import Chunk, Gold, Trace, gate, evaluate
+    >>> def retrieve(number, chunk):
+    ...     chunks, gold = (Chunk(id=chunk, text=f"Pier {chunk}."),), Gold(chunks={"a": 1.0})
+    ...     return Trace(id=f"{number}", query=f"When does ferry {number} leave?", chunks=chunks, gold=gold)
+    >>> traces = [retrieve(number, "ab"[number % 2]) for number in range(40)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = gate(evaluate(traces, f"{folder}/run", metrics=["recall"]), ["recall >= 0.9"])
+    >>> result.result, result.exit_code
+    ('fail', 1)
+    """
+    if not 0 <= coverage <= 1:
+        raise UsageError(f"coverage is a share from 0 to 1, got {coverage:g}.")
+    parsed = parse_thresholds(thresholds)
+    if not parsed and baseline is None:
+        raise UsageError('no threshold was set. Set one (--threshold "groundedness>=0.85"), or give a --baseline.')
+    if options and baseline is None:
+        raise UsageError(f"{', '.join(options)}: without a baseline there is nothing to compare with.")
+    run = source.run if isinstance(source, ScoreMatrix) else open_run(source)
+    _check_complete(run)
+    metrics = {_match_metric(run, threshold) for threshold in parsed}
+    check_rubric_proofs(run, [*sorted(metrics), *(options.get("metrics") or ())], rubric_proofs)
+    matrix = source if isinstance(source, ScoreMatrix) else ScoreMatrix(run, labels[1], metrics=metrics)
+    return GateResult(
+        run=matrix.run.path.name,
+        traces=matrix.traces,
+        decisions=tuple(_decide_threshold(matrix, threshold, coverage) for threshold in parsed),
+        regression=None if baseline is None else _check_baseline(baseline, matrix, coverage, labels, options),
+        label_source=None if matrix.labels is None else matrix.labels.source,
+        warnings=list_text_warnings(matrix.run),
+    )
+
+
+def _check_complete(run: Run) -> None:
+    """Raise RunError for a run that is damaged or partial: its figures are not those of the whole input."""
+    run.verify_checksums()
+    if run.manifest.planned:
+        raise RunError(
+            f"{run.path} holds {run.manifest.traces:,} of {run.manifest.planned:,} traces, its evaluation stopped: "
+            "nothing is decided on a part. Run the same evaluate command again to finish it."
+        )
+
+
+def _check_baseline(
+    baseline: AnyRun, matrix: ScoreMatrix, coverage: float, labels: PairedLabels, options: dict[str, Any]
+) -> RegressionReport:
+    baseline = open_run(baseline)
+    _check_complete(baseline)
+    anyway, flakiness = bool(options.pop("anyway", False)), options.pop("flakiness", None)
+    sample = options.pop("sample", SAMPLE_TRACES)
+    side = pair_runs(baseline, matrix.run, anyway=anyway, labels=labels, flakiness=flakiness, sample=sample)
+    return check_regression(side, coverage=coverage, **options)
+
+
+def _decide_threshold(matrix: ScoreMatrix, threshold: Threshold, coverage: float) -> ThresholdDecision:
+    at = matrix.metric_names.index(_match_metric(matrix.run, threshold))
+    threshold = Threshold(matrix.metric_names[at], threshold.sign, threshold.value)
+    aggregate = aggregate_metric(matrix, at, target=threshold)
+    _check_range(threshold, aggregate)
+    share = aggregate.scored / matrix.traces
+    interval = aggregate.decision_interval
+    if interval is None:
+        return _build_decision(
+            threshold, aggregate, share, "cannot tell", f"no trace is scored{_reason_text(aggregate)}"
+        )
+    result = check_threshold(threshold, interval)
+    right = aggregate.ppi if aggregate.ppi and aggregate.ppi.interval else None
+    reason, needed = _interval_text(result, interval, right), None
+    if result == "cannot tell":
+        needed = _needed_traces(
+            threshold, interval if right is None else replace(interval, n=right.labelled), aggregate
+        )
+        reason = f"{reason}; {_advice_text(needed, interval, 'labels' if right else 'scored traces')}"
+    if result != aggregate.result == "cannot tell":
+        result = "cannot tell"
+        reason = f"the judge does not know the language of traces that may change this; as judged: {reason}"
+    if aggregate.failed and result == "pass":
+        result = "cannot tell"
+        reason = (
+            f"{aggregate.failed:,} scores were lost to failures{_reason_text(aggregate)}, and their values are "
+            f"unknown; of the others: {reason}"
+        )
+    if share < coverage and result != "fail":
+        result = "cannot tell"
+        reason = (
+            f"only {aggregate.scored:,} of {matrix.traces:,} traces are scored "
+            f"({format_percent(share)}, and {format_percent(coverage)} are "
+            f"asked for){_reason_text(aggregate)}; of these: {reason}"
+        )
+    return _build_decision(threshold, aggregate, share, result, reason, needed)
+
+
+def _build_decision(
+    threshold: Threshold,
+    aggregate: MetricAggregate,
+    share: float,
+    result: GateOutcome,
+    reason: str,
+    needed: int | None = None,
+) -> ThresholdDecision:
+    return ThresholdDecision(
+        threshold=threshold, result=result, reason=reason, aggregate=aggregate, coverage=share, needed=needed
+    )
+
+
+def _match_metric(run: Run, threshold: Threshold) -> str:
+    """Return the metric of the run that a threshold names, also by its name in another tool."""
+    names, kind = [measure.name for measure in run.manifest.metrics], f"metric of {run.path.name}"
+    [name] = match_metrics(threshold.metric, names, kind, exact=True, hint="Compute it with: ragfault rescore")
+    return name
+
+
+def _check_range(threshold: Threshold, aggregate: MetricAggregate) -> None:
+    """Refuse a threshold outside the metric's range, such as a percentage."""
+    low = -math.inf if aggregate.low is None else aggregate.low
+    high = math.inf if aggregate.high is None else aggregate.high
+    if not low <= threshold.value <= high:
+        raise UsageError(
+            f"{threshold}: {threshold.metric} lies between {low:g} and {high:g}, so the threshold decides nothing. "
+            "Write a share as 0.85, not as 85."
+        )
+
+
+def _interval_text(result: GateOutcome, interval: Interval, ppi: PpiMean | None) -> str:
+    where = {
+        "pass": "the whole interval reaches the threshold",
+        "fail": "the whole interval misses the threshold",
+        "cannot tell": "the interval contains the threshold",
+    }[result]
+    if has_too_few(interval) and result == "cannot tell":
+        where = f"fewer than {MIN_INDEPENDENT} independent traces pass nothing"
+    dependence = describe_dependence(interval.n, [interval])
+    return (
+        f"mean {format_interval(interval)} from {format_count(interval.n, 'trace')}"
+        f"{f' and {ppi.labelled:,} labels' if ppi else ''}{f' ({dependence})' if dependence else ''}: {where}"
+    )
+
+
+def _reason_text(aggregate: MetricAggregate) -> str:
+    reasons = aggregate.why_failed or aggregate.why_undefined
+    return f" ({reasons[0].text})" if reasons else ""
+
+
+def _needed_traces(threshold: Threshold, interval: Interval, aggregate: MetricAggregate) -> int | None:
+    """Return about how many scored traces would decide; the interval shrinks with their root, or number at an end."""
+    gap = abs(interval.mean - threshold.value)
+    reach = interval.mean - interval.low if interval.mean > threshold.value else interval.high - interval.mean
+    if has_too_few(interval) or gap == 0 or not math.isfinite(reach):
+        return None
+    power = 1 if interval.mean in (aggregate.low, aggregate.high) else 2
+    estimate = interval.n * (reach / gap) ** power
+    return max(interval.n + 1, math.ceil(estimate)) if estimate <= MAX_NEEDED else None
+
+
+def _advice_text(needed: int | None, interval: Interval, unit: str) -> str:
+    if needed is None:
+        return (
+            f"no realistic number of {unit} would tell"
+            if not has_too_few(interval)
+            else f"more independent {unit} are needed"
+        )
+    return f"about {needed:,} {unit} would tell, if mean and spread stay as they are"

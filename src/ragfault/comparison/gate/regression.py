@@ -1,0 +1,361 @@
+"""Regression check: whether a metric got worse than in the baseline by more than its margin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.comparison.attribution.answer_defects import add_answer_defects, find_defect_faults, is_defect
+from ragfault.comparison.comparability import describe_unpaired_traces, hides_a_fault
+from ragfault.comparison.compare import ALPHA, MARGIN, POWER, compare, least_clusters, split_changes
+from ragfault.comparison.decision_tree import TREE_METRICS, describe_change
+from ragfault.comparison.gate.records import RegressionDecision, RegressionReport
+from ragfault.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.comparison.pipeline_checks import (
+    CHECK_METRICS,
+    add_pipeline_checks,
+    describe_fault_fact,
+    describe_unshown_rises,
+    find_pipeline_faults,
+)
+from ragfault.comparison.records import Comparison, LayerFault, MetricChange
+from ragfault.comparison.run_profile import GOLD_ID_METRICS, stale_gold_share
+from ragfault.comparison.trade_offs import (
+    COUNTERPARTS,
+    REFUSED_METRICS,
+    RIGHT_SHARE,
+    RefusalShift,
+    find_gain,
+    find_new_refusals,
+)
+from ragfault.diagnosis.records import GateOutcome
+from ragfault.diagnosis.score_matrix import match_metrics, metric_name
+from ragfault.io.runs.run import Run
+from ragfault.model.errors import UsageError
+from ragfault.stats.power import required_pairs
+from ragfault.stats.significance import equivalence_test
+from ragfault.text.number_format import (
+    MIN_INDEPENDENT,
+    format_count,
+    format_interval,
+    format_number,
+    format_percent,
+    has_too_few,
+)
+
+MAX_NEEDED = 1_000_000  # larger numbers of needed traces are not reported
+
+
+def check_regression(  # noqa: PLR0913 - the options of one verb
+    baseline: Run | PairedRuns,
+    candidate: Run | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+    max_drop: float = MARGIN,
+    margins: Mapping[str, float] | None = None,
+    alpha: float = ALPHA,
+    power: float = POWER,
+    coverage: float = 0.5,
+    anyway: bool = False,
+    seed: int = 0,
+) -> RegressionReport:
+    """Decide for every metric whether it got worse than in the baseline by more than its margin.
+
+    A metric *fails* where the change is for the worse and significant (sign-flip test, corrected by Holm over the
+    metrics decided together, at `alpha`), its 95 % interval leaves 0 out, and its mean exceeds the margin. It
+    *passes* where a worsening of the margin is ruled out: the one-sided bound at 1 − `alpha` of the difference
+    (Student's t, by cluster) lies within the margin, as for a non-inferiority test. All metrics must pass
+    for the full to pass, which keeps the chance of passing a worse candidate at `alpha` without correction.
+    Otherwise the data cannot tell, with about how many pairs would.
+
+    A metric does not pass where scores were lost to failures, where less than `coverage` of the candidate's traces
+    pair, where over a tenth of the baseline's are missing (they may be those that failed), or where less than
+    `coverage` of the pairs scored in either run are scored in both. The data cannot tell for a metric whose gold ids
+    no longer describe the candidate's corpus.
+
+    Of a metric that fails it is said what got better at its expense. Completeness and answer relevance, which a refusal
+    lowers, are decided on the pairs without new refusals where at least half of these are right and groundedness rose,
+    else without those that are right, as `bisect` does; so they pass where a worsening is ruled out there.
+
+    A shown rise of errors, empty retrievals, blank or uncited answers, or of a defect of answers that `bisect` names
+    (other units, cut or repeated answers, copies among the chunks), fails whichever metrics are named.
+
+    `metrics` names them (with parameters, or all of one bare name); by default those of the decision tree that
+    both runs have and that have a value anywhere. The margin is `max_drop` times the width of the metric's range,
+    5 % of the baseline's mean where the range has no end, or what `margins` gives for a metric in its own units.
+
+    Raises what `compare` raises; UnknownName for a metric that not both runs have; UsageError where none is left.
+    """
+    side = pair_runs(baseline, candidate, anyway=anyway)
+    chosen = _select_metrics(side, metrics)
+    checks = [name for name in add_pipeline_checks(side) if name not in chosen]
+    named = {name: value for key, value in (margins or {}).items() for name in _match_metrics(side, key)}
+    settings: dict[str, Any] = {"margin": max_drop, "margins": named, "alpha": alpha, "power": power, "seed": seed}
+    full = compare(side, metrics=[*checks, *add_answer_defects(side), *chosen], **settings)
+    defects, comparison = split_changes(full, is_defect)
+    comparison = replace(comparison, changes=tuple(c for c in comparison.changes if c.metric not in checks))
+    broken = [fault for fault in find_pipeline_faults(side, full) if fault.evidence[0].metric in checks]
+    failures = tuple(map(_decide_failure, [*broken, *find_defect_faults(side, defects, alpha, None, settings)]))
+    tests = sum(change.adjusted is not None for change in full.changes)
+    alone = describe_unpaired_traces(comparison, side.failed_alone)
+    obstacle = _low_coverage_text(side, coverage) or (alone if hides_a_fault(comparison, side.failed_alone) else None)
+    terms = _RegressionOptions(alpha, power, coverage, tests, _lost_gold_share(side, comparison), obstacle)
+    return RegressionReport(
+        baseline=comparison.baseline,
+        pairs=comparison.pairs,
+        paired_by=comparison.paired_by,
+        unpaired=comparison.unpaired,
+        alpha=alpha,
+        power=power,
+        decisions=(
+            *failures,
+            *_weigh_gains(side, [_decide_metric(change, terms) for change in comparison.changes], terms, settings),
+        ),
+        warnings=(*comparison.warnings, *describe_unshown_rises(full), *([alone] if alone else [])),
+        mismatches=comparison.mismatches,
+    )
+
+
+class _RegressionOptions(Struct, frozen=True):
+    """Options of a regression check."""
+
+    alpha: float
+    power: float
+    coverage: float
+    tests: int  # number of metrics corrected together
+    lost_gold: float | None  # share of missing gold ids, where the gold no longer describes the corpus
+    low_coverage: str | None  # message where too little of the run is paired
+
+
+def _select_metrics(paired: PairedRuns, metrics: Sequence[str] | None) -> list[str]:
+    """Select the metrics to decide, by their full text."""
+    if metrics:
+        return list(dict.fromkeys(name for text in metrics for name in _match_metrics(paired, text)))
+    names = [
+        measure.name
+        for measure in paired.shared_metrics()
+        if metric_name(measure.name) in TREE_METRICS and paired.is_scored(measure.name)
+    ]
+    if not names:
+        raise UsageError(
+            f"no metric of the decision tree has a value in {paired.runs[0].path} or {paired.runs[1].path}. "
+            "Name the metrics to compare with the baseline with -m."
+        )
+    return names
+
+
+def _match_metrics(paired: PairedRuns, text: str) -> list[str]:
+    """Return the metrics of both runs that a text names: the exact one, else all of that bare name."""
+    names = paired.shared_names()
+    both = f"both {paired.runs[0].path.name} and {paired.runs[1].path.name}"
+    return match_metrics(text, names, f"metric of {both}", hint="Compute it with: ragfault rescore")
+
+
+def _lost_gold_share(paired: PairedRuns, comparison: Comparison) -> float | None:
+    """Return the share of gold ids missing from the candidate's corpus, where that voids a metric decided here."""
+    if not any(metric_name(change.metric) in GOLD_ID_METRICS for change in comparison.changes):
+        return None
+    return stale_gold_share(*paired.profiles)
+
+
+def _low_coverage_text(paired: PairedRuns, coverage: float) -> str | None:
+    """Return a message where too little of the run is paired, else None."""
+    traces, pairs = paired.runs[1].manifest.traces, len(paired.pairing)
+    if pairs >= coverage * traces:
+        return None
+    return (
+        f"only {pairs:,} of {traces:,} traces of the run have a partner in the baseline "
+        f"({format_percent(pairs / traces)}, and {format_percent(coverage)} are asked for)"
+    )
+
+
+def _decide_failure(fault: LayerFault) -> RegressionDecision:
+    """Fail a gate for a shown rise of what a check of the pipeline, or a defect of answers, counts."""
+    change = fault.evidence[0]
+    is_check = change.metric in CHECK_METRICS
+    reason = describe_fault_fact(fault) if is_check else f"{fault.title}: {describe_change(change)}"
+    return RegressionDecision(change=change, result="fail", reason=reason, bound=None, coverage=1.0)
+
+
+def _weigh_gains(
+    paired: PairedRuns, decisions: Sequence[RegressionDecision], options: _RegressionOptions, settings: dict[str, Any]
+) -> list[RegressionDecision]:
+    """Weigh what got better, and refused rightly, against each metric that fails."""
+    failed = [decision for decision in decisions if decision.result == "fail"]
+    if not failed:
+        return list(decisions)
+    rivals = {name for decision in failed for name in COUNTERPARTS.get(metric_name(decision.change.metric), ())}
+    shared = [name for name in paired.shared_names() if name in rivals]
+    changes = (
+        {change.metric: change for change in compare(paired, metrics=shared, **settings).changes} if shared else {}
+    )
+    shift = find_new_refusals(paired)
+    return [
+        _weigh_gain(paired, decision, find_gain(decision.change, changes), shift, options, settings)
+        if decision.result == "fail"
+        else decision
+        for decision in decisions
+    ]
+
+
+def _weigh_gain(
+    paired: PairedRuns,
+    failed: RegressionDecision,
+    gain: MetricChange | None,
+    shift: RefusalShift,
+    options: _RegressionOptions,
+    settings: dict[str, Any],
+) -> RegressionDecision:
+    """Return the decision on one metric that fails, with what got better, and without right refusals."""
+    rise = "" if gain is None else f"; {gain.metric} got better: {_change_text(gain)}"
+    if metric_name(failed.change.metric) not in REFUSED_METRICS or not shift.accepted.any():
+        return replace(failed, reason=f"{failed.reason}{rise}")
+    without = shift.pairs if gain is not None and shift.right_share >= RIGHT_SHARE else shift.accepted
+    [rest] = compare(paired, metrics=[failed.change.metric], pair_mask=~without, **settings).changes
+    again = _decide_metric(rest, options)
+    if again.result == "fail":
+        return replace(failed, reason=f"{failed.reason}{rise}; {shift.describe()}, which does not explain it")
+    reason = f"{_change_text(failed.change)}{rise}; {shift.describe()}; without these: {again.reason}"
+    return replace(failed, result=again.result, reason=reason, needed=again.needed)
+
+
+def _decide_metric(change: MetricChange, options: _RegressionOptions) -> RegressionDecision:
+    bound, within = _worst_bound(change, options.alpha)
+    either = change.n + sum(change.lost)
+    share = change.n / either if either else 0.0
+    result, reason, needed = _decide_outcome(change, bound, within, options)
+    obstacle = _pass_obstacle(change, options, share)
+    if options.lost_gold is not None and metric_name(change.metric) in GOLD_ID_METRICS:
+        gone = f"{format_percent(options.lost_gold)} of gold ids are gone"
+        result, needed = "cannot tell", None
+        reason = f"labels no longer describe the corpus: {gone}; use gold spans"
+    elif result == "pass" and obstacle:
+        result, reason = "cannot tell", f"{obstacle}; of the others: {reason}"
+    return RegressionDecision(change=change, result=result, reason=reason, bound=bound, coverage=share, needed=needed)
+
+
+def _decide_outcome(
+    change: MetricChange, bound: float | None, within: bool, options: _RegressionOptions
+) -> tuple[GateOutcome, str, int | None]:
+    """Return outcome, reason and needed pairs from the pairs scored on both sides."""
+    if change.difference is None:
+        return "cannot tell", "no pair of traces is scored on both sides", None
+    if within or change.identical:
+        return "pass", _pass_text(change, bound), None
+    if change.verdict == "worse" and _worsening(change) > change.margin:
+        return "fail", f"{_change_text(change)}: beyond the margin of {change.margin:.3g}", None
+    needed, aim = _needed_pairs(change, bound, options)
+    what = change.evidence_count[1]
+    advice = f"no realistic number of {what} would tell"
+    if has_too_few(change.difference):
+        advice = f"more independent {what} are needed"
+    if change.ratio is not None:
+        needed, advice = None, f"more {what} are needed, and of amounts nobody knows how many"
+    if needed is not None:
+        advice = f"about {needed:,} {what} would {aim}"
+    return "cannot tell", f"{_change_text(change)}: {_undecided_text(change, bound)}; {advice}", needed
+
+
+def _pass_obstacle(change: MetricChange, options: _RegressionOptions, share: float) -> str | None:
+    """Return the reason that keeps a metric from passing whatever its values, or None."""
+    if any(change.failed):
+        return (
+            f"{sum(change.failed):,} scores were lost to failures ({change.failed[0]:,} of the baseline, "
+            f"{change.failed[1]:,} of the candidate), and their values are unknown"
+        )
+    if options.low_coverage is not None:
+        return options.low_coverage
+    if share < options.coverage:
+        return (
+            f"only {change.n:,} of the {change.n + sum(change.lost):,} pairs that are scored in either run are "
+            f"scored in both ({format_percent(share)}, and {format_percent(options.coverage)} are asked for)"
+        )
+    return None
+
+
+def _worsening(change: MetricChange) -> float:
+    """Return how much worse the metric got, in its units; below 0 where it got better."""
+    assert change.difference is not None
+    return -change.difference.mean if change.better == "higher" else change.difference.mean
+
+
+def _worst_bound(change: MetricChange, alpha: float) -> tuple[float | None, bool]:
+    """Return the worst difference that is not ruled out, and whether it lies within the margin."""
+    if change.difference is None or has_too_few(change.difference):
+        return None, False
+    tests = equivalence_test(change.difference, change.margin, alpha)
+    bound, p = (tests.low, tests.p_drop) if change.better == "higher" else (tests.high, tests.p_rise)
+    return (bound if math.isfinite(bound) else None), p <= alpha
+
+
+def _needed_pairs(change: MetricChange, bound: float | None, options: _RegressionOptions) -> tuple[int | None, str]:
+    """Return about how many pairs would decide, and what they would decide.
+
+    They would show a worsening of the present size, pass an unchanged metric, or rule out a worsening of the margin.
+    """
+    difference = change.difference
+    if difference is None or bound is None:
+        return None, ""
+    if not change.rose and not change.fell and change.judge_difference is None:
+        ends = 2 * difference.cluster_size  # a cluster is added at each end of the range
+        estimate = (change.n + ends) * abs(bound) / change.margin - ends
+        return _round_needed(estimate, change.n), "pass it, if none of them changes"
+
+    def enough(effect: float, alpha: float) -> int | None:
+        count = required_pairs(
+            effect, difference.deviation, difference.cluster_size, power=options.power, alpha=min(alpha, 0.999)
+        )
+        return _round_needed(math.inf if count is None else count, change.evidence_count[0])
+
+    harm, stays = _worsening(change), "if mean and spread stay as they are"
+    points_worse = difference.high < 0 if change.better == "higher" else difference.low > 0
+    if harm > change.margin:
+        if points_worse:
+            level = options.alpha / max(1, options.tests)
+            shown, least = enough(harm, level), math.ceil(difference.cluster_size * least_clusters(level))
+            return None if shown is None else max(shown, least), f"show it, {stays}"
+        return enough(change.margin, 2 * options.alpha), "rule it out, if there is none, at the present spread"
+    unchanged = enough(change.margin, 2 * options.alpha)
+    if unchanged is None or unchanged > change.evidence_count[0] + 1 or harm == change.margin:
+        return unchanged, "rule it out, if there is none, at the present spread"
+    return enough(change.margin - harm, 2 * options.alpha), f"rule it out, {stays}"
+
+
+def _round_needed(estimate: float, n: int) -> int | None:
+    return max(n + 1, math.ceil(estimate)) if estimate <= MAX_NEEDED else None
+
+
+def _change_text(change: MetricChange) -> str:
+    difference = change.difference
+    assert difference is not None
+    assert change.baseline is not None
+    assert change.candidate is not None
+    p = ""
+    if change.adjusted is not None:
+        p = f", corrected p {'< 0.001' if change.adjusted < 0.001 else f'= {change.adjusted:.3f}'}"
+    moved = f"mean {format_number(change.baseline)} → {format_number(change.candidate)}"
+    if change.judge_difference is not None:
+        labels, what = change.evidence_count
+        moved, p = f"{moved} as judged", f", corrected by {labels:,} {what}{p}"
+    return f"{moved}, {format_interval(difference, signed=True)} on {format_count(change.n, 'pair')}{p}"
+
+
+def _pass_text(change: MetricChange, bound: float | None) -> str:
+    if change.identical:
+        return "all inputs of the metric are the same in both runs"
+    word = "drop" if change.better == "higher" else "rise"
+    assert bound is not None
+    worst = max(0.0, -bound if change.better == "higher" else bound)
+    what = f"more than {format_number(worst)}" if worst else "any size"
+    return f"{_change_text(change)}: a {word} of {what} is ruled out, and the margin is {change.margin:.3g}"
+
+
+def _undecided_text(change: MetricChange, bound: float | None) -> str:
+    word = "drop" if change.better == "higher" else "rise"
+    if bound is None:
+        return f"fewer than {MIN_INDEPENDENT} independent pairs decide nothing"
+    return f"a {word} of {format_number(abs(bound))} is not ruled out, and the margin is {change.margin:.3g}"

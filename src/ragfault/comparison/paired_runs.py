@@ -1,0 +1,388 @@
+"""Two runs paired by trace, with human labels and the flakiness of their judge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragfault.comparison.comparability import (
+    GOLD_SPANS,
+    PART_METRICS,
+    describe_mismatches,
+    find_mismatches,
+    left_out_pairs,
+    read_fields,
+    rests_on_verdicts,
+)
+from ragfault.comparison.pairing import RunContents, pair_traces, read_chunks, read_contents
+from ragfault.comparison.recording.finders import find_recording_mismatches
+from ragfault.comparison.records import PairMismatch
+from ragfault.comparison.renamed_ids import (
+    find_other_keys,
+    find_recut_gold,
+    find_renamed_ids,
+    read_chunk_levels,
+    rescore_renamed,
+    score_without_gold,
+    score_without_notices,
+)
+from ragfault.comparison.run_profile import RunProfile, profile_run, rename_profile
+from ragfault.diagnosis.languages import list_text_warnings
+from ragfault.diagnosis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metric_name
+from ragfault.io.runs.run import AnyRun, MetricInfo, Run, open_run
+from ragfault.io.runs.samples import SAMPLE_TRACES, sample_runs
+from ragfault.labels.correction import HumanLabels, LabelProvenance, LabelValues
+from ragfault.labels.judges.flakiness import JudgeFlakiness, check_judge
+from ragfault.metrics.catalog import get_definitions
+from ragfault.model.errors import RunError, UsageError
+from ragfault.model.records import RelevanceLevel, Trace
+
+
+def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> tuple[str, ...]:
+    """Raise RunError for runs of different judges or metric parameters; with `anyway` return warnings instead."""
+    old, new = baseline.manifest, candidate.manifest
+    warnings = []
+    if old.judge != new.judge:
+        message = f"{baseline.path} was judged by {old.judge}, {candidate.path} by {new.judge}"
+        if not anyway:
+            raise RunError(
+                f"{message}: the judges could cause a difference. Judge the older one again, as `ragfault compare "
+                "OLD NEW --rejudge` does, or compare them anyway with --anyway."
+            )
+        warnings.append(message)
+    if old.gold != new.gold and (baseline.has_gold() or candidate.has_gold()):
+        message = f"metrics of {baseline.path} {old.gold} gold, those of {candidate.path} {new.gold} it"
+        if not anyway:
+            raise RunError(
+                f"{message}. Score one like the other: ragfault rescore {baseline.path} -o OTHER --gold {new.gold}, "
+                "or compare them anyway with --anyway."
+            )
+        warnings.append(message)
+    names = [{measure.name for measure in manifest.metrics} for manifest in (old, new)]
+    if not names[0] & names[1]:
+        raise RunError(
+            f"{baseline.path} and {candidate.path} share no metric with the same parameters. "
+            f"Score one like the other: ragfault rescore {baseline.path} -o OTHER -m …"
+        )
+    apart = {metric_name(name) for name in names[0] - names[1]} & {metric_name(name) for name in names[1] - names[0]}
+    apart -= {metric_name(name) for name in names[0] & names[1]}
+    if apart:
+        message = f"the runs score {', '.join(sorted(apart))} with different parameters"
+        if not anyway:
+            raise RunError(
+                f"{message}. Score one like the other (ragfault rescore), or compare the rest with --anyway."
+            )
+        warnings.append(message)
+    return tuple(warnings)
+
+
+PairedLabels = tuple[HumanLabels | None, HumanLabels | None]  # human labels of the baseline and of the candidate
+
+
+class PairedRuns:
+    """Two runs side by side: their score matrices and their paired rows."""
+
+    def __init__(
+        self,
+        baseline: Run,
+        candidate: Run,
+        *,
+        anyway: bool = False,
+        labels: PairedLabels = (None, None),
+        flakiness: JudgeFlakiness | None = None,
+    ) -> None:
+        judges = [run.manifest.judge for run in (baseline, candidate)]
+        self.judge_flakiness = flakiness and check_judge(flakiness, judges)
+        """Flakiness of the judge of both runs."""
+        self.runs = (baseline, candidate)
+        self.warnings = (
+            *check_comparable(baseline, candidate, anyway=anyway),
+            *list_text_warnings(baseline, candidate),
+            *describe_sample(baseline, candidate),
+        )
+        self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
+        lists = read_chunks(baseline), read_chunks(candidate)
+        old, new = map(read_contents, self.runs, lists)
+        self.contents: tuple[RunContents, RunContents] = (old, new)
+        self.pairing = pair_traces(baseline, candidate, self.contents, self.matrices[0].clusters)
+        self.renamed_ids = find_renamed_ids(self.runs, *self.contents, self.pairing)
+        self.recut_gold = find_recut_gold(self.runs, *self.contents, self.pairing)
+        self.mismatch_list = (
+            *find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids, self.recut_gold),
+            *find_recording_mismatches(self.runs, self.contents, self.pairing, lists),
+        )
+        self._left_out: dict[str, NDArray[np.bool_]] = {}
+        self._chunk_levels: dict[int, list[tuple[RelevanceLevel, ...]]] = {}
+        self._ids_and_queries: tuple[list[str], list[str]] | None = None
+        self._extra_metrics: dict[str, tuple[MetricInfo, tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
+
+    @property
+    def label_sources(self) -> tuple[LabelProvenance | None, LabelProvenance | None]:
+        """Return the provenance of the human labels of each run."""
+        old, new = (None if matrix.labels is None else matrix.labels.source for matrix in self.matrices)
+        return old, new
+
+    def ids_and_queries(self) -> tuple[list[str], list[str]]:
+        """Return the ids and queries of the candidate's traces."""
+        if self._ids_and_queries is None:
+            table = self.runs[1].to_arrow("traces", ["id", "query"])
+            self._ids_and_queries = (table["id"].to_pylist(), table["query"].to_pylist())
+        return self._ids_and_queries
+
+    @cached_property
+    def failed_alone(self) -> tuple[int, int]:
+        """Return how many traces of each run failed or have a blank answer, and have no partner."""
+        silent = [np.delete(side.errors | side.blank, self.paired_rows(at)) for at, side in enumerate(self.contents)]
+        return int(silent[0].sum()), int(silent[1].sum())
+
+    @cached_property
+    def profiles(self) -> tuple[RunProfile, RunProfile]:
+        """Return the profile of each run."""
+        return profile_run(self.runs[0]), self._profile_candidate(None)
+
+    def _profile_candidate(self, rows: frozenset[int] | None) -> RunProfile:
+        """Profile the candidate, with the baseline's ids where it renamed them."""
+        renamed = self.renamed_ids
+        profile = profile_run(self.runs[1], rows)
+        return profile if renamed is None else rename_profile(profile, renamed.ids, renamed.documents)
+
+    def profiles_of(self, mask: NDArray[np.bool_]) -> tuple[RunProfile, RunProfile]:
+        """Return the profiles over some of the pairs."""
+        rows = [frozenset(self.paired_rows(side)[mask].tolist()) for side in (0, 1)]
+        return profile_run(self.runs[0], rows[0]), self._profile_candidate(rows[1])
+
+    def baseline_ids(self, ids: Sequence[str]) -> dict[str, str]:
+        """Map ids of the candidate's traces to those of their partners in the baseline."""
+        candidate_ids = set(ids)
+        names, _ = self.ids_and_queries()
+        old = self.runs[0].to_arrow("traces", ["id"])["id"]
+        rows = zip(self.pairing.baseline.tolist(), self.pairing.candidate.tolist(), strict=True)
+        return {names[new]: old[before].as_py() for before, new in rows if names[new] in candidate_ids}
+
+    def has_metric(self, metric: str) -> bool:
+        """Return whether a metric was added to those of the runs."""
+        return metric in self._extra_metrics
+
+    def list_added_metrics(self) -> list[str]:
+        """List the metrics that were added to those of the runs."""
+        return list(self._extra_metrics)
+
+    def add_metric(self, measure: MetricInfo, baseline: NDArray[np.float64], candidate: NDArray[np.float64]) -> None:
+        """Add a metric by its values on the pairs, NaN where it has none."""
+        self._extra_metrics[measure.name] = (measure, (baseline, candidate))
+
+    def paired_rows(self, side: int) -> NDArray[np.int64]:
+        """Return the rows of one run that have a partner."""
+        return self.pairing.candidate if side else self.pairing.baseline
+
+    def iterate_pairs(self, places: NDArray[np.int64]) -> Iterator[tuple[int, Trace, Trace]]:
+        """Yield some pairs with both traces, in the order in which the second of each is read.
+
+        Where both runs are in one order, two traces are in memory at a time.
+        """
+        place_by_row = [
+            dict(zip(self.paired_rows(side)[places].tolist(), places.tolist(), strict=True)) for side in (0, 1)
+        ]
+        waiting: tuple[dict[int, Trace], dict[int, Trace]] = ({}, {})
+        for row, traces in enumerate(zip_longest(*(run.traces() for run in self.runs))):
+            for side, trace in enumerate(traces):
+                place = place_by_row[side].get(row)
+                if trace is None or place is None:
+                    continue
+                other = waiting[1 - side].pop(place, None)
+                if other is None:
+                    waiting[side][place] = trace
+                else:
+                    yield (place, other, trace) if side else (place, trace, other)
+
+    def values(self, metric: str, side: int) -> NDArray[np.float64]:
+        """Return the values of a metric on the paired traces of one run; NaN where it has none or is left out."""
+        return np.where(self.left_out(metric), math.nan, self._stored_values(metric, side))
+
+    def _stored_values(self, metric: str, side: int) -> NDArray[np.float64]:
+        if metric in self._extra_metrics:
+            return self._extra_metrics[metric][1][side]
+        known = self._without_notice[side]
+        return known[metric] if metric in known else self._values_with_notice(metric, side)
+
+    def _values_with_notice(self, metric: str, side: int) -> NDArray[np.float64]:
+        matrix = self.matrices[side]
+        at = matrix.column_index(metric)
+        if at is None:
+            raise UsageError(f"{metric} is not in {self.runs[side].path}.")
+        values: NDArray[np.float64] = matrix.values[self.paired_rows(side), at]
+        if metric in self._judged_alone[side]:
+            values = np.where(self._other_keys, self._judged_alone[side][metric], values)
+        if side and metric in self._rescored and self.renamed_ids is not None:
+            return np.where(self.renamed_ids.pairs, self._rescored[metric], values)
+        return values
+
+    @cached_property
+    def _rescored(self) -> dict[str, NDArray[np.float64]]:
+        """Return the values of the candidate's metrics of gold where it renamed ids, gold re-anchored by text."""
+        if self.renamed_ids is None or not self.renamed_ids.pairs.any():
+            return {}
+        known = get_definitions()
+        named = [name for name in self.shared_names() if metric_name(name) in known]
+        metrics = [name for name in named if read_fields(name) & {"gold", GOLD_SPANS}]
+        return rescore_renamed(self.runs[1], self.contents, self.pairing, self.renamed_ids, metrics)
+
+    @cached_property
+    def _other_keys(self) -> NDArray[np.bool_]:
+        """Return the pairs on which gold is not applied: it is not the same on both sides, or names lost ids alone."""
+        return find_other_keys(self.runs, self.contents, self.pairing, self.renamed_ids, self.recut_gold)
+
+    @cached_property
+    def _judged_alone(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
+        """Return the values of the metrics from verdicts without gold, on the pairs where it is not applied."""
+        if not self._other_keys.any():
+            return {}, {}
+        known = get_definitions()
+        names = {measure.name for matrix in self.matrices for measure in matrix.measures}
+        judged = [name for name in names if metric_name(name) in known and known[metric_name(name)].verdicts]
+        old, new = (
+            score_without_gold(run, self.paired_rows(side), self._other_keys, judged)
+            for side, run in enumerate(self.runs)
+        )
+        return old, new
+
+    @cached_property
+    def _without_notice(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
+        """Return the values of metrics of claims for each side, without the claims in a notice; none where none is."""
+        values: tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]] = ({}, {})
+        names = [name for name in self.shared_names() if metric_name(name) in PART_METRICS - {"completeness"}]
+        for mismatch in self.mismatch_list:
+            if mismatch.side is not None:
+                run, rows = self.runs[mismatch.side], self.paired_rows(mismatch.side)
+                plain = {name: self._values_with_notice(name, mismatch.side) for name in names}
+                scores = score_without_notices(run, rows, mismatch.stretches, self._other_keys, plain)
+                values[mismatch.side].update(scores)
+        return values
+
+    def chunk_levels(self, side: int) -> Sequence[tuple[RelevanceLevel, ...]]:
+        """Return the levels of the chunks of one run's traces, with gold applied where it is the same on both sides."""
+        if side not in self._chunk_levels:
+            self._chunk_levels[side] = list(
+                read_chunk_levels(self.runs[side], self.paired_rows(side), self._other_keys)
+            )
+        return self._chunk_levels[side]
+
+    def left_out(self, metric: str) -> NDArray[np.bool_]:
+        """Return the pairs on which a metric is left out: for a mismatch, or because the pipeline failed there.
+
+        Where retrieval came before the failure, what it retrieved counts.
+        """
+        if metric not in self._left_out:
+            fields, none = read_fields(metric), np.zeros(len(self.pairing), dtype=bool)
+            out = left_out_pairs(self.mismatch_list, metric) if self.mismatch_list else none
+            for side, contents in enumerate(self.contents):
+                rows = self.paired_rows(side)
+                if "answer" in fields or "citations" in fields:
+                    out = out | contents.errors[rows]
+                elif "chunks" in fields:
+                    out = out | (contents.errors[rows] & (contents.chunk_counts[rows] <= 0))
+            self._left_out[metric] = out
+        return self._left_out[metric]
+
+    def find_scoring_mismatch(self) -> PairMismatch | None:
+        """Return the mismatch of runs whose verdicts were not made or applied alike; None where they were.
+
+        Such runs are compared only where it is asked for.
+        """
+        old, new = (run.manifest for run in self.runs)
+        if old.judge != new.judge:
+            text = f"the baseline was judged by {old.judge}, the candidate by {new.judge}"
+        elif old.gold != new.gold and any(run.has_gold() for run in self.runs):
+            text = f"metrics of the baseline {old.gold} gold, those of the candidate {new.gold} it"
+        else:
+            return None
+        names = tuple(filter(rests_on_verdicts, self.shared_names()))
+        return PairMismatch(kind="judges", pairs=len(self.pairing), share=1.0, sentence=text, left_out=names)
+
+    def find_incomparable(self, metric: str) -> NDArray[np.bool_]:
+        """Return the pairs on which the stored values of a metric cannot be compared as they are."""
+        if rests_on_verdicts(metric) and self.find_scoring_mismatch() is not None:
+            return np.ones(len(self.pairing), dtype=bool)
+        out = self.left_out(metric)
+        for side, matrix in enumerate(self.matrices):
+            at = matrix.column_index(metric)
+            if at is not None:
+                stored = matrix.values[self.paired_rows(side), at]
+                values = self._stored_values(metric, side)
+                out = out | ((stored != values) & ~(np.isnan(stored) & np.isnan(values)))
+        return out
+
+    def mismatches(self, pair_mask: NDArray[np.bool_], metrics: Sequence[str]) -> tuple[PairMismatch, ...]:
+        """Return the mismatches on some of the pairs, with those of the metrics that are left out."""
+        return describe_mismatches(self.mismatch_list, pair_mask, metrics)
+
+    def statuses(self, metric: str, side: int) -> NDArray[np.int64]:
+        """Return the status codes of a metric on the paired traces of one run; undefined where it is left out."""
+        known = np.isfinite(self._stored_values(metric, side))
+        if metric in self._extra_metrics or (side and metric in self._rescored):
+            statuses = np.where(known, SCORED, UNDEFINED)
+        else:
+            at = self.matrices[side].column_index(metric)
+            assert at is not None
+            statuses = self.matrices[side].status[self.paired_rows(side), at]
+            if metric in self._judged_alone[side]:
+                statuses = np.where(self._other_keys, np.where(known, SCORED, UNDEFINED), statuses)
+            if metric in self._without_notice[side]:
+                statuses = np.where((statuses == SCORED) & ~known, UNDEFINED, statuses)
+        return np.where(self.left_out(metric), UNDEFINED, statuses)
+
+    def is_scored(self, metric: str) -> bool:
+        """Return whether a metric has a value on any pair of either run, if one that is left out."""
+        return any(bool(np.isfinite(self._stored_values(metric, side)).any()) for side in (0, 1))
+
+    def label_values(self, metric: str, side: int) -> LabelValues | None:
+        """Return the human label values of a metric on the paired traces of one run; None where there are none."""
+        at = None if metric in self._extra_metrics else self.matrices[side].column_index(metric)
+        labels = None if at is None else self.matrices[side].label_values(at)
+        return None if labels is None else labels.select(self.paired_rows(side))
+
+    def shared_metrics(self) -> list[MetricInfo]:
+        """Return the metrics that both runs have, in the order of the candidate."""
+        stored = {measure.name for measure in self.matrices[0].measures} - self._extra_metrics.keys()
+        mine = [measure for measure in self.matrices[1].measures if measure.name in stored]
+        return [*mine, *(measure for measure, _ in self._extra_metrics.values())]
+
+    def shared_names(self) -> list[str]:
+        """Return the names of the metrics that both runs have."""
+        return [measure.name for measure in self.shared_metrics()]
+
+
+def pair_runs(
+    baseline: AnyRun | PairedRuns,
+    candidate: AnyRun | None = None,
+    *,
+    anyway: bool = False,
+    labels: PairedLabels = (None, None),
+    flakiness: JudgeFlakiness | None = None,
+    sample: int = SAMPLE_TRACES,
+) -> PairedRuns:
+    """Pair two runs, also by their paths; paired runs are returned as they are, to be shared by analyses.
+
+    With human `labels` of some traces (of the baseline, of the candidate), differences are corrected by them; with
+    the `flakiness` of the judge their intervals are wider. Of larger runs without labels about `sample` pairs are drawn
+    at random, and a warning says so; 0 takes all.
+    """
+    if isinstance(baseline, PairedRuns):
+        return baseline
+    if candidate is None:
+        raise UsageError("two runs are compared, and there is one: give the candidate beside the baseline.")
+    old, new = sample_runs((open_run(baseline), open_run(candidate)), 0 if any(labels) else sample)
+    return PairedRuns(old, new, anyway=anyway, labels=labels, flakiness=flakiness)
+
+
+def describe_sample(*runs: Run) -> tuple[str, ...]:
+    """Return the warning that samples of runs are compared, none where all of each run is."""
+    if not any(run.manifest.population for run in runs):
+        return ()
+    sizes = " and ".join(f"{run.manifest.traces:,} of {run.manifest.population:,} traces" for run in runs)
+    return (f"a random sample was compared: {sizes}; --sample 0 takes all",)

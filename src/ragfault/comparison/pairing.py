@@ -1,0 +1,309 @@
+"""Pairing of the traces of two runs by id or query, with fingerprints of what each trace holds."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ragfault.io.field_values import make_content_id
+from ragfault.io.runs.run import Run
+from ragfault.labels.correction import Codes
+from ragfault.model.errors import RunError
+from ragfault.model.records import Gold, Trace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RowIndices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+MIN_PAIRED_SHARE = 0.5  # least share of the smaller run that must pair by id; otherwise queries are used
+MAX_IDS_READ = 100  # pairs whose ids show whether they were recorded
+QUERY_ENDS = " ?!.？！。"  # what ends a query is no other query
+LEAST_CHUNK_LENGTH = 250  # characters of a chunk that an answer hardly repeats in full
+NOT_RECORDED = -1  # the count of a list that a trace does not record
+
+
+class ChunkKey(Struct, frozen=True):
+    """A chunk as two runs recognize it."""
+
+    id: str
+    text: int  # a fingerprint of its text, white space normalized; 0: no text
+    document: str | None
+    start: int | None
+    end: int | None
+    size: int  # characters of its text
+
+
+class RunContents(Struct, frozen=True, eq=False, kw_only=True):
+    """Fingerprints of what the traces of a run hold, one value for each trace."""
+
+    queries: RowIndices
+    chunks: RowIndices  # of the texts of the chunks in their order; an id stands for a chunk without text
+    answers: RowIndices  # of the answer, and the ids and quotes it cites
+    answers_by_text: RowIndices  # of the same with the texts of the cited chunks in place of their ids
+    histories: RowIndices  # of the earlier turns; 0: none recorded
+    references: RowIndices  # 0: none
+    facts: RowIndices  # 0: none
+    answerable: RowIndices  # 1: yes, 0: no, NOT_RECORDED
+    chunk_counts: RowIndices  # NOT_RECORDED where they are absent
+    citation_counts: RowIndices  # NOT_RECORDED where they are absent
+    answered: Mask  # an answer is recorded, if a blank one
+    blank: Mask  # the answer is absent, empty or white space
+    errors: Mask
+    has_steps: Mask
+    has_claims: Mask  # each citation has the claim that it stands by
+    has_quotes: Mask  # some citation has a claim, or a quote or a mark that leads to it
+    gold: list[Gold | None]
+    keys: tuple[ChunkKey, ...]  # the distinct chunks of the run
+    trace_keys: list[tuple[int, ...]]  # the places in `keys` of the chunks of a trace
+    failed_steps: Counter[str]  # kind or name of the step that failed → traces with an error there
+
+    @property
+    def has_text(self) -> Mask:
+        """Return whether some chunk of a trace has text."""
+        texts = [key.text != 0 for key in self.keys]
+        return np.array([any(texts[at] for at in places) for places in self.trace_keys], dtype=bool)
+
+
+def has_all_texts(contents: RunContents, other: RunContents) -> Mask:
+    """Return whether a trace has text, and lacks none of a chunk whose id has text in the other run."""
+    texts = {key.id for key in other.keys if key.text}
+    lost = [not key.text and key.id in texts for key in contents.keys]
+    incomplete = np.array([any(lost[at] for at in places) for places in contents.trace_keys], dtype=bool)
+    present = contents.has_text
+    present[incomplete] = False
+    return present
+
+
+class TracePairing(Struct, frozen=True):
+    """Paired traces of two runs, as rows of each."""
+
+    paired_by: Literal["id", "query"]  # key of the pairing
+    baseline: RowIndices
+    candidate: RowIndices
+    clusters: RowIndices | None
+    """A code for each pair, shared within a conversation, else by pairs of one query with the same chunks; None: all
+    independent. An instruction given with other chunks each time is not one query."""
+    unpaired: tuple[int, int]  # traces without a partner, of the baseline and of the candidate
+    same_chunks: Mask
+    """Pairs on which both runs retrieved the same texts in the same order. Nothing is known of chunks that are not
+    recorded: only where the pipeline failed on both sides are they the same."""
+    same_answers: Mask  # pairs with the same recorded answer and the same citations
+
+    def __len__(self) -> int:
+        return len(self.baseline)
+
+
+def fingerprint(value: Hashable) -> int:
+    """Return a fingerprint of a value, never 0; another process has another of the same texts."""
+    return hash(value) or 1
+
+
+def normalize_space(text: str) -> str:
+    """Return a text with single spaces for all white space."""
+    return " ".join(text.split())
+
+
+def holds_all_chunks(answer: str, chunks: Sequence[str]) -> bool:
+    """Return whether an answer holds the full text of all chunks, as one that repeats its prompt.
+
+    One short chunk may be the answer.
+    """
+    plain = normalize_space(answer)
+    if not all(normalize_space(chunk) in plain for chunk in chunks):
+        return False
+    texts = {text for chunk in chunks if (text := normalize_space(chunk))}
+    size = sum(map(len, texts))
+    return len(answer) >= size and (len(texts) > 1 or size >= LEAST_CHUNK_LENGTH)
+
+
+class ChunkRow(NamedTuple):
+    """The fields of a chunk that a comparison reads: making a `Chunk` of each takes several times as long."""
+
+    id: str
+    text: str
+    document: str | None
+    start: int | None
+    end: int | None
+
+
+TraceChunks = list[Sequence[ChunkRow] | None]
+"""The chunks of each trace of a run, equal ones as one object; None: not recorded."""
+ChunkPair = tuple[TraceChunks, TraceChunks]  # of two runs
+
+
+def read_chunks(run: Run) -> TraceChunks:
+    """Read the chunks of all traces of a run."""
+    from ragfault.io.formats.arrow import list_values, split_values
+
+    known: dict[ChunkRow, ChunkRow] = {}  # the same chunk is retrieved many times
+    lists: TraceChunks = []
+    for batch in run.iterate_batches("traces", ["chunks"]):
+        chunks = batch.column("chunks").flatten()
+        rows = list(map(ChunkRow, *(list_values(chunks.field(name)) for name in ChunkRow._fields)))
+        lists += split_values(batch.column("chunks"), map(known.setdefault, rows, rows))
+    return lists
+
+
+def load_texts(run: Run, ids: Collection[str], shortest: bool = False) -> dict[str, str]:
+    """Return the first text of each chunk id, or the shortest, white space normalized."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts: dict[str, str] = {}
+    names = pa.array(list(ids), pa.string())
+    for batch in run.iterate_batches("traces", ["chunks"]):
+        chunks = batch.column("chunks").flatten()
+        chosen = chunks.filter(pc.is_in(chunks.field("id"), value_set=names))
+        for name, text in zip(chosen.field("id").to_pylist(), chosen.field("text").to_pylist(), strict=True):
+            if text.strip() and (name not in texts or (shortest and len(text) < len(texts[name]))):
+                texts[name] = normalize_space(text)
+        if len(texts) == len(names) and not shortest:
+            break
+    return texts
+
+
+CONTENT_FIELDS = ("history", "answer", "citations", "reference", "facts", "gold", "answerable", "steps", "error")
+"""Fields of a trace that `read_contents` reads beside the query and the chunks."""
+
+
+def read_contents(run: Run, chunk_lists: TraceChunks) -> RunContents:
+    """Read the fingerprints of all traces of a run, whose chunks were read."""
+    places: dict[ChunkKey, int] = {}
+    known: dict[str, int] = {}  # text → fingerprint
+    place_by_row: dict[ChunkRow, int] = {}
+    for row in dict.fromkeys(chunk for chunks in chunk_lists for chunk in chunks or ()):
+        place_by_row[row] = places.setdefault(_identify_chunk(row, known), len(places))
+    keys = tuple(places)
+    trace_keys = [tuple(place_by_row[chunk] for chunk in chunks or ()) for chunks in chunk_lists]
+    columns: defaultdict[str, list[int]] = defaultdict(list)
+    gold: list[Gold | None] = []
+    failed_steps: Counter[str] = Counter()
+    for trace, chunks, own in zip(run.traces(fields=CONTENT_FIELDS), chunk_lists, trace_keys, strict=True):
+        gold.append(trace.gold)
+        count = NOT_RECORDED if chunks is None else len(chunks)
+        for name, value in _fingerprint_trace(trace, [keys[at] for at in own], count).items():
+            columns[name].append(value)
+        if trace.error is not None:
+            failed = next((step for step in reversed(trace.steps or ()) if step.error is not None), None)
+            failed_steps[(failed.kind or failed.name or "unnamed") if failed else ""] += 1
+    flags = ("answered", "blank", "errors", "has_steps", "has_claims", "has_quotes")
+    names = (
+        *("queries", "chunks", "answers", "answers_by_text", "histories", "references", "facts", "answerable"),
+        *("chunk_counts", "citation_counts", *flags),
+    )
+    arrays = {name: np.array(columns[name], dtype=bool if name in flags else np.int64) for name in names}
+    return RunContents(**arrays, gold=gold, keys=keys, trace_keys=trace_keys, failed_steps=failed_steps)
+
+
+def _identify_chunk(chunk: ChunkRow, known: dict[str, int]) -> ChunkKey:
+    if chunk.text not in known:
+        text = normalize_space(chunk.text)
+        known[chunk.text] = fingerprint(text) if text else 0
+    return ChunkKey(chunk.id, known[chunk.text], chunk.document, chunk.start, chunk.end, len(chunk.text))
+
+
+def _fingerprint_trace(trace: Trace, keys: list[ChunkKey], count: int) -> dict[str, int]:
+    citations, answer = trace.citations or (), (trace.answer, trace.citations is None)
+    by_id = tuple([(citation.chunk, citation.quote, citation.claim) for citation in citations])
+    cited_by_id = cited_by_text = fingerprint((*answer, by_id))
+    if citations:
+        texts = {key.id: key.text or key.id for key in keys}
+        by_text = tuple([(texts.get(name, name), quote, claim) for name, quote, claim in by_id])
+        cited_by_text = fingerprint((*answer, by_text))
+    return {
+        "queries": fingerprint(normalize_space(trace.query).casefold().rstrip(QUERY_ENDS)),
+        "chunks": fingerprint(tuple([key.text or key.id for key in keys])),
+        "answers": cited_by_id,
+        "answers_by_text": cited_by_text,
+        "histories": fingerprint(tuple([(turn.role, turn.text) for turn in trace.history])) if trace.history else 0,
+        "references": _fingerprint_texts(trace.references),
+        "facts": _fingerprint_texts(trace.facts or ()),
+        "answerable": NOT_RECORDED if trace.answerable is None else int(trace.answerable),
+        "chunk_counts": count,
+        "citation_counts": NOT_RECORDED if trace.citations is None else len(trace.citations),
+        "answered": trace.answer is not None,
+        "blank": trace.answer is None or not trace.answer.strip(),
+        "errors": trace.error is not None,
+        "has_steps": bool(trace.steps),
+        "has_claims": all(citation.claim for citation in citations),
+        "has_quotes": any(citation.claim or citation.quote for citation in citations)
+        or any(mark in (trace.answer or "") for c in citations for mark in (f"[{c.chunk}]", f"({c.chunk})", "[1]")),
+    }
+
+
+def _fingerprint_texts(texts: Iterable[str]) -> int:
+    """Return a fingerprint of texts in any order; 0 for none."""
+    distinct = frozenset(map(normalize_space, texts))
+    return fingerprint(distinct) if distinct else 0
+
+
+def pair_traces(
+    baseline: Run, candidate: Run, contents: tuple[RunContents, RunContents], clusters: Codes | None
+) -> TracePairing:
+    """Pair the traces of two runs: by id where at least half of the smaller run pairs so, else by query.
+
+    Several traces of one query pair in their order, those without an answer last: where one run has more of them, what
+    has no partner may be attempts that were retried. Raises RunError where nothing pairs.
+    """
+    columns = ["id", "query", "conversation"]
+    sides = [run.to_arrow("traces", columns) for run in (baseline, candidate)]
+    least = min(table.num_rows for table in sides)
+    silent = contents[0].errors | contents[0].blank, contents[1].errors | contents[1].blank
+    for how in ("id", "query"):
+        old_keys, new_keys = (table[how].to_pylist() for table in sides)
+        left, right = _match_keys(old_keys, new_keys, silent)
+        if len(left) >= (MIN_PAIRED_SHARE * least if how == "id" else 1):
+            break
+    if not len(left):
+        raise RunError(
+            f"no trace of {candidate.path} has the id or the query of a trace of {baseline.path}. "
+            "Compare runs over the same queries."
+        )
+    old, new = contents
+    failed = old.errors[left] & new.errors[right]
+    chunks_known = (old.chunk_counts[left] != NOT_RECORDED) & (new.chunk_counts[right] != NOT_RECORDED)
+    same_answers = old.answers[left] == new.answers[right]
+    same_answers |= old.answers_by_text[left] == new.answers_by_text[right]
+    answers_known = old.answered[left] & new.answered[right]
+    return TracePairing(
+        paired_by="id" if how == "id" and not _have_ids_of_queries(sides, (left, right)) else "query",
+        baseline=left,
+        candidate=right,
+        clusters=None if clusters is None else clusters[left],
+        unpaired=(sides[0].num_rows - len(left), sides[1].num_rows - len(right)),
+        same_chunks=(old.chunks[left] == new.chunks[right]) & (chunks_known | failed),
+        same_answers=same_answers & (answers_known | failed),
+    )
+
+
+def _have_ids_of_queries(tables: Sequence[pa.Table], rows: Sequence[RowIndices]) -> bool:
+    """Return whether the ids of the first pairs were made from their queries on both sides: none was recorded."""
+    for table, chosen in zip(tables, rows, strict=True):
+        part = table.take(chosen[:MAX_IDS_READ])
+        ids, queries = (part[name].to_pylist() for name in ("id", "query"))
+        if not all(id.startswith(make_content_id(query, "q-")) for id, query in zip(ids, queries, strict=True)):
+            return False
+    return True
+
+
+def _match_keys(
+    baseline_keys: list[str], candidate_keys: list[str], silent: tuple[Mask, Mask]
+) -> tuple[RowIndices, RowIndices]:
+    """Return the rows with equal keys; repeated keys pair in order, the rows that are silent last."""
+    sides = []
+    for keys, last in zip((baseline_keys, candidate_keys), silent, strict=True):
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for row in np.argsort(last, kind="stable").tolist():
+            places[keys[row]].append(row)
+        sides.append(places)
+    old, new = sides
+    pairs = sorted(pair for key in old if key in new for pair in zip(old[key], new[key], strict=False))
+    rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return rows[:, 0], rows[:, 1]

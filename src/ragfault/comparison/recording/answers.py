@@ -1,0 +1,292 @@
+"""Answers that one run records otherwise: clipped, in another language, in markup, encoded, or masked."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from ragfault.comparison.comparability import LocatedMismatch
+from ragfault.comparison.pairing import normalize_space
+from ragfault.comparison.recording.answer_pairs import (
+    CUT_SHARE,
+    LEAST_PAIRS,
+    LEAST_WORDS,
+    AnswerPair,
+    is_beginning,
+    mark_places,
+)
+from ragfault.diagnosis.languages import ENGLISH_JUDGES, is_foreign
+from ragfault.io.runs.run import Run
+from ragfault.text.markup import MARKUP_SHARE, is_url_encoded
+from ragfault.text.normalization import ENGLISH_WORDS, MIN_ENGLISH_SHARE, split_words
+from ragfault.text.notices import LINK_PATTERN, clip_notice
+
+SAME_LENGTH_SHARE = 0.8  # of the answers that are beginnings of the other side's; some are so by chance
+FOREIGN_SHARE = 0.02  # of the pairs; fewer answers in another language hardly move a mean
+SHORT_UNKNOWN_SHARE = 0.5  # of the words of a short answer in another language
+MASK_PATTERN = re.compile(r"[*#█•]+|X{3,}|[\[<(](?:[A-Z_ ]{3,}(?:[_ ]?\d+)?|(?i:redacted|masked|removed))[\]>)]")
+RULE_SHARE = 0.8  # of the occurrences of what is masked somewhere; a recogniser of names overlooks some
+MAX_RULE_WORDS = 300
+BEFORE_DIFFERENCE = 10  # characters that are quoted before it, at least
+MAX_MASKED = 60  # characters that one mask stands for
+UNKNOWN_SHARE = 0.3  # of the words of an answer in another language; names and numbers are the same in both
+
+
+def find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the side whose answers end at one number of characters wherever the other's go on.
+
+    A limit of tokens ends answers at different numbers of characters. Where most of them end with a sentence, a closing
+    phrase that answers of one length had is gone, and nothing was clipped.
+    """
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        begun = [pair for pair in pairs if is_beginning(pair.answers[side], pair.answers[1 - side])]
+        limit = max((len(pair.answers[side]) for pair in begun), default=0)
+        cut = [pair for pair in begun if len(pair.answers[side]) == limit]
+        answers = {pair.answers[side] for pair in cut}
+        ends = [answer.rstrip()[-3:] for answer in answers]
+        if sum(end.endswith((".", "!", "?", "。")) and end != "..." for end in ends) > len(answers) / 2:
+            continue
+        if len(answers) >= max(LEAST_PAIRS, CUT_SHARE * size) and len(cut) >= SAME_LENGTH_SHARE * len(begun):
+            mask = mark_places([pair.place for pair in cut], size)
+            text = (
+                f"answers of the {name} end at {limit:,} characters on {{share}} of pairs: clipped in the record, or "
+                "before it"
+            )
+            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
+    return []
+
+
+def find_other_language(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the side whose answers are in a language that its judge does not know, where the other side's are English.
+
+    Such an answer holds hardly a common English word, or more of other languages, and words that neither its chunks nor
+    the other answer hold. One text in place of several answers, numbers apart, is a phrase such as "Unable to answer",
+    which may be English without such words, unless it shows its language. Where there are such answers, shorter ones
+    are without an English word.
+    """
+    judge = runs[1].manifest.judge.split(" ", maxsplit=1)[0]
+    if judge.split("/")[0] not in ENGLISH_JUDGES:
+        return []
+    languages = list(map(_find_other_languages, pairs))
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        foreign = _drop_phrases([pair for pair, is_other in zip(pairs, languages, strict=True) if is_other[side]], side)
+        if len(foreign) >= max(LEAST_PAIRS, FOREIGN_SHARE * size):
+            places = {pair.place for pair in foreign}
+            short = [pair for pair in pairs if pair.place not in places and _is_short_and_unknown(pair, side)]
+            mask = mark_places([*places, *(pair.place for pair in _drop_phrases(short, side))], size)
+            other = "baseline" if side else "candidate"
+            text = (
+                f"answers of the {name} are in another language than the chunks and the {other}'s answers on "
+                f"{{share}} of pairs, and {judge} knows English only"
+            )
+            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
+    return []
+
+
+def _drop_phrases(pairs: Sequence[AnswerPair], side: int) -> list[AnswerPair]:
+    """Return the pairs whose answer, numbers apart, shows its language or does not stand for several answers."""
+    phrases = [tuple(" ".join(_read_words(pair.answers[at])) for at in (side, 1 - side)) for pair in pairs]
+    replaced = Counter(text for text, _ in set(phrases))
+    return [
+        pair
+        for pair, (text, _) in zip(pairs, phrases, strict=True)
+        if replaced[text] == 1 or is_foreign(pair.answers[side])
+    ]
+
+
+def _find_other_languages(pair: AnswerPair) -> tuple[bool, bool]:
+    """Return of which answers the words are neither English nor those it was given, and the other answer's are.
+
+    >>> chunk = ("The fee is due before the end of March.",)
+    >>> german, english = "Die Gebühr wird bis Ende März bezahlt.", "It is due before the end of March."
+    >>> _find_other_languages(AnswerPair(0, (english, german), (chunk, chunk), (english, german), (False, False)))
+    (False, True)
+    """
+    words = [_read_words(answer) for answer in pair.answers]
+    english = [sum(map(ENGLISH_WORDS.__contains__, listed)) for listed in words]
+
+    def is_other(side: int) -> bool:
+        mine, other = words[side], words[1 - side]
+        if is_foreign(pair.answers[side]) and not any(map(is_foreign, (pair.answers[1 - side], *pair.chunks[side]))):
+            return _share_unknown(pair, mine, other) >= UNKNOWN_SHARE
+        if len(mine) < LEAST_WORDS or english[side] >= MIN_ENGLISH_SHARE * len(mine) or not english[1 - side]:
+            return False
+        return _share_unknown(pair, mine, other) >= UNKNOWN_SHARE
+
+    return is_other(0), is_other(1)
+
+
+def _is_short_and_unknown(pair: AnswerPair, side: int) -> bool:
+    """Return whether half of the words of a short answer are neither English nor in its chunks or the other answer."""
+    words, other = (_read_words(pair.answers[at]) for at in (side, 1 - side))
+    if not words or len(words) >= LEAST_WORDS or ENGLISH_WORDS.intersection(words):
+        return False
+    return _share_unknown(pair, words, other) >= SHORT_UNKNOWN_SHARE
+
+
+def _share_unknown(pair: AnswerPair, words: Sequence[str], other: Sequence[str]) -> float:
+    """Return the share of words that neither the chunks of a pair nor the other answer hold."""
+    known = {*other, *(word for texts in pair.chunks for text in texts for word in split_words(text))}
+    return sum(word not in known for word in words) / len(words)
+
+
+def find_other_form(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the side whose answers are encoded, in markup, without punctuation or masked."""
+    return _find_encoded(pairs, size) or find_markup(pairs, size) or find_masked_answers(runs, pairs, size)
+
+
+def _read_words(answer: str) -> list[str]:
+    """Return the words of an answer without numbers and links.
+
+    >>> _read_words("Half of 12 stay open: https://example.org/plan")
+    ['half', 'of', 'stay', 'open']
+    """
+    parts = answer.split()
+    if LINK_PATTERN.search(answer):
+        parts = [part for part in parts if not LINK_PATTERN.search(part)]
+    return [word for word in split_words(" ".join(parts)) if not word[0].isdigit()]
+
+
+def _find_encoded(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the side whose answers are URL-encoded, where the other's are not."""
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        encoded = [pair.place for pair in pairs if is_url_encoded(pair.answers[side])]
+        if len(encoded) >= max(LEAST_PAIRS, MARKUP_SHARE * size):
+            other_form = [pair for pair in pairs if pair.wrapped[0] != pair.wrapped[1]]
+            mask = mark_places([pair.place for pair in other_form], size)
+            text = f"answers of the {name} are URL-encoded on {{share}} of pairs, in the record or before it"
+            text += _describe_other_words(other_form)
+            return (
+                [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})] if mask.any() else []
+            )
+    return []
+
+
+def _describe_other_words(pairs: Sequence[AnswerPair]) -> str:
+    """Describe how many of the answers in another form say other words as well; empty where none does."""
+    other = sum(not pair.is_same for pair in pairs)
+    if not other:
+        return ""
+    return (
+        f"; {other:,} of these {len(pairs):,} answers say other words as well, which is not judged: record them in one "
+        "form and evaluate again"
+    )
+
+
+def find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find answers that are the same but for markup: tags, JSON, reasoning, bullets, emphasis, case, sources, marks.
+
+    Or but for punctuation, of which one side has none. Where there are many, an answer with tags, in JSON, with its
+    sources or without punctuation is not compared with one of another form: a judge reads them as words.
+    """
+    same = [pair for pair in pairs if pair.answers[0] != pair.answers[1] and pair.is_same]
+    if len(same) < max(LEAST_PAIRS, MARKUP_SHARE * size):
+        return []
+    bare = [sum(pair.unpunctuated[side] > pair.unpunctuated[1 - side] for pair in same) for side in (0, 1)]
+    side = int(bare[1] >= bare[0])
+    other_form = [pair for pair in pairs if pair.wrapped[0] != pair.wrapped[1]]
+    if 2 * bare[side] > len(same):
+        other_form += [pair for pair in pairs if pair.unpunctuated[side] > pair.unpunctuated[1 - side]]
+        name = ("baseline", "candidate")[side]
+        text = f"answers of the {name} hold no punctuation on {{share}} of pairs, most of them the same words"
+    else:
+        text = (
+            f"answers differ in markup on {{share}} of pairs, most in nothing but tags, bullets, letter case, a full "
+            f"stop or the like, {_quote_difference(same)}"
+        )
+    concerned = {pair.place: pair for pair in (*same, *other_form)}
+    mask = mark_places([*concerned], size)
+    text += _describe_other_words([*concerned.values()])
+    return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
+
+
+def _quote_difference(pairs: Sequence[AnswerPair]) -> str:
+    """Quote where two answers that differ as most do begin to: the commonest first characters that are not the same.
+
+    >>> old, new = "Open until nine.", "Open until nine.</s>"
+    >>> _quote_difference([AnswerPair(0, (old, new), ((), ()), (old, old), (False, True))])
+    'such as "until nine.</s>" for "until nine."'
+    """
+    begins = [
+        next((at for at, (a, b) in enumerate(zip(*pair.answers, strict=False)) if a != b), min(map(len, pair.answers)))
+        for pair in pairs
+    ]
+    starts = [tuple(answer[at : at + 1] for answer in pair.answers) for pair, at in zip(pairs, begins, strict=True)]
+    place = starts.index(Counter(starts).most_common(1)[0][0])
+    first = pairs[place].answers[0].rfind(" ", 0, max(0, begins[place] - BEFORE_DIFFERENCE)) + 1
+    old, new = (clip_notice(answer[first:]) for answer in pairs[place].answers)
+    return f"such as {new} for {old}"
+
+
+def find_masked_answers(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the side whose answers are the other's with masks, such as [NAME], in place of words.
+
+    A rule masks words wherever they stand in the answers that it is applied to, which may be a part of them; a model
+    that writes masks does so now and then. Where a rule is seen, no answer with more masks than the other side's is
+    compared with it; elsewhere all are, and the masks are said.
+    """
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        masked = {pair: _list_masked(pair, side) for pair in pairs}
+        words = Counter(word for pair_words in masked.values() for word in pair_words)
+        alike = sum(map(bool, masked.values()))
+        if alike < max(LEAST_PAIRS, CUT_SHARE * size):
+            continue
+        marks = [[len(MASK_PATTERN.findall(pair.answers[at])) for at in (side, 1 - side)] for pair in pairs]
+        mask = mark_places([pair.place for pair, count in zip(pairs, marks, strict=True) if count[0] > count[1]], size)
+        shown = Counter(mark[0] for pair in pairs for mark in MASK_PATTERN.finditer(pair.answers[side]))
+        text = (
+            f"answers of the {name} are masked on {{share}} of pairs ({clip_notice(shown.most_common(1)[0][0])}), "
+            f"{alike:,} of them the same otherwise: "
+        )
+        if not _masks_by_rule(runs[side], words):
+            text += "others show these words; if it is the record that masks them now and then, that is no fault"
+            return [LocatedMismatch(kind="texts", text=text, pairs=mask, blocks=False)]
+        text += "in the record, or before it, which would be a fault of generation"
+        return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask, "citations": mask})]
+    return []
+
+
+def _list_masked(pair: AnswerPair, side: int) -> list[str]:
+    """Return what the answer of one side masks of the other's; nothing where its chunks are masked as well."""
+    words = find_masked(pair.answers[side], pair.answers[1 - side])
+    chunks = zip(pair.chunks[side], pair.chunks[1 - side], strict=False)
+    return [] if words and any(find_masked(*texts) for texts in chunks) else words
+
+
+def _masks_by_rule(run: Run, words: Counter[str]) -> bool:
+    """Return whether hardly any of the words that some answers mask stand in answers with masks.
+
+    The most frequent of them show it.
+    """
+    frequent = dict(words.most_common(MAX_RULE_WORDS))
+    names = "|".join(map(re.escape, sorted(frequent, key=len, reverse=True)))
+    pattern, masked = re.compile(rf"(?<!\w)(?:{names})(?!\w)"), sum(frequent.values())
+    answers = run.to_arrow("traces", ["answer"])["answer"].to_pylist()
+    with_masks = (normalize_space(answer) for answer in answers if answer and MASK_PATTERN.search(answer))
+    shown = sum(len(pattern.findall(answer)) for answer in with_masks)
+    return masked >= RULE_SHARE * (masked + shown)
+
+
+def find_masked(text: str, other: str) -> list[str]:
+    """Return what a text masks of the other one; nothing where it is not the other one otherwise.
+
+    >>> find_masked("Call ** ** from [NAME].", "Call 12 34 from Ada.")
+    ['12', '34', 'Ada']
+    """
+    plain = normalize_space(text)
+    parts = MASK_PATTERN.split(plain)
+    if len(parts) < 2:
+        return []
+    rest = normalize_space(other)
+    if not rest.startswith(parts[0]) or plain in rest:
+        return []
+    rest, masked = rest[len(parts[0]) :], []
+    for part in parts[1:-1]:
+        at = rest.find(part, 1, MAX_MASKED + len(part))
+        if at < 0:
+            return []
+        masked.append(rest[:at])
+        rest = rest[at + len(part) :]
+    size = len(rest) - len(parts[-1])
+    return [*masked, rest[:size]] if 0 < size <= MAX_MASKED and rest.endswith(parts[-1]) else []

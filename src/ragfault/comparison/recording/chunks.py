@@ -1,0 +1,411 @@
+"""Chunks and citations that one run records otherwise than they were: masked, damaged, joined, or not what was read."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ragfault.comparison.comparability import ASPECTS, CHUNK_ORDER, CHUNK_TEXT, MAX_TEXTS, LocatedMismatch
+from ragfault.comparison.pairing import NOT_RECORDED, ChunkPair, ChunkRow, Mask, RunContents, TracePairing, load_texts
+from ragfault.comparison.recording.answer_pairs import (
+    CUT_SHARE,
+    LEAST_PAIRS,
+    LEAST_WORDS,
+    PUNCTUATION_PATTERN,
+    AnswerPair,
+    cover_words,
+    letters_of,
+    mark_places,
+)
+from ragfault.comparison.recording.answers import MASK_PATTERN, find_masked
+from ragfault.io.runs.run import Run
+from ragfault.model.records import Trace
+from ragfault.model.rules import quote_matches
+from ragfault.text.markup import MARKUP_SHARE
+from ragfault.text.normalization import repair_encoding, split_content_words
+from ragfault.text.number_format import format_percent
+
+MOVED_COVER = 0.3  # an answer that loses more of its words with the chunks that are gone was drawn from these
+CARRIED_COVER = 0.6  # the share of its words that the best chunk of an answer holds
+JOINED_SHARE = 0.8  # of the joined text; headings and separators are the rest
+CITED_SHARE = 0.9  # of the pairs with citations
+UNCHANGED_SHARE = 0.5  # of the answers whose chunk is gone, so many are the same where the generator read it still
+REWRITTEN_SHARE = 0.02  # of the pairs; a model that is asked again words more answers anew
+LEAST_OTHER_FIRST = 15  # fewer pairs with another first chunk, or without, show nothing
+OTHER_PLACE_SHARE = 0.1  # of the shorter lists: without the first chunk, or of another length than most
+SAME_ANSWER_SHARE = 0.6  # of the answers where another chunk is first are the same
+SAME_ANSWER_LOSS = 0.1  # by so much at most their share is smaller than elsewhere
+MASKED_SHARE = 0.9  # of the chunk texts that differ under one id
+SORTED_SHARES = (0.98, 0.5)  # of the lists of the side in the order of ids, at least; of the other side, at most
+LEAST_SORTED = 3  # a list of two is in the order of its ids by chance
+ADDRESS_PATTERN = re.compile(r"[a-z][\w+.-]*://|www\.|/?[\w./-]+\.(?:html?|md|pdf|docx?|txt|php|aspx?)(?:[#?]|$)")
+LEAST_NAME = 3  # characters; a shorter name may stand within another by chance
+
+
+def find_chunk_mismatches(
+    runs: tuple[Run, Run],
+    contents: tuple[RunContents, RunContents],
+    pairing: TracePairing,
+    pairs: Sequence[AnswerPair],
+    records: Sequence[Sequence[TraceRecord]],
+) -> list[LocatedMismatch]:
+    """Find the pairs whose chunks or citations one side records otherwise than they were read.
+
+    Answers that rest on a chunk of the other side are the same without it where the record lacks it. Citations that
+    name chunks otherwise than by their ids are no fault where their quotes stand there.
+    """
+    size = len(pairing)
+    answered = int((~contents[0].blank[pairing.baseline] & ~contents[1].blank[pairing.candidate]).sum())
+    return [
+        *_find_altered_texts(runs, contents, pairing, pairs),
+        *_find_other_cuts(pairs, size),
+        *(
+            _find_cited_chunks(contents, pairing, [[record.uncited for record in side] for side in records])
+            or _find_other_chunks(pairs, size)
+            or _find_ignored_chunks(pairs, size, answered)
+            or _find_sorted_chunks(contents, pairing, pairs)
+        ),
+        *_find_other_names([[record.citations for record in side] for side in records]),
+        *_find_damaged_characters([[record.damage for record in side] for side in records]),
+    ]
+
+
+def _find_cited_chunks(
+    contents: tuple[RunContents, RunContents], pairing: TracePairing, uncited: Sequence[Sequence[int | None]]
+) -> list[LocatedMismatch]:
+    """Find the side that records of each list the chunks that are cited, and no other.
+
+    A list cut at a place or a score holds the first chunks of the other side's, whatever is cited. Here the first is
+    missing as well, or lists are as long as what is cited, which differs.
+    """
+    rows, size = (pairing.baseline.tolist(), pairing.candidate.tolist()), len(pairing)
+    lists = [
+        [[run.keys[at].text or run.keys[at].id for at in run.trace_keys[row]] for row in rows[side]]
+        for side, run in enumerate(contents)
+    ]
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        mine, theirs = lists[side], lists[1 - side]
+        cited = [at for at in range(size) if mine[at] and theirs[at] and uncited[side][at] is not None]
+        fewer = [at for at in cited if len(mine[at]) < len(theirs[at])]
+        within = sum(uncited[side][at] == 0 and set(mine[at]) <= set(theirs[at]) for at in fewer)
+        if len(fewer) < max(LEAST_OTHER_FIRST, CUT_SHARE * size) or within < CITED_SHARE * len(fewer):
+            continue
+        if sum(uncited[side][at] == 0 for at in cited) < CITED_SHARE * len(cited):
+            continue
+        without_first = sum(theirs[at][0] not in mine[at] for at in fewer)
+        lengths = Counter(len(mine[at]) for at in cited)
+        if max(without_first, len(cited) - max(lengths.values())) < OTHER_PLACE_SHARE * len(fewer):
+            continue
+        factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
+        known = [run.chunk_counts[at] != NOT_RECORDED for run, at in zip(contents, rows, strict=True)]
+        mask = ~pairing.same_chunks & known[0] & known[1]
+        text = f"the {name} records the chunks that are cited alone, on {{share}} of pairs, or retrieves no other"
+        left_out = {"chunks": mask, CHUNK_TEXT: mask, ASPECTS: mask & factless}
+        return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out=left_out)]
+    return []
+
+
+def _find_other_cuts(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find lists of chunks that hold the same text in the same order, cut at other places: a prompt reads the same."""
+    places = [
+        pair.place
+        for pair in pairs
+        if len(pair.chunks[0]) != len(pair.chunks[1])
+        and all(pair.chunks)
+        and any(_holds_all(pair.chunks[side], pair.chunks[1 - side]) for side in (0, 1))
+    ]
+    if len(places) < max(LEAST_PAIRS, MARKUP_SHARE * size):
+        return []
+    mask = mark_places(places, size)
+    text = "the same text is recorded in other chunks on {share} of pairs: joined, or cut at other places"
+    return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"chunks": mask, CHUNK_TEXT: mask})]
+
+
+def _holds_all(longer: Sequence[str], parts: Sequence[str]) -> bool:
+    """Return whether one list holds all texts of a longer list in its order, and little else."""
+    if len(longer) >= len(parts):
+        return False
+    joined, end, size = "".join(map(_remove_space, longer)), 0, 0
+    for piece in map(_remove_space, parts):
+        at = joined.find(piece, end)
+        if at < 0:
+            return False
+        end, size = at + len(piece), size + len(piece)
+    return size >= JOINED_SHARE * len(joined)
+
+
+@lru_cache(maxsize=1 << 11)
+def _remove_space(text: str) -> str:
+    """Return a chunk text without white space; those of recent ones are cached, as chunks are retrieved many times."""
+    return "".join(text.split())
+
+
+def _find_other_chunks(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the side that records chunks without the one that its unchanged answers were drawn from.
+
+    Where hardly any answer of the run differs they were not written again, and say nothing of what was read.
+    """
+    differing = sum(pair.answers[0] != pair.answers[1] for pair in pairs)
+    if differing < max(1, REWRITTEN_SHARE * size):
+        return []
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        lost = [pair for pair in pairs if pair.chunks[side] and _has_lost_its_chunk(pair, side)]
+        same = [pair for pair in lost if pair.is_same]
+        if len(same) >= max(LEAST_PAIRS, UNCHANGED_SHARE * len(lost)):
+            mask = mark_places([pair.place for pair in pairs if pair.chunks[0] != pair.chunks[1]], size)
+            text = (
+                f"the chunks recorded in the {name} cannot be those that were read, on {{share}} of pairs: "
+                f"{len(same):,} of {len(lost):,} answers that rest on a chunk missing there are the same without it"
+            )
+            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"chunks": mask, CHUNK_TEXT: mask})]
+    return []
+
+
+def _find_ignored_chunks(pairs: Sequence[AnswerPair], size: int, answered: int) -> list[LocatedMismatch]:
+    """Find recorded chunks that differ without an effect: where the first is another, as many answers are the same.
+
+    A generator that reads another chunk first words most answers otherwise, also where the chunks hold the same facts;
+    one that picks a sentence may not. No chunk is shown to be missing, so that the lists are compared.
+    """
+    same = [pair.is_same for pair in pairs]
+    moved = [all(pair.chunks) and pair.chunks[0][0] != pair.chunks[1][0] for pair in pairs]
+    count, rest = sum(moved), answered - sum(moved)
+    if same.count(False) < max(1, REWRITTEN_SHARE * size) or min(count, rest) < LEAST_OTHER_FIRST:
+        return []
+    # Pairs that differ in nothing are not among these.
+    equal_share = sum(equal for equal, other in zip(same, moved, strict=True) if other) / count
+    elsewhere = (rest - sum(not equal for equal, other in zip(same, moved, strict=True) if not other)) / rest
+    loss = elsewhere - equal_share
+    spread = math.sqrt(equal_share * (1 - equal_share) / count + elsewhere * (1 - elsewhere) / rest)
+    if equal_share < SAME_ANSWER_SHARE or loss > SAME_ANSWER_LOSS or loss + 2 * spread > 3 * SAME_ANSWER_LOSS:
+        return []
+    mask = mark_places([pair.place for pair in pairs if pair.chunks[0] != pair.chunks[1]], size)
+    text = (
+        "the recorded chunks differ on {share} of pairs, and the answers do not follow them: where another chunk is "
+        f"first {format_percent(equal_share)} of the answers are the same, elsewhere "
+        f"{format_percent(elsewhere)}; either the record of the "
+        "chunks changed, or the answers do not depend on what changed"
+    )
+    return [LocatedMismatch(kind="texts", text=text, pairs=mask, blocks=False)]
+
+
+def _find_sorted_chunks(
+    contents: tuple[RunContents, RunContents], pairing: TracePairing, pairs: Sequence[AnswerPair]
+) -> list[LocatedMismatch]:
+    """Find the side that records the same chunks in the order of their ids, while most answers stay the same."""
+    sides = list(zip(contents, (pairing.baseline, pairing.candidate), strict=True))
+    ids = [[[side.keys[at].id for at in side.trace_keys[row]] for row in rows.tolist()] for side, rows in sides]
+    long = [place for place in range(len(pairing)) if min(len(ids[0][place]), len(ids[1][place])) >= LEAST_SORTED]
+    moved = [
+        place for place in long if ids[0][place] != ids[1][place] and sorted(ids[0][place]) == sorted(ids[1][place])
+    ]
+    rewritten = {pair.place for pair in pairs if not pair.is_same}
+    same = sum(place not in rewritten for place in moved)
+    if len(moved) < LEAST_OTHER_FIRST or same < SAME_ANSWER_SHARE * len(moved):
+        return []
+    ordered = [sum(ids[side][place] == sorted(ids[side][place]) for place in long) / len(long) for side in (0, 1)]
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        if ordered[side] >= SORTED_SHARES[0] and ordered[1 - side] <= SORTED_SHARES[1]:
+            mask = mark_places(moved, len(pairing))
+            text = (
+                f"the {name} records the same chunks in the order of their ids on {{share}} of pairs, and {same:,} of "
+                f"{len(moved):,} answers are the same there: the order is no rank"
+            )
+            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={CHUNK_ORDER: mask})]
+    return []
+
+
+def _find_altered_texts(
+    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, pairs: Sequence[AnswerPair]
+) -> list[LocatedMismatch]:
+    """Find the side whose chunk texts are the other's under the same ids, masked or without punctuation."""
+    texts = [{key.id: key.text for key in reversed(side.keys) if key.text} for side in contents]
+    differing = sorted(name for name in texts[1] if texts[0].get(name, texts[1][name]) != texts[1][name])
+    if len(differing) < LEAST_PAIRS:
+        return []
+    known = [load_texts(run, set(differing[:MAX_TEXTS])) for run in runs]
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        for is_altered, what in ALTERATIONS:
+            if np.mean([is_altered(known[side][key], known[1 - side][key]) for key in known[1]]) < MASKED_SHARE:
+                continue
+            changed = set(differing)
+            hit = [[key.id in changed for key in run.keys] for run in contents]
+            rows = zip(pairing.baseline.tolist(), pairing.candidate.tolist(), strict=True)
+            touched: Mask = np.array(
+                [any(hit[at][key] for at in (0, 1) for key in contents[at].trace_keys[row[at]]) for row in rows], bool
+            )
+            marks = {p.place: [len(MASK_PATTERN.findall(p.answers[at])) for at in (side, 1 - side)] for p in pairs}
+            answers = mark_places([place for place, count in marks.items() if count[0] > count[1]], len(pairing))
+            factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
+            text = f"chunk texts of the {name} {what} on {{share}} of pairs: in the record, or before it"
+            left_out = {CHUNK_TEXT: touched, ASPECTS: touched & factless, "answer": answers}
+            return [LocatedMismatch(kind="texts", text=text, pairs=touched | answers, left_out=left_out)]
+    return []
+
+
+def _is_unpunctuated(text: str, other: str) -> bool:
+    """Return whether a text is the other one without any punctuation, in any letter case.
+
+    >>> _is_unpunctuated("ice costs 48 a tonne", "Ice: costs 48 a tonne.")
+    True
+    """
+    return (
+        not PUNCTUATION_PATTERN.search(text)
+        and PUNCTUATION_PATTERN.search(other) is not None
+        and letters_of(text.casefold()) == letters_of(other.casefold())
+    )
+
+
+ALTERATIONS: tuple[tuple[Callable[[str, str], bool], str], ...] = (
+    (lambda text, other: bool(find_masked(text, other)), "are masked"),
+    (_is_unpunctuated, "hold no punctuation"),
+)
+"""Whether a text is another one altered, and what to call it."""
+
+
+def _has_lost_its_chunk(pair: AnswerPair, side: int) -> bool:
+    """Return whether the other side's answer rests on a chunk that this side does not record."""
+    if pair.chunks[0] == pair.chunks[1]:
+        return False
+    words = frozenset(split_content_words(pair.answers[1 - side]))
+    if len(words) < LEAST_WORDS:
+        return False
+    carried = cover_words(words, pair.chunks[1 - side])
+    return carried >= CARRIED_COVER and cover_words(words, pair.chunks[side]) <= carried - MOVED_COVER
+
+
+class DamagedTexts(NamedTuple):
+    """Which texts of a trace hold characters that were read in another encoding."""
+
+    answer: bool
+    quotes: bool
+    chunks: bool
+
+
+class TraceRecord(NamedTuple):
+    """The form in which a trace records its citations and characters."""
+
+    citations: str | None
+    """Their kind, as `_find_citation_kind` returns it."""
+    damage: DamagedTexts
+    uncited: int | None
+    """How many of its chunks no citation names; None without citations."""
+
+
+def read_records(runs: tuple[Run, Run], pairing: TracePairing, chunks: ChunkPair) -> list[list[TraceRecord]]:
+    """Read the records of the pairs, side by side."""
+    known: dict[str, bool] = {}
+    sides = []
+    for run, rows, lists in zip(runs, (pairing.baseline, pairing.candidate), chunks, strict=True):
+        records = [
+            TraceRecord(
+                _find_citation_kind(trace, read or ()),
+                _find_damage(trace, read or (), known),
+                _count_uncited(trace, read or ()),
+            )
+            for trace, read in zip(run.traces(fields=["answer", "citations"]), lists, strict=True)
+        ]
+        sides.append([records[row] for row in rows.tolist()])
+    return sides
+
+
+def _find_other_names(named: Sequence[Sequence[str | None]]) -> list[LocatedMismatch]:
+    """Find the side whose citations name chunks by number, document or a longer name, where the other's name ids."""
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        cited = [place for place, kind in enumerate(named[side]) if kind]
+        places = [place for place in cited if named[side][place] == "other" and named[1 - side][place] == "id"]
+        if len(places) >= max(LEAST_PAIRS, CITED_SHARE * len(cited)):
+            # The few others lead nowhere, or their quotes do not stand in the baseline's chunks either.
+            unlike = [at for at in cited if named[side][at] != "id" and named[1 - side][at] == "id"]
+            mask = mark_places(unlike, len(named[0]))
+            text = (
+                f"citations of the {name} name chunks by number, document, address or a prefix to the id, not by id, "
+                "on {share} of pairs, and most of their quotes stand there"
+            )
+            return [LocatedMismatch(kind="fields", text=text, pairs=mask, left_out={"citations": mask})]
+    return []
+
+
+def _find_citation_kind(trace: Trace, chunks: Sequence[ChunkRow]) -> str | None:
+    """Return whether the citations of a trace name chunk ids, or all something else that leads to their quotes."""
+    if not trace.citations or not chunks:
+        return None
+    ids = {chunk.id for chunk in chunks}
+    if any(citation.chunk in ids for citation in trace.citations):
+        return "id"
+    meant: dict[str, list[str]] = {}
+    for number, chunk in enumerate(chunks):
+        for name in {str(number), str(number + 1), f"[{number + 1}]", chunk.document or ""}:
+            meant.setdefault(name, []).append(chunk.text)
+    for name in {citation.chunk for citation in trace.citations}:
+        longer = [c.text for c in chunks if any(_is_name_within(part, name) for part in (c.id, c.document or ""))]
+        meant.setdefault(name, []).extend(longer)
+        if not meant[name] and ADDRESS_PATTERN.match(name):
+            meant[name] = [chunk.text for chunk in chunks]
+    all_match = all(
+        meant[citation.chunk]
+        and (citation.quote is None or any(quote_matches(citation.quote, text) for text in meant[citation.chunk]))
+        for citation in trace.citations
+    )
+    return "other" if all_match else "unknown"
+
+
+def _count_uncited(trace: Trace, chunks: Sequence[ChunkRow]) -> int | None:
+    """Return how many of the chunks of a trace no citation names; None without citations."""
+    cited = {citation.chunk for citation in trace.citations or ()}
+    return sum(chunk.id not in cited for chunk in chunks) if cited else None
+
+
+def _is_name_within(name: str, longer: str) -> bool:
+    """Return whether a name is another one without a prefix or suffix that a separator divides from it.
+
+    >>> _is_name_within("fees#2", "doc:fees#2"), _is_name_within("fees#2", "fees#21"), _is_name_within("2", "fees#2")
+    (True, False, False)
+    """
+    if len(name) < LEAST_NAME or len(name) >= len(longer):
+        return False
+    begins, ends = longer.startswith(name), longer.endswith(name)
+    return (begins and not longer[len(name)].isalnum()) or (ends and not longer[-len(name) - 1].isalnum())
+
+
+def _find_damaged_characters(damaged: Sequence[Sequence[DamagedTexts]]) -> list[LocatedMismatch]:
+    """Find the side whose texts were read in another encoding; its citations are left out where quotes differ for it.
+
+    What else is measured on damaged texts is compared: readers may see them.
+    """
+    damage = [np.array(texts, dtype=bool).reshape(-1, 3) for texts in damaged]
+    size = len(damage[0])
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        alone = damage[side] & ~damage[1 - side]
+        parts = [part for part, count in zip(DamagedTexts._fields, alone.sum(axis=0), strict=True) if count]
+        mask = alone.any(axis=1)
+        if mask.sum() >= max(LEAST_PAIRS, CUT_SHARE * size):
+            what = " and ".join(f"{part.rstrip('s')}s" if part != "chunks" else "chunk texts" for part in parts)
+            text = (
+                f"{what} of the {name} hold damaged characters on {{share}} of pairs, such as Ã© for é: UTF-8 that was "
+                "read in another encoding"
+            )
+            left_out = {"citations": alone[:, 1] != alone[:, 2]}
+            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out=left_out)]
+    return []
+
+
+def _find_damage(trace: Trace, chunks: Sequence[ChunkRow], known: dict[str, bool]) -> DamagedTexts:
+    def is_damaged(text: str | None) -> bool:
+        if not text or text.isascii():
+            return False
+        if text not in known:
+            known[text] = repair_encoding(text) != text
+        return known[text]
+
+    return DamagedTexts(
+        answer=is_damaged(trace.answer),
+        quotes=any(is_damaged(citation.quote) for citation in trace.citations or ()),
+        chunks=any(is_damaged(chunk.text) for chunk in chunks),
+    )

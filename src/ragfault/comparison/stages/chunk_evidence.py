@@ -1,0 +1,364 @@
+"""Evidence on the lists of chunks: order, depth, overlap, copies, scores, and what is gone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import NamedTuple
+
+from ragfault.comparison.stages.paired_traces import LEAST_SHARE, Evidence, PairedTraces, TracePair, give, ramp
+from ragfault.comparison.stages.ranking import ORDER_ALONE
+from ragfault.model.records import Chunk, Trace
+from ragfault.text.number_format import format_percent
+
+ORDERED_SHARE = 0.98
+"""Share of the changed lists that differ in their order alone: of fewer, the others may be all that a metric lost."""
+MAX_LIKENESS = 200  # lists whose chunks are compared with each other
+LEAST_SCORES = 20  # fewer scores of the same chunk for the same query show nothing
+TOLERANCE = 1e-3  # of a score; an index that is built again rounds otherwise
+
+Scores = dict[str, float]  # chunk id → score
+REMOVING_STAGES = ("filter", "index coverage", "index", "top-k", "score threshold", "deduplication")
+"""Stages that leave chunks out, and do not score them."""
+
+
+class _ChunkLists(NamedTuple):
+    """Chunk keys of the pairs whose lists differ, the same on both sides for the same passage."""
+
+    changed: list[tuple[TracePair, list[str], list[str]]]
+    pairs: list[TracePair]  # with recorded chunks on both sides
+    candidate_keys: frozenset[str]  # in any list of the candidate
+    same_passages: bool  # whether most passages of the smaller run are in the other
+
+
+def _shared(left: Collection[Hashable], right: Collection[Hashable]) -> float:
+    least = min(len(left), len(right))
+    return len(set(left) & set(right)) / least if least else 0.0
+
+
+def _chunk_lists(traces: PairedTraces) -> _ChunkLists:
+    """Return the lists that differ; chunks are known by their ids, or by their texts where the ids are new."""
+    old, new = (profile.chunks for profile in traces.profiles)
+    by_id = _shared(old, new) >= 0.5
+    texts = set(old.values()), set(new.values())
+
+    def key(chunk: Chunk) -> str:
+        return chunk.id if by_id else chunk.text
+
+    lists = [
+        (pair, [key(chunk) for chunk in pair.old.chunks], [key(chunk) for chunk in pair.new.chunks])
+        for pair in traces.pairs
+        if pair.old.chunks is not None and pair.new.chunks is not None
+    ]
+    same = by_id or _shared(texts[0], texts[1]) >= 0.5
+    return _ChunkLists(
+        [entry for entry in lists if entry[1] != entry[2]],
+        [pair for pair, _, _ in lists],
+        frozenset(key for _, _, new in lists for key in new),
+        same,
+    )
+
+
+def _corpus_rules(traces: PairedTraces) -> Evidence:
+    """Observe new ids, lengths of chunks, copies and likeness within a list."""
+    old, new = traces.profiles
+    lists = _chunk_lists(traces)
+    if not lists.same_passages and old.chunks and new.chunks:
+        text = (
+            f"{format_percent(_shared(old.chunks, new.chunks))} of the chunk ids and hardly any text are in both runs"
+        )
+        yield from give("cut anew", 1.0, text, "chunker")
+    if old.chunk_lengths and new.chunk_lengths:
+        before, after = fmean(old.chunk_lengths), fmean(new.chunk_lengths)
+        ratio = max(before, after) / max(1.0, min(before, after))
+        text = f"characters per chunk: {before:.0f} → {after:.0f}"
+        yield from give("length", ramp(ratio, 1.3, 2.0) * (not lists.same_passages), text, "chunker")
+    copies = [_copy_share(traces.pairs, side) for side in (0, 1)]
+    text = (
+        f"{format_percent(copies[1])} of the chunks in a list repeat a text of the same list, "
+        f"{format_percent(copies[0])} before"
+    )
+    yield from give("copies", ramp(copies[1] - copies[0], 0.02, 0.1), text, "index")
+    yield from give("copies", ramp(copies[1] - copies[0], 0.02, 0.1) / 2, text, "deduplication")
+    yield from _likeness_rules(lists)
+
+
+def _likeness_rules(lists: _ChunkLists) -> Evidence:
+    """Observe lists whose chunks are less alike than those of the baseline."""
+    chosen = [pair for pair, _, new in lists.changed if len(new) > 1 and len(pair.old.chunks or ()) > 1]
+    if len(chosen) < 10 or not lists.same_passages:
+        return
+    sample = chosen[:: max(1, len(chosen) // MAX_LIKENESS)]
+    old, new = (sorted(_likeness((pair.old, pair.new)[side]) for pair in sample) for side in (0, 1))
+    high = [values[int(0.9 * len(values))] for values in (old, new)]
+    text = (
+        f"in nine lists of ten, two chunks share {format_percent(high[1])} of their words at most, "
+        f"{format_percent(high[0])} before"
+    )
+    yield from give("less alike", ramp(1 - high[1] / max(high[0], 1e-9), 0.15, 0.6), text, "deduplication")
+
+
+def _likeness(trace: Trace) -> float:
+    """Return the largest share of words that two chunks of a list have in common, of the shorter of both."""
+    words = [frozenset(chunk.text.casefold().split()) for chunk in trace.chunks or ()]
+    return max(_shared(left, right) for at, left in enumerate(words) for right in words[:at])
+
+
+def _copy_share(pairs: Sequence[TracePair], side: int) -> float:
+    """Return the share of retrieved chunks whose text stood earlier in the same list."""
+    lists = [[chunk.text for chunk in (pair.old, pair.new)[side].chunks or ()] for pair in pairs]
+    total = sum(map(len, lists))
+    return 1 - sum(len(set(texts)) for texts in lists) / total if total else 0.0
+
+
+def _list_rules(traces: PairedTraces) -> Evidence:
+    """Observe how the lists of chunks changed: order, depth, overlap and what is gone."""
+    lists = _chunk_lists(traces)
+    if not lists.changed or len(lists.changed) < LEAST_SHARE * len(lists.pairs):
+        return
+    share = len(lists.changed) / len(lists.pairs)
+    sets = [(set(old), set(new)) for _, old, new in lists.changed]
+    ordered = fmean(old == new for old, new in sets)
+    text = (
+        f"on {format_percent(ordered)} of the {len(sets):,} pairs whose lists changed, the same "
+        "chunks stand in another order"
+    )
+    yield from give("order", ramp(ordered, 0.3, 0.9), text, "reranker")
+    yield from give(ORDER_ALONE, float(ordered >= ORDERED_SHARE), text, "reranker")
+    before = fmean(len(old) for _, old, _ in lists.changed)
+    after = fmean(len(new) for _, _, new in lists.changed)
+    yield from _depth_rules(lists)
+    yield from _empty_rules(lists)
+    if lists.same_passages and 0.8 * before < after < 1.25 * before:
+        copies = _copy_share(traces.pairs, 1) - _copy_share(traces.pairs, 0)
+        yield from _set_rules(lists, share, (1 - ramp(ordered, 0.3, 0.9)) * (1 - ramp(copies, 0.02, 0.1)))
+    if lists.same_passages and after > 0.8 * before:
+        yield from _gone_rules(traces, lists)
+    yield from _spread_rules(lists, share)
+
+
+def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
+    """Observe other chunks at about the same depth: on how many queries, in what order, and which chunks."""
+    shares = [len(set(old) & set(new)) / min(len(old), len(new)) for _, old, new in lists.changed if old and new]
+    stay = fmean(shares) if shares else 0.0
+    many, some = ramp(share, 0.3, 0.9), ramp(0.85 - share, 0.0, 0.3)
+    text = (
+        f"{format_percent(share)} of the lists changed, and keep {format_percent(stay)} of their "
+        "chunks at about the same length"
+    )
+    vanished = _vanished_share(lists)
+    other, every = part * (1 - ramp(vanished, 0.5, 0.95)), ramp(share, 0.6, 0.9)
+    yield from give("other set", other * many, text, "index", "reranker")
+    yield from give("other set", other * every, text, "embedder")
+    yield from give("mostly other", other * every * ramp(0.6 - stay, 0.0, 0.4), text, "embedder")
+    gone = f"{format_percent(vanished)} of the chunks that lists lost stand in no list any more"
+    yield from give("vanished", part * ramp(vanished, 0.7, 0.95), gone, "index coverage")
+    text = f"{format_percent(share)} of the lists changed, and the others are the same"
+    yield from give("some lists", part * some, text, "query rewriter", "filter", "index coverage")
+    order = _concordance(lists)
+    if order is not None:
+        text = f"{format_percent(order)} of the chunks that stayed in a changed list keep their order"
+        yield from give("order kept", part * ramp(order, 0.85, 0.98), text, "embedder", "index", "index coverage")
+        mixed = part * ramp(0.98 - order, 0.0, 0.25)
+        yield from give("order mixed", mixed, text, "reranker", "query rewriter")
+        yield from give("order lost", part * ramp(0.7 - order, 0.0, 0.15), text, "reranker")
+    spread = _loss_dispersion(lists)
+    if spread is not None:
+        text = "some chunks are lost for most queries that retrieved them, others for hardly any"
+        yield from give("uneven loss", part * ramp(spread, 1.5, 3.0), text, "index", "index coverage")
+        text = "every chunk is lost for about the same share of the queries that retrieved it"
+        even = part * ramp(1.8 - spread, 0.0, 0.6)
+        yield from give("even loss", even, text, "reranker")
+        yield from give("even loss", even * every, text, "embedder")
+
+
+def _concordance(lists: _ChunkLists) -> float | None:
+    """Return the share of pairs of neighbours, among the chunks in both lists, whose order is the same."""
+    same = total = 0
+    for _, old, new in lists.changed:
+        place = {key: at for at, key in enumerate(new)}
+        ranks = [place[key] for key in dict.fromkeys(old) if key in place]
+        same += sum(left < right for left, right in pairwise(ranks))
+        total += max(0, len(ranks) - 1)
+    return same / total if total >= 10 else None
+
+
+def _vanished_share(lists: _ChunkLists) -> float:
+    """Return the share of the losses that are of chunks which no list holds any more.
+
+    Only chunks that at least three lists held count: others vanish with any loss.
+    """
+    uses = Counter(key for _, old, _ in lists.changed for key in set(old))
+    there = lists.candidate_keys
+    losses = [key for _, old, new in lists.changed for key in set(old) - set(new) if uses[key] >= 3]
+    return fmean(key not in there for key in losses) if losses else 0.0
+
+
+def _loss_dispersion(lists: _ChunkLists) -> float | None:
+    """Return how unevenly chunks are lost: the variance of their losses over that of an equal chance for all."""
+    uses = Counter(key for _, old, _ in lists.changed for key in set(old))
+    lost = Counter(key for _, old, new in lists.changed for key in set(old) - set(new))
+    often = [key for key, count in uses.items() if count >= 3]
+    total = sum(uses[key] for key in often)
+    share = sum(lost[key] for key in often) / total if total else 0.0
+    if len(often) < 8 or not 0.02 < share < 0.98:
+        return None
+    squares = [(lost[key] - uses[key] * share) ** 2 / (uses[key] * share * (1 - share)) for key in often]
+    return sum(squares) / (len(often) - 1)
+
+
+def _depth_rules(lists: _ChunkLists) -> Evidence:
+    """Observe fewer or more chunks: the same number for every query, or not; lists without any are another matter."""
+    lists = lists._replace(changed=[entry for entry in lists.changed if entry[2]])
+    if not lists.changed:
+        return
+    before, after = (fmean(len(entry[side]) for entry in lists.changed) for side in (1, 2))
+    inside = fmean(set(new) <= set(old) or set(old) <= set(new) for _, old, new in lists.changed)
+    text = (
+        f"chunks per trace: {before:.3g} → {after:.3g}; on {format_percent(inside)} of these pairs "
+        "one list holds the other"
+    )
+    counts = Counter(len(new) for _, _, new in lists.changed)
+    even = counts.most_common(1)[0][1] / len(lists.changed)
+    ratio = max(before, after) / max(1e-9, min(before, after))
+    moved = ramp(ratio, 1.1, 1.5) * (lists.same_passages or inside > 0.5)
+    yield from give("even depth", moved * ramp(even, 0.6, 0.95), text, "top-k")
+    if after < before:
+        varied = f"{text}, and their number varies"
+        uneven = moved * ramp(0.95 - even, 0.0, 0.35)
+        heads = fmean(new == old[: len(new)] for _, old, new in lists.changed)
+        begun = f"{text}, and on {format_percent(heads)} it is the beginning of the other"
+        yield from give("beginning", moved * ramp(heads, 0.6, 0.95), begun, "top-k", "score threshold")
+        yield from give("gaps", moved * ramp(0.9 - heads, 0.0, 0.5), begun, "filter", "deduplication", "index coverage")
+        yield from give("uneven depth", uneven, varied, "score threshold", "deduplication")
+        yield from give("uneven depth", uneven / 2, varied, "filter")
+    else:
+        yield from give("deeper", moved, text, "top-k")
+
+
+def _empty_rules(lists: _ChunkLists) -> Evidence:
+    """Observe queries for which nothing is retrieved any more; a score threshold empties those of low scores."""
+    emptied = [pair for pair, old, new in lists.changed if old and not new]
+    share = len(emptied) / len(lists.changed) - fmean(not old for _, old, _ in lists.changed)
+    text = f"nothing is retrieved any more on {format_percent(share)} of the pairs whose lists changed"
+    strength = ramp(share, 0.02, 0.3)
+    yield from give("empty", strength, text, "filter", "index", "query rewriter")
+    best = sorted(score for pair in lists.pairs if (score := _best_score(pair.old)) is not None)
+    lost = [score for pair in emptied if (score := _best_score(pair.old)) is not None]
+    if lost and len(best) > len(lost):
+        low = fmean(score <= best[len(lost) - 1] for score in lost)  # 1: those that were emptied scored lowest
+        chance = len(lost) / len(best)
+        yield from give("empty", strength * ramp(low - chance, 0.0, 0.7 * (1 - chance)), text, "score threshold")
+    else:
+        yield from give("empty", strength, text, "score threshold")
+
+
+def _best_score(trace: Trace) -> float | None:
+    return max((chunk.score for chunk in trace.chunks or () if chunk.score is not None), default=None)
+
+
+def _gone_rules(traces: PairedTraces, lists: _ChunkLists) -> Evidence:
+    """Observe chunks that several queries retrieved and none does any more."""
+    old, new = traces.profiles
+    uses = Counter(key for _, before, _ in lists.changed for key in set(before))
+    left = Counter(key for _, _, after in lists.changed for key in set(after))
+    by_id = _shared(old.chunks, new.chunks) >= 0.5
+    there = set(new.chunks) if by_id else set(left)
+    often = [key for key, count in uses.items() if count >= 3]
+    if len(often) >= 5:
+        gone = fmean(key not in there for key in often)
+        text = (
+            f"{format_percent(gone)} of the chunks that at least three queries retrieved are "
+            "retrieved for none any more"
+        )
+        yield from give("gone", ramp(gone, 0.05, 0.25), text, "index coverage")
+    gold = {key for key in set().union(*old.gold.values()) if key in old.chunks} if old.gold else set()
+    if by_id and len(gold) >= 5:
+        gone = fmean(key not in new.chunks for key in gold)
+        text = (
+            f"{format_percent(gone)} of the gold chunks that the baseline retrieved are retrieved for no query any more"
+        )
+        yield from give("gold gone", ramp(gone, 0.05, 0.25), text, "index coverage")
+
+
+def _spread_rules(lists: _ChunkLists, share: float) -> Evidence:
+    """Observe pairs that are hit wholly or not at all."""
+    counted = [(old, new) for _, old, new in lists.changed if len(new) >= 3 and len(old) >= 3]
+    if len(counted) < 5:
+        return
+    apart = fmean(not set(old) & set(new) for old, new in counted)
+    text = (
+        f"{format_percent(share)} of the lists changed, {format_percent(apart)} of these wholly, "
+        "and the others not at all"
+    )
+    yield from give(
+        "some wholly", ramp(0.8 - share, 0.0, 0.3) * ramp(apart, 0.1, 0.5), text, "filter", "query rewriter"
+    )
+
+
+def _score_rules(traces: PairedTraces) -> Evidence:
+    """Observe the order of the lists by their scores, and the scores of chunks in both lists of a query."""
+    lists = [
+        (pair.old.chunks, pair.new.chunks)
+        for pair in traces.pairs
+        if pair.old.chunks and pair.new.chunks and _are_scored(pair.old.chunks) and _are_scored(pair.new.chunks)
+    ]
+    if len(lists) < LEAST_SCORES:
+        return
+    falling = [_falling_share([pair[side] for pair in lists]) for side in (0, 1)]
+    if falling[0] is not None and falling[1] is not None:
+        text = (
+            f"{format_percent(falling[1])} of the lists stand in the order of their scores, "
+            f"{format_percent(falling[0])} before"
+        )
+        yield from give("order by score", ramp(abs(falling[1] - falling[0]), 0.05, 0.4), text, "reranker")
+    negative = [fmean((chunk.score or 0.0) < 0 for pair in lists for chunk in pair[side]) for side in (0, 1)]
+    text = f"{format_percent(negative[1])} of the scores are negative, {format_percent(negative[0])} before"
+    yield from give("sign", ramp(abs(negative[1] - negative[0]), 0.5, 0.9), text, "reranker")
+    changed = [pair for pair in lists if [chunk.id for chunk in pair[0]] != [chunk.id for chunk in pair[1]]]
+    yield from _shared_score_rules(changed)
+
+
+def _are_scored(chunks: Sequence[Chunk]) -> bool:
+    return all(chunk.score is not None for chunk in chunks)
+
+
+def _falling_share(lists: Sequence[Sequence[Chunk]]) -> float | None:
+    """Return the share of the lists with several scores in which these never rise; None where there are few."""
+    known = [[chunk.score or 0.0 for chunk in chunks] for chunks in lists]
+    known = [scores for scores in known if len(set(scores)) > 1]
+    if len(known) < LEAST_SCORES:
+        return None
+    return fmean(all(left >= right for left, right in pairwise(scores)) for scores in known)
+
+
+def _shared_score_rules(lists: Sequence[tuple[Sequence[Chunk], Sequence[Chunk]]]) -> Evidence:
+    """Observe, on the lists that changed, whether a chunk that stayed has the same score, and what scores are gone."""
+    scores: list[tuple[Scores, Scores]] = [
+        ({chunk.id: chunk.score or 0.0 for chunk in old}, {chunk.id: chunk.score or 0.0 for chunk in new})
+        for old, new in lists
+    ]
+    both = [(old[name], new[name]) for old, new in scores for name in old if name in new]
+    if len(both) < LEAST_SCORES:
+        return
+    same = fmean(abs(old - new) <= TOLERANCE * max(abs(old), abs(new)) for old, new in both)
+    text = f"{format_percent(same)} of the chunks in both lists of a query have the same score there"
+    yield from give("scores kept", ramp(same, 0.7, 0.98), text, *REMOVING_STAGES)
+    yield from give("scores changed", ramp(1 - same, LEAST_SHARE, 0.5), text, "reranker", "embedder", "query rewriter")
+    gone = [score for old, new in scores for name, score in old.items() if name not in new]
+    fewer = sum(len(old) for old, _ in scores) > 1.1 * sum(len(new) for _, new in scores)
+    if fewer and gone and same > 0.5:
+        floor = min(score for _, new in scores for score in new.values())
+        below = fmean(score < floor for score in gone)
+        text = (
+            f"{format_percent(below)} of the chunks that are gone scored below {floor:.3g}, the "
+            "lowest score that is left"
+        )
+        counts = Counter(len(new) for _, new in scores)
+        varied = 1 - counts.most_common(1)[0][1] / len(scores)  # a list of k chunks ends at its k-th score
+        yield from give("floor", ramp(below, 0.8, 1.0) * ramp(varied, 0.05, 0.3), text, "score threshold")
+
+
+CHUNK_RULES = (_corpus_rules, _list_rules, _score_rules)

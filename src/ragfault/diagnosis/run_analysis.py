@@ -1,0 +1,440 @@
+"""Analysis of a run: the diagnosis of every trace, the worst traces, the remedies, and all findings at once."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import overload
+
+import numpy as np
+from msgspec.structs import replace
+
+from ragfault.diagnosis.assessment import assess_trace
+from ragfault.diagnosis.chunk_insights import compute_insights, load_chunks
+from ragfault.diagnosis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS, diagnose_trace
+from ragfault.diagnosis.gold_agreement import count_unmatched_gold, measure_gold_agreement
+from ragfault.diagnosis.languages import WORD_JUDGES, count_wrapped, estimate_unknown_share, mark_foreign
+from ragfault.diagnosis.records import (
+    Diagnosis,
+    Findings,
+    GoldAgreement,
+    KeyOutcome,
+    ProblemExample,
+    ProblemKind,
+    Remedy,
+)
+from ragfault.diagnosis.score_matrix import ScoreMatrix, estimate_mean, metric_name, open_matrix
+from ragfault.diagnosis.scorecard import (
+    TARGETS,
+    Thresholds,
+    assess_health,
+    assess_rag,
+    build_scorecard,
+    build_segments,
+    count_quality,
+    pair_tradeoffs,
+    quality_level,
+)
+from ragfault.diagnosis.steps.localization import localize_recorded_step
+from ragfault.diagnosis.steps.records import FaultyStep
+from ragfault.io.runs.run import AnyRun, Run, open_run
+from ragfault.io.runs.samples import SAMPLE_TRACES, sample_run
+from ragfault.labels.correction import CardChoice, HumanLabels, LabeledItems, apply_labels
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.records import Trace, Verdicts
+
+RIGHT_OUTCOMES: tuple[KeyOutcome, ...] = ("right answer", "right refusal")
+"""Outcomes by the answer key that are no failure."""
+PIPELINE_FAILURE = 3.0
+"""The score of a trace whose pipeline failed, whatever its answer."""
+GOOD_LEVELS = ("excellent", "good")
+"""Quality levels at which an answer is returned."""
+UNCOVERED_KINDS: Set[ProblemKind] = frozenset(("nothing_retrieved", "nothing_relevant", "uncovered_statement"))
+"""Problems of which each says that the chunks do not cover the query."""
+MAX_EXAMPLES = 5  # how many traces a remedy names
+FALSE_POSITIVE_RATES: Mapping[ProblemKind, float] = {
+    "missing_context": 0.17, "missed_refusal": 0.19, "unanswered_aspect": 0.11, "irrelevant_answer": 0.11,
+    "nothing_relevant": 0.12, "irrelevant_chunk": 0.05, "unsupported_claim": 0.18, "contradicted_claim": 0.05,
+}  # fmt: skip
+"""Share of the traces on which people see no such problem and the default judge does, the largest of up to five sets
+(`benchmarks/false_positives.py`); other judges by words are not better. A share that is not shown to be above it may be
+false positives alone."""
+PART_BY_KIND: Mapping[ProblemKind, str] = {
+    "missing_context": "missing", "unanswered_aspect": "aspect", "irrelevant_answer": "answer",
+    "nothing_relevant": "chunk", "irrelevant_chunk": "chunk", "unsupported_claim": "claim",
+    "contradicted_claim": "claim",
+}  # fmt: skip
+"""Part of the verdicts whose labels decide a kind of problem."""
+DOUBTFUL_KINDS: Set[ProblemKind] = frozenset(("missing_context",))
+"""Kinds that are left out where a run shows that its judge is mostly wrong about them, or hardly sees them."""
+RELEVANCE_KINDS: Set[ProblemKind] = frozenset(("nothing_relevant", "irrelevant_chunk", "missed_refusal"))
+"""Kinds that gold decides where it is applied."""
+
+
+@overload
+def diagnose(source: Trace, verdicts: Verdicts) -> Diagnosis: ...
+@overload
+def diagnose(source: AnyRun, *, ids: Sequence[str] | None = None) -> tuple[Diagnosis, ...]: ...
+def diagnose(
+    source: Trace | AnyRun, verdicts: Verdicts | None = None, *, ids: Sequence[str] | None = None
+) -> Diagnosis | tuple[Diagnosis, ...]:
+    """Diagnose a trace from its verdicts, or every trace of a run (of `ids`) in order, each problem with remedies.
+
+    `diagnose("runs/v1")` takes a run or the path of one; `diagnose(trace, verdicts)` a single trace. What the judge did
+    not look at is not a problem. A chunk is irrelevant at level none. Where the answer refuses, what it leaves out is
+    not held against it; a refusal is wrong where the chunks cover what was asked. An expected fact that the chunks do
+    not hold is the retriever's (uncovered_statement), one that they hold, or may hold, and the answer lacks is the
+    generator's (absent_fact).
+
+    Raises UnknownName for an id that no trace has, UsageError for a trace without verdicts, RunError where there is no
+    run at a path.
+
+    >>> from ragfault import Chunk, Trace, Verdicts
+    >>> from ragfault.model.records import ChunkVerdict
+    >>> trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="On dogs."),))
+    >>> verdicts = Verdicts(trace="1", chunk=(ChunkVerdict(chunk="a", relevance=0.1, level="none"),))
+    >>> [problem.kind for problem in diagnose(trace, verdicts).problems]
+    ['nothing_relevant', 'irrelevant_chunk']
+    """
+    if not isinstance(source, Trace):
+        return tuple(diagnose_run(source, ids))
+    if verdicts is None:
+        raise UsageError("a single trace is diagnosed from its verdicts: give diagnose(trace, verdicts), or a run.")
+    return _complete_diagnosis(source, verdicts, localize_recorded_step(source))
+
+
+def diagnose_run(source: AnyRun | ScoreMatrix, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
+    """Diagnose every trace (of `ids`) in order, with its triad and quality level where the run has them.
+
+    Where a score matrix has human labels, they take the place of verdicts. The first faulty step is located where `ids`
+    are given: it takes some milliseconds a trace.
+    Raises UnknownName for an id that no trace has.
+    """
+    run = source.run if isinstance(source, ScoreMatrix) else open_run(source)
+    items = source.labels.items if isinstance(source, ScoreMatrix) and source.labels else {}
+    if ids is None:
+        triads = iter(_list_triads(source if isinstance(source, ScoreMatrix) else run))
+        for trace, verdicts in run.evidence():
+            labeled = apply_labels(verdicts, items.get(trace.id, {}))
+            yield _complete_diagnosis(trace, labeled, triad=next(triads, math.nan))
+        return
+    _check_ids(run, ids)
+    rows = [row for row in run.scores(ids) if metric_name(row.metric) == "triad"]
+    values = {row.trace: row.value for row in reversed(rows) if row.value is not None}
+    for trace, verdicts in run.evidence(ids):
+        labeled = apply_labels(verdicts, items.get(trace.id, {}))
+        yield _complete_diagnosis(trace, labeled, localize_recorded_step(trace), values.get(trace.id, math.nan))
+
+
+def _complete_diagnosis(
+    trace: Trace, verdicts: Verdicts, faulty_step: FaultyStep | None = None, triad: float = math.nan
+) -> Diagnosis:
+    """Diagnose a trace, with its faulty step, its triad and quality level where there is one, and its assessment."""
+    diagnosis = replace(diagnose_trace(trace, verdicts), faulty_step=faulty_step)
+    if not math.isnan(triad):
+        diagnosis = replace(diagnosis, triad=float(triad), quality=quality_level(triad).name)
+    return replace(diagnosis, assessment=assess_trace(trace, verdicts, diagnosis))
+
+
+def _list_triads(source: Run | ScoreMatrix) -> list[float]:
+    """Return the triad of each trace, NaN where it has none; none at all where the run lacks the metric."""
+    if isinstance(source, Run):  # of all metrics only this one is read
+        names = [measure.name for measure in source.manifest.metrics if metric_name(measure.name) == "triad"]
+        if not names:
+            return []
+        source = ScoreMatrix(source, metrics=names)
+    at = source.triad_column()
+    return [] if at is None else source.values[:, at].tolist()
+
+
+def _check_ids(run: Run, ids: Sequence[str]) -> None:
+    missing = set(ids)
+    for batch in run.iterate_batches("traces", ["id"]) if missing else ():
+        missing.difference_update(batch.column("id").to_pylist())
+    if missing:
+        known = run.to_arrow("traces", ["id"])["id"].to_pylist()
+        raise UnknownName(f"trace in {run.path.name}", next(name for name in ids if name in missing), known)
+
+
+def worst_traces(source: AnyRun | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, ...]:
+    """Return the `n` worst traces, worst first, without those that have no problem.
+
+    Traces whose pipeline failed come first, then those whose answer or refusal is wrong by the answer key, most of the
+    key contradicted or left out first. Others are as bad as 1 − their triad, or, where there is none, as the share of
+    the things looked at that are problems; then by the number of problems, then in the order of the run. An answer that
+    agrees with its reference, and a refusal that is right by gold, are not among them, nor is one of which the answer
+    key does not tell and whose level is good.
+    """
+    return _summarize(diagnose_run(source), n)[0].worst_traces()
+
+
+def suggest_remedies(source: AnyRun | ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
+    """Return the kinds of problem of a run with their remedies, the most frequent first.
+
+    Left out is missing context by words alone, where the gold of the run shows that most of these verdicts are wrong,
+    and where no more traces have it than by mistake: the lower end of the share's interval is at most 0.18. So is then
+    an answer although the chunks do not cover the query, where nothing but missing context says that.
+    """
+    matrix = open_matrix(source)
+    summaries = _summarize(diagnose_run(matrix), 0, matrix.labels)
+    return _choose_remedies(summaries, matrix, measure_gold_agreement(matrix.run), examples)
+
+
+def find_doubtful_kinds(runs: Sequence[Run], diagnoses: Iterable[Iterable[Diagnosis]]) -> frozenset[ProblemKind]:
+    """Find the kinds of problem that `suggest_remedies` leaves out of every one of these runs that has them.
+
+    `diagnoses` are those of all traces of each run.
+    """
+    doubtful: set[ProblemKind] = set()
+    believed: set[ProblemKind] = set()
+    for run, own in zip(runs, diagnoses, strict=True):
+        remedies = _summarize(own, 0)[0].suggest_remedies(open_matrix(run), 0)
+        left_out = _find_doubtful(remedies, run, measure_gold_agreement(run))
+        doubtful.update(left_out)
+        believed.update(remedy.kind for remedy in remedies if remedy.kind not in left_out)
+    return frozenset(doubtful - believed)
+
+
+def leave_out(diagnosis: Diagnosis, kinds: Set[ProblemKind]) -> Diagnosis:
+    """Return a diagnosis without the problems of some kinds.
+
+    Without missing context, an answer although the chunks do not cover the query is none where nothing else says so.
+    """
+    present = {problem.kind for problem in diagnosis.problems}
+    if present.isdisjoint(kinds):
+        return diagnosis
+    if "missing_context" in present.intersection(kinds) and not present & UNCOVERED_KINDS:
+        kinds = {*kinds, "missed_refusal"}
+    return replace(diagnosis, problems=tuple(problem for problem in diagnosis.problems if problem.kind not in kinds))
+
+
+def _summarize(
+    diagnoses: Iterable[Diagnosis], n: int, labels: HumanLabels | None = None
+) -> tuple[DiagnosisSummary, DiagnosisSummary]:
+    """Summarize diagnoses with and without the kinds that may be doubtful; the first summary keeps the `n` worst."""
+    summary, believed = DiagnosisSummary(n, labels), DiagnosisSummary(0, labels)
+    for row, diagnosis in enumerate(diagnoses):
+        summary.add(row, diagnosis)
+        believed.add(row, leave_out(diagnosis, DOUBTFUL_KINDS))
+    return summary, believed
+
+
+def _choose_remedies(
+    summaries: Sequence[DiagnosisSummary], matrix: ScoreMatrix, agreements: tuple[GoldAgreement, ...], examples: int
+) -> tuple[Remedy, ...]:
+    """Return the remedies of the first summary, or those of the second where a kind in the first is doubtful."""
+    remedies = summaries[0].suggest_remedies(matrix, examples)
+    if _find_doubtful(remedies, matrix.run, agreements):
+        return summaries[1].suggest_remedies(matrix, examples)
+    return remedies
+
+
+def _find_doubtful(
+    remedies: tuple[Remedy, ...], run: Run, agreements: tuple[GoldAgreement, ...]
+) -> frozenset[ProblemKind]:
+    """Find missing context where it rests on verdicts by words that are mostly wrong, or as rare as false alarms."""
+    if run.manifest.gold == "apply" and agreements:
+        return frozenset()
+    is_wrong = any(
+        item.verdict == "missing context" and item.statistic == "precision" and item.usable is False
+        for item in agreements
+    )
+    by_words = run.manifest.judge.startswith(WORD_JUDGES)
+    return frozenset(
+        remedy.kind
+        for remedy in remedies
+        if remedy.kind in DOUBTFUL_KINDS
+        and (is_wrong or (by_words and remedy.share.low <= FALSE_POSITIVE_RATES[remedy.kind]))
+    )
+
+
+def failure_score(diagnosis: Diagnosis) -> float:
+    """Return how bad a trace is, for ranking.
+
+    0 where the answer key says it is right, in [0, 1] where it is silent, in (1, 2] where it says it is wrong, and 3
+    where the pipeline failed.
+    """
+    if any(problem.kind == "pipeline_error" for problem in diagnosis.problems):
+        return PIPELINE_FAILURE
+    if diagnosis.key_outcome in RIGHT_OUTCOMES:
+        return 0.0
+    if diagnosis.key_outcome not in (None, "cannot tell"):
+        return 2.0 - (diagnosis.key_agreement or 0.0)
+    if diagnosis.triad is not None:
+        return 1 - diagnosis.triad
+    return min(1.0, len(diagnosis.problems) / diagnosis.checked) if diagnosis.checked else 0.0
+
+
+def _is_right(diagnosis: Diagnosis) -> bool:
+    """Return whether the answer is right by the answer key, or of a good level where that does not tell."""
+    is_good = diagnosis.key_outcome == "cannot tell" and diagnosis.quality in GOOD_LEVELS
+    return diagnosis.key_outcome in RIGHT_OUTCOMES or is_good
+
+
+class DiagnosisSummary:
+    """Summary of the diagnoses of a run that stores only the worst ones."""
+
+    def __init__(self, n: int, labels: HumanLabels | None = None) -> None:
+        self._n = n
+        self._items: Mapping[str, LabeledItems] = {} if labels is None else labels.items
+        self._worst_heap: list[tuple[float, int, int, Diagnosis]] = []
+        self._problem_counts: Counter[ProblemKind] = Counter()
+        self._confirmed: set[ProblemKind] = set()
+        self._rows_by_kind: defaultdict[ProblemKind, list[int]] = defaultdict(list)
+        self._worst_by_kind: defaultdict[ProblemKind, list[tuple[float, int, ProblemExample]]] = defaultdict(list)
+        self.key_outcomes: Counter[KeyOutcome] = Counter()
+        """What the answer key says of the answers → traces."""
+
+    def add(self, row: int, diagnosis: Diagnosis) -> None:
+        """Add the diagnosis of a row."""
+        if diagnosis.key_outcome is not None:
+            self.key_outcomes[diagnosis.key_outcome] += 1
+        if not diagnosis.problems:
+            return
+        bad = failure_score(diagnosis)
+        if self._n and (bad == PIPELINE_FAILURE or not _is_right(diagnosis)):
+            push = heapq.heappush if len(self._worst_heap) < self._n else heapq.heappushpop
+            push(self._worst_heap, (bad, len(diagnosis.problems), -row, diagnosis))
+        kinds = Counter(problem.kind for problem in diagnosis.problems)
+        self._problem_counts += kinds
+        if diagnosis.key_outcome not in (None, "cannot tell", *RIGHT_OUTCOMES):
+            self._confirmed.update(kinds)
+        labeled_parts = {key[0] for key in self._items.get(diagnosis.trace, ())}
+        self._confirmed.update(kind for kind in kinds if PART_BY_KIND.get(kind) in labeled_parts)
+        for kind in kinds:
+            self._rows_by_kind[kind].append(row)
+            examples = self._worst_by_kind[kind]
+            push_example = heapq.heappush if len(examples) < MAX_EXAMPLES else heapq.heappushpop
+            shown = bad if bad <= 1 or kind == "pipeline_error" else 0.0  # a failed pipeline explains the rest
+            push_example(examples, (shown, -row, _build_example(diagnosis, kind)))
+
+    def worst_traces(self) -> tuple[Diagnosis, ...]:
+        """Return the worst traces, worst first."""
+        return tuple(entry[-1] for entry in sorted(self._worst_heap, key=lambda entry: entry[:3], reverse=True))
+
+    def suggest_remedies(self, matrix: ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
+        """Return the remedies, the most frequent first, and last what may be false positives alone.
+
+        Their examples are the worst traces.
+        """
+        remedies = [self._build_remedy(kind, matrix, examples) for kind in self._rows_by_kind]
+        return tuple(
+            sorted(
+                remedies,
+                key=lambda remedy: (remedy.may_be_false_positives, -remedy.traces, -remedy.problems, remedy.kind),
+            )
+        )
+
+    def _get_false_positive_rate(self, kind: ProblemKind, run: Run) -> float | None:
+        """Return how often the judge sees a kind of problem where there is none; None where that does not decide.
+
+        It does not where the answer key or a label says that any of the traces is wrong, and for what gold decides.
+        The share of traces in a language that the judge does not know counts as well.
+        """
+        golds = run.to_arrow("traces", ["gold"]).column(0)
+        by_gold = kind in RELEVANCE_KINDS and run.manifest.gold == "apply" and golds.null_count < len(golds)
+        if by_gold or kind in self._confirmed or not run.manifest.judge.startswith(WORD_JUDGES):
+            return None
+        rate = FALSE_POSITIVE_RATES.get(kind)
+        unknown = 0.0 if kind in WORDLESS_KINDS else estimate_unknown_share(run)
+        return min(1.0, (rate or 0.0) + unknown) if unknown else rate
+
+    def _build_remedy(self, kind: ProblemKind, matrix: ScoreMatrix, examples: int) -> Remedy:
+        shows = np.zeros(matrix.traces, dtype=bool)
+        shows[self._rows_by_kind[kind]] = True
+        share = estimate_mean(shows, matrix.clusters)
+        assert share is not None  # a run has traces
+        meaning = PROBLEM_KINDS[kind]
+        shown = [entry[-1] for entry in sorted(self._worst_by_kind[kind], key=lambda entry: entry[:2], reverse=True)]
+        return Remedy(
+            kind=kind,
+            layer=meaning.layer,
+            title=meaning.title,
+            steps=meaning.steps,
+            problems=self._problem_counts[kind],
+            traces=len(self._rows_by_kind[kind]),
+            share=share,
+            examples=tuple(example.trace for example in shown)[:examples],
+            example=shown[0],
+            false_positive_rate=self._get_false_positive_rate(kind, matrix.run),
+        )
+
+
+def _build_example(diagnosis: Diagnosis, kind: ProblemKind) -> ProblemExample:
+    first = next(problem for problem in diagnosis.problems if problem.kind == kind)
+    return ProblemExample(trace=diagnosis.trace, query=diagnosis.query, text=first.text, reason=first.reason)
+
+
+def analyze(
+    run: AnyRun,
+    *,
+    n: int = 10,
+    by: str = "route",
+    targets: Thresholds = TARGETS,
+    routes: Mapping[str, Thresholds] | None = None,
+    corrected: CardChoice = False,
+    labels: HumanLabels | None = None,
+    sample: int = SAMPLE_TRACES,
+) -> Findings:
+    """Analyze a run in one pass over its data.
+
+    `n` is the number of worst traces, `by` what the scorecard is divided by (left out where all traces are of one
+    segment). `targets` are thresholds of means, `routes` those of single routes, which go before them; with `corrected`
+    figures are corrected for the judge's error by its card, with human `labels` of some traces by these. Of a larger
+    run without labels a random sample of `sample` traces is analyzed, and the manifest in the findings says so; 0
+    takes all.
+
+    Raises UnknownName for another field than there is, RunError where the run is not whole, UsageError where the
+    judge has no card to correct by.
+
+    >>> import tempfile
+    >>> from ragfault import Chunk, Gold, Trace, analyze, evaluate
+    >>> def retrieve(number, chunk):
+    ...     chunks, gold = (Chunk(id=chunk, text=f"Pier {chunk}."),), Gold(chunks={"a": 1.0})
+    ...     return Trace(id=f"{number}", query=f"When does ferry {number} leave?", chunks=chunks, gold=gold)
+    >>> traces = [retrieve(number, "ab"[number % 2]) for number in range(40)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     findings = analyze(evaluate(traces, f"{folder}/run", metrics=["recall"]))
+    >>> [(row.metric, row.interval.mean, row.result) for row in findings.scorecard.aggregates]
+    [('recall', 0.5, 'fail')]
+    """
+    run = sample_run(open_run(run), 0 if labels else sample)
+    matrix = ScoreMatrix(run, labels)
+    targets = tuple(targets)
+    seen = load_chunks(run)
+    levels, unrated = count_quality(matrix)
+    summaries = _summarize(diagnose_run(matrix), n, labels)
+    parts = build_segments(matrix, by, targets, routes)
+    agreements = measure_gold_agreement(run)
+    return Findings(
+        run=run.path.name,
+        manifest=run.manifest,
+        scorecard=build_scorecard(matrix, targets, corrected=corrected),
+        health=assess_health(matrix),
+        rag=assess_rag(matrix, seen),
+        quality=levels,
+        unrated=unrated,
+        pairs=pair_tradeoffs(matrix),
+        insights=compute_insights(run, seen),
+        worst=summaries[0].worst_traces(),
+        remedies=_choose_remedies(summaries, matrix, agreements, MAX_EXAMPLES),
+        segments=parts if len(parts) > 1 else (),
+        gold_agreement=agreements,
+        key_outcomes=dict(summaries[0].key_outcomes),
+        suspected_injections=_count_injections(run),
+        foreign_traces=int(mark_foreign(run).sum()),
+        markup_answers=count_wrapped(run),
+        unmatched_gold=count_unmatched_gold(run),
+    )
+
+
+def _count_injections(run: Run) -> int:
+    """Count the traces with suspected prompt injections; 0 for runs without that column."""
+    import pyarrow.compute as pc
+
+    table = run.to_arrow("verdicts", columns=["injections"])
+    if not table.num_columns:
+        return 0
+    return int(pc.sum(pc.greater(pc.list_value_length(table["injections"]), 0)).as_py() or 0)

@@ -1,0 +1,293 @@
+"""The scores of a run as a matrix, traces × metrics, in numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragfault.io.runs.run import AnyRun, MetricInfo, Run, open_run
+from ragfault.labels.correction import Codes, Floats, HumanLabels, LabelValues, Mask, metric_bounds
+from ragfault.metrics.aliases import ALIASES, resolve_alias
+from ragfault.model.errors import RunError, UnknownName
+from ragfault.stats.intervals import Interval, mean_interval
+from ragfault.stats.quantiles import QuantileInterval, quantile_interval
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+QUANTILES = (0.5, 0.95, 0.99)
+"""The quantiles of amounts; the last only where its interval has both ends."""
+
+SCORED, UNDEFINED, FAILED = range(3)
+STATUSES = ("scored", "undefined", "failed")
+NO_CODE = -1  # the code of what is not there
+TEXT_COLUMNS = ("metric", "status", "reason")  # columns of the scores that hold few texts, many times
+
+SmallInts = NDArray[Any]  # small whole numbers, in as few bytes as they need
+CodedTexts = tuple[Codes, list[str]]  # a code for each trace, or NONE, and the texts that the codes stand for
+
+
+class ScoreMatrix:
+    """Scores of a run: row i is its trace i, column j its metric j; with human labels where there are any.
+
+    `metrics` selects those that are read, by their full names: a whole matrix takes 13 bytes for each score.
+    """
+
+    def __init__(self, run: Run, labels: HumanLabels | None = None, *, metrics: Collection[str] | None = None) -> None:
+        self.run, self.labels = run, labels
+        self.measures = tuple(measure for measure in run.manifest.metrics if metrics is None or measure.name in metrics)
+        self.metric_names = [measure.name for measure in self.measures]
+        self.status, self.values, self.reason_codes, self.reasons = _read_scores(run, self.metric_names)
+        self.values[self.status != SCORED] = math.nan
+
+    @cached_property
+    def clusters(self) -> Codes | None:
+        """Return a code for each trace as `cluster_traces` does."""
+        return cluster_traces(self.run)
+
+    @property
+    def traces(self) -> int:
+        """Return the number of traces."""
+        return len(self.status)
+
+    def column_index(self, name: str) -> int | None:
+        """Return the column of the metric of that text, or None."""
+        return self.metric_names.index(name) if name in self.metric_names else None
+
+    def triad_column(self) -> int | None:
+        """Return the column of the triad, whatever its parameters, or None."""
+        exact = self.column_index("triad")
+        if exact is not None:
+            return exact
+        return next((i for i, text in enumerate(self.metric_names) if metric_name(text) == "triad"), None)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Return the ids of the traces."""
+        ids: list[str] = self.run.to_arrow("traces", ["id"])["id"].to_pylist()
+        return ids
+
+    def label_values(self, column: int) -> LabelValues | None:
+        """Return the human label values of a metric; None where there are none."""
+        return None if self.labels is None else self.labels.values_of(self.metric_names[column], self.ids)
+
+    def scored_values(self, column: int, rows: Codes | None = None) -> tuple[Floats, Codes | None]:
+        """Return the values of a metric where it is scored, and the clusters of their traces."""
+        scored = self.scored_rows(column, rows)
+        return self.values[scored, column], None if self.clusters is None else self.clusters[scored]
+
+    def scored_rows(self, column: int, rows: Codes | None = None) -> Codes:
+        """Return the rows on which a metric is scored."""
+        states = self.status[:, column] if rows is None else self.status[rows, column]
+        return np.flatnonzero(states == SCORED) if rows is None else rows[states == SCORED]
+
+
+def open_matrix(source: AnyRun | ScoreMatrix, labels: HumanLabels | None = None) -> ScoreMatrix:
+    """Return the score matrix of a run, also by its path; a matrix is returned as it is, to be shared by analyses."""
+    return source if isinstance(source, ScoreMatrix) else ScoreMatrix(open_run(source), labels)
+
+
+def metric_name(metric: str) -> str:
+    """Return the name of a metric without parameters and cut-off.
+
+    >>> metric_name("recall(relevant=2)@20")
+    'recall'
+    """
+    return metric.split("(", 1)[0].split("@", 1)[0].strip()
+
+
+def match_metrics(text: str, names: Sequence[str], kind: str, *, exact: bool = False, hint: str = "") -> list[str]:
+    """Return the metrics among `names` that a text means, white space aside.
+
+    The one of that text, else the one of which it is another tool's name, else (unless `exact`) all of that bare name.
+    Raises UnknownName (no `kind`) where there is none; it offers the closest name, those of other tools included.
+
+    >>> match_metrics("Faithfulness", ["recall@5", "groundedness"], "metric of the run")
+    ['groundedness']
+    >>> match_metrics("recall", ["recall@5", "groundedness"], "metric of the run")
+    ['recall@5']
+    """
+    for pattern in ("".join(text.split()), "".join(resolve_alias(text).split())):
+        matches = [name for name in names if "".join(name.split()) == pattern]
+        if not matches and not exact:
+            matches = [name for name in names if metric_name(name) == pattern]
+        if matches:
+            return matches
+    bare = {metric_name(name) for name in names}
+    raise UnknownName(kind, text, names, hint, aliases=[alias.name for alias in ALIASES if alias.metric in bare])
+
+
+def estimate_mean(values: Floats | Mask, clusters: Codes | None, measure: MetricInfo | None = None) -> Interval | None:
+    """Estimate mean and interval of some values, cut at the range of their metric (else [0, 1]); None for none."""
+    if not len(values):
+        return None
+    groups = None if clusters is None else clusters.tolist()
+    ends = (0.0, 1.0) if measure is None else metric_bounds(measure)
+    return mean_interval(values.astype(np.float64), groups, bounds=ends)
+
+
+def is_amount(measure: MetricInfo) -> bool:
+    """Return whether a metric is an amount from 0 without end, such as latency, tokens or cost, whose tail matters."""
+    return measure.layer == "operation" and measure.low == 0 and measure.high is None
+
+
+def estimate_quantiles(values: Floats, clusters: Codes | None, measure: MetricInfo) -> tuple[QuantileInterval, ...]:
+    """Estimate the quantiles of an amount, each with its interval; none for other metrics and without values."""
+    if not len(values) or not is_amount(measure):
+        return ()
+    intervals = [quantile_interval(values, quantile, clusters) for quantile in QUANTILES]
+    return tuple(item for item in intervals if item.reason is None or item.quantile < QUANTILES[-1])
+
+
+def encode_texts(column: pa.ChunkedArray | pa.Array) -> CodedTexts:
+    """Encode a column of texts as codes; null is NO_CODE."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type):
+        column = pc.dictionary_encode(column)
+    encoded = column.unify_dictionaries().combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    codes = pc.fill_null(encoded.indices, NO_CODE).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, encoded.dictionary.to_pylist()
+
+
+def _to_floats(column: pa.Array) -> Floats:
+    import pyarrow.compute as pc
+
+    return np.array(pc.fill_null(column, math.nan).to_numpy(), dtype=np.float64)
+
+
+def _read_scores(run: Run, chosen: Sequence[str]) -> tuple[SmallInts, Floats, SmallInts, list[str]]:
+    """Read statuses, values, reason codes (traces × chosen metrics) and the reasons, a piece of the file at a time."""
+    import pyarrow as pa
+
+    names = [measure.name for measure in run.manifest.metrics]
+    is_chosen = np.array([name in chosen for name in names], dtype=bool)
+    shape = (run.manifest.traces, len(chosen))
+    status, values, why = np.empty(shape, np.int8), np.empty(shape), np.empty(shape, np.int32)
+    reasons: dict[str, int] = {}
+    row = at = 0
+    for batch in run.iterate_batches("scores", [*TEXT_COLUMNS, "value"], dictionary_columns=TEXT_COLUMNS):
+        if row + batch.num_rows > run.manifest.traces * len(names) or not _in_metric_order(batch["metric"], names, row):
+            raise _incomplete_scores(run)
+        mask = is_chosen[np.arange(row, row + batch.num_rows) % len(names)]
+        row += batch.num_rows
+        part = batch if mask.all() else batch.filter(pa.array(mask))
+        rows = slice(at, at + part.num_rows)
+        state, states = encode_texts(part["status"])
+        status.reshape(-1)[rows] = np.array([STATUSES.index(name) for name in states], np.int8)[state]
+        values.reshape(-1)[rows] = _to_floats(part["value"])
+        reason_code, texts = encode_texts(part["reason"])
+        why.reshape(-1)[rows] = np.array([*(reasons.setdefault(t, len(reasons)) for t in texts), NO_CODE])[reason_code]
+        at = rows.stop
+    if row != run.manifest.traces * len(names):
+        raise _incomplete_scores(run)
+    return status, values, why, list(reasons)
+
+
+def _in_metric_order(column: pa.Array, names: Sequence[str], start: int) -> bool:
+    """Return whether the metrics of consecutive rows are in the order of the manifest."""
+    codes, texts = encode_texts(column)
+    expected = np.array([texts.index(name) if name in texts else NO_CODE for name in names])
+    return bool((codes == expected[np.arange(start, start + len(codes)) % len(names)]).all())
+
+
+def _incomplete_scores(run: Run) -> RunError:
+    return RunError(
+        f"{run.path / 'scores.parquet'} does not hold one row for every trace and metric of the manifest, "
+        "in order. Evaluate the traces again."
+    )
+
+
+def cluster_traces(run: Run) -> Codes | None:
+    """Return a code for each trace, shared within a conversation, else by one query with the same chunks and history.
+
+    None: all traces are independent. An instruction given with other chunks each time is not one query. Where no chunks
+    are recorded, nothing tells whether they were the same, and answers to one question are not independent of it: it is
+    one query, whatever was answered and when.
+    """
+    table = run.to_arrow("traces", ["conversation", "query"])
+    conversations, names = encode_texts(table["conversation"])
+    turns = np.bincount(conversations[conversations != NO_CODE], minlength=len(names) + 1)[conversations]
+    queries, texts = encode_texts(table["query"])
+    if turns.max() < 2 and len(texts) == len(queries):
+        return None
+    items: Codes = np.arange(len(queries))
+    repeated = np.bincount(queries)[queries] > 1
+    rows = items[repeated]
+    marks = (hash((queries[row], *asked)) for row, asked in _iterate_contexts(run, repeated))
+    _, first, group = np.unique(np.fromiter(marks, np.int64, len(rows)), return_index=True, return_inverse=True)
+    items[rows] = rows[first[group]]
+    return np.where(turns > 1, conversations, len(names) + items)
+
+
+def _iterate_contexts(run: Run, mask: Mask) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yield row, history and chunks of some traces: the text of a chunk, else its id."""
+    from ragfault.io.formats.arrow import list_values
+
+    start = 0
+    for batch in run.iterate_batches("traces", ["history", "chunks"]) if mask.any() else ():
+        rows = np.flatnonzero(mask[start : start + batch.num_rows])
+        part = batch.take(rows)
+        chunks = part.column("chunks")
+        names = (list_values(chunks.flatten().field(name)) for name in ("text", "id"))
+        contents = (text or id for text, id in zip(*names, strict=True))
+        counts = [0 if count is None else count for count in chunks.value_lengths().to_pylist()]
+        for row, turns, count in zip(rows.tolist(), part.column("history").to_pylist(), counts, strict=True):
+            yield start + row, (str(turns or ""), *islice(contents, count))
+        start += batch.num_rows
+
+
+SEGMENT_FIELDS = ("route", "conversation", "model", "turn")
+METADATA_PREFIX = "metadata."
+
+
+def segment_codes(run: Run, by: str) -> CodedTexts:
+    """Return the value of a field for each trace as codes: route, conversation, model, turn, or metadata.KEY.
+
+    Raises UnknownName for another field, or a metadata key that no trace has.
+    """
+    import pyarrow as pa
+
+    if by in SEGMENT_FIELDS:
+        return encode_texts(run.to_arrow("traces", [by])[by].cast(pa.string()))
+    if not by.startswith(METADATA_PREFIX):
+        raise UnknownName("field to divide by", by, [*SEGMENT_FIELDS, f"{METADATA_PREFIX}KEY"])
+    key = by.removeprefix(METADATA_PREFIX)
+    codes, texts = encode_texts(run.to_arrow("traces", ["metadata"])["metadata"])
+    objects = [parse_object(text) for text in texts]
+    if not any(key in entry for entry in objects):
+        keys = sorted({name for entry in objects for name in entry})
+        raise UnknownName("field to divide by", by, [*SEGMENT_FIELDS, *(METADATA_PREFIX + name for name in keys)])
+    return _deduplicate_codes(codes, [_label_text(entry.get(key)) for entry in objects])
+
+
+def _deduplicate_codes(codes: Codes, texts: Sequence[str | None]) -> CodedTexts:
+    """Map codes over repeated or missing texts to codes over distinct ones."""
+    names = list(dict.fromkeys(text for text in texts if text is not None))
+    place = {name: i for i, name in enumerate(names)}
+    table = np.array([NO_CODE if text is None else place[text] for text in texts] + [NO_CODE], dtype=np.int64)
+    return table[codes], names
+
+
+def _label_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def parse_object(text: str | None) -> dict[str, Any]:
+    """Parse the JSON of a cell; anything but an object is an empty one."""
+    import msgspec
+
+    value = None if text is None else msgspec.json.decode(text)
+    return value if isinstance(value, dict) else {}

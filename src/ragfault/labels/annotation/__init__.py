@@ -1,0 +1,1 @@
+"""Annotation: annotators label the items of a trace one at a time."""

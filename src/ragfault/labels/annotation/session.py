@@ -1,0 +1,259 @@
+"""Annotation session of one annotator, and the sample of traces that is worth labeling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from ragfault.io.files import iterate_lines, open_bytes
+from ragfault.io.runs.run import Run
+from ragfault.labels.annotation.items import AnnotationItem, create_label, list_choices
+from ragfault.labels.correction import VerdictKey, VerdictValue
+from ragfault.labels.reading.human_labels import (
+    ANSWER_INDEPENDENT,
+    HumanLabel,
+    append_label,
+    fingerprint_answer,
+    list_values,
+    read_labels,
+    write_labels,
+)
+from ragfault.labels.reading.labeled_traces import hash_rank
+from ragfault.metrics.aliases import resolve_alias
+from ragfault.model.errors import InputError, UsageError
+from ragfault.model.records import Verdicts
+from ragfault.stats.bootstrap import FloatArray
+
+UNIFORM_SHARE = 0.5  # share of the sample drawn uniformly: it bounds the weights
+SURE_ERROR = 0.1  # assumed error of a verdict without a probability, where the judge is sure
+
+METRIC_VERDICTS = {"groundedness": "claim", "context_relevance": "chunk", "chunk_attribution": "citation"}
+"""Metric → verdicts whose uncertainty it shares."""
+
+
+class SuggestedTrace(Struct, frozen=True, kw_only=True):
+    """Trace that is worth a label."""
+
+    trace: str
+    chance: float  # probability with which it was sampled
+    uncertainty: float  # expected error of the judge on it, as a standard deviation of the metric
+
+
+def shuffle_ids(ids: Sequence[str], seed: int = 0) -> list[str]:
+    """Shuffle ids into a random order that does not depend on their order.
+
+    >>> shuffle_ids(["a", "b", "c"])
+    ['a', 'c', 'b']
+    """
+    return sorted(ids, key=lambda name: hash_rank(name, seed))
+
+
+def estimate_uncertainty(verdicts: Verdicts, metric: str) -> float | None:
+    """Estimate the error of the judge on one trace; None where the metric has no verdict.
+
+    The standard deviation of a mean of independent verdicts that are each right with the judge's own probability.
+
+    >>> from ragfault.model.records import ChunkVerdict
+    >>> halves = tuple(ChunkVerdict(chunk=name, relevance=0.5, level="medium") for name in "abcd")
+    >>> estimate_uncertainty(Verdicts(trace="1", chunk=halves), "context_relevance")
+    0.25
+    """
+    probabilities: list[float] = []
+    if METRIC_VERDICTS[metric] == "claim":
+        probabilities = [_correct_probability(verdict.p, verdict.unsure) for verdict in verdicts.claim or ()]
+    elif METRIC_VERDICTS[metric] == "chunk":
+        probabilities = [verdict.relevance for verdict in verdicts.chunk or ()]
+    else:
+        probabilities = [_correct_probability(verdict.p, verdict.unsure) for verdict in verdicts.citation or ()]
+    if not probabilities:
+        return None
+    return math.sqrt(sum(p * (1 - p) for p in probabilities)) / len(probabilities)
+
+
+def _correct_probability(p: float | None, unsure: bool) -> float:
+    return p if p is not None else 0.5 if unsure else SURE_ERROR
+
+
+def compute_chances(uncertainty: FloatArray, n: int) -> FloatArray:
+    """Compute the sampling probability of each trace: half uniform, half by the judge's uncertainty.
+
+    Labels narrow the corrected interval by how far the judge errs, and the best probabilities are proportional to that
+    error (Zrnic & Candès 2024). None is above 1, nor below half of that of a uniform sample.
+
+    >>> compute_chances(np.array([0.0, 0.1, 0.3, 0.4]), 2).round(3)
+    array([0.25 , 0.375, 0.625, 0.75 ])
+    """
+    size = uncertainty.size
+    if n >= size:
+        return np.ones(size)
+    share = uncertainty / uncertainty.sum() if uncertainty.sum() > 0 else np.full(size, 1 / size)
+    shares = UNIFORM_SHARE / size + (1 - UNIFORM_SHARE) * share
+    chances: FloatArray = np.minimum(1.0, n * shares)
+    for _ in range(size):
+        free = chances < 1
+        shortfall = n - chances.sum()
+        if shortfall < 1e-9 or not free.any():
+            break
+        chances = np.minimum(1.0, np.where(free, chances * (1 + shortfall / chances[free].sum()), 1.0))
+    return chances
+
+
+def suggest_traces(run: Run, n: int, metric: str = "groundedness", seed: int = 0) -> list[SuggestedTrace]:
+    """Sample about `n` traces whose labels narrow the corrected interval of a metric most, in random order.
+
+    The probability of each grows with the judge's own uncertainty (`compute_chances`), by one systematic
+    sample over the traces in random order. With the probability in each label the estimate is unbiased,
+    however wrong the uncertainty is. Raises UsageError where the judge gives no such verdicts.
+    """
+    metric = resolve_alias(metric)
+    if metric not in METRIC_VERDICTS:
+        raise UsageError(f"labels can be suggested for {', '.join(METRIC_VERDICTS)}; not for {metric}.")
+    uncertainty_by_trace = {verdicts.trace: estimate_uncertainty(verdicts, metric) for verdicts in run.verdicts()}
+    known = {name: uncertainty for name, uncertainty in uncertainty_by_trace.items() if uncertainty is not None}
+    if not known:
+        raise UsageError(f"{run.path} has no {METRIC_VERDICTS[metric]} verdicts: {metric} cannot be labelled there.")
+    ids = shuffle_ids(list(known), seed)
+    uncertainty = np.array([known[name] for name in ids])
+    chances = compute_chances(uncertainty, n)
+    edges = np.cumsum(chances) + np.random.default_rng(seed).random()
+    sampled_rows = np.flatnonzero(np.floor(edges) > np.floor(edges - chances))
+    picks = {
+        ids[index]: SuggestedTrace(
+            trace=ids[index], chance=float(chances[index]), uncertainty=float(uncertainty[index])
+        )
+        for index in sampled_rows.tolist()
+    }
+    return [picks[name] for name in shuffle_ids(list(picks), seed + 1)]
+
+
+def read_suggestions(path: str | Path) -> list[SuggestedTrace]:
+    """Read the suggestions of a file, in order. Raises InputError for an unreadable file or line."""
+    suggestions = []
+    stream = open_bytes(str(path))
+    with stream.body as body:
+        for number, line, _ in iterate_lines(body):
+            if line.strip():
+                try:
+                    suggestions.append(msgspec.json.decode(line, type=SuggestedTrace))
+                except msgspec.MsgspecError as error:
+                    raise InputError(f"{path}:{number}: {error}. Make it with: ragfault label suggest") from None
+    return suggestions
+
+
+class AnnotationSession:
+    """Session that asks one item after the other; each label is on disk before the next item is shown.
+
+    Items that the same annotator labeled before, in this file and for the same answer, are skipped. `chances`
+    are the sampling probabilities of traces, which their labels record.
+
+    >>> from ragfault.labels.annotation.items import list_items
+    >>> from ragfault.model.records import Trace, Verdicts
+    >>> items = list_items(Trace(id="1", query="When?", answer="No."), Verdicts(trace="1"))
+    >>> import tempfile
+    >>> session = AnnotationSession(items, tempfile.mkdtemp() + "/labels.jsonl", "ann")
+    >>> session.record("y"), session.item, session.label_count
+    (True, None, 1)
+    """
+
+    def __init__(
+        self, items: Iterable[AnnotationItem], path: str | Path, by: str, chances: Mapping[str, float] | None = None
+    ) -> None:
+        self.path, self.by, self._chances = Path(path), by, chances or {}
+        self.label_count = 0  # words of this sitting, those that were taken back not counted
+        self._values = _read_previous(self.path, by)
+        self._remaining: Iterator[AnnotationItem] = iter(items)
+        self._shown: list[AnnotationItem] = []
+        self._position = -1
+        self._undo: list[tuple[int, HumanLabel, VerdictValue | None]] = []
+        self._advance()
+
+    @property
+    def item(self) -> AnnotationItem | None:
+        """Return the current item; None at the end."""
+        return self._shown[self._position] if 0 <= self._position < len(self._shown) else None
+
+    @property
+    def value(self) -> VerdictValue | None:
+        """Return the previous label of the current item by this annotator."""
+        item = self.item
+        return None if item is None else self._values.get(_item_name(item))
+
+    def record(self, letter: str) -> bool:
+        """Record a choice by its letter and advance; False for an unknown letter."""
+        item = self.item
+        value = next((c.value for c in list_choices(item.kind) if c.letter == letter), None) if item else None
+        if item is None or value is None:
+            return False
+        label = create_label(item, value, self.by, self._chances.get(item.trace.id))
+        append_label(self.path, label)
+        self._undo.append((self._position, label, self.value))
+        self._values[_item_name(item)] = value
+        self.label_count += 1
+        self._advance()
+        return True
+
+    def skip(self) -> None:
+        """Skip the item."""
+        self._advance()
+
+    def back(self) -> bool:
+        """Return to the previous item; False at the first."""
+        if self._position <= 0:
+            return False
+        self._position -= 1
+        return True
+
+    def undo(self) -> bool:
+        """Remove the last label of this session, also from the file, and ask again; False without one."""
+        if not self._undo:
+            return False
+        self._position, label, previous = self._undo.pop()
+        labels = read_labels(self.path)
+        last = max(index for index, saved in enumerate(labels) if saved == label)
+        write_labels(self.path, [*labels[:last], *labels[last + 1 :]])
+        name = _item_name(self._shown[self._position])
+        del self._values[name]
+        if previous is not None:
+            self._values[name] = previous
+        self.label_count -= 1
+        return True
+
+    def _advance(self) -> None:
+        """Advance to the next item without a label."""
+        self._position += 1
+        while True:
+            while self._position >= len(self._shown):
+                item = next(self._remaining, None)
+                if item is None:
+                    self._position = len(self._shown)
+                    return
+                self._shown.append(item)
+            if _item_name(self._shown[self._position]) not in self._values:
+                return
+            self._position += 1
+
+
+ItemName = tuple[str, str | None, VerdictKey]
+
+
+def _item_name(item: AnnotationItem) -> ItemName:
+    """Return the identity of a label: item and answer, or item alone where the answer does not matter."""
+    answer = None if item.key[0] in ANSWER_INDEPENDENT else fingerprint_answer(item.trace)
+    return item.trace.id, answer, item.key
+
+
+def _read_previous(path: Path, by: str) -> dict[ItemName, VerdictValue]:
+    """Read the labels that an annotator made before."""
+    if not path.exists() or not path.stat().st_size:
+        return {}
+    values: dict[ItemName, VerdictValue] = {}
+    for label in read_labels(path):
+        if label.by == by:
+            for key, value in list_values(label.verdicts).items():
+                values[label.trace, None if key[0] in ANSWER_INDEPENDENT else label.answer, key] = value
+    return values

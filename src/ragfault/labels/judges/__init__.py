@@ -1,0 +1,1 @@
+"""A judge beside people: measured, compared, calibrated, and compared with itself."""

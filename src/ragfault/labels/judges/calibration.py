@@ -1,0 +1,294 @@
+"""Calibration of a judge to labels: a line for claims and one for answers, measured on held-out folds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from ragfault.io.files import describe_input
+from ragfault.io.runs.run import Run
+from ragfault.judges.calibration import (
+    CalibrationFigures,
+    CalibrationLine,
+    JudgeCalibration,
+    calibrate_probability,
+    compute_log_odds,
+)
+from ragfault.labels.judges.figures import assign_folds
+from ragfault.labels.judges.measurement import LabelTask
+from ragfault.labels.judges.measuring import JudgedSource, judge_labels
+from ragfault.labels.judges.units import OWN_THRESHOLD, Bools, ScoredUnits, build_units, iterate_answers, iterate_claims
+from ragfault.labels.reading.labeled_traces import LabeledSource
+from ragfault.model.errors import JudgeError, UsageError
+from ragfault.model.records import Trace, Verdicts
+from ragfault.model.rules import BAD_SUPPORT
+from ragfault.stats.bootstrap import FloatArray
+from ragfault.stats.classification import auroc, calibration_error
+from ragfault.stats.intervals import Interval, mean_interval
+from ragfault.text.number_format import format_count, format_number
+
+RIDGE = np.array([10.0, 4.0])
+"""Weight of a slope other than 1 and of an intercept other than 0: prior deviations of about 0.3 and 0.5."""
+MIN_SLOPE = 0.1
+"""Labels that run against the judge flatten its probabilities at the most this far; they never turn them round."""
+NEWTON_STEPS = 50
+
+
+class FittedLine(NamedTuple):
+    """Line on the log-odds that a unit is bad, and the threshold of the calibrated probability."""
+
+    slope: float = 1.0
+    intercept: float = 0.0
+    threshold: float | None = None
+
+
+class UnitScores(NamedTuple):
+    """Probability that each unit is bad, and whether it is called so."""
+
+    p_bad: FloatArray
+    called: Bools
+
+
+def calibrate_judge(
+    source: LabeledSource | Iterable[Trace],
+    *,
+    run: str | Path | Run | None = None,
+    task: Literal["answer", "support"] | None = None,
+    seed: int = 0,
+    **judging: Any,
+) -> JudgeCalibration:
+    """Calibrate the probabilities of a judge to human labels of claims and answers, read as by `measure_judge`.
+
+    `judging` are the further options of `judge_labels`: judge, profile, positive, group, map …
+
+    For each of both a slope and an intercept of the log-odds are fitted, drawn towards 1 and 0, so that few labels
+    change little; for claims also the threshold at which as many are called bad as people mark. Each line holds its
+    figures on five held-out folds of whole groups, before and after, and `helps`: whether the labels show that it
+    helps. `source` may also be a run that a stronger judge made of the same traces: its verdicts on claims are the
+    labels. `load_judge(..., calibration=…)` applies the result.
+
+    Raises what `measure_judge` raises; UsageError for labels of chunks, and for a judge that gives no probabilities.
+
+    >>> from ragfault import Chunk, Trace
+    >>> chunk = Chunk(id="a", text="The office opens at 7:30 on weekdays.")
+    >>> traces = [
+    ...     Trace(id=answer, query="When?", chunks=(chunk,), answer=answer, metadata={"label": label})
+    ...     for answer, label in {"It opens at 7:30.": 0, "It opens at 9:00.": 1}.items()
+    ... ]
+    >>> [(line.unit, line.n, line.helps) for line in calibrate_judge(traces, group="id").lines]
+    [('claim', 2, False), ('answer', 2, False)]
+    """
+    chosen_task: LabelTask | None = task
+    labeled_source: Any = source
+    if isinstance(source, str | Path) and run is None and (Path(source) / "manifest.json").is_file():
+        labeled_source, chosen_task = _read_reference(Run.open(source)), "support"
+        judging = {**judging, "map": {"claims": "claims"}}
+    judged = judge_labels(labeled_source, run=run, task=chosen_task, seed=seed, **judging)
+    if judged.labeled.task == "relevance":
+        raise UsageError("these are labels of chunks; claims and answers are calibrated. Name the labels with --task.")
+    if any(claim.p is None for verdicts in judged.judged.verdicts for claim in verdicts.claim or ()):
+        raise UsageError(f'the judge "{judged.judge}" gives no probabilities of claims: nothing can be calibrated.')
+    lines = tuple(
+        _build_line(units, judged.judged.groups(units), seed) for units in _collect_units(judged) if units.score.size
+    )
+    if not lines:
+        raise JudgeError(f'the judge "{judged.judge}" has no probability of any labelled claim or answer.')
+    today = datetime.now(UTC).date().isoformat()
+    return JudgeCalibration(judge=judged.judge, date=today, source=describe_input(source), lines=lines)
+
+
+def _read_reference(run: Run) -> list[Trace]:
+    """Return the traces of a run with its verdicts on claims as labels in their metadata."""
+    verdicts = {item.trace: item for item in run.verdicts()}
+    traces = []
+    for trace in run.traces():
+        claims = verdicts[trace.id].claim if trace.id in verdicts else None
+        labels = [
+            {"start": claim.start, "end": claim.end, "label": int(claim.support in BAD_SUPPORT)}
+            for claim in claims or ()
+        ]
+        traces.append(replace(trace, metadata={**trace.metadata, "claims": labels or None}))
+    return traces
+
+
+def _collect_units(judged: JudgedSource) -> Iterator[ScoredUnits]:
+    """Yield the claims, then the answers, that have a label and a probability; answers without claims have none.
+
+    The label of an answer of several claims does not say which of them is bad.
+    """
+    labels = judged.judged
+    claim_labels = [
+        item._replace(positive=None)
+        if item.claims is None and item.spans is None and len(verdicts.claim or ()) > 1
+        else item
+        for item, verdicts in zip(labels.labeled, labels.verdicts, strict=True)
+    ]
+    yield build_units("claim", list(iterate_claims(claim_labels, labels.verdicts, labels.claim_verdicts)))
+    rated = [
+        verdicts
+        if verdicts.claim and verdicts.answer is not None and verdicts.answer.grounded is not None
+        else Verdicts(trace=verdicts.trace)
+        for verdicts in labels.verdicts
+    ]
+    yield build_units("answer", list(iterate_answers(labels.labeled, rated)))
+
+
+def _build_line(units: ScoredUnits, groups: Sequence[str], seed: int) -> CalibrationLine:
+    """Fit the line of one kind of unit, and measure it on held-out folds."""
+    before = UnitScores(units.score, units.called)
+    fitted = _fit_unit(units, np.ones(units.score.size, bool))
+    after, after_own = _cross_predict(units, assign_folds(groups, seed))
+    figures = _measure(units, groups, before)
+    if units.unit == "claim" and abs(_measure(units, groups, after).bias) > abs(
+        _measure(units, groups, after_own).bias
+    ):
+        fitted, after = fitted._replace(threshold=None), after_own
+    calibrated = _measure(units, groups, after)
+    helps, reason = _decide(units, groups, (before, after), (figures, calibrated))
+    if helps and fitted.slope <= MIN_SLOPE:
+        ranking = f"AUROC {format_number(auroc(units.score, units.label))}"
+        helps, reason = False, f"the judge does not rank as these labels do ({ranking}): check which label is bad"
+    return CalibrationLine(
+        unit="answer" if units.unit == "answer" else "claim",
+        n=units.score.size,
+        groups=len(set(groups)),
+        base_rate=float(units.label.mean()),
+        slope=fitted.slope,
+        intercept=fitted.intercept,
+        threshold=fitted.threshold,
+        before=figures,
+        after=calibrated,
+        helps=helps,
+        reason=reason,
+    )
+
+
+def _fit_unit(units: ScoredUnits, fitted: Any) -> FittedLine:
+    """Fit the line of the chosen units, and for claims the threshold; where all are alike nothing can be fitted."""
+    label = units.label[fitted]
+    if not label.size or label.all() or not label.any():
+        return FittedLine()
+    slope, intercept = fit_log_odds_line([compute_log_odds(score) for score in units.score[fitted].tolist()], label)
+    line = FittedLine(slope, intercept)
+    if units.unit != "claim":
+        return line
+    return line._replace(threshold=match_share(_apply(line, units.score[fitted]), label))
+
+
+def fit_log_odds_line(log_odds: Sequence[float], labels: Any) -> tuple[float, float]:
+    """Fit slope and intercept of a logistic regression of labels on log-odds, drawn towards 1 and 0 by a ridge.
+
+    The slope is at least `MIN_SLOPE`.
+
+    >>> fit_log_odds_line([], [])
+    (1.0, 0.0)
+    """
+    design = np.stack([np.asarray(log_odds, np.float64), np.ones(len(log_odds))], axis=1)
+    label, prior = np.asarray(labels, np.float64), np.array([1.0, 0.0])
+    line = _climb(design, label, prior, np.array([True, True]))
+    if line[0] < MIN_SLOPE:
+        line = _climb(design, label, np.array([MIN_SLOPE, line[1]]), np.array([False, True]))
+    return float(line[0]), float(line[1])
+
+
+def _climb(design: FloatArray, label: FloatArray, start: FloatArray, free: Any) -> FloatArray:
+    """Return the line of the greatest penalized likelihood, by Newton's method; only the free parts move."""
+    prior = np.array([1.0, 0.0])
+
+    def loss(line: FloatArray) -> float:
+        odds = design @ line
+        return float((np.logaddexp(0.0, odds) - label * odds).sum() + (RIDGE * (line - prior) ** 2).sum() / 2)
+
+    line, value = start, loss(start)
+    for _ in range(NEWTON_STEPS):
+        p = 1 / (1 + np.exp(-np.clip(design @ line, -30, 30)))
+        gradient = design.T @ (p - label) + RIDGE * (line - prior)
+        curvature = (design * (p * (1 - p))[:, None]).T @ design + np.diag(RIDGE)
+        step = np.zeros(2)
+        step[free] = np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
+        while step @ step > 1e-18 and loss(line - step) > value:
+            step = step / 2
+        line, value = line - step, loss(line - step)
+        if step @ step <= 1e-18:
+            break
+    return line
+
+
+def match_share(p_bad: FloatArray, labels: Any) -> float:
+    """Return the threshold from which as many are called bad as are; of equally near ones that which calls fewer.
+
+    >>> match_share(np.array([0.1, 0.2, 0.6, 0.9]), np.array([True, False, False, True]))
+    0.4
+    """
+    values, counts = np.unique(-np.asarray(p_bad), return_counts=True)
+    values, called = -values, np.concatenate([[0], np.cumsum(counts)])
+    cut = int(np.argmin(np.abs(called - int(np.sum(labels)))))
+    above, below = (1.0, *values.tolist())[cut], (*values.tolist(), 0.0)[cut]
+    return round(float(above + below) / 2, 9)
+
+
+def _apply(line: FittedLine, score: FloatArray) -> FloatArray:
+    """Return the calibrated probability that each unit is bad."""
+    return np.array([1 - calibrate_probability(1 - p, line) for p in score.tolist()])
+
+
+def _cross_predict(units: ScoredUnits, folds: Any) -> tuple[UnitScores, UnitScores]:
+    """Predict each fold by the line of the others: with its threshold, and with the judge's own decision."""
+    p_bad, called = units.score.copy(), units.called.copy()
+    for fold in np.unique(folds):
+        in_fold = folds == fold
+        line = _fit_unit(units, ~in_fold)
+        p_bad[in_fold] = _apply(line, units.score[in_fold])
+        if line.threshold is not None:
+            called[in_fold] = p_bad[in_fold] >= line.threshold
+    if units.unit == "answer":
+        called = p_bad > OWN_THRESHOLD
+    return UnitScores(p_bad, called), UnitScores(p_bad, units.called if units.unit == "claim" else called)
+
+
+def _measure(units: ScoredUnits, groups: Sequence[str], scores: UnitScores) -> CalibrationFigures:
+    """Measure agreement: of claims the bias of the mean over answers of the share supported, as groundedness is."""
+    predicted = scores.called if units.unit == "claim" else scores.p_bad
+    bias = _average_by_trace(units, groups, units.label.astype(np.float64) - predicted)
+    hits = int((scores.called & units.label).sum())
+    counted = int(scores.called.sum() + units.label.sum())
+    return CalibrationFigures(
+        calibration_error=calibration_error(scores.p_bad, units.label) or 0.0,
+        bias=bias.mean,
+        bias_low=bias.low,
+        bias_high=bias.high,
+        f1=2 * hits / counted if counted else None,
+    )
+
+
+def _average_by_trace(units: ScoredUnits, groups: Sequence[str], values: FloatArray) -> Interval:
+    """Average values in [−1, 1] within each trace, then over traces, with an interval over groups."""
+    _, first_units, index = np.unique(units.trace, return_index=True, return_inverse=True)
+    means = np.bincount(index, values) / np.bincount(index)
+    return mean_interval(means, [groups[at] for at in first_units.tolist()], bounds=(-1.0, 1.0))
+
+
+def _decide(
+    units: ScoredUnits,
+    groups: Sequence[str],
+    scores: tuple[UnitScores, UnitScores],
+    figures: tuple[CalibrationFigures, CalibrationFigures],
+) -> tuple[bool, str]:
+    """Decide whether the labels show that a line helps, and say why."""
+    before, after = figures
+    if units.label.all() or not units.label.any():
+        return False, f"the labels call {'all' if units.label.all() else 'none'} of them bad"
+    errors = [(score.p_bad - units.label) ** 2 for score in scores]
+    gain = _average_by_trace(units, groups, errors[1] - errors[0])
+    if gain.high < 0:
+        return True, "held-out probabilities are nearer to the labels"
+    has_bias = before.bias_low > 0 or before.bias_high < 0
+    if has_bias and abs(after.bias) < abs(before.bias) and gain.low <= 0:
+        return True, "the bias is shown, and smaller on held-out folds"
+    count = f"{format_count(units.score.size, 'label')} in {format_count(len(set(groups)), 'group')}"
+    return False, f"{count} do not show that it helps"

@@ -1,0 +1,389 @@
+"""Comparison of two judges on the same traces, verdict by verdict and metric by metric."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.evaluation.executors import choose_executor
+from ragfault.evaluation.jobs import ignore_report
+from ragfault.io.runs.copies import group_trace
+from ragfault.io.runs.run import Run
+from ragfault.io.runs.samples import sample_runs
+from ragfault.io.trace_reader import read_traces
+from ragfault.judges.loading import load_judge
+from ragfault.labels.judges.figures import IntervalOptions
+from ragfault.labels.judges.measurement import JudgeSpeed
+from ragfault.labels.judges.runner import hash_inputs, run_judge
+from ragfault.labels.reading.human_verdicts import COMPARED_METRICS, compare_metric
+from ragfault.labels.reading.labeled_traces import LabeledSource, hash_rank
+from ragfault.metrics.catalog import compute_score, parse_metric
+from ragfault.model.errors import InputError, UsageError
+from ragfault.model.protocols import Executor, Judge
+from ragfault.model.records import ClaimVerdict, Layer, Trace, Verdicts
+from ragfault.stats.agreement import TwoRaterRatings
+from ragfault.stats.bootstrap import BootstrapEstimate, FloatArray, bootstrap_estimates
+from ragfault.stats.differences import Difference
+from ragfault.stats.intervals import Interval
+
+ComparedKind = Literal["chunk", "use", "claim", "citation", "fact", "recall", "refusal"]
+
+VERDICT_ORDER: dict[ComparedKind, tuple[Any, ...]] = {
+    "chunk": ("none", "low", "medium", "high"), "use": (False, True),
+    "claim": ("contradicted", "unsupported", "inferred", "supported"), "citation": (False, True),
+    "fact": (False, True), "recall": (False, True), "refusal": (False, True),
+}  # fmt: skip
+"""Kind of verdict → labels; those of chunks are ranked."""
+
+MIN_CLAIM_OVERLAP = 0.5  # share of the shorter claim that two matching claims have in common
+
+
+class VerdictPair(NamedTuple):
+    """Verdicts of two judges on one item."""
+
+    kind: ComparedKind
+    trace_index: int  # index of the trace
+    item: str
+    values: tuple[Any, Any]
+    reasons: tuple[str | None, str | None] = (None, None)
+    gap: float = 0.0  # distance of their probabilities, in [0, 1]
+
+
+def pair_verdicts(trace_index: int, trace: Trace, first: Verdicts, second: Verdicts) -> Iterator[VerdictPair]:
+    """Yield the items with a verdict of both: chunks by id, claims by span, citations and facts by order."""
+    for left, right in _match_by_name(first.chunk, second.chunk, "chunk"):
+        gap = abs(left.relevance - right.relevance)
+        yield VerdictPair("chunk", trace_index, left.chunk, (left.level, right.level), (left.reason, right.reason), gap)
+    for left, right in _match_by_name(first.use, second.use, "chunk"):
+        yield _pair_booleans("use", trace_index, left.chunk, left.used, right.used)
+    for claim, match in _pair_claims(first.claim or (), second.claim or ()):
+        labels, reasons = (claim.support, match.support), (claim.reason, match.reason)
+        yield VerdictPair("claim", trace_index, claim.claim, labels, reasons, _claim_gap(claim, match))
+    for left, right in _pair_in_order(first.citation, second.citation, len(trace.citations or ())):
+        yield _pair_booleans("citation", trace_index, f"{left.chunk}: {left.claim}", left.supports, right.supports)
+    for left, right in _pair_in_order(first.fact, second.fact, len(trace.facts or ())):
+        yield _pair_booleans("fact", trace_index, left.fact, left.present, right.present)
+    for left, right in _match_by_name(first.recall, second.recall, "statement"):
+        yield _pair_booleans("recall", trace_index, left.statement, left.covered, right.covered)
+    if first.answer is not None and second.answer is not None:
+        yield _pair_booleans("refusal", trace_index, trace.answer or "", first.answer.refused, second.answer.refused)
+
+
+def _match_by_name(first: Sequence[Any] | None, second: Sequence[Any] | None, name: str) -> Iterator[tuple[Any, Any]]:
+    """Match verdicts by the field that names their item."""
+    second_by_name = {getattr(verdict, name): verdict for verdict in second or ()}
+    return (
+        (verdict, second_by_name[getattr(verdict, name)])
+        for verdict in first or ()
+        if getattr(verdict, name) in second_by_name
+    )
+
+
+def _pair_booleans(kind: ComparedKind, trace_index: int, item: str, first: bool, second: bool) -> VerdictPair:
+    return VerdictPair(kind, trace_index, item, (first, second), gap=float(first != second))
+
+
+def _pair_in_order(first: Sequence[Any] | None, second: Sequence[Any] | None, size: int) -> Iterable[tuple[Any, Any]]:
+    """Pair verdicts by order, where both judges have one for each item."""
+    sides = first or (), second or ()
+    return zip(*sides, strict=True) if len(sides[0]) == len(sides[1]) == size else ()
+
+
+def _claim_gap(first: ClaimVerdict, second: ClaimVerdict) -> float:
+    """Return the distance of two verdicts on a claim; by their labels, where a judge gives no probability."""
+    if first.p is not None and second.p is not None:
+        return abs(first.p - second.p)
+    return float(first.support != second.support)
+
+
+def _pair_claims(
+    first: Sequence[ClaimVerdict], second: Sequence[ClaimVerdict]
+) -> Iterator[tuple[ClaimVerdict, ClaimVerdict]]:
+    """Pair claims at the same place of the answer, each at most once, the closest first."""
+    pairs = sorted(
+        (
+            (-_overlap_share(left, right), left_index, right_index)
+            for left_index, left in enumerate(first)
+            for right_index, right in enumerate(second)
+            if _overlap_share(left, right) >= MIN_CLAIM_OVERLAP
+        )
+    )
+    paired_indexes: tuple[set[int], set[int]] = (set(), set())
+    matches = []
+    for _, left_index, right_index in pairs:
+        if left_index not in paired_indexes[0] and right_index not in paired_indexes[1]:
+            paired_indexes[0].add(left_index)
+            paired_indexes[1].add(right_index)
+            matches.append((left_index, right_index))
+    yield from ((first[left_index], second[right_index]) for left_index, right_index in sorted(matches))
+
+
+def _overlap_share(first: ClaimVerdict, second: ClaimVerdict) -> float:
+    """Return the share of the shorter claim that the other contains."""
+    shorter = min(first.end - first.start, second.end - second.start)
+    return max(0, min(first.end, second.end) - max(first.start, second.start)) / shorter if shorter > 0 else 0.0
+
+
+MAX_DISAGREEMENTS = 20  # disagreements that are listed
+COMPARED_TRACES = 10_000  # most traces of two runs whose verdicts are held at once
+
+
+class KindAgreement(Struct, frozen=True, kw_only=True):
+    """Agreement of two judges on verdicts of one kind."""
+
+    kind: ComparedKind
+    n: int  # items with a verdict of both
+    unmatched: tuple[int, int]  # items with a verdict of only the first, or only the second
+    accuracy: BootstrapEstimate
+    kappa: BootstrapEstimate  # cohen's; linear for relevance levels. None where both always give the same single label.
+    alpha: BootstrapEstimate  # krippendorff's; ordinal for relevance levels
+
+
+class JudgeMetricComparison(Struct, frozen=True, kw_only=True):
+    """Metric by each of two judges, on the same traces."""
+
+    metric: str
+    layer: Layer
+    n: int  # traces with a value of both
+    means: tuple[Interval, Interval]
+    difference: Difference  # mean of the second minus that of the first
+    correlation: BootstrapEstimate
+
+
+class JudgeDisagreement(Struct, frozen=True, kw_only=True):
+    """Item on which two judges differ."""
+
+    trace: str
+    query: str
+    kind: ComparedKind
+    item: str
+    values: tuple[Any, Any]
+    reasons: tuple[str | None, str | None]
+    gap: float
+
+
+class JudgeComparison(Struct, frozen=True, kw_only=True):
+    """Comparison of two judges on the same traces."""
+
+    judges: tuple[str, str]
+    """Fingerprints."""
+    traces: int
+    kinds: tuple[KindAgreement, ...]
+    metrics: tuple[JudgeMetricComparison, ...]
+    disagreements: tuple[JudgeDisagreement, ...]
+    """Greatest disagreements, the furthest apart of each kind first, the kinds in turn."""
+    disagreement_count: int
+    """Number of all disagreements."""
+    failed: tuple[int, int]
+    """Traces on which each judge failed in part."""
+    speeds: tuple[JudgeSpeed | None, JudgeSpeed | None] = (None, None)
+    """Time and cost; None for recorded verdicts."""
+    seed: int = 0
+    population: int = 0
+    """Traces of the first run, where random samples of two runs were compared; 0: all were."""
+
+
+def compare_judges(  # noqa: PLR0913 - the options of one verb
+    first: str | Judge,
+    second: str | Judge,
+    traces: LabeledSource | Iterable[Trace],
+    *,
+    options: tuple[dict[str, Any], dict[str, Any]] = ({}, {}),
+    limit: int | None = None,
+    workers: int = 1,
+    executor: Executor | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = ignore_report,
+    **reading: Any,
+) -> JudgeComparison:
+    """Compare two judges on the same traces.
+
+    Each judge is a name (loaded with its `options`) or an object; `traces` and `reading` are what
+    `read_traces` takes; `limit` samples so many traces. Intervals are over conversations, else over queries
+    with the same chunks. Two named judges spend from one budget.
+
+    Raises InputError where there is no trace.
+
+    >>> from ragfault import Chunk
+    >>> chunk = Chunk(id="a", text="The office opens at 7:30.")
+    >>> trace = Trace(id="1", query="When does it open?", chunks=(chunk,), answer="It opens at 7:30.")
+    >>> comparison = compare_judges("lexical", "embedded", [trace])
+    >>> [(kind.kind, kind.n) for kind in comparison.kinds]
+    [('chunk', 1), ('use', 1), ('claim', 1), ('refusal', 1)]
+    """
+    from_files = isinstance(traces, str | Path) or (
+        isinstance(traces, Sequence) and len(traces) > 0 and all(isinstance(judge, str | Path) for judge in traces)
+    )
+    compared = list(
+        read_traces(cast(LabeledSource, traces), **reading) if from_files else cast("Iterable[Trace]", traces)
+    )
+    if not compared:
+        raise InputError("there is no trace to compare judges on.")
+    if limit is not None:
+        ranked = sorted(compared, key=lambda trace: hash_rank(trace.id, seed))
+        sampled = {trace.id for trace in ranked[:limit]}
+        compared = [trace for trace in compared if trace.id in sampled]
+    judges = [
+        load_judge(judge_or_name, **judge_options) if isinstance(judge_or_name, str) else judge_or_name
+        for judge_or_name, judge_options in zip((first, second), options, strict=True)
+    ]
+    budget = f"compare {uuid.uuid4().hex}"
+    executor = choose_executor(workers, executor)
+    results = [
+        run_judge(judge, compared, executor, progress, budget if isinstance(judge_or_name, str) else None)
+        for judge, judge_or_name in zip(judges, (first, second), strict=True)
+    ]
+    fingerprints = (judges[0].fingerprint, judges[1].fingerprint)
+    intervals = IntervalOptions(resamples, seed)
+    return _build_comparison(
+        compared, (results[0][0], results[1][0]), fingerprints, (results[0][1], results[1][1]), intervals
+    )
+
+
+def compare_run_judges(first: Run, second: Run, *, sample: int = COMPARED_TRACES, seed: int = 0) -> JudgeComparison:
+    """Compare the judges of two runs on the traces with the same id, query, chunks and answer.
+
+    Of larger runs a random sample of `sample` traces is taken, and `population` says so; 0 takes all. Raises UsageError
+    where they share no such trace.
+    """
+    first, second = sample_runs((first, second), sample)
+    inputs = {trace.id: (trace.query, hash_inputs(trace)) for trace in second.traces()}
+    shared_traces = [trace for trace in first.traces() if inputs.get(trace.id) == (trace.query, hash_inputs(trace))]
+    if not shared_traces:
+        raise UsageError(
+            f"{first.path} and {second.path} share no trace with the same chunks and answer: their judges looked at "
+            "different things. Judge the traces of one again: ragfault evaluate TRACES --judge …"
+        )
+    ids = [trace.id for trace in shared_traces]
+    verdicts_by_run = [{verdicts.trace: verdicts for verdicts in run.verdicts(ids)} for run in (first, second)]
+    verdicts = [[by_trace[trace] for trace in ids] for by_trace in verdicts_by_run]
+    fingerprints = (first.manifest.judge, second.manifest.judge)
+    comparison = _build_comparison(
+        shared_traces, (verdicts[0], verdicts[1]), fingerprints, (None, None), IntervalOptions(1000, seed)
+    )
+    return replace(comparison, population=first.manifest.population)
+
+
+def _build_comparison(
+    traces: Sequence[Trace],
+    verdicts: tuple[Sequence[Verdicts], Sequence[Verdicts]],
+    fingerprints: tuple[str, str],
+    speeds: tuple[JudgeSpeed | None, JudgeSpeed | None],
+    options: IntervalOptions,
+) -> JudgeComparison:
+    groups = [group_trace(trace) for trace in traces]
+    items = [
+        item
+        for index, (trace, first, second) in enumerate(zip(traces, *verdicts, strict=True))
+        for item in pair_verdicts(index, trace, first, second)
+    ]
+    disagreements = _list_disagreements(items, traces)
+    kinds = [(kind, [item for item in items if item.kind == kind]) for kind in VERDICT_ORDER]
+    return JudgeComparison(
+        judges=fingerprints,
+        traces=len(traces),
+        kinds=tuple(_compare_kind(kind, pairs, verdicts, groups, options) for kind, pairs in kinds if pairs),
+        metrics=_compare_metrics(traces, verdicts, groups, options),
+        disagreements=tuple(
+            _build_disagreement(traces[item.trace_index], item) for item in disagreements[:MAX_DISAGREEMENTS]
+        ),
+        disagreement_count=len(disagreements),
+        failed=(sum(bool(item.failures) for item in verdicts[0]), sum(bool(item.failures) for item in verdicts[1])),
+        speeds=speeds,
+        seed=options.seed,
+    )
+
+
+def _list_disagreements(items: Sequence[VerdictPair], traces: Sequence[Trace]) -> list[VerdictPair]:
+    """List the disagreements, the furthest apart of each kind first, the kinds in turn."""
+    disagreements = [item for item in items if item.values[0] != item.values[1]]
+    disagreements.sort(key=lambda item: (-item.gap, traces[item.trace_index].id))
+    turns: Counter[ComparedKind] = Counter()
+    ranked = []
+    for item in disagreements:
+        ranked.append((turns[item.kind], item))
+        turns[item.kind] += 1
+    return [item for _, item in sorted(ranked, key=lambda ranked_pair: ranked_pair[0])]
+
+
+def _build_disagreement(trace: Trace, pair: VerdictPair) -> JudgeDisagreement:
+    return JudgeDisagreement(
+        trace=trace.id,
+        query=trace.query,
+        kind=pair.kind,
+        item=pair.item,
+        values=pair.values,
+        reasons=pair.reasons,
+        gap=pair.gap,
+    )
+
+
+def _compare_kind(
+    kind: ComparedKind,
+    pairs: Sequence[VerdictPair],
+    verdicts: tuple[Sequence[Verdicts], Sequence[Verdicts]],
+    groups: Sequence[str],
+    options: IntervalOptions,
+) -> KindAgreement:
+    """Compute accuracy, kappa and alpha of one kind of verdict."""
+    ranked = kind == "chunk"
+    ratings = TwoRaterRatings(
+        [item.values[0] for item in pairs], [item.values[1] for item in pairs], VERDICT_ORDER[kind]
+    )
+
+    def statistic(weights: FloatArray) -> FloatArray:
+        tables = ratings.confusion_matrices(weights)
+        kappa = ratings.kappa(tables, "linear" if ranked else "none")
+        alpha = ratings.alpha(tables, "ordinal" if ranked else "nominal")
+        return np.stack([ratings.accuracy(tables), kappa, alpha], axis=1)
+
+    names = [groups[item.trace_index] for item in pairs]
+    accuracy, kappa, alpha = bootstrap_estimates(statistic, names, resamples=options.resamples, seed=options.seed)
+    field = "answer" if kind == "refusal" else kind
+    counts = [sum(_count_verdicts(getattr(item, field)) for item in row) - len(pairs) for row in verdicts]
+    unmatched = (counts[0], counts[1])
+    return KindAgreement(kind=kind, n=len(pairs), unmatched=unmatched, accuracy=accuracy, kappa=kappa, alpha=alpha)
+
+
+def _count_verdicts(verdicts: Any) -> int:
+    return len(verdicts) if isinstance(verdicts, tuple) else int(verdicts is not None)
+
+
+def _compare_metrics(
+    traces: Sequence[Trace],
+    verdicts: tuple[Sequence[Verdicts], Sequence[Verdicts]],
+    groups: Sequence[str],
+    options: IntervalOptions,
+) -> tuple[JudgeMetricComparison, ...]:
+    """Compare every metric that depends on verdicts, on the traces that both judges score."""
+    comparisons = []
+    for metric in map(parse_metric, COMPARED_METRICS[1:]):
+        if not metric.definition.verdicts:
+            continue
+        rows, names = [], []
+        for trace, group, *pair in zip(traces, groups, *verdicts, strict=True):
+            values = [compute_score(metric, trace, verdict).value for verdict in pair]
+            if None not in values:
+                rows.append(values[::-1])
+                names.append(group)
+        if rows:
+            agreement = compare_metric(metric, np.array(rows, np.float64), names, options)
+            comparisons.append(
+                JudgeMetricComparison(
+                    metric=agreement.metric,
+                    layer=agreement.layer,
+                    n=agreement.n,
+                    means=(agreement.human, agreement.judge),
+                    difference=agreement.difference,
+                    correlation=agreement.correlation,
+                )
+            )
+    return tuple(comparisons)

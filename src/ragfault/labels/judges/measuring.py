@@ -1,0 +1,462 @@
+"""Measurement of a judge against human labels, on labeled traces or on a labeled run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from msgspec.structs import replace
+
+from ragfault.evaluation.executors import choose_executor
+from ragfault.evaluation.jobs import ignore_report
+from ragfault.io.error_collector import OnBad
+from ragfault.io.files import describe_input
+from ragfault.io.runs.run import Run
+from ragfault.judges.calibration import JudgeCalibration, wrap_judge
+from ragfault.judges.domain.profile import DomainProfile
+from ragfault.judges.loading import DEFAULT_JUDGE, apply_profile, limit_verdicts, load_judge
+from ragfault.labels.correction import VerdictKey, VerdictValue
+from ragfault.labels.judges.figures import (
+    IntervalOptions,
+    PositiveCalls,
+    call_positive,
+    compute_agreement,
+    compute_curves,
+    compute_span_agreement,
+)
+from ragfault.labels.judges.generator_order import compare_rankings
+from ragfault.labels.judges.measurement import JudgeMeasurement, JudgeSpeed, LabelTask, SpanAgreement, UnitAgreement
+from ragfault.labels.judges.runner import RecordedJudge, run_judge
+from ragfault.labels.judges.units import (
+    ScoredUnits,
+    build_chunk_units,
+    build_units,
+    derive_claim_traces,
+    get_failure,
+    iterate_answers,
+    iterate_claims,
+    iterate_sentences,
+    iterate_spans,
+)
+from ragfault.labels.reading.human_labels import ANSWER_INDEPENDENT, fingerprint_answer, read_labels, resolve_labels
+from ragfault.labels.reading.human_verdicts import LabelReading, compare_metrics
+from ragfault.labels.reading.labeled_traces import (
+    TASK_OBJECTS,
+    LabeledSource,
+    LabeledTrace,
+    LabeledTraces,
+    LabelOptions,
+    check_columns,
+    get_value,
+    load_labeled_traces,
+    split_columns,
+    to_texts,
+)
+from ragfault.model.errors import InputError, JudgeError, UnknownName, UsageError, group_messages
+from ragfault.model.protocols import Executor, Judge, VerdictKind
+from ragfault.model.records import Trace, Verdicts
+from ragfault.model.rules import BAD_SUPPORT
+from ragfault.stats.classification import rank_within_groups
+
+
+class RunLabels(NamedTuple):
+    """Human labels of a run."""
+
+    traces: list[Trace]  # labeled traces, with the labels in their metadata as `claims` and `grades`
+    readings: Mapping[str, LabelReading]
+    judge: RecordedJudge
+    task: LabelTask
+    notes: list[str]
+
+
+def load_run_labels(run: str | Path | Run, labels: str | Path, task: LabelTask | None) -> RunLabels:
+    """Load the labels that `ragfault label` wrote for a run, in the form of labeled traces.
+
+    Labels of another answer than the run's are dropped, except those of the retrieval. Raises InputError
+    where no label is on a trace of the run, or none is on a claim or a chunk; RunError where there is no run.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    consensus_by_trace = resolve_labels(read_labels(labels))
+    traces, readings, outdated = [], {}, 0
+    for trace in run.traces(list(consensus_by_trace)):
+        consensus = consensus_by_trace[trace.id]
+        is_same = consensus.answer in (None, fingerprint_answer(trace))
+        values = {key: value for key, value in consensus.values.items() if is_same or key[0] in ANSWER_INDEPENDENT}
+        outdated += len(values) < len(consensus.values)
+        readings[trace.id] = LabelReading(values, consensus.reviewed_parts)
+        traces.append(replace(trace, metadata={**trace.metadata, **_label_columns(values)}))
+    kinds = {key[0] for item in readings.values() for key in item.values}
+    if not kinds & {"claim", "chunk"}:
+        raise InputError(
+            f"{labels} holds no label of a claim or a chunk of {run.path}. Make some with: ragfault label {run.path}"
+        )
+    disputed = sum(item.disputed for item in consensus_by_trace.values())
+    notes = [
+        text
+        for count, text in (
+            (len(consensus_by_trace) - len(traces), "labels are of no trace of the run"),
+            (outdated, "traces have another answer now: only labels of the retrieval count"),
+            (disputed, "labels are disputed among annotators: the majority counts; without one the item has no label"),
+        )
+        if count
+        for text in [f"{count:,} {text}"]
+    ]
+    label_task: LabelTask = task or ("support" if "claim" in kinds else "relevance")
+    return RunLabels(
+        traces, readings, RecordedJudge(run.manifest.judge, list(run.verdicts(list(readings)))), label_task, notes
+    )
+
+
+def _label_columns(values: Mapping[VerdictKey, VerdictValue]) -> dict[str, Any]:
+    """Return the labels of claims and chunks as columns of a trace."""
+    claims = [
+        {"start": key[1], "end": key[2], "label": "unsupported" if value in BAD_SUPPORT else "supported"}
+        for key, value in values.items()
+        if key[0] == "claim"
+    ]
+    grades = {key[1]: value for key, value in values.items() if key[0] == "chunk" and key[2] == "level"}
+    return {"claims": claims or None, "grades": grades or None}
+
+
+MAX_SLICES = 100  # rows of a column, of its largest values
+TASK_PARTS = {"answer": "claim", "support": "claim", "relevance": "chunk"}  # task → part of the verdicts it needs
+
+
+class JudgedLabels(NamedTuple):
+    """Human labels and verdicts, trace by trace."""
+
+    labeled: Sequence[LabeledTrace]
+    verdicts: Sequence[Verdicts]
+    claim_verdicts: Sequence[Verdicts]  # on labeled claims that are not in their answers
+    readings: Mapping[str, LabelReading] | None = None
+    """Labels of the items of a run, by trace; None: only the labels of traces."""
+
+    def groups(self, units: ScoredUnits) -> list[str]:
+        """Return the group of each unit."""
+        return [self.labeled[index].group for index in units.trace.tolist()]
+
+
+class MeasurementOptions(NamedTuple):
+    """Judge, data and figures of a measurement."""
+
+    judge: str
+    source: tuple[str, ...]
+    threshold: str
+    within: tuple[str, ...]
+    by: str | None
+    intervals: IntervalOptions
+
+
+def build_measurement(
+    labeled: LabeledTraces, judged: JudgedLabels, options: MeasurementOptions, speed: JudgeSpeed
+) -> JudgeMeasurement:
+    """Build all figures. Raises JudgeError where the judge has no verdict on any unit."""
+    main = _main_units(labeled.task, judged)
+    failures = _count_failures(labeled.task, judged, main)
+    if not main.score.size:
+        reason = next(iter(failures), "it has no verdict on what people labelled")
+        name = options.judge.split(maxsplit=1)[0]
+        raise JudgeError(f'the judge "{name}" cannot be measured here: {reason}')
+    groups, intervals = judged.groups(main), options.intervals
+    calls = call_positive(main, groups, options.threshold, intervals.seed)
+    inner_keys = _inner_keys(judged, main, options.within) if options.within else None
+    slices, notes = _measure_slices(judged, main, calls, inner_keys, options) if options.by else ([], [])
+    measured, failed = len(set(main.trace.tolist())), sum(failures.values())
+    overall = compute_agreement(main, groups, calls, intervals, inner=inner_keys)
+    traces = [judged.labeled[index].trace for index in main.trace.tolist()]
+    return JudgeMeasurement(
+        **_describe_setup(labeled, options),
+        cut=calls.threshold,
+        traces=measured,
+        failed=failed,
+        unjudged=len(judged.labeled) - measured - failed,
+        failures=failures,
+        views=(overall, *_span_views(labeled.task, judged, options.threshold, intervals)),
+        span_agreement=_measure_spans(judged, intervals) if labeled.task != "relevance" else None,
+        slices=tuple(slices),
+        cells=len(list(rank_within_groups(main.score, main.label, inner_keys))) if inner_keys else 0,
+        generator_rankings=tuple(compare_rankings(main, groups, traces, options.by, intervals)),
+        curves=compute_curves(main),
+        metrics=compare_metrics(judged.labeled, judged.verdicts, intervals, judged.readings),
+        speed=speed,
+        notes=(*labeled.notes, *_note_inversion(overall, labeled.positive), *_note_unmarked(judged), *notes),
+    )
+
+
+def _describe_setup(labeled: LabeledTraces, options: MeasurementOptions) -> dict[str, Any]:
+    """Return the fields that are known before any figure."""
+    return {
+        "judge": options.judge,
+        "source": options.source,
+        "task": labeled.task,
+        "columns": labeled.columns,
+        "positive": labeled.positive,
+        "threshold": options.threshold,
+        "unlabelled": labeled.unlabeled,
+        "skipped": labeled.skipped,
+        "by": options.by,
+        "within": options.within,
+        "seed": options.intervals.seed,
+        "resamples": options.intervals.resamples,
+        "confidence": options.intervals.confidence,
+    }
+
+
+def _main_units(task: LabelTask, judged: JudgedLabels) -> ScoredUnits:
+    """Build the units of the task."""
+    if task == "answer":
+        return build_units("answer", list(iterate_answers(judged.labeled, judged.verdicts)))
+    if task == "support":
+        return build_units("claim", list(iterate_claims(judged.labeled, judged.verdicts, judged.claim_verdicts)))
+    return build_chunk_units(judged.labeled, judged.verdicts)
+
+
+def _span_views(
+    task: LabelTask, judged: JudgedLabels, threshold: str, intervals: IntervalOptions
+) -> Iterator[UnitAgreement]:
+    """Yield the agreement on claims and sentences by labeled spans."""
+    if task == "relevance" or all(item.spans is None for item in judged.labeled):
+        return
+    kinds = [build_units("sentence", list(iterate_sentences(judged.labeled, judged.verdicts)))]
+    if task == "answer":
+        kinds.insert(
+            0, build_units("claim", list(iterate_claims(judged.labeled, judged.verdicts, judged.claim_verdicts)))
+        )
+    for units in kinds:
+        if units.score.size:
+            groups = judged.groups(units)
+            yield compute_agreement(units, groups, call_positive(units, groups, threshold, intervals.seed), intervals)
+
+
+def _measure_spans(judged: JudgedLabels, intervals: IntervalOptions) -> SpanAgreement | None:
+    overlaps = list(iterate_spans(judged.labeled, judged.verdicts))
+    return compute_span_agreement(overlaps, [item.group for item in judged.labeled], intervals)
+
+
+def _count_failures(task: LabelTask, judged: JudgedLabels, main: ScoredUnits) -> dict[str, int]:
+    """Count the reasons of failures on labeled traces."""
+    measured = set(main.trace.tolist())
+    reasons = [
+        get_failure(verdicts, TASK_PARTS[task])
+        for index, verdicts in enumerate(judged.verdicts)
+        if index not in measured
+    ]
+    return group_messages(Counter(reason for reason in reasons if reason is not None))
+
+
+def _note_inversion(overall: UnitAgreement, positive: str) -> list[str]:
+    """Note that the judge ranks worse than chance, as it does where the labels are read the wrong way round."""
+    auroc = overall.figure("auroc")
+    if auroc is None or auroc.value is None or overall.n < MIN_INVERTED_UNITS:
+        return []
+    if (auroc.value if auroc.high is None else auroc.high) >= INVERTED_AUROC:
+        return []
+    return [f"the judge ranks the other way round (AUROC {auroc.value:.2f}): does `{positive}` mean what it should?"]
+
+
+INVERTED_AUROC, MIN_INVERTED_UNITS = 0.5, 10
+"""An interval of AUROC below it, of so many units, says that the judge ranks the other way round."""
+
+
+def _note_unmarked(judged: JudgedLabels) -> list[str]:
+    """Note bad answers without a span, which say nothing of their claims."""
+    count = sum(item.spans == () and bool(item.positive) for item in judged.labeled)
+    return [f"{count:,} bad answers without a marked stretch count as answers alone"] if count else []
+
+
+def _inner_keys(judged: JudgedLabels, units: ScoredUnits, columns: Sequence[str]) -> list[Hashable]:
+    """Return the values of some columns for each unit."""
+    keys = [tuple(str(get_value(item.trace, name)) for name in columns) for item in judged.labeled]
+    return [keys[index] for index in units.trace.tolist()]
+
+
+def _measure_slices(
+    judged: JudgedLabels,
+    main: ScoredUnits,
+    called: PositiveCalls,
+    inner: list[Hashable] | None,
+    options: MeasurementOptions,
+) -> tuple[list[UnitAgreement], list[str]]:
+    """Measure each value of a column (the largest, where there are too many), with a note on the others."""
+    by, intervals = options.by or "", options.intervals
+    values = [str(get_value(item.trace, by)) for item in judged.labeled]
+    names = np.array([values[index] for index in main.trace.tolist()])
+    groups = np.array(judged.groups(main))
+    counts = Counter(names.tolist())
+    largest = sorted(name for name, _ in counts.most_common(MAX_SLICES))
+    slices = []
+    for name in largest:
+        selected = names == name
+        selected_keys = [key for key, flag in zip(inner, selected.tolist(), strict=True) if flag] if inner else None
+        calls = PositiveCalls(called.positive[selected], called.threshold)
+        slices.append(
+            compute_agreement(
+                main.select(selected), groups[selected].tolist(), calls, intervals, inner=selected_keys, value=str(name)
+            )
+        )
+    omitted = len(counts) - len(largest)
+    return slices, [f"{omitted:,} smaller values of {by} have no row of their own"] if omitted else []
+
+
+TASK_VERDICTS: dict[LabelTask, tuple[VerdictKind, ...]] = {
+    "answer": ("answer", "claim"), "support": ("claim",), "relevance": ("chunk",),
+}  # fmt: skip
+"""Task of labels → kinds of verdict that are measured by them."""
+
+
+def measure_judge(
+    source: LabeledSource | Iterable[Trace],
+    *,
+    within: str | Sequence[str] = (),
+    by: str | None = None,
+    threshold: str | float = "cv",
+    seed: int = 0,
+    resamples: int = 1000,
+    **judging: Any,
+) -> JudgeMeasurement:
+    """Measure how far a judge agrees with human labels.
+
+    `judging` are the further options of `judge_labels`: judge, run, profile, task, positive, group, limit, map …
+
+    Scores are 1 minus the probability of support, or the relevance of a chunk. Intervals resample whole groups: values
+    of the column `group`. AUROC is also computed `within` columns; `by` a column gives figures for each of its values.
+    F1 is computed at a `threshold`: "cv", the best of the other folds; "own", the judge's own; or a number. Figures do
+    not depend on the order of lines or on what judges, `workers` or an `executor`.
+
+    Raises what `judge_labels` raises; JudgeError where the judge has no verdict on any trace.
+
+    >>> from ragfault import Chunk, Trace
+    >>> labels = {"It opens at 7:30.": 0, "It opens at 9:00.": 1}
+    >>> chunk = Chunk(id="a", text="The office opens at 7:30 on weekdays.")
+    >>> traces = [
+    ...     Trace(id=answer, query="When?", chunks=(chunk,), answer=answer, metadata={"label": label})
+    ...     for answer, label in labels.items()
+    ... ]
+    >>> result = measure_judge(traces, group="id")
+    >>> result.task, result.overall.n, result.overall.positives, result.overall.figure("auroc").value
+    ('answer', 2, 1, 1.0)
+    """
+    columns = split_columns(within)
+    threshold_name = _check_threshold(threshold)
+    named = [*columns, *([by] if by else [])]
+    source_labels = judge_labels(source, seed=seed, columns=named, **judging)
+    measurement_options = MeasurementOptions(
+        source_labels.judge, describe_input(source), threshold_name, columns, by, IntervalOptions(resamples, seed)
+    )
+    return build_measurement(source_labels.labeled, source_labels.judged, measurement_options, source_labels.speed)
+
+
+class JudgedSource(NamedTuple):
+    """Labeled traces with the verdicts of a judge."""
+
+    judge: str  # fingerprint
+    labeled: LabeledTraces
+    judged: JudgedLabels
+    speed: JudgeSpeed
+
+
+def judge_labels(  # noqa: PLR0913 - the options of one verb
+    source: LabeledSource | Iterable[Trace],
+    *,
+    run: str | Path | Run | None = None,
+    judge: str | Judge | None = None,
+    profile: str | Path | DomainProfile = "general",
+    calibration: str | Path | JudgeCalibration | None = None,
+    options: Mapping[str, Any] | None = None,
+    task: LabelTask | None = None,
+    positive: str | float | Sequence[str | float] = (),
+    group: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    columns: Sequence[str] = (),
+    workers: int = 1,
+    executor: Executor | None = None,
+    on_bad: OnBad = "raise",
+    progress: Callable[[int, int], None] = ignore_report,
+    notice: Callable[[str], object] = ignore_report,
+    **reading: Any,
+) -> JudgedSource:
+    """Load labels and let a judge look at their traces.
+
+    `judge` is a name (loaded with `options`) or an object, with a domain `profile`; None: the default judge. With a
+    `run`, `source` is a file of labels that `ragfault label` wrote for it, and without a judge its recorded verdicts
+    are taken. `source` and `reading` are what `read_traces` takes; `map` has four more keys, `label`, `spans`,
+    `claims` and `grades`, for the label columns, which are else detected by their names. `task` is "answer" (labels of
+    whole answers, with `spans` also of claims and sentences), "support" (of single claims) or "relevance" (of chunks);
+    None: inferred from the columns. `positive` names the labels that are bad (relevance: the lowest relevant grade).
+    `limit` samples whole groups up to so many traces; `columns` must be there.
+
+    Raises BadTraces for unreadable lines and labels, all at once (`on_bad` as for `read_traces`), InputError,
+    UsageError and UnknownName.
+    """
+    labels = LabelOptions(task, to_texts(positive), group, limit, seed)
+    _check_options(labels)
+    executor = choose_executor(workers, executor)
+    run_labels = None if run is None else load_run_labels(run, cast("str | Path", source), labels.task)
+    name = "claims" if run_labels and run_labels.task == "support" else "grades"
+    labeled = load_labeled_traces(
+        run_labels.traces if run_labels else source,
+        labels._replace(task=run_labels.task) if run_labels else labels,
+        on_bad,
+        notice,
+        {**reading, **({"map": {name: name}} if run_labels else {})},
+    )
+    traces = [item.trace for item in labeled.labeled]
+    check_columns(columns, traces)
+    options = limit_verdicts(judge or DEFAULT_JUDGE, TASK_VERDICTS[labeled.task]) | dict(options or {})
+    judge = wrap_judge(_resolve_judge(judge, profile, options, run_labels), calibration)
+    notice(_summarize_labels(labeled))
+    verdicts, speed = run_judge(judge, [*traces, *derive_claim_traces(labeled.labeled)], executor, progress)
+    labeled = labeled._replace(notes=[*(run_labels.notes if run_labels else ()), *labeled.notes])
+    judged = JudgedLabels(
+        labeled.labeled, verdicts[: len(traces)], verdicts[len(traces) :], run_labels.readings if run_labels else None
+    )
+    return JudgedSource(judge.fingerprint, labeled, judged, speed)
+
+
+def _resolve_judge(
+    judge: str | Judge | None,
+    profile: str | Path | DomainProfile,
+    options: Mapping[str, Any] | None,
+    run_labels: RunLabels | None,
+) -> Judge:
+    """Return the given judge, else that of the run, else the default one."""
+    if judge is None and run_labels is not None:
+        return run_labels.judge
+    judge = DEFAULT_JUDGE if judge is None else judge
+    loaded = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
+    return apply_profile(loaded, profile)
+
+
+def _check_options(labels: LabelOptions) -> None:
+    """Raise UsageError for invalid options."""
+    if labels.task is not None and labels.task not in TASK_VERDICTS:
+        raise UnknownName("task", labels.task, TASK_VERDICTS)
+    if labels.limit is not None and labels.limit < 1:
+        raise UsageError(f"the limit is at least 1, got {labels.limit}.")
+    if not 0 <= labels.seed < 2**63:
+        raise UsageError(f"the seed is a whole number from 0 to 2**63 - 1, got {labels.seed}.")
+
+
+def _check_threshold(threshold: str | float) -> str:
+    """Return the normalized threshold; raises UsageError for one that is none."""
+    text = str(threshold)
+    if text in ("cv", "own"):
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        raise UnknownName("threshold", text, ["cv", "own", "a number from 0 to 1"]) from None
+    if not 0 <= number <= 1:
+        raise UsageError(f"the threshold {text} is not a score: give a number from 0 to 1, cv, or own.")
+    return f"{number:g}"
+
+
+def _summarize_labels(labeled: LabeledTraces) -> str:
+    """Describe the measurement in a line."""
+    bad = "relevant" if labeled.task == "relevance" else "bad"
+    group = f"groups by {labeled.columns.group}" if labeled.columns.group else "every trace by itself"
+    return f"task {labeled.task}: the labels are of {TASK_OBJECTS[labeled.task]}; {labeled.positive} is {bad}; {group}"

@@ -1,0 +1,338 @@
+"""Reference scores of a sample of traces, by people or a stronger judge, for prediction-powered correction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from ragfault.evaluation.jobs import ignore_report
+from ragfault.io.field_values import InvalidRecord
+from ragfault.io.files import MAX_LINE, detect_format, get_format_suffix, iterate_lines, open_bytes
+from ragfault.io.formats.tables import read_csv_rows
+from ragfault.io.runs.run import Run
+from ragfault.labels.correction import HumanLabels, LabeledItems, LabelProvenance, VerdictKey, VerdictValue
+from ragfault.labels.judges.runner import hash_inputs
+from ragfault.labels.reading.human_labels import (
+    ANSWER_INDEPENDENT,
+    HumanLabel,
+    LabelConsensus,
+    fingerprint_answer,
+    format_bad_lines,
+    read_labels,
+    resolve_labels,
+)
+from ragfault.labels.reading.human_verdicts import (
+    ITEM_OVERLAYS,
+    LabelReading,
+    compute_values,
+    list_labeled_items,
+    list_metrics,
+    read_grades,
+    read_marks,
+)
+from ragfault.labels.reading.labeled_traces import LabelOptions, load_labeled_traces
+from ragfault.model.errors import BadLine, InputError, UsageError
+from ragfault.model.records import Trace, Verdicts
+
+LabelForm = Literal["run", "labels", "values", "traces"]
+MetricValues = dict[str, dict[str, float]]
+LabelSource = str | Path
+
+MAX_LABELERS_SHOWN = 3  # annotators that are named
+
+
+def load_reference_scores(
+    source: LabelSource, run: Run, *, shared: bool = False, notice: Callable[[str], object] = ignore_report
+) -> HumanLabels:
+    """Load human labels of a run as values of its metrics.
+
+    `source` has one of four forms: another run over some of these traces, whose scores are taken as true (a stronger
+    judge); labels as `ragfault label` writes them; a table (JSON Lines or CSV) with the column `trace` or `id` and
+    columns named as metrics; or labeled traces as `measure_judge` takes them: claims or spans of the answer, grades of
+    chunks. Labels replace the judge's verdicts, and a metric has a value on a trace where everything it reads was
+    labeled. Where two runs share the file, labels of an answer count only where the answer is known.
+
+    Raises InputError for an unreadable file, with all its bad lines, or one in which nothing matches the run;
+    UsageError for a table of values shared by two runs.
+    """
+    kind = _detect_form(source, run)
+    if kind == "values" and shared:
+        raise UsageError(
+            f"{source} has values of one run, and there are two: give --human-labels for each, first for the baseline."
+        )
+    loaded = FORM_LOADERS[kind](source, run, shared)
+    matched = {name for value_by_trace in loaded.values.values() for name in value_by_trace}
+    if not matched:
+        raise InputError(_no_match_message(source, run, loaded.labeled, kind))
+    provenance = LabelProvenance(
+        labelers=loaded.labelers,
+        traces=len(matched),
+        unmatched=len(loaded.labeled) - len(matched),
+        disputed=loaded.disputed,
+    )
+    notice(_describe_labels(source, run, provenance))
+    return HumanLabels(source=provenance, values=loaded.values, probabilities=loaded.probabilities, items=loaded.items)
+
+
+def load_paired_reference_scores(
+    sources: Sequence[LabelSource], runs: tuple[Run, Run], *, notice: Callable[[str], object] = ignore_report
+) -> tuple[HumanLabels | None, HumanLabels | None]:
+    """Load the labels of a baseline and a candidate: one file for both, or one for each, in this order.
+
+    A shared file may match one of them only. Raises what `load_reference_scores` raises; UsageError for more than
+    two files.
+    """
+    if len(sources) > 2:
+        raise UsageError(f"--human-labels was given {len(sources)} times: once for both runs, or for each.")
+    if len(sources) == 2:
+        return load_reference_scores(sources[0], runs[0], notice=notice), load_reference_scores(
+            sources[1], runs[1], notice=notice
+        )
+    labels: list[HumanLabels | None] = []
+    errors: list[InputError] = []
+    for run in runs if sources else ():
+        try:
+            labels.append(load_reference_scores(sources[0], run, shared=True, notice=notice))
+        except InputError as error:
+            labels.append(None)
+            errors.append(error)
+    if len(errors) == 2:
+        raise errors[0]
+    return (labels[0], labels[1]) if labels else (None, None)
+
+
+def _describe_labels(source: LabelSource, run: Run, labels: LabelProvenance) -> str:
+    count = f"{labels.traces:,} of {run.manifest.traces:,} traces of {run.path.name}"
+    message = f"corrected by labels of {labels.labelers}: {count}"
+    if labels.unmatched:
+        message += f"; {labels.unmatched:,} in {source} belong to no trace (or another answer), or are incomplete"
+    if labels.disputed:
+        message += f"; annotators differ on {labels.disputed:,} items"
+    return message
+
+
+def _no_match_message(source: LabelSource, run: Run, labeled: Sequence[str], kind: LabelForm) -> str:
+    """Return the message for labels that do not match the run."""
+    run_ids = set(run.to_arrow("traces", ["id"])["id"].to_pylist())
+    matched = [name for name in labeled if name in run_ids]
+    if not matched:
+        examples = f" (such as {', '.join(labeled[:3])})" if labeled else ""
+        count = f"none of the {len(labeled):,} traces of {source}{examples}"
+        return f"{count} is in {run.path}. Name the labels of this run."
+    if kind == "run":
+        return f"{source} and {run.path} share {len(matched):,} ids, but no answer, or no metric based on verdicts."
+    hint = (
+        f" Labels of whole answers name no claim: set them against the judge with `ragfault judge measure {source}`."
+        if kind == "traces"
+        else ""
+    )
+    return (
+        f"{source} has {len(matched):,} traces of {run.path}, but no metric is labeled completely for these answers. "
+        f"Label every claim (or chunk) of a trace, on the answers and claims of this run.{hint}"
+    )
+
+
+def _detect_form(source: LabelSource, run: Run) -> LabelForm:
+    """Detect the form of a file or folder."""
+    path = Path(source)
+    if path.is_dir():
+        if (path / "manifest.json").is_file():
+            return "run"
+        return "traces"
+    first_row = next((row for _, row in _iterate_rows(source)), None)
+    if not isinstance(first_row, dict):
+        return "traces"
+    if isinstance(first_row.get("verdicts"), dict) and "trace" in first_row:
+        return "labels"
+    names_trace = {"trace", "id"} & first_row.keys() and "query" not in first_row
+    return "values" if names_trace and any(measure.name in first_row for measure in run.manifest.metrics) else "traces"
+
+
+def _iterate_rows(source: LabelSource) -> Iterator[tuple[int, Any]]:
+    """Yield line and row of a table of values; an unreadable row is an InvalidRecord."""
+    with open_bytes(str(source)).body as body:
+        if not body.peek(1):
+            raise InputError(f"{source}: empty, there is no label in it")
+        kind = detect_format(str(source), body) if get_format_suffix(str(source)) else "json"
+        if kind in ("csv", "tsv"):
+            yield from ((line, row) for line, row in read_csv_rows(body, str(source), kind == "tsv", MAX_LINE) if line)
+        elif kind == "json":
+            for line, text, _ in iterate_lines(body):
+                if not text.isspace():
+                    yield line, _decode_object(text)
+
+
+def _decode_object(text: bytes) -> Any:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return InvalidRecord(str(error))
+
+
+class LoadedScores(NamedTuple):
+    """Metric values from a file of labels."""
+
+    labelers: str
+    values: MetricValues
+    labeled: list[str]  # ids of all traces in the file
+    disputed: int = 0  # items on which annotators differ
+    probabilities: Mapping[str, float] = {}  # sampling probabilities of the traces
+    items: Mapping[str, LabeledItems] = {}  # labels of the items of each trace
+
+
+def _load_run(source: LabelSource, run: Run, _: bool) -> LoadedScores:
+    """Return the scores of a stronger judge, on the traces with the same chunks and answer."""
+    better_run = Run.open(source)
+    if better_run.manifest.judge == run.manifest.judge:
+        raise InputError(f"{source} was judged as {run.path} was, by {run.manifest.judge}: it can correct nothing.")
+    inputs = {trace.id: hash_inputs(trace) for trace in better_run.traces()}
+    shared_ids = {trace.id for trace in run.traces(list(inputs)) if hash_inputs(trace) == inputs[trace.id]}
+    names = {str(metric) for metric in list_metrics(run)}
+    values: MetricValues = {}
+    for row in better_run.scores(list(shared_ids)):
+        if row.metric in names and row.value is not None:
+            values.setdefault(row.metric, {})[row.trace] = row.value
+    judge = better_run.manifest.judge.partition(" ")[0]
+    items = {verdicts.trace: _list_judged_items(verdicts) for verdicts in better_run.verdicts(list(shared_ids))}
+    return LoadedScores(f"{better_run.path.name}, judged by {judge}", values, list(inputs), items=items)
+
+
+def _list_judged_items(verdicts: Verdicts) -> LabeledItems:
+    """List the verdicts of a stronger judge on claims and chunks as labels."""
+    items: dict[VerdictKey, tuple[VerdictValue, ...]] = {}
+    for claim in verdicts.claim or ():
+        items["claim", claim.start, claim.end] = (claim.support,)
+    for chunk in verdicts.chunk or ():
+        items["chunk", chunk.chunk, "level"] = (chunk.level,)
+        items["chunk", chunk.chunk, "relevance"] = (chunk.relevance,)
+    return items
+
+
+def _load_labels(source: LabelSource, run: Run, shared: bool) -> LoadedScores:
+    labels = read_labels(source)
+    consensus = resolve_labels(labels)
+    disputed, reviewed = 0, frozenset().union(*(item.reviewed_parts for item in consensus.values()))
+
+    def readings(trace: Trace, verdicts: Verdicts) -> list[LabelReading]:
+        nonlocal disputed
+        labels_of_trace = consensus[trace.id]
+        disputed += labels_of_trace.disputed
+        answer, parts = labels_of_trace.answer, labels_of_trace.reviewed_parts
+        if (shared and answer is None) or answer not in (None, fingerprint_answer(trace)):
+            parts &= set(ANSWER_INDEPENDENT)
+        empty_parts = {kind for kind in reviewed & ITEM_OVERLAYS.keys() if not getattr(verdicts, kind)}
+        return [LabelReading(labels_of_trace.values, parts | empty_parts)]
+
+    values, items = _compute_metrics_from_labels(run, list(consensus), readings)
+    probabilities = _get_sampling_probabilities(source, consensus)
+    return LoadedScores(_format_authors(labels, source), values, list(consensus), disputed, probabilities, items)
+
+
+def _get_sampling_probabilities(source: LabelSource, consensus: Mapping[str, LabelConsensus]) -> dict[str, float]:
+    """Return the sampling probabilities; raises InputError where only some labels have one."""
+    chances = {trace: item.chance for trace, item in consensus.items() if item.chance is not None}
+    if chances and len(chances) < len(consensus):
+        raise InputError(
+            f"{source}: {len(chances):,} of {len(consensus):,} traces have a sampling probability, others do not. "
+            "Keep the labels of each sample in a file of its own."
+        )
+    return chances
+
+
+def _format_authors(labels: Iterable[HumanLabel], source: LabelSource) -> str:
+    names = list(dict.fromkeys(label.by for label in labels if label.by))
+    if not names:
+        return Path(source).name
+    more = f" and {len(names) - MAX_LABELERS_SHOWN} more" if len(names) > MAX_LABELERS_SHOWN else ""
+    return ", ".join(names[:MAX_LABELERS_SHOWN]) + more
+
+
+def _compute_metrics_from_labels(
+    run: Run, ids: Sequence[str], readings: Callable[[Trace, Verdicts], list[LabelReading]]
+) -> tuple[MetricValues, dict[str, LabeledItems]]:
+    """Compute the metrics of a run with labels in place of verdicts, and list the labelled items of each trace."""
+    metrics, values, undetermined = list_metrics(run), MetricValues(), set()
+    items: dict[str, LabeledItems] = {}
+    for trace, verdicts in zip(run.traces(ids), run.verdicts(ids), strict=True):
+        possible = readings(trace, verdicts)
+        items[trace.id] = list_labeled_items(possible)
+        for metric, value in compute_values(metrics, trace, verdicts, possible):
+            if value is None:
+                undetermined.add(metric)
+            else:
+                values.setdefault(metric, {})[trace.id] = value
+    determined = {metric: known for metric, known in values.items() if metric not in undetermined}
+    return determined, items
+
+
+def _load_traces(source: LabelSource, run: Run, _: bool) -> LoadedScores:
+    """Load labels of traces, in place of verdicts."""
+    labeled = load_labeled_traces(source, LabelOptions(None, (), None, None, 0), "raise", ignore_report, {})
+    items = {item.trace.id: item for item in labeled.labeled}
+
+    def readings(trace: Trace, verdicts: Verdicts) -> list[LabelReading]:
+        item = items[trace.id]
+        if item.grades is not None:
+            return read_grades(item)
+        if item.trace.answer == trace.answer:
+            return read_marks(item, verdicts)
+        return [LabelReading({}, frozenset())]
+
+    values, labeled_items = _compute_metrics_from_labels(run, list(items), readings)
+    return LoadedScores(Path(source).name, values, list(items), items=labeled_items)
+
+
+def _load_values(source: LabelSource, run: Run, _: bool) -> LoadedScores:
+    """Load a table of metric values."""
+    values: MetricValues = {}
+    bad_lines: list[BadLine] = []
+    names: dict[str, None] = {}
+    run_ids = set(run.to_arrow("traces", ["id"])["id"].to_pylist())
+    ranges = {measure.name: (measure.low, measure.high) for measure in run.manifest.metrics}
+    for line, row in _iterate_rows(source):
+        try:
+            name, row_values = _parse_row(row, ranges)
+        except InvalidRecord as error:
+            bad_lines.append(BadLine(str(source), line, str(error)))
+            continue
+        if name in names:
+            bad_lines.append(BadLine(str(source), line, f'duplicate trace "{name[:80]}"'))
+        names[name] = None
+        for metric, value in row_values.items() if name in run_ids else ():
+            values.setdefault(metric, {})[name] = value
+    if bad_lines:
+        raise InputError(format_bad_lines(bad_lines, len(names), "rows"))
+    return LoadedScores(Path(source).name, values, list(names))
+
+
+def _parse_row(row: Any, ranges: Mapping[str, tuple[float | None, float | None]]) -> tuple[str, dict[str, float]]:
+    """Return the trace of a row and its values; raises InvalidRecord."""
+    if isinstance(row, InvalidRecord):
+        raise row
+    name = row.get("trace", row.get("id"))
+    if name is None or name == "":
+        raise InvalidRecord("neither `trace` nor `id`")
+    values = {}
+    for metric, (low, high) in ranges.items():
+        if row.get(metric) in (None, ""):
+            continue
+        try:
+            value = float(row[metric])
+        except (TypeError, ValueError):
+            raise InvalidRecord(f'"{str(row[metric])[:40]}" is no number - at `{metric}`') from None
+        if not (low is None or value >= low) or not (high is None or value <= high):
+            raise InvalidRecord(f"{value:g} is outside the range of the metric - at `{metric}`")
+        values[metric] = value
+    return str(name), values
+
+
+FORM_LOADERS: dict[LabelForm, Callable[[LabelSource, Run, bool], LoadedScores]] = {
+    "run": _load_run,
+    "labels": _load_labels,
+    "values": _load_values,
+    "traces": _load_traces,
+}
+"""Form → loader."""

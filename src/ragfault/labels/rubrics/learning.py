@@ -1,0 +1,195 @@
+"""Rubrics that learn from labels: judged examples for the prompt, with proof on labels that were not shown."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from ragfault.io.runs.copies import group_trace
+from ragfault.io.runs.run import AnyRun, open_run
+from ragfault.labels.rubrics.labels import RubricLabel, settle_labels
+from ragfault.model.errors import InputError
+from ragfault.model.records import Trace
+from ragfault.model.rubrics import MAX_EXAMPLES, MAX_TEXT, Rubric, RubricExample, load_rubrics
+from ragfault.retrieval.generation.settings import format_toml
+from ragfault.stats.differences import Difference, paired_difference
+from ragfault.text.number_format import format_interval
+
+MIN_UNSEEN = 20
+"""Held-out labelled traces that a proof needs."""
+
+
+class LearntRubric(Struct, frozen=True, kw_only=True):
+    """Rubric with examples from labels, and the labelled traces whose groups gave none."""
+
+    rubric: Rubric
+    traces: tuple[str, ...]
+    """Traces whose answers are among the examples."""
+    unseen: tuple[str, ...]
+    """Traces that the proof is made on."""
+
+
+class LearningProof(Struct, frozen=True, kw_only=True):
+    """Agreement with held-out labels by the rubric with examples, beside the one without."""
+
+    n: int
+    before: float
+    """Share of the held-out labels that the rubric without further examples agrees with."""
+    after: float
+    difference: Difference
+
+    @property
+    def helps(self) -> bool:
+        """Return whether the examples are shown to help: the 95 % interval of the difference lies above 0."""
+        return self.difference.low > 0
+
+    def __str__(self) -> str:
+        verdict = "help" if self.helps else "are not shown to help"
+        interval = format_interval(self.difference, 3, signed=True)
+        share = f"agreement {self.before:.3f} → {self.after:.3f}, {interval}"
+        return f"the examples {verdict}: {share} on {self.n} held-out labels"
+
+
+def learn_examples(rubric: Rubric, source: AnyRun, labels: Mapping[str, float], *, count: int = 6) -> LearntRubric:
+    """Learn examples for a rubric from the labels of one half of a run's traces; the other half is held out.
+
+    Halves are whole conversations, chosen by the hash of their names. Examples are answers on which judge and people
+    differ, then others, the levels in turn, so that each is shown. Raises InputError where a half has too few labels.
+    """
+    run = open_run(source)
+    learning: list[tuple[Trace, float, bool]] = []
+    unseen: list[str] = []
+    for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
+        verdict = next((item for item in verdicts.rubric or () if item.rubric == rubric.name), None)
+        if trace.id not in labels or verdict is None:
+            continue
+        if verdict.version != rubric.version:
+            raise InputError(f'{run.path} was judged by another version of the rubric "{rubric.name}". Give that one.')
+        value = verdict.value
+        if _proves(trace):
+            unseen.append(trace.id)
+        elif 0 < len(trace.answer or "") <= MAX_TEXT and len(trace.query) <= MAX_TEXT:
+            learning.append((trace, labels[trace.id], value != labels[trace.id]))
+    if len(unseen) < MIN_UNSEEN or not learning:
+        raise InputError(
+            f"{len(learning)} labelled traces to learn from and {len(unseen)} held out: {MIN_UNSEEN} are needed to "
+            "prove anything. Label more answers."
+        )
+    if not (room := MAX_EXAMPLES - len(rubric.examples)):
+        raise InputError(
+            f'the rubric "{rubric.name}" has {MAX_EXAMPLES} examples, as many as it may have. Remove some.'
+        )
+    chosen_cases = _choose_examples(learning, min(count, room))
+    examples = tuple(
+        RubricExample(answer=trace.answer or "", query=trace.query, value=rubric.get_level(value).value)
+        for trace, value, _ in chosen_cases
+    )
+    learnt = replace(rubric, examples=(*rubric.examples, *examples))
+    return LearntRubric(rubric=learnt, traces=tuple(trace.id for trace, _, _ in chosen_cases), unseen=tuple(unseen))
+
+
+def _proves(trace: Trace) -> bool:
+    """Return whether a trace is in the half of the conversations and queries that gives no examples."""
+    return bool(hashlib.sha256(group_trace(trace).encode("utf-8", "replace")).digest()[0] % 2)
+
+
+def learn_rubrics(path: str | Path, source: AnyRun, labels: Sequence[RubricLabel]) -> tuple[list[Rubric], list[str]]:
+    """Learn examples for the labelled ones of the rubrics of a file; return all of them, and a line on each of these.
+
+    `source` is a run that was judged by these rubrics.
+    """
+    rubrics = load_rubrics(path)
+    settled = settle_labels(list(labels), rubrics[0].name if len(rubrics) == 1 else None)
+    learnt = {item.name: learn_examples(item, source, settled[item.name]) for item in rubrics if item.name in settled}
+    if not learnt:
+        raise InputError(f"no label is by one of the rubrics {', '.join(item.name for item in rubrics)}.")
+    lines = [f"{name}: {len(row.traces)} examples, {len(row.unseen)} labels held out" for name, row in learnt.items()]
+    return [learnt[item.name].rubric if item.name in learnt else item for item in rubrics], lines
+
+
+def prove_rubrics(before: AnyRun, after: AnyRun, labels: Sequence[RubricLabel]) -> tuple[list[RubricLabel], list[str]]:
+    """Prove for each labelled rubric that its examples help; return the held-out labels, and a line on each rubric."""
+    proving = {trace.id for trace in open_run(after).traces() if _proves(trace)}
+    unseen = [label for label in labels if label.trace in proving]
+    names = {item.rubric for verdicts in open_run(after).verdicts() for item in verdicts.rubric or ()}
+    settled = settle_labels(unseen, next(iter(names)) if len(names) == 1 else None)
+    proofs = {name: prove_learning(before, after, name, values, list(values)) for name, values in settled.items()}
+    if not proofs:
+        raise InputError("no label is of a held-out trace. Label more answers.")
+    return unseen, [f"{name}: {proof}" for name, proof in proofs.items()]
+
+
+def format_rubrics(rubrics: Sequence[Rubric]) -> str:
+    """Format rubrics as the TOML file that `load_rubrics` reads.
+
+    >>> from ragfault.model.rubrics import rubric
+    >>> print(format_rubrics([rubric("It is formal.", name="formal", examples=[RubricExample(answer="Hi!", value=0)])]))
+    [formal]
+    criterion = "It is formal."
+    levels = [
+        { value = 0.0, description = "the answer does not meet the criterion", example = "" },
+        { value = 1.0, description = "the answer meets the criterion", example = "" },
+    ]
+    examples = [
+        { answer = "Hi!", value = 0.0, query = "", reason = "" },
+    ]
+    <BLANKLINE>
+    """
+    lines = []
+    for item in rubrics:
+        lines += [f"[{item.name}]", f"criterion = {format_toml(item.criterion)}"]
+        for key, records in (("levels", item.levels), ("examples", item.examples)):
+            fields = [asdict(row) | {"value": float(row.value)} for row in records]
+            rows = [", ".join(f"{name} = {format_toml(value)}" for name, value in row.items()) for row in fields]
+            lines += [f"{key} = [", *(f"    {{ {row} }}," for row in rows), "]"]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _choose_examples(rows: Sequence[tuple[Trace, float, bool]], count: int) -> list[tuple[Trace, float, bool]]:
+    """Choose examples: the levels in turn, of each the disputed ones first; of equal answers one."""
+    by_level: dict[float, list[tuple[Trace, float, bool]]] = defaultdict(list)
+    seen_texts: set[str] = set()
+    for row in sorted(rows, key=lambda row: not row[2]):
+        if row[0].answer not in seen_texts:
+            seen_texts.add(row[0].answer or "")
+            by_level[row[1]].append(row)
+    examples: list[tuple[Trace, float, bool]] = []
+    while len(examples) < count and any(by_level.values()):
+        for level in sorted(by_level):
+            if by_level[level] and len(examples) < count:
+                examples.append(by_level[level].pop(0))
+    return examples
+
+
+def prove_learning(
+    before: AnyRun, after: AnyRun, rubric: str, labels: Mapping[str, float], unseen: Sequence[str]
+) -> LearningProof:
+    """Prove that examples help: the paired difference of agreement with labels, on held-out traces alone.
+
+    `before` and `after` are runs of the same traces by the judge without and with the examples. Raises InputError where
+    fewer than the least number of held-out traces has a verdict in both.
+    """
+    values: list[dict[str, float]] = []
+    groups: dict[str, str] = {}
+    for source in (before, after):
+        run = open_run(source)
+        judged_levels: dict[str, float] = {}
+        for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
+            groups[trace.id] = group_trace(trace)
+            for item in verdicts.rubric or ():
+                if item.rubric == rubric:
+                    judged_levels[trace.id] = item.value
+        values.append(judged_levels)
+    names = [name for name in unseen if name in labels and all(name in judged_levels for judged_levels in values)]
+    if len(names) < MIN_UNSEEN:
+        raise InputError(f"{len(names)} held-out traces have a verdict in both runs: {MIN_UNSEEN} are needed.")
+    hits = [np.array([float(judged_levels[name] == labels[name]) for name in names]) for judged_levels in values]
+    difference = paired_difference(hits[0], hits[1], [groups[name] for name in names], bounds=(0, 1))
+    return LearningProof(n=len(names), before=float(hits[0].mean()), after=float(hits[1].mean()), difference=difference)

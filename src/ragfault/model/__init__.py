@@ -1,0 +1,1 @@
+"""What everything else is made of: records, errors, rubrics, expressions, and the rules that they follow."""

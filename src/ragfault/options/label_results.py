@@ -1,0 +1,93 @@
+"""Results that are derived from label files: the options are read, the result is printed and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from ragfault.model.errors import BadLine
+from ragfault.options.llm_judge import LLM_FLAGS, resolve_judge_options
+from ragfault.options.output import encode_json, print_json, print_notice, supports_color
+from ragfault.options.runs import show_progress
+from ragfault.options.settings import build_executor, load_settings, pick_trace_options
+
+EXIT_NOT_SHOWN = 3
+"""Exit code where the labels do not show what was asked of them: nothing is written."""
+
+
+def derive_from_labels(
+    work: Callable[..., Any],
+    render: Callable[..., str],
+    is_shown: Callable[[Any], bool],
+    labels: tuple[str, ...],
+    options: dict[str, Any],
+) -> int:
+    """Derive a result from labels and print it; write it where they show that it holds. Return the exit code."""
+    from ragfault.report.output import check_output_path
+
+    output = {name: options.pop(name) for name in ("out", "force", "quiet", "kind")}
+    out = output["out"]
+    if out is not None:
+        check_output_path(out, force=output["force"])
+    result = run_with_labels(work, labels, out, options, quiet=output["quiet"])
+    holds = is_shown(result)
+    show_result(result, (render, None), {**output, "out": out if holds else None, "html": None})
+    if not holds and out is not None:
+        print_notice(f"not written: {out}")
+    return 0 if holds else EXIT_NOT_SHOWN
+
+
+def run_with_labels(
+    work: Callable[..., Any], labels: tuple[str, ...], out: str | None, options: dict[str, Any], *, quiet: bool
+) -> Any:
+    """Measure or calibrate a judge on labels, as the options of `add_label_options` ask for it."""
+    name, skip_bad = options.pop("name"), options.pop("skip_bad")
+    llm_flags = {flag: options.pop(flag) for flag in LLM_FLAGS}
+    reading = pick_trace_options(options) | build_executor(options.pop("ray"), options)
+    with show_progress(quiet) as progress, _handle_bad_lines(skip_bad, out) as on_bad:
+        return work(
+            list(labels) if len(labels) > 1 else labels[0],
+            judge=name,
+            options=resolve_judge_options(name, llm_flags, load_settings(None).get("llm", {})),
+            **reading,
+            on_bad=on_bad,
+            progress=progress,
+            notice=lambda line: None if quiet else print_notice(line),
+            **{key: value for key, value in options.items() if value is not None},
+        )
+
+
+@contextmanager
+def _handle_bad_lines(skip: bool, out: str | None) -> Iterator[Literal["raise", "skip"] | Callable[[BadLine], object]]:
+    """Handle what becomes of bad lines: an error, or a side file of the output, or a count alone."""
+    if not skip or out is None:
+        yield "skip" if skip else "raise"
+        return
+    from ragfault.evaluation.jobs import BadLineWriter
+
+    with BadLineWriter(Path(f"{out}.bad.jsonl"), print_notice) as side:
+        yield side.write
+
+
+def show_result(
+    record: Any, renderers: tuple[Callable[..., str], Callable[[Any], str] | None], options: dict[str, Any]
+) -> None:
+    """Print the table, or JSON; write the files that the options name, and print their paths.
+
+    The renderers are those for the terminal and for HTML.
+    """
+    from ragfault.report.output import write_report_file
+
+    in_terminal, in_html = renderers
+    if options["kind"] == "json":
+        print_json(record)
+    elif not options["quiet"]:
+        click.echo(in_terminal(record, color=supports_color()), nl=False)
+    if options["out"] is not None:
+        print_notice(f"written: {write_report_file(options['out'], encode_json(record), force=options['force'])}")
+    if in_html is not None and options["html"] is not None:
+        print_notice(f"written: {write_report_file(options['html'], in_html(record), force=options['force'])}")

@@ -1,0 +1,178 @@
+"""Options of judges that call a language model, and the estimate of their cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragfault.model.errors import UsageError
+from ragfault.options.output import align_columns, combine_options
+from ragfault.text.number_format import format_cost
+
+if TYPE_CHECKING:
+    from ragfault.judges.llm.judge import CostEstimate
+
+
+DIRECT_FLAGS = ("base_url", "temperature", "max_tokens", "votes", "concurrency", "timeout")
+LLM_FLAGS = (*DIRECT_FLAGS, "budget", "price", "cache", "param", "reverse", "rubrics")
+"""The options that `add_llm_options` adds, as a verb gets them."""
+EVALUATE_LLM_FLAGS = (*LLM_FLAGS, "batch_api")
+"""The same with those that `evaluate` alone has."""
+BUDGET_PATTERN = re.compile(r"(?:us\$|\$|usd)?\s*([\d_,]*\.?\d+)\s*(k|m)?\s*(tokens?|us\$|\$|usd)?", re.IGNORECASE)
+MULTIPLIERS = {"": 1, "k": 1_000, "m": 1_000_000}
+
+
+add_llm_options = combine_options(
+    click.option("--base-url", metavar="URL", help="Base URL of the endpoint, up to /v1.  [default: the provider's]"),
+    click.option(
+        "--temperature", metavar="NUMBER|none", help="Sampling temperature; none: the service's default.  [default: 0]"
+    ),
+    click.option("--max-tokens", type=click.IntRange(1), help="Maximum tokens of a reply.  [default: 4096]"),
+    click.option("--votes", type=click.IntRange(1), help="Calls per verdict, combined by vote.  [default: 1]"),
+    click.option("--concurrency", type=click.IntRange(1), help="Maximum concurrent calls.  [default: 16]"),
+    click.option(
+        "--timeout", type=click.FloatRange(0, min_open=True), help="Time-out of one attempt in seconds.  [default: 120]"
+    ),
+    click.option(
+        "--budget",
+        multiple=True,
+        metavar="AMOUNT",
+        help='Spending limit, never exceeded: 5 (US$) or "200000 tokens". Repeatable.',
+    ),
+    click.option("--price", metavar="IN,OUT", help="Price in US$ per million tokens sent and received."),
+    click.option("--cache", metavar="FILE|none", help="File that stores paid replies for reuse."),
+    click.option("--param", multiple=True, metavar="KEY=VALUE", help="Additional request parameter. Repeatable."),
+    click.option("--reverse", is_flag=True, help="Also measure answer relevance by generated questions."),
+    click.option("--rubrics", metavar="FILE", help="Judge answers by the rubrics of a TOML file, too."),
+)
+"""Add the options of a judge that asks a model; each may also be set in the table [llm] of the settings."""
+
+
+def resolve_judge_options(judge: str | None, flags: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Resolve the options of a named judge, flags before the settings' table [llm]; none if it asks no model.
+
+    Raises UsageError where flags are given to a judge that asks no model, or cannot be read.
+    """
+    set_flags = {name: flags[name] for name in EVALUATE_LLM_FLAGS if flags.get(name) not in (None, (), False)}
+    if judge is None or judge.partition(":")[0] != "llm":
+        if set_flags:
+            amounts = ", ".join(f"--{name.replace('_', '-')}" for name in set_flags)
+            raise UsageError(f"{amounts}: only for a judge that calls a model. Name one with --judge llm:MODEL.")
+        return {}
+    resolved = {**table, **{name: set_flags[name] for name in DIRECT_FLAGS if name in set_flags}}
+    if "temperature" in resolved:
+        resolved["temperature"] = _parse_temperature(resolved["temperature"])
+    if "budget" in set_flags or "budget" in table:
+        resolved.pop("budget", None)
+        amounts = set_flags.get("budget") or table["budget"]
+        resolved |= parse_budgets([amounts] if isinstance(amounts, str | int | float) else amounts)
+    if "price" in set_flags:
+        resolved["price"] = _parse_price(set_flags["price"])
+    if "param" in set_flags:
+        resolved["parameters"] = {**table.get("parameters", {}), **dict(map(_parse_parameter, set_flags["param"]))}
+    if "rubrics" in resolved or "rubrics" in set_flags:
+        from ragfault.model.rubrics import load_rubrics
+
+        resolved["rubrics"] = load_rubrics(set_flags.get("rubrics") or resolved["rubrics"])
+    return {**resolved, **{name: set_flags[name] for name in ("cache", "reverse", "batch_api") if name in set_flags}}
+
+
+def parse_budgets(amounts: Sequence[str | float]) -> dict[str, float]:
+    """Parse budgets in US$ or tokens.
+
+    >>> parse_budgets(["$2.50", "200k tokens"])
+    {'budget': 2.5, 'budget_tokens': 200000}
+    """
+    budgets: dict[str, float] = {}
+    for text in amounts:
+        match = BUDGET_PATTERN.fullmatch(str(text).strip())
+        if match is None:
+            raise UsageError(
+                f'the budget "{text}" is not an amount. Write --budget 5 (US$), or --budget "200000 tokens".'
+            )
+        amount = float(match[1].replace(",", "").replace("_", "")) * MULTIPLIERS[(match[2] or "").lower()]
+        if (match[3] or "").lower().startswith("token"):
+            budgets["budget_tokens"] = int(amount)
+        else:
+            budgets["budget"] = amount
+    return budgets
+
+
+def _parse_temperature(text: Any) -> float | None:
+    if str(text).lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f'--temperature is a number or none, not "{text}".') from None
+
+
+def _parse_price(text: str) -> tuple[float, float]:
+    try:
+        sent, received = map(float, text.split(","))
+    except ValueError:
+        raise UsageError(
+            f'--price is US$ per million tokens sent and received, such as 0.15,0.6, not "{text}".'
+        ) from None
+    return sent, received
+
+
+def _parse_parameter(text: str) -> tuple[str, Any]:
+    import msgspec
+
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(f'--param is KEY=VALUE, such as seed=7, not "{text}".')
+    try:
+        return name.strip(), msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return name.strip(), value
+
+
+def estimate_cost(
+    traces: Any, judge: str | None, options: Mapping[str, Any], profile: str
+) -> tuple[CostEstimate, Sequence[str]]:
+    """Estimate what judging traces would send and cost, and name who would judge; sends nothing."""
+    from ragfault.judges.llm.judge import LLMJudge
+    from ragfault.judges.loading import load_judge
+
+    loaded = load_judge(judge or "embedded", profile=profile, **options)
+    if not isinstance(loaded, LLMJudge):
+        raise UsageError("--dry-run is only for a judge that calls a model. Name one with --judge llm:MODEL.")
+    return loaded.estimate(traces), loaded.fingerprint.split()[1:3]
+
+
+def format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
+    """Format an estimate as a table, and how it was made."""
+    from ragfault.judges.llm.judge import CHARACTERS_PER_TOKEN, REPLY_TOKENS
+
+    rows: list[tuple[str, ...]] = [
+        ("calls", "in all", "in the cache", "tokens to send", "to receive", "cost", "at the most")
+    ]
+    for call_kind in estimate.kinds:
+        numbers = (
+            f"{call_kind.calls:,}",
+            f"{call_kind.cached:,}",
+            f"{call_kind.prompt:,}",
+            f"{call_kind.completion:,}",
+        )
+        rows.append((call_kind.kind, *numbers, format_cost(call_kind.cost), format_cost(call_kind.max_cost)))
+    total = [
+        sum(getattr(call_kind, name) for call_kind in estimate.kinds)
+        for name in ("calls", "cached", "prompt", "completion")
+    ]
+    costs = [[call_kind.cost for call_kind in estimate.kinds], [call_kind.max_cost for call_kind in estimate.kinds]]
+    sums = [format_cost(None if None in some else sum(some)) for some in costs]  # type: ignore[arg-type]
+    rows.append(("together", *(f"{number:,}" for number in total), *sums))
+    size = ", ".join(f"{REPLY_TOKENS[call_kind.kind]} tokens for {call_kind.kind}" for call_kind in estimate.kinds)
+    lost = f"\n{estimate.too_long:,} traces are too long to be asked about." if estimate.too_long else ""
+    return (
+        f"Nothing was sent. {estimate.traces:,} traces, judged by {' '.join(who)}:\n\n"
+        + "\n".join(align_columns(rows, left=1))
+        + f"\n\nTokens are estimated: {CHARACTERS_PER_TOKEN} characters to one, and replies of {size}. At the most: "
+        "were every reply as long as --max-tokens. What a reply lacks is asked for once more, which comes on "
+        f"top.{lost}"
+    )

@@ -1,0 +1,170 @@
+"""Options that say where a result goes and in which format, and its printing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from ragfault.model.errors import BadLine, UsageError
+
+if TYPE_CHECKING:
+    from ragfault.model.records import Document
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SUFFIX_FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".csv": "csv", ".txt": "terminal"}
+"""Suffix of the output → format."""
+
+json_option = click.option(
+    "--json", "kind", flag_value="json", help="Print the result as one JSON document; `ragfault schema` describes it."
+)
+
+
+def combine_options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Combine options into one decorator, whose help lists them in this order."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+def add_output_options(*formats: str) -> Callable[[F], F]:
+    """Add the options of a verb that has these formats beside the terminal's and JSON."""
+    choices = ["terminal", *formats, "json"]
+    return combine_options(
+        click.option("-o", "--out", type=click.Path(), help=f"Write to this file: {_list_suffixes(formats)}."),
+        click.option("--format", "kind", type=click.Choice(choices), help="Output format.  [default: by suffix]"),
+        json_option,
+        click.option("--force", is_flag=True, help="Replace an existing file OUT."),
+    )
+
+
+def _list_suffixes(formats: tuple[str, ...]) -> str:
+    kinds = (*formats, "json", "terminal")
+    return ", ".join(suffix for suffix, name in SUFFIX_FORMATS.items() if name in kinds and suffix != ".htm")
+
+
+class OutputPlan(NamedTuple):
+    """Formats in which a result is printed and written; None: not at all."""
+
+    printed: str | None
+    written: str | None
+
+
+def plan_output(options: dict[str, Any], *formats: str) -> OutputPlan:
+    """Plan the output that was asked for, before any work is done.
+
+    JSON that was asked for is printed whatever else is written, so that `--json` means the same for every verb. Raises
+    UsageError where the name of the file says no format there is.
+    """
+    kind, out = options["kind"], options["out"]
+    if out is None:
+        return OutputPlan(kind or "terminal", None)
+    by_suffix = SUFFIX_FORMATS.get(Path(out).suffix.lower())
+    if by_suffix not in ("terminal", "json", *formats):
+        by_suffix = None
+    written = by_suffix or kind if kind in (None, "json") else kind
+    if written is None:
+        raise UsageError(f'"{out}" has no known suffix: use one of {_list_suffixes(formats)}, or give --format.')
+    return OutputPlan("json" if kind == "json" else None, written)
+
+
+def write_output(
+    plan: OutputPlan, render: Callable[[str, bool], str], options: dict[str, Any], summary: str = ""
+) -> None:
+    """Print a result and write it, as planned; where it is written, say in a line what it says and where it is.
+
+    `render` takes a format, and whether it is for the screen.
+    """
+    if options["out"] is not None:
+        from ragfault.report.output import write_report_file
+
+        path = write_report_file(options["out"], render(plan.written or "json", False), force=options["force"])
+        if summary:
+            click.echo(summary, err=True)
+        click.echo(f"{path}", err=True)
+    if plan.printed is not None:
+        click.echo(render(plan.printed, True), nl=False)
+
+
+def encode_json(record: Any) -> str:
+    """Encode the result of a verb as its JSON document."""
+    from ragfault.report.json_documents import encode_document
+
+    return encode_document(record)
+
+
+def print_json(record: Any) -> None:
+    """Print the result of a verb as its JSON document."""
+    click.echo(encode_json(record), nl=False)
+
+
+def print_result(result: Any, kind: str | None, render: Callable[..., str]) -> None:
+    """Print the result of a verb as JSON where that was asked for, else as a renderer of the terminal has it."""
+    if kind == "json":
+        print_json(result)
+    else:
+        click.echo(render(result, color=supports_color()), nl=False)
+
+
+def print_notice(text: str) -> None:
+    """Print a line that is not the result, on standard error."""
+    click.echo(text, err=True)
+
+
+def print_left_out(bad_line: BadLine) -> None:
+    """Print a line or document that --skip-bad leaves out."""
+    print_notice(f"left out: {bad_line}")
+
+
+skip_bad_option = click.option("--skip-bad", is_flag=True, help="Leave out documents that cannot be read, naming each.")
+
+
+def read_corpus(corpus: str, skip_bad: bool) -> Iterator[Document]:
+    """Yield the documents of a corpus; with `skip_bad` those that cannot be read are named and left out."""
+    from ragfault.io.documents import read_documents
+
+    return read_documents(corpus, notice=print_notice, on_bad=print_left_out if skip_bad else "raise")
+
+
+def supports_color() -> bool:
+    """Return whether standard output is a terminal that wants colour.
+
+    NO_COLOR switches it off, and FORCE_COLOR on where there is no terminal, if they are not empty.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+
+def add_result_options(what: str) -> Callable[[F], F]:
+    """Add the options that say where a result of labels goes."""
+    return combine_options(
+        click.option("-o", "--out", type=click.Path(), help=f"Write the {what} as JSON to this file."),
+        click.option("--force", is_flag=True, help="Replace an existing file OUT."),
+        json_option,
+        click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table."),
+    )
+
+
+def align_columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Align rows of cells as lines, two spaces between columns; the first `left` columns begin at their left.
+
+    >>> align_columns([("model", "calls"), ("a", "12")], left=1)
+    ['model  calls', 'a         12']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        aligned = [cell.ljust(width) if at < left else cell.rjust(width) for at, (cell, width) in enumerate(cells)]
+        lines.append("  ".join(aligned).rstrip())
+    return lines

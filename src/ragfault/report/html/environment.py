@@ -1,0 +1,124 @@
+"""Jinja2 environment of HTML pages: filters, assets, and self-contained pages with a content security policy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from markupsafe import Markup, escape
+
+from ragfault.report import format, wording
+from ragfault.report.charts import svg
+from ragfault.text import number_format
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def mark_code(text: str, limit: int = 200) -> Markup:
+    """Clean a text for one line of a page, and show what stands between backticks as code.
+
+    >>> mark_code("in `label` 1 < 0")
+    Markup('in <code>label</code> 1 &lt; 0')
+    """
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(format.clean_label(text, limit)))))
+
+
+FILTERS = {
+    "label": format.clean_label,
+    "prose": mark_code,
+    "alert_text": wording.describe_alert,
+    "time": format.format_time,
+    "problem_title": format.get_problem_title,
+    "quantiles": format.describe_quantiles,
+    "layer_title": lambda layer: format.LAYER_QUESTIONS[layer][0],
+    "number": number_format.format_number,
+    "interval": number_format.format_interval,
+    "bounds": number_format.format_bounds,
+    "share": number_format.format_share,
+    "p_value": number_format.format_p_value,
+    "count": "{:,}".format,
+    "counted": number_format.format_count,
+    "change": wording.format_change,
+    "change_means": wording.format_means,
+    "evidence": wording.format_evidence,
+    "metric_name": wording.format_metric,
+    "verdict_text": wording.describe_verdict,
+    "useful_count": wording.find_useful_count,
+    "unpaired": wording.describe_unpaired,
+    "ruling_reason": wording.format_ruling_reason,
+    "suspect": wording.format_suspect,
+    "changed_setting": wording.describe_setting,
+    "broken_segment": wording.describe_segment,
+    "trace_values": wording.format_trace_values,
+    "segment": wording.format_segment,
+    "summary": wording.summarize_verdict,
+    "quoted": lambda text: quote(text, safe=""),
+}
+GLOBALS: dict[str, Any] = {
+    "LAYER_QUESTIONS": format.LAYER_QUESTIONS,
+    "RESULT_SIGNS": format.RESULT_SIGNS,
+    "VERDICT_GLYPHS": wording.VERDICT_GLYPHS,
+    "CHANGE_TINTS": svg.CHANGE_TINTS,
+    "draw_forest_plot": svg.draw_forest_plot,
+    "draw_histogram": svg.draw_histogram,
+    "draw_interval": svg.draw_interval,
+    "list_parts": format.list_parts,
+}
+
+
+@lru_cache(maxsize=1)
+def create_environment() -> Environment:
+    """Create the environment in which every value is escaped and an unknown name is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("ragfault.report.html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: "" if value is None else value,
+    )
+    environment.filters.update(FILTERS)
+    environment.globals.update(GLOBALS)
+    return environment
+
+
+def render_page(template: str, styles: tuple[str, ...], scripts: tuple[str, ...], **context: Any) -> str:
+    """Render a template as a page that carries its own style sheet and script and fetches nothing."""
+    style, script = load_assets(*styles), load_assets(*scripts)
+    return (
+        create_environment()
+        .get_template(template)
+        .render(
+            policy=Markup(build_security_policy(script, style)), style=Markup(style), script=Markup(script), **context
+        )
+    )
+
+
+def load_assets(*names: str) -> str:
+    """Read static files and join them, with the line ends that their hash is computed with."""
+    folder = files("ragfault.report.html").joinpath("static")
+    return "\n".join(folder.joinpath(name).read_text("utf-8").replace("\r\n", "\n") for name in names)
+
+
+def build_security_policy(script: str, style: str) -> str:
+    """Build the content security policy: this script and this style sheet, and nothing else from anywhere.
+
+    >>> build_security_policy("", "").split("; ")[0]
+    "default-src 'none'"
+    """
+    return (
+        f"default-src 'none'; script-src '{_hash_source(script)}'; style-src '{_hash_source(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash_source(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

@@ -1,0 +1,347 @@
+"""HTML pages of single results: agreement, bisection, clusters, judges and tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from ragfault.apps.tune.report.pipelines import (
+    PIPELINE_HEADINGS,
+    STEP_HEADINGS,
+    build_frontier_cells,
+    build_gain_cells,
+    build_pipeline_cells,
+    describe_tuning_terms,
+    summarize_tuning,
+)
+from ragfault.apps.tune.results import TuningResult
+from ragfault.comparison.records import Bisection, Comparison
+from ragfault.comparison.run_history import MetricHistory, RunHistory
+from ragfault.diagnosis.clusters.records import Cluster, ClusterReport
+from ragfault.labels.judges.comparison import JudgeComparison
+from ragfault.labels.judges.measurement import AgreementCurves, JudgeMeasurement
+from ragfault.report import wording
+from ragfault.report.charts import plots
+from ragfault.report.charts.svg import CHANGE_TINTS, build_sign, tag
+from ragfault.report.format import LAYER_QUESTIONS, LAYER_TITLES, clean_label
+from ragfault.report.html.environment import render_page
+from ragfault.report.terminal import clusters as terminal_clusters
+from ragfault.report.terminal import run_history as terminal_history
+from ragfault.report.terminal.agreement import (
+    METRIC_HEADINGS,
+    ORDER_HEADINGS,
+    SLICE_FIGURES,
+    SLICE_HEADINGS,
+    build_figure_rows,
+    build_metric_cells,
+    build_order_rows,
+    describe_measurement,
+    format_order_title,
+    format_view_title,
+    get_positive_name,
+    list_closing_notes,
+    summarize_agreement,
+)
+from ragfault.report.terminal.bisection import SegmentBisections
+from ragfault.report.terminal.judges import METRIC_HEADINGS as JUDGE_METRIC_HEADINGS
+from ragfault.report.terminal.judges import (
+    VERDICT_HEADINGS,
+    build_metric_rows,
+    build_verdict_rows,
+    describe_judges,
+    format_reasons,
+    format_verdict_pair,
+    summarize_judges,
+)
+from ragfault.retrieval.pipeline_config import format_pipeline_config
+from ragfault.text.number_format import (
+    MISSING,
+    format_count,
+    format_interval,
+    format_number,
+    format_p_value,
+    format_share,
+    has_too_few,
+)
+
+
+def render_agreement_html(measurement: JudgeMeasurement) -> str:
+    """Render a measurement as one HTML page; texts of files and traces are escaped."""
+    positive, curves = get_positive_name(measurement), measurement.curves
+    slice_figures = [name for name in SLICE_FIGURES if measurement.overall.figure(name) is not None]
+    optional = (
+        ("metrics", "Metric by metric", measurement.metrics),
+        ("rows", f"By {measurement.by or ''}", measurement.slices),
+        ("rankings", "Order of generators", measurement.generator_rankings),
+        ("charts", "Charts", curves),
+    )
+    return render_page(
+        "agreement.html",
+        ("page.css", "agreement.css"),
+        ("theme.js", "open_theme.js"),
+        name=summarize_agreement(measurement),
+        facts=[
+            f"from {', '.join(measurement.source)}",
+            *describe_measurement(measurement),
+            *list_closing_notes(measurement),
+        ],
+        sections=[("figures", "Figures"), *((id, title) for id, title, content in optional if content)],
+        figure_heads=["figure", *map(format_view_title, measurement.views)],
+        figure_rows=build_figure_rows(measurement),
+        metric_heads=METRIC_HEADINGS,
+        metric_rows=[build_metric_cells(metric) for metric in measurement.metrics],
+        by=measurement.by or "",
+        slice_heads=[measurement.by or "", "n", *(SLICE_HEADINGS[name].format(bad=positive) for name in slice_figures)],
+        slice_rows=[
+            [row.value or "", f"{row.n:,}", *(format_interval(row.figure(name), 3) for name in slice_figures)]
+            for row in measurement.slices
+        ],
+        order_heads=ORDER_HEADINGS,
+        rankings=[
+            (format_order_title(order, measurement), build_order_rows(order))
+            for order in measurement.generator_rankings
+        ],
+        charts=[] if curves is None else _build_charts(measurement, curves),
+        calibration_heads=("mean score", f"share {positive}", "n"),
+        calibration_rows=[
+            [format_number(point.mean, 3), format_number(point.share, 3), f"{point.n:,}"]
+            for point in (curves.calibration if curves else ())
+        ],
+    )
+
+
+def _build_charts(measurement: JudgeMeasurement, curves: AgreementCurves) -> list[tuple[str, Markup]]:
+    """Draw scores by label, calibration and ROC, each with a caption."""
+    relevance = measurement.task == "relevance"
+    bad, good = get_positive_name(measurement), "not relevant" if relevance else "good"
+    score = "relevance" if relevance else "score: the judge's probability that it is bad"
+    charts = [
+        (
+            f"Scores by label. The further apart {bad} (above) and {good} (below) lie, the better they are separated.",
+            plots.draw_distribution(curves, (bad, good), score),
+        ),
+        (
+            "Calibration, in bins of about equal mass. On the dashed line a score equals the share of positives.",
+            plots.draw_calibration(curves, score, bad),
+        ),
+    ]
+    if curves.roc:
+        caption = "ROC: hits against false alarms at every threshold. The dashed line is guessing."
+        charts.append((caption, plots.draw_roc(curves)))
+    return charts
+
+
+VERDICT_TINTS = {"fault": "bad", "recovered": "good", "no fault": "good", "cannot tell": "warn"}
+VERDICT_GLYPHS = {"fault": "✗", "recovered": "✓", "no fault": "✓", "cannot tell": "?"}
+OUTCOME_TINTS = {
+    "fault": "bad", "ruled out": "good", "cannot tell": "warn", "not reached": "none", "not measured": "none",
+}  # fmt: skip
+
+
+def render_bisection_html(bisection: Bisection | SegmentBisections, *, by: str = "") -> str:
+    """Render a bisection as one HTML page; each of several segments (divided `by` a field) has its own section."""
+    context: dict[str, Any]
+    if isinstance(bisection, Bisection):
+        comparison = bisection.comparison
+        faults = [("faults", "Faults")] if bisection.faults else []
+        links = [("tree", "Tree"), ("differences", "Differences"), ("changes", "Table"), ("runs", "Runs")]
+        context = {"bisection": bisection, "sections": [("verdict", "Verdict"), *faults, *links]}
+    else:
+        comparison = bisection[0][1].comparison
+        links = [
+            (f"segment-{index}", f"{by} {wording.format_segment(segment)}")
+            for index, (segment, _) in enumerate(bisection)
+        ]
+        context = {
+            "bisection": None,
+            "sections": [("verdict", "Verdict"), *links, ("runs", "Runs")],
+            "segments": bisection,
+            "by": by,
+            "verdict": wording.combine_verdicts(part for _, part in bisection),
+            "sentence": wording.summarize_segments(bisection, by),
+        }
+    return _render_comparison_page(comparison, command="bisection", parts=(), **context)
+
+
+def render_comparison_html(comparisons: Comparison | Sequence[Comparison]) -> str:
+    """Render a comparison as one HTML page; each of several segments has its own section."""
+    several = (comparisons,) if isinstance(comparisons, Comparison) else tuple(comparisons)
+    parts = [
+        (
+            "Verdict" if part.by is None else f"{part.by} {wording.format_segment(part.segment)}",
+            part,
+            [
+                item
+                for item in part.changes
+                if item.difference
+                and not has_too_few(item.difference)
+                and max(map(abs, (item.difference.low, item.difference.high))) <= 1
+            ],
+        )
+        for part in several
+    ]
+    sections = [*((f"part-{i}", title) for i, (title, _, _) in enumerate(parts)), ("runs", "Runs")]
+    return _render_comparison_page(several[0], command="comparison", parts=parts, sections=sections)
+
+
+def _render_comparison_page(comparison: Comparison, **context: Any) -> str:
+    """Render a page on two runs: a comparison of them, or a bisection."""
+    return render_page(
+        "bisection.html",
+        ("page.css", "bisection.css"),
+        ("theme.js", "open_theme.js"),
+        name=f"{comparison.baseline} → {comparison.candidate}",
+        comparison=comparison,
+        summarize_comparison=wording.summarize_comparison,
+        test_terms=wording.describe_test_terms(comparison),
+        TINTS=VERDICT_TINTS,
+        SIGNS=VERDICT_GLYPHS,
+        OUTCOMES=wording.BRANCH_OUTCOMES,
+        OUTCOME_TINTS=OUTCOME_TINTS,
+        describe_pairing=wording.describe_pairing,
+        list_warnings=wording.list_warnings,
+        describe_ppi=wording.describe_ppi,
+        group_changes=wording.group_changes,
+        list_unmeasured=wording.list_unmeasured,
+        **context,
+    )
+
+
+def render_history_html(history: RunHistory) -> str:
+    """Render a sequence of runs as one HTML page: the verdict, each step, each metric, what broke and recovered."""
+    tables = [
+        (title, [_build_history_cells(entry) for entry in history.metrics if entry.layer == layer])
+        for layer, title in LAYER_TITLES.items()
+    ]
+    broken = history.broken_at
+    return render_page(
+        "history.html",
+        ("page.css", "agreement.css", "bisection.css"),
+        ("theme.js", "open_theme.js"),
+        name=f"{history.runs[0]} → {history.runs[-1]}",
+        history=history,
+        sentence=terminal_history.summarize_history(history),
+        sections=[
+            ("verdict", "Verdict"),
+            *([("breaks", "Breaks")] if history.breaks else []),
+            ("steps", "Steps"),
+            ("metrics", "Metrics"),
+        ],
+        TINTS=VERDICT_TINTS,
+        SIGNS=VERDICT_GLYPHS,
+        format_step=terminal_history.format_step,
+        break_rows=[
+            [
+                "little by little" if part.gradual else part.run,
+                part.layer or "cannot tell",
+                ", ".join(part.metrics),
+                f"at {part.recovered_at}" if part.recovered_at else "not shown",
+            ]
+            for part in history.breaks
+        ],
+        metric_tables=[(title, rows) for title, rows in tables if rows],
+        unplaced=terminal_history.explain_unplaced(history),
+        next_pair=None if broken is None else (history.runs[history.runs.index(broken) - 1], broken),
+    )
+
+
+def _build_history_cells(entry: MetricHistory) -> list[str]:
+    verdict = terminal_history.METRIC_VERDICTS[entry.verdict]
+    return [
+        wording.format_metric(entry),
+        terminal_history.format_means(entry),
+        build_sign(wording.VERDICT_GLYPHS[verdict], entry.verdict, CHANGE_TINTS[verdict]),
+        terminal_history.format_shifts(entry) or MISSING,
+        format_p_value(entry.adjusted),
+    ]
+
+
+def render_clusters_html(clusters: ClusterReport) -> str:
+    """Render clusters as one HTML page, with queries and problems of their example traces."""
+    parts = [*clusters.clusters, *([clusters.ungrouped] if clusters.ungrouped else [])]
+    return render_page(
+        "clusters.html",
+        ("page.css",),
+        ("theme.js", "open_theme.js"),
+        name=terminal_clusters.summarize_clusters(clusters),
+        facts=[terminal_clusters.describe_clustering(clusters)],
+        clusters=parts,
+        cluster_rows=[_build_cluster_cells(cluster) for cluster in parts],
+        gone=clusters.gone,
+        format_size=terminal_clusters.format_cluster_size,
+        list_kinds=terminal_clusters.list_problem_kinds,
+    )
+
+
+def _build_cluster_cells(cluster: Cluster) -> list[str]:
+    """Build the row of a cluster; failures that are alike to no others have neither id, layer nor state."""
+    single = cluster.id == "single"
+    states = [cluster.state, terminal_clusters.describe_cluster_state(cluster)]
+    return [
+        tag("a", clean_label(cluster.name, 160), href=f"#{cluster.id}"),
+        MISSING if single else cluster.id,
+        MISSING if single else LAYER_QUESTIONS[cluster.layer][0],
+        f"{cluster.size:,}",
+        format_share(cluster.share),
+        terminal_clusters.format_trend(cluster) or MISSING,
+        MISSING if single else ", ".join(state for state in states if state),
+    ]
+
+
+def render_judges_html(comparison: JudgeComparison) -> str:
+    """Render a comparison of judges as one HTML page; texts of traces are escaped."""
+    count = format_count(comparison.disagreement_count, "item")
+    return render_page(
+        "judges.html",
+        ("page.css", "agreement.css"),
+        ("theme.js", "open_theme.js"),
+        name=summarize_judges(comparison),
+        facts=describe_judges(comparison),
+        sections=[
+            ("verdicts", "Verdicts"),
+            ("metrics", "Metrics"),
+            ("disagreements", f"Largest disagreements, of {count}"),
+        ],
+        verdict_heads=VERDICT_HEADINGS,
+        verdict_rows=build_verdict_rows(comparison),
+        metric_heads=JUDGE_METRIC_HEADINGS,
+        metric_rows=build_metric_rows(comparison),
+        disagreement_rows=[
+            [split.trace, format_verdict_pair(split), split.item, " ".join(format_reasons(split)) or "–"]
+            for split in comparison.disagreements
+        ],
+    )
+
+
+def render_tuning_html(result: TuningResult) -> str:
+    """Render a tuning as one HTML page; names of questions and documents do not appear on it."""
+    charts = [
+        (f"{result.metric} and {unit}", plots.draw_cost_frontier(result, cost))
+        for cost, unit in plots.COST_LABELS.items()
+    ]
+    return render_page(
+        "tuning.html",
+        ("page.css", "agreement.css"),
+        ("theme.js", "open_theme.js"),
+        name=summarize_tuning(result),
+        facts=(describe_tuning_terms(result), *result.notes),
+        sections=(
+            ("gain", "On the held-out questions"),
+            ("steps", "Gain of each step"),
+            ("rejected", "Alternatives tried"),
+            ("frontier", "Frontier"),
+            ("words", "In words"),
+            ("config", "pipeline.toml"),
+        ),
+        result=result,
+        pipeline=format_pipeline_config(result.config),
+        pipeline_heads=[result.metric if head == "metric" else head for head in PIPELINE_HEADINGS],
+        pipeline_rows=[build_pipeline_cells(row) for row in result.measured],
+        step_heads=STEP_HEADINGS,
+        gain_rows=[build_gain_cells(gain) for gain in (*result.gains, *result.ablations)],
+        rejected_rows=[build_gain_cells(gain) for gain in result.rejected],
+        frontier_rows=[build_frontier_cells(point) for point in result.frontier],
+        charts=[*charts, ("precision and recall", plots.draw_recall_frontier(result.frontier))],
+    )

@@ -1,0 +1,86 @@
+"""Comment on a pull request: the verdict on its first line, the evidence below."""
+
+from __future__ import annotations
+
+from ragfault.comparison.gate.records import GateResult
+from ragfault.comparison.records import Bisection
+from ragfault.report.markdown.syntax import escape_markdown, format_code
+from ragfault.report.terminal import bisection, gate
+from ragfault.report.terminal.gate import RESULT_SIGNS
+from ragfault.report.wording import summarize_verdict
+
+MAX_COMMENT_LENGTH = 60_000
+"""Characters: GitHub takes 65,536, GitLab a million."""
+
+RULES_SHOWN = 3
+"""Rules on the first line."""
+
+COMMENT_MARKER = "<!-- ragfault -->"
+"""The last line, by which a later comment of ragfault finds the one to replace."""
+
+
+def render_comment(
+    decision: GateResult | None, bisection_result: Bisection | None, card: str = "", notes: tuple[str, ...] = ()
+) -> str:
+    """Render a gate, a bisection, or both, as the Markdown of one comment.
+
+    The first line is the layer that broke where one did, else what the gate decided and by which rules, else that
+    nothing was asked. Below it stand `notes`, the bisection and, folded, the gate's tables and the scorecard `card`.
+    What would make it longer than `MAX_COMMENT_LENGTH` is left out from the end, and that is said.
+
+    >>> render_comment(None, None, notes=("no baseline",)).splitlines()[0]
+    '### ❔ ragfault: evaluated without thresholds or a baseline'
+    """
+    parts = [_build_title(decision, bisection_result), "\n".join(f"> {escape_markdown(note)}" for note in notes)]
+    if bisection_result is not None:
+        parts.append(_drop_heading(bisection.render_bisection_markdown(bisection_result)))
+    if decision is not None:
+        parts.append(_fold_section("Every threshold and metric", gate.render_gate_markdown(decision)))
+    if card:
+        parts.append(_fold_section("Scorecard", card))
+    return _limit_length([part.strip() for part in parts if part.strip()])
+
+
+def _build_title(gate: GateResult | None, bisection: Bisection | None) -> str:
+    if bisection is not None and bisection.verdict == "fault":
+        return f"### ❌ {escape_markdown(summarize_verdict(bisection))}"
+    if gate is None and bisection is None:
+        return "### ❔ ragfault: evaluated without thresholds or a baseline"
+    sentences = [] if gate is None else [_summarize_gate(gate)]
+    sentences += [] if bisection is None else [escape_markdown(summarize_verdict(bisection)).rstrip(".")]
+    return f"### {'❔ ' if gate is None else ''}{'. '.join(sentences)}"
+
+
+def _summarize_gate(gate: GateResult) -> str:
+    """Summarize what a gate decided, and the rules that it hangs on."""
+    rules = [str(row.threshold) for row in gate.decisions if row.result == gate.result]
+    rules += [row.rule for row in gate.regression_decisions if row.result == gate.result]
+    if gate.result == "pass":
+        return f"{RESULT_SIGNS[gate.result]}: {len(rules)} of {len(rules)}"
+    more = f" and {len(rules) - RULES_SHOWN} more" if len(rules) > RULES_SHOWN else ""
+    return f"{RESULT_SIGNS[gate.result]}: {', '.join(map(format_code, rules[:RULES_SHOWN]))}{more}"
+
+
+def _drop_heading(text: str) -> str:
+    """Return Markdown without its first heading, which the comment has already."""
+    first, _, rest = text.partition("\n")
+    return rest.strip() if first.startswith("###") else text
+
+
+def _fold_section(summary: str, text: str) -> str:
+    """Fold markdown behind a line to click on, its headings smaller than that of the comment."""
+    small = "\n".join(f"#### {line.lstrip('# ')}" if line.startswith("#") else line for line in text.splitlines())
+    return f"<details><summary>{summary}</summary>\n\n{small}\n\n</details>"
+
+
+def _limit_length(parts: list[str]) -> str:
+    """Limit as many parts as there is room for, from the first on."""
+    shown: list[str] = []
+    left = MAX_COMMENT_LENGTH
+    for part in parts:
+        if len(part) > left:
+            shown.append("*The rest is too long for a comment: it is in the reports of this job.*")
+            break
+        shown.append(part)
+        left -= len(part)
+    return "\n\n".join([*shown, COMMENT_MARKER]) + "\n"

@@ -1,0 +1,190 @@
+"""Items to label, and agreement between raters, for the terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ragfault.labels.annotation.items import (
+    AnnotationItem,
+    AnnotatorAgreement,
+    ItemKind,
+    describe_verdict,
+    list_choices,
+)
+from ragfault.model.records import Chunk, Evidence
+from ragfault.report.format import clean_text, clip_text
+from ragfault.report.terminal.layout import build_table, render_rich
+from ragfault.text.number_format import MIN_INDEPENDENT, MISSING, TOO_FEW, format_count, format_interval
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+
+KIND_QUESTIONS: dict[ItemKind, str] = {
+    "chunk": "How relevant is this chunk to the query?",
+    "claim": "Do the chunks support this claim?",
+    "citation": "Does the cited chunk support the claim?",
+    "fact": "Does the answer state this fact?",
+    "refusal": "Does the answer refuse, instead of answering?",
+}
+
+CHOICE_HELP: dict[str, str] = {
+    "high": "answers the query, or a part of it", "medium": "helps to answer it",
+    "low": "is on the same subject but does not help", "none": "is unrelated", "supported": "a chunk states it",
+    "inferred": "it follows from what the chunks say", "unsupported": "no chunk states it",
+    "contradicted": "a chunk contradicts it",
+}  # fmt: skip
+"""Meanings of the labels."""
+
+COMMAND_KEYS = {"space": "skip", "b": "back", "z": "undo", "v": "texts in full", "?": "help", "q": "quit"}
+"""Keys beside those of the labels."""
+
+CHUNK_PREVIEW, CHUNK_LIMIT = 240, 1600
+"""Characters of a chunk that holds no evidence, and of one that does, unless they are shown in full."""
+
+EVIDENCE_STYLE = "bold black on yellow"
+
+
+def render_item(
+    item: AnnotationItem,
+    state: str,
+    *,
+    answer: str | None = None,
+    judge: bool = False,
+    full: bool = False,
+    explained: bool = False,
+    width: int | None = None,
+    color: bool = False,
+) -> str:
+    """Render one item with all that is needed to judge it; the judge's verdict stays hidden unless asked for.
+
+    Chunks are shown without the answer, as they are to be judged. Evidence that the judge found is marked. Texts of
+    the trace cannot steer the terminal.
+    """
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(clean_text(state), style="dim"), Text("Query", style="bold cyan")]
+    parts.append(_indent_text(Text(clean_text(item.trace.query))))
+    parts += _build_context(item, full, color)
+    parts.append(Text(f"\n{KIND_QUESTIONS[item.kind]}", style="bold"))
+    line = Text("  ")
+    for choice in list_choices(item.kind):
+        line.append(choice.letter, style="bold green").append(f" {choice.name}   ")
+    parts.append(line)
+    if explained:
+        instructions = [choice.name for choice in list_choices(item.kind) if choice.name in CHOICE_HELP]
+        parts += [Text(f"    {name}: {CHOICE_HELP[name]}", style="dim") for name in instructions]
+    parts.append(Text("  " + "   ".join(f"{key} {name}" for key, name in COMMAND_KEYS.items()), style="dim"))
+    if judge:
+        parts.append(Text(f"  verdict of the judge: {describe_verdict(item) or 'none'}", style="magenta"))
+    if answer is not None:
+        parts.append(Text(f"  your label: {answer}", style="yellow"))
+    return render_rich(parts, width=width, color=color)
+
+
+def _indent_text(text: Text) -> RenderableType:
+    from rich.padding import Padding
+
+    return Padding(text, (0, 0, 0, 2))
+
+
+def _build_context(item: AnnotationItem, full: bool, color: bool) -> Iterator[RenderableType]:
+    """Build what an item is judged by."""
+    from rich.text import Text
+
+    def head(text: str) -> Text:
+        return Text(f"\n{text}", style="bold cyan")
+
+    trace, key = item.trace, item.key
+    chunks = list(trace.chunks or ())
+    if item.kind == "chunk":
+        yield head(f"Chunk {item.position + 1} of {len(chunks)}")
+        yield _indent_text(Text(clean_text(chunks[item.position].text)))
+        return
+    if item.kind in ("claim", "citation"):
+        chunk_ids = chunks if item.kind == "claim" else [piece for piece in chunks if piece.id == key[1]]
+        yield head("Chunks" if item.kind == "claim" else "The cited chunk")
+        for chunk in chunk_ids:
+            claims = [claim for claim in item.verdicts.claim or () if (claim.start, claim.end) == key[1:]][:1]
+            chunks_item = [piece for claim in claims for piece in claim.evidence if piece.chunk == chunk.id]
+            yield _indent_text(_build_chunk(chunk, chunks_item, full or item.kind == "citation", color))
+    yield head("Answer")
+    answer = trace.answer or ""
+    ends = (int(key[1]), int(key[2])) if item.kind == "claim" else (0, 0)
+    yield _indent_text(_highlight_spans(answer, [ends] if ends[1] else [], "bold", color))
+    if item.kind in ("citation", "fact"):
+        yield head("Claim" if item.kind == "citation" else "Fact")
+        yield _indent_text(Text(clean_text(str(key[-1])), style="bold"))
+
+
+def _build_chunk(chunk: Chunk, evidence: Sequence[Evidence], full: bool, color: bool) -> Text:
+    """Build a chunk with its evidence marked; shortened around it where it is long."""
+    from rich.text import Text
+
+    line = Text.assemble((f"[{clip_text(chunk.id, 40)}] ", "dim"))
+    spans = sorted((entry.start, entry.end) for entry in evidence if 0 <= entry.start < entry.end <= len(chunk.text))
+    if not spans and not full:
+        return line.append(clip_text(chunk.text, CHUNK_PREVIEW))
+    start, end = 0, len(chunk.text)
+    if not full and end > CHUNK_LIMIT:
+        start = max(0, spans[0][0] - CHUNK_LIMIT // 2)
+        end = min(end, max(start + CHUNK_LIMIT, spans[0][1]))
+        spans = [(left - start, right - start) for left, right in spans if right <= end]
+    line.append("…" * (start > 0))
+    line.append_text(_highlight_spans(chunk.text[start:end], spans, EVIDENCE_STYLE, color))
+    return line.append("…" * (end < len(chunk.text)))
+
+
+def _highlight_spans(text: str, spans: Iterable[tuple[int, int]], style: str, color: bool) -> Text:
+    """Highlight a clean text in which some stretches are marked: by style, or by signs where there is no colour."""
+    from rich.text import Text
+
+    line, at = Text(), 0
+    for start, end in spans:
+        if start < at:
+            continue
+        line.append(_clean_with_spaces(text[at:start]))
+        marked = clean_text(text[start:end])
+        line.append(marked if color else f"«{marked}»", style=style)
+        at = end
+    return line.append(_clean_with_spaces(text[at:]))
+
+
+def _clean_with_spaces(text: str) -> str:
+    """Clean a clean text that keeps a space at either end."""
+    inner = clean_text(text)
+    if not inner:
+        return " " if text[:1].isspace() else ""
+    return f"{' ' * text[0].isspace()}{inner}{' ' * text[-1].isspace()}"
+
+
+def render_raters_terminal(raters: Sequence[AnnotatorAgreement], *, color: bool = False) -> str:
+    """Render the agreement of annotators, kind by kind, and the items on which they differ."""
+    from rich.text import Text
+
+    table = build_table(("", "annotators", "labelled", "by two or more", "agreement", "kappa", "alpha"))
+    for rater in raters:
+        annotators = ", ".join(clip_text(name or "unnamed", 20) for name in rater.annotators)
+        figures = rater.accuracy, rater.kappa, rater.alpha
+        cells = list(map(format_interval, figures))
+        if rater.shared < MIN_INDEPENDENT:
+            cells = [cell.split(" [")[0] + ("" if cell == MISSING else f" [{TOO_FEW}]") for cell in cells]
+        shared = f"{rater.shared:,}" if rater.reason is None else f"0: {rater.reason}"
+        table.add_row(rater.kind, annotators, f"{rater.items:,}", shared, *cells)
+    parts: list[RenderableType] = [Text("Agreement between annotators", style="bold"), table]
+    disputes = [(rater.kind, dispute) for rater in raters for dispute in rater.disputes]
+    if disputes:
+        parts.append(Text(f"\nThey disagree on {format_count(len(disputes), 'item')}", style="bold cyan"))
+    for kind, dispute in disputes[:10]:
+        labels = ", ".join(
+            f"{clip_text(name, 20)}: {_format_label(word)}" for name, word in sorted(dispute.values.items())
+        )
+        item = clip_text(" ".join(str(part) for part in dispute.key[1:] if part not in ("level", "refused")), 40)
+        parts.append(Text(f"  {clip_text(dispute.trace, 40)}  {kind} {item}: {labels}"))
+    return render_rich(parts, color=color)
+
+
+def _format_label(word: object) -> str:
+    return {True: "yes", False: "no"}.get(word, str(word)) if isinstance(word, bool) else clip_text(str(word), 30)

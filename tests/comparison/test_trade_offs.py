@@ -1,0 +1,296 @@
+"""Laws of trade-offs: a gain in one metric of a pair is no fault of the other, and a right refusal is no loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from ragfault.comparison.bisection import bisect
+from ragfault.comparison.gate.regression import check_regression
+from ragfault.comparison.paired_runs import pair_runs
+from ragfault.comparison.trade_offs import find_new_refusals
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.runs.run import Run
+from ragfault.labels.reading.reference_scores import load_paired_reference_scores
+from ragfault.model.records import AnswerVerdict, Chunk, ChunkVerdict, Gold, Trace, UseVerdict, Verdicts
+from sample_runs import Pair, evaluate_system, make_verdicts
+
+
+def refusing(pairs: Sequence[Pair], rows: range, *, answerable: bool | None) -> list[Pair]:
+    """Let a system refuse on some rows: no claims, no facts, an irrelevant answer."""
+    return [refuse(*pair) if row in rows else pair for row, pair in enumerate(keyed(pairs, rows, answerable))]
+
+
+def keyed(pairs: Sequence[Pair], rows: range, answerable: bool | None) -> list[Pair]:
+    """Say of the queries of some rows whether they can be answered."""
+    return [
+        (replace(trace, answerable=answerable) if row in rows else trace, seen)
+        for row, (trace, seen) in enumerate(pairs)
+    ]
+
+
+def refuse(trace: Trace, seen: Verdicts) -> Pair:
+    facts = tuple(replace(fact, present=False) for fact in seen.fact or ())
+    answer = AnswerVerdict(relevance=0.0, refused=True)
+    return (replace(trace, answer="I do not know."), replace(seen, claim=(), truth=(), fact=facts, answer=answer))
+
+
+@pytest.mark.parametrize("answerable", [False, True])
+def test_right_refusals_with_better_grounding_are_a_trade_off(tmp_path: Path, answerable: bool):
+    """A candidate that is better grounded and refuses is no fault where the refusals are right, and one where not."""
+    old = evaluate_system(
+        tmp_path / "old", keyed(make_verdicts(200, 1, grounding=0.3, retrieval=-1.0), range(40), answerable)
+    )
+    new = evaluate_system(
+        tmp_path / "new", refusing(make_verdicts(200, 2, retrieval=-1.0), range(40), answerable=answerable)
+    )
+    result = bisect(old, new)
+    assert result.verdict == ("fault" if answerable else "no fault")
+    assert "completeness fell" in result.sentence
+    assert "groundedness rose" in result.sentence
+    if not answerable:
+        assert "100 % of the new refusals are right" in result.sentence
+        assert not [decision for decision in result.tree if decision.outcome == "fault"]
+    assert bisect(new, old).verdict == "fault"
+
+
+@pytest.mark.parametrize("answerable", [False, True])
+def test_a_gate_weighs_right_refusals_and_names_the_gain(tmp_path: Path, answerable: bool):
+    """Completeness does not fail for right refusals of a better grounded candidate; for wrong ones it does."""
+    old = evaluate_system(
+        tmp_path / "old", keyed(make_verdicts(200, 1, grounding=0.3, retrieval=-1.0), range(40), answerable)
+    )
+    new = evaluate_system(
+        tmp_path / "new", refusing(make_verdicts(200, 2, retrieval=-1.0), range(40), answerable=answerable)
+    )
+    report = check_regression(old, new, metrics=["completeness", "groundedness"], max_drop=0.1)
+    [decision] = [row for row in report.decisions if row.change.metric == "completeness"]
+    assert (decision.result == "fail") == answerable
+    assert "groundedness got better: mean" in decision.reason
+    assert f"{0 if answerable else 100} % of the new refusals are right" in decision.reason or answerable
+
+
+@pytest.mark.long
+def test_right_refusals_alone_are_no_fault_and_no_proof(tmp_path: Path):
+    """Where only right refusals lower completeness and nothing got better, the data cannot tell, and say why."""
+    old = evaluate_system(tmp_path / "old", keyed(make_verdicts(200, 1), range(40), False))
+    new = evaluate_system(tmp_path / "new", refusing(make_verdicts(200, 1), range(40), answerable=False))
+    result = bisect(old, new)
+    assert (result.verdict, result.faults) == ("cannot tell", ())
+    assert "100 % of the new refusals are right" in result.sentence
+
+
+@pytest.mark.parametrize(
+    ("answerable", "gold", "supports", "right"),
+    [(False, True, "sss", True), (True, False, "uuu", False), (None, True, "uuu", False), (None, False, "sss", True)],
+)
+def test_a_refusal_is_right_by_the_key_before_the_judge(
+    tmp_path: Path, answerable: bool | None, gold: bool, supports: str, right: bool
+):
+    """What `answerable` says decides, else whether gold was retrieved, whatever the judge made of the answer."""
+    old = [
+        (replace(trace, gold=Gold(chunks={trace.chunks[0].id if gold else "missed": 1.0})), seen)
+        for trace, seen in make_verdicts(4, 1, grounding=1.0 if supports == "uuu" else -1.0)
+    ]
+    runs = [
+        evaluate_system(tmp_path / "old", keyed(old, range(2), answerable)),
+        evaluate_system(tmp_path / "new", refusing(old, range(2), answerable=answerable)),
+    ]
+    shift = find_new_refusals(pair_runs(*runs))
+    assert shift.pairs.tolist() == [True, True, False, False]
+    assert shift.accepted.tolist() == [right, right, False, False]
+    assert shift.shares == (0.0, 0.5)
+
+
+def test_fewer_refusals_are_not_called_more(tmp_path: Path):
+    """A candidate that refuses less often in all, and on one pair anew, is said to refuse on its share of the pairs."""
+    rows = (range(2), range(2, 3))
+    runs = [
+        evaluate_system(tmp_path / f"{at}", refusing(make_verdicts(4, 1), refused, answerable=False))
+        for at, refused in enumerate(rows)
+    ]
+    text = find_new_refusals(pair_runs(*runs)).describe()
+    assert text.startswith("the candidate refuses on 25 % of the pairs, the baseline on 50 %, and 100 %")
+
+
+@pytest.mark.parametrize(("grounding", "right"), [(1.0, True), (-1.0, False)])
+def test_without_a_key_the_support_of_the_baseline_decides(tmp_path: Path, grounding: float, right: bool):
+    """Without a key a refusal is right in place of an answer that the chunks do not support."""
+    old = [(replace(trace, gold=None), seen) for trace, seen in make_verdicts(4, 1, grounding=grounding)]
+    runs = [
+        evaluate_system(tmp_path / "old", old),
+        evaluate_system(tmp_path / "new", refusing(old, range(2), answerable=None)),
+    ]
+    shift = find_new_refusals(pair_runs(*runs), np.array([True, False, True, True]))
+    assert shift.pairs.tolist() == [True, False, False, False]
+    assert shift.accepted.tolist() == [right, False, False, False]
+
+
+@pytest.mark.long
+def test_more_chunks_that_complete_the_answers_are_a_trade_off(tmp_path: Path):
+    """Chunks of less use are over-fetching, and a trade-off where the answers became more complete with them."""
+    old = evaluate_system(tmp_path / "old", make_verdicts(200, 1, truncation=0.3, retrieval=-1.0))
+    runs = [
+        evaluate_system(tmp_path / f"new-{rate}", make_verdicts(200, 2, extra=3, truncation=rate, retrieval=-1.0))
+        for rate in (0.0, 0.3)
+    ]
+    fuller, same = (bisect(old, run) for run in runs)
+    assert (fuller.verdict, fuller.faults) == ("no fault", ())
+    assert "a trade-off: completeness rose" in fuller.sentence
+    assert "while context_relevance fell" in fuller.sentence
+    assert [fault.branch for fault in same.faults] == ["6 over-fetching"]
+
+
+@pytest.mark.long
+def test_fewer_used_chunks_without_more_of_them_are_no_over_fetching(tmp_path: Path):
+    """A fall of chunk_utilization is a fault of retrieval where more chunks are retrieved, and undecided elsewhere."""
+
+    def use_less(pairs: Sequence[Pair], extra: int) -> list[Pair]:
+        changed = []
+        for trace, seen in pairs:
+            more = tuple(Chunk(id=f"{trace.id}-more-{at}", text=f"More {at} of {trace.id}.") for at in range(extra))
+            levels = tuple(ChunkVerdict(chunk=chunk.id, relevance=0.9, level="high") for chunk in more)
+            unused = tuple(UseVerdict(chunk=chunk.id, used=False) for chunk in more)
+            use = seen.use or () if extra else (*(seen.use or ())[:1], *(replace(u, used=False) for u in seen.use[1:]))
+            chunks = (*(trace.chunks or ())[:-1], replace((trace.chunks or ())[-1], text=f"Another {trace.id}."), *more)
+            changed.append(
+                (
+                    replace(trace, chunks=chunks),
+                    replace(seen, use=(*use, *unused), chunk=(*(seen.chunk or ()), *levels)),
+                )
+            )
+        return changed
+
+    pairs = make_verdicts(120, 1)
+    old = evaluate_system(tmp_path / "old", pairs)
+    results = [bisect(old, evaluate_system(tmp_path / f"{k}", use_less(pairs, k))) for k in (0, 3)]
+    assert [[fault.branch for fault in result.faults] for result in results] == [[], ["6 over-fetching"]]
+    assert results[0].verdict == "cannot tell"
+    assert "no more chunks are retrieved" in next(d.why for d in results[0].tree if d.branch[0] == "6")
+
+
+@pytest.mark.long
+def test_unchanged_sources_are_never_blamed(tmp_path: Path):
+    """Answers that contradict the key more often, from the very same chunks, are a fault of generation."""
+    old = evaluate_system(tmp_path / "old", make_verdicts(200, 1))
+    result = bisect(old, evaluate_system(tmp_path / "new", make_verdicts(200, 2, contradiction=0.3, retrieval=0.0)))
+    assert [(fault.layer, fault.branch) for fault in result.faults] == [("generation", "2 generation")]
+    assert "from the same chunks" in result.sentence
+
+
+def test_a_consequence_is_no_second_fault(tmp_path: Path):
+    """Answers that are less complete on pairs that lost a relevant chunk are no fault of generation.
+
+    Half of the pairs have a key, and the others keep their first chunk, so that neither recall nor relevance at equal
+    depth shows that the second one is gone.
+    """
+    old, lost = [], []
+    for row, (trace, seen) in enumerate(make_verdicts(200, 1, retrieval=-1.0)):
+        original = trace if row % 2 else replace(trace, gold=None)
+        name = f"{trace.id}-0" if row % 2 == 0 else "other"
+        chunks = tuple(replace(chunk, id=name) for chunk in (trace.chunks or ())[:1])
+        level = (seen.chunk or ())[0] if row % 2 == 0 else replace((seen.chunk or ())[0], level="none", relevance=0.0)
+        facts = (*(replace(fact, present=False) for fact in (seen.fact or ())[:2]), *(seen.fact or ())[2:])
+        use = (replace((seen.use or ())[0], chunk=name),)
+        old.append((original, seen))
+        short = replace(seen, chunk=(replace(level, chunk=name),), use=use, fact=facts)
+        lost.append((replace(original, chunks=chunks, answer=f"{original.answer} In short."), short))
+    runs = [evaluate_system(tmp_path / name, pairs) for name, pairs in (("old", old), ("new", lost))]
+    result = bisect(*runs)
+    assert [fault.layer for fault in result.faults] == ["retrieval"]
+
+
+FERRY = "Passengers pay {} pounds for a cabin on the ferry to pier {}."
+
+
+def answer_pairs(folder: Path, texts: tuple[str, str], *, key: str) -> list[Run]:
+    """Answer questions of one form in two wordings."""
+
+    def answered(number: int, text: str) -> Trace:
+        chunk = Chunk(id=str(number), text=FERRY.format(number + 3, number))
+        query = f"What do passengers pay for a cabin on the ferry to pier {number}?"
+        reference = f"{number + 3} pounds" if key else None
+        facts = (f"Cabins on the ferry to pier {number} cost {number + 3} pounds.",) if key == "facts" else None
+        answer = text.format(number + 3, number)
+        return Trace(id=str(number), query=query, chunks=(chunk,), answer=answer, reference=reference, facts=facts)
+
+    metrics = ["completeness", "answer_relevance"]
+    sides = [[answered(n, text) for n in range(60)] for text in texts]
+    return [evaluate(side, folder / str(at), metrics=metrics, judge="lexical") for at, side in enumerate(sides)]
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("reference", "the answers are shorter and hold the reference in full"),
+        ("facts", "the answers are shorter and hold the reference in full"),
+        ("", "the answers are shorter (median words 13 → 2) and most of their words stand in"),
+    ],
+)
+def test_shorter_answers_are_no_fault_that_a_judge_shows(tmp_path: Path, key: str, words: str):
+    """A key says that a short answer is right, and nothing was missed; without one nobody knows what was asked for."""
+    result = bisect(*answer_pairs(tmp_path, (FERRY, "{} pounds"), key=key))
+    assert (result.verdict, result.faults) == ("cannot tell", ())
+    assert f"on 100 % of pairs {words}" in result.sentence
+
+
+def test_facts_tell_what_else_an_answer_must_say(tmp_path: Path):
+    """An answer that holds the reference beside other words, and lacks facts, leaves out what was asked."""
+    result = bisect(*answer_pairs(tmp_path, (FERRY, "{} pounds, they say"), key="facts"))
+    assert [fault.layer for fault in result.faults] == ["generation"]
+
+
+@pytest.mark.parametrize("short", ["Passengers pay", "Somebody else knows."])
+def test_short_answers_are_a_fault_where_they_break_off_or_say_other_words(tmp_path: Path, short: str):
+    """The beginning of a sentence, and words that stand nowhere, are no short right answers."""
+    result = bisect(*answer_pairs(tmp_path, (FERRY, short), key=""))
+    assert [fault.layer for fault in result.faults] == ["generation"]
+
+
+ECHO = "On “What do passengers pay for a cabin on the ferry to pier {1}?”: pounds {0}."
+
+
+def test_an_answer_that_stops_repeating_the_query_lost_no_relevance_that_is_shown(tmp_path: Path):
+    """Where all that is gone is the query, the data cannot tell; other words in the place of the answer are a fault."""
+    result = bisect(*answer_pairs(tmp_path / "bare", (ECHO, "Pounds {0}."), key="reference"))
+    assert (result.verdict, result.faults) == ("cannot tell", ())
+    assert "on 100 % of pairs the baseline's answers repeat the query word for word" in result.sentence
+    other = bisect(*answer_pairs(tmp_path / "other", (ECHO, "Somebody else knows."), key="reference"))
+    assert [fault.layer for fault in other.faults] == ["generation"]
+
+
+def test_a_small_drop_of_groundedness_between_two_models_names_the_judges_difference(tmp_path: Path):
+    """Where the model changed the sentence adds by how much the judge rates models unequally; otherwise nothing."""
+    chunk = "The ferry sails daily. Dogs travel on the deck. Cyclists pay five pounds. Tea is served below."
+    invented = chunk.replace("Cyclists pay five pounds.", "Elephants board before sunrise.")
+
+    def run(name: str, model: str, bad: int) -> Run:
+        traces = [
+            Trace(
+                id=f"{n}",
+                query=f"What holds for ferry {n}?",
+                chunks=(Chunk(id="c", text=chunk),),
+                model=model,
+                answer=invented if n < bad else chunk,
+            )
+            for n in range(120)
+        ]
+        return evaluate(traces, tmp_path / name, metrics=["groundedness"], judge="lexical")
+
+    old, new, same = run("old", "first", 0), run("new", "second", 24), run("same", "first", 24)
+    worse = run("worse", "second", 120)
+    for candidate, says in ((new, True), (same, False), (worse, False)):
+        result = bisect(old, candidate)
+        assert result.verdict == "fault"
+        assert ("rated one model up to 0.22 lower than another" in result.sentence) == says
+    sources = [tmp_path / "of-old.jsonl", tmp_path / "of-new.jsonl"]
+    for path, bad in zip(sources, (0, 24), strict=True):
+        rows = [f'{{"trace": "{n}", "groundedness": {0.75 if n < bad else 1.0}}}' for n in range(120)]
+        path.write_text("\n".join(rows), encoding="utf-8")
+    labeled = bisect(pair_runs(old, new, labels=load_paired_reference_scores(sources, (old, new))))
+    assert labeled.verdict == "fault"
+    assert "The model changed" not in labeled.sentence

@@ -1,0 +1,134 @@
+"""Warnings of traces in a language or in markup that the judge does not know."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragfault import Chunk, Trace, bisect, compare, evaluate, gate
+from ragfault.comparison.investigation.hypotheses import investigate
+from ragfault.diagnosis.languages import describe_wrapped, is_foreign
+from ragfault.diagnosis.run_analysis import analyze
+from ragfault.io.runs.run import Run
+from ragfault.report.terminal.scorecard import render_summary_terminal
+
+GERMAN = ("Wie lange dauert die Fahrt nach Norden?", "Die Fahrt nach Norden dauert etwa zwei Stunden.")
+ENGLISH = ("How long does the trip to the north take?", "The trip to the north takes about two hours.")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """A run of German traces and one of English traces, both judged by words."""
+    folder = tmp_path_factory.mktemp("runs")
+    evaluated = {}
+    for name, (query, answer) in {"german": GERMAN, "english": ENGLISH}.items():
+        traces = [
+            Trace(id=f"t{at}", query=f"{query} {at}", answer=answer, chunks=(Chunk(id="c", text=answer),))
+            for at in range(12)
+        ]
+        evaluated[name] = evaluate(
+            traces, folder / name, judge="lexical", metrics=["groundedness", "context_relevance"]
+        )
+    return evaluated
+
+
+def test_verbs_on_two_runs_and_the_gate_warn_as_evaluate_does(runs: dict[str, Run]):
+    """compare, bisect and gate say of which run the judge does not know the language, in print, too."""
+    warning = "12 of 12 traces of german have a query or answer in another language; lexical/5 knows English only"
+    german, english = runs["german"], runs["english"]
+    gated = gate(german, ["groundedness>=0.1"])
+    pair = compare(english, german)
+    located = bisect(german, german)
+    for warnings in (gated.warnings, pair.warnings, located.comparison.warnings):
+        assert [text for text in warnings if text.startswith(warning)]
+    for result in (gated, pair, located):
+        assert warning[:40] in " ".join(str(result).split())
+
+
+def test_english_gets_no_warning(runs: dict[str, Run]):
+    """No warning where the judge knows the language."""
+    english = runs["english"]
+    assert not gate(english, ["groundedness>=0.1"]).warnings
+    assert not compare(english, english).warnings
+
+
+def test_the_baseline_of_a_gate_is_looked_at_as_well(runs: dict[str, Run]):
+    """A gate beside a German baseline says so; of the run itself it speaks once."""
+    result = gate(runs["english"], baseline=runs["german"])
+    assert not result.warnings
+    assert result.regression is not None
+    assert any("of german" in text for text in result.regression.warnings)
+    assert str(gate(runs["german"], baseline=runs["german"])).count("12 of 12 traces of german") == 1
+
+
+@pytest.mark.parametrize(
+    "form",
+    ['{"answer": "%s"}', '<p title="a b">%s</p>', "%s<script>push(1)</script>", "<think>Hm.</think>%s", "```\n%s\n```"],
+)
+def test_markup_that_a_judge_by_words_reads_as_words_is_named(form: str, tmp_path):
+    """Answers in JSON, with tags, scripts or reasoning are said of one run alone; a model is taken to read them."""
+    query, answer = ENGLISH
+    chunks = (Chunk(id="c", text=answer),)
+    traces = [Trace(id=f"t{n}", query=f"{query} {n}", answer=form % answer, chunks=chunks) for n in range(12)]
+    run = evaluate(traces, tmp_path / "marked", judge="lexical", metrics=["groundedness"])
+    warning = "12 of 12 answers{} are JSON, or hold tags, code, reasoning or the like, which lexical/5 reads as words"
+    assert warning.format("") in " ".join(render_summary_terminal(analyze(run)).split())
+    assert gate(run, ["groundedness>=0.1"]).warnings[0].startswith(warning.format(" of marked"))
+    investigation = investigate(run)
+    assert investigation.confidence is None
+    assert " ".join((investigation.sentence, *investigation.warnings)).count(warning.format(" of marked")) == 1
+    assert describe_wrapped("llm:some-model/1", 12, 12) is None
+
+
+def test_short_english_answers_without_articles_are_english():
+    """Words such as "yes" and "unless" are English, and so are key words, names, figures and code."""
+    assert not is_foreign("Can I renew online? Yes, twice, unless it is reserved.")
+    assert is_foreign("Hoe laat gaat het open? De bibliotheek gaat om negen uur open, want het is druk.")
+    for text in (
+        "Cheap red running shoes, size nine, waterproof, men",
+        "Arlen, Borva, Celdin: 12, 30, 45",
+        "i am not sure",
+        "return np.zeros_like(shape, dtype=np.int8)",
+    ):
+        assert not is_foreign(text), text
+
+
+PHRASES = (
+    "Dazu kann ich leider nichts sagen, bitte wenden Sie sich an das Personal.",
+    "Nie mogę odpowiedzieć na to pytanie.",
+    "No puedo responder a esa pregunta.",
+    "我无法回答这个问题。",
+)
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_one_phrase_in_another_language_as_every_answer_is_not_blamed(phrase: str, tmp_path):
+    """A judge of English cannot tell it from a refusal: bisect, investigate and the summary say so."""
+    towns = [f"Arl{letter}n" for letter in "abcdefghijkl"]
+    queries = [f"How long does the trip to {town} take?" for town in towns]
+    answers = [f"The trip to {town} takes about {at + 20} minutes." for at, town in enumerate(towns)]
+    runs = []
+    for name, given in (("old", answers), ("new", [phrase] * len(towns))):
+        traces = [
+            Trace(id=f"t{at}", query=queries[at], answer=given[at], chunks=(Chunk(id=f"c{at}", text=answers[at]),))
+            for at in range(len(towns))
+        ]
+        runs.append(evaluate(traces, tmp_path / name, judge="embedded"))
+    located = bisect(*runs)
+    assert (located.verdict, located.faults) == ("cannot tell", ())
+    assert "are in another language than the chunks and the baseline's answers on 100 % of pairs" in located.sentence
+    alone = investigate(runs[1])
+    assert (alone.verdict, alone.confidence) == ("cannot tell", None)
+    for text in (alone.sentence, render_summary_terminal(analyze(runs[1]))):
+        assert "have a query or answer in another language; embedded/4 knows English only" in " ".join(text.split())
+
+
+def test_no_target_is_missed_by_verdicts_in_a_language_that_the_judge_does_not_know(runs: dict[str, Run]):
+    """A target or threshold that rests on the judge is neither met nor missed on German, nor is a layer graded."""
+    thresholds = ["groundedness<0.3", "context_relevance>=0.001"]
+    for name, results in (("german", ["cannot tell", "cannot tell"]), ("english", ["fail", "pass"])):
+        findings = analyze(runs[name], targets=thresholds)
+        assert [row.result for row in findings.scorecard.aggregates] == results
+        assert [decision.result for decision in gate(runs[name], thresholds).decisions] == results
+        summary = " ".join(render_summary_terminal(findings).split())
+        assert ("by a judge that does not know the language" in summary) is (name == "german")
+        assert name == "english" or all(remedy.may_be_false_positives for remedy in findings.remedies)

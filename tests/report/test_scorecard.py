@@ -1,0 +1,392 @@
+"""Laws of the reports: what they say, and that texts of traces stay texts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import unicodedata
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from ragfault import Trace, evaluate
+from ragfault.diagnosis.records import Findings
+from ragfault.diagnosis.run_analysis import analyze, diagnose
+from ragfault.model.records import Latency
+from ragfault.report import format, run_verdict
+from ragfault.report import output as json_report
+from ragfault.report.json_documents import encode_document
+from ragfault.report.markdown import scorecard as markdown
+from ragfault.report.markdown.syntax import escape_markdown
+from ragfault.report.terminal import scorecard as terminal
+from ragfault.report.wording import describe_judge_trust, describe_warnings
+from ragfault.stats.intervals import Interval
+from ragfault.text.number_format import format_percent
+from sample_runs import evaluate_pairs, pair
+
+NASTY = "\x1b[31m[red]evil[/red]\x1b]8;;http://x.example\x07 | <script>alert(1)</script>\n# *b* @you \u202e `c` &amp;"
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory) -> Findings:
+    """A run with a bit of everything, on two routes."""
+    pairs = [
+        pair("a", "hmm", "ss", route="faq", time=datetime(2026, 5, 1, tzinfo=UTC)),
+        pair("b", "nn", "uc", used="--", relevance=0.1, missing=("the date",), route="faq"),
+        pair("c", "h", "", route="law", latency=Latency(total=1200)),
+        pair("d", "hn", "su", route="law"),
+    ]
+    return analyze(evaluate_pairs(tmp_path_factory.mktemp("report"), pairs))
+
+
+@pytest.fixture(scope="module")
+def nasty(tmp_path_factory) -> Findings:
+    """A run whose every text from outside is hostile."""
+    trace, seen = pair("a", "hn", "su", missing=(NASTY,), error=NASTY)
+    trace = replace(trace, id=NASTY, query=NASTY, route="=cmd|' /C calc'!A1" + NASTY, answer=NASTY)
+    trace = replace(trace, chunks=tuple(replace(chunk, text=NASTY) for chunk in trace.chunks))
+    seen = replace(
+        seen,
+        trace=NASTY,
+        claim=tuple(replace(claim, claim=NASTY) for claim in seen.claim),
+        chunk=tuple(replace(chunk, reason=NASTY) for chunk in seen.chunk),
+        failures={"truth": NASTY},
+    )
+    other = pair("b", "h", "s", route="\x1b[2J@evil")
+    trace = replace(trace, reference="x")
+    return analyze(evaluate_pairs(tmp_path_factory.mktemp("nasty"), [(trace, seen), other]))
+
+
+# --- plain -----------------------------------------------------------------------------------------
+
+
+@given(st.text())
+def test_a_clean_text_is_one_harmless_line(text):
+    """Whatever goes in, no control character, escape or line end comes out; cleaning twice changes nothing."""
+    clean = format.clean_text(text)
+    assert not {unicodedata.category(sign) for sign in clean if sign not in "\u200c\u200d"} & {"Cc", "Cf", "Cs"}
+    assert "\x1b" not in clean
+    assert "\n" not in clean
+    assert format.clean_text(clean) == clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[1;31mX\x1b[0m",
+        "\x1b]0;title\x07X",
+        "\x1b]8;;http://e\x1b\\X",
+        "\x9b31mX",
+        "\x1bPq#0\x1b\\X",
+        "\x1b(BX",
+        "X\x1b",
+    ],
+)
+def test_terminal_sequences_are_removed_completely(text):
+    """Not only the escape character is dropped but the sequence that it begins."""
+    assert format.clean_text(text) == "X"
+
+
+@given(st.floats(0, 1))
+def test_a_percentage_never_rounds_to_all_or_nothing(share):
+    """100 % means all, 0 % means none."""
+    assert (format_percent(share) == "100 %") == (share == 1)
+    assert (format_percent(share) == "0 %") == (share == 0)
+
+
+# --- terminal --------------------------------------------------------------------------------------
+
+
+def test_the_scorecard_shows_each_layer_with_counts_and_targets(findings):
+    """A line for a metric: mean, interval, plot, scored, undefined, failed, and how its target stands."""
+    text = terminal.render_scorecard_terminal(findings, width=110)
+    line = next(line for line in text.splitlines() if line.startswith("groundedness"))
+    assert line.split()[1] == "0.500"
+    assert line.split()[-7:] == ["3", "1", "0", ">", "0.85", "cannot", "tell"]
+    assert "[too few]" in line
+    assert "●" not in line
+    for heading in (
+        "Retrieval",
+        "Generation",
+        "Across the layers",
+        "Operation",
+        "Trade-offs",
+        "RAG health",
+        "Worst traces",
+        "What to change",
+        "By route",
+    ):
+        assert f"\n{heading}" in text, heading
+    assert "contradiction ↓" in text
+
+
+def test_metrics_without_a_value_share_a_line_with_their_reason(findings):
+    """What is undefined everywhere is told once, by reason, and not in the tables."""
+    text = terminal.render_scorecard_terminal(findings, width=300)
+    assert "recall@5, precision@5, hit@5, ndcg@10, reciprocal_rank: no gold" in text
+    assert text.count("ndcg@10") == 1
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(findings, width):
+    """Narrow terminals get fewer columns and folded texts."""
+    text = terminal.render_scorecard_terminal(findings, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "groundedness" in text
+
+
+def test_colour_only_where_asked(findings):
+    """Without colour there is no escape sequence; with it the words are the same."""
+    bare, painted = (
+        terminal.render_scorecard_terminal(findings, width=90),
+        terminal.render_scorecard_terminal(findings, width=90, color=True),
+    )
+    assert "\x1b" not in bare
+    assert "\x1b[" in painted
+    words = [format.clean_text(line).split() for line in painted.splitlines()]
+    assert words == [line.split() for line in bare.splitlines()]
+
+
+def test_the_verdict_names_each_layer_with_its_level_and_commonest_problem(findings):
+    """A layer's sentence has its health, the level that the whole interval allows, and a problem with its share."""
+    retrieval, generation = run_verdict.describe_layers(findings)
+    health = findings.health[1].interval
+    assert generation.startswith(f"Generation {health.mean:.3f}, without completeness, too few traces to grade: ")
+    assert retrieval.endswith(" on 50 % of traces.")
+    assert run_verdict.describe_level(Interval(0.6, 0.55, 0.65, 10, 10)) == "fair"
+    assert run_verdict.describe_level(Interval(0.6, 0.4, 0.75, 10, 10)) == "poor to good"
+
+
+def test_the_verdict_says_what_the_answer_key_says_of_the_answers(tmp_path):
+    """Right answers without chunks are counted by the key, and the judge's low figure has no level beside it."""
+    rest = "raised the money, bought the timber and had the whole of it finished before winter"
+    traces = [
+        Trace(
+            id=f"{n}",
+            query=f"Whose idea was pier {n}?",
+            answer=f"{'Ada Byron' if n else 'Bo Lee'} {rest}.",
+            reference="Ada Byron",
+        )
+        for n in range(40)
+    ]
+    findings = analyze(evaluate(traces, tmp_path / "run", judge="lexical"))
+    _, generation, key, *_ = run_verdict.describe_layers(findings)
+    assert "by a judge that the answer key contradicts" in generation
+    assert key == "Answer key, 40 answers: 39 in agreement, 1 without a name or number of it."
+    few = analyze(evaluate(traces[1:4], tmp_path / "few", judge="lexical"))
+    assert not any("contradicts" in line for line in run_verdict.describe_layers(few))
+    plain = analyze(evaluate([replace(trace, reference=None) for trace in traces], tmp_path / "plain", judge="lexical"))
+    assert not any("Answer key" in line or "contradicts" in line for line in run_verdict.describe_layers(plain))
+
+
+def test_the_verdict_says_why_terse_answers_without_chunks_are_not_graded(tmp_path):
+    """The words of such an answer do not tell whether it is right: no figure, no level and no problem."""
+    traces = [Trace(id=f"{n}", query=f"Who built pier {n}?", answer="Ada Byron") for n in range(40)]
+    findings = analyze(evaluate(traces, tmp_path / "run"))
+    _, generation, *_ = run_verdict.describe_layers(findings)
+    assert "answer_relevance not measured (too terse to judge without chunks)" in generation
+    assert (
+        run_verdict.describe_no_problem(findings)
+        == "No problem was found; the health of retrieval and generation is not known."
+    )
+
+
+def test_eight_traces_have_intervals_with_a_picture(tmp_path):
+    """From eight independent traces on a metric has an interval and a picture of it."""
+    texts = []
+    for count in (7, 8):
+        pairs = [pair(f"t{at}", "h", "s") for at in range(count)]
+        run = evaluate_pairs(tmp_path / str(count), pairs, ["redundancy", "groundedness"])
+        texts.append(terminal.render_scorecard_terminal(analyze(run), width=110))
+    assert ["●" in text for text in texts] == [False, True]
+    assert ["[too few]" in text for text in texts] == [True, False]
+
+
+def test_a_layer_is_not_praised_where_a_quarter_of_the_traces_have_a_problem(tmp_path):
+    """A mean of 0.9 and more is called excellent, but not beside unsupported claims on 10 of 40 traces."""
+    for bad, praised in ((10, False), (0, True)):
+        pairs = [pair(f"t{at}", "h", "ssss" + ("u" if at < bad else "s"), used="y") for at in range(40)]
+        run = evaluate_pairs(tmp_path / str(bad), pairs, "default")
+        _, generation = run_verdict.describe_layers(analyze(run))
+        assert ("excellent" in generation) == praised
+        assert ("unsupported claims on 25 % of traces" in generation) != praised
+
+
+def test_a_layer_without_health_says_what_was_measured_of_it(tmp_path):
+    """Figures of the layer stand in for its health; where nothing was measured or asked for, that is said."""
+    run = evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["precision@5", "recall@5", "redundancy", "latency"])
+    retrieval, generation = run_verdict.describe_layers(analyze(run))
+    assert retrieval == "Retrieval: redundancy 0.000 [too few]."
+    assert generation == "Generation: no metric was asked for."
+
+
+def test_a_run_in_another_language_warns_of_a_judge_that_knows_english_only(tmp_path):
+    """Every format warns where a tenth of the traces is not English, and none does of English or of a model."""
+    german = ("Wie lange ist die Frist zum Ende?", "Die Frist dauert drei Monate, nicht sechs.")
+    english = ("How long is the notice to the end?", "The notice takes three months, not six, from the first day.")
+    pairs = [pair(f"t{number}", "h", "s") for number in range(12)]
+
+    def analyze_texts(name, foreign):
+        texts = [german if number < foreign else english for number in range(12)]
+        changed = [
+            (replace(trace, query=text[0], answer=text[1]), verdicts)
+            for (trace, verdicts), text in zip(pairs, texts, strict=True)
+        ]
+        findings = analyze(evaluate_pairs(tmp_path / name, changed, ["redundancy"]))
+        assert findings.foreign_traces == foreign
+        return replace(findings, manifest=replace(findings.manifest, judge="embedded/4 a=b"))
+
+    many, few, none = analyze_texts("two", 2), analyze_texts("one", 1), analyze_texts("none", 0)
+    assert "at least 2 of 12 traces have a query or answer in another language; embedded/4" in describe_warnings(many)
+    for page in (terminal.render_scorecard_terminal(many), markdown.render_scorecard_markdown(many)):
+        assert "warning: at least 2 of 12 traces" in page
+    assert describe_warnings(few) is describe_warnings(none) is None
+    model = replace(many, manifest=replace(many.manifest, judge="llm:some-model/1"))
+    assert describe_warnings(model) is None
+
+
+def test_no_problem_is_called_absent_where_no_judge_looked(tmp_path):
+    """A run without a judge says that nobody looked, and has no trust in a judge to describe."""
+    findings = analyze(evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["redundancy"]))
+    findings = replace(findings, remedies=(), manifest=replace(findings.manifest, judge="none"))
+    assert run_verdict.describe_no_problem(findings) == "No problem was looked for: there was no judge."
+    failed = replace(findings, manifest=replace(findings.manifest, judge="llm/2", failed=3))
+    assert run_verdict.describe_no_problem(failed) == "No problem was found where there are scores; 3 failed."
+    assert describe_judge_trust("none") is None
+
+
+def test_no_problem_is_called_absent_where_nothing_was_measured(tmp_path):
+    """Questions without contexts and answers have no problem, since none was looked for."""
+    findings = analyze(evaluate(iter([Trace(id="1", query="When?", reference="At ten.")]), tmp_path / "run"))
+    assert run_verdict.describe_no_problem(findings).startswith("No problem was looked for: no metric of retrieval")
+
+
+@pytest.mark.parametrize("text", [NASTY, NASTY * 40])
+def test_the_summary_is_short_and_harmless_whatever_the_traces_hold(nasty, text):
+    """Long and hostile texts neither leave 40 lines of 80 columns nor bring control characters."""
+    remedies = tuple(replace(item, example=replace(item.example, text=text, query=text)) for item in nasty.remedies)
+    lines = terminal.render_summary_terminal(replace(nasty, remedies=remedies), "runs/" + text[:50], width=80)
+    assert len(lines.splitlines()) <= 40
+    assert max(map(len, lines.splitlines())) <= 80
+    assert "\x1b" not in lines
+    assert "fix: " in lines
+
+
+def test_texts_of_traces_are_never_markup_in_the_terminal(nasty):
+    """Rich markup is shown as it stands, escape sequences are gone."""
+    text = terminal.render_scorecard_terminal(nasty, width=500)
+    assert "[red]evil[/red]" in text
+    assert not any(sign in text for sign in "\x1b\x07\u202e")
+    described = terminal.render_diagnoses_terminal(nasty.worst, width=500)
+    assert "[red]evil[/red]" in described
+    assert not any(sign in described for sign in "\x1b\x07\u202e")
+
+
+def test_a_diagnosis_in_full():
+    """Every problem with its reason and the remedies once; a trace without one says so."""
+    text = terminal.render_diagnoses_terminal(
+        [diagnose(*pair("x", "hnn", "uu")), diagnose(*pair("y", "h", "s"))], width=200
+    )
+    assert text.count("irrelevant chunk") == 2
+    assert text.count("it shows 2 unsupported claims") == 1
+    assert text.count("unsupported claim") == 3
+    assert text.count("require a citation for each claim") == 1
+    assert "no problem among 3 things looked at" in text
+
+
+# --- Markdown --------------------------------------------------------------------------------------
+
+
+def cells(line):
+    """Split a row of a table into its cells."""
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def test_every_table_is_complete(findings):
+    """Each row of a table has as many cells as its heading."""
+    width = 0
+    for line in markdown.render_scorecard_markdown(findings).splitlines():
+        if not line.startswith("|"):
+            width = 0
+            continue
+        width = width or line.count("|")
+        assert line.count("|") == width, line
+
+
+def test_the_markdown_holds_the_scorecard(findings):
+    """A row of the table is the aggregate."""
+    text = markdown.render_scorecard_markdown(findings)
+    row = next(cells(line) for line in text.splitlines() if line.startswith("| `groundedness` |"))
+    assert row[1] == "0.500"
+    assert row[3:6] == ["3", "1", "0"]
+    assert "**cannot tell**" in row[6]
+    assert "## Insights" in text
+
+
+def test_texts_of_traces_are_never_markdown(nasty):
+    """No tag, pipe, heading, link, mention or code of a trace takes effect, and no table is broken by one."""
+    text = markdown.render_scorecard_markdown(nasty)
+    assert "<script" not in text
+    assert "&amp;amp;" not in text
+    assert "&#60;script&#62;" in text
+    assert "@you" not in text
+    assert "[red]" not in text
+    assert "`c`" not in text
+    assert "\x1b" not in text
+    test_every_table_is_complete(nasty)
+
+
+@given(st.text())
+def test_escaped_text_has_no_active_sign(text):
+    """Whatever goes in, what comes out holds no sign that Markdown acts on, save the entities themselves."""
+    import html
+
+    escaped = escape_markdown(text)
+    assert not set(escaped) & set("\\`*_{}[]<>|~@!$")
+    assert html.unescape(escaped).replace("&", "") == format.clean_text(text).replace("&", "") or "&" in text
+
+
+# --- JSON and CSV ----------------------------------------------------------------------------------
+
+
+def test_json_is_the_record(findings):
+    """The JSON reads back as the findings, every field by name; no NaN or Infinity stands in it."""
+    text = encode_document(findings)
+    data = json.loads(text, parse_constant=pytest.fail)
+    assert data["scorecard"]["aggregates"][0]["metric"] == findings.scorecard.aggregates[0].metric
+    assert [item["kind"] for item in data["remedies"]] == [item.kind for item in findings.remedies]
+    latency = next(item for item in data["scorecard"]["aggregates"] if item["metric"] == "latency")
+    assert latency["interval"]["high"] is None
+    assert [item["count"] for item in data["quality"]] == [item.count for item in findings.quality]
+
+
+def test_csv_has_a_row_for_every_metric_and_segment(findings):
+    """All traces first, then each route; numbers are numbers and what is absent is empty."""
+    rows = list(csv.DictReader(io.StringIO(json_report.encode_findings_csv(findings))))
+    assert tuple(rows[0]) == json_report.CSV_COLUMNS
+    assert len(rows) == 3 * len(findings.scorecard.aggregates)
+    row = next(row for row in rows if row["metric"] == "groundedness")
+    assert (float(row["mean"]), row["scored"], row["undefined"], row["result"]) == (0.5, "3", "1", "cannot tell")
+    assert {row["segment"] for row in rows} == {"", "faq", "law"}
+    silent = next(row for row in rows if row["metric"] == "ndcg@10")
+    assert (silent["mean"], silent["reason"]) == ("", "no gold")
+
+
+def test_no_cell_is_a_formula(nasty):
+    """A text that begins like a formula begins with an apostrophe, on one line, without control characters."""
+    rows = list(csv.DictReader(io.StringIO(json_report.encode_findings_csv(nasty))))
+    assert any(row["segment"].startswith("'=cmd") for row in rows)
+    assert any(row["segment"] == "'@evil" for row in rows)
+    for row in rows:
+        for name in ("by", "segment", "metric", "target", "reason"):
+            assert not row[name].startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+@given(st.text())
+def test_a_cell_is_never_a_formula(text):
+    """Whatever goes in, no spreadsheet takes it for one."""
+    assert not json_report.escape_csv_cell(text).startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
