@@ -48,14 +48,14 @@ def evidence(chunks: list[str] | tuple[str, ...], claim: str, query: str = "", l
     held = [stems(window) for window in cut]
     frequency: Counter[str] = Counter(word for words in held for word in words)
     weight = {word: math.log(1 + len(cut) / count) for word, count in frequency.items()}
-    wanted = dict.fromkeys(stems(query), 0.5) | dict.fromkeys(stems(claim), 1.0)
+    sought = dict.fromkeys(stems(query), 0.5) | dict.fromkeys(stems(claim), 1.0)
     chosen: list[int] = []
     while len(chosen) < limit:
         best = max(
             (place for place in range(len(cut)) if place not in chosen),
-            key=lambda place: sum(weight[word] * wanted[word] for word in held[place] if word in wanted),
+            key=lambda place: sum(weight[word] * sought[word] for word in held[place] if word in sought),
         )
         chosen.append(best)
         # A word that is found counts little for the next window, so that the second adds what the first lacks.
-        wanted = {word: value * (0.25 if word in held[best] else 1.0) for word, value in wanted.items()}
+        sought = {word: value * (0.25 if word in held[best] else 1.0) for word, value in sought.items()}
     return " ".join(cut[place] for place in sorted(chosen))

@@ -21,7 +21,7 @@ from training.encoder.rows import (
     Pair,
     answer_sentences,
     authored_items,
-    held_out,
+    is_measured,
     key_rows,
     ragtruth_pairs,
     relevance_rows,
@@ -95,7 +95,7 @@ def contrast_figures(reader: Reader, data: Path) -> dict[str, float]:
 
 def authored_figures(reader: Reader) -> dict[str, float]:
     """Return accuracy on held-out authored units: of three classes, and in the four cells."""
-    items = [item for item in authored_items() if held_out(item.unit)]
+    items = [item for item in authored_items() if is_measured(item.unit)]
     if len(items) < 30:
         return {}
     pairs = [
@@ -125,7 +125,7 @@ def authored_figures(reader: Reader) -> dict[str, float]:
 
 def ragtruth_figures(reader: Reader, data: Path, count: int = 500) -> dict[str, float]:
     """Return AUROC on held-out RAGTruth answers, and on sentences with conflicts and inventions."""
-    rows = [row for row in iterate_rows(data / "ragtruth_train.jsonl.gz") if held_out(str(row["source_id"]))]
+    rows = [row for row in iterate_rows(data / "ragtruth_train.jsonl.gz") if is_measured(str(row["source_id"]))]
     rows = random.Random(1).sample(rows, min(count, len(rows)))
     pairs: list[Pair] = []
     owners: list[int] = []
@@ -172,7 +172,7 @@ def texts(row: Row) -> tuple[list[str], str, str]:
 
 def head_figures(reader: Reader, data: Path, read: Callable, head: str, count: int = 1_000) -> dict[str, float]:
     """Return the AUROC of the first class on held-out pairs of a head."""
-    pairs = [pair for pair in read(data) if held_out(pair.group)]
+    pairs = [pair for pair in read(data) if is_measured(pair.group)]
     pairs = random.Random(1).sample(pairs, min(count, len(pairs)))
     values = reader.probabilities(pairs, head)[:, 0]
     first = [value for value, pair in zip(values, pairs, strict=True) if pair.label == 0]

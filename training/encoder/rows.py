@@ -15,12 +15,12 @@ from training.authored.items import Item, UnitError, read_units, unit_files, uni
 from training.data_files import Row, iterate_rows
 from training.encoder.evidence import SENTENCE_END, evidence
 
-__all__ = ["KEPT_SHARE", "NOT_FIRST", "SOURCES", "Pair", "held_out", "second_text"]
+__all__ = ["MEASURED_SHARE", "NOT_FIRST", "SOURCES", "Pair", "is_measured", "second_text"]
 
 # The label of rows that are known not to be of the first class and not known to be of another.
 NOT_FIRST = -1
 # One source in ten is kept for measuring.
-KEPT_SHARE = 10
+MEASURED_SHARE = 10
 ENTAILMENT = {"supported": 0, "contradicted": 1, "not_stated": 2, "not_supported": NOT_FIRST}
 # The languages of the authored texts that the weights learn from.
 LANGUAGES = frozenset({"en"})
@@ -38,9 +38,9 @@ class Pair:
     label: int
 
 
-def held_out(group: str) -> bool:
+def is_measured(group: str) -> bool:
     """Return whether a group is kept for measuring, the same on every machine."""
-    return zlib.crc32(group.encode()) % KEPT_SHARE == 0
+    return zlib.crc32(group.encode()) % MEASURED_SHARE == 0
 
 
 def second_text(claim: str, query: str = "", history: tuple[str, ...] | list[str] = ()) -> str:

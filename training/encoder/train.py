@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertTokenizerFast
 
 from training.encoder.model import HEADS, Encoder
-from training.encoder.rows import NOT_FIRST, SOURCES, Pair, held_out
+from training.encoder.rows import NOT_FIRST, SOURCES, Pair, is_measured
 
 RATE = 8e-5
 WARM_UP = 4_000
@@ -35,7 +35,9 @@ ENOUGH = 20_000
 
 def load_sources(data: Path) -> dict[str, list[Pair]]:
     """Return the training pairs of every source, without the groups that are held out."""
-    sources = {name: [pair for pair in read(data) if not held_out(pair.group)] for name, (read, _) in SOURCES.items()}
+    sources = {
+        name: [pair for pair in read(data) if not is_measured(pair.group)] for name, (read, _) in SOURCES.items()
+    }
     for name, pairs in sources.items():
         random.Random(3).shuffle(pairs)
         print(f"{name}: {len(pairs):,} pairs", flush=True)
