@@ -8,7 +8,7 @@ from collections import Counter
 
 __all__ = ["evidence", "windows"]
 
-WINDOW_WORDS = 70
+WINDOW_WORDS = 45
 SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 WORD = re.compile(r"\w+")
 
@@ -33,11 +33,11 @@ def windows(chunks: list[str] | tuple[str, ...], size: int = WINDOW_WORDS) -> li
 
 def stems(text: str) -> set[str]:
     """Return words cut to six letters; pairs of characters for scripts without spaces."""
-    found = {word.lower()[:6] for word in WORD.findall(text)}
-    wide = [word for word in found if any("぀" <= letter <= "鿿" for letter in word)]
+    met = {word.lower()[:6] for word in WORD.findall(text)}
+    wide = [word for word in met if any("぀" <= letter <= "鿿" for letter in word)]
     for word in wide:
-        found.update(word[place : place + 2] for place in range(len(word) - 1))
-    return found
+        met.update(word[place : place + 2] for place in range(len(word) - 1))
+    return met
 
 
 def evidence(chunks: list[str] | tuple[str, ...], claim: str, query: str = "", limit: int = 2) -> str:
@@ -45,17 +45,17 @@ def evidence(chunks: list[str] | tuple[str, ...], claim: str, query: str = "", l
     cut = windows(chunks)
     if len(cut) <= limit:
         return " ".join(cut)
-    held = [stems(window) for window in cut]
-    frequency: Counter[str] = Counter(word for words in held for word in words)
+    window_stems = [stems(window) for window in cut]
+    frequency: Counter[str] = Counter(word for words in window_stems for word in words)
     weight = {word: math.log(1 + len(cut) / count) for word, count in frequency.items()}
     sought = dict.fromkeys(stems(query), 0.5) | dict.fromkeys(stems(claim), 1.0)
     chosen: list[int] = []
     while len(chosen) < limit:
         best = max(
             (place for place in range(len(cut)) if place not in chosen),
-            key=lambda place: sum(weight[word] * sought[word] for word in held[place] if word in sought),
+            key=lambda place: sum(weight[word] * sought[word] for word in window_stems[place] if word in sought),
         )
         chosen.append(best)
-        # A word that is found counts little for the next window, so that the second adds what the first lacks.
-        sought = {word: value * (0.25 if word in held[best] else 1.0) for word, value in sought.items()}
+        # A word that is met counts little for the next window, so that the second adds what the first lacks.
+        sought = {word: value * (0.25 if word in window_stems[best] else 1.0) for word, value in sought.items()}
     return " ".join(cut[place] for place in sorted(chosen))

@@ -232,7 +232,7 @@ def relevance_rows(data: Path) -> Iterator[Pair]:
 
 # Each source with its reader and its share of the pairs that are drawn.
 SOURCES: dict[str, tuple[Callable[[Path], Iterator[Pair]], float]] = {
-    "authored": (authored_rows, 0.34),
+    "authored": (authored_rows, 0.36),
     "lingnli": (entailment_rows("lingnli"), 0.14),
     "mnli_dev": (entailment_rows("mnli_dev"), 0.07),
     "snli": (entailment_rows("snli"), 0.03),
@@ -244,7 +244,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Iterator[Pair]], float]] = {
     "hans": (entailment_rows("hans"), 0.01),
     "expertqa": (entailment_rows("expertqa"), 0.01),
     "realsumm_pyrxsum": (entailment_rows("realsumm_pyrxsum"), 0.02),
-    "ragtruth": (ragtruth_rows, 0.12),
+    "ragtruth": (ragtruth_rows, 0.10),
     "keys": (key_rows, 0.05),
     "replies": (reply_rows, 0.02),
     "relevance": (relevance_rows, 0.05),

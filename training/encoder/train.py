@@ -26,7 +26,7 @@ WARM_UP = 4_000
 BATCH = 32
 # Batches of this many pairs are drawn together and sorted by length, so that little is padded.
 POOL = 64 * BATCH
-LENGTH = 224
+LENGTH = 192
 AVERAGE = 0.999
 SMOOTHING = 0.03
 # A source with fewer pairs than its share of this many is drawn less often, so that it is not learned by heart.
