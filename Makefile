@@ -8,7 +8,7 @@ PYTEST ?= --numprocesses=$(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/n
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all check docs site lock bench clean
+.PHONY: help demo test test-long test-all golden golden-update check docs site lock bench clean
 
 help: ## show the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
@@ -30,6 +30,12 @@ test-long: $(VENV)/test.stamp ## run the tests that `make test` leaves out: kill
 
 test-all: $(VENV)/test.stamp ## run every test
 	$(BIN)/python -m pytest $(PYTEST)
+
+golden: $(VENV)/test.stamp ## compare the output of every verb and record reader with the stored one, field by field
+	$(BIN)/python -m tests.golden $(ARGUMENTS)
+
+golden-update: $(VENV)/test.stamp ## store the output of every verb and record reader anew
+	$(BIN)/python -m tests.golden --update
 
 check: $(VENV)/test.stamp ## check formatting, lint, vocabulary, types, and that the docs are true to the code
 	$(BIN)/ruff format --check

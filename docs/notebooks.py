@@ -82,7 +82,7 @@ FIX = """
 
 The bisection blamed retrieval, and pointed at chunker, index and embedder. This notebook inspects
 retrieval, searches for a better pipeline, and proves the gain on questions that took no part in the search. It needs
-`pip install 'ragfault[report,retrieval]'`.
+`pip install 'ragfault[retrieval]'`.
 
 ---
 from ragfault import bisect, evaluate

@@ -34,7 +34,7 @@ RANGE_TOLERANCE = 1e-9
 ENTRY_POINT_GROUP = "ragfault.metrics"
 BUILTIN_MODULES = tuple(
     f"ragfault.metrics.{name}"
-    for name in ("context", "crosscut", "generation", "gold", "operation", "overlap", "steps")
+    for name in ("context", "generation", "crosscut", "gold", "operation", "overlap", "steps")
 )
 """The modules that define the metrics of the package, in the order of the catalog."""
 """Entry-point group of the modules that define metrics of other packages."""
