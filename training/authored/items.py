@@ -36,12 +36,12 @@ def edited(chunks: list[str], edits: list[list[str]], unit: str) -> list[str]:
     """Return the chunks with every edit applied once, each at its place in the chunks as they were."""
     places: list[tuple[int, int, str, str]] = []
     for old, new in edits:
-        found = [(number, chunk.find(old)) for number, chunk in enumerate(chunks) if old in chunk]
-        if len(found) != 1 or chunks[found[0][0]].count(old) != 1:
+        places_of_old = [(number, chunk.find(old)) for number, chunk in enumerate(chunks) if old in chunk]
+        if len(places_of_old) != 1 or chunks[places_of_old[0][0]].count(old) != 1:
             raise UnitError(f"{unit}: {old!r} occurs {sum(chunk.count(old) for chunk in chunks)} times, not once")
         if old == new:
             raise UnitError(f"{unit}: the edit of {old!r} changes nothing")
-        places.append((*found[0], old, new))
+        places.append((*places_of_old[0], old, new))
     result = list(chunks)
     following = {}
     # From the end, so that the places before stay what they were.
