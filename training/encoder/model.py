@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
@@ -20,7 +21,10 @@ HEADS = {
 
 
 class Encoder(nn.Module):
-    """A BERT encoder whose heads see the first token and the mean and maximum over the second text."""
+    """A BERT encoder whose heads see the first token and the mean and maximum over the claim.
+
+    The claim stands first, as the judge minilm had it, from whose weights the training starts.
+    """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -30,18 +34,21 @@ class Encoder(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(width, len(classes)) for name, classes in HEADS.items()})
 
     @classmethod
-    def from_base(cls, folder: Path) -> Encoder:
-        """Return the encoder with the weights of a base model and new heads."""
-        config = BertConfig.from_pretrained(folder)
-        model = cls(config)
-        model.encoder = BertModel.from_pretrained(folder, add_pooling_layer=False)
+    def from_start(cls, folder: Path, start: Path) -> Encoder:
+        """Return the encoder with the weights of a file (`training.encoder.start`) and new heads."""
+        model = cls(BertConfig.from_pretrained(folder))
+        with np.load(start) as packed:
+            tensors = {name: torch.from_numpy(packed[name]) for name in packed.files}
+        missing, unexpected = model.encoder.load_state_dict(tensors, strict=False)
+        assert not unexpected, unexpected
+        assert all("position_ids" in name for name in missing), missing
         return model
 
     def forward(self, tokens: Tensor, mask: Tensor, kinds: Tensor) -> dict[str, Tensor]:
-        """Return the outputs of every head; `kinds` is 1 on the tokens of the second text."""
+        """Return the outputs of every head; `kinds` is 0 on the tokens of the claim."""
         hidden = self.encoder(input_ids=tokens, attention_mask=mask, token_type_ids=kinds).last_hidden_state
-        second = (kinds * mask).unsqueeze(-1).to(hidden.dtype)
-        mean = (hidden * second).sum(1) / second.sum(1).clamp(min=1)
-        largest = (hidden + (second - 1) * 1e4).amax(1)
+        claim = ((1 - kinds) * mask).unsqueeze(-1).to(hidden.dtype)
+        mean = (hidden * claim).sum(1) / claim.sum(1).clamp(min=1)
+        largest = (hidden + (claim - 1) * 1e4).amax(1)
         joined = nn.functional.gelu(self.join(torch.cat([hidden[:, 0], mean, largest], dim=-1)))
         return {name: head(joined) for name, head in self.heads.items()}

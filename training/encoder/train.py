@@ -1,4 +1,4 @@
-"""Trains the encoder in pieces: python -m training.encoder.train DATA BASE STATE --minutes 20.
+"""Trains the encoder in pieces: python -m training.encoder.train DATA BASE START STATE --minutes 20.
 
 A piece resumes from the full-precision state that the piece before it left. Sources are read anew at each piece, so
 that texts that were written meanwhile take part.
@@ -11,6 +11,7 @@ import json
 import math
 import random
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,7 +40,8 @@ def load_sources(data: Path) -> dict[str, list[Pair]]:
         name: [pair for pair in read(data) if not is_measured(pair.group)] for name, (read, _) in SOURCES.items()
     }
     for name, pairs in sources.items():
-        random.Random(3).shuffle(pairs)
+        # The same claim under other passages comes next to it, so that a batch has both.
+        pairs.sort(key=lambda pair: zlib.crc32(f"{pair.group} {pair.second}".encode()))
         print(f"{name}: {len(pairs):,} pairs", flush=True)
     return {name: pairs for name, pairs in sources.items() if pairs}
 
@@ -64,8 +66,8 @@ def draw_batches(sources: dict[str, list[Pair]], places: dict[str, int], seed: i
 def encoded(tokenizer: BertTokenizerFast, pairs: list[Pair]) -> tuple[Tensor, Tensor, Tensor]:
     """Return token ids, mask and kinds of a batch."""
     batch = tokenizer(
-        [pair.first for pair in pairs],
         [pair.second for pair in pairs],
+        [pair.first for pair in pairs],
         truncation="longest_first",
         max_length=LENGTH,
         padding=True,
@@ -95,7 +97,7 @@ def batch_loss(outputs: dict[str, Tensor], pairs: list[Pair]) -> Tensor:
 class Training:
     """The model, its running average, the optimiser and the places in the sources."""
 
-    def __init__(self, base: Path, state: Path) -> None:
+    def __init__(self, base: Path, start: Path, state: Path) -> None:
         self.path = state / "state.pt"
         self.seen = 0
         self.places: dict[str, int] = {}
@@ -106,7 +108,7 @@ class Training:
             self.average = saved["average"]
             self.seen, self.places = saved["seen"], saved["places"]
         else:
-            self.model = Encoder.from_base(base)
+            self.model = Encoder.from_start(base, start)
             self.average = {name: value.clone() for name, value in self.model.state_dict().items()}
         # The word vectors stay as the base learned them from far more text.
         self.model.encoder.embeddings.word_embeddings.weight.requires_grad_(False)
@@ -156,13 +158,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("base", type=Path)
+    parser.add_argument("start", type=Path)
     parser.add_argument("state", type=Path)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     options.state.mkdir(parents=True, exist_ok=True)
-    training = Training(options.base, options.state)
+    training = Training(options.base, options.start, options.state)
     tokenizer = BertTokenizerFast.from_pretrained(options.base)
     torch.manual_seed(training.seen)
     batches = draw_batches(load_sources(options.data), training.places, seed=training.seen)
