@@ -197,7 +197,7 @@ class OverlapJudge(ScorerJudge):
 
     fingerprint = "overlap"
 
-    def open_session(self, query: str = "") -> OverlapSession:
+    def open_session(self, query: str = "", history: Sequence[str] = ()) -> OverlapSession:  # noqa: ARG002
         """Open a session for one trace."""
         return OverlapSession(load_idf(), EntailmentThresholds(0.5, 0.5), query)
 

@@ -55,9 +55,9 @@ class CrossFittedJudge:
         """The fingerprint of the judge."""
         return str(self._judge.fingerprint)
 
-    def open_session(self, query: str = "") -> Any:
+    def open_session(self, query: str = "", history: Sequence[str] = ()) -> Any:
         """Open a session for the current trace."""
-        session = self._judge.open_session(query)
+        session = self._judge.open_session(query, history)
         odds = self._known.get(self._trace)
         if odds is not None:
             replace_odds(session if isinstance(session, EmbeddedSession) else session.embedded, *odds)

@@ -27,9 +27,9 @@ def read_all() -> Iterator[tuple[str, list[Any]]]:
 def read_case(case: dict[str, Any]) -> dict[str, Any]:
     """Return what is read of a case: traces, the notice, the lines that are bad, and the kind of an error."""
     import msgspec
-    from tests.golden.normal_form import normalize
 
     import ragfault
+    from tests.golden.normal_form import normalize
 
     notices: list[str] = []
     bad_lines: list[Any] = []

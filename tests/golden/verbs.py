@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
+
 from tests.golden.normal_form import ROOT, make_hashes, normalize, shorten
 
 V1, V2 = "handbook/traces-v1.jsonl", "handbook/traces-v2.jsonl"

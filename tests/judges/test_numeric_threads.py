@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import numpy as np  # noqa: F401 - its linear algebra has the threads
 import pytest
@@ -33,9 +34,9 @@ def test_a_judge_works_with_one_thread_and_gives_the_others_back(two_threads: li
     seen: list[list[int]] = []
     open_session = EmbeddedJudge.open_session
 
-    def watch(self: EmbeddedJudge, query: str) -> EmbeddedSession:
+    def watch(self: EmbeddedJudge, query: str, history: Sequence[str] = ()) -> EmbeddedSession:
         seen.append(count_threads())
-        return open_session(self, query)
+        return open_session(self, query, history)
 
     monkeypatch.setattr(EmbeddedJudge, "open_session", watch)
     trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="At noon."),), answer="At noon.")

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertTokenizerFast
 
+from ragfault.judges.encoder.evidence import claim_text, evidence
 from training.authored.check import auroc
 from training.data_files import Row, iterate_rows
-from training.encoder.evidence import evidence
 from training.encoder.model import Encoder
 from training.encoder.rows import (
     LETTERS,
@@ -26,7 +26,6 @@ from training.encoder.rows import (
     ragtruth_pairs,
     relevance_rows,
     reply_rows,
-    second_text,
 )
 from training.encoder.train import encoded
 
@@ -66,7 +65,7 @@ class Reader:
         for number, (chunks, answer, query) in enumerate(rows):
             for start, end in answer_sentences(answer):
                 claim = answer[start:end].strip()
-                second = second_text(claim, query)
+                second = claim_text(claim, query)
                 pairs.append(Pair("", evidence(chunks, claim, query), second, "entailment", 0))
                 owners.append(number)
         weakest = [1.0] * len(rows)
@@ -102,7 +101,7 @@ def authored_figures(reader: Reader) -> dict[str, float]:
         Pair(
             item.unit,
             evidence(item.chunks, item.claim, item.query),
-            second_text(item.claim, item.query, item.history),
+            claim_text(item.claim, item.query, item.history),
             "entailment",
             LETTERS[item.label],
         )

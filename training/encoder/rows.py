@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ragfault.judges.encoder.evidence import SENTENCE_END, claim_text, evidence
 from training.authored.items import FOLDER as AUTHORED
 from training.authored.items import Item, UnitError, read_units, unit_files, unit_items
 from training.data_files import Row, iterate_rows
-from training.encoder.evidence import SENTENCE_END, evidence
 
-__all__ = ["MEASURED_SHARE", "NOT_FIRST", "SOURCES", "Pair", "is_measured", "second_text"]
+__all__ = ["MEASURED_SHARE", "NOT_FIRST", "SOURCES", "Pair", "is_measured"]
 
 # The label of rows that are known not to be of the first class and not known to be of another.
 NOT_FIRST = -1
@@ -45,12 +45,6 @@ def is_measured(group: str) -> bool:
     return any(f"-{writer}-" in group for writer in TEST_WRITERS) or zlib.crc32(group.encode()) % MEASURED_SHARE == 0
 
 
-def second_text(claim: str, query: str = "", history: tuple[str, ...] | list[str] = ()) -> str:
-    """Return a claim after its query and the last two turns, as the encoder reads it."""
-    before = " ".join([*history[-2:], query]).strip()
-    return f"{before} | {claim}" if before else claim
-
-
 def entailment_rows(name: str) -> Callable[[Path], Iterator[Pair]]:
     """Return the reader of a public entailment file."""
 
@@ -59,7 +53,7 @@ def entailment_rows(name: str) -> Callable[[Path], Iterator[Pair]]:
             premise = row["premise"]
             if len(premise) > 900:
                 premise = evidence([premise], row["claim"], row.get("query") or "")
-            second = second_text(row["claim"], row.get("query") or "")
+            second = claim_text(row["claim"], row.get("query") or "")
             yield Pair(row["source_id"], premise, second, "entailment", ENTAILMENT[row["label"]])
 
     return read
@@ -128,7 +122,7 @@ def ragtruth_pairs(row: Row) -> Iterator[Pair]:
         claim = row["answer"][start:end].strip()
         query = row["query"] if row["task"] == "QA" else ""
         first = evidence(contexts, claim, query)
-        yield Pair(str(row["source_id"]), first, second_text(claim, query), "entailment", label)
+        yield Pair(str(row["source_id"]), first, claim_text(claim, query), "entailment", label)
 
 
 def ragtruth_rows(data: Path) -> Iterator[Pair]:
@@ -161,7 +155,7 @@ def authored_rows(data: Path) -> Iterator[Pair]:
         chunks = list(item.chunks)
         chance.shuffle(chunks)
         first = evidence(chunks, item.claim, item.query)
-        second = second_text(item.claim, item.query, item.history)
+        second = claim_text(item.claim, item.query, item.history)
         yield Pair(item.unit, first, second, "entailment", LETTERS[item.label])
         if chance.random() < 0.25:
             # Claims must be judged without the question, too.
@@ -183,10 +177,10 @@ def key_rows(data: Path) -> Iterator[Pair]:
     classes = {"same": 0, "different": 1, "incomplete": 2, "unrelated": NOT_FIRST}
     for group, row in authored_lines("keys"):
         for text, label in row["answers"]:
-            yield Pair(group, row["reference"], second_text(text, row["query"]), "agreement", classes[label])
+            yield Pair(group, row["reference"], claim_text(text, row["query"]), "agreement", classes[label])
     for row in iterate_rows(data / "entailment_train" / "answers.jsonl.gz"):
         label = {"supported": 0, "contradicted": 1}.get(row["label"], NOT_FIRST)
-        second = second_text(row["claim"], row.get("query") or "")
+        second = claim_text(row["claim"], row.get("query") or "")
         yield Pair(row["source_id"], row["premise"], second, "agreement", label)
 
 

@@ -128,7 +128,7 @@ class ScorerJudge(ABC):
         """Identity of the scores, in one line."""
 
     @abstractmethod
-    def open_session(self, query: str = "") -> ScorerSession:
+    def open_session(self, query: str = "", history: Sequence[str] = ()) -> ScorerSession:
         """Open a session for one trace."""
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
@@ -149,7 +149,7 @@ def grade_relevance(relevance: float, levels: RelevanceLevels = DEFAULT_LEVELS) 
 def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> dict[str, Any]:
     chunks = [Passage(chunk.id, "" if is_wordless_image(chunk) else chunk.text) for chunk in trace.chunks or ()]
     trace = replace(trace, query=remove_courtesies(trace.query))
-    session = scorer.open_session(trace.query)
+    session = scorer.open_session(trace.query, [turn.text for turn in trace.history or ()])
     parts: dict[str, Any] = {}
     entailments: list[Entailment] = []
     claims = (

@@ -21,6 +21,7 @@ DEFAULT_JUDGE = "embedded"
 JUDGES = {
     "embedded": "ragfault.judges.embedded.judge:EmbeddedJudge",
     "lexical": "ragfault.judges.lexical.entailment:LexicalJudge",
+    "encoder": "ragfault.judges.encoder.judge:EncoderJudge",
     "minilm": "ragfault.judges.minilm.judge:MiniLMJudge",
     "none": "ragfault.judges.assembly:NullJudge",
 }

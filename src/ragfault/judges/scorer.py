@@ -78,6 +78,6 @@ class Scorer(Protocol):
         """Identity of the scores: scores of equal fingerprints are comparable."""
         ...
 
-    def open_session(self, query: str = "") -> ScorerSession:
-        """Open a session for one trace with this query."""
+    def open_session(self, query: str = "", history: Sequence[str] = ()) -> ScorerSession:
+        """Open a session for one trace with this query and the texts of the turns before it."""
         ...

@@ -51,8 +51,8 @@ class ProfiledJudge(ScorerJudge):
     def fingerprint(self) -> str:
         return f"{self.scorer.fingerprint} lens={self.profile.name}:{self.profile.digest}"
 
-    def open_session(self, query: str = "") -> ProfiledSession:
-        return ProfiledSession(self.scorer.open_session(query), self.profile, query)
+    def open_session(self, query: str = "", history: Sequence[str] = ()) -> ProfiledSession:
+        return ProfiledSession(self.scorer.open_session(query, history), self.profile, query)
 
 
 class ProfiledSession:

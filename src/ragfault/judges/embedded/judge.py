@@ -300,7 +300,7 @@ class EmbeddedJudge(ScorerJudge):
         thresholds = self._thresholds
         return f"embedded/{VERSION} weights={digest_weights()} {thresholds}"
 
-    def open_session(self, query: str = "") -> EmbeddedSession:
+    def open_session(self, query: str = "", history: Sequence[str] = ()) -> EmbeddedSession:  # noqa: ARG002
         return EmbeddedSession(query, self._thresholds)
 
 

@@ -412,5 +412,5 @@ class LexicalJudge(ScorerJudge):
         thresholds = self._thresholds
         return f"lexical/{VERSION} rarity={load_idf().digest} {thresholds}"
 
-    def open_session(self, query: str = "") -> LexicalSession:
+    def open_session(self, query: str = "", history: Sequence[str] = ()) -> LexicalSession:  # noqa: ARG002
         return LexicalSession(load_idf(), self._thresholds, query)

@@ -310,5 +310,5 @@ class MiniLMJudge(ScorerJudge):
             f"stack={digest_calibration()} {thresholds}"
         )
 
-    def open_session(self, query: str = "") -> MiniLMSession:
+    def open_session(self, query: str = "", history: Sequence[str] = ()) -> MiniLMSession:  # noqa: ARG002
         return MiniLMSession(self._folder, self._thresholds, self._threads, query)

@@ -194,5 +194,5 @@ class OnnxJudge(ScorerJudge):
             f"{thresholds}"
         )
 
-    def open_session(self, query: str = "") -> OnnxSession:
+    def open_session(self, query: str = "", history: Sequence[str] = ()) -> OnnxSession:  # noqa: ARG002
         return OnnxSession(load_model(self._model, self._threads), self._thresholds, query)

@@ -6,8 +6,6 @@ import math
 import re
 from collections import Counter
 
-__all__ = ["evidence", "windows"]
-
 WINDOW_WORDS = 45
 SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 WORD = re.compile(r"\w+")
@@ -59,3 +57,13 @@ def evidence(chunks: list[str] | tuple[str, ...], claim: str, query: str = "", l
         # A word that is met counts little for the next window, so that the second adds what the first lacks.
         sought = {word: value * (0.25 if word in window_stems[best] else 1.0) for word, value in sought.items()}
     return " ".join(cut[place] for place in sorted(chosen))
+
+
+def claim_text(claim: str, query: str = "", history: list[str] | tuple[str, ...] = ()) -> str:
+    """Return a claim after the last two turns and its query, as the encoder reads it.
+
+    >>> claim_text("No, on Sundays it is closed.", "And on Sundays?", ("When does the pool open?", "At seven."))
+    'When does the pool open? At seven. And on Sundays? | No, on Sundays it is closed.'
+    """
+    before = " ".join([*history[-2:], query]).strip()
+    return f"{before} | {claim}" if before else claim

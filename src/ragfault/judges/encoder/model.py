@@ -1,0 +1,152 @@
+"""The encoder's graph with its weights, and what its heads say of two texts."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ragfault.model.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+HEADS = {
+    "entailment": ("supported", "contradicted", "not_stated"),
+    "agreement": ("same", "different", "incomplete"),
+    "relevance": ("relevant", "not_relevant"),
+    "reply": ("refusal", "partial", "answer"),
+}
+"""Head → its classes, in the order of the graph's outputs."""
+MAX_TOKENS = 192
+"""Tokens of a pair: the longer of the two texts is cut first, as in training."""
+START_TOKEN, END_TOKEN = 101, 102
+"""The tokens that open a pair, and that end each of its texts."""
+
+Array = np.ndarray[Any, Any]
+
+
+class PairTokens(NamedTuple):
+    """A claim and its evidence as one row of tokens."""
+
+    ids: tuple[int, ...]
+    first_length: int
+    """The number of tokens of the claim, with its opening and end tokens."""
+
+
+class EncoderModel:
+    """The graph with its weights, loaded.
+
+    The matrices are 8-bit integers with a scale a column. Each pair runs alone: the steps to which a row is rounded
+    depend on that row, so that no verdict depends on its batch.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
+        import onnxruntime
+
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads = threads
+        settings.inter_op_num_threads = 1
+        settings.log_severity_level = 3
+        weights = load_weights()
+        self._weights = [
+            onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(tensor)) for tensor in weights.values()
+        ]
+        settings.add_external_initializers(list(weights), self._weights)
+        graph = files(__package__).joinpath("graph.onnx").read_bytes()
+        self._session = onnxruntime.InferenceSession(graph, settings, providers=["CPUExecutionProvider"])
+        self._tokenizer = load_tokenizer()
+        self._outputs: dict[PairTokens, Array] = {}
+
+    def predict(self, head: str, pairs: Sequence[tuple[str, str]]) -> Array:
+        """Return the probability of each class of a head, a row a pair of (claim, evidence)."""
+        start = 0
+        for name, classes in HEADS.items():
+            if name == head:
+                break
+            start += len(classes)
+        outputs = [self._run(encode_pair(self._tokenizer, *pair)) for pair in pairs]
+        if not outputs:
+            return np.zeros((0, len(HEADS[head])))
+        chosen = np.stack(outputs)[:, start : start + len(HEADS[head])].astype(np.float64)
+        raised = np.exp(chosen - chosen.max(1, keepdims=True))
+        probabilities: Array = raised / raised.sum(1, keepdims=True)
+        return probabilities
+
+    def _run(self, pair: PairTokens) -> Array:
+        """Return the outputs of all heads on one pair; a pair runs once."""
+        if pair not in self._outputs:
+            if len(self._outputs) >= CACHED_PAIRS:
+                self._outputs.clear()
+            size = len(pair.ids)
+            kinds = np.zeros((1, size), np.int64)
+            kinds[0, pair.first_length :] = 1
+            feed = {"ids": np.array([pair.ids], np.int64), "mask": np.ones((1, size), np.int64), "kinds": kinds}
+            self._outputs[pair] = self._session.run(["outputs"], feed)[0][0]
+        return self._outputs[pair]
+
+
+CACHED_PAIRS = 4_096
+"""Pairs whose outputs are kept: a claim is asked for again when an answer is judged as a whole."""
+
+
+def encode_pair(tokenizer: Tokenizer, claim: str, evidence: str) -> PairTokens:
+    """Encode two texts as a row of at most `MAX_TOKENS` tokens."""
+    first = tokenizer.encode(claim, add_special_tokens=False).ids
+    second = tokenizer.encode(evidence, add_special_tokens=False).ids
+    excess = len(first) + len(second) + 3 - MAX_TOKENS
+    while excess > 0:
+        # The longer text loses tokens until both are of one length, then both do.
+        longer = first if len(first) > len(second) else second
+        surplus = max(1, min(excess, abs(len(first) - len(second))))
+        del longer[len(longer) - surplus :]
+        excess -= surplus
+    return PairTokens((START_TOKEN, *first, END_TOKEN, *second, END_TOKEN), len(first) + 2)
+
+
+@cache
+def load_weights() -> dict[str, Array]:
+    """Load the packaged weights, with the word vectors as 32-bit floats."""
+    with np.load(io.BytesIO(_read_packed())) as packed:
+        weights = {name: packed[name] for name in packed.files}
+    scale = weights.pop("word.s")
+    weights["word"] = weights["word"].astype(np.float32) * scale[:, None]
+    return weights
+
+
+@cache
+def digest_weights() -> str:
+    """Return what identifies the weights in a fingerprint."""
+    return hashlib.sha256(_read_packed()).hexdigest()[:8]
+
+
+@cache
+def _read_packed() -> bytes:
+    return files(__package__).joinpath("weights.npz").read_bytes()
+
+
+@cache
+def load_tokenizer() -> Tokenizer:
+    """Load the packaged tokenizer. Raises MissingExtra without the package `tokenizers`."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtra("the judge encoder", "nli") from None
+    tokenizer = Tokenizer.from_str(files(__package__).joinpath("tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+@cache
+def load_encoder(threads: int = 1) -> EncoderModel:
+    """Load the encoder, once in each process. Raises MissingExtra without the package `onnxruntime`."""
+    try:
+        return EncoderModel(threads)
+    except ImportError:
+        raise MissingExtra("the judge encoder", "nli") from None

@@ -1,0 +1,39 @@
+"""Pack the running average of the weights into the package: python -m training.encoder.pack EXPORTED.npz TOKENIZER.
+
+EXPORTED.npz is what `training.encoder.export` wrote; TOKENIZER is the tokenizer.json of the base model.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from ragfault.judges.encoder.model import HEADS
+from ragfault.judges.minilm.encoder import map_tensor_names, quantise_weights
+
+FOLDER = Path(__file__).parents[2] / "src/ragfault/judges/encoder"
+
+
+def pack_weights(exported: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the weights under the names of the graph, matrices and word vectors as 8-bit integers."""
+    prefix = "encoder."
+    base = {name.removeprefix(prefix): value for name, value in exported.items() if name.startswith(prefix)}
+    weights = quantise_weights(map_tensor_names(base))
+    scale = np.maximum(np.abs(weights["word"]).max(1), 1e-9).astype(np.float32) / np.float32(127)
+    weights["word"] = np.rint(weights["word"] / scale[:, None]).astype(np.int8)
+    weights["word.s"] = scale
+    weights["join.w"] = np.ascontiguousarray(exported["join.weight"].T)
+    weights["join.b"] = exported["join.bias"]
+    weights["head.w"] = np.concatenate([exported[f"heads.{name}.weight"].T for name in HEADS], axis=1)
+    weights["head.b"] = np.concatenate([exported[f"heads.{name}.bias"] for name in HEADS])
+    return weights
+
+
+if __name__ == "__main__":
+    with np.load(sys.argv[1]) as packed:
+        tensors = pack_weights({name: packed[name] for name in packed.files})
+    np.savez_compressed(FOLDER / "weights.npz", **tensors)
+    (FOLDER / "tokenizer.json").write_text(Path(sys.argv[2]).read_text(encoding="utf-8"), encoding="utf-8")
+    print(f"{(FOLDER / 'weights.npz').stat().st_size:,} bytes")
