@@ -5,6 +5,7 @@ EXPORTED.npz is what `training.encoder.export` wrote; TOKENIZER is the tokenizer
 
 from __future__ import annotations
 
+import gzip
 import sys
 from pathlib import Path
 
@@ -35,5 +36,5 @@ if __name__ == "__main__":
     with np.load(sys.argv[1]) as packed:
         tensors = pack_weights({name: packed[name] for name in packed.files})
     np.savez_compressed(FOLDER / "weights.npz", **tensors)
-    (FOLDER / "tokenizer.json").write_text(Path(sys.argv[2]).read_text(encoding="utf-8"), encoding="utf-8")
+    (FOLDER / "tokenizer.json.gz").write_bytes(gzip.compress(Path(sys.argv[2]).read_bytes(), 9, mtime=0))
     print(f"{(FOLDER / 'weights.npz').stat().st_size:,} bytes")

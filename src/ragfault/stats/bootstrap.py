@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -356,6 +356,7 @@ def bootstrap_estimates(
     seed: int = 0,
     confidence: float = 0.95,
     inflated: Collection[int] = (),
+    limits: Mapping[int, tuple[float, float]] | None = None,
 ) -> list[BootstrapEstimate]:
     """Estimate statistics of a sample with bias-corrected percentile intervals over resampled clusters.
 
@@ -367,6 +368,10 @@ def bootstrap_estimates(
     Statistics that chance makes larger (the best of many, a sum of distances) are `inflated`, named by their
     places: resamples inflate them once more, by about as much, so their interval is the one mirrored at the value
     (the basic interval of Davison & Hinkley 1997), widened to hold it.
+
+    A statistic with `limits`, place → least and greatest value, may lie at the edge of its range, as Kendall's τ does
+    where all pairs are ordered alike. A bias correction takes the edge for a bias there; the interval is what both the
+    percentile interval and its mirror image hold, cut to the range.
 
     >>> values = np.arange(20.0)
     >>> mean = lambda weights: (weights @ values / weights.sum(axis=1))[:, None]
@@ -388,13 +393,27 @@ def bootstrap_estimates(
     wide = expand_confidence(confidence, groups - 1)
     table = np.vstack(batches).T
     return [
-        _make_estimate(value, replicates, wide, column in inflated)
+        _make_edge_estimate(value, replicates, wide, limits[column])
+        if limits and column in limits
+        else _make_estimate(value, replicates, wide, column in inflated)
         for column, (value, replicates) in enumerate(zip(values.tolist(), table, strict=True))
     ]
 
 
 def _nan_to_none(value: float) -> float | None:
     return None if math.isnan(value) else value
+
+
+def _make_edge_estimate(
+    value: float, replicates: FloatArray, confidence: float, limits: tuple[float, float]
+) -> BootstrapEstimate:
+    sound = replicates[~np.isnan(replicates)]
+    if math.isnan(value) or 2 * sound.size < replicates.size or np.ptp(sound) < 1e-12:
+        return BootstrapEstimate(_nan_to_none(value), None, None)
+    confidence = min(confidence, 1 - 1 / sound.size)
+    low, high = np.quantile(sound, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
+    low, high = min(low, value, 2 * value - high), max(high, value, 2 * value - low)
+    return BootstrapEstimate(value, max(low, limits[0]), min(high, limits[1]))
 
 
 def _make_estimate(value: float, replicates: FloatArray, confidence: float, mirrored: bool) -> BootstrapEstimate:

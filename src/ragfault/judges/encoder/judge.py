@@ -82,13 +82,13 @@ class EncoderSession:
             label = "inferred"
         else:
             label = "contradicted" if contradicted > not_stated else "unsupported"
-        is_held = label in ("supported", "inferred")
+        stands = label in ("supported", "inferred")
         return located._replace(
             support=label,
             p=supported,
-            reason=None if is_held else located.reason,
+            reason=None if stands else located.reason,
             unsure=UNSURE_RANGE[0] < supported < UNSURE_RANGE[1],
-            unsupported_spans=() if is_held else located.unsupported_spans,
+            unsupported_spans=() if stands else located.unsupported_spans,
         )
 
 

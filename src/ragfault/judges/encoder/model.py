@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 from collections.abc import Sequence
@@ -137,7 +138,8 @@ def load_tokenizer() -> Tokenizer:
         from tokenizers import Tokenizer
     except ImportError:
         raise MissingExtra("the judge encoder", "nli") from None
-    tokenizer = Tokenizer.from_str(files(__package__).joinpath("tokenizer.json").read_text(encoding="utf-8"))
+    packed = files(__package__).joinpath("tokenizer.json.gz").read_bytes()
+    tokenizer = Tokenizer.from_str(gzip.decompress(packed).decode("utf-8"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer

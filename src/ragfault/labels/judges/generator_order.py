@@ -77,6 +77,7 @@ def _compare_order(
         resamples=options.resamples,
         seed=options.seed,
         confidence=options.confidence,
+        limits={0: (-1.0, 1.0)},
     )
     rows = sorted(zip(human, generators, judge, strict=True))
     reason = None if tau.value is not None else "people or the judge have all generators alike"
