@@ -14,8 +14,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from ragfault.cli.commands import cli, run_command
-from ragfault.report.json_documents import DOCUMENTS, build_document_schema
+from ragfault.report.json_documents import build_document_schema, list_documents
 
+DOCUMENTS = list_documents()
 ROOT = Path(__file__).parents[2]
 
 WITHOUT_DOCUMENT = {
