@@ -132,7 +132,8 @@ def _format_signed(value: float | None) -> str:
 
 
 @lru_cache(maxsize=1)
-def _build_environment() -> Environment:
+def create_environment() -> Environment:
+    """Create the environment of the templates of all pages, those of other apps included."""
     environment = Environment(
         loader=ChoiceLoader(
             [PackageLoader(package) for package in ("ragfault.apps.watch.server.dashboard", *list_app_packages())]
@@ -192,7 +193,7 @@ def render_page(request: Request, name: str, status: int = 200, without_json: bo
         "root": get_server(request).settings.root_path,
         "pages": (*NAVIGATION, *list_app_navigation(get_host(request).opened), *CLOSING_NAVIGATION),
     }
-    text = _build_environment().get_template(f"{name}.html").render(around | content)
+    text = create_environment().get_template(f"{name}.html").render(around | content)
     return HTMLResponse(prefix_links(text, around["root"]), status, PAGE_HEADERS)
 
 
