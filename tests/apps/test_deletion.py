@@ -28,6 +28,9 @@ for module in pkgutil.walk_packages(ragfault.__path__, "ragfault."):
         importlib.import_module(module.name)
     except MissingExtra:
         continue
+    except ModuleNotFoundError as error:
+        if error.name.startswith("ragfault"):
+            raise
 print(ragfault.__file__)
 """
 """Imports every module but those of extras that are not installed."""
