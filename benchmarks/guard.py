@@ -33,7 +33,7 @@ from benchmarks.datasets import read_rows
 from ragfault.apps.guard.certificate import RatedAnswer, certify_answers
 from ragfault.apps.guard.policy import parse_policy
 from ragfault.apps.guard.runtime import Guard
-from ragfault.apps.guard.scanners import SCANNERS, make_scanner
+from ragfault.apps.guard.scanning.scanners import SCANNERS, make_scanner
 from ragfault.apps.guard.traffic import Ranking, TrafficWatcher, describe_inputs, rank_answer
 from ragfault.io.datasets.demo_handbook import write_handbook
 from ragfault.io.trace_reader import read_traces

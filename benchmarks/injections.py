@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ragfault.apps.guard.ngrams import load_classifier, score_sentences
-from ragfault.apps.guard.scanners import make_scanner
+from ragfault.apps.guard.scanning.ngrams import load_classifier, score_sentences
+from ragfault.apps.guard.scanning.scanners import make_scanner
 from ragfault.stats.classification import auroc
 
 

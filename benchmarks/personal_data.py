@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ragfault.apps.guard.scanners import Scanner, make_scanner
+from ragfault.apps.guard.scanning.scanners import Scanner, make_scanner
 from ragfault.stats.intervals import wilson_interval
 
 KINDS = ("email", "phone", "card", "iban", "ip_address", "ssn")

@@ -1,4 +1,4 @@
-"""The layout of the package: the tables of docs/architecture.md, and limits that keep files readable."""
+"""The layout of the package: the tables of docs/architecture.md, the apps, and limits that keep files readable."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ def read_rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-LAYERS = {name: int(row[0]) for row in read_rows("Layers of the package") for name in re.findall(r"`(\w+)`", row[1])}
-"""Package or module → its layer."""
+FLOORS = {name: int(row[0]) for row in read_rows("Floors of the package") for name in re.findall(r"`([\w.]+)`", row[1])}
+"""Package or module → its floor."""
+
+REGISTRY = "ragfault.apps.registry"
+"""The table of the apps, the one module of `apps` that others may import."""
 
 HEAVY = {
     library: set(re.findall(r"`(\w+)`", row[1]))
@@ -50,6 +53,7 @@ def name_module(path: Path) -> str:
 
 
 MODULES = frozenset(map(name_module, parse_modules()))
+APPS = {path.parent.name for path in PACKAGE.glob("apps/*/app.py")}
 
 
 def list_imports(path: Path) -> list[tuple[int, str]]:
@@ -73,33 +77,74 @@ def top_package(dotted: str) -> str:
     return parts[1] if len(parts) > 1 else "__init__"
 
 
+def name_app(dotted: str) -> str | None:
+    """Return the app that a dotted name lies in; None outside the apps, and for the table of the apps."""
+    parts = dotted.split(".")
+    return parts[2] if parts[:2] == ["ragfault", "apps"] and len(parts) > 2 and dotted != REGISTRY else None
+
+
+def get_floor(dotted: str) -> int:
+    """Return the floor of a module."""
+    return FLOORS["apps.registry" if dotted == REGISTRY else top_package(dotted)]
+
+
 def place(path: Path, line: int) -> str:
     return f"{path.relative_to(ROOT)}:{line}"
 
 
-def test_every_package_has_a_layer():
+def test_every_package_has_a_floor():
     """Each package and module right below `ragfault` stands in the table, and the table names no other."""
     there = {path.stem for path in PACKAGE.glob("*.py")}
     there |= {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
-    assert there == set(LAYERS)
+    assert there | {"apps.registry"} == set(FLOORS)
     assert sum((PACKAGE / name).is_dir() for name in there) <= MAX_PACKAGES
 
 
-# Reports and commands name apps until each app registers its own.
-UNTIL_APPS_REGISTER = {("report", "apps"), ("apps", "cli"), ("apps", "integrations")}
-
-
-def test_imports_go_to_lower_layers():
-    """A package imports itself and packages of lower layers only."""
+def test_imports_go_to_lower_floors():
+    """A package imports itself and packages of lower floors only."""
     wrong = []
     for path in parse_modules():
-        here = top_package(name_module(path))
+        here = name_module(path)
         for line, name in list_imports(path):
-            if name.split(".")[0] != "ragfault":
+            if name.split(".")[0] != "ragfault" or (top_package(name) == top_package(here) and here != REGISTRY):
                 continue
-            there = top_package(name)
-            if there != here and not LAYERS[there] < LAYERS[here] and (here, there) not in UNTIL_APPS_REGISTER:
+            if not get_floor(name) < get_floor(here):
                 wrong.append(f"{place(path, line)}: {here} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_app_is_imported_but_by_itself():
+    """Nothing outside `apps` and no other app imports an app, so that its folder can be deleted."""
+    wrong = []
+    for path in parse_modules():
+        here = name_app(name_module(path))
+        for line, name in list_imports(path):
+            if name_app(name) not in (None, here):
+                wrong.append(f"{place(path, line)}: {name_module(path)} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_text_names_the_module_of_another_app():
+    """No string outside an app, docstrings and names of modules included, names a module or a folder of it."""
+    wrong = []
+    for path, tree in parse_modules().items():
+        here = name_app(name_module(path))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = set(re.findall(r"\bapps[./](\w+)", node.value)) & APPS - {here}
+                wrong += [f"{place(path, node.lineno)}: names {name}" for name in named]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_tests_of_the_core_import_no_app():
+    """The tests of a package of the core are those of the core alone: tests of apps lie in tests/apps."""
+    wrong = []
+    for name in set(FLOORS) & {path.name for path in (ROOT / "tests").iterdir()} - {"apps"}:
+        for path in (ROOT / "tests" / name).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                wrong += [f"{place(path, node.lineno)}: {module}" for module in modules if name_app(module)]
     assert not wrong, "\n".join(wrong)
 
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import ragfault
+from ragfault.apps.registry import list_apps
 from ragfault.model import errors
 
 PUBLIC_NAMES = [
@@ -61,6 +62,17 @@ def test_start_imports_no_heavy_package(code: str):
     )
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert process.stderr.strip() == "[]"
+
+
+def test_the_overview_loads_no_module_of_an_app_but_its_entry():
+    """`ragfault --help` reads the table of the apps: of each app it imports `app` alone."""
+    program = (
+        "import atexit, sys; from ragfault.cli.commands import main; "
+        "loaded = lambda: [n for n in sys.modules if n.startswith('ragfault.apps.') and n.count('.') > 2]; "
+        "atexit.register(lambda: print(*loaded(), file=sys.stderr)); main(['--help'])"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert set(process.stderr.split()) == {f"ragfault.apps.{app.name}.app" for app in list_apps()}
 
 
 def test_the_docstring_draws_the_tree_of_errors():

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
-from ragfault.apps.guard.ngrams import NgramClassifier, hash_ngrams, score_sentences, split_spans
+from ragfault.apps.guard.scanning.ngrams import NgramClassifier, hash_ngrams, score_sentences, split_spans
 from ragfault.stats.classification import auroc
 from training.data_files import Row, iterate_rows, read_rows
 
@@ -40,7 +40,7 @@ MAX_PASSAGE = 1_500
 DRAWS_PER_PHRASE = 6
 PHRASES = Path(__file__).parent / "guard_phrases.toml"
 BENIGN_FLAG_RATE = 0.01
-TARGET = Path(__file__).parents[1] / "src" / "ragfault" / "guard" / "weights"
+TARGET = Path(__file__).parents[1] / "src" / "ragfault" / "apps" / "guard" / "weights"
 
 
 def read_passages(path: Path) -> list[Row]:

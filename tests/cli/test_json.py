@@ -13,9 +13,10 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from ragfault.cli.commands import cli, run_command
-from ragfault.report.json_documents import DOCUMENTS, build_document_schema
+from ragfault.cli.commands import COMMANDS, cli, run_command
+from ragfault.report.json_documents import build_document_schema, list_documents
 
+DOCUMENTS = list_documents()
 ROOT = Path(__file__).parents[2]
 
 WITHOUT_DOCUMENT = {
@@ -182,6 +183,11 @@ ANSWERS = {
 }
 """Case → what its first ten lines say at 80 columns, as a regular expression; white space stands for any."""
 
+for table in (WITHOUT_DOCUMENT, SERVED, VERBS, ANSWERS):
+    # the verbs of an app are tested where its folder is there
+    for case in [case for case in table if case.split()[0] not in COMMANDS]:
+        del table[case]
+
 
 def list_verbs(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
     """Yield every verb that is no group, under its full name."""
@@ -228,8 +234,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     CacheFile(folder / "replies.sqlite").close()
     shutil.copy(ROOT / "docs" / "labelled.jsonl", folder)
     (folder / "policy.toml").write_text("[rails.secrets]\n", encoding="utf-8")
-    assert run_command(["serve", "import", str(folder / "v1"), "--store", str(folder / "store")]) == 0
-    assert run_command(["serve", "backup", str(folder / "store"), "-o", str(folder / "backup.tar")]) == 0
+    if "serve" in COMMANDS:
+        assert run_command(["serve", "import", str(folder / "v1"), "--store", str(folder / "store")]) == 0
+        assert run_command(["serve", "backup", str(folder / "store"), "-o", str(folder / "backup.tar")]) == 0
     return folder
 
 

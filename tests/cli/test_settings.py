@@ -122,18 +122,12 @@ FILES = {
     "a threshold": ("[targets]\nthresholds = 'groundednes>=0.1'", "groundedness", ""),
     "a field of a map": ("[map]\nqery = 'question'", "query", "answer"),
     "a field of a map file": ("qery = 'question'", "query", "answer"),
-    "a table of a pipeline": ("[idex]\nchunker = 'x'", "index", "stages"),
-    "a key of a pipeline": ("[index]\nchunkr = 'x'", "chunker", "embedder"),
     "a table of a profile": ("[levls]\nhigh = 1", "levels", "prompts"),
     "a key of a profile": ("[levels]\nhihg = 1", "high", "medium"),
-    "a key of a rule": ("[[rule]]\nmetric = 'groundedness'\nbelw = 0.5", "below", "window"),
-    "a metric of a rule": ("[[rule]]\nmetric = 'groundednes'\nbelow = 0.5", "groundedness", ""),
 }
 COMMANDS = {
     "map file": ["evaluate", "t.jsonl", "--map", "FILE", "-o", "out"],
-    "pipeline": ["lint", "FILE"],
     "profile": ["evaluate", "t.jsonl", "--judge", "lexical", "--profile", "FILE", "-o", "out"],
-    "rule": ["monitor", "a", "b", "--rules", "FILE"],
     "comparison": ["compare", "a", "b", "--config", "FILE"],
     "gate": ["gate", "b", "--baseline", "a", "--config", "FILE"],
     "threshold": ["report", "a", "--config", "FILE"],

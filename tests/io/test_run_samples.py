@@ -12,9 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from ragfault import Run, bisect, compare, evaluate
-from ragfault.apps.guard.policy import parse_policy
-from ragfault.apps.guard.replay import replay_run
-from ragfault.apps.guard.report import render_replay_terminal
 from ragfault.cli.commands import run_command
 from ragfault.comparison.paired_runs import pair_runs
 from ragfault.comparison.run_history import history
@@ -153,30 +150,18 @@ def test_the_temporary_folder_of_a_sample_goes_with_it(runs: tuple[Run, Run]) ->
     assert not folder.exists()
 
 
-def test_clusters_steps_and_replays_say_of_which_sample_they_are(runs: tuple[Run, Run]) -> None:
+def test_clusters_say_of_which_sample_they_are(runs: tuple[Run, Run]) -> None:
     total = runs[1].manifest.traces
     report = cluster_runs([runs[1]], sample=60)
     assert (report.traces, report.population) == (60, total)
     assert f"random sample: 60 of {total} traces" in render_clusters_terminal(report)
     assert cluster_runs([runs[1]]).population == 0
-    policy = parse_policy("[rails.secrets]")
-    replay = replay_run(runs[1], policy, sample=40)
-    assert (replay.sample, replay.population) == (40, total)
-    assert f"random sample: 40 of {total} traces" in " ".join(render_replay_terminal(replay).split())
-    labels = {trace.id: False for trace in runs[1].traces()}
-    assert replay_run(runs[1], policy, labels=labels, sample=40).population == 0
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["diagnose", "RUN", "--sample", "40"],
-        ["steps", "RUN", "--sample", "40"],
-        ["lint", "RUN", "--sample", "40"],
-        ["clusters", "RUN", "--sample", "40"],
-        ["monitor", "RUN", "--sample", "40"],
-    ],
+    [["diagnose", "RUN", "--sample", "40"], ["steps", "RUN", "--sample", "40"], ["clusters", "RUN", "--sample", "40"]],
     ids=lambda arguments: arguments[0],
 )
 def test_every_verb_on_a_large_run_says_that_it_took_a_sample(
@@ -193,17 +178,6 @@ def test_a_diagnosis_by_id_looks_at_all_traces(runs: tuple[Run, Run], capsys: py
     ids = [trace.id for trace in runs[0].traces()]
     run_command(["diagnose", str(runs[0].path), *ids, "--sample", "1", "--json"])
     assert [entry["trace"] for entry in json.loads(capsys.readouterr().out)] == ids
-
-
-@pytest.mark.long
-def test_runs_that_are_monitored_together_are_sampled_at_one_rate(
-    runs: tuple[Run, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    small = evaluate(list(runs[1].traces())[:52], tmp_path / "small", judge="lexical", metrics=["groundedness", "mrr"])
-    run_command(["monitor", str(runs[0].path), str(small.path), "--sample", "78", "--json"])
-    report = json.loads(capsys.readouterr().out)
-    total = runs[0].manifest.traces + 52
-    assert (report["sample"], report["population"]) == (78, total)
 
 
 @pytest.mark.long

@@ -17,7 +17,6 @@ from endpoint import make_traces, serve_model
 
 pytest.importorskip("openai", reason="needs the extra llm")
 
-from ragfault.apps.tune.relevance import compare_relevance
 from ragfault.cli.commands import run_command as cli
 from ragfault.comparison.gate.gate import gate
 from ragfault.diagnosis.run_analysis import analyze
@@ -35,7 +34,6 @@ from ragfault.judges.loading import load_judge
 from ragfault.metrics.selection import DEFAULT_METRICS
 from ragfault.model.errors import BudgetExceeded, JudgeStopped, RunError, UnknownName, UsageError
 from ragfault.model.protocols import Judge, MeteredJudge
-from ragfault.model.records import Document
 from ragfault.report.markdown.scorecard import render_scorecard_markdown
 
 SECRET = "sk-test-0123456789abcdef-XYZ"
@@ -627,22 +625,6 @@ def test_every_report_says_what_asking_came_to(tmp_path: Path, monkeypatch: pyte
         assert "3 traces hold text that looks like an instruction to the judge" in text, name
     assert cli(["report", "run"]) == 0
     assert "6 calls to the model" in capsys.readouterr().out
-
-
-@pytest.mark.long
-def test_relevances_stay_within_the_budget_of_their_judge():
-    """One judge that is asked query after query stays within one budget and reports the cost of each query."""
-    documents = [Document(id="a", text="The ferry leaves at ten. It is green.")]
-    with serve_model() as server:
-        judge = asking(server, max_tokens=300, budget_tokens=8_000, price=(1.0, 1.0), cache="none")
-        costs: list[float] = []
-        with pytest.raises(BudgetExceeded):
-            costs.extend(
-                compare_relevance(f"{number} ferries?", documents, [judge]).scored[0].cost or 0 for number in range(20)
-            )
-        assert len(costs) > 2
-        assert server.tokens <= 8_000
-        assert sum(costs) == pytest.approx(server.tokens / 1e6)
 
 
 def test_what_a_gateway_gave_up_waiting_for_counts_as_spent():

@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ragfault.apps.guard.certificate import read_certificate
-from ragfault.apps.guard.policy import load_policy
-from ragfault.apps.tune.adaptation import policy as adaptation
-from ragfault.apps.watch.monitoring.alert_rules import load_rules
 from ragfault.io.formats.columns import load_column_map
 from ragfault.judges.cards.card import read_card
 from ragfault.judges.domain.profile import load_profile
@@ -21,8 +17,8 @@ from ragfault.model.rubrics import load_rubrics
 from ragfault.model.whole_files import read_text, read_toml
 from ragfault.retrieval.pipeline_config import read_pipeline_config
 
-JSON_READERS = (load_flakiness, load_rubric_measurement, read_certificate, read_card, adaptation.load_policy)
-TOML_READERS = (load_column_map, load_policy, load_profile, load_rubrics, load_rules, read_pipeline_config, read_toml)
+JSON_READERS = (load_flakiness, load_rubric_measurement, read_card)
+TOML_READERS = (load_column_map, load_profile, load_rubrics, read_pipeline_config, read_toml)
 
 
 @pytest.mark.parametrize("read", [*JSON_READERS, *TOML_READERS])

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.apps.watch.monitoring.monitor import RollingLine
 from ragfault.labels.judges.measurement import AgreementCurves, ScoreBin
 from ragfault.report.charts import plots
 from ragfault.stats.classification import CalibrationBin
@@ -38,25 +37,6 @@ def test_places_are_linear_and_upright() -> None:
     assert plots.place_up(AREA, 1) == AREA.top
     assert plots.place_up(AREA, -1) == AREA.height - AREA.bottom
     assert plots.place_up(AREA, 0.5) < plots.place_up(AREA, 0.4)
-
-
-def test_a_line_breaks_where_windows_have_no_value() -> None:
-    """Windows without a value are a gap in the line and its band; a single window is a dot."""
-    line = RollingLine(
-        metric="m",
-        route=None,
-        window=30,
-        minutes=tuple(range(6)),
-        means=(0.5, 0.6, None, 0.4, None, None),
-        lows=(0.4, 0.5, None, None, None, None),
-        highs=(0.6, 0.7, None, None, None, None),
-    )
-    runs = list(plots._split_at_gaps(line))
-    assert runs == [[(0, 0.5, 0.4, 0.6), (1, 0.6, 0.5, 0.7)], [(3, 0.4, 0.4, 0.4)]]
-    bands = [str(plots._draw_band(AREA, run)) for run in runs]
-    assert "<polyline" in bands[0]
-    assert "<polyline" not in bands[1]
-    assert "<circle" in bands[1]
 
 
 def test_a_distribution_has_a_column_for_each_count() -> None:

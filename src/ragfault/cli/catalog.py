@@ -149,10 +149,11 @@ def schema(verb: tuple[str, ...]) -> None:
     if not verb:
         described = build_trace_schema()
     else:
-        from ragfault.report.json_documents import DOCUMENTS, build_document_schema
+        from ragfault.report.json_documents import build_document_schema, list_documents
 
         name = " ".join(verb)
-        if name not in DOCUMENTS:
-            raise UnknownName("verb with --json", name, DOCUMENTS, hint=f"There is: {', '.join(DOCUMENTS)}.")
+        documents = list_documents()
+        if name not in documents:
+            raise UnknownName("verb with --json", name, documents, hint=f"There is: {', '.join(documents)}.")
         described = build_document_schema(name)
     click.echo(json.dumps(described, indent=2, ensure_ascii=False))

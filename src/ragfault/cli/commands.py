@@ -11,59 +11,73 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import get_args
 
 import click
 
+from ragfault.apps.registry import Verb, VerbGroup, list_apps
 from ragfault.model.version import __version__
 from ragfault.options.process import GIT_OPTION, GIT_SKIP, clean_output
 
-COMMANDS = {
-    "evaluate": ("ragfault.cli.evaluate", "Judge traces, compute metrics, and write a run."),
-    "report": ("ragfault.cli.report", "Show a run: in the terminal, or as HTML, Markdown, JSON or CSV."),
-    "diagnose": ("ragfault.cli.report", "List the problems of single traces of a run."),
-    "steps": ("ragfault.cli.report", "Name the first faulty step of the traces of an agent."),
-    "ablate": ("ragfault.cli.report", "Run an agent again with recorded steps, and name the kind that broke."),
-    "gate": ("ragfault.cli.gate", "Check a run against thresholds: pass, fail, or cannot tell."),
-    "ci": ("ragfault.cli.gate", "Evaluate, gate and bisect in one, for a job on every pull request."),
-    "compare": ("ragfault.cli.compare", "Compare two runs: each metric worse, better, steady, or cannot tell."),
-    "bisect": ("ragfault.cli.compare", "Name the layer that broke between two runs."),
-    "investigate": ("ragfault.cli.studies.investigate", "Find a root cause: hypotheses, quotes, a fix and its test."),
-    "monitor": ("ragfault.apps.watch.cli.monitor", "Monitor runs over time: drops, the layer to blame, alerts."),
-    "clusters": ("ragfault.cli.clusters", "Cluster similar failures, with ids that stay the same over runs."),
-    "promote": ("ragfault.cli.clusters", "Turn failing traces into cases of an evaluation set."),
-    "rescore": ("ragfault.cli.evaluate", "Compute other metrics on a run without judging again."),
-    "rank": ("ragfault.cli.evaluate", "Score a TREC run against qrels with ranked metrics only."),
-    "convert": ("ragfault.cli.conversion", "Convert traces from one format to another."),
-    "export": ("ragfault.cli.conversion", "Export runs to MLflow, or to Weights & Biases as CSV."),
-    "tune": ("ragfault.apps.tune.cli.retrieval", "Search for the best retrieval pipeline, and prove its gain."),
-    "generator": (
-        "ragfault.apps.tune.cli.generator",
-        "Choose a generator, its settings or its prompt, and prove the gain.",
+VERBS = {
+    "evaluate": Verb("ragfault.cli.evaluate", "Judge traces, compute metrics, and write a run.", "measure"),
+    "report": Verb("ragfault.cli.report", "Show a run: in the terminal, or as HTML, Markdown, JSON or CSV.", "measure"),
+    "judge": Verb("ragfault.cli.judge", "Measure a judge against human labels.", "measure"),
+    "label": Verb("ragfault.cli.label", "Label traces in the terminal, one key press per verdict.", "measure"),
+    "rescore": Verb("ragfault.cli.evaluate", "Compute other metrics on a run without judging again.", "measure"),
+    "rank": Verb("ragfault.cli.evaluate", "Score a TREC run against qrels with ranked metrics only.", "measure"),
+    "compare": Verb(
+        "ragfault.cli.compare", "Compare two runs: each metric worse, better, steady, or cannot tell.", "locate"
     ),
-    "adapt": ("ragfault.apps.tune.cli.adapt", "Adapt retrieval parameters per route from logs, above a floor."),
-    "testset": (
-        "ragfault.apps.testsets.cli.group",
-        "Make evaluation sets from a corpus, and keep them valid as it changes.",
+    "bisect": Verb("ragfault.cli.compare", "Name the layer that broke between two runs.", "locate"),
+    "diagnose": Verb("ragfault.cli.report", "List the problems of single traces of a run.", "locate"),
+    "clusters": Verb(
+        "ragfault.cli.clusters", "Cluster similar failures, with ids that stay the same over runs.", "locate"
     ),
-    "lint": ("ragfault.apps.tune.cli.retrieval", "Check a pipeline or a run for six pitfalls of retrieval."),
-    "savings": ("ragfault.apps.tune.cli.retrieval", "Estimate what better retrieval saves."),
-    "relevance": ("ragfault.apps.tune.cli.retrieval", "Score documents against a query, by one judge or several."),
-    "stores": ("ragfault.cli.studies.stores", "Measure what approximate search in vector stores misses."),
-    "judge": ("ragfault.cli.judge", "Measure a judge against human labels."),
-    "guard": ("ragfault.apps.guard.cli", "Release answers at run time with a bound on the share of bad ones."),
-    "label": ("ragfault.cli.label", "Label traces in the terminal, one key press per verdict."),
-    "serve": ("ragfault.apps.watch.cli.serve", "Receive live traces, score and monitor them, and show a dashboard."),
-    "mcp": (
-        "ragfault.apps.watch.cli.serve",
+    "steps": Verb("ragfault.cli.report", "Name the first faulty step of the traces of an agent.", "locate"),
+    "ablate": Verb(
+        "ragfault.cli.report", "Run an agent again with recorded steps, and name the kind that broke.", "locate"
+    ),
+    "investigate": Verb(
+        "ragfault.cli.studies.investigate", "Find a root cause: hypotheses, quotes, a fix and its test.", "locate"
+    ),
+    "promote": Verb("ragfault.cli.clusters", "Turn failing traces into cases of an evaluation set.", "improve"),
+    "stores": Verb(
+        "ragfault.cli.studies.stores", "Measure what approximate search in vector stores misses.", "improve"
+    ),
+    "gate": Verb("ragfault.cli.gate", "Check a run against thresholds: pass, fail, or cannot tell.", "protect"),
+    "ci": Verb("ragfault.cli.gate", "Evaluate, gate and bisect in one, for a job on every pull request.", "protect"),
+    "demo": Verb(
+        "ragfault.cli.conversion", "Write the demo handbook and its traces into a folder.", "data and settings"
+    ),
+    "convert": Verb("ragfault.cli.conversion", "Convert traces from one format to another.", "data and settings"),
+    "export": Verb(
+        "ragfault.cli.conversion", "Export runs to MLflow, or to Weights & Biases as CSV.", "data and settings"
+    ),
+    "metrics": Verb("ragfault.cli.catalog", "List the metrics, or explain one.", "data and settings"),
+    "profile": Verb("ragfault.cli.catalog", "List the domain profiles, or print one as TOML.", "data and settings"),
+    "schema": Verb(
+        "ragfault.cli.catalog",
+        "Print the JSON schema of a trace, or of what a verb prints with --json.",
+        "data and settings",
+    ),
+    "cache": Verb("ragfault.cli.cache", "Manage stored replies of language models.", "data and settings"),
+    "mcp": Verb(
+        "ragfault.cli.mcp",
         "Let a coding agent evaluate, bisect and explain, by the Model Context Protocol.",
+        "data and settings",
     ),
-    "cache": ("ragfault.cli.cache", "Manage stored replies of language models."),
-    "metrics": ("ragfault.cli.catalog", "List the metrics, or explain one."),
-    "profile": ("ragfault.cli.catalog", "List the domain profiles, or print one as TOML."),
-    "schema": ("ragfault.cli.catalog", "Print the JSON schema of a trace, or of what a verb prints with --json."),
-    "demo": ("ragfault.cli.conversion", "Write the demo handbook and its traces into a folder."),
 }
-"""Command → the module that defines it, and its line in the overview."""
+"""Verbs of the core."""
+
+COMMANDS = {
+    name: verb
+    for group in get_args(VerbGroup)
+    for verbs in (VERBS, *(app.verbs for app in list_apps()))
+    for name, verb in verbs.items()
+    if verb.group == group
+}
+"""Verbs of the core and of the apps that are installed, in the order of the overview."""
 
 
 class CommandGroup(click.Group):
@@ -75,7 +89,7 @@ class CommandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        command = getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
@@ -89,8 +103,11 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        width = max(map(len, COMMANDS)) + 2
+        for group in get_args(VerbGroup):
+            with formatter.section(group.capitalize()):
+                lines = [(name.ljust(width), verb.summary) for name, verb in COMMANDS.items() if verb.group == group]
+                formatter.write_dl(lines, col_spacing=0)
 
 
 @click.group(

@@ -4,35 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, Literal
 
 import msgspec
 from msgspec import NODEFAULT, Struct
 
-from ragfault.apps.guard.certificate import Certificate
-from ragfault.apps.guard.replay import GuardReplay
-from ragfault.apps.testsets.anchors import RefreshResult
-from ragfault.apps.testsets.audit import CorpusAudit
-from ragfault.apps.testsets.description import TestsetDescription
-from ragfault.apps.testsets.pooling import PoolEstimate
-from ragfault.apps.testsets.premises import PremiseReport
-from ragfault.apps.testsets.report.documents import (
-    DescribedTestset,
-    KeyedTraces,
-    WrittenItems,
-    WrittenNuggets,
-    WrittenPool,
-    WrittenTestset,
-)
-from ragfault.apps.testsets.reviews import ReviewResult
-from ragfault.apps.tune.adaptation.records import AdaptationPlan, AdaptivePolicy
-from ragfault.apps.tune.generators.records import GeneratorChoice
-from ragfault.apps.tune.pitfalls import Pitfall
-from ragfault.apps.tune.relevance import RelevanceComparison
-from ragfault.apps.tune.results import TuningResult
-from ragfault.apps.tune.savings import Savings
-from ragfault.apps.watch.monitoring.monitor import DetectedDrop, MonitorReport
-from ragfault.apps.watch.report.terminal import describe_drop, summarize_monitor
+from ragfault.apps.registry import list_apps
 from ragfault.comparison.ablation.step_repair import StepRepairs
 from ragfault.comparison.gate.records import GateResult
 from ragfault.comparison.investigation.records import Investigation, ModelInvestigation
@@ -44,7 +22,6 @@ from ragfault.diagnosis.conversations import ConversationOutcome
 from ragfault.diagnosis.records import Diagnosis, Findings
 from ragfault.diagnosis.steps.records import StepFindings
 from ragfault.io.formats.record_shapes import describe_fields
-from ragfault.io.trace_reader import InputSummary
 from ragfault.judges.calibration import JudgeCalibration
 from ragfault.judges.cards.card import JudgeCard
 from ragfault.judges.domain.profile import DomainProfile
@@ -152,42 +129,6 @@ class TrackedRun(VerbDocument, frozen=True):
     id: str
 
 
-class RelevanceDocument(VerbDocument, frozen=True):
-    """Relevance of chunks to a query by each judge."""
-
-    comparison: RelevanceComparison
-    gaps: tuple[float, ...]
-    """For each chunk the greatest value less the least."""
-    documents: tuple[tuple[str, tuple[float, ...]], ...]
-    """Each document with its best chunk's relevance by each judge."""
-
-
-class IssuedToken(VerbDocument, frozen=True):
-    """A token of a server."""
-
-    name: str
-    role: str | None
-    token: str | None
-    """None: the token was ended."""
-
-
-class StoreBackup(VerbDocument, frozen=True):
-    """A backup of a store."""
-
-    path: str
-    """The file, or the folder that it was restored into."""
-    traces: int
-    created: float
-    """Time of the copy, in seconds since 1970, UTC."""
-
-
-class ImportedTraces(VerbDocument, frozen=True):
-    """Traces of a run that a store took, and those that it had."""
-
-    added: int
-    duplicates: int
-
-
 class CacheSummary(VerbDocument, frozen=True):
     """Stored replies, by model and kind of call."""
 
@@ -243,33 +184,12 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "compare": (Comparison, tuple[Comparison, ...]),
     "bisect": (Bisection, SegmentedBisection, RunHistory),
     "investigate": (Investigation, ModelInvestigation),
-    "monitor": (MonitorReport,),
     "clusters": (ClusterReport,),
     "promote": (PromotionResult, AcceptedCases),
     "rescore": (EvaluatedRun,),
     "rank": (tuple[RankedMetric, ...], tuple[RankedValue, ...]),
     "convert": (WrittenTraces,),
     "export": (WrittenFiles, tuple[TrackedRun, ...]),
-    "tune": (TuningResult,),
-    "generator choose": (GeneratorChoice,),
-    "generator search": (GeneratorChoice,),
-    "generator improve": (GeneratorChoice,),
-    "adapt": (AdaptationPlan, AdaptivePolicy),
-    "guard certify": (Certificate,),
-    "guard replay": (GuardReplay,),
-    "testset make": (WrittenTestset,),
-    "testset pool": (WrittenPool, PoolEstimate),
-    "testset convert": (WrittenItems,),
-    "testset nuggets": (WrittenNuggets,),
-    "testset key": (KeyedTraces,),
-    "testset adjudicate": (ReviewResult,),
-    "testset describe": (TestsetDescription, DescribedTestset),
-    "testset refresh": (RefreshResult,),
-    "testset audit": (CorpusAudit,),
-    "testset premises": (PremiseReport,),
-    "lint": (tuple[Pitfall, ...], InputSummary),
-    "savings": (Savings,),
-    "relevance": (RelevanceDocument,),
     "stores": (tuple[StoreLoss, ...],),
     "judge measure": (JudgeMeasurement,),
     "judge calibrate": (JudgeCalibration,),
@@ -280,11 +200,6 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "label prefer": (PreferenceReport,),
     "label agreement": (tuple[AnnotatorAgreement, ...],),
     "label suggest": (tuple[SuggestedTrace, ...],),
-    "serve token": (IssuedToken,),
-    "serve export": (WrittenTraces,),
-    "serve import": (ImportedTraces,),
-    "serve backup": (StoreBackup,),
-    "serve restore": (StoreBackup,),
     "cache stats": (CacheSummary,),
     "cache prune": (CacheRemoval,),
     "cache export": (WrittenReplies,),
@@ -292,9 +207,11 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "profile": (tuple[DomainProfile, ...], DomainProfile),
     "demo": (WrittenFiles,),
 }
-"""Verb → the types of its document; several where its options decide."""
+"""Verb of the core → the types of its document; several where its options decide."""
 
-COMPUTED_FIELDS: dict[type, dict[str, tuple[Any, Callable[[Any], Any]]]] = {
+ComputedFields = dict[type, dict[str, tuple[Any, Callable[[Any], Any]]]]
+
+COMPUTED_FIELDS: ComputedFields = {
     GateResult: {"result": (Literal["pass", "fail", "cannot tell"], lambda gate: gate.result)},
     MetricChange: {"verdict": (Literal["worse", "better", "steady", "cannot tell"], lambda change: change.verdict)},
     MetricHistory: {
@@ -305,13 +222,20 @@ COMPUTED_FIELDS: dict[type, dict[str, tuple[Any, Callable[[Any], Any]]]] = {
         "broken": (str | None, lambda history: history.broken_at),
         "sentence": (str, summarize_history),
     },
-    MonitorReport: {"sentence": (str, summarize_monitor), "fired": (int, lambda report: len(report.fired))},
-    DetectedDrop: {"sentence": (str, describe_drop)},
 }
 """Record → what its document says beyond its fields: the type, and the function of the record."""
 
 HIDDEN_FIELDS: dict[type, tuple[str, ...]] = {Cluster: ("terms", "failure_keys", "centroid")}
 """Record → the fields that its document leaves out."""
+
+
+@lru_cache(maxsize=1)
+def list_documents() -> dict[str, tuple[Any, ...]]:
+    """List the documents of all verbs, those of the apps that are installed included."""
+    documents = dict(DOCUMENTS)
+    for app in list_apps():
+        documents |= import_module(app.documents).DOCUMENTS
+    return documents
 
 
 def encode_document(record: Any) -> str:
@@ -346,9 +270,14 @@ def _convert(value: Any) -> Any:
     return value
 
 
+@lru_cache
 def _list_computed(record: type) -> dict[str, tuple[Any, Callable[[Any], Any]]]:
     """List what is computed of a record, or of one that it derives from."""
-    return {name: part for base in record.__mro__ for name, part in COMPUTED_FIELDS.get(base, {}).items()}
+    fields = COMPUTED_FIELDS
+    for app in list_apps():
+        if record.__module__.startswith(f"ragfault.apps.{app.name}."):
+            fields = fields | getattr(import_module(app.documents), "COMPUTED_FIELDS", {})
+    return {name: part for base in record.__mro__ for name, part in fields.get(base, {}).items()}
 
 
 @lru_cache
@@ -375,7 +304,7 @@ def build_document_schema(verb: str) -> dict[str, Any]:
     >>> schema["$ref"], schema["$defs"]["WrittenFiles"]["required"]
     ('#/$defs/WrittenFiles', ['files'])
     """
-    roots, records = msgspec.json.schema_components(DOCUMENTS[verb], ref_template="#/$defs/{name}")
+    roots, records = msgspec.json.schema_components(list_documents()[verb], ref_template="#/$defs/{name}")
     types = {record.__name__: record for record in _list_records(Struct)}
     for name, record in records.items():
         if name in types:

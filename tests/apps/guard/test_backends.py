@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from ragfault.apps.guard.backends import BACKENDS
 from ragfault.apps.guard.policy import parse_policy
 from ragfault.apps.guard.runtime import Guard
+from ragfault.apps.guard.scanning.backends import BACKENDS
 from ragfault.model.errors import JudgeError, RagfaultError, UsageError
 from ragfault.model.records import Trace
 

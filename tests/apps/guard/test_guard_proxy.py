@@ -16,9 +16,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from ragfault.apps.guard.integration import Message
+from ragfault.apps.guard.frameworks.asgi import Message
+from ragfault.apps.guard.frameworks.proxy import append_decisions, guard_endpoint
 from ragfault.apps.guard.policy import parse_policy
-from ragfault.apps.guard.proxy import append_decisions, guard_endpoint
 from ragfault.apps.guard.runtime import Guard
 from ragfault.model.errors import UsageError
 

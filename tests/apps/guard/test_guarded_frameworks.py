@@ -61,7 +61,7 @@ def ask(endpoint: Server, contexts: list[str], query: str = QUERY, *, awaited: b
     """Ask the endpoint by a guarded client of OpenAI; the passages stand in the prompt."""
     import openai
 
-    from ragfault.integrations.openai import guard_client
+    from ragfault.apps.guard.frameworks.openai import guard_client
 
     prompt = "\n".join((*contexts, query))
     messages = [{"role": "system", "content": prompt}, {"role": "user", "content": query}]
@@ -108,7 +108,7 @@ def test_a_stream_of_openai_comes_checked(endpoint: Server, awaited: bool) -> No
 def test_calls_that_are_not_guarded_are_refused_and_copies_stay_guarded(endpoint: Server) -> None:
     import openai
 
-    from ragfault.integrations.openai import guard_client
+    from ragfault.apps.guard.frameworks.openai import guard_client
 
     client = guard_client(openai.OpenAI(base_url=endpoint.url, api_key="none"), make_guard())
     messages = [{"role": "user", "content": QUERY}]
@@ -141,7 +141,7 @@ def make_chain(passages: list[str], prompts: list[str], seen: list[GuardDecision
     from langchain_core.retrievers import BaseRetriever
     from langchain_core.runnables import RunnableLambda
 
-    from ragfault.integrations.langchain import guard_chain
+    from ragfault.apps.guard.frameworks.langchain import guard_chain
 
     class Shelf(BaseRetriever):
         def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Any]:
@@ -184,7 +184,7 @@ def test_an_engine_of_llamaindex_answers_guarded() -> None:
     from llama_index.core.llms import CustomLLM
     from llama_index.core.schema import TextNode
 
-    from ragfault.integrations.llamaindex import GuardedQueryEngine
+    from ragfault.apps.guard.frameworks.llamaindex import GuardedQueryEngine
 
     prompts: list[str] = []
 

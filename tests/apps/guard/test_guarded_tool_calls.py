@@ -11,10 +11,10 @@ import pytest
 
 from endpoint import Server, serve_model
 from ragfault.apps.guard.decisions import GuardDecision
+from ragfault.apps.guard.frameworks.proxy import guard_endpoint
+from ragfault.apps.guard.frameworks.tool_calls import read_tool_calls
 from ragfault.apps.guard.policy import parse_policy
-from ragfault.apps.guard.proxy import guard_endpoint
 from ragfault.apps.guard.runtime import Guard
-from ragfault.apps.guard.tool_calls import read_tool_calls
 
 KEY = "AKIA1BCDEFGHIJKLMNO2"
 WORDS = "Ask the harbour office."
@@ -151,7 +151,7 @@ def test_a_rail_that_fails_blocks_calls_and_a_blocked_answer_takes_its_calls_alo
 @pytest.mark.parametrize("awaited", [False, True])
 def test_the_client_of_openai_gets_only_checked_calls(endpoint: Server, awaited: bool) -> None:
     openai = pytest.importorskip("openai", reason="the client of OpenAI is not installed (ragfault[llm])")
-    from ragfault.integrations.openai import guard_client
+    from ragfault.apps.guard.frameworks.openai import guard_client
 
     def create(arguments: Any, **options: Any) -> Any:
         question = {"role": "user", "content": json.dumps({"tool_calls": [write_call(arguments)]})}
@@ -252,7 +252,7 @@ def test_a_passage_that_is_given_as_context_too_is_checked_once(endpoint: Server
 
 def test_a_client_refuses_injections_in_results_of_tools_and_changes_no_message(endpoint: Server) -> None:
     openai = pytest.importorskip("openai", reason="the client of OpenAI is not installed (ragfault[llm])")
-    from ragfault.integrations.openai import guard_client
+    from ragfault.apps.guard.frameworks.openai import guard_client
 
     client = guard_client(
         openai.OpenAI(base_url=endpoint.url, api_key="none", max_retries=0),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragfault.apps.guard.integration import GuardMiddleware, Message, Receive, Scope, Send
+from ragfault.apps.guard.frameworks.asgi import GuardMiddleware, Message, Receive, Scope, Send
 from ragfault.apps.guard.policy import parse_policy
 from ragfault.apps.guard.runtime import Guard
 

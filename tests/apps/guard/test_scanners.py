@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ragfault.apps.guard.ngrams import load_classifier, score_sentences, split_spans
-from ragfault.apps.guard.scanners import SCANNERS, make_scanner, scan_all
+from ragfault.apps.guard.scanning.ngrams import load_classifier, score_sentences, split_spans
+from ragfault.apps.guard.scanning.scanners import SCANNERS, make_scanner, scan_all
 from ragfault.io.datasets.demo_handbook import write_handbook
 from ragfault.io.trace_reader import read_traces
 from ragfault.model.errors import UsageError

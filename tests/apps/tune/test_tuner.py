@@ -449,7 +449,7 @@ def test_the_command_leaves_a_pipeline_that_loads(
 
 def test_the_page_stands_alone(tuned: TuningResult):
     """The HTML page carries charts and figures, asks nothing of any network, and runs one script by its hash."""
-    from ragfault.report.html.pages import render_tuning_html
+    from ragfault.apps.tune.report.html import render_tuning_html
 
     page = render_tuning_html(tuned)
     assert page.count("<svg") == 3
@@ -556,7 +556,7 @@ def test_bad_documents_can_be_left_out(handbook: Path, tmp_path: Path, capsys: p
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_silent_in_a_browser(tuned: TuningResult, scheme: str, tmp_path: Path):
     """Opened from a disk it asks for nothing, reports no fault, draws its charts, and follows the colour scheme."""
-    from ragfault.report.html.pages import render_tuning_html
+    from ragfault.apps.tune.report.html import render_tuning_html
     from ragfault.report.output import write_report_file
 
     place = write_report_file(tmp_path / "tuning.html", render_tuning_html(tuned))

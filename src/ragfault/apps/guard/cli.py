@@ -143,9 +143,9 @@ def proxy(policy: str, endpoint: str, judge_name: str | None, host: str, port: i
     Passages are sent in the field `contexts` of a request. A blocked answer is a completion with the policy's message
     and the finish reason content_filter. Ends with Ctrl-C.
     """
-    from ragfault.apps.guard.proxy import append_decisions, guard_endpoint
+    from ragfault.apps.guard.frameworks.proxy import append_decisions, guard_endpoint
     from ragfault.apps.guard.runtime import Guard
-    from ragfault.apps.watch.server.app import serve_application
+    from ragfault.http.serving import serve_application
 
     sink = None if decisions is None else append_decisions(decisions)
     app = guard_endpoint(Guard(policy, judge=judge_name, sink=sink), endpoint)

@@ -15,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.apps.guard.decisions import GuardDecision
-from ragfault.apps.guard.ngrams import load_classifier, score_sentences
 from ragfault.apps.guard.policy import GROUNDEDNESS, GuardPolicy
 from ragfault.apps.guard.rails import Stage
-from ragfault.apps.guard.scanners import Scanner, make_scanner
+from ragfault.apps.guard.scanning.ngrams import load_classifier, score_sentences
+from ragfault.apps.guard.scanning.scanners import Scanner, make_scanner
 from ragfault.labels.judges.units import Bools
 from ragfault.model.errors import UsageError
 from ragfault.model.records import Trace

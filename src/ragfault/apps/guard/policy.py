@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.apps.guard.backends import BACKENDS
 from ragfault.apps.guard.rails import Aggregation, Outcome, Stage
-from ragfault.apps.guard.scanners import SCANNERS, make_scanner
+from ragfault.apps.guard.scanning.backends import BACKENDS
+from ragfault.apps.guard.scanning.scanners import SCANNERS, make_scanner
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.whole_files import parse_toml, read_text
 

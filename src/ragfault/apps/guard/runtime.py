@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault.apps.guard.backends import BACKENDS
 from ragfault.apps.guard.certificate import Certificate, read_certificate
 from ragfault.apps.guard.decisions import SEVERITIES, DecisionSink, GuardDecision, emit_decision
 from ragfault.apps.guard.policy import GROUNDEDNESS, GuardPolicy, RailSettings, load_policy
 from ragfault.apps.guard.rails import Outcome, Rail, RailCheck, RailResult, Stage, StageDecision, run_stage, run_sync
-from ragfault.apps.guard.scanners import SCANNERS, Scanner, make_scanner, scan_all
+from ragfault.apps.guard.scanning.backends import BACKENDS
+from ragfault.apps.guard.scanning.scanners import SCANNERS, Scanner, make_scanner, scan_all
 from ragfault.apps.guard.traffic import TrafficShift, TrafficWatcher, describe_inputs, rank_answer
 from ragfault.judges.answer_edits import SENTENCE_END, cut_unsupported
 from ragfault.judges.assembly import observe_traces

@@ -1,4 +1,4 @@
-"""Charts with two axes as SVG: the axes, and the charts of agreement, tuning and monitoring drawn on them.
+"""Charts with two axes as SVG: the axes, and the charts of agreement drawn on them.
 
 A chart is part of the page: it shows without a script, prints, and follows the theme because its colors are classes
 of the style sheet. The figures of a mark are its `title`, which browsers show as a tooltip.
@@ -7,23 +7,19 @@ of the style sheet. The figures of a mark are its `title`, which browsers show a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
 
-from ragfault.apps.watch.monitoring.monitor import MonitorReport, RollingLine
 from ragfault.report.charts.svg import Node, tag
-from ragfault.report.format import clean_label, format_minute
+from ragfault.report.format import clean_label
 from ragfault.text.number_format import format_number
 
 if TYPE_CHECKING:
-    from ragfault.apps.tune.results import FrontierPoint, TuningResult
     from ragfault.labels.judges.measurement import AgreementCurves
 
-COST_LABELS = {"ms": "milliseconds", "tokens": "tokens"}
 
 UNIT_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Ticks of an axis of shares."""
@@ -134,7 +130,7 @@ def _format_tick(value: float) -> str:
     return f"{value:,.6g}".replace("-", "−")
 
 
-def _pad_range(values: Sequence[float]) -> tuple[float, float]:
+def pad_range(values: Sequence[float]) -> tuple[float, float]:
     """Return the range of values with a twentieth to either side; of a single value, one that holds it."""
     low, high = min(values), max(values)
     margin = (high - low) / 20 or abs(high) / 10 or 0.5
@@ -217,99 +213,3 @@ def _draw_unit_curve(
         tag("polyline", class_="curve", points=" ".join(f"{x:g},{y:g}" for x, y, _ in placed)),
         [tag("circle", tag("title", tip), class_="dot", cx=x, cy=y, r=4) for x, y, tip in placed] if dots else None,
     )
-
-
-def draw_cost_frontier(result: TuningResult, cost: str) -> Markup:
-    """Draw the frontier of a tuning: its metric over a cost of `COST_LABELS`."""
-    return _draw_frontier(result.frontier, (cost, COST_LABELS[cost]), ("value", result.metric))
-
-
-def draw_recall_frontier(points: Sequence[FrontierPoint]) -> Markup:
-    """Draw the frontier of a tuning: precision over recall."""
-    return _draw_frontier(points, ("recall", "recall"), ("precision", "precision"))
-
-
-def _draw_frontier(points: Sequence[FrontierPoint], across: tuple[str, str], up: tuple[str, str]) -> Markup:
-    """Draw pipelines as points, the recommended one filled; an axis is a field and its title."""
-    values = [(getattr(point.measured, across[0]), getattr(point.measured, up[0]), point) for point in points]
-    area = PlotArea(
-        across=_pad_range([x for x, _, _ in values] or [0.0]),
-        up=_pad_range([y for _, y, _ in values] or [0.0]),
-        height=260,
-    )
-    marks = [
-        tag(
-            "circle",
-            tag("title", f"{clean_label(point.measured.name, 120)}: {up[1]} {y:.3f}, {across[1]} {x:,.4g}"),
-            class_="dot chosen" if point.recommended else "dot open",
-            cx=place_across(area, x),
-            cy=place_up(area, y),
-            r=6 if point.recommended else 4,
-        )
-        for x, y, point in sorted(values, key=lambda value: value[2].recommended)
-    ]
-    return draw_plot(
-        area,
-        f"{up[1]} over {across[1]}",
-        draw_horizontal_axis(area, choose_ticks(*area.across, count=4), across[1]),
-        draw_vertical_axis(area, choose_ticks(*area.up), up[1]),
-        marks,
-    )
-
-
-def draw_rolling_mean(monitor: MonitorReport, line: RollingLine, name: str) -> Markup | None:
-    """Draw a rolling mean with its 95 % band, deployments and the starts of drops; None without a value."""
-    ends = [value for values in (line.means, line.lows, line.highs) for value in values if value is not None]
-    if not ends:
-        return None
-    across = (line.minutes[0], max(line.minutes[-1], line.minutes[0] + 1))
-    area = PlotArea(across=across, up=_pad_range(ends), width=480, height=190, bottom=26)
-    first, last = across
-    marks = [
-        draw_mark(area, mark.minute, f"{format_minute(mark.minute)}: {clean_label(mark.text, 80)}", "deployed")
-        for mark in monitor.marks
-        if mark.route in (None, line.route) and first <= mark.minute <= last
-    ]
-    onsets = [
-        drop.detection.onset
-        for drop in monitor.drops
-        if (drop.reference.metric, drop.reference.route) == (line.metric, line.route)
-    ]
-    drops = [
-        draw_mark(area, onset, f"a drop began at {format_minute(onset)}", "drop")
-        for onset in onsets
-        if first <= onset <= last
-    ]
-    return draw_plot(
-        area,
-        name,
-        draw_vertical_axis(area, choose_ticks(*area.up, count=4)),
-        draw_time_axis(area, 3),
-        [_draw_band(area, run) for run in _split_at_gaps(line)],
-        marks,
-        drops,
-    )
-
-
-def _split_at_gaps(line: RollingLine) -> Iterator[list[tuple[int, float, float, float]]]:
-    """Split a line where windows have no value: minute, mean and ends of the interval of each point."""
-    points = zip(line.minutes, line.means, line.lows, line.highs, strict=True)
-    for has_value, run in groupby(points, key=lambda point: point[1] is not None):
-        if has_value:
-            yield [
-                (minute, mean, mean if low is None else low, mean if high is None else high)
-                for minute, mean, low, high in run
-                if mean is not None
-            ]
-
-
-def _draw_band(area: PlotArea, run: Sequence[tuple[int, float, float, float]]) -> Markup:
-    """Draw a mean as a line and its interval as a band around it."""
-    across = [place_across(area, minute) for minute, _, _, _ in run]
-    lows = [f"{x:g},{place_up(area, low):g}" for x, (_, _, low, _) in zip(across, run, strict=True)]
-    highs = [f"{x:g},{place_up(area, high):g}" for x, (_, _, _, high) in zip(across, run, strict=True)]
-    means = [f"{x:g},{place_up(area, mean):g}" for x, (_, mean, _, _) in zip(across, run, strict=True)]
-    band = tag("polygon", class_="band", points=" ".join([*lows, *reversed(highs)]))
-    if len(run) == 1:
-        return tag("g", band, tag("circle", class_="dot", cx=across[0], cy=place_up(area, run[0][1]), r=2))
-    return tag("g", band, tag("polyline", class_="curve", points=" ".join(means)))

@@ -72,13 +72,20 @@ GLOBALS: dict[str, Any] = {
 }
 
 
-@lru_cache(maxsize=1)
-def create_environment() -> Environment:
-    """Create the environment in which every value is escaped and an unknown name is an error."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+PACKAGE = "ragfault.report.html"
+"""The package of the templates and static files that every page may use."""
+
+
+@lru_cache
+def create_environment(package: str = PACKAGE) -> Environment:
+    """Create the environment in which every value is escaped and an unknown name is an error.
+
+    Templates are looked for in the package, then among those that every page may use.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("ragfault.report.html"),
+        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, PACKAGE))]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -90,11 +97,16 @@ def create_environment() -> Environment:
     return environment
 
 
-def render_page(template: str, styles: tuple[str, ...], scripts: tuple[str, ...], **context: Any) -> str:
-    """Render a template as a page that carries its own style sheet and script and fetches nothing."""
-    style, script = load_assets(*styles), load_assets(*scripts)
+def render_page(
+    template: str, styles: tuple[str, ...], scripts: tuple[str, ...], package: str = PACKAGE, **context: Any
+) -> str:
+    """Render a template as a page that carries its own style sheet and script and fetches nothing.
+
+    The template and the static files lie in the package, or among those that every page may use.
+    """
+    style, script = load_assets(*styles, package=package), load_assets(*scripts, package=package)
     return (
-        create_environment()
+        create_environment(package)
         .get_template(template)
         .render(
             policy=Markup(build_security_policy(script, style)), style=Markup(style), script=Markup(script), **context
@@ -102,10 +114,11 @@ def render_page(template: str, styles: tuple[str, ...], scripts: tuple[str, ...]
     )
 
 
-def load_assets(*names: str) -> str:
+def load_assets(*names: str, package: str = PACKAGE) -> str:
     """Read static files and join them, with the line ends that their hash is computed with."""
-    folder = files("ragfault.report.html").joinpath("static")
-    return "\n".join(folder.joinpath(name).read_text("utf-8").replace("\r\n", "\n") for name in names)
+    own, shared = (files(name).joinpath("static") for name in (package, PACKAGE))
+    places = [own.joinpath(name) if own.joinpath(name).is_file() else shared.joinpath(name) for name in names]
+    return "\n".join(place.read_text("utf-8").replace("\r\n", "\n") for place in places)
 
 
 def build_security_policy(script: str, style: str) -> str:

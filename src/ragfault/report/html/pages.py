@@ -1,4 +1,4 @@
-"""HTML pages of single results: agreement, bisection, clusters, judges and tuning."""
+"""HTML pages of single results: agreement, bisection, clusters and judges."""
 
 from __future__ import annotations
 
@@ -7,16 +7,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ragfault.apps.tune.report.pipelines import (
-    PIPELINE_HEADINGS,
-    STEP_HEADINGS,
-    build_frontier_cells,
-    build_gain_cells,
-    build_pipeline_cells,
-    describe_tuning_terms,
-    summarize_tuning,
-)
-from ragfault.apps.tune.results import TuningResult
 from ragfault.comparison.records import Bisection, Comparison
 from ragfault.comparison.run_history import MetricHistory, RunHistory
 from ragfault.diagnosis.clusters.records import Cluster, ClusterReport
@@ -55,7 +45,6 @@ from ragfault.report.terminal.judges import (
     format_verdict_pair,
     summarize_judges,
 )
-from ragfault.retrieval.pipeline_config import format_pipeline_config
 from ragfault.text.number_format import (
     MISSING,
     format_count,
@@ -312,36 +301,4 @@ def render_judges_html(comparison: JudgeComparison) -> str:
             [split.trace, format_verdict_pair(split), split.item, " ".join(format_reasons(split)) or "–"]
             for split in comparison.disagreements
         ],
-    )
-
-
-def render_tuning_html(result: TuningResult) -> str:
-    """Render a tuning as one HTML page; names of questions and documents do not appear on it."""
-    charts = [
-        (f"{result.metric} and {unit}", plots.draw_cost_frontier(result, cost))
-        for cost, unit in plots.COST_LABELS.items()
-    ]
-    return render_page(
-        "tuning.html",
-        ("page.css", "agreement.css"),
-        ("theme.js", "open_theme.js"),
-        name=summarize_tuning(result),
-        facts=(describe_tuning_terms(result), *result.notes),
-        sections=(
-            ("gain", "On the held-out questions"),
-            ("steps", "Gain of each step"),
-            ("rejected", "Alternatives tried"),
-            ("frontier", "Frontier"),
-            ("words", "In words"),
-            ("config", "pipeline.toml"),
-        ),
-        result=result,
-        pipeline=format_pipeline_config(result.config),
-        pipeline_heads=[result.metric if head == "metric" else head for head in PIPELINE_HEADINGS],
-        pipeline_rows=[build_pipeline_cells(row) for row in result.measured],
-        step_heads=STEP_HEADINGS,
-        gain_rows=[build_gain_cells(gain) for gain in (*result.gains, *result.ablations)],
-        rejected_rows=[build_gain_cells(gain) for gain in result.rejected],
-        frontier_rows=[build_frontier_cells(point) for point in result.frontier],
-        charts=[*charts, ("precision and recall", plots.draw_recall_frontier(result.frontier))],
     )

@@ -38,12 +38,13 @@ from ragfault.apps.watch.server.api.json_api import render_metrics
 from ragfault.apps.watch.server.counters import EventCounters
 from ragfault.apps.watch.server.ingest.incoming_traces import read_traces
 from ragfault.apps.watch.server.request_limits import RateLimiter
-from ragfault.apps.watch.server.settings import RequestLimits, ServerSettings
+from ragfault.apps.watch.server.settings import ServerSettings
 from ragfault.apps.watch.server.storage.opening import open_store
 from ragfault.apps.watch.server.storage.outcome_rows import SUM_COLUMNS
 from ragfault.cli.commands import run_command as command
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.scorer import TraceScorer
+from ragfault.http.bodies import RequestLimits
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.io.runs.run import Run
 from ragfault.judges.calibration import CalibrationFigures, CalibrationLine, JudgeCalibration
@@ -272,7 +273,7 @@ def test_what_is_too_large_is_refused(server: Server):
 def test_more_than_can_wait_is_refused_for_now(tmp_path: Path):
     """Where too much waits, ingest answers 429 with a time, counts it, and takes the same again later."""
     from ragfault.apps.watch.server.app import create_app
-    from ragfault.apps.watch.server.settings import RequestLimits
+    from ragfault.http.bodies import RequestLimits
 
     app = create_app(ServerSettings(store=tmp_path / "s", judge="lexical", limits=RequestLimits(unscored=10)))
     scorers = app.state.server.scoring_workers

@@ -20,10 +20,11 @@ pytest.importorskip("jinja2", reason="the server needs the extra `server`")
 from dashboard_server import Client, DashboardServer, serve_app
 from ragfault.apps.watch.server.app import create_app
 from ragfault.apps.watch.server.ingest.incoming_traces import read_marks, read_traces
-from ragfault.apps.watch.server.settings import RequestLimits, ServerSettings
+from ragfault.apps.watch.server.settings import ServerSettings
 from ragfault.apps.watch.server.storage.records import TimelineMark
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.scorer import TraceScorer
+from ragfault.http.bodies import RequestLimits
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.metrics.selection import select_metrics
 

@@ -18,7 +18,8 @@ pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 from dashboard_server import BEGAN, Client, DashboardServer
 from ragfault.apps.watch.server.api.detail_views import load_clusters
 from ragfault.apps.watch.server.dashboard.page_renderer import local_path, trace_url
-from ragfault.apps.watch.server.security import CONTENT_SECURITY_POLICY, issue_token
+from ragfault.apps.watch.server.security import issue_token
+from ragfault.http.security import CONTENT_SECURITY_POLICY
 from ragfault.labels.reading.human_labels import fingerprint_answer
 from ragfault.model.errors import UnknownName
 from ragfault.model.records import Chunk, Step, Trace

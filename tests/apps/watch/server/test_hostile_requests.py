@@ -23,8 +23,7 @@ pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 pytest.importorskip("opentelemetry.proto", reason="OTLP as protobuf needs the extra `server`")
 
-from ragfault.apps.watch.server.request_limits import MAX_MEMBERS
-from ragfault.apps.watch.server.settings import RequestLimits
+from ragfault.http.bodies import MAX_MEMBERS, RequestLimits
 from server_process import Server, build_rag_spans, run_server
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"

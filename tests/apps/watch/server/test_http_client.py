@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
-from ragfault.apps.watch.server.http_client import fetch_incidents
+from ragfault.http.client import fetch_incidents
 from ragfault.model.errors import InputError
 
 

@@ -13,12 +13,13 @@ pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 from dashboard_server import BEGAN, DashboardServer
 from ragfault.apps.watch.server.api.detail_views import parse_range
 from ragfault.apps.watch.server.api.insight_views import load_drift, load_insights, load_versions
-from ragfault.apps.watch.server.api.traffic_views import LONG_WINDOW, TRIAD_METRICS, MetricTrend, TimeRange
-from ragfault.apps.watch.server.dashboard.page_renderer import _build_environment
+from ragfault.apps.watch.server.api.traffic_views import LONG_WINDOW, TRIAD_METRICS, MetricTrend
+from ragfault.apps.watch.server.dashboard.page_renderer import create_environment
 from ragfault.apps.watch.server.scoring.ppi_estimates import PpiEstimate
 from ragfault.apps.watch.server.state import ServerState
 from ragfault.apps.watch.server.storage.records import TraceSelection
 from ragfault.apps.watch.server.storage.run_transfer import export_run
+from ragfault.http.hosting import TimeRange
 from ragfault.labels.reading.human_labels import HumanLabel, HumanVerdicts
 from ragfault.model.errors import UnknownName, UsageError
 
@@ -92,7 +93,7 @@ def test_drift_is_seen_and_only_where_it_is(watched: DashboardServer):
 
 def test_a_ppi_estimate_has_its_interval():
     """What a better judge says of all traffic is shown with its interval; else, where asked, why there is none."""
-    show = _build_environment().get_template("macros.html").module.ppi  # type: ignore[attr-defined]
+    show = create_environment().get_template("macros.html").module.ppi  # type: ignore[attr-defined]
     row = MetricTrend(
         metric="m",
         layer="generation",

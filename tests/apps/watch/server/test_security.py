@@ -20,9 +20,11 @@ from fastapi.routing import iter_route_contexts
 
 from dashboard_server import Client, DashboardServer, serve_app
 from ragfault.apps.watch.server.app import create_app
-from ragfault.apps.watch.server.security import CONTENT_SECURITY_POLICY, AccessControl, issue_token
-from ragfault.apps.watch.server.settings import RequestLimits, ServerSettings
+from ragfault.apps.watch.server.security import AccessControl, issue_token
+from ragfault.apps.watch.server.settings import ServerSettings
 from ragfault.cli.commands import run_command as command
+from ragfault.http.bodies import RequestLimits
+from ragfault.http.security import CONTENT_SECURITY_POLICY
 from ragfault.model.errors import UsageError
 
 OWN = "rf_the-servers-own"

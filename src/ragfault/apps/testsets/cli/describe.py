@@ -47,7 +47,7 @@ def describe(
     """
     from ragfault.apps.testsets.description import describe_testset
     from ragfault.apps.testsets.difficulty import measure_difficulty
-    from ragfault.apps.testsets.report.documents import DescribedTestset
+    from ragfault.apps.testsets.documents import DescribedTestset
     from ragfault.apps.testsets.report.html import render_testset_html
     from ragfault.io.atomic_files import write_atomically
     from ragfault.io.runs.run import Run

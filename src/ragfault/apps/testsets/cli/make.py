@@ -240,7 +240,7 @@ def _mine(traces: list[Trace], count: int, seed: int) -> tuple[Trace, ...]:
 
 
 def _summarize(result: TestsetResult, out: str) -> Any:
-    from ragfault.apps.testsets.report.documents import WrittenTestset
+    from ragfault.apps.testsets.documents import WrittenTestset
 
     return WrittenTestset(
         path=out,
@@ -272,8 +272,8 @@ def convert(items: str, out: str, to: str, corpus: str | None, force: bool, skip
 
     Only the format of ragfault keeps gold spans with quotes and provenance; beir and the others keep less.
     """
+    from ragfault.apps.testsets.documents import WrittenItems
     from ragfault.apps.testsets.formats import read_beir, write_testset
-    from ragfault.apps.testsets.report.documents import WrittenItems
 
     if Path(out).exists() and not force:
         raise UsageError(f"{out} exists. Choose another place, or replace it with --force.")

@@ -51,8 +51,8 @@ def nuggets(items: str, out: str, answers: tuple[str, ...], replace: bool, kind:
     chunks, by completeness (of answers) and context_recall (of retrieved chunks). People have to accept the items.
     Exit code 1 where no item has nuggets.
     """
+    from ragfault.apps.testsets.documents import WrittenNuggets
     from ragfault.apps.testsets.nuggets import add_nuggets
-    from ragfault.apps.testsets.report.documents import WrittenNuggets
     from ragfault.judges.loading import load_judge
 
     check_target(out, options["force"])
@@ -115,8 +115,8 @@ def key(items: str, traces: str, out: str, force: bool, kind: str | None) -> int
     Traces and items are matched by query; where several items with different keys ask it, by id, too. Other traces are
     left out, and counted. Exit code 1 where no trace matches.
     """
+    from ragfault.apps.testsets.documents import KeyedTraces
     from ragfault.apps.testsets.nuggets import apply_key
-    from ragfault.apps.testsets.report.documents import KeyedTraces
 
     check_target(out, force)
     check_distinct([out], [items, traces])

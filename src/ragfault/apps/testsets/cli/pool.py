@@ -46,8 +46,8 @@ def pool(
     The passages of an item are in random order. With --labels SET is a pool: the passages that people call relevant
     become gold spans, and the number of relevant passages that no retriever returned is estimated.
     """
+    from ragfault.apps.testsets.documents import WrittenPool
     from ragfault.apps.testsets.pooling import apply_pool_labels, pool_passages
-    from ragfault.apps.testsets.report.documents import WrittenPool
     from ragfault.io.atomic_files import write_atomically
     from ragfault.io.trace_reader import read_traces
     from ragfault.labels.reading.human_labels import read_labels

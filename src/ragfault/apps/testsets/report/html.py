@@ -27,6 +27,7 @@ def render_testset_html(name: str, description: TestsetDescription, difficulty: 
         "testset.html",
         ("page.css",),
         ("theme.js", "open_theme.js"),
+        package="ragfault.apps.testsets.report",
         name=name,
         facts=list_facts(description),
         sections=sections,

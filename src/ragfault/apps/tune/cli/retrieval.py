@@ -114,8 +114,8 @@ def _search_pipeline(
 
 def _write_outputs(result: TuningResult, folder: Path) -> None:
     """Write the files of a result."""
+    from ragfault.apps.tune.report.html import render_tuning_html
     from ragfault.apps.tune.report.pipelines import describe_tuning_terms, render_tuning_markdown, summarize_tuning
-    from ragfault.report.html.pages import render_tuning_html
     from ragfault.report.json_documents import encode_document
     from ragfault.report.output import write_report_file
     from ragfault.retrieval.pipeline_config import format_pipeline_config
@@ -440,7 +440,7 @@ def relevance(
     documents = tuple(read_documents(list(files), on_bad="skip" if skip_bad else "raise"))
     comparison = compare_relevance(query, documents, judges or ("embedded",), chunker)
     if kind == "json":
-        from ragfault.report.json_documents import RelevanceDocument
+        from ragfault.apps.tune.documents import RelevanceDocument
 
         print_json(RelevanceDocument(comparison=comparison, gaps=comparison.gaps, documents=comparison.documents))
         return

@@ -40,6 +40,7 @@ def render_savings_html(savings: Savings) -> str:
         "savings.html",
         ("page.css", "agreement.css", "savings.css"),
         ("theme.js", "open_theme.js", "savings.js"),
+        package="ragfault.apps.tune.report",
         name="What better retrieval saves",
         facts=(*savings.warnings, *describe_impacts(savings), *savings.basis),
         sections=(("result", "Result"), ("inputs", "Inputs"), ("figures", "Figures")),

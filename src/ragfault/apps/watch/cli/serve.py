@@ -1,14 +1,15 @@
-"""Command group `serve` and command `mcp`."""
+"""Command group `serve`."""
 
 from __future__ import annotations
 
 import os
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.apps.registry import list_apps
 from ragfault.model.errors import UsageError
 from ragfault.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
 from ragfault.options.output import json_option, print_json, print_notice
@@ -25,6 +26,13 @@ class ServeGroup(click.Group):
         if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
             args = ["start", *args]
         return super().parse_args(ctx, args)
+
+
+def add_page_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name files for the pages of other apps."""
+    for name, text in reversed([option for app in list_apps() for option in app.page_options]):
+        command = click.option(f"--{name}", type=click.Path(path_type=Path), help=text)(command)
+    return command
 
 
 @click.group(
@@ -49,7 +57,6 @@ Examples:
   ragfault serve --store watched
   ragfault serve --store watched --judge minilm --workers 2 --keep 30d --size 20GB
   ragfault serve --store watched --check llm:gpt-4o-mini --budget 5
-  ragfault serve --store watched --testset set.jsonl --corpus docs/
   RAGFAULT_TOKEN=… ragfault serve --store watched --host 0.0.0.0"""
 )
 @click.option(
@@ -150,12 +157,7 @@ Examples:
     "https://rag.example.org/ragfault: notices then link to it.",
 )
 @click.option("--request-log", metavar="FILE", help="Where a line of JSON is written for each request; -: the output.")
-@click.option("--testset", type=click.Path(path_type=Path), help="Evaluation set that people review on the dashboard.")
-@click.option(
-    "--reviews", type=click.Path(path_type=Path), help="File of their reviews.  [default: reviews.jsonl beside the set]"
-)
-@click.option("--corpus", type=click.Path(path_type=Path), help="Corpus in which their new gold spans are located.")
-@click.option("--policy", type=click.Path(path_type=Path), help="Policy of ragfault adapt to show, and to take back.")
+@add_page_options
 @click.option("--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them.")
 @click.option("--speed", type=float, default=60.0, show_default=True, help="Seconds of demo traffic per real second.")
 def start(
@@ -178,10 +180,13 @@ def start(
     RAGFAULT_SMTP_PASSWORD, the secret by which redacted ids stay the same from RAGFAULT_REDACT_KEY.
     """
     from ragfault.apps.watch.server.app import run_server
-    from ragfault.apps.watch.server.settings import RequestLimits, ServerSettings
+    from ragfault.apps.watch.server.settings import ServerSettings
+    from ragfault.http.bodies import RequestLimits
 
     options["public_url"], options["root_path"] = _split_address(options["root_path"])
     checks = _read_check_options(options["check"], {name: options.pop(name) for name in LLM_FLAGS})
+    page_options = [name for app in list_apps() for name, _ in app.page_options]
+    page_files = {name: path for name in page_options if (path := options.pop(name)) is not None}
     run_server(
         ServerSettings(
             metrics=_parse_metrics(metrics),
@@ -197,6 +202,7 @@ def start(
             check_options=checks,
             limits=RequestLimits(rate=rate),
             session_hours=_parse_minutes(session) / 60,
+            page_files=page_files,
             **options,
         ),
         click.echo,
@@ -303,7 +309,7 @@ def token(
     else:
         issued = _change_stored_token(store, name, None if drop else role, days)
     if kind == "json":
-        from ragfault.report.json_documents import IssuedToken
+        from ragfault.apps.watch.documents import IssuedToken
 
         print_json(IssuedToken(name=name, role=None if drop else role, token=issued))
     elif issued is not None:
@@ -381,7 +387,7 @@ def restore(file: Path, store: Path, kind: str | None) -> None:
 def _print_backup(path: Path, manifest: BackupManifest, kind: str | None) -> None:
     traces = manifest.tables.get("traces", 0)
     if kind == "json":
-        from ragfault.report.json_documents import StoreBackup
+        from ragfault.apps.watch.documents import StoreBackup
 
         print_json(StoreBackup(path=str(path), traces=traces, created=manifest.created))
     else:
@@ -459,37 +465,8 @@ def import_(run: Path, store: str, prefix: str, kind: str | None) -> None:
     finally:
         opened.close()
     if kind == "json":
-        from ragfault.report.json_documents import ImportedTraces
+        from ragfault.apps.watch.documents import ImportedTraces
 
         print_json(ImportedTraces(added=counts.added, duplicates=counts.duplicates))
     else:
         click.echo(f"{counts.added:,} traces imported, {counts.duplicates:,} already existed")
-
-
-@click.command(
-    epilog="""\b
-Examples:
-  ragfault mcp
-  ragfault mcp evaluations
-  RAGFAULT_TOKEN=… ragfault mcp --server http://127.0.0.1:4318
-
-\b
-In the settings of a coding agent:
-  {"mcpServers": {"ragfault": {"command": "ragfault", "args": ["mcp", "/path/to/project"]}}}"""
-)
-@click.argument("folder", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--server", metavar="URL", help="Server whose incidents the agent may read; RAGFAULT_TOKEN is its token.")
-def mcp(folder: Path, server: str | None) -> None:
-    """Let a coding agent evaluate, compare, bisect and explain the traces in FOLDER, by the Model Context Protocol.
-
-    It speaks over standard input and output, reads and writes within FOLDER alone, asks no model, and listens nowhere.
-    With --server it reads the incidents of that server, too.
-    """
-    from ragfault.integrations.mcp import build_server
-
-    fetch = None
-    if server is not None:
-        from ragfault.apps.watch.server.http_client import fetch_incidents
-
-        fetch = partial(fetch_incidents, server, os.environ.get("RAGFAULT_TOKEN"))
-    build_server(folder, fetch).run()

@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ragfault.apps.watch.monitoring.monitor import DetectedDrop, MonitorReport, RollingLine
+from ragfault.apps.watch.report.charts import draw_rolling_mean
 from ragfault.apps.watch.report.terminal import (
     build_alert_rows,
     build_drift_row,
@@ -21,7 +22,7 @@ from ragfault.apps.watch.report.terminal import (
     list_routes,
     summarize_monitor,
 )
-from ragfault.report.charts import plots, svg
+from ragfault.report.charts import svg
 from ragfault.report.format import clean_label, format_duration, format_minute
 from ragfault.report.html.environment import render_page
 from ragfault.text.number_format import format_bounds, format_interval, format_number, format_signed
@@ -38,6 +39,7 @@ def render_monitor_html(monitor: MonitorReport) -> str:
         "monitoring.html",
         ("page.css", "agreement.css"),
         ("theme.js", "open_theme.js"),
+        package="ragfault.apps.watch.report",
         name=summarize_monitor(monitor),
         facts=[
             describe_monitoring_settings(monitor),
@@ -87,7 +89,7 @@ def _draw_lines(monitor: MonitorReport, lines: Sequence[RollingLine]) -> list[tu
     for line in lines:
         route = format_metric_route(line.metric, line.route)
         title = clean_label(f"{route}, rolling mean of {format_duration(line.window)}", 200)
-        if drawing := plots.draw_rolling_mean(monitor, line, title):
+        if drawing := draw_rolling_mean(monitor, line, title):
             figures.append((title, drawing))
     return figures
 

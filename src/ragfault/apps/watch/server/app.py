@@ -9,27 +9,31 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from ragfault.apps.watch.server import request_limits
 from ragfault.apps.watch.server.alerts.delivery import build_receivers
 from ragfault.apps.watch.server.alerts.scheduler import AlertScheduler
 from ragfault.apps.watch.server.api import access_api, json_api
+from ragfault.apps.watch.server.app_pages import list_app_routers, open_app_pages
 from ragfault.apps.watch.server.audit_log import AUDIT_FILE, AuditLog, RequestLogMiddleware, open_request_log
 from ragfault.apps.watch.server.background_thread import BackgroundThread
 from ragfault.apps.watch.server.dashboard import pages
+from ragfault.apps.watch.server.dashboard.page_host import AppPageHost
 from ragfault.apps.watch.server.demo import DemoClock, DemoTraffic
 from ragfault.apps.watch.server.http_middleware import HeadMiddleware, ProxyMiddleware
 from ragfault.apps.watch.server.ingest import endpoints
 from ragfault.apps.watch.server.scoring.otlp_export import check_otlp_settings
-from ragfault.apps.watch.server.security import AccessControl, SecurityMiddleware
-from ragfault.apps.watch.server.settings import ServerSettings, format_address, is_loopback
-from ragfault.apps.watch.server.state import ServerState, open_review_session
+from ragfault.apps.watch.server.security import AccessControl
+from ragfault.apps.watch.server.settings import ServerSettings
+from ragfault.apps.watch.server.state import ServerState
 from ragfault.apps.watch.server.storage.backup import delete_copies
 from ragfault.apps.watch.server.storage.opening import open_store
 from ragfault.apps.watch.server.store_guard import StoreGuard
+from ragfault.http.addresses import format_address, is_loopback
+from ragfault.http.problems import install_handlers
+from ragfault.http.security import SecurityMiddleware
+from ragfault.http.serving import bind_socket
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.model.errors import OutputError, require_extra
 from ragfault.model.version import __version__
@@ -38,7 +42,14 @@ with require_extra("the server", "server"):
     from fastapi import FastAPI
 
 
-ROUTERS = (json_api.public_router, access_api.router, endpoints.router, json_api.router, pages.build_router())
+ROUTERS = (
+    json_api.public_router,
+    access_api.router,
+    endpoints.router,
+    json_api.router,
+    pages.build_router(),
+    *list_app_routers(),
+)
 """Routers in order of precedence."""
 
 
@@ -57,9 +68,7 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
         clock = DemoClock(settings.speed) if settings.demo else time.time
     check_otlp_settings(settings)
     build_receivers(settings)  # report errors in the settings before a store is created
-    if (session := open_review_session(settings)) is not None:
-        session.load()
-        session.load_documents()
+    opened = open_app_pages(settings.page_files)
     with convert_write_errors(settings.data_folder):
         settings.data_folder.mkdir(parents=True, exist_ok=True)
     delete_copies(settings.data_folder)
@@ -90,6 +99,7 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
         title="ragfault", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
     )
     app.state.server, app.state.scheduler = server, scheduler
+    app.state.host = AppPageHost(server, opened)
     app.state.access = AccessControl(settings, server.store)
     app.state.audit = AuditLog(server.store, settings.data_folder / AUDIT_FILE)
     app.add_middleware(SecurityMiddleware, local=is_loopback(settings.host) and not settings.trusted_proxies)
@@ -97,7 +107,7 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
     if request_log is not None:
         app.add_middleware(RequestLogMiddleware, log=request_log)
     app.add_middleware(ProxyMiddleware, trusted=settings.trusted_proxies, root_path=settings.root_path)
-    request_limits.install_handlers(app)
+    install_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
     return app
@@ -108,23 +118,6 @@ COLLECTION_THRESHOLDS = (20_000, 20, 20)
 the others of their trace: with Python's 700 an eighth of the processor of ingest went into looking at them."""
 
 SHUTDOWN_SECONDS = 20  # seconds for which requests in progress may finish at shutdown
-
-
-def serve_application(app: Any, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve an ASGI application until a signal; `announce` gets its address.
-
-    Pages of other servers are refused, as by the server itself.
-
-    Raises MissingExtra, and OutputError where the port is taken.
-    """
-    with require_extra("a proxy", "server"):
-        import uvicorn
-    secured = SecurityMiddleware(app, is_loopback(host))
-    config = uvicorn.Config(secured, host=host, port=port, log_level="warning", access_log=False, lifespan="off")
-    listening = _bind_socket(config)
-    listening.listen()
-    announce(format_address(host, listening.getsockname()[1]))
-    uvicorn.Server(config).run(sockets=[listening])
 
 
 def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambda _: None) -> None:
@@ -151,7 +144,7 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
         http=make_timeout_protocol(settings.limits.timeout),
     )
     try:
-        listening = _bind_socket(config)
+        listening = bind_socket(config)
     except OutputError:
         app.state.server.store.close()
         raise
@@ -180,18 +173,6 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
         raise OutputError(
             "the store is lost and could not be opened again: look at its disk, and start the server anew."
         )
-
-
-def _bind_socket(config: Any) -> socket.socket:
-    """Bind the socket to listen on; raises OutputError where the port is taken."""
-    try:
-        bound: socket.socket = config.bind_socket()
-    except SystemExit:
-        raise OutputError(
-            f"cannot listen on {config.host}:{config.port}: the port is taken. Name another with --port."
-        ) from None
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections take it over: no waiting for more
-    return bound
 
 
 @contextlib.contextmanager

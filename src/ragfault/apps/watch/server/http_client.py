@@ -5,21 +5,20 @@ from __future__ import annotations
 import io
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 from urllib.request import Request
 
 import msgspec
 
 from ragfault.apps.watch.server.storage.backup import BackupManifest, check_output, save_backup
+from ragfault.http.client import download, open_url
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.runs.run import RUN_FILES, Run, check_free, publish_run, resolve_output
-from ragfault.model.errors import InputError, UsageError
 from ragfault.model.version import __version__
 from ragfault.report.format import clean_text
 from ragfault.text.http import URL_OPENER, parse_retry_after
@@ -66,9 +65,6 @@ def post(url: str, body: bytes, headers: dict[str, str], receiver: str) -> Deliv
         return DeliveryAttempt(f"{receiver} cannot be asked: {type(error).__name__}")
 
 
-DOWNLOAD_TIMEOUT = 600  # seconds to wait for a response
-
-
 def fetch_run(
     url: str,
     parameters: Mapping[str, Any],
@@ -85,7 +81,7 @@ def fetch_run(
     """
     out = resolve_output(out)
     check_free(out, force=force)
-    packed = _download(f"{url.rstrip('/')}/export.zip?{urlencode(dict(parameters))}", token)
+    packed = download(f"{url.rstrip('/')}/export.zip?{urlencode(dict(parameters))}", token)
     with convert_write_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
@@ -109,16 +105,8 @@ def fetch_backup(url: str, out: Path, token: str | None) -> BackupManifest:
     where `out` exists.
     """
     check_output(out)
-    with _open_url(f"{url.rstrip('/')}/backup.tar", token) as answer:
+    with open_url(f"{url.rstrip('/')}/backup.tar", token) as answer:
         return save_backup(iter(lambda: answer.read(1 << 20), b""), out)
-
-
-def fetch_incidents(url: str, token: str | None) -> Any:
-    """Return `/incidents.json` of a server. Raises UsageError for an invalid URL, InputError where it cannot be read.
-
-    The token, if any, needs the role `read`.
-    """
-    return msgspec.json.decode(_download(f"{url.rstrip('/')}/incidents.json?limit=10", token))
 
 
 def change_token(url: str, name: str, role: str | None, days: float | None, admin: str | None) -> str | None:
@@ -128,40 +116,7 @@ def change_token(url: str, name: str, role: str | None, days: float | None, admi
     """
     place = f"{url.rstrip('/')}/v1/ragfault/tokens"
     if role is None:
-        _download(f"{place}/{quote(name, safe='')}", admin, "DELETE")
+        download(f"{place}/{quote(name, safe='')}", admin, "DELETE")
         return None
     body = msgspec.json.encode({"name": name, "role": role, "days": days})
-    return str(msgspec.json.decode(_download(place, admin, "POST", body))["token"])
-
-
-def _download(url: str, token: str | None, method: str = "GET", body: bytes | None = None) -> bytes:
-    with _open_url(url, token, method, body) as answer:
-        content: bytes = answer.read()
-        return content
-
-
-@contextmanager
-def _open_url(url: str, token: str | None, method: str = "GET", body: bytes | None = None) -> Iterator[Any]:
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise UsageError(f'"{url[:80]}" is no address of a server: http://127.0.0.1:4318')
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    try:
-        with URL_OPENER.open(Request(url, body, headers, method=method), timeout=DOWNLOAD_TIMEOUT) as answer:
-            yield answer
-    except HTTPError as error:
-        with error:
-            place = clean_text(error.headers.get("Location") or "")[:200]
-            if 300 <= error.code < 400:
-                raise InputError(
-                    f"{urlsplit(url).netloc} redirects to {place or 'nowhere'}: give that server"
-                ) from None
-            raise InputError(f"the server refuses: {_read_detail(error.read())}") from None
-    except (URLError, OSError, HTTPException) as error:
-        raise InputError(f"cannot reach {urlsplit(url).netloc}: {getattr(error, 'reason', error)}.") from None
-
-
-def _read_detail(body: bytes) -> str:
-    try:
-        return str(msgspec.json.decode(body)["detail"])
-    except (msgspec.MsgspecError, KeyError, TypeError):
-        return body[:200].decode(errors="replace")
+    return str(msgspec.json.decode(download(place, admin, "POST", body))["token"])

@@ -11,25 +11,13 @@ from msgspec import Struct
 
 from ragfault.apps.watch.server.storage.opening import is_store_folder
 from ragfault.evaluation.online.scorer import SamplingPolicy
+from ragfault.http.addresses import format_address, is_loopback
+from ragfault.http.bodies import RequestLimits
 from ragfault.io.redaction import parse_redaction_kinds
 from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import UsageError
 
 MIN_TOKEN_LENGTH = 16  # characters of a token that is chosen by hand, where other machines can reach the server
-
-
-class RequestLimits(Struct, frozen=True, kw_only=True):
-    """Limits on requests; what exceeds them is rejected with the reason, and counted."""
-
-    body: int = 8_000_000  # bytes of a compressed request body
-    decompressed: int = 32_000_000  # bytes of a decompressed request body
-    trace: int = 1_000_000  # bytes of one trace as JSON
-    traces: int = 10_000  # traces in one request
-    unscored: int = 100_000  # traces waiting to be judged above which ingest answers 429
-    pending_writes: int = 256  # requests waiting to be written above which ingest answers 429
-    rate: float = 0.0
-    """Average requests per second of one client, bursts of twice as many; 0: unlimited. Reading has the same limit."""
-    timeout: float = 60.0  # seconds within which the head of a request and its body must arrive
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -82,10 +70,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """The address at which a proxy shows this server, with the root path, for links in notices: "https://rag.test"."""
     request_log: str | None = None
     """The file that a line is written to for each request; "-": standard output."""
-    testset: Path | None = None  # the set that people review on the dashboard; None: none
-    reviews: Path | None = None  # the file of their reviews; None: reviews.jsonl beside the set
-    corpus: Path | None = None  # the corpus in which new gold spans are located
-    policy: Path | None = None  # the policy of `ragfault adapt` that a page shows and takes back; None: none
+    page_files: dict[str, Path] = {}
+    """The files that pages of other apps show, by the options of `ragfault.apps.registry.App.page_options`."""
     demo: bool = False
     speed: float = 60.0  # seconds of the demo per real second
     limits: RequestLimits = RequestLimits()
@@ -109,8 +95,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
                 f"the token can be guessed: beyond this machine it has {MIN_TOKEN_LENGTH} characters or more. "
                 "Make one with: openssl rand -hex 32."
             )
-        if self.testset is None and (self.reviews or self.corpus):
-            raise UsageError("--reviews and --corpus belong to a set to review. Name it with --testset FILE.")
         if self.workers < 0:
             raise UsageError(f"workers are 0 or more, got {self.workers}.")
         parse_redaction_kinds(self.redact)
@@ -148,20 +132,3 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     def runs_folder(self) -> Path:
         """The folder of exported and imported runs."""
         return self.data_folder / "runs"
-
-
-def format_address(host: str, port: int) -> str:
-    """Return the URL of a host, whose IPv6 address stands in brackets."""
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address belongs to the loopback interface.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
-    [True, True, True, False, False]
-    """
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -12,7 +12,6 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from ragfault.apps.testsets.review_session import ReviewSession
 from ragfault.apps.watch.monitoring.alerts import AlertState
 from ragfault.apps.watch.monitoring.incidents import Incident
 from ragfault.apps.watch.server.counters import EventCounters
@@ -48,14 +47,6 @@ def measure_clock_offset() -> float:
     return time.time() - uptime
 
 
-def open_review_session(settings: ServerSettings) -> ReviewSession | None:
-    """Open the set of the settings with its reviews; None without one."""
-    if settings.testset is None:
-        return None
-    reviews = settings.reviews or settings.testset.parent / "reviews.jsonl"
-    return ReviewSession(settings.testset, reviews, settings.corpus)
-
-
 class ServerState:
     """State of one server, at `app.state.server`: store, settings, clock, counters and workers."""
 
@@ -82,8 +73,6 @@ class ServerState:
         """Guards changes of the state of the alerts."""
         self.registry_lock = threading.Lock()
         """Guards changes of clusters and saved views."""
-        self.review_session = open_review_session(settings)
-        """The set that people review; None without one."""
         self.redaction = IncomingRedactor(settings, self.counters)
         self.labels = LabelLimiter(store.list_routes, self.counters.add)
         """Bounds the routes and cohorts that traffic names."""

@@ -28,7 +28,8 @@ from ragfault.apps.watch.server.alerts.incidents import describe_routes, format_
 from ragfault.apps.watch.server.background_thread import BackgroundThread
 from ragfault.apps.watch.server.counters import EventCounters
 from ragfault.apps.watch.server.http_client import POST_TIMEOUT, DeliveryAttempt, post
-from ragfault.apps.watch.server.settings import ServerSettings, is_loopback
+from ragfault.apps.watch.server.settings import ServerSettings
+from ragfault.http.addresses import is_loopback
 from ragfault.model.errors import UnknownName, UsageError
 from ragfault.text.number_format import format_percent, format_signed
 

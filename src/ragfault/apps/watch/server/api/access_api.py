@@ -14,12 +14,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ragfault.apps.watch.server.json_routes import JSON, SCHEMA_PREFIX, JsonRoute, Server, problem_responses
-from ragfault.apps.watch.server.request_limits import read_body
-from ragfault.apps.watch.server.security import AccessControl, require_role
-from ragfault.apps.watch.server.settings import RequestLimits
+from ragfault.apps.watch.server.json_routes import Server
+from ragfault.apps.watch.server.security import AccessControl
 from ragfault.apps.watch.server.storage.backup import prepare_backup, require_folder
 from ragfault.apps.watch.server.storage.records import AccessRole, AuditRecord
+from ragfault.http.bodies import RequestLimits, read_body
+from ragfault.http.json_routes import JSON, JsonRoute
+from ragfault.http.problems import SCHEMA_PREFIX, problem_responses
+from ragfault.http.security import require_role
 from ragfault.model.errors import UsageError
 
 BODY_LIMITS = RequestLimits(body=10_000, decompressed=10_000)  # limits on the body of a request for a token

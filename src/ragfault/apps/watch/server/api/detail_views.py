@@ -20,10 +20,10 @@ from ragfault.apps.watch.monitoring.alerts import Alert
 from ragfault.apps.watch.monitoring.change_detection import FaultLocation, locate_fault
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, build_series
 from ragfault.apps.watch.server.api import traffic_views
-from ragfault.apps.watch.server.api.traffic_views import TimeRange
 from ragfault.apps.watch.server.api.verdict_view import compare_labels
 from ragfault.apps.watch.server.state import ServerState
 from ragfault.apps.watch.server.storage.records import StoreTotals, TraceSelection
+from ragfault.http.hosting import TimeRange, parse_route
 from ragfault.io.runs.run import Run
 from ragfault.judges.calibration import JudgeCalibration, read_calibration
 from ragfault.judges.cards.card import JudgeCard, list_cards, load_card
@@ -82,7 +82,6 @@ def compare_windows(
 
 
 MAX_MINUTE = 2**31  # minutes since 1970 that the store can hold end before this one
-NO_ROUTE = "-"  # form value for traces without a route
 
 
 def parse_selection(fields: Sequence[tuple[str, str]]) -> TraceSelection:
@@ -129,11 +128,6 @@ def parse_range(server: ServerState, query: Mapping[str, str], longest: int = 36
         first, last = last - size, traffic_views.align_end(last, size)
         size = traffic_views.align_end(last - first, size) if since or until else size
     return TimeRange(size, last, bool(since or until))
-
-
-def parse_route(text: str | None) -> str | None:
-    """Parse the route of a form: empty means all routes (None), "-" the traces without a route ("")."""
-    return "" if text == NO_ROUTE else text or None
 
 
 def _parse_time(text: str) -> float:

@@ -32,10 +32,7 @@ from ragfault.apps.watch.server.api.detail_views import get_latest_judge, open_r
 from ragfault.apps.watch.server.api.traffic_views import (
     TRIAD_METRICS,
     WINDOW_SEGMENTS,
-    RouteView,
-    TimeRange,
     TrendPoint,
-    WindowView,
     choose_grain,
     fit_grain,
 )
@@ -43,6 +40,7 @@ from ragfault.apps.watch.server.state import ServerState
 from ragfault.apps.watch.server.storage.records import MAX_SHOWN_CHARACTERS, TimelineMark, TraceSelection
 from ragfault.diagnosis.records import ChunkInsight
 from ragfault.diagnosis.score_matrix import metric_name
+from ragfault.http.hosting import RouteView, TimeRange, WindowView
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.records import Layer
 from ragfault.stats.differences import Difference

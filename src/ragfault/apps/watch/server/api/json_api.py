@@ -16,7 +16,6 @@ from ragfault.apps.watch.monitoring.rollups import Rollup, bin_edges, merge_by_k
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES
 from ragfault.apps.watch.server.api import detail_views, traffic_views
 from ragfault.apps.watch.server.api.access_api import TokenRequest
-from ragfault.apps.watch.server.api.decision_views import AdaptationView, GuardView, load_adaptation, load_guard
 from ragfault.apps.watch.server.api.insight_views import (
     INSIGHT_MINUTES,
     DriftView,
@@ -26,14 +25,11 @@ from ragfault.apps.watch.server.api.insight_views import (
     load_insights,
     load_versions,
 )
-from ragfault.apps.watch.server.api.testset_views import ShownItems, TestsetView, load_testset
 from ragfault.apps.watch.server.api.trace_parts import BoundedTrace, TracePart, bound_trace, load_trace_part
 from ragfault.apps.watch.server.counters import LATENCY_EDGES, LatencyHistogram
 from ragfault.apps.watch.server.ingest.incoming_traces import SentMark, SentTrace
 from ragfault.apps.watch.server.ingest.label_limits import OTHER_LABEL
-from ragfault.apps.watch.server.json_routes import JsonRoute, Server, build_openapi, problem_responses
-from ragfault.apps.watch.server.request_limits import RETRY_AFTER
-from ragfault.apps.watch.server.security import require_role
+from ragfault.apps.watch.server.json_routes import Server
 from ragfault.apps.watch.server.state import ServerState
 from ragfault.apps.watch.server.storage.records import (
     ConversationSummary,
@@ -42,6 +38,10 @@ from ragfault.apps.watch.server.storage.records import (
     TraceSelection,
     TraceState,
 )
+from ragfault.http.hosting import INVALID, TextParam, TimeParam, TimeRange, Times, parse_route
+from ragfault.http.json_routes import JsonRoute, build_openapi
+from ragfault.http.problems import RETRY_AFTER, problem_responses
+from ragfault.http.security import require_role
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.gold_evidence import GoldMode
 
@@ -175,16 +175,12 @@ router = APIRouter(
     route_class=JsonRoute, dependencies=[Depends(require_role("read"))], responses=problem_responses(401, 403, 429, 503)
 )
 
-INVALID: Any = {"responses": problem_responses(422)}
 UNKNOWN: Any = {"responses": problem_responses(404, 422)}
 
 # SkipJsonSchema: no URL can hold a null, absent is absent
 NumberParam = Annotated[float | SkipJsonSchema[None], Query(allow_inf_nan=False)]
-TextParam = Annotated[str | SkipJsonSchema[None], Query(max_length=1000)]
-TimeParam = Annotated[str, Query(max_length=40, description="Seconds since 1970, or an ISO time in UTC.")]
 NameParam = Annotated[str, Path(min_length=1)]
 LimitParam = Annotated[int, Query(ge=1, le=1000)]
-WindowParam = Annotated[int, Query(ge=1, le=366 * DAY_MINUTES)]
 
 
 def read_selection(  # noqa: PLR0913, PLR0917 - the parameters of a page
@@ -208,27 +204,19 @@ def read_selection(  # noqa: PLR0913, PLR0917 - the parameters of a page
     return TraceSelection(**locals())
 
 
-def read_times(
-    server: Server, window: WindowParam = DAY_MINUTES, since: TimeParam = "", until: TimeParam = ""
-) -> traffic_views.TimeRange:
-    """Build the range that the query parameters ask for: a window up to now, or between two times."""
-    return detail_views.parse_range(server, {"window": str(window), "since": since, "until": until})
-
-
 def read_insight_times(
     server: Server,
     window: Annotated[int, Query(ge=1, le=INSIGHT_MINUTES)] = DAY_MINUTES,
     since: TimeParam = "",
     until: TimeParam = "",
-) -> traffic_views.TimeRange:
+) -> TimeRange:
     """Build a range as `read_times` does, of a length that is computed from traces."""
     times = {"window": str(window), "since": since, "until": until}
     return detail_views.parse_range(server, times, longest=INSIGHT_MINUTES)
 
 
 Selection = Annotated[TraceSelection, Depends(read_selection)]
-Times = Annotated[traffic_views.TimeRange, Depends(read_times)]
-InsightTimes = Annotated[traffic_views.TimeRange, Depends(read_insight_times)]
+InsightTimes = Annotated[TimeRange, Depends(read_insight_times)]
 
 
 @public_router.get("/healthz", responses=problem_responses(403), openapi_extra={"security": []})
@@ -290,7 +278,7 @@ def get_overview(server: Server) -> traffic_views.TrafficOverview:
 @router.get("/metrics/{name}.json", **UNKNOWN)
 def get_metric(server: Server, name: NameParam, times: Times, route: TextParam = None) -> traffic_views.MetricView:
     """Return the trend of one metric, over a window up to now or between two times."""
-    return traffic_views.load_metric(server, name, detail_views.parse_route(route), times)
+    return traffic_views.load_metric(server, name, parse_route(route), times)
 
 
 @router.get("/compare.json", **INVALID)
@@ -304,36 +292,7 @@ def get_comparison(
 @router.get("/insights.json", **INVALID)
 def get_insights(server: Server, times: InsightTimes, route: TextParam = None) -> InsightsView:
     """Return the triad over time, distributions, and correlations, over a window up to now or between two times."""
-    return load_insights(server, detail_views.parse_route(route), times)
-
-
-@router.get("/guard.json", **INVALID)
-def get_guard(server: Server, times: Times, route: TextParam = None) -> GuardView:
-    """Return how often guards block, fix and abstain, by rail and route, up to now or between two times."""
-    return load_guard(server, detail_views.parse_route(route), times)
-
-
-@router.get("/adaptation.json", **INVALID)
-def get_adaptation(server: Server, times: Times) -> AdaptationView:
-    """Return the policy of `ragfault adapt` that the server shows, and what the decisions of a window brought."""
-    return load_adaptation(server, times)
-
-
-@router.get("/testset.json", **INVALID)
-def get_testset(
-    request: Request,
-    server: Server,
-    by: Annotated[str, Query(max_length=80)] = "",
-    show: ShownItems = "waiting",
-    text: Annotated[str, Query(max_length=200)] = "",
-    page: Annotated[int, Query(ge=1, le=10_000)] = 1,
-    needed: Annotated[int, Query(ge=1, le=9)] = 2,
-    adjudicator: Annotated[str, Query(max_length=80)] = "",
-) -> TestsetView:
-    """Return a page of the set that people review, and how far they agree; reviews of others are not in it."""
-    token = request.app.state.access.read_token(request)
-    name = by if token is None else token.name
-    return load_testset(server.review_session, name, show, text, page, needed, adjudicator)
+    return load_insights(server, parse_route(route), times)
 
 
 @router.get("/versions.json", **INVALID)
@@ -349,7 +308,7 @@ def get_drift(
     server: Server, run: Annotated[str, Query(max_length=400)], times: Times, route: TextParam = None
 ) -> DriftView:
     """Measure how far live traffic has moved from a run of the store, over a window up to now or between two times."""
-    return load_drift(server, run, detail_views.parse_route(route), times)
+    return load_drift(server, run, parse_route(route), times)
 
 
 @router.get("/traces.json", **INVALID)

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -40,6 +40,7 @@ from ragfault.apps.watch.server.storage.records import (
 from ragfault.apps.watch.server.storage.run_transfer import export_run
 from ragfault.diagnosis.steps.localization import localize_recorded_step
 from ragfault.diagnosis.steps.records import FaultyStep
+from ragfault.http.hosting import TimeRange, WindowView
 from ragfault.io.runs.run import Manifest, MetricInfo
 from ragfault.model.errors import UnknownName
 from ragfault.model.gold_evidence import GoldMode
@@ -55,42 +56,6 @@ TRIAD_METRICS = ("context_relevance", "groundedness", "answer_relevance")
 WINDOW_SEGMENTS = 12  # segments of a window, whose means give the interval of the overall mean
 LONG_WINDOW = 2 * DAY_MINUTES
 """Minutes from which on a window consists of full hours, which are read from roll-ups by hour."""
-
-
-class TimeRange(NamedTuple):
-    """The minutes that a view shows, up to now or between two times; see `parse_range`."""
-
-    window: int
-    """Length in minutes."""
-    until: int
-    """The minute after the last one."""
-    is_fixed: bool
-    """True where begin or end was chosen; else it moves on with the time."""
-
-    @property
-    def query(self) -> str:
-        """The parameters of a link that keep it."""
-        if not self.is_fixed:
-            return f"window={self.window}"
-        return f"since={60 * (self.until - self.window)}&until={60 * self.until}"
-
-
-class WindowView(Struct, frozen=True, kw_only=True):
-    """A view of the traffic within a window of minutes."""
-
-    now: float
-    """Seconds since 1970."""
-    window: int
-    """Minutes."""
-    until: int
-    """The minute after the last one."""
-
-
-class RouteView(WindowView, frozen=True, kw_only=True):
-    """A view of the traffic of one route, or of all, within a window of minutes."""
-
-    route: str | None
-    """None: all routes; empty: traces without a route."""
 
 
 class MetricTrend(Struct, frozen=True, kw_only=True):

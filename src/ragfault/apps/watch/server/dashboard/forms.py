@@ -15,13 +15,11 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from msgspec.structs import replace
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
-from ragfault.apps.tune.adaptation.policy import load_policy, revert_policy
 from ragfault.apps.watch.monitoring import alerts
 from ragfault.apps.watch.server.api import access_api, traffic_views
 from ragfault.apps.watch.server.api.access_api import TokenRequest
@@ -33,20 +31,15 @@ from ragfault.apps.watch.server.api.detail_views import (
     parse_selection,
 )
 from ragfault.apps.watch.server.api.verdict_view import build_labels
-from ragfault.apps.watch.server.dashboard.page_renderer import PageRoute, local_path, render_page, trace_url
-from ragfault.apps.watch.server.request_limits import read_body
+from ragfault.apps.watch.server.dashboard.page_renderer import local_path, render_page, trace_url
 from ragfault.apps.watch.server.security import SESSION_COOKIE
-from ragfault.apps.watch.server.settings import RequestLimits
 from ragfault.apps.watch.server.state import ALERTS_SETTING, INCIDENTS_SETTING, ServerState
 from ragfault.apps.watch.server.storage.records import AlertEvent, TraceComment, TraceSelection
 from ragfault.apps.watch.server.storage.run_transfer import export_run, import_run
+from ragfault.http.forms import AdminForm, FormFields, parse_count, read_author, read_form
+from ragfault.http.page_routes import PageRoute
 from ragfault.labels.reading.human_labels import HumanLabel, fingerprint_answer
 from ragfault.model.errors import UnknownName, UsageError
-from ragfault.report.json_documents import encode_document
-from ragfault.report.output import write_report_file
-
-FORM_LIMITS = RequestLimits(body=64_000, decompressed=64_000)
-"""Limits on form bodies."""
 
 MAX_VIEWS = 50
 
@@ -59,28 +52,6 @@ MAX_SILENCE_MINUTES = 30 * 24 * 60
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 forms_router = APIRouter(route_class=PageRoute, include_in_schema=False)
-
-FormFields = dict[str, str]
-
-
-async def read_admin_form(request: Request) -> FormFields:
-    """Return the fields of a form of this server, sent by an admin. Raises 401, 403, 413."""
-    fields = await _read_form(request)
-    request.app.state.access.check_role(request, "admin")
-    return fields
-
-
-async def _read_form(request: Request) -> FormFields:
-    body = await read_body(request, FORM_LIMITS)
-    try:
-        fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100))
-    except ValueError as error:
-        raise HTTPException(400, f"the form cannot be read: {error}.") from None
-    request.app.state.access.check_csrf_token(request, fields.get("csrf_token", ""))
-    return fields
-
-
-AdminForm = Depends(read_admin_form)
 
 
 async def _apply_and_redirect(
@@ -96,12 +67,6 @@ async def _apply_and_redirect(
     return RedirectResponse(back, 303)
 
 
-def read_author(request: Request, fields: FormFields) -> str:
-    """Return the author of a form: the name of the token, otherwise the name that the form states."""
-    token = request.app.state.access.read_token(request)
-    return token.name if token is not None else fields.get("by", "").strip()[:80] or "dashboard"
-
-
 def _cookie_options(request: Request) -> dict[str, Any]:
     """Return the attributes of the cookie: no script reads it, no other site sends it, and only TLS where there is."""
     root = request.app.state.server.settings.root_path
@@ -112,7 +77,7 @@ def _cookie_options(request: Request) -> dict[str, Any]:
 @forms_router.post("/sign-in")
 async def post_sign_in(request: Request) -> Response:
     """Begin a session for a valid token; its id goes into a cookie that scripts cannot read."""
-    fields = await _read_form(request)
+    fields = await read_form(request)
     there = local_path(fields.get("next", "/"))
     given = fields.get("token", "").strip()
     access, audit = request.app.state.access, request.app.state.audit
@@ -130,7 +95,7 @@ async def post_sign_in(request: Request) -> Response:
 @forms_router.post("/sign-out")
 async def post_sign_out(request: Request) -> Response:
     """End the session, here and not only in the browser, and delete its cookie."""
-    await _read_form(request)
+    await read_form(request)
     await run_in_threadpool(request.app.state.access.sign_out, request)
     if getattr(request.state, "who", ""):
         await run_in_threadpool(request.app.state.audit.record, request, "sign_out")
@@ -290,13 +255,6 @@ async def post_incident(request: Request, fields: FormFields = AdminForm) -> Res
     return await _apply_and_redirect(request, work, back, ("incident_acknowledge", id, ""))
 
 
-def parse_count(text: str, most: int, noun: str) -> int:
-    """Parse a number from 1 to `most`. Raises UsageError for anything else; `noun` names what is counted."""
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
-        raise UsageError(f'the number of {noun} is from 1 to {most:,}, not "{text[:40]}".')
-    return int(text)
-
-
 @forms_router.post("/clusters")
 async def post_clusters(request: Request, fields: FormFields = AdminForm) -> Response:
     """Cluster the failing traces of the last hours."""
@@ -384,22 +342,6 @@ def _promote_cluster(server: ServerState, id: str) -> None:
         there = [trace.id for trace in run.traces()]
         cases = build_cases(run, there, moment, {"id": cluster.id, "name": cluster.name})
         promote_cases(cases, server.settings.data_folder / "promoted.jsonl")
-
-
-@forms_router.post("/adaptation")
-async def post_adaptation(request: Request, fields: FormFields = AdminForm) -> Response:
-    """Take back the policy that the page showed: write the one before it."""
-    version, path = fields.get("version", "")[:20], request.app.state.server.settings.policy
-    if path is None:
-        raise UsageError("this server has no policy. Start it with --policy FILE.")
-
-    def work(_: ServerState) -> None:
-        policy = load_policy(path)
-        if str(policy.version) != version:
-            raise HTTPException(409, f"the file holds version {policy.version} by now, so that it was left as it is.")
-        write_report_file(path, encode_document(revert_policy(policy)), force=True)
-
-    return await _apply_and_redirect(request, work, "/adaptation", ("policy_reverted", version, ""))
 
 
 @forms_router.post("/runs")

@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
-from fastapi.routing import APIRoute
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 
+from ragfault.apps.watch.monitoring.windows import DAY_MINUTES
 from ragfault.apps.watch.server.api.trace_parts import escape_pointer
+from ragfault.apps.watch.server.app_pages import list_app_navigation, list_app_packages
 from ragfault.apps.watch.server.json_routes import get_server
-from ragfault.apps.watch.server.request_limits import error_status
 from ragfault.apps.watch.server.security import SESSION_COOKIE
 from ragfault.apps.watch.server.storage.records import TraceSelection
-from ragfault.model.errors import RagfaultError
+from ragfault.http.hosting import get_host
 from ragfault.model.version import __version__
 from ragfault.report.format import BIDI_OVERRIDES, clean_label, format_duration, get_problem_title
 from ragfault.text.number_format import format_number, format_percent
 
 NAVIGATION = (
     ("/", "Overview"), ("/insights", "Insights"), ("/versions", "Versions"), ("/traces", "Traces"),
-    ("/conversations", "Conversations"), ("/incidents", "Incidents"), ("/clusters", "Clusters"), ("/guard", "Guard"),
-    ("/adaptation", "Adaptation"), ("/testset", "Test set"), ("/runs", "Runs"), ("/drift", "Drift"),
-    ("/judge", "Judge"), ("/settings", "Settings"), ("/access", "Access"), ("/help", "Help"),
+    ("/conversations", "Conversations"), ("/incidents", "Incidents"), ("/clusters", "Clusters"),
 )  # fmt: skip
-"""Pages of the navigation."""
+"""Pages of the navigation before those of other apps."""
+
+CLOSING_NAVIGATION = (
+    ("/runs", "Runs"), ("/drift", "Drift"), ("/judge", "Judge"), ("/settings", "Settings"), ("/access", "Access"),
+    ("/help", "Help"),
+)  # fmt: skip
+"""Pages of the navigation behind those of other apps."""
+
+TIME_PRESETS = (60, 6 * 60, DAY_MINUTES, 7 * DAY_MINUTES, 30 * DAY_MINUTES)
+"""Windows that the time picker offers, in minutes."""
 
 PAGE_HEADERS = {"referrer-policy": "same-origin"}
 """Headers of pages: browsers send the origin of a form only to the server of its page."""
@@ -126,9 +132,12 @@ def _format_signed(value: float | None) -> str:
 
 
 @lru_cache(maxsize=1)
-def _build_environment() -> Environment:
+def create_environment() -> Environment:
+    """Create the environment of the templates of all pages, those of other apps included."""
     environment = Environment(
-        loader=PackageLoader("ragfault.apps.watch.server.dashboard", "templates"),
+        loader=ChoiceLoader(
+            [PackageLoader(package) for package in ("ragfault.apps.watch.server.dashboard", *list_app_packages())]
+        ),
         autoescape=True,
         finalize=_finalize,
         undefined=StrictUndefined,
@@ -152,7 +161,7 @@ def _build_environment() -> Environment:
         "pointer": lambda name: escape_pointer(str(name)),
         "numbered": enumerate,
     }
-    environment.globals |= {"pages": NAVIGATION, "version": __version__, "query": selection_query}
+    environment.globals |= {"windows": TIME_PRESETS, "version": __version__, "query": selection_query}
     return environment
 
 
@@ -182,10 +191,9 @@ def render_page(request: Request, name: str, status: int = 200, without_json: bo
         "times": None,
         "signed_in": SESSION_COOKIE in request.cookies and not access.is_open,
         "root": get_server(request).settings.root_path,
-        "has_testset": get_server(request).review_session is not None,
-        "has_policy": get_server(request).settings.policy is not None,
+        "pages": (*NAVIGATION, *list_app_navigation(get_host(request).opened), *CLOSING_NAVIGATION),
     }
-    text = _build_environment().get_template(f"{name}.html").render(around | content)
+    text = create_environment().get_template(f"{name}.html").render(around | content)
     return HTMLResponse(prefix_links(text, around["root"]), status, PAGE_HEADERS)
 
 
@@ -204,31 +212,6 @@ def _json_url(request: Request) -> str:
     parameters: Iterable[tuple[str, str]] = [(key, text) for key, text in request.query_params.multi_items() if text]
     query = urlencode(list(parameters), errors="replace")
     return f"{path}.json" + (f"?{query}" if query else "")
-
-
-class PageRoute(APIRoute):
-    """Route that renders errors as pages, and redirects to the sign-in page where a token is needed."""
-
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        inner = super().get_route_handler()
-
-        async def handler(request: Request) -> Response:
-            try:
-                return await inner(request)
-            except HTTPException as error:
-                if error.status_code == 401:
-                    return RedirectResponse(_sign_in_url(request), 303)
-                return render_error(request, error.status_code, str(error.detail), error.headers)
-            except RagfaultError as error:
-                return render_error(request, error_status(error), str(error))
-
-        return handler
-
-
-def _sign_in_url(request: Request) -> str:
-    there = request.url.path if request.method == "GET" else "/"
-    query = f"?{request.url.query}" if request.url.query and request.method == "GET" else ""
-    return f"/sign-in?next={quote(quote(there, errors='replace') + query, safe='')}"
 
 
 def render_error(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:

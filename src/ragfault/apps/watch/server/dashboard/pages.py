@@ -14,13 +14,13 @@ from ragfault.apps.watch.server.api.detail_views import open_run
 from ragfault.apps.watch.server.api.trace_parts import bound_comments, bound_trace, load_trace_part
 from ragfault.apps.watch.server.dashboard import charts
 from ragfault.apps.watch.server.dashboard.forms import forms_router, render_access
-from ragfault.apps.watch.server.dashboard.page_renderer import PageRoute, local_path, render_page
-from ragfault.apps.watch.server.dashboard.testset_pages import testset_router
+from ragfault.apps.watch.server.dashboard.page_renderer import local_path, render_page
 from ragfault.apps.watch.server.dashboard.traffic_pages import MAX_SHOWN_INCIDENTS, traffic_router
 from ragfault.apps.watch.server.json_routes import get_server
-from ragfault.apps.watch.server.security import require_role
 from ragfault.apps.watch.server.state import ServerState
 from ragfault.apps.watch.server.storage.records import TRACE_STATES, TraceSelection
+from ragfault.http.page_routes import PageRoute
+from ragfault.http.security import require_role
 from ragfault.model.errors import UnknownName, UsageError
 from ragfault.report.format import LAYER_QUESTIONS
 from ragfault.report.html.pages import render_bisection_html
@@ -52,7 +52,7 @@ public_router = APIRouter(route_class=PageRoute, include_in_schema=False)
 def build_router() -> APIRouter:
     """Combine all routes of the dashboard."""
     combined = APIRouter()
-    for part in (public_router, forms_router, traffic_router, testset_router, access_router, router):
+    for part in (public_router, forms_router, traffic_router, access_router, router):
         combined.include_router(part)
     return combined
 

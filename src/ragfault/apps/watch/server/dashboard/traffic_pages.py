@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, RollingMean
 from ragfault.apps.watch.server.api import detail_views, traffic_views
-from ragfault.apps.watch.server.api.decision_views import load_adaptation, load_guard
 from ragfault.apps.watch.server.api.insight_views import (
     INSIGHT_MINUTES,
     MAX_QUERIES,
@@ -23,11 +22,13 @@ from ragfault.apps.watch.server.api.insight_views import (
 )
 from ragfault.apps.watch.server.api.traffic_views import MetricTrend, TrendPoint
 from ragfault.apps.watch.server.dashboard import charts
-from ragfault.apps.watch.server.dashboard.page_renderer import PageRoute, render_page
+from ragfault.apps.watch.server.dashboard.page_renderer import render_page
 from ragfault.apps.watch.server.json_routes import get_server
-from ragfault.apps.watch.server.security import require_role
 from ragfault.apps.watch.server.state import ServerState
 from ragfault.diagnosis.scorecard import HEALTH_PARTS
+from ragfault.http.hosting import parse_route
+from ragfault.http.page_routes import PageRoute
+from ragfault.http.security import require_role
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.records import Layer
 from ragfault.report.charts.svg import draw_bins, draw_forest_plot, draw_whisker
@@ -171,9 +172,6 @@ def select_changes(trends: Iterable[MetricTrend]) -> list[MetricTrend]:
     return sorted(certain, key=lambda trend: (is_better(trend), -sure(trend), trend.metric))[:MAX_CHANGES]
 
 
-TIME_PRESETS = (60, 6 * 60, DAY_MINUTES, 7 * DAY_MINUTES, 30 * DAY_MINUTES)
-"""Windows that the time picker offers, in minutes."""
-
 traffic_router = APIRouter(route_class=PageRoute, dependencies=[Depends(require_role("read"))], include_in_schema=False)
 
 
@@ -251,7 +249,7 @@ def show_metric(request: Request, name: str) -> Response:
     server, query = get_server(request), request.query_params
     times = detail_views.parse_range(server, query)
     route = query.get("route") or None
-    view = traffic_views.load_metric(server, name, detail_views.parse_route(route), times)
+    view = traffic_views.load_metric(server, name, parse_route(route), times)
     window, until = view.window, view.until
     grain, lines = charts.coarsen_lines(charts.group_by_route(view.points), view.grain)
     return render_page(
@@ -263,7 +261,6 @@ def show_metric(request: Request, name: str) -> Response:
         title=LAYER_QUESTIONS[view.measure.layer][0],
         route=route,
         routes=server.store.list_routes(),
-        windows=TIME_PRESETS,
         chart=charts.draw_trend(lines, view.measure, view.marks, (until - window, until)),
         lines=list(lines),
         grain=grain,
@@ -280,7 +277,7 @@ def show_insights(request: Request) -> Response:
     server, query = get_server(request), request.query_params
     times = detail_views.parse_range(server, query, INSIGHT_MINUTES)
     route = query.get("route") or None
-    view = load_insights(server, detail_views.parse_route(route), times)
+    view = load_insights(server, parse_route(route), times)
     measures = server.measures
     grain, courses = _draw_triad(view, measures, (view.until - view.window, view.until))
     return render_page(
@@ -291,7 +288,6 @@ def show_insights(request: Request) -> Response:
         times=times,
         route=route,
         routes=server.store.list_routes(),
-        windows=TIME_PRESETS,
         trend_panels=courses,
         grain=grain,
         measures=measures,
@@ -299,32 +295,6 @@ def show_insights(request: Request) -> Response:
         histogram=draw_bins,
         whisker=draw_whisker,
     )
-
-
-@traffic_router.get("/guard")
-def show_guard(request: Request) -> Response:
-    """Show how often guards block, fix and abstain, by rail and route."""
-    server, query = get_server(request), request.query_params
-    times = detail_views.parse_range(server, query)
-    route = query.get("route") or None
-    return render_page(
-        request,
-        "guard",
-        refresh_seconds=None if times.is_fixed else 30,
-        view=load_guard(server, detail_views.parse_route(route), times),
-        times=times,
-        route=route,
-        routes=server.store.list_routes(),
-        windows=TIME_PRESETS,
-    )
-
-
-@traffic_router.get("/adaptation")
-def show_adaptation(request: Request) -> Response:
-    """Show the policy that adapts retrieval, and what the decisions of live traffic brought."""
-    times = detail_views.parse_range(get_server(request), request.query_params)
-    view = load_adaptation(get_server(request), times)
-    return render_page(request, "adaptation", view=view, times=times, windows=TIME_PRESETS)
 
 
 def _draw_triad(
@@ -375,7 +345,6 @@ def show_versions(request: Request) -> Response:
         refresh_seconds=None if times.is_fixed else 30,
         view=view,
         times=times,
-        windows=TIME_PRESETS,
         layers=[
             (LAYER_QUESTIONS[layer][0], [row for row in view.rows if row.layer == layer]) for layer in LAYER_QUESTIONS
         ],
@@ -388,7 +357,7 @@ def show_drift(request: Request) -> Response:
     server, query = get_server(request), request.query_params
     times = detail_views.parse_range(server, query)
     run, route = query.get("run"), query.get("route") or None
-    drift = load_drift(server, run, detail_views.parse_route(route), times) if run else None
+    drift = load_drift(server, run, parse_route(route), times) if run else None
     return render_page(
         request,
         "drift",
@@ -398,7 +367,6 @@ def show_drift(request: Request) -> Response:
         folder=str(server.settings.runs_folder),
         latest=MAX_QUERIES,
         times=times,
-        windows=TIME_PRESETS,
         route=route,
         routes=server.store.list_routes(),
         measures=server.measures,

@@ -12,17 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ragfault.apps.watch.server.ingest.incoming_traces import ParsedTraces, RejectedRecord, read_marks, read_traces
-from ragfault.apps.watch.server.json_routes import (
-    JSON,
-    SCHEMA_PREFIX,
-    JsonRoute,
-    Server,
-    json_response,
-    problem_responses,
-)
-from ragfault.apps.watch.server.request_limits import RETRY_AFTER, problem_response, read_body
-from ragfault.apps.watch.server.security import require_role
+from ragfault.apps.watch.server.json_routes import Server
 from ragfault.apps.watch.server.state import ServerState
+from ragfault.http.bodies import read_body
+from ragfault.http.json_routes import JSON, JsonRoute, json_response
+from ragfault.http.problems import RETRY_AFTER, SCHEMA_PREFIX, problem_response, problem_responses
+from ragfault.http.security import require_role
 from ragfault.io.otel.otlp import decode_request
 from ragfault.io.otel.spans import DecodedRequest
 from ragfault.model.errors import InputError, MissingExtra

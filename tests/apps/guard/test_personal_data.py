@@ -8,7 +8,7 @@ import re
 import pytest
 
 from benchmarks.personal_data import KINDS, count_matches, make_texts
-from ragfault.apps.guard.scanners import make_scanner
+from ragfault.apps.guard.scanning.scanners import make_scanner
 from ragfault.text import personal_data
 
 SCAN = make_scanner("personal_data", {})

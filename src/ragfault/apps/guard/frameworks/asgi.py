@@ -17,9 +17,9 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from ragfault.apps.guard.decisions import SEVERITIES, GuardDecision
+from ragfault.apps.guard.frameworks.tool_calls import TOOL_RESULTS, read_tool_calls, read_tool_results
 from ragfault.apps.guard.rails import RailResult, run_in_thread
 from ragfault.apps.guard.runtime import STAGES, Guard
-from ragfault.apps.guard.tool_calls import TOOL_RESULTS, read_tool_calls, read_tool_results
 from ragfault.evaluation.online.scorer import to_chunks
 from ragfault.io.otel.recorded_content import extract_question
 from ragfault.model.records import Chunk, Trace

@@ -53,7 +53,7 @@ def write_set(path: Path, items: tuple[Trace, ...] = ITEMS) -> Path:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[Path, Client]]:
     """A server on loopback with a set, its corpus, and no token."""
-    server = DashboardServer(tmp_path / "s", testset=write_set(tmp_path), corpus=tmp_path / "docs")
+    server = DashboardServer(tmp_path / "s", page_files={"testset": write_set(tmp_path), "corpus": tmp_path / "docs"})
     with server.serving() as url:
         yield tmp_path, Client(url)
 
@@ -203,7 +203,9 @@ def test_a_page_of_a_large_set_has_at_most_a_megabyte(tmp_path: Path):
         )
         for number in range(5000)
     )
-    server = DashboardServer(tmp_path / "s", testset=write_set(tmp_path, items), corpus=tmp_path / "docs")
+    server = DashboardServer(
+        tmp_path / "s", page_files={"testset": write_set(tmp_path, items), "corpus": tmp_path / "docs"}
+    )
     with server.serving() as url:
         client = Client(url)
         fields = {"by": evil, "text": evil, "page": "3"}
@@ -225,7 +227,7 @@ def test_a_form_without_the_stamp_of_the_server_or_a_name_is_refused(served: tup
 
 def test_reviewers_with_tokens_are_named_by_them_and_only_admins_write(tmp_path: Path):
     token = "a-long-token-of-the-admin"
-    server = DashboardServer(tmp_path / "s", testset=write_set(tmp_path), token=token)
+    server = DashboardServer(tmp_path / "s", page_files={"testset": write_set(tmp_path)}, token=token)
     with server.serving() as url:
         admin = Client(url).sign_in(token)
         for name, role in (("ann", "admin"), ("ben", "read")):
@@ -248,10 +250,11 @@ def test_reviewers_with_tokens_are_named_by_them_and_only_admins_write(tmp_path:
 
 def test_a_set_that_cannot_be_read_is_an_error_before_a_store_is_opened(tmp_path: Path):
     with pytest.raises(InputError):
-        create_app(ServerSettings(store=tmp_path / "s", testset=tmp_path / "none.jsonl"))
+        create_app(ServerSettings(store=tmp_path / "s", page_files={"testset": tmp_path / "none.jsonl"}))
     assert not (tmp_path / "s").exists()
     with pytest.raises(UsageError, match="belong to a set"):
-        ServerSettings(store=tmp_path / "s", corpus=tmp_path)
+        create_app(ServerSettings(store=tmp_path / "s", page_files={"corpus": tmp_path}))
+    assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.browser

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ragfault.apps.guard.onnx_classifier import OnnxClassifier
+from ragfault.apps.guard.scanning.onnx_classifier import OnnxClassifier
 from ragfault.model.errors import JudgeError
 from ragfault.text.http import URL_OPENER
 from ragfault.text.personal_data import Finding

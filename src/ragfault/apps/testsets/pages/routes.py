@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from pathlib import Path
+from typing import Annotated, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
+from ragfault.apps.testsets.pages.views import (
+    ITEMS_SHOWN,
+    SHOWN_ITEMS,
+    ShownItems,
+    TestsetView,
+    list_items,
+    load_testset,
+    merge_state,
+)
 from ragfault.apps.testsets.review_session import ReviewSession, ReviewState, fingerprint_review
 from ragfault.apps.testsets.reviews import (
     DECISIONS,
@@ -24,15 +34,16 @@ from ragfault.apps.testsets.reviews import (
     list_values,
     normalize_name,
 )
-from ragfault.apps.watch.server.api.testset_views import ITEMS_SHOWN, SHOWN_ITEMS, list_items, load_testset, merge_state
-from ragfault.apps.watch.server.dashboard.forms import AdminForm, FormFields, parse_count, read_author
-from ragfault.apps.watch.server.dashboard.page_renderer import PageRoute, render_page
-from ragfault.apps.watch.server.json_routes import get_server
-from ragfault.apps.watch.server.security import require_role
+from ragfault.http.forms import AdminForm, FormFields, parse_count, read_author
+from ragfault.http.hosting import INVALID, Host, PageHost, get_host
+from ragfault.http.json_routes import make_json_router
+from ragfault.http.page_routes import AppPages, PageRoute
+from ragfault.http.security import require_role
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.records import Trace
 
-testset_router = APIRouter(route_class=PageRoute, include_in_schema=False)
+json_router = make_json_router()
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
 READER = Depends(require_role("read"))
 
 MAX_ITEM_CHARACTERS = 20_000
@@ -60,7 +71,24 @@ class ReviewForm(NamedTuple):
         return self.own.edited if self.own is not None and self.own.edited is not None else self.item
 
 
-@testset_router.get("/testset", dependencies=[READER])
+@json_router.get("/testset.json", **INVALID)
+def get_testset(
+    request: Request,
+    host: Host,
+    by: Annotated[str, Query(max_length=80)] = "",
+    show: ShownItems = "waiting",
+    text: Annotated[str, Query(max_length=200)] = "",
+    page: Annotated[int, Query(ge=1, le=10_000)] = 1,
+    needed: Annotated[int, Query(ge=1, le=9)] = 2,
+    adjudicator: Annotated[str, Query(max_length=80)] = "",
+) -> TestsetView:
+    """Return a page of the set that people review, and how far they agree; reviews of others are not in it."""
+    token = request.app.state.access.read_token(request)
+    name = by if token is None else token.name
+    return load_testset(_find_session(host), name, show, text, page, needed, adjudicator)
+
+
+@router.get("/testset", dependencies=[READER])
 def show_testset(request: Request) -> Response:
     """Show the items of the set, and the agreement of the reviewers."""
     query = request.query_params
@@ -72,10 +100,10 @@ def show_testset(request: Request) -> Response:
     adjudicator = query.get("adjudicator", "")[:MAX_NAME]
     if show not in SHOWN_ITEMS:
         raise UsageError(f'there is no selection "{show[:40]}". Choose one of: {", ".join(SHOWN_ITEMS)}.')
-    return render_page(
+    return get_host(request).render_page(
         request,
         "testset",
-        view=load_testset(get_server(request).review_session, by, show, text, page, needed, adjudicator),
+        view=load_testset(_find_session(get_host(request)), by, show, text, page, needed, adjudicator),
         by=by,
         asks_name=request.app.state.access.is_open,
         show=show,
@@ -89,7 +117,7 @@ def show_testset(request: Request) -> Response:
     )
 
 
-@testset_router.get("/testset/reviewed.jsonl", dependencies=[READER])
+@router.get("/testset/reviewed.jsonl", dependencies=[READER])
 def download_reviewed(request: Request) -> Response:
     """Return the items as reviewers left them: without rejected ones, disputed and pending ones as they were."""
     session = _get_session(request)
@@ -101,7 +129,7 @@ def download_reviewed(request: Request) -> Response:
     return Response(lines, media_type="application/jsonl", headers=headers)
 
 
-@testset_router.get("/testset/item", dependencies=[READER])
+@router.get("/testset/item", dependencies=[READER])
 def show_item(request: Request) -> Response:
     """Show an item with its form; without an id, the form of a new one."""
     query = request.query_params
@@ -125,7 +153,7 @@ def _render_item(
     state, token = session.load(), access.read_token(request)
     show, search = values.get("show", "waiting"), values.get("search", "")[:200]
     disputes = state.find_disputes(by).get(form.item.id, ()) if show == "disputed" else ()
-    return render_page(
+    return get_host(request).render_page(
         request,
         "testset-item",
         status,
@@ -154,7 +182,7 @@ def _is_own(state: ReviewState, form: ReviewForm, by: str) -> bool:
     return not form.shown or state.authors.get(form.item.id) == normalize_name(by)
 
 
-@testset_router.post("/testset/item")
+@router.post("/testset/item")
 async def post_item(request: Request, fields: FormFields = AdminForm) -> Response:
     """Store the review of an item, or an item that the reviewer wrote, and lead to the next one."""
     return await run_in_threadpool(_answer_form, request, fields)
@@ -249,8 +277,26 @@ def _load_form(state: ReviewState, id: str, by: str) -> ReviewForm:
     return ReviewForm(state.items[id], state.get_review(id, by), state.fingerprints[id])
 
 
+def open_session(files: Mapping[str, Path]) -> ReviewSession | None:
+    """Open the set to review, with its reviews and its corpus; None without one. Raises what is wrong with them."""
+    if "testset" not in files:
+        if files.keys() & {"reviews", "corpus"}:
+            raise UsageError("--reviews and --corpus belong to a set to review. Name it with --testset FILE.")
+        return None
+    reviews = files.get("reviews", files["testset"].parent / "reviews.jsonl")
+    session = ReviewSession(files["testset"], reviews, files.get("corpus"))
+    session.load()
+    session.load_documents()
+    return session
+
+
+def _find_session(host: PageHost) -> ReviewSession | None:
+    session: ReviewSession | None = host.opened["testsets"]
+    return session
+
+
 def _get_session(request: Request) -> ReviewSession:
-    session = get_server(request).review_session
+    session = _find_session(get_host(request))
     if session is None:
         raise UsageError("this server has no set to review. Start it with --testset FILE.")
     return session
@@ -260,3 +306,11 @@ def _read_reviewer(request: Request) -> str:
     """Return the name of the reader: that of the token, otherwise the name that the address states."""
     token = request.app.state.access.read_token(request)
     return token.name if token is not None else request.query_params.get("by", "").strip()[:MAX_NAME]
+
+
+PAGES = AppPages(
+    (json_router, router),
+    package="ragfault.apps.testsets.pages",
+    navigation=("/testset", "Test set"),
+    open=open_session,
+)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
+from ragfault.apps.testsets.anchors import RefreshResult
+from ragfault.apps.testsets.audit import CorpusAudit
 from ragfault.apps.testsets.description import TestsetDescription
 from ragfault.apps.testsets.difficulty import TestsetDifficulty
 from ragfault.apps.testsets.nuggets import NuggetCounts
+from ragfault.apps.testsets.pooling import PoolEstimate
+from ragfault.apps.testsets.premises import PremiseReport
+from ragfault.apps.testsets.reviews import ReviewResult
 from ragfault.model.records import Usage
 
 
@@ -69,3 +76,18 @@ class KeyedTraces(Struct, frozen=True, kw_only=True):
     """Traces that ask what an item asks."""
     unmatched: dict[str, int]
     """Reason → number of traces that were left out."""
+
+
+DOCUMENTS: dict[str, tuple[Any, ...]] = {
+    "testset make": (WrittenTestset,),
+    "testset pool": (WrittenPool, PoolEstimate),
+    "testset convert": (WrittenItems,),
+    "testset nuggets": (WrittenNuggets,),
+    "testset key": (KeyedTraces,),
+    "testset adjudicate": (ReviewResult,),
+    "testset describe": (TestsetDescription, DescribedTestset),
+    "testset refresh": (RefreshResult,),
+    "testset audit": (CorpusAudit,),
+    "testset premises": (PremiseReport,),
+}
+"""Verb → the types of its document."""

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ragfault.apps.guard.decisions import GuardDecision
-from ragfault.apps.guard.integration import GuardMiddleware, Receive, Scope, Send, read_body, send_refusal
+from ragfault.apps.guard.frameworks.asgi import GuardMiddleware, Receive, Scope, Send, read_body, send_refusal
 from ragfault.apps.guard.rails import run_in_thread
 from ragfault.apps.guard.runtime import Guard
 from ragfault.io.trace_writer import append_json_lines

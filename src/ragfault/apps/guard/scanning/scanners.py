@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from ragfault.apps.guard.ngrams import MAX_BYTES, ClassifierName, load_classifier, score_texts
+from ragfault.apps.guard.scanning.ngrams import MAX_BYTES, ClassifierName, load_classifier, score_texts
 from ragfault.judges.llm.prompts.untrusted_text import detect_hidden, list_mixed_words, scan_text
 from ragfault.model.errors import UnknownName, UsageError
 from ragfault.text.personal_data import PERSONAL_KINDS, Finding, detect_personal_data

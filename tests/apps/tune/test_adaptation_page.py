@@ -56,7 +56,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Path, Client]]:
     """A server on loopback with a policy and an hour of decisions."""
     path = tmp_path / "policy.json"
     path.write_text(encode_document(make_policy()), encoding="utf-8")
-    server = DashboardServer(tmp_path / "s", policy=path)
+    server = DashboardServer(tmp_path / "s", page_files={"policy": path})
     server.store.append_traces(make_traces()).result()
     with server.serving() as url:
         yield path, Client(url)
@@ -106,7 +106,7 @@ def test_a_file_that_is_no_policy_is_named_and_not_written(served: tuple[Path, C
 def test_only_an_admin_takes_a_policy_back(tmp_path: Path):
     path = tmp_path / "policy.json"
     path.write_text(encode_document(make_policy()), encoding="utf-8")
-    server = DashboardServer(tmp_path / "s", policy=path, token=TOKEN)
+    server = DashboardServer(tmp_path / "s", page_files={"policy": path}, token=TOKEN)
     with server.serving() as url:
         assert Client(url).ask("/adaptation.json").status == 401
         assert Client(url).ask("/adaptation", {"version": "2"}).status in (401, 403)

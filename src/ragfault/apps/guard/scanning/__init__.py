@@ -1,0 +1,1 @@
+"""Scanners of texts: patterns, classifiers of character n-grams, ONNX classifiers, and moderation services."""

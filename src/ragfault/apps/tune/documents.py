@@ -1,0 +1,37 @@
+"""Documents that the commands of tuning print as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ragfault.apps.tune.adaptation.records import AdaptationPlan, AdaptivePolicy
+from ragfault.apps.tune.generators.records import GeneratorChoice
+from ragfault.apps.tune.pitfalls import Pitfall
+from ragfault.apps.tune.relevance import RelevanceComparison
+from ragfault.apps.tune.results import TuningResult
+from ragfault.apps.tune.savings import Savings
+from ragfault.io.trace_reader import InputSummary
+from ragfault.report.json_documents import VerbDocument
+
+
+class RelevanceDocument(VerbDocument, frozen=True):
+    """Relevance of chunks to a query by each judge."""
+
+    comparison: RelevanceComparison
+    gaps: tuple[float, ...]
+    """For each chunk the greatest value less the least."""
+    documents: tuple[tuple[str, tuple[float, ...]], ...]
+    """Each document with its best chunk's relevance by each judge."""
+
+
+DOCUMENTS: dict[str, tuple[Any, ...]] = {
+    "tune": (TuningResult,),
+    "generator choose": (GeneratorChoice,),
+    "generator search": (GeneratorChoice,),
+    "generator improve": (GeneratorChoice,),
+    "adapt": (AdaptationPlan, AdaptivePolicy),
+    "lint": (tuple[Pitfall, ...], InputSummary),
+    "savings": (Savings,),
+    "relevance": (RelevanceDocument,),
+}
+"""Verb → the types of its document; several where its options decide."""

@@ -1,0 +1,1 @@
+"""The page of adaptation on the server: a policy, and what its decisions brought on live traffic."""

@@ -1,0 +1,1 @@
+"""What everything shares that speaks HTTP as a server: addresses, security, errors, routes, forms and pages."""

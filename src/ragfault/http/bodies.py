@@ -1,0 +1,106 @@
+"""Bodies of requests, read within limits on their size, decompression and time."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+
+from msgspec import Struct
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+
+class RequestLimits(Struct, frozen=True, kw_only=True):
+    """Limits on requests; what exceeds them is rejected with the reason, and counted."""
+
+    body: int = 8_000_000  # bytes of a compressed request body
+    decompressed: int = 32_000_000  # bytes of a decompressed request body
+    trace: int = 1_000_000  # bytes of one trace as JSON
+    traces: int = 10_000  # traces in one request
+    unscored: int = 100_000  # traces waiting to be judged above which ingest answers 429
+    pending_writes: int = 256  # requests waiting to be written above which ingest answers 429
+    rate: float = 0.0
+    """Average requests per second of one client, bursts of twice as many; 0: unlimited. Reading has the same limit."""
+    timeout: float = 60.0  # seconds within which the head of a request and its body must arrive
+
+
+DRAIN_FACTOR = 10
+"""Multiples of the limit that are read and discarded, so that the client receives the error instead of a reset."""
+
+MAX_MEMBERS = 64  # members of a compressed body
+
+WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+"""Content encodings and their window bits for zlib."""
+
+
+async def read_body(request: Request, limits: RequestLimits) -> bytes:
+    """Return the decompressed body of a request.
+
+    Raises 408 for a body that does not arrive in time, 413 for one that is too large, 415 for an unknown encoding, and
+    400 for a corrupt one.
+    """
+    length = request.headers.get("content-length", "0")
+    if length.isascii() and length.isdigit() and int(length[:20]) > DRAIN_FACTOR * limits.body:
+        raise _too_large_error(limits.body)
+    try:
+        async with asyncio.timeout(limits.timeout):
+            body = await _read_limited(request, limits.body)
+    except TimeoutError:
+        message = f"the body did not come within {limits.timeout:g} seconds."
+        raise HTTPException(408, message, {"Connection": "close"}) from None
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    return decompress(body, encoding, limits.decompressed)
+
+
+async def _read_limited(request: Request, limit: int) -> bytes:
+    """Read a body, holding never more than the limit in memory."""
+    body, size = bytearray(), 0
+    async for part in request.stream():
+        size += len(part)
+        if size <= limit:
+            body += part
+        elif size > DRAIN_FACTOR * limit:
+            break
+    if size > limit:
+        raise _too_large_error(limit)
+    return bytes(body)
+
+
+def decompress(body: bytes, encoding: str, limit: int) -> bytes:
+    """Decompress all members of a body, holding never more than the limit in memory.
+
+    >>> import gzip
+    >>> decompress(gzip.compress(b"spans ") + gzip.compress(b"and more"), "gzip", limit=100)
+    b'spans and more'
+    """
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in WINDOW_BITS:
+        raise HTTPException(415, f'no packing "{encoding[:40]}". There is: gzip, deflate, identity.')
+    parts: list[bytes] = []
+    room = limit + 1
+    while body or not parts:
+        if len(parts) == MAX_MEMBERS:
+            raise HTTPException(400, f"the body is made of more than {MAX_MEMBERS} parts. Pack it as one.")
+        part, body = _decompress_member(body, encoding, room)
+        parts.append(part)
+        room -= len(part)
+        if room <= 0:
+            raise _too_large_error(limit, "unpacked ")
+    return b"".join(parts)
+
+
+def _decompress_member(body: bytes, encoding: str, remaining: int) -> tuple[bytes, bytes]:
+    """Decompress the first member of a body up to a size; return it and the rest of the body."""
+    decompressor = zlib.decompressobj(WINDOW_BITS[encoding])
+    try:
+        content = decompressor.decompress(body, remaining)
+    except zlib.error as error:
+        raise HTTPException(400, f"the body is not {encoding}: {error}.") from None
+    if len(content) < remaining and not decompressor.eof:
+        raise HTTPException(400, f"the body is not whole: its {encoding} ends too early.")
+    return content, decompressor.unused_data
+
+
+def _too_large_error(limit: int, word: str = "") -> HTTPException:
+    return HTTPException(413, f"the {word}body is larger than {limit:,} bytes. Send fewer traces at once.")

@@ -1,0 +1,110 @@
+"""Each app can be deleted: without its folder the rest imports, its verbs are gone, and tests of the core pass."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ragfault
+from ragfault.apps.registry import App, list_apps
+from ragfault.cli.commands import COMMANDS
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(ragfault.__file__).parent
+
+IMPORT_ALL = """
+import importlib, pkgutil, ragfault
+from ragfault.model.errors import MissingExtra
+for module in pkgutil.walk_packages(ragfault.__path__, "ragfault."):
+    try:
+        importlib.import_module(module.name)
+    except MissingExtra:
+        continue
+    except ModuleNotFoundError as error:
+        if error.name.startswith("ragfault"):
+            raise
+print(ragfault.__file__)
+"""
+"""Imports every module but those of extras that are not installed."""
+
+SHOW_PAGES = """
+import sys
+from ragfault.apps.watch.server.app import create_app
+from ragfault.apps.watch.server.dashboard.page_renderer import create_environment
+from ragfault.apps.watch.server.settings import ServerSettings
+app = create_app(ServerSettings(store=sys.argv[1], workers=0))
+app.state.server.store.close()
+print(*create_environment().list_templates(), sep="\\n")
+"""
+"""Opens a server and lists the templates of its pages."""
+
+CORE_TESTS = (
+    "tests/comparison/test_quality_gate.py",
+    "tests/cli/test_json.py::test_every_verb_with_a_result_has_json_and_a_schema",
+    "tests/cli/test_json.py::test_the_schema_of_a_verb_is_a_schema",
+    *(
+        f"tests/cli/test_json.py::test_json_is_one_document_as_its_schema_has_it[{verb}]"
+        for verb in ("evaluate", "report", "gate", "bisect", "clusters", "judge card", "metrics")
+    ),
+)
+
+
+@pytest.fixture(scope="module", params=list_apps(), ids=lambda app: app.name)
+def deleted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[App, Path]:
+    """An app, and a folder with a copy of the package that lacks it."""
+    app: App = request.param
+    folder = tmp_path_factory.mktemp(f"without-{app.name}")
+    shutil.copytree(PACKAGE, folder / "ragfault", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.rmtree(folder / "ragfault" / "apps" / app.name)
+    return app, folder
+
+
+def run_python(folder: Path, *arguments: str) -> str:
+    """Run Python on the copy in a folder, and return what it prints."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    finished = subprocess.run(
+        [sys.executable, *arguments],
+        env=environment | {"PYTHONPATH": str(folder), "COLUMNS": "120"},
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-4000:]
+    return finished.stdout
+
+
+def test_every_other_module_is_imported(deleted: tuple[App, Path]):
+    _, folder = deleted
+    assert run_python(folder, "-c", IMPORT_ALL).strip() == str(folder / "ragfault" / "__init__.py")
+
+
+def test_its_verbs_are_gone_and_the_others_are_there(deleted: tuple[App, Path]):
+    app, folder = deleted
+    shown = re.findall(r"^  (\w+)  ", run_python(folder, "-m", "ragfault", "--help"), re.MULTILINE)
+    assert shown == [name for name in COMMANDS if name not in app.verbs]
+
+
+def test_its_pages_are_gone_and_the_server_opens(deleted: tuple[App, Path], tmp_path: Path):
+    app, folder = deleted
+    if "serve" in app.verbs:
+        pytest.skip("there is no server without it")
+    own = {path.name for path in (PACKAGE / "apps" / app.name / "pages" / "templates").glob("*.html")}
+    assert own
+    assert not own & set(run_python(folder, "-c", SHOW_PAGES, str(tmp_path / "store")).split())
+    options = run_python(folder, "-m", "ragfault", "serve", "start", "--help")
+    assert not [name for name, _ in app.page_options if f"--{name} " in options]
+
+
+def test_tests_of_the_core_pass(deleted: tuple[App, Path]):
+    _, folder = deleted
+    run_python(folder, "-m", "pytest", "-p", "no:cacheprovider", "-m", "", *CORE_TESTS)
