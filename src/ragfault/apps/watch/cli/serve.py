@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.apps.registry import list_apps
-from ragfault.model.errors import UsageError
+from ragfault.model.errors import UsageError, require_extra
 from ragfault.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
 from ragfault.options.output import json_option, print_json, print_notice
 from ragfault.options.settings import calibration_option, load_settings
@@ -179,6 +179,8 @@ def start(
     The secret that webhooks are signed with is read from RAGFAULT_WEBHOOK_SECRET, the password of the mail server from
     RAGFAULT_SMTP_PASSWORD, the secret by which redacted ids stay the same from RAGFAULT_REDACT_KEY.
     """
+    with require_extra("the server", "server"):
+        import fastapi  # noqa: F401 - modules of the server import it, and starlette with it, before app.py does
     from ragfault.apps.watch.server.app import run_server
     from ragfault.apps.watch.server.settings import ServerSettings
     from ragfault.http.bodies import RequestLimits
