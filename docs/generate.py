@@ -17,7 +17,7 @@ import msgspec
 
 import ragfault
 from ragfault import bisect, evaluate
-from ragfault.cli.commands import COMMANDS, cli
+from ragfault.cli.commands import cli
 from ragfault.io.datasets.demo_handbook import write_handbook
 from ragfault.io.formats.record_shapes import describe_fields
 from ragfault.io.runs.run import Manifest
@@ -38,19 +38,30 @@ LAYERS = {"retrieval": "Retrieval", "generation": "Generation", "crosscut": "Cro
 def build_cli_page() -> str:
     """Build the page of the command line: the --help of every command."""
     parts = ["# Command line\n", GENERATED, *yield_help(["ragfault"], cli)]
-    for name in COMMANDS:
-        command = cli.get_command(click.Context(cli), name)
-        assert command is not None
-        parts += [f"\n## ragfault {name}\n", *yield_help(["ragfault", name], command)]
-        for inner, sub in getattr(command, "commands", {}).items():
-            parts += [f"\n### ragfault {name} {inner}\n", *yield_help(["ragfault", name, inner], sub)]
+    for name in cli.list_commands(click.Context(cli)):
+        parts += yield_command_help(["ragfault", name])
     return "\n".join(parts) + "\n"
 
 
+def yield_command_help(path: list[str]) -> Iterator[str]:
+    """Yield the help of a command and of those below it, each under a heading."""
+    command: click.Command | None = cli
+    for name in path[1:]:
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), name)
+    assert command is not None
+    yield f"\n{'#' * min(4, len(path))} {' '.join(path)}\n"
+    yield from yield_help(path, command)
+    for inner in getattr(command, "commands", {}):
+        yield from yield_command_help([*path, inner])
+
+
 def yield_help(path: list[str], command: click.Command) -> Iterator[str]:
-    above: click.Context | None = None
-    for name in path[:-1]:
-        group = cli if above is None else cli.get_command(above, name)
+    above = click.Context(cli, info_name=path[0]) if len(path) > 1 else None
+    for name in path[1:-1]:
+        assert above is not None
+        assert isinstance(above.command, click.Group)
+        group = above.command.get_command(above, name)
         assert group is not None
         above = click.Context(group, info_name=name, parent=above)
     context = click.Context(command, info_name=path[-1], parent=above, max_content_width=100, terminal_width=110)

@@ -127,7 +127,7 @@ print(render_tuning_terminal(tuned, width=110))
 ---
 ## Result
 
-The configuration of a pipeline, which `ragfault.retrieval` loads and `ragfault tune -o FOLDER` writes to
+The configuration of a pipeline, which `ragfault.retrieval` loads and `ragfault tune pipeline -o FOLDER` writes to
 `pipeline.toml`.
 
 ---

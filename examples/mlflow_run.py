@@ -1,7 +1,7 @@
 """MLflow: a run of ragfault as a run of MLflow, with parameters, figures, a table of traces, a report and its files.
 
 Run it with `python examples/mlflow_run.py`; it asks no network and needs no key, because it logs to a folder. On the
-command line: `ragfault export runs/v1 --to mlflow --uri http://127.0.0.1:5000`.
+command line: `ragfault run export runs/v1 --to mlflow --uri http://127.0.0.1:5000`.
 """
 
 from __future__ import annotations

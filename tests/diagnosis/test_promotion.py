@@ -221,7 +221,7 @@ def test_personal_data_in_new_cases_is_counted(tmp_path: Path, capsys: pytest.Ca
     ]
     run, out = str(evaluate_pairs(tmp_path, content).path), str(tmp_path / "set.jsonl")
     assert command(["promote", run, "--trace", "r1", "-o", out]) == 0
-    assert "personal data or keys (email ×2); without: ragfault convert" in capsys.readouterr().err
+    assert "personal data or keys (email ×2); without: ragfault run convert" in capsys.readouterr().err
     for name in ("d1", "r1"):  # the second is in the set already
         assert command(["promote", run, "--trace", name, "-o", out]) == 0
         assert "personal data" not in capsys.readouterr().err

@@ -496,7 +496,7 @@ def test_nothing_to_convert(name, tmp_path, capsys):
     from ragfault.cli.commands import run_command
 
     (tmp_path / "t.jsonl").write_text('{"query": " "}\nnonsense\n')
-    assert run_command(["convert", str(tmp_path / "t.jsonl"), str(tmp_path / name), "--skip-bad"]) == 2
+    assert run_command(["run", "convert", str(tmp_path / "t.jsonl"), str(tmp_path / name), "--skip-bad"]) == 2
     assert "holds no trace, and bad lines: 2." in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
 

@@ -238,12 +238,15 @@ def test_joined_names_without_such_contexts_are_announced(tmp_path):
 
 LONG = f"{FIRST} {SECOND} The crew sells tickets on board, and takes cash alone, from all who ask for one in time."
 OTHER_SETS = {
-    "qrels.tsv": ("query-id\tcorpus-id\tscore\nq1\td3\t1\n", "ragfault rank RUN QRELS"),
-    "qrels.jsonl": ('{"qid": "1", "docid": "184", "label": 3}\n', "ragfault rank RUN QRELS"),
-    "qrels.txt": ("q1 0 d1 1\nq1 0 d2 0\n", "ragfault rank RUN QRELS"),
-    "corpus.jsonl": (json.dumps({"_id": "d1", "title": "", "text": LONG, "metadata": {}}), "ragfault tune CORPUS"),
-    "corpus.csv": (f'docid,content\n1,"{LONG}"\n', "ragfault tune CORPUS"),
-    "notes.md": (f"# Ferries\n\n{LONG}\n", "ragfault tune CORPUS"),
+    "qrels.tsv": ("query-id\tcorpus-id\tscore\nq1\td3\t1\n", "ragfault run rank RUN QRELS"),
+    "qrels.jsonl": ('{"qid": "1", "docid": "184", "label": 3}\n', "ragfault run rank RUN QRELS"),
+    "qrels.txt": ("q1 0 d1 1\nq1 0 d2 0\n", "ragfault run rank RUN QRELS"),
+    "corpus.jsonl": (
+        json.dumps({"_id": "d1", "title": "", "text": LONG, "metadata": {}}),
+        "ragfault tune pipeline CORPUS",
+    ),
+    "corpus.csv": (f'docid,content\n1,"{LONG}"\n', "ragfault tune pipeline CORPUS"),
+    "notes.md": (f"# Ferries\n\n{LONG}\n", "ragfault tune pipeline CORPUS"),
     "guard.csv": ("text,label\nYou are a fool,1\nHello there my friend,0\n", "no verb takes"),
     "guard.jsonl": (json.dumps({"id": "p1", "text": LONG, "label": 1, "spans": [[0, 4]]}), "no verb takes"),
 }
@@ -254,7 +257,7 @@ def test_files_without_traces_are_named_with_the_verb_that_takes_them(name, tmp_
     """Judgements, a corpus and labelled texts are called so, and no column of them is offered as the question."""
     text, verb = OTHER_SETS[name]
     (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match="this is no set of traces but") as refused:
+    with pytest.raises(InputError, match=r"this is (?:no set of traces but|a corpus)") as refused:
         list(read_traces(tmp_path / name))
     assert verb in str(refused.value)
     assert "map=" not in str(refused.value)

@@ -451,12 +451,12 @@ def test_spans_that_come_apart_agree_when_they_are_joined():
 
 
 def test_convert_redacts(tmp_path, capsys, monkeypatch):
-    """`ragfault convert --redact` writes traces without what was to go, and says how much that was."""
+    """`ragfault run convert --redact` writes traces without what was to go, and says how much that was."""
     from ragfault.io.trace_writer import write_traces
 
     monkeypatch.setenv("RAGFAULT_REDACT_KEY", "k")
     write_traces([TRACE], tmp_path / "raw.jsonl")
-    asked = ["convert", str(tmp_path / "raw.jsonl"), str(tmp_path / "out.jsonl"), "--redact", "all"]
+    asked = ["run", "convert", str(tmp_path / "raw.jsonl"), str(tmp_path / "out.jsonl"), "--redact", "all"]
     assert command(asked) == 0
     assert "redacted:" in capsys.readouterr().err
     assert list(read_traces(tmp_path / "out.jsonl")) == [Redactor("all", "k").redact_trace(TRACE).trace]

@@ -155,7 +155,9 @@ def test_a_file_of_another_kind_is_one_error(write):
     """A run given as qrels, and traces given as a run, are one error, which says what makes the files of traces."""
     with pytest.raises(InputError, match="is no TREC qrels: no line of it is `query iteration chunk grade`"):
         read_qrels(write(RUN))
-    with pytest.raises(InputError, match=r"is no TREC run: .*a\.run:1: .*ragfault convert TRACES run.trec") as caught:
+    with pytest.raises(
+        InputError, match=r"is no TREC run: .*a\.run:1: .*ragfault run convert TRACES run.trec"
+    ) as caught:
         read_run(write('{"id": "1", "query": "When does it open?", "answer": "At nine."}\n' * 104))
     assert not isinstance(caught.value, BadTraces)
 

@@ -491,11 +491,11 @@ def test_long_texts_are_bounded() -> None:
 
 @pytest.mark.long
 def test_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """`ragfault profile` lists and prints; the profile of a run is that of the flag, else that of the settings."""
+    """`ragfault judge profile` lists and prints; a run has the profile of the flag, else that of the settings."""
     monkeypatch.chdir(tmp_path)
     assert command(["profile"]) == 0
     assert all(name in capsys.readouterr().out for name in PROFILES[:1])
-    assert command(["profile", "legal"]) == 0
+    assert command(["judge", "profile", "legal"]) == 0
     Path("house.toml").write_text(capsys.readouterr().out, encoding="utf-8")
     assert load_profile("house.toml").identifiers == load_profile("legal").identifiers
     Path("t.jsonl").write_text('{"id": "1", "query": "Section 12?", "chunks": ["Section 9."], "answer": "Yes."}\n')

@@ -440,7 +440,7 @@ def test_a_key_is_in_no_file_that_a_run_writes(tmp_path: Path, monkeypatch: pyte
         assert server.keys == {f"Bearer {SECRET}"}
         assert cli(["report", "run", "-o", "report.html"]) == 0
         assert cli(["report", "run", "-o", "report.json"]) == 0
-        assert cli(["cache", "export", "replies.jsonl"]) == 0
+        assert cli(["judge", "cache", "export", "replies.jsonl"]) == 0
         monkeypatch.setenv("RAGFAULT_LLM_API_KEY", SECRET[:-1])
         assert cli(["evaluate", "traces.jsonl", "-o", "other", *flags, "--cache", "none"]) == 2
     shown = "".join(capfd.readouterr())

@@ -291,33 +291,33 @@ def test_pruning_removes_what_is_meant_and_keeps_what_was_spent(tmp_path: Path):
 def test_the_command_counts_prunes_and_exports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """`ragfault cache`: a table, JSON, both formats of export, and no removal without a word."""
+    """`ragfault judge cache`: a table, JSON, both formats of export, and no removal without a word."""
     import pyarrow.parquet as pq
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAGFAULT_CACHE", "cache.sqlite")
-    assert cli(["cache", "stats"]) == 0
+    assert cli(["judge", "cache", "stats"]) == 0
     assert "no replies are stored" in capsys.readouterr().out
     filled(tmp_path / "cache.sqlite", stored_reply(), stored_reply("no", cost=None), stored_reply(kind="generation"))
-    assert cli(["cache", "stats"]) == 0
+    assert cli(["judge", "cache", "stats"]) == 0
     assert "openai/m  retrieval" in capsys.readouterr().out
-    assert cli(["cache", "stats", "--json"]) == 0
+    assert cli(["judge", "cache", "stats", "--json"]) == 0
     groups = json.loads(capsys.readouterr().out)["groups"]
     assert [(row["kind"], row["calls"], row["cost"]) for row in groups] == [
         ("generation", 1, 0.001),
         ("retrieval", 2, None),
     ]
-    assert cli(["cache", "export", "replies.jsonl"]) == 0
-    assert cli(["cache", "export", "replies.parquet"]) == 0
+    assert cli(["judge", "cache", "export", "replies.jsonl"]) == 0
+    assert cli(["judge", "cache", "export", "replies.parquet"]) == 0
     lines = [json.loads(line) for line in (tmp_path / "replies.jsonl").read_text().splitlines()]
     assert lines == pq.read_table(tmp_path / "replies.parquet").to_pylist()
     assert {line["text"] for line in lines} == {"yes", "no"}
-    assert cli(["cache", "export", "replies.jsonl"]) == 2
-    assert cli(["cache", "prune"]) == 2
-    assert cli(["cache", "prune", "--older", "soon", "-y"]) == 2
-    assert cli(["cache", "prune", "--older", "30d", "-y"]) == 0
+    assert cli(["judge", "cache", "export", "replies.jsonl"]) == 2
+    assert cli(["judge", "cache", "prune"]) == 2
+    assert cli(["judge", "cache", "prune", "--older", "soon", "-y"]) == 2
+    assert cli(["judge", "cache", "prune", "--older", "30d", "-y"]) == 0
     assert "3 replies removed" in capsys.readouterr().out
-    assert cli(["cache", "export", "more.parquet"]) == 0
+    assert cli(["judge", "cache", "export", "more.parquet"]) == 0
 
 
 def test_removal_is_asked_about_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -326,7 +326,7 @@ def test_removal_is_asked_about_first(tmp_path: Path, monkeypatch: pytest.Monkey
     filled(place, stored_reply())
     for message, code, left in (("", 2, 1), ("n\n", 0, 1), ("y\n", 0, 0)):
         monkeypatch.setattr("sys.stdin", io.StringIO(message))
-        assert cli(["cache", "prune", "--all", "--cache", str(place)]) == code
+        assert cli(["judge", "cache", "prune", "--all", "--cache", str(place)]) == code
         cache = CacheFile(place)
         assert len(summarize_cache(cache)) == left
         cache.close()

@@ -88,6 +88,6 @@ def test_the_command_line_tells_aliases(tmp_path: Path, capsys: pytest.CaptureFi
     assert write_traces([TRACE], place) == 1
     asked = ["--metrics", "hit_rate", "-q"]
     assert run_command(["evaluate", str(place), "-o", str(tmp_path / "run"), "--judge", "lexical", *asked]) == 0
-    assert run_command(["rescore", str(tmp_path / "run"), "-o", str(tmp_path / "rescored"), *asked]) == 0
+    assert run_command(["run", "rescore", str(tmp_path / "run"), "-o", str(tmp_path / "rescored"), *asked]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["hit_rate of LlamaIndex is answered by hit"] * 2

@@ -24,7 +24,7 @@ from ragfault.model.errors import (
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "ragfault"
 FLAG = re.compile(r"(?<![\w-])(?:--[a-z][a-z-]*[a-z]|-[om])(?![\w-])")
-COMMAND = re.compile(r"(?:ragfault [a-z]+|pip install|hf download) [^\n]*")
+COMMAND = re.compile(r"(?:ragfault [a-z]+|pip install|hf download) [^\n)]*")
 NAMED = re.compile(r"(?<![\w.])([a-z_]+)=(?=[\"\d\[{(…T])")
 PARSED = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
 OTHERS_FLAGS = ("cli", "cli.py", "options", "pytest.py", "__main__.py")
@@ -105,7 +105,7 @@ def test_a_flag_that_messages_name_as_a_switch_takes_no_value():
         ("leave out --map, or give it.", "leave out map=…, or give it."),
         ("as `ragfault compare OLD NEW --rejudge` does", "as `ragfault compare OLD NEW --rejudge` does"),
         ("let a person run ragfault evaluate --judge llm:…", "let a person run ragfault evaluate --judge llm:…"),
-        ("with: ragfault rescore a -o b, or --anyway.", "with: ragfault rescore a -o b, or anyway=True."),
+        ("with: ragfault run rescore a -o b, or --anyway.", "with: ragfault run rescore a -o b, or anyway=True."),
         ("no baseline: --ragfault-baseline PATH", "no baseline: --ragfault-baseline PATH"),
     ],
 )
@@ -123,7 +123,11 @@ def test_errors_of_reading_name_the_way_out_that_their_reader_has():
     """Lines are left out by the command's own flag, by `convert` where it has none, and in Python by a parameter."""
     traces, documents, lines = (kind([BadLine("f", 1, "p")], 3) for kind in (BadTraces, BadDocuments, BadRows))
     expected = {
-        traces: (' with skip_bad=True or on_bad="skip".', " with --skip-bad.", ": ragfault convert IN OUT --skip-bad."),
+        traces: (
+            ' with skip_bad=True or on_bad="skip".',
+            " with --skip-bad.",
+            ": ragfault run convert IN OUT --skip-bad.",
+        ),
         documents: (' with skip_bad=True or on_bad="skip".', " with --skip-bad.", "\nFix them."),
         lines: ("\nFix them.", "\nFix them.", "\nFix them."),
     }

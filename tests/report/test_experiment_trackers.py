@@ -103,12 +103,12 @@ def test_a_table_holds_no_more_than_asked(run: Run):
 @pytest.mark.filterwarnings("ignore")
 def test_the_command_exports(run: Run, store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """To either; what does not go together is refused."""
-    assert command(["export", str(run.path), "--to", "wandb", "-o", str(tmp_path / "w")]) == 0
+    assert command(["run", "export", str(run.path), "--to", "wandb", "-o", str(tmp_path / "w")]) == 0
     assert (tmp_path / "w" / "history.csv").is_file()
-    assert command(["export", str(run.path), "--to", "mlflow", "--uri", store]) == 0
+    assert command(["run", "export", str(run.path), "--to", "mlflow", "--uri", store]) == 0
     assert " of MLflow" in capsys.readouterr().out
-    assert command(["export", str(run.path), "--to", "wandb"]) == 2
-    assert command(["export", str(run.path), "--to", "mlflow", "-o", str(tmp_path)]) == 2
+    assert command(["run", "export", str(run.path), "--to", "wandb"]) == 2
+    assert command(["run", "export", str(run.path), "--to", "mlflow", "-o", str(tmp_path)]) == 2
 
 
 def test_figures_of_a_larger_run_are_those_of_a_sample_and_say_so(run: Run, tmp_path: Path):

@@ -143,10 +143,10 @@ def test_a_store_whose_client_is_absent_names_its_extra(monkeypatch: pytest.Monk
 
 
 def test_the_command_prints_the_answer_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """`ragfault stores` says in its first line how much is missed."""
+    """`ragfault tune stores` says in its first line how much is missed."""
     for place, text in enumerate(TEXTS):
         (tmp_path / f"{place}.md").write_text(text, encoding="utf-8")
     asked = tmp_path / "questions.csv"
     asked.write_text("query\nWhen does the ferry leave?\nMay dogs travel?\n", encoding="utf-8")
-    assert run_command(["stores", str(tmp_path / "*.md"), str(asked), "-k", "2"]) == 0
+    assert run_command(["tune", "stores", str(tmp_path / "*.md"), str(asked), "-k", "2"]) == 0
     assert capsys.readouterr().out.startswith("nothing is missed beside exact search (5 chunks, 2 queries)")

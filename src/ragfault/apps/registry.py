@@ -21,7 +21,7 @@ class Verb(NamedTuple):
     """A verb of the command line."""
 
     module: str
-    """The module that defines its command, under the name of the verb."""
+    """The module that defines its command, under the last word of the verb; empty for a group of verbs."""
     summary: str
     """Its line in the overview."""
     group: VerbGroup
@@ -33,6 +33,7 @@ class App(NamedTuple):
     name: str
     """The name of its folder."""
     verbs: dict[str, Verb]
+    """Verb → its command; a verb of two words is one of the group that the first names."""
     documents: str
     """The module whose `DOCUMENTS` has the JSON documents of its verbs, and `COMPUTED_FIELDS` of its records."""
     pages: str | None = None

@@ -29,9 +29,9 @@ cache_option = click.option(
 @click.group(
     epilog="""\b
 Examples:
-  ragfault cache stats
-  ragfault cache prune --older 90d
-  ragfault cache export replies.jsonl"""
+  ragfault judge cache stats
+  ragfault judge cache prune --older 90d
+  ragfault judge cache export replies.jsonl"""
 )
 def cache() -> None:
     """Look after the replies of models that were paid for."""
@@ -65,8 +65,8 @@ def stats(name: str | None, kind: str | None) -> None:
 @cache.command(
     epilog="""\b
 Examples:
-  ragfault cache prune --older 30d
-  ragfault cache prune --model openai/gpt-4o-mini --yes"""
+  ragfault judge cache prune --older 30d
+  ragfault judge cache prune --model openai/gpt-4o-mini --yes"""
 )
 @cache_option
 @click.option("--older", metavar="AGE", help="Only replies older than this: 12h, 30d, 8w.")

@@ -103,9 +103,9 @@ def _explain_metric(text: str) -> None:
 @click.command(
     epilog="""\b
 Examples:
-  ragfault profile
-  ragfault profile legal > house.toml
-  ragfault profile house.toml"""
+  ragfault judge profile
+  ragfault judge profile legal > house.toml
+  ragfault judge profile house.toml"""
 )
 @click.argument("name", required=False)
 @json_option
@@ -129,15 +129,15 @@ def profile(name: str | None, kind: str | None) -> None:
         click.echo(f"{click.style(f'{profile_name:<11}', bold=True)}{loaded.about}")
         if loaded.identifiers:
             click.echo(f"{'':<11}{', '.join(kind.name for kind in loaded.identifiers)}")
-    click.echo("\nPrint one with: ragfault profile NAME")
+    click.echo("\nPrint one with: ragfault judge profile NAME")
 
 
 @click.command(
     epilog="""\b
 Examples:
-  ragfault schema > trace.schema.json
-  ragfault schema gate
-  ragfault schema judge measure"""
+  ragfault run schema > trace.schema.json
+  ragfault run schema gate
+  ragfault run schema judge measure"""
 )
 @click.argument("verb", nargs=-1)
 def schema(verb: tuple[str, ...]) -> None:

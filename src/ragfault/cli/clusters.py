@@ -217,7 +217,7 @@ def _warn_of_personal_data(cases: Sequence[Trace], out: str) -> None:
     counts = sum((Redactor("all").redact_trace(case).counts for case in cases), Counter[str]())
     if counts:
         kinds = ", ".join(f"{kind} ×{count:,}" for kind, count in sorted(counts.items()))
-        advice = f"ragfault convert {shlex.quote(out)} CLEAN.jsonl --redact all"
+        advice = f"ragfault run convert {shlex.quote(out)} CLEAN.jsonl --redact all"
         click.echo(
             f"beware: the cases hold what looks like personal data or keys ({kinds}); without: {advice}", err=True
         )

@@ -22,15 +22,16 @@ from ragfault.options.process import GIT_OPTION, GIT_SKIP, clean_output
 VERBS = {
     "evaluate": Verb("ragfault.cli.evaluate", "Judge traces, compute metrics, and write a run.", "measure"),
     "report": Verb("ragfault.cli.report", "Show a run: in the terminal, or as HTML, Markdown, JSON or CSV.", "measure"),
-    "judge": Verb("ragfault.cli.judge", "Measure a judge against human labels.", "measure"),
+    "judge": Verb("ragfault.cli.judge", "Measure, calibrate and compare judges.", "measure"),
+    "judge profile": Verb("ragfault.cli.catalog", "List the domain profiles, or print one as TOML.", "measure"),
+    "judge cache": Verb("ragfault.cli.cache", "Manage stored replies of language models.", "measure"),
     "label": Verb("ragfault.cli.label", "Label traces in the terminal, one key press per verdict.", "measure"),
-    "rescore": Verb("ragfault.cli.evaluate", "Compute other metrics on a run without judging again.", "measure"),
-    "rank": Verb("ragfault.cli.evaluate", "Score a TREC run against qrels with ranked metrics only.", "measure"),
+    "metrics": Verb("ragfault.cli.catalog", "List the metrics, or explain one.", "measure"),
+    "bisect": Verb("ragfault.cli.compare", "Name the layer that broke between two runs.", "locate"),
+    "diagnose": Verb("ragfault.cli.report", "List the problems of single traces of a run.", "locate"),
     "compare": Verb(
         "ragfault.cli.compare", "Compare two runs: each metric worse, better, steady, or cannot tell.", "locate"
     ),
-    "bisect": Verb("ragfault.cli.compare", "Name the layer that broke between two runs.", "locate"),
-    "diagnose": Verb("ragfault.cli.report", "List the problems of single traces of a run.", "locate"),
     "clusters": Verb(
         "ragfault.cli.clusters", "Cluster similar failures, with ids that stay the same over runs.", "locate"
     ),
@@ -42,33 +43,34 @@ VERBS = {
         "ragfault.cli.studies.investigate", "Find a root cause: hypotheses, quotes, a fix and its test.", "locate"
     ),
     "promote": Verb("ragfault.cli.clusters", "Turn failing traces into cases of an evaluation set.", "improve"),
-    "stores": Verb(
-        "ragfault.cli.studies.stores", "Measure what approximate search in vector stores misses.", "improve"
-    ),
     "gate": Verb("ragfault.cli.gate", "Check a run against thresholds: pass, fail, or cannot tell.", "protect"),
     "ci": Verb("ragfault.cli.gate", "Evaluate, gate and bisect in one, for a job on every pull request.", "protect"),
     "demo": Verb(
         "ragfault.cli.conversion", "Write the demo handbook and its traces into a folder.", "data and settings"
     ),
-    "convert": Verb("ragfault.cli.conversion", "Convert traces from one format to another.", "data and settings"),
-    "export": Verb(
+    "run": Verb("", "Convert traces, export or rescore runs, rank TREC runs.", "data and settings"),
+    "run convert": Verb("ragfault.cli.conversion", "Convert traces from one format to another.", "data and settings"),
+    "run export": Verb(
         "ragfault.cli.conversion", "Export runs to MLflow, or to Weights & Biases as CSV.", "data and settings"
     ),
-    "metrics": Verb("ragfault.cli.catalog", "List the metrics, or explain one.", "data and settings"),
-    "profile": Verb("ragfault.cli.catalog", "List the domain profiles, or print one as TOML.", "data and settings"),
-    "schema": Verb(
+    "run rescore": Verb(
+        "ragfault.cli.evaluate", "Compute other metrics on a run without judging again.", "data and settings"
+    ),
+    "run rank": Verb(
+        "ragfault.cli.evaluate", "Score a TREC run against qrels with ranked metrics only.", "data and settings"
+    ),
+    "run schema": Verb(
         "ragfault.cli.catalog",
         "Print the JSON schema of a trace, or of what a verb prints with --json.",
         "data and settings",
     ),
-    "cache": Verb("ragfault.cli.cache", "Manage stored replies of language models.", "data and settings"),
     "mcp": Verb(
         "ragfault.cli.mcp",
         "Let a coding agent evaluate, bisect and explain, by the Model Context Protocol.",
         "data and settings",
     ),
 }
-"""Verbs of the core."""
+"""Verbs of the core. One of two words belongs to the group that its first word names."""
 
 COMMANDS = {
     name: verb
@@ -80,33 +82,47 @@ COMMANDS = {
 """Verbs of the core and of the apps that are installed, in the order of the overview."""
 
 
+def load_command(name: str) -> click.Command:
+    """Load the command of a verb: its own, or the group of the verbs that begin with it."""
+    verb, word = COMMANDS[name], name.rsplit(maxsplit=1)[-1]
+    inner = {key.split()[-1]: key for key in COMMANDS if key.startswith(f"{name} ")}
+    own = getattr(import_module(verb.module), word) if verb.module else None
+    assert own is None or isinstance(own, click.Command)
+    if own is not None and not inner:
+        return own
+    commands = dict(own.commands) if isinstance(own, click.Group) else {}
+    commands |= {short: load_command(key) for short, key in inner.items()}
+    return click.Group(
+        word, commands, help=verb.summary if own is None else own.help, epilog=None if own is None else own.epilog
+    )
+
+
 class CommandGroup(click.Group):
     """Group that imports the module of a command only when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(COMMANDS)
+        return [name for name in COMMANDS if " " not in name]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        command = getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
-        assert isinstance(command, click.Command)
-        return command
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return load_command(cmd_name) if cmd_name in self.list_commands(ctx) else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
             from ragfault.model.errors import UnknownName
 
-            raise UnknownName("command", args[0], COMMANDS, hint="List them with: ragfault --help")
+            inner = [name for name in COMMANDS if name.endswith(f" {args[0]}")]
+            hint = f"Use: ragfault {inner[0]}" if inner else "List them with: ragfault --help"
+            raise UnknownName("command", args[0], [] if inner else self.list_commands(ctx), hint=hint)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        width = max(map(len, COMMANDS)) + 2
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        width = max(map(len, names)) + 2
         for group in get_args(VerbGroup):
             with formatter.section(group.capitalize()):
-                lines = [(name.ljust(width), verb.summary) for name, verb in COMMANDS.items() if verb.group == group]
+                lines = [(name.ljust(width), COMMANDS[name].summary) for name in names if COMMANDS[name].group == group]
                 formatter.write_dl(lines, col_spacing=0)
 
 

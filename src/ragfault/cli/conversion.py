@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  ragfault convert ragas.jsonl traces.jsonl
-  ragfault convert traces.jsonl traces.parquet
-  ragfault convert traces.jsonl deepeval.json --to deepeval
-  ragfault convert traces.jsonl shared.jsonl --redact all
-  ragfault convert traces.jsonl run.trec --to trec --to-qrels qrels.txt"""
+  ragfault run convert ragas.jsonl traces.jsonl
+  ragfault run convert traces.jsonl traces.parquet
+  ragfault run convert traces.jsonl deepeval.json --to deepeval
+  ragfault run convert traces.jsonl shared.jsonl --redact all
+  ragfault run convert traces.jsonl run.trec --to trec --to-qrels qrels.txt"""
 )
 @click.argument("traces", nargs=-1, required=True)
 @click.argument("out", type=click.Path())
@@ -144,9 +144,9 @@ def demo(folder: str, agent: bool, force: bool, kind: str | None) -> None:
 @click.command(
     epilog="""\b
 Examples:
-  ragfault export runs/v1 runs/v2 --to mlflow --experiment handbook
-  ragfault export runs/v1 --to mlflow --uri http://127.0.0.1:5000
-  ragfault export runs/v1 runs/v2 --to wandb -o wandb/"""
+  ragfault run export runs/v1 runs/v2 --to mlflow --experiment handbook
+  ragfault run export runs/v1 --to mlflow --uri http://127.0.0.1:5000
+  ragfault run export runs/v1 runs/v2 --to wandb -o wandb/"""
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path())
 @click.option(

@@ -240,8 +240,8 @@ def _print_estimate(where: Any, options: dict[str, Any], reading: dict[str, Any]
 @click.command(
     epilog="""\b
 Examples:
-  ragfault rescore runs/today -o runs/strict -m "groundedness(strict=true)" -m triad
-  ragfault rescore runs/today -o runs/weights -m "context_relevance(low=0, medium=0.5)" """
+  ragfault run rescore runs/today -o runs/strict -m "groundedness(strict=true)" -m triad
+  ragfault run rescore runs/today -o runs/weights -m "context_relevance(low=0, medium=0.5)" """
 )
 @click.argument("run", type=click.Path())
 @click.option("-o", "--out", required=True, type=click.Path(), help="Directory for the new run.")
@@ -316,9 +316,9 @@ DEFAULT_METRICS = (
 @click.command(
     epilog="""\b
 Examples:
-  ragfault rank run.trec qrels.txt
-  ragfault rank run.trec.gz qrels.txt -m ndcg@10 -m "recall(relevant=2)@100"
-  ragfault rank run.trec qrels.txt -m ndcg@10 --per-query > ndcg.tsv
+  ragfault run rank run.trec qrels.txt
+  ragfault run rank run.trec.gz qrels.txt -m ndcg@10 -m "recall(relevant=2)@100"
+  ragfault run rank run.trec qrels.txt -m ndcg@10 --per-query > ndcg.tsv
 
 For a run with traces, reports and gates: ragfault evaluate run.trec --qrels qrels.txt -o RUN"""
 )

@@ -59,7 +59,7 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
         message = f"metrics of {baseline.path} {old.gold} gold, those of {candidate.path} {new.gold} it"
         if not anyway:
             raise RunError(
-                f"{message}. Score one like the other: ragfault rescore {baseline.path} -o OTHER --gold {new.gold}, "
+                f"{message}. Score both alike: ragfault run rescore {baseline.path} -o OTHER --gold {new.gold}, "
                 "or compare them anyway with --anyway."
             )
         warnings.append(message)
@@ -67,7 +67,7 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
     if not names[0] & names[1]:
         raise RunError(
             f"{baseline.path} and {candidate.path} share no metric with the same parameters. "
-            f"Score one like the other: ragfault rescore {baseline.path} -o OTHER -m …"
+            f"Score one like the other: ragfault run rescore {baseline.path} -o OTHER -m …"
         )
     apart = {metric_name(name) for name in names[0] - names[1]} & {metric_name(name) for name in names[1] - names[0]}
     apart -= {metric_name(name) for name in names[0] & names[1]}
@@ -75,7 +75,7 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
         message = f"the runs score {', '.join(sorted(apart))} with different parameters"
         if not anyway:
             raise RunError(
-                f"{message}. Score one like the other (ragfault rescore), or compare the rest with --anyway."
+                f"{message}. Score one like the other (ragfault run rescore), or compare the rest with --anyway."
             )
         warnings.append(message)
     return tuple(warnings)

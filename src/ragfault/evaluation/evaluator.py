@@ -114,7 +114,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     `trace_source` is any input of `read_traces` (with its options in `read_options`: map, shape, qrels …), a data
     frame, or traces. `judge` is a name or an object with the `Judge` protocol; nothing is judged if no metric reads a
     verdict. `profile` names the identifiers that must agree exactly in a domain: "legal", "medical", "financial",
-    "technical", or a TOML file (see `ragfault profile`). `calibration` is a file of `ragfault judge calibrate`, which
+    "technical", or a TOML file (`ragfault judge profile`). `calibration` is a file of `ragfault judge calibrate`: it
     calibrates the judge to labels. `metrics` is a set ("default", "all", a layer), or expressions such as "ndcg@10",
     and rubrics (see `rubric`), which are handed to a judge named "llm:MODEL"; rubrics of its options are scored, too.
     `metrics_by` are choices such as "route=faq:groundedness,refusal": traces with the tag (route, model, or a key of

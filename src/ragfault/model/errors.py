@@ -68,8 +68,8 @@ def name_parameters(message: str) -> str:
     'no run at v2. Make one with: ragfault.evaluate("TRACES", "v2")'
     >>> name_parameters("there is no file --top.jsonl; make a run with: ragfault evaluate TRACES -o --v1.2")
     'there is no file --top.jsonl; make a run with: ragfault.evaluate("TRACES", "--v1.2")'
-    >>> name_parameters("Score one like the other: ragfault rescore a -o b --gold apply, or compare with --anyway.")
-    'Score one like the other: ragfault rescore a -o b --gold apply, or compare with anyway=True.'
+    >>> name_parameters("Score one like the other: ragfault run rescore a -o b --gold apply, or compare with --anyway.")
+    'Score one like the other: ragfault run rescore a -o b --gold apply, or compare with anyway=True.'
     """
     message = _COMMAND.sub(lambda match: f'ragfault.{match[1]}("{match[2]}", "{match[3]}")', message)
     return _FLAG.sub(_name_parameter, _MAPS.sub(_name_map, message))
@@ -259,7 +259,7 @@ class BadTraces(InputError):
     ways_out: ClassVar[tuple[str, str, str]] = (
         ' with skip_bad=True or on_bad="skip"',
         " with --skip-bad",
-        ": ragfault convert IN OUT --skip-bad",
+        ": ragfault run convert IN OUT --skip-bad",
     )
     """How bad lines are left out in Python, by a command with this flag, and beside one without; empty: not at all."""
 

@@ -21,7 +21,10 @@ SUFFIX_FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".json": "json",
 """Suffix of the output → format."""
 
 json_option = click.option(
-    "--json", "kind", flag_value="json", help="Print the result as one JSON document; `ragfault schema` describes it."
+    "--json",
+    "kind",
+    flag_value="json",
+    help="Print the result as one JSON document; `ragfault run schema` describes it.",
 )
 
 

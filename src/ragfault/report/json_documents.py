@@ -39,7 +39,6 @@ from ragfault.metrics.catalog import MetricDefinition
 from ragfault.model.records import Layer
 from ragfault.report.terminal.run_history import summarize_history
 from ragfault.report.wording import combine_verdicts
-from ragfault.retrieval.stores.loss import StoreLoss
 
 
 class VerbDocument(Struct, frozen=True, kw_only=True):
@@ -186,11 +185,10 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "investigate": (Investigation, ModelInvestigation),
     "clusters": (ClusterReport,),
     "promote": (PromotionResult, AcceptedCases),
-    "rescore": (EvaluatedRun,),
-    "rank": (tuple[RankedMetric, ...], tuple[RankedValue, ...]),
-    "convert": (WrittenTraces,),
-    "export": (WrittenFiles, tuple[TrackedRun, ...]),
-    "stores": (tuple[StoreLoss, ...],),
+    "run rescore": (EvaluatedRun,),
+    "run rank": (tuple[RankedMetric, ...], tuple[RankedValue, ...]),
+    "run convert": (WrittenTraces,),
+    "run export": (WrittenFiles, tuple[TrackedRun, ...]),
     "judge measure": (JudgeMeasurement,),
     "judge calibrate": (JudgeCalibration,),
     "judge card": (JudgeCard,),
@@ -200,11 +198,11 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "label prefer": (PreferenceReport,),
     "label agreement": (tuple[AnnotatorAgreement, ...],),
     "label suggest": (tuple[SuggestedTrace, ...],),
-    "cache stats": (CacheSummary,),
-    "cache prune": (CacheRemoval,),
-    "cache export": (WrittenReplies,),
+    "judge cache stats": (CacheSummary,),
+    "judge cache prune": (CacheRemoval,),
+    "judge cache export": (WrittenReplies,),
     "metrics": (tuple[MetricEntry, ...], MetricEntry),
-    "profile": (tuple[DomainProfile, ...], DomainProfile),
+    "judge profile": (tuple[DomainProfile, ...], DomainProfile),
     "demo": (WrittenFiles,),
 }
 """Verb of the core → the types of its document; several where its options decide."""

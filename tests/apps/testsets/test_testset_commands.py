@@ -192,4 +192,4 @@ def test_an_empty_document_is_named_and_left_out_on_request(tmp_path, capsys):
     assert "left out:" in capsys.readouterr().err
     (tmp_path / "bad.jsonl").write_text('{"id": 2\n{"id": "1", "query": "q", "chunks": [], "answer": "a"}\n')
     assert run_command(["testset", "premises", str(tmp_path / "bad.jsonl")]) == 2
-    assert "leave them out: ragfault convert IN OUT --skip-bad" in capsys.readouterr().err
+    assert "leave them out: ragfault run convert IN OUT --skip-bad" in capsys.readouterr().err

@@ -99,7 +99,7 @@ def test_a_file_that_is_no_policy_is_named_and_not_written(served: tuple[Path, C
     path.write_text("{}", encoding="utf-8")
     for answer in (client.ask("/adaptation"), client.send("/adaptation", version="2")):
         assert answer.status in (400, 422)
-        assert "is not a policy of ragfault adapt" in answer.text
+        assert "is not a policy of ragfault tune adapt" in answer.text
     assert path.read_text(encoding="utf-8") == "{}"
 
 

@@ -43,6 +43,7 @@ def test_the_set_up_is_paid_back_by_what_is_saved(capsys: pytest.CaptureFixture[
     with pytest.raises(UsageError):
         add_setup(plain, {"labelling": -1})
     command = [
+        "tune",
         "savings",
         "--precision",
         "0.6",
@@ -142,12 +143,12 @@ def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     page = tmp_path / "savings.html"
     shares = ["--precision", "0.60", "0.85", "--recall", "0.65", "0.75"]
     given = [*shares, "--cost", "0.05", "--queries", "100000", "--latency", "900", "720"]
-    assert run_command(["savings", *given, "--html", str(page)]) == 0
+    assert run_command(["tune", "savings", *given, "--html", str(page)]) == 0
     printed, text = capsys.readouterr().out, page.read_text("utf-8")
     for figure in ("US$ 5,000.00", "US$ 4,375.00", "US$ 7,500.00", "US$ 656.25", "0.797", "20.0"):
         assert figure in printed
         assert figure in text
-    assert run_command(["savings", *given, "--html", str(page)]) == 2
+    assert run_command(["tune", "savings", *given, "--html", str(page)]) == 2
     assert "exists already" in capsys.readouterr().err
 
 
@@ -155,7 +156,7 @@ def test_a_gain_beyond_the_rule_of_thumb_is_warned_of(capsys: pytest.CaptureFixt
     """Where the rule leaves no token, nobody is told without a warning that queries become free."""
     terms = ["--recall", "0.5", "0.9", "--cost", "0.05", "--queries", "1000"]
     for after, warned in (("0.8", False), ("0.95", True)):
-        assert run_command(["savings", "--precision", "0.2", after, *terms]) == 0
+        assert run_command(["tune", "savings", "--precision", "0.2", after, *terms]) == 0
         assert ("no token would be left" in capsys.readouterr().out) == warned
 
 
@@ -275,7 +276,7 @@ def test_what_paired_runs_save_has_an_interval(tmp_path: Path, capsys: pytest.Ca
     assert refusals.monthly == 50
     assert refusals.interval is not None
     assert 25 < refusals.interval[0] < 50 < refusals.interval[1] < 75
-    command = ["savings", "--queries", "100", "--cost", "1", "--runs", str(tmp_path / "old")]
+    command = ["tune", "savings", "--queries", "100", "--cost", "1", "--runs", str(tmp_path / "old")]
     assert run_command([*command, str(tmp_path / "same")]) == 0
     assert "cannot tell whether it saves" in capsys.readouterr().out
     assert run_command([*command, str(tmp_path / "half")]) == 0
@@ -321,7 +322,17 @@ def test_savings_of_a_record_that_is_clipped_are_doubted(tmp_path: Path, capsys:
             for at in range(12)
         ]
         evaluate(traces, tmp_path / name, judge=judge, metrics=["precision", "recall", "refusal"])
-    command = ["savings", "--queries", "100", "--cost", "1", "--runs", str(tmp_path / "old"), str(tmp_path / "new")]
+    command = [
+        "tune",
+        "savings",
+        "--queries",
+        "100",
+        "--cost",
+        "1",
+        "--runs",
+        str(tmp_path / "old"),
+        str(tmp_path / "new"),
+    ]
     assert run_command(command) == 0
     _, *warned = [line for line in capsys.readouterr().out.splitlines() if "saves" in line or line.startswith("beware")]
     assert warned[0].startswith("beware: chunk texts of the candidate are only the beginnings of the baseline's")
@@ -337,7 +348,17 @@ def test_copies_of_one_trace_say_that_the_saving_is_not_sure(tmp_path: Path, cap
             for at in range(30)
         ]
         evaluate(traces, tmp_path / name, metrics=["precision", "recall"])
-    command = ["savings", "--runs", str(tmp_path / "old"), str(tmp_path / "new"), "--queries", "100", "--cost", "1"]
+    command = [
+        "tune",
+        "savings",
+        "--runs",
+        str(tmp_path / "old"),
+        str(tmp_path / "new"),
+        "--queries",
+        "100",
+        "--cost",
+        "1",
+    ]
     assert run_command(command) == 0
     assert "beware: how sure the saving is, is not known: " in "".join(capsys.readouterr().out.splitlines(True)[:3])
 
@@ -346,7 +367,17 @@ def test_of_three_pairs_no_interval_of_a_saving_is_printed(tmp_path: Path, capsy
     """Three pairs show no saving, nor when it pays a set-up, nor by how many thousands more queries users notice it."""
     for name, prompts in (("old", [400, 420, 380]), ("new", [200, 230, 190])):
         write_run(tmp_path / name, prompts, ["The ferry leaves at ten."] * 3)
-    command = ["savings", "--runs", str(tmp_path / "old"), str(tmp_path / "new"), "--queries", "100000", "--cost", "1"]
+    command = [
+        "tune",
+        "savings",
+        "--runs",
+        str(tmp_path / "old"),
+        str(tmp_path / "new"),
+        "--queries",
+        "100000",
+        "--cost",
+        "1",
+    ]
     assert run_command([*command, "--setup", "labelling=3000"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("cannot tell what is saved: US$ 100,000.00 → US$ 51,666.67 a month at the tokens of ")

@@ -430,7 +430,7 @@ def test_indexes_are_built_by_several_processes(tmp_path: Path, documents: list[
 def test_the_command_leaves_a_pipeline_that_loads(
     tmp_path: Path, handbook: Path, documents: list[Document], capsys: pytest.CaptureFixture[str]
 ):
-    """`ragfault tune` writes pipeline.toml, JSON and Markdown; the pipeline runs; a second time it asks for --force."""
+    """`ragfault tune pipeline` writes three files; the pipeline runs; a second time it asks for --force."""
     out = tmp_path / "tuned"
     arguments = ["tune", str(handbook / "documents"), str(handbook / "questions.jsonl"), "-o", str(out), "--quiet"]
     arguments += ["--chunkers", "sentences(64)", "--budget", "60s"]
@@ -479,7 +479,8 @@ def test_advice_is_given_on_the_command_line(verb: str, tmp_path: Path, capsys: 
         ),
     }
     arguments, code, message = commands[verb]
-    assert ragfault([verb, *arguments]) == code
+    group = [] if verb == "lint" else ["tune"]
+    assert ragfault([*group, verb, *arguments]) == code
     assert message in capsys.readouterr().out
 
 
@@ -535,7 +536,7 @@ def test_bad_documents_can_be_left_out(handbook: Path, tmp_path: Path, capsys: p
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "empty.md").write_text("")
     (tmp_path / "docs" / "dogs.md").write_text("Dogs need a lead.")
-    arguments = ["relevance", "Do dogs need a lead?", str(tmp_path / "docs"), "--judge", "lexical"]
+    arguments = ["tune", "relevance", "Do dogs need a lead?", str(tmp_path / "docs"), "--judge", "lexical"]
     assert ragfault(arguments) == 2
     assert "--skip-bad" in capsys.readouterr().err
     assert ragfault([*arguments, "--skip-bad"]) == 0

@@ -12,6 +12,7 @@ from ragfault.apps.tune.results import TuningResult
 from ragfault.apps.tune.savings import Savings
 from ragfault.io.trace_reader import InputSummary
 from ragfault.report.json_documents import VerbDocument
+from ragfault.retrieval.stores.loss import StoreLoss
 
 
 class RelevanceDocument(VerbDocument, frozen=True):
@@ -25,13 +26,14 @@ class RelevanceDocument(VerbDocument, frozen=True):
 
 
 DOCUMENTS: dict[str, tuple[Any, ...]] = {
-    "tune": (TuningResult,),
-    "generator choose": (GeneratorChoice,),
-    "generator search": (GeneratorChoice,),
-    "generator improve": (GeneratorChoice,),
-    "adapt": (AdaptationPlan, AdaptivePolicy),
+    "tune pipeline": (TuningResult,),
+    "tune generator choose": (GeneratorChoice,),
+    "tune generator search": (GeneratorChoice,),
+    "tune generator improve": (GeneratorChoice,),
+    "tune adapt": (AdaptationPlan, AdaptivePolicy),
     "lint": (tuple[Pitfall, ...], InputSummary),
-    "savings": (Savings,),
-    "relevance": (RelevanceDocument,),
+    "tune savings": (Savings,),
+    "tune relevance": (RelevanceDocument,),
+    "tune stores": (tuple[StoreLoss, ...],),
 }
 """Verb → the types of its document; several where its options decide."""

@@ -60,7 +60,7 @@ COUNT_DEFAULTS = {"top": 10, "diverse": 10}
 
 PITFALL_REMEDIES: dict[PitfallName, str] = {
     "lost in the middle": 'leave fewer chunks (select = "top(5)"), or put the best at both ends (reorder = "reorder")',
-    "static chunk size": "cut at sentences, headings or changes of meaning; `ragfault tune` measures if that gains",
+    "static chunk size": "cut at sentences, headings or changes of meaning; `ragfault tune pipeline` measures the gain",
     "dense only": 'search for words, too: retrieve = "hybrid"',
     "filter after retrieval": "put the filter before the stage that retrieves, so that k chunks are left that meet it",
     "nothing monitored": "set thresholds in ragfault.toml, and evaluate with metrics of retrieval",

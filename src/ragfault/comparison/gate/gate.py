@@ -165,7 +165,7 @@ def _build_decision(
 def _match_metric(run: Run, threshold: Threshold) -> str:
     """Return the metric of the run that a threshold names, also by its name in another tool."""
     names, kind = [measure.name for measure in run.manifest.metrics], f"metric of {run.path.name}"
-    [name] = match_metrics(threshold.metric, names, kind, exact=True, hint="Compute it with: ragfault rescore")
+    [name] = match_metrics(threshold.metric, names, kind, exact=True, hint="Compute it with: ragfault run rescore")
     return name
 
 

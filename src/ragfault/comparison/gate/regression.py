@@ -152,7 +152,7 @@ def _match_metrics(paired: PairedRuns, text: str) -> list[str]:
     """Return the metrics of both runs that a text names: the exact one, else all of that bare name."""
     names = paired.shared_names()
     both = f"both {paired.runs[0].path.name} and {paired.runs[1].path.name}"
-    return match_metrics(text, names, f"metric of {both}", hint="Compute it with: ragfault rescore")
+    return match_metrics(text, names, f"metric of {both}", hint="Compute it with: ragfault run rescore")
 
 
 def _lost_gold_share(paired: PairedRuns, comparison: Comparison) -> float | None:

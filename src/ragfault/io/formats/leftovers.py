@@ -111,7 +111,7 @@ def describe_other_set(columns: Sequence[Column], has_query: bool = False) -> st
     if not has_query and by_name.keys() & QUERY_IDS and by_name.keys() & DOCUMENT_IDS and not texts:
         return (
             "this is no set of traces but judgements of relevance (qrels): a TREC run is scored against them with "
-            "`ragfault rank RUN QRELS`, and evaluated with `ragfault evaluate RUN --qrels QRELS`"
+            "`ragfault run rank RUN QRELS`, and evaluated with `ragfault evaluate RUN --qrels QRELS`"
         )
     text = next((by_name[key] for key in by_name if key in TEXT_NAMES and by_name[key].kind in ("text", "word")), None)
     spoken = {field for column in columns if column is not text for field, _ in rank_fields(column.path)[:1]}
@@ -130,7 +130,7 @@ def describe_other_set(columns: Sequence[Column], has_query: bool = False) -> st
         )
     asking = sum(value.rstrip().endswith(("?", "？", "؟")) for value in values)
     if not has_query and 2 * asking < len(values) and sum(map(count_words, values)) >= DOCUMENT_WORDS * len(values):
-        return f"this is no set of traces but a corpus (`{text.path}`), as `ragfault tune CORPUS QUESTIONS` takes it"
+        return f"this is a corpus (`{text.path}`), not traces: `ragfault tune pipeline CORPUS QUESTIONS` reads it"
     return None
 
 

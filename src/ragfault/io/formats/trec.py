@@ -174,7 +174,7 @@ def _read_lines(name: str, layout: TrecLayout, bad_lines: list[BadLine] | None) 
         if not rows and layout is not TABLE_LAYOUT:
             raise InputError(
                 f"{name} is no TREC {layout.kind}: no line of it is `{' '.join(layout.fields)}`; {collected[0]}. "
-                "Make both files of traces with: ragfault convert TRACES run.trec --to trec --to-qrels qrels.txt"
+                "Make both files of traces with: ragfault run convert TRACES run.trec --to trec --to-qrels qrels.txt"
             )
         raise BadRows(collected, len(rows), count)
     if bad_lines is not None:

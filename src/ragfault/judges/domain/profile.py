@@ -297,7 +297,7 @@ def read_profile(name: str | Path) -> str:
         return files("ragfault.judges.domain").joinpath("profiles", f"{name}.toml").read_text(encoding="utf-8")
     path = Path(name)
     if path.suffix.lower() != ".toml" and not path.is_file():
-        raise UnknownName("domain profile", str(name), PROFILES, hint="List them with: ragfault profile")
+        raise UnknownName("domain profile", str(name), PROFILES, hint="List them with: ragfault judge profile")
     text = read_text(path)
     if len(text) > MAX_PROFILE_CHARS:
         raise InputError(

@@ -96,7 +96,7 @@ class LLMSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     price: tuple[NonNegativeFloat, NonNegativeFloat] | None = None
     """US$ for a million tokens sent, and received; None: from the price catalog."""
     cache: str | None = None
-    """Path of the reply cache; None: the user's own (see `ragfault cache`); "none": no cache."""
+    """Path of the reply cache; None: the user's own (see `ragfault judge cache`); "none": no cache."""
 
     @property
     def asks_about_retrieval(self) -> bool:

@@ -173,13 +173,16 @@ def test_the_verb_refuses_names_that_the_log_does_not_have(tmp_path: Path, capsy
         return str(tmp_path / name)
 
     log = write("log.jsonl", [{"arm": "top(5)", "propensity": 1, "reward": 1}] * 40)
-    assert run_command(["adapt", log, "--arm", "top(5)", "--arm", "top5", "--floor", "faq=0.5"]) == 2
+    assert run_command(["tune", "adapt", log, "--arm", "top(5)", "--arm", "top5", "--floor", "faq=0.5"]) == 2
     assert 'no arm in the log "top5"' in capsys.readouterr().err
-    assert run_command(["adapt", log, "--arm", "top(5)", "--new-arm", "top(9)", "--floor", "fag=0.5"]) == 2
+    assert run_command(["tune", "adapt", log, "--arm", "top(5)", "--new-arm", "top(9)", "--floor", "fag=0.5"]) == 2
     assert 'no route in the log "fag"' in capsys.readouterr().err
-    assert run_command(["adapt", log, "--arm", "top(5)", "--new-arm", "top(9)", "--floor", "faq=0.5"]) == 0
+    assert run_command(["tune", "adapt", log, "--arm", "top(5)", "--new-arm", "top(9)", "--floor", "faq=0.5"]) == 0
     assert "top(9): 0 decisions" in capsys.readouterr().out
-    assert run_command(["adapt", write("none.jsonl", [{}] * 3), "--arm", "a", "--arm", "b", "--floor", "faq=0.5"]) == 2
+    assert (
+        run_command(["tune", "adapt", write("none.jsonl", [{}] * 3), "--arm", "a", "--arm", "b", "--floor", "faq=0.5"])
+        == 2
+    )
     assert "none of the 3 traces is a decision" in capsys.readouterr().err
 
 
@@ -195,11 +198,11 @@ def test_the_verb_plans_writes_and_reverts(tmp_path: Path, capsys: pytest.Captur
     ]
     log, policy = tmp_path / "log.jsonl", tmp_path / "policy.json"
     log.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    arguments = ["adapt", str(log), "--arm", "a", "--arm", "b"]
+    arguments = ["tune", "adapt", str(log), "--arm", "a", "--arm", "b"]
     assert run_command([*arguments, "--floor", "faq=0.5", "-o", str(policy)]) == 0
     assert capsys.readouterr().out.startswith("Changed: faq. 1,200 decisions")
     assert isinstance(load_policy(policy), AdaptivePolicy)
-    assert run_command(["adapt", str(log), "--revert", str(policy), "-o", str(policy), "--force"]) == 0
+    assert run_command(["tune", "adapt", str(log), "--revert", str(policy), "-o", str(policy), "--force"]) == 0
     assert load_policy(policy).routes[0].shares == {"a": 1.0}
     assert run_command([*arguments, "--floor", "faq"]) == 2
-    assert run_command(["adapt", str(log), "--floor", "faq=0.5"]) == 2
+    assert run_command(["tune", "adapt", str(log), "--floor", "faq=0.5"]) == 2

@@ -86,13 +86,13 @@ def test_the_verb_chooses_and_writes_the_result(tmp_path: Path, capsys: pytest.C
         ]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     files = [str(tmp_path / f"{name}.jsonl") for name in ("old", "new", "odd")]
-    code = run_command(["generator", "choose", *files, "-m", "exact_match", "-o", str(tmp_path / "out")])
+    code = run_command(["tune", "generator", "choose", *files, "-m", "exact_match", "-o", str(tmp_path / "out")])
     assert code == 0
     assert capsys.readouterr().out.startswith("Recommended: new. new gains +1.000")
     assert json.loads((tmp_path / "out" / "generator.json").read_text(encoding="utf-8"))["recommended"] == "new"
     assert "Recommended: new" in (tmp_path / "out" / "generator.md").read_text(encoding="utf-8")
-    assert run_command(["generator", "choose", *files, "-m", "exact_match", "-o", str(tmp_path / "out")]) == 2
-    assert run_command(["generator", "choose", files[0], files[0], "-m", "exact_match"]) == 2
+    assert run_command(["tune", "generator", "choose", *files, "-m", "exact_match", "-o", str(tmp_path / "out")]) == 2
+    assert run_command(["tune", "generator", "choose", files[0], files[0], "-m", "exact_match"]) == 2
 
 
 def test_human_values_name_generator_and_trace(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_holdout_outside_0_and_1_is_refused_with_two_generators(tmp_path: Path
         write_answers(tmp_path / f"{name}.jsonl", [answer(str(at), at, f"at {name}") for at in range(40)])
         for name in ("nine", "ten")
     ]
-    assert run_command(["generator", "choose", *paths, "-m", "exact_match", "--holdout", holdout]) == 2
+    assert run_command(["tune", "generator", "choose", *paths, "-m", "exact_match", "--holdout", holdout]) == 2
 
 
 def write_answers(path: Path, traces: list[Trace]) -> str:
@@ -148,7 +148,7 @@ def test_several_answers_to_one_question_may_share_its_id_in_a_file(
         for _ in range(2)
     ]
     path = write_answers(tmp_path / "answers.jsonl", traces)
-    assert run_command(["generator", "choose", path, "--by-model", "-m", "exact_match", "--json"]) == 0
+    assert run_command(["tune", "generator", "choose", path, "--by-model", "-m", "exact_match", "--json"]) == 0
     choice = json.loads(capsys.readouterr().out)
     assert choice["recommended"] == "new"
     assert {noise["repetitions"] for noise in choice["noise"]} == {2}
@@ -174,7 +174,7 @@ def test_two_generators_are_marked_on_the_frontier(
         )
         for name, text in (("old", "at ten"), ("new", "at nine"))
     ]
-    assert run_command(["generator", "choose", *paths, "-m", "exact_match"]) == 0
+    assert run_command(["tune", "generator", "choose", *paths, "-m", "exact_match"]) == 0
     rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line.strip()}
     assert rows["generator"] == ["generator", "questions", "value", "ms", "p50/p95", "ms"]
     assert (rows["new"][1], rows["old"][1]) == ("*", "40")

@@ -203,7 +203,15 @@ def test_the_verb_searches_an_endpoint_and_writes_a_pipeline(model: ScriptedMode
         '[generator]\nmodel = "llm:searched"\nprompt = "Answer."\n[search]\nprompt = ["Quote the passage."]\n',
         encoding="utf-8",
     )
-    arguments = ["generator", "search", str(tmp_path / "questions.jsonl"), str(space), "-o", str(tmp_path / "out")]
+    arguments = [
+        "tune",
+        "generator",
+        "search",
+        str(tmp_path / "questions.jsonl"),
+        str(space),
+        "-o",
+        str(tmp_path / "out"),
+    ]
     assert run_command([*arguments, "--judge", "lexical", "--json"]) == 0
     config = read_pipeline_config(tmp_path / "out" / "pipeline.toml")
     assert config.generator is not None
@@ -229,7 +237,9 @@ def test_the_verb_improves_a_prompt(model: ScriptedModel, tmp_path: Path) -> Non
         "--writer",
         "llm:writer",
     ]
-    assert run_command(["generator", "improve", *arguments, "--judge", "lexical", "--rounds", "2", "--json"]) == 0
+    assert (
+        run_command(["tune", "generator", "improve", *arguments, "--judge", "lexical", "--rounds", "2", "--json"]) == 0
+    )
     improved = read_pipeline_config(tmp_path / "out" / "pipeline.toml")
     assert improved.chunker == "sentences(64)"
     assert improved.generator is not None

@@ -281,7 +281,7 @@ def open_session(files: Mapping[str, Path]) -> ReviewSession | None:
     """Open the set to review, with its reviews and its corpus; None without one. Raises what is wrong with them."""
     if "testset" not in files:
         if files.keys() & {"reviews", "corpus"}:
-            raise UsageError("--reviews and --corpus belong to a set to review. Name it with --testset FILE.")
+            raise UsageError("--reviews and --corpus need a set: ragfault serve --testset FILE.")
         return None
     reviews = files.get("reviews", files["testset"].parent / "reviews.jsonl")
     session = ReviewSession(files["testset"], reviews, files.get("corpus"))
@@ -298,7 +298,7 @@ def _find_session(host: PageHost) -> ReviewSession | None:
 def _get_session(request: Request) -> ReviewSession:
     session = _find_session(get_host(request))
     if session is None:
-        raise UsageError("this server has no set to review. Start it with --testset FILE.")
+        raise UsageError("this server has no set to review. Start it with: ragfault serve --testset FILE.")
     return session
 
 

@@ -243,5 +243,5 @@ def revert_policy(policy: AdaptivePolicy) -> AdaptivePolicy:
 
 
 def load_policy(path: str | Path) -> AdaptivePolicy:
-    """Load a policy that `ragfault adapt` wrote. Raises InputError where the file holds none."""
-    return read_record(path, AdaptivePolicy, "a policy of ragfault adapt")
+    """Load a policy that `ragfault tune adapt` wrote. Raises InputError where the file holds none."""
+    return read_record(path, AdaptivePolicy, "a policy of ragfault tune adapt")

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  ragfault adapt log.jsonl --arm "top(5)" --arm "top(10)" --floor faq=0.7 --floor legal=0.8 -o policy.json
-  ragfault adapt log.jsonl --arm "top(5)" --new-arm "top(20)" --floor faq=0.7 -o policy.json
-  ragfault adapt runs/today --arm "top(5)" --arm "rerank(embedded)" --floor faq=0.7 -m groundedness
-  ragfault adapt log.jsonl --revert policy.json -o policy.json --force
+  ragfault tune adapt log.jsonl --arm "top(5)" --arm "top(10)" --floor faq=0.7 --floor legal=0.8 -o policy.json
+  ragfault tune adapt log.jsonl --arm "top(5)" --new-arm "top(20)" --floor faq=0.7 -o policy.json
+  ragfault tune adapt runs/today --arm "top(5)" --arm "rerank(embedded)" --floor faq=0.7 -m groundedness
+  ragfault tune adapt log.jsonl --revert policy.json -o policy.json --force
 
 Exit code 0: a plan, whether it changes a route or none; 2: an arm or a route that LOG does not have, a value that is no
 propensity or reward, or no decision in LOG."""

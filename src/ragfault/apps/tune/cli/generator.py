@@ -29,9 +29,9 @@ OUTPUT_FILES = ("pipeline.toml", "generator.json", "generator.md")
 @click.group(
     epilog="""\b
 Examples:
-  ragfault generator choose gpt.jsonl llama.jsonl mistral.jsonl --present llama
-  ragfault generator search retrieved.jsonl space.toml -o chosen --share 0.3
-  ragfault generator improve retrieved.jsonl pipeline.toml -o improved --writer llm:gpt-4o"""
+  ragfault tune generator choose gpt.jsonl llama.jsonl mistral.jsonl --present llama
+  ragfault tune generator search retrieved.jsonl space.toml -o chosen --share 0.3
+  ragfault tune generator improve retrieved.jsonl pipeline.toml -o improved --writer llm:gpt-4o"""
 )
 def generator() -> None:
     """Choose a generator, its settings or its prompt on some questions, and prove the gain on others."""
@@ -74,9 +74,9 @@ def share_option(default: float | None) -> Callable[[F], F]:
 @generator.command(
     epilog="""\b
 Examples:
-  ragfault generator choose gpt.jsonl llama.jsonl mistral.jsonl --present llama
-  ragfault generator choose answers.jsonl --by-model -m token_f1 -o chosen
-  ragfault generator choose runs/gpt runs/llama --human-labels labels.jsonl --null-replays 200
+  ragfault tune generator choose gpt.jsonl llama.jsonl mistral.jsonl --present llama
+  ragfault tune generator choose answers.jsonl --by-model -m token_f1 -o chosen
+  ragfault tune generator choose runs/gpt runs/llama --human-labels labels.jsonl --null-replays 200
 
 Exit code 3: no gain is shown."""
 )
@@ -127,8 +127,8 @@ def choose(recorded: tuple[str, ...], out: str | None, kind: str | None, **optio
 @generator.command(
     epilog="""\b
 Examples:
-  ragfault generator search retrieved.jsonl space.toml -o chosen
-  ragfault generator search runs/today space.toml -o chosen --share 0.3 --repetitions 2 --subject-to "cost<=0.01"
+  ragfault tune generator search retrieved.jsonl space.toml -o chosen
+  ragfault tune generator search runs/today space.toml -o chosen --share 0.3 --repetitions 2 --subject-to "cost<=0.01"
 
 Exit code 3: no gain is shown."""
 )
@@ -170,8 +170,8 @@ def search(questions: str, space: str, out: str, kind: str | None, **options: An
 @generator.command(
     epilog="""\b
 Examples:
-  ragfault generator improve retrieved.jsonl pipeline.toml -o improved --writer llm:gpt-4o
-  ragfault generator improve runs/today pipeline.toml -o improved --writer llm:ollama/qwen3 --rounds 10
+  ragfault tune generator improve retrieved.jsonl pipeline.toml -o improved --writer llm:gpt-4o
+  ragfault tune generator improve runs/today pipeline.toml -o improved --writer llm:ollama/qwen3 --rounds 10
 
 Exit code 3: no gain is shown."""
 )

@@ -31,10 +31,10 @@ OUTPUT_FILES = ("pipeline.toml", "tuning.json", "tuning.md", "tuning.html")
 @click.command(
     epilog="""\b
 Examples:
-  ragfault tune handbook/documents handbook/questions.jsonl -o tuned
-  ragfault tune docs.jsonl questions.jsonl -o tuned --subject-to "latency_p95<=200" --subject-to "tokens<=2000"
-  ragfault tune docs/ questions.jsonl -o tuned --baseline pipeline.toml --budget 10m --embedders latent,minilm
-  ragfault tune docs/ questions.jsonl -o tuned --from runs/today"""
+  ragfault tune pipeline handbook/documents handbook/questions.jsonl -o tuned
+  ragfault tune pipeline docs.jsonl questions.jsonl -o tuned --subject-to "latency_p95<=200" --subject-to "tokens<=2000"
+  ragfault tune pipeline docs/ questions.jsonl -o tuned --baseline pipeline.toml --budget 10m --embedders latent,minilm
+  ragfault tune pipeline docs/ questions.jsonl -o tuned --from runs/today"""
 )
 @click.argument("corpus", type=click.Path())
 @click.argument("questions", type=click.Path())
@@ -65,7 +65,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace the result of an earlier tuning in OUT.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @add_trace_options
-def tune(corpus: str, questions: str, out: str, kind: str | None, force: bool, quiet: bool, **options: Any) -> None:
+def pipeline(corpus: str, questions: str, out: str, kind: str | None, force: bool, quiet: bool, **options: Any) -> None:
     """Search for the pipeline that retrieves best for QUESTIONS from CORPUS, and test its gain.
 
     QUESTIONS are traces with gold: spans of documents, or ids of documents. One half of them chooses, the other
@@ -259,10 +259,10 @@ def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int
 @click.command(
     epilog="""\b
 Examples:
-  ragfault savings --precision 0.60 0.85 --recall 0.65 0.75 --cost 0.05 --queries 100000
-  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --model gpt-4o-mini
-  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --cost 0.05 --html savings.html
-  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --cost 0.05 --setup labelling=3000 --setup compliance=750"""
+  ragfault tune savings --precision 0.60 0.85 --recall 0.65 0.75 --cost 0.05 --queries 100000
+  ragfault tune savings --runs runs/v1 runs/v2 --queries 100000 --model gpt-4o-mini
+  ragfault tune savings --runs runs/v1 runs/v2 --queries 100000 --cost 0.05 --html savings.html
+  ragfault tune savings --runs runs/v1 runs/v2 --queries 100000 --cost 0.05 --setup labelling=3000"""
 )
 @click.option("--precision", nargs=2, type=float, metavar="BEFORE AFTER", help="Precision, from 0 to 1.")
 @click.option("--recall", nargs=2, type=float, metavar="BEFORE AFTER", help="Recall, from 0 to 1.")
@@ -404,8 +404,8 @@ def _list_warnings(savings: Savings) -> list[str]:
 @click.command(
     epilog="""\b
 Examples:
-  ragfault relevance "When does the last ferry leave?" handbook/documents/*.md
-  ragfault relevance "May dogs travel?" docs/ --judge embedded --judge lexical --judge llm:gpt-4o-mini"""
+  ragfault tune relevance "When does the last ferry leave?" handbook/documents/*.md
+  ragfault tune relevance "May dogs travel?" docs/ --judge embedded --judge lexical --judge llm:gpt-4o-mini"""
 )
 @click.argument("query")
 @click.argument("files", nargs=-1, required=True, type=click.Path())

@@ -27,7 +27,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @json_router.get("/adaptation.json", **INVALID)
 def get_adaptation(host: Host, times: Times) -> AdaptationView:
-    """Return the policy of `ragfault adapt` that the server shows, and what the decisions of a window brought."""
+    """Return the policy of `ragfault tune adapt` that the server shows, and what the decisions of a window brought."""
     return load_adaptation(host, times)
 
 

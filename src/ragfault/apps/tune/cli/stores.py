@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  ragfault stores handbook/documents handbook/questions.jsonl
-  ragfault stores docs/ questions.jsonl --store chroma --store "chroma(ef_search=400)"
-  ragfault stores docs/ questions.jsonl --store "pgvector(dsn='host=db dbname=rag', breadth=100)" -k 20
-  ragfault stores docs/ questions.jsonl --store "milvus(index=HNSW)" --store "lance(index=IVF_PQ, refine=10)"
+  ragfault tune stores handbook/documents handbook/questions.jsonl
+  ragfault tune stores docs/ questions.jsonl --store chroma --store "chroma(ef_search=400)"
+  ragfault tune stores docs/ questions.jsonl --store "pgvector(dsn='host=db dbname=rag', breadth=100)" -k 20
+  ragfault tune stores docs/ questions.jsonl --store "milvus(index=HNSW)" --store "lance(index=IVF_PQ, refine=10)"
 
 \b
 Stores: memory (exact, the control), qdrant, chroma, milvus, pgvector, lance. Each writes a collection of its own,
