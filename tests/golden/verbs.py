@@ -147,7 +147,7 @@ def run_verbs(folder: Path) -> Iterator[tuple[str, Any]]:
 def split_command(line: str, url: str) -> list[str]:
     """Return the arguments of a command."""
     words = {"<url>": url, "<question>": "When does the last ferry leave?", "<agent>:answer": f"{AGENT}:answer"}
-    shown = [] if line == "schema" else ["--json"]
+    shown = [] if line == "run schema" else ["--json"]
     return [words.get(word, word) for word in line.split()] + shown
 
 
