@@ -6,8 +6,10 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from ragfault.io.trace_writer import write_traces
 from ragfault.judges.llm.judge import LLMJudge
 from ragfault.judges.llm.settings import build_settings
 from ragfault.judges.llm.transport.budget import load_cost_function
-from ragfault.model.errors import BudgetExceeded, UsageError
+from ragfault.model.errors import BudgetExceeded, JudgeStopped, UsageError
 
 MODELS = ["m", "anthropic/m"]
 
@@ -66,6 +68,33 @@ def test_keys_of_each_protocol(tmp_path, monkeypatch):
         batch = server.headers[-1]
         assert "sk-secret-1" in batch[header]
         assert other not in batch
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_redirect_takes_no_key_elsewhere(tmp_path, monkeypatch, model):
+    """An endpoint that redirects gives no reply, and the place that it names gets no request."""
+    monkeypatch.setenv("RAGFAULT_LLM_API_KEY", "sk-secret-1")
+    with serve_batches() as other:
+
+        class Redirect(BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(302)
+                self.send_header("Location", f"{other.url}{self.path}")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        with HTTPServer(("localhost", 0), Redirect) as redirect:
+            threading.Thread(target=redirect.serve_forever, args=(0.01,), daemon=True).start()
+            url = f"http://localhost:{redirect.server_port}"
+            judge = LLMJudge(model, base_url=url, batch_api=True, cache=str(tmp_path / "cache.sqlite"))
+            with pytest.raises(JudgeStopped, match="302"):
+                judge.fetch_in_batches(lambda: make_traces(2))
+            redirect.shutdown()
+        assert other.headers == []
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request
 
@@ -45,16 +44,13 @@ def open_url(url: str, token: str | None, method: str = "GET", body: bytes | Non
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with URL_OPENER.open(Request(url, body, headers, method=method), timeout=DOWNLOAD_TIMEOUT) as answer:
+            if 300 <= answer.status < 400:
+                place = clean_text(answer.headers.get("Location") or "")[:200]
+                raise InputError(f"{urlsplit(url).netloc} redirects to {place or 'nowhere'}: give that server")
+            if answer.status >= 400:
+                raise InputError(f"the server refuses: {_read_detail(answer.read())}")
             yield answer
-    except HTTPError as error:
-        with error:
-            place = clean_text(error.headers.get("Location") or "")[:200]
-            if 300 <= error.code < 400:
-                raise InputError(
-                    f"{urlsplit(url).netloc} redirects to {place or 'nowhere'}: give that server"
-                ) from None
-            raise InputError(f"the server refuses: {_read_detail(error.read())}") from None
-    except (URLError, OSError, HTTPException) as error:
+    except (OSError, HTTPException) as error:
         raise InputError(f"cannot reach {urlsplit(url).netloc}: {getattr(error, 'reason', error)}.") from None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -59,14 +58,13 @@ def post_json(
     for turn in range(1, attempts + 1):
         try:
             with URL_OPENER.open(request, timeout=timeout) as answer:
-                return _decode_response(url, answer.read(MAX_RESPONSE_BYTES + 1))
-        except urllib.error.HTTPError as error:
-            with error:
-                detail = error.read(500).decode("utf-8", "replace")
-            reason, wait = f"{error.code} {detail}".strip(), error.headers.get("Retry-After")
-            if error.code not in RETRY_STATUSES:
+                if answer.status < 300:
+                    return _decode_response(url, answer.read(MAX_RESPONSE_BYTES + 1))
+                detail = answer.read(500).decode("utf-8", "replace")
+            reason, wait = f"{answer.status} {detail}".strip(), answer.headers.get("Retry-After")
+            if answer.status not in RETRY_STATUSES:
                 break
-        except (urllib.error.URLError, HTTPException, OSError) as error:
+        except (OSError, HTTPException) as error:
             reason, wait = str(getattr(error, "reason", error)) or type(error).__name__, None
         if turn < attempts:
             requested = parse_retry_after(wait)

@@ -1,24 +1,27 @@
-"""HTTP for all clients: an opener that follows no redirect, and the header Retry-After."""
+"""HTTP for all clients: an opener that returns every response as it is, and the header Retry-After."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.request import HTTPRedirectHandler, build_opener
+from urllib.request import HTTPErrorProcessor, build_opener
 
 from ragfault.text.times import assume_utc
 
 
-class NoRedirectHandler(HTTPRedirectHandler):
-    """Handler that follows no redirect: a key must not go where it was not sent."""
+class PlainResponses(HTTPErrorProcessor):
+    """Handler that returns the response whatever its status is; a redirect is a response like any other."""
 
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Refuse to follow a redirect."""
+    def http_response(self, request: Any, response: Any) -> Any:  # noqa: ARG002 - the protocol of urllib
+        """Return the response itself: a key must not go where a redirect points."""
+        return response
+
+    https_response = http_response
 
 
-URL_OPENER = build_opener(NoRedirectHandler)
-"""Opener of addresses that raises HTTPError for a redirect."""
+URL_OPENER = build_opener(PlainResponses)
+"""Opener of addresses that raises OSError or HTTPException if there is no response, and never for a status."""
 
 
 def parse_retry_after(value: str | None, milliseconds: str | None = None) -> float | None:

@@ -43,6 +43,9 @@ def serve(
             body = self.rfile.read(int(self.headers["Content-Length"]))
             requests.append(Request(self.path, dict(self.headers), json.loads(body)))
             status, content = reply(requests[-1])
+            if status == 0:
+                self.wfile.write(content)
+                return
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
@@ -163,6 +166,14 @@ def test_a_server_that_is_not_there_fails(kind: str) -> None:
         pass
     with pytest.raises(JudgeError, match="no reply"):
         make(kind, url).scan(TEXT)
+
+
+def test_a_server_that_speaks_another_protocol_fails() -> None:
+    with (
+        serve(lambda request: (0, b"SSH-2.0-x\r\n")) as (url, _),
+        pytest.raises(JudgeError, match=r"no reply: SSH-2\.0-x"),
+    ):
+        make("moderation", url).scan(TEXT)
 
 
 @pytest.mark.parametrize(("fail", "outcome"), [("closed", "block"), ("open", "pass")])

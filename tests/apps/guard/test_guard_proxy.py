@@ -48,6 +48,9 @@ class EndpointServer:
 
             def reply(self, value: Any) -> None:
                 content = json.dumps(value).encode()
+                if served.status == 0:
+                    self.wfile.write(b"SSH-2.0-x\r\n")
+                    return
                 self.send_response(served.status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(content)))
@@ -125,9 +128,11 @@ def test_errors_of_the_endpoint_reach_the_client_and_redirects_are_not_followed(
         assert call(endpoint.url)[0] == status
 
 
-def test_an_endpoint_that_is_not_there_is_502(endpoint: EndpointServer) -> None:
-    status, _, reply = call("http://127.0.0.1:9/v1")
-    assert (status, "no response" in reply["error"]["message"]) == (502, True)
+def test_an_endpoint_that_is_not_there_or_speaks_another_protocol_is_502(endpoint: EndpointServer) -> None:
+    endpoint.status = 0
+    for url in ("http://127.0.0.1:9/v1", endpoint.url):
+        status, _, reply = call(url)
+        assert (status, "no response" in reply["error"]["message"]) == (502, True)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "api.openai.com/v1", ""])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import split_passage
 from ragfault.judges.domain.mentions import WILDCARD, Mention, extract_mentions, prepare_text
-from ragfault.judges.domain.profile import DomainProfile, IdentifierKind, compile_pattern
+from ragfault.judges.domain.profile import DomainProfile, IdentifierKind, find_matches
 from ragfault.text.normalization import split_content_words
 from ragfault.text.quantities import parse_quantities
 
@@ -202,7 +202,7 @@ def _is_rival_mention(
 
 def _allows_others(kind: IdentifierKind, query: str) -> bool:
     """Return whether a query may be answered with other identifiers of a kind than its own."""
-    return bool(kind.unless) and compile_pattern(kind.unless).search(prepare_text(query)) is not None
+    return bool(kind.unless) and bool(find_matches(kind.unless, prepare_text(query)))
 
 
 def _mentions_agree(kind: IdentifierKind, expected: Mention, actual: Mention) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from ragfault.judges.domain.profile import DomainProfile, IdentifierKind, compile_pattern, iterate_matches
+from ragfault.judges.domain.profile import DomainProfile, IdentifierKind, find_matches, iterate_matches
 from ragfault.text.normalization import normalize_typography
 from ragfault.text.quantities import (
     CURRENCY_NAME,
@@ -113,7 +113,7 @@ def _extract_kind_mentions(kind: IdentifierKind, text: str) -> Iterator[Mention]
         written, label = match.group().strip(), groups.get("id") or match.group().strip()
         category = _normalize_category(groups.get("what") or "", spellings)
         context = match.string[max(0, match.start() - CONTEXT_CHARS) : match.start()]
-        is_reference = bool(kind.aside) and compile_pattern(rf"(?:{kind.aside})\s*\Z").search(context) is not None
+        is_reference = bool(kind.aside) and bool(find_matches(rf"(?:{kind.aside})\s*\Z", context))
         more = filter(None, map(str.strip, LIST_SEPARATOR.split(groups.get("more") or "")))
         for number, item in enumerate((label, *more)):
             normalized = spellings.get(item.casefold(), item) if kind.form != "parts" else item

@@ -6,11 +6,10 @@ field `contexts` of the request (`extra_body` of the client of OpenAI), and reac
 
 from __future__ import annotations
 
-import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from ragfault.apps.guard.decisions import GuardDecision
@@ -79,7 +78,7 @@ class EndpointApplication:
         request = urllib.request.Request(url, body, headers, method=scope["method"])
         try:
             status, returned, payload = await run_in_thread(lambda: self._call(request))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             await send_refusal(send, 502, f"the endpoint gave no response: {error}")
             return
         await send({"type": "http.response.start", "status": status, "headers": returned})
@@ -87,11 +86,7 @@ class EndpointApplication:
 
     def _call(self, request: urllib.request.Request) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         """Return status, headers and body of the response to a request, whatever its status is."""
-        try:
-            response: Any = URL_OPENER.open(request, timeout=self._timeout)
-        except urllib.error.HTTPError as error:
-            response = error
-        with response:
+        with URL_OPENER.open(request, timeout=self._timeout) as response:
             payload = response.read(MAX_RESPONSE + 1)
             if len(payload) > MAX_RESPONSE:
                 raise ValueError(f"more than {MAX_RESPONSE:,} bytes")

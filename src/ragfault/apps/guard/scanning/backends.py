@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any
 
 from msgspec import Struct
@@ -129,10 +129,10 @@ def post_json(url: str, body: Any, headers: dict[str, str], timeout: float) -> A
         raise JudgeError(f"{url} is no http address")
     try:
         with URL_OPENER.open(request, timeout=timeout) as response:
+            if response.status >= 300:
+                raise JudgeError(f"{url} replied with status {response.status}")
             return json.loads(response.read(MAX_REPLY))
-    except urllib.error.HTTPError as error:
-        raise JudgeError(f"{url} replied with status {error.code}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise JudgeError(f"{url} gave no reply: {error}") from None
 
 

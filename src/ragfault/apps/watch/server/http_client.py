@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request
 
@@ -49,17 +48,13 @@ def post(url: str, body: bytes, headers: dict[str, str], receiver: str) -> Deliv
     request = Request(url, body, {"User-Agent": f"ragfault/{__version__}", **headers}, method="POST")
     try:
         with URL_OPENER.open(request, timeout=POST_TIMEOUT) as answer:
-            return DeliveryAttempt(body=answer.read(MAX_RESPONSE_BYTES))
-    except HTTPError as error:
-        with error:
-            retryable = error.code in RETRY_STATUSES or error.code >= 500
-            return DeliveryAttempt(
-                f"{receiver} answered {error.code}",
-                retryable,
-                min(MAX_RETRY_AFTER, parse_retry_after(error.headers.get("Retry-After")) or 0.0),
-                error.code,
-            )
-    except (URLError, OSError, HTTPException) as error:
+            status, wait = answer.status, answer.headers.get("Retry-After")
+            if status < 300:
+                return DeliveryAttempt(body=answer.read(MAX_RESPONSE_BYTES))
+        retryable = status in RETRY_STATUSES or status >= 500
+        requested = min(MAX_RETRY_AFTER, parse_retry_after(wait) or 0.0)
+        return DeliveryAttempt(f"{receiver} answered {status}", retryable, requested, status)
+    except (OSError, HTTPException) as error:
         return DeliveryAttempt(f"{receiver} cannot be reached: {getattr(error, 'reason', error)}", True)
     except ValueError as error:  # an address or a header that cannot be written down
         return DeliveryAttempt(f"{receiver} cannot be asked: {type(error).__name__}")

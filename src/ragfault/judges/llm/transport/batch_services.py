@@ -85,7 +85,7 @@ class BatchClient:
         return _decode(await self.request("GET", path))
 
     async def request(self, method: str, path: str, *, repeat: bool = True, **options: Any) -> bytes:
-        """Return the body of a successful reply. Raises JudgeStopped for a refusal or after all attempts.
+        """Return the body of a successful reply. Raises JudgeStopped for a refusal, a redirect, or after all attempts.
 
         Raises ConnectionError where `repeat` is False and the request may have arrived.
         """
@@ -94,10 +94,11 @@ class BatchClient:
         attempts, limit = 0, aiohttp.ClientTimeout(total=max(self._settings.timeout, 600.0))
         while True:
             attempts += 1
+            # Of the headers with a key, aiohttp keeps only `Authorization` from the host that a redirect names.
             try:
                 async with (
                     aiohttp.ClientSession(headers=self._headers, timeout=limit, trust_env=True) as session,
-                    session.request(method, self._endpoint.base_url + path, **options) as reply,
+                    session.request(method, self._endpoint.base_url + path, allow_redirects=False, **options) as reply,
                 ):
                     body, status = await reply.read(), reply.status
                 if status < 300:
