@@ -6,22 +6,19 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 
-from ragfault.io.files import iterate_lines, open_bytes
 from ragfault.io.runs.run import Run
 from ragfault.labels.annotation.items import AnnotationItem, create_label, list_choices
 from ragfault.labels.correction import VerdictKey, VerdictValue
+from ragfault.labels.reading.answer_files import append_answer, read_answers, remove_answer
 from ragfault.labels.reading.human_labels import (
     ANSWER_INDEPENDENT,
     HumanLabel,
-    append_label,
     fingerprint_answer,
+    format_bad_lines,
     list_values,
-    read_labels,
-    write_labels,
 )
 from ragfault.labels.reading.labeled_traces import hash_rank
 from ragfault.metrics.aliases import resolve_alias
@@ -133,15 +130,9 @@ def suggest_traces(run: Run, n: int, metric: str = "groundedness", seed: int = 0
 
 def read_suggestions(path: str | Path) -> list[SuggestedTrace]:
     """Read the suggestions of a file, in order. Raises InputError for an unreadable file or line."""
-    suggestions = []
-    stream = open_bytes(str(path))
-    with stream.body as body:
-        for number, line, _ in iterate_lines(body):
-            if line.strip():
-                try:
-                    suggestions.append(msgspec.json.decode(line, type=SuggestedTrace))
-                except msgspec.MsgspecError as error:
-                    raise InputError(f"{path}:{number}: {error}. Make it with: ragfault label suggest") from None
+    suggestions, bad_lines, _ = read_answers(path, SuggestedTrace)
+    if bad_lines:
+        raise InputError(f"{bad_lines[0]}. Make it with: ragfault label suggest")
     return suggestions
 
 
@@ -190,7 +181,7 @@ class AnnotationSession:
         if item is None or value is None:
             return False
         label = create_label(item, value, self.by, self._chances.get(item.trace.id))
-        append_label(self.path, label)
+        append_answer(self.path, label)
         self._undo.append((self._position, label, self.value))
         self._values[_item_name(item)] = value
         self.label_count += 1
@@ -213,9 +204,7 @@ class AnnotationSession:
         if not self._undo:
             return False
         self._position, label, previous = self._undo.pop()
-        labels = read_labels(self.path)
-        last = max(index for index, saved in enumerate(labels) if saved == label)
-        write_labels(self.path, [*labels[:last], *labels[last + 1 :]])
+        remove_answer(self.path, label)
         name = _item_name(self._shown[self._position])
         del self._values[name]
         if previous is not None:
@@ -252,7 +241,10 @@ def _read_previous(path: Path, by: str) -> dict[ItemName, VerdictValue]:
     if not path.exists() or not path.stat().st_size:
         return {}
     values: dict[ItemName, VerdictValue] = {}
-    for label in read_labels(path):
+    saved = read_answers(path, HumanLabel)
+    if saved.faults:
+        raise InputError(format_bad_lines(saved.faults, len(saved.answers), "labels"))
+    for label in saved.answers:
         if label.by == by:
             for key, value in list_values(label.verdicts).items():
                 values[label.trace, None if key[0] in ANSWER_INDEPENDENT else label.answer, key] = value

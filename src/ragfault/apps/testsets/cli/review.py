@@ -70,14 +70,8 @@ def _ask(
     read: Callable[[], str | None], item: Trace, by: str, documents: Mapping[str, Document], out: str
 ) -> bool | None:
     """Ask for the decision on an item; return whether it was reviewed, None at the end."""
-    from ragfault.apps.testsets.reviews import (
-        FORM_HELP,
-        append_review,
-        create_item,
-        create_review,
-        read_form,
-        write_form,
-    )
+    from ragfault.apps.testsets.reviews import FORM_HELP, create_item, create_review, read_form, write_form
+    from ragfault.labels.reading.answer_files import append_answer
 
     while True:
         key = read()
@@ -94,11 +88,11 @@ def _ask(
         elif key.lower() == "n":
             written = _edit(f"{FORM_HELP}query: \n", lambda form: create_item(form, by, documents))
             if written is not None:
-                append_review(out, written)
+                append_answer(out, written)
             continue
         elif key.lower() not in ("a", "x"):
             continue
-        append_review(out, create_review(item, decision, by, edited))
+        append_answer(out, create_review(item, decision, by, edited))
         return True
 
 
