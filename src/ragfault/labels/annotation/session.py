@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from ragfault.io.runs.run import Run
 from ragfault.labels.annotation.items import AnnotationItem, create_label, list_choices
+from ragfault.labels.annotation.sitting import Sitting
 from ragfault.labels.correction import VerdictKey, VerdictValue
-from ragfault.labels.reading.answer_files import append_answer, read_answers, remove_answer
+from ragfault.labels.reading.answer_files import read_answers
 from ragfault.labels.reading.human_labels import (
     ANSWER_INDEPENDENT,
     HumanLabel,
@@ -136,7 +137,7 @@ def read_suggestions(path: str | Path) -> list[SuggestedTrace]:
     return suggestions
 
 
-class AnnotationSession:
+class AnnotationSession(Sitting[AnnotationItem, HumanLabel]):
     """Session that asks one item after the other; each label is on disk before the next item is shown.
 
     Items that the same annotator labeled before, in this file and for the same answer, are skipped. `chances`
@@ -154,19 +155,15 @@ class AnnotationSession:
     def __init__(
         self, items: Iterable[AnnotationItem], path: str | Path, by: str, chances: Mapping[str, float] | None = None
     ) -> None:
-        self.path, self.by, self._chances = Path(path), by, chances or {}
-        self.label_count = 0  # words of this sitting, those that were taken back not counted
-        self._values = _read_previous(self.path, by)
-        self._remaining: Iterator[AnnotationItem] = iter(items)
-        self._shown: list[AnnotationItem] = []
-        self._position = -1
-        self._undo: list[tuple[int, HumanLabel, VerdictValue | None]] = []
-        self._advance()
+        self.by, self._chances = by, chances or {}
+        self._values = _read_previous(Path(path), by)
+        self._previous: list[VerdictValue | None] = []  # for each saved label what the item was before
+        super().__init__(items, path)
 
     @property
-    def item(self) -> AnnotationItem | None:
-        """Return the current item; None at the end."""
-        return self._shown[self._position] if 0 <= self._position < len(self._shown) else None
+    def label_count(self) -> int:
+        """Return the number of labels of this sitting, those that were undone not counted."""
+        return len(self.saved)
 
     @property
     def value(self) -> VerdictValue | None:
@@ -181,50 +178,24 @@ class AnnotationSession:
         if item is None or value is None:
             return False
         label = create_label(item, value, self.by, self._chances.get(item.trace.id))
-        append_answer(self.path, label)
-        self._undo.append((self._position, label, self.value))
+        self._previous.append(self.value)
         self._values[_item_name(item)] = value
-        self.label_count += 1
-        self._advance()
-        return True
-
-    def skip(self) -> None:
-        """Skip the item."""
-        self._advance()
-
-    def back(self) -> bool:
-        """Return to the previous item; False at the first."""
-        if self._position <= 0:
-            return False
-        self._position -= 1
+        self.save(label)
         return True
 
     def undo(self) -> bool:
         """Remove the last label of this session, also from the file, and ask again; False without one."""
-        if not self._undo:
+        if not super().undo() or self.item is None:
             return False
-        self._position, label, previous = self._undo.pop()
-        remove_answer(self.path, label)
-        name = _item_name(self._shown[self._position])
+        name, previous = _item_name(self.item), self._previous.pop()
         del self._values[name]
         if previous is not None:
             self._values[name] = previous
-        self.label_count -= 1
         return True
 
-    def _advance(self) -> None:
-        """Advance to the next item without a label."""
-        self._position += 1
-        while True:
-            while self._position >= len(self._shown):
-                item = next(self._remaining, None)
-                if item is None:
-                    self._position = len(self._shown)
-                    return
-                self._shown.append(item)
-            if _item_name(self._shown[self._position]) not in self._values:
-                return
-            self._position += 1
+    def is_answered(self) -> bool:
+        """Tell whether the annotator has labeled the current item, in this session or before."""
+        return self.value is not None
 
 
 ItemName = tuple[str, str | None, VerdictKey]
