@@ -202,6 +202,18 @@ def test_back_says_it_anew_and_undo_takes_it_back(judged_run: Run, tmp_path: Pat
     assert sitting(judged_run, path).item.key == ("chunk", "q1-0", "level")
 
 
+def test_a_killed_sitting_is_resumed(judged_run: Run, tmp_path: Path):
+    """A last line that was not written to its end was never acknowledged: its item is asked again."""
+    path = tmp_path / "labels.jsonl"
+    sitting(judged_run, path).record("h")
+    complete = path.read_bytes()
+    path.write_bytes(complete + complete[:40])
+    resumed = sitting(judged_run, path)
+    assert resumed.item.key == ("chunk", "q1-1", "level")
+    resumed.record("l")
+    assert [label.verdicts.chunk[0].level for label in read_labels(path)] == ["high", "low"]
+
+
 # --- the command line ------------------------------------------------------------------------------
 
 

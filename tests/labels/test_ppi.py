@@ -18,13 +18,13 @@ from ragfault.diagnosis.run_analysis import analyze
 from ragfault.diagnosis.scorecard import TARGETS, build_scorecard
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.writer import write_manifest
+from ragfault.labels.reading.answer_files import append_answer
 from ragfault.labels.reading.human_labels import (
     AnswerLabel,
     ChunkLabel,
     ClaimLabel,
     HumanLabel,
     HumanVerdicts,
-    append_label,
     fingerprint_answer,
     read_labels,
     resolve_labels,
@@ -113,18 +113,20 @@ def test_labels_come_back_as_they_were_written(tmp_path: Path):
         HumanLabel(trace="2", verdicts=HumanVerdicts(claim=(), missing=("a date",)), chance=0.5),
     ]
     for label in labels:
-        append_label(tmp_path / "one.jsonl", label)
+        append_answer(tmp_path / "one.jsonl", label)
     write_labels(tmp_path / "two.jsonl", labels)
     assert read_labels(tmp_path / "one.jsonl") == read_labels(tmp_path / "two.jsonl") == labels
 
 
 def test_nothing_is_added_to_a_line_that_was_torn(tmp_path: Path):
-    """After a half-written line the next label begins a line of its own, and the torn one is a fault."""
+    """A half-written last line is a fault to a reader; the next label replaces it, for nobody was told it was saved."""
     path = tmp_path / "labels.jsonl"
     path.write_text('{"trace": "1", "verd')
-    append_label(path, HumanLabel(trace="2", verdicts=HumanVerdicts(missing=())))
-    with pytest.raises(InputError, match=r"1 of 2 labels cannot be read:\n.*labels.jsonl:1: "):
+    with pytest.raises(InputError, match=r"1 of 1 labels cannot be read:\n.*labels.jsonl:1: "):
         read_labels(path)
+    label = HumanLabel(trace="2", verdicts=HumanVerdicts(missing=()))
+    append_answer(path, label)
+    assert read_labels(path) == [label]
 
 
 def test_every_fault_of_a_file_is_reported(tmp_path: Path):

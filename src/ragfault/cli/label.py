@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ragfault.model.errors import InputError, UnknownName, UsageError
-from ragfault.options.keys import name_person, open_key_reader
+from ragfault.options.keys import KeyReader, name_person, open_key_reader
 from ragfault.options.output import json_option, print_json, print_notice, print_result, supports_color
 from ragfault.options.settings import add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_count
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 DEFAULT_LABEL_FILE = "labels.jsonl"
 BATCH_SIZE = 32
 """Traces that are read, and judged where they are not, at once."""
-KEY_ALIASES = {"\x1b[D": "b", "\x7f": "z", "\x08": "z", "\r": "", "\n": ""}
-"""Letters that keys without a letter stand for."""
 
 
 class LabelGroup(click.Group):
@@ -164,42 +162,22 @@ def _order_ids(ids: list[str], options: dict[str, Any]) -> list[str]:
     return ids[: options["limit"]]
 
 
-def _run_session(session: AnnotationSession, read: Callable[[], str | None], judge: bool) -> bool:
+def _run_session(session: AnnotationSession, read: KeyReader, judge: bool) -> bool:
     """Ask until every item is labeled or the annotator quits; return whether items are left."""
+    from ragfault.labels.annotation.sitting import ask_items
     from ragfault.report.terminal.annotation import render_item
 
-    full = explained = False
-    while (item := session.item) is not None:
+    def show(key: str) -> None:
+        if (item := session.item) is None:
+            return
         label_value = session.value
         if isinstance(label_value, bool):
             label_value = "yes" if label_value else "no"
         state = f"{item.kind} · trace {item.trace.id} · {format_count(session.label_count, 'label')} written"
-        terms = {"judge": judge, "full": full, "explained": explained, "color": supports_color()}
+        terms = {"judge": judge, "full": key == "v", "explained": key == "?", "color": supports_color()}
         _show_card(render_item(item, state, answer=None if label_value is None else str(label_value), **terms))
-        key = _next_command(read)
-        if key in (None, "q"):
-            return True
-        full, explained = key == "v", key == "?"
-        _apply_key(session, key)
-    return False
 
-
-def _next_command(read: Callable[[], str | None]) -> str | None:
-    """Return the next key that means something; None where there are no more."""
-    while (key := read()) is not None:
-        key = KEY_ALIASES.get(key, key).lower()
-        if key:
-            return key
-    return None
-
-
-def _apply_key(session: AnnotationSession, key: str | None) -> None:
-    """Do what a key asks for; a key that means nothing changes nothing."""
-    actions: dict[str, Callable[[], object]] = {" ": session.skip, "b": session.back, "z": session.undo}
-    if key in actions:
-        actions[key]()
-    elif key is not None and key not in ("v", "?"):
-        session.record(key)
+    return ask_items(session, read, show, session.record)
 
 
 def _show_card(text: str) -> None:

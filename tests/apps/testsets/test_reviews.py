@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.apps.testsets.reviews import (
-    append_review,
     create_item,
     create_review,
     create_written,
@@ -16,6 +15,7 @@ from ragfault.apps.testsets.reviews import (
     read_reviews,
     write_form,
 )
+from ragfault.labels.reading.answer_files import append_answer
 from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.records import Document, Gold, Span, Trace
 
@@ -72,7 +72,7 @@ def test_a_form_that_cannot_be_read_is_an_error(form):
 
 def test_reviews_are_read_as_they_were_written(tmp_path):
     review = create_review(ITEM, "accepted", "ann", replace(ITEM, query="Who built it?"))
-    append_review(tmp_path / "reviews.jsonl", review)
+    append_answer(tmp_path / "reviews.jsonl", review)
     assert list(read_reviews(tmp_path / "reviews.jsonl")) == [review]
     (tmp_path / "bad.jsonl").write_text("{}\n")
     with pytest.raises(InputError):
@@ -174,13 +174,13 @@ def test_what_a_person_wrote_is_not_added_to_a_set_that_has_it():
 def test_a_killed_writer_leaves_a_file_that_is_read_and_continued(tmp_path):
     path = tmp_path / "reviews.jsonl"
     first, second = (create_review(ITEM, "accepted", name) for name in ("ann", "ben"))
-    append_review(path, first)
+    append_answer(path, first)
     complete = path.read_bytes()
     for cut in range(1, len(complete)):
         path.write_bytes(complete + complete[:cut])
         expected = [first, first] if cut == len(complete) - 1 else [first]
         assert list(read_reviews(path)) == expected
-        append_review(path, second)
+        append_answer(path, second)
         assert list(read_reviews(path)) == [*expected, second]
 
 
@@ -189,5 +189,5 @@ def test_a_refused_review_is_not_written(tmp_path):
         raise InputError("no")
 
     with pytest.raises(InputError):
-        append_review(tmp_path / "reviews.jsonl", create_review(ITEM, "accepted", "ann"), refuse)
+        append_answer(tmp_path / "reviews.jsonl", create_review(ITEM, "accepted", "ann"), refuse)
     assert list(read_reviews(tmp_path / "reviews.jsonl")) == []

@@ -180,6 +180,20 @@ def test_two_reviewers_accept_edit_and_reject_by_keys(folder, tmp_path, capsys, 
     assert "not counted: 5 reviews of items that are not there, or had other words" in capsys.readouterr().out
 
 
+def test_a_review_is_undone_and_given_anew(folder, tmp_path, capsys, monkeypatch):
+    """z removes the last review from the file, b shows an item again, and the later of two reviews counts."""
+    out, reviews = tmp_path / "set.jsonl", tmp_path / "reviews.jsonl"
+    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "3", "--mix", "extractive=1"])
+    capsys.readouterr()
+    monkeypatch.setattr("sys.stdin", io.StringIO("azxbaq"))
+    assert run_command(["testset", "review", str(out), "-o", str(reviews), "--by", "ann"]) == 0
+    shown = capsys.readouterr().out
+    assert "--- you: rejected" in shown
+    assert shown.endswith(f"1 item reviewed, in {reviews}; 2 items to review by ann\n")
+    decisions = [json.loads(line)["decision"] for line in reviews.read_text().splitlines()]
+    assert decisions == ["rejected", "accepted"]
+
+
 def test_an_empty_document_is_named_and_left_out_on_request(tmp_path, capsys):
     """What a message advises on unreadable documents or lines is an option of the command, or another command."""
     (tmp_path / "docs").mkdir()

@@ -17,7 +17,6 @@ from ragfault.apps.testsets.reviews import (
     NEW,
     ItemReview,
     add_written,
-    append_review,
     fingerprint_item,
     merge_reviews,
     normalize_name,
@@ -27,6 +26,7 @@ from ragfault.io.decoder import NoticeCallback
 from ragfault.io.documents import read_documents
 from ragfault.io.field_values import make_content_id
 from ragfault.io.trace_reader import read_traces
+from ragfault.labels.reading.answer_files import append_answer
 from ragfault.model.records import Document, Trace
 from ragfault.text.normalization import split_content_words
 
@@ -111,7 +111,7 @@ class ReviewSession:
 
     def add(self, review: ItemReview, check: Callable[[ReviewState], None]) -> None:
         """Write a review to disk, unless `check` raises on the state as it is when nobody else writes."""
-        append_review(self.reviews, review, lambda: check(self.load()))
+        append_answer(self.reviews, review, lambda: check(self.load()))
 
     def load_documents(self) -> dict[str, Document]:
         """Return the documents of the corpus by id, at most a minute old; empty without a corpus."""
@@ -149,7 +149,7 @@ def _stamp_file(path: str | Path) -> FileStamp:
 
 
 def _build_state(listed: tuple[Trace, ...], path: Path) -> ReviewState:
-    given = list(read_reviews(path))
+    given = read_reviews(path)
     items, reviews = add_written(listed, given)
     by_id = {item.id: item for item in items}
     fingerprints = {item.id: fingerprint_item(item) for item in items}

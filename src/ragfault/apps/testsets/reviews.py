@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -15,9 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.apps.testsets.passages import quote_span
-from ragfault.io.atomic_files import convert_write_errors, lock_folder
 from ragfault.io.field_values import make_content_id
-from ragfault.io.files import MAX_LINE, iterate_lines, open_bytes
+from ragfault.labels.reading.answer_files import read_answers
 from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.records import Document, Gold, Span, Trace
 from ragfault.stats.agreement import MultiRaterRatings
@@ -258,54 +256,17 @@ EMPTY_ITEM = Trace(id="", query="", metadata={"kind": "own", "review": "pending"
 """What a new item is before somebody fills it in."""
 
 
-def append_review(path: str | Path, review: ItemReview, check: Callable[[], None] = lambda: None) -> None:
-    """Append a review to a file of JSON Lines and sync it to disk, one writer at a time.
+def read_reviews(path: str | Path) -> list[ItemReview]:
+    """Read the reviews of a file; none if it does not exist, or of a last line that was not written to its end.
 
-    `check` runs while no other process writes; where it raises, nothing is written. A last line that a killed process
-    left incomplete was never acknowledged, and is overwritten.
-    """
-    path = Path(path)
-    with lock_folder(path), convert_write_errors(path):
-        check()
-        with path.open("ab+") as file:
-            length = file.seek(0, os.SEEK_END)
-            file.seek(max(0, length - 1))
-            begin = b""
-            if file.read(1) not in (b"", b"\n"):
-                file.seek(max(0, length - MAX_LINE))
-                last = file.read().rpartition(b"\n")[2]
-                begin = b"\n" * _is_review(last)
-                file.truncate(length - len(last) * (not begin))
-            file.write(begin + msgspec.json.encode(review) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _is_review(line: bytes) -> bool:
-    try:
-        msgspec.json.decode(line, type=ItemReview)
-    except msgspec.MsgspecError:
-        return False
-    return True
-
-
-def read_reviews(path: str | Path) -> Iterator[ItemReview]:
-    """Yield the reviews of a file; none where it does not exist, or of a last line that was not written to its end.
-
-    Raises InputError for any other line that is no review.
+    Raises InputError for any other line that is not a review.
     """
     if not Path(path).exists():
-        return
-    with open_bytes(str(path)).body as body:
-        for number, line, _ in iterate_lines(body):
-            if not line.strip():
-                continue
-            try:
-                yield msgspec.json.decode(line, type=ItemReview)
-            except msgspec.MsgspecError as error:
-                if not line.endswith(b"\n"):
-                    return
-                raise InputError(f"{path}:{number}: {error}. Write it with: ragfault testset review") from None
+        return []
+    saved = read_answers(path, ItemReview)
+    if saved.faults:
+        raise InputError(f"{saved.faults[0]}. Write it with: ragfault testset review")
+    return saved.answers
 
 
 def normalize_name(name: str) -> str:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 
-from ragfault.io.files import iterate_lines, open_bytes
 from ragfault.io.runs.run import Run
 from ragfault.labels.annotation.items import AnnotationItem, create_label, list_choices
+from ragfault.labels.annotation.sitting import Sitting
 from ragfault.labels.correction import VerdictKey, VerdictValue
+from ragfault.labels.reading.answer_files import read_answers
 from ragfault.labels.reading.human_labels import (
     ANSWER_INDEPENDENT,
     HumanLabel,
-    append_label,
     fingerprint_answer,
+    format_bad_lines,
     list_values,
-    read_labels,
-    write_labels,
 )
 from ragfault.labels.reading.labeled_traces import hash_rank
 from ragfault.metrics.aliases import resolve_alias
@@ -133,19 +131,13 @@ def suggest_traces(run: Run, n: int, metric: str = "groundedness", seed: int = 0
 
 def read_suggestions(path: str | Path) -> list[SuggestedTrace]:
     """Read the suggestions of a file, in order. Raises InputError for an unreadable file or line."""
-    suggestions = []
-    stream = open_bytes(str(path))
-    with stream.body as body:
-        for number, line, _ in iterate_lines(body):
-            if line.strip():
-                try:
-                    suggestions.append(msgspec.json.decode(line, type=SuggestedTrace))
-                except msgspec.MsgspecError as error:
-                    raise InputError(f"{path}:{number}: {error}. Make it with: ragfault label suggest") from None
+    suggestions, bad_lines, _ = read_answers(path, SuggestedTrace)
+    if bad_lines:
+        raise InputError(f"{bad_lines[0]}. Make it with: ragfault label suggest")
     return suggestions
 
 
-class AnnotationSession:
+class AnnotationSession(Sitting[AnnotationItem, HumanLabel]):
     """Session that asks one item after the other; each label is on disk before the next item is shown.
 
     Items that the same annotator labeled before, in this file and for the same answer, are skipped. `chances`
@@ -163,19 +155,15 @@ class AnnotationSession:
     def __init__(
         self, items: Iterable[AnnotationItem], path: str | Path, by: str, chances: Mapping[str, float] | None = None
     ) -> None:
-        self.path, self.by, self._chances = Path(path), by, chances or {}
-        self.label_count = 0  # words of this sitting, those that were taken back not counted
-        self._values = _read_previous(self.path, by)
-        self._remaining: Iterator[AnnotationItem] = iter(items)
-        self._shown: list[AnnotationItem] = []
-        self._position = -1
-        self._undo: list[tuple[int, HumanLabel, VerdictValue | None]] = []
-        self._advance()
+        self.by, self._chances = by, chances or {}
+        self._values = _read_previous(Path(path), by)
+        self._previous: list[VerdictValue | None] = []  # for each saved label what the item was before
+        super().__init__(items, path)
 
     @property
-    def item(self) -> AnnotationItem | None:
-        """Return the current item; None at the end."""
-        return self._shown[self._position] if 0 <= self._position < len(self._shown) else None
+    def label_count(self) -> int:
+        """Return the number of labels of this sitting, those that were undone not counted."""
+        return len(self.saved)
 
     @property
     def value(self) -> VerdictValue | None:
@@ -190,52 +178,24 @@ class AnnotationSession:
         if item is None or value is None:
             return False
         label = create_label(item, value, self.by, self._chances.get(item.trace.id))
-        append_label(self.path, label)
-        self._undo.append((self._position, label, self.value))
+        self._previous.append(self.value)
         self._values[_item_name(item)] = value
-        self.label_count += 1
-        self._advance()
-        return True
-
-    def skip(self) -> None:
-        """Skip the item."""
-        self._advance()
-
-    def back(self) -> bool:
-        """Return to the previous item; False at the first."""
-        if self._position <= 0:
-            return False
-        self._position -= 1
+        self.save(label)
         return True
 
     def undo(self) -> bool:
         """Remove the last label of this session, also from the file, and ask again; False without one."""
-        if not self._undo:
+        if not super().undo() or self.item is None:
             return False
-        self._position, label, previous = self._undo.pop()
-        labels = read_labels(self.path)
-        last = max(index for index, saved in enumerate(labels) if saved == label)
-        write_labels(self.path, [*labels[:last], *labels[last + 1 :]])
-        name = _item_name(self._shown[self._position])
+        name, previous = _item_name(self.item), self._previous.pop()
         del self._values[name]
         if previous is not None:
             self._values[name] = previous
-        self.label_count -= 1
         return True
 
-    def _advance(self) -> None:
-        """Advance to the next item without a label."""
-        self._position += 1
-        while True:
-            while self._position >= len(self._shown):
-                item = next(self._remaining, None)
-                if item is None:
-                    self._position = len(self._shown)
-                    return
-                self._shown.append(item)
-            if _item_name(self._shown[self._position]) not in self._values:
-                return
-            self._position += 1
+    def is_answered(self) -> bool:
+        """Tell whether the annotator has labeled the current item, in this session or before."""
+        return self.value is not None
 
 
 ItemName = tuple[str, str | None, VerdictKey]
@@ -252,7 +212,10 @@ def _read_previous(path: Path, by: str) -> dict[ItemName, VerdictValue]:
     if not path.exists() or not path.stat().st_size:
         return {}
     values: dict[ItemName, VerdictValue] = {}
-    for label in read_labels(path):
+    saved = read_answers(path, HumanLabel)
+    if saved.faults:
+        raise InputError(format_bad_lines(saved.faults, len(saved.answers), "labels"))
+    for label in saved.answers:
         if label.by == by:
             for key, value in list_values(label.verdicts).items():
                 values[label.trace, None if key[0] in ANSWER_INDEPENDENT else label.answer, key] = value

@@ -10,7 +10,6 @@ by one author complete and correct each other, the later one wins; those of seve
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -20,10 +19,10 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from ragfault.io.atomic_files import convert_write_errors, write_atomically
+from ragfault.io.atomic_files import write_atomically
 from ragfault.io.field_values import make_content_id
-from ragfault.io.files import iterate_lines, open_bytes
 from ragfault.labels.correction import VerdictKey, VerdictValue
+from ragfault.labels.reading.answer_files import read_answers
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError
 from ragfault.model.grouping import group_by
 from ragfault.model.records import (
@@ -150,20 +149,7 @@ def read_labels(path: str | Path) -> list[HumanLabel]:
     Raises InputError for lines that are no label (the first 20 and their number), for a missing file, and for
     a file without labels.
     """
-    labels: list[HumanLabel] = []
-    bad_lines: list[BadLine] = []
-    decoder = msgspec.json.Decoder(HumanLabel)
-    stream = open_bytes(str(path))
-    with stream.body as body:
-        for number, line, _ in iterate_lines(body):
-            if not line.strip():
-                continue
-            try:
-                labels.append(decoder.decode(line))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                bad_lines.append(BadLine(str(path), number, str(error)))
-    if stream.read_error:
-        bad_lines.append(BadLine(str(path), len(labels) + len(bad_lines) + 1, stream.read_error))
+    labels, bad_lines, _ = read_answers(path, HumanLabel)
     if bad_lines:
         raise InputError(format_bad_lines(bad_lines, len(labels), "labels"))
     if not labels:
@@ -178,18 +164,6 @@ def format_bad_lines(bad_lines: Sequence[BadLine], good: int, noun: str) -> str:
     if len(bad_lines) > MAX_BAD_LINES_SHOWN:
         lines.append(f"  … and {len(bad_lines) - MAX_BAD_LINES_SHOWN:,} more")
     return "\n".join(lines)
-
-
-def append_label(path: str | Path, label: HumanLabel) -> None:
-    """Append a label to a file, made if missing, and sync it to disk; a half-written last line is ended first."""
-    path = Path(path)
-    with convert_write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+") as file:
-            is_cut_off = file.tell() > 0 and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n"
-            file.write(b"\n" * is_cut_off + msgspec.json.encode(label) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def write_labels(path: str | Path, labels: Iterable[HumanLabel]) -> None:

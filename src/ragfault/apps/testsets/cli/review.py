@@ -15,12 +15,13 @@ from ragfault.report.format import clean_text
 from ragfault.text.number_format import format_count, format_percent
 
 if TYPE_CHECKING:
-    from ragfault.apps.testsets.reviews import Decision, ItemReview, ReviewResult
+    from ragfault.apps.testsets.reviews import ItemReview, ReviewResult
+    from ragfault.labels.annotation.sitting import Sitting
     from ragfault.model.records import Document, Trace
     from ragfault.stats.bootstrap import BootstrapEstimate
 
 T = TypeVar("T")
-KEYS = "a accept, x reject, e edit, n new item, space skip, q quit"
+KEYS = "a accept, x reject, e edit, n new item, space skip, b back, z undo, q quit"
 
 
 @click.command(
@@ -40,10 +41,11 @@ def review(items: str, out: str, by: str | None, corpus: str | None, disputes: b
     """Accept, reject and edit the items of SET, one key each: query, reference, nuggets, gold spans.
 
     a accepts, x rejects, e opens the item as a form in the editor ($EDITOR) and then accepts it as it was left, n
-    writes a new item, space skips, q ends. Each review is written before the next item is shown; the same command
-    resumes where it ended. What others decided is hidden, unless --disputes.
+    writes a new item, space skips, b goes back, z undoes the last review, q ends. Each review is written before the
+    next item is shown; the same command resumes where it ended. What others decided is hidden, unless --disputes.
     """
     from ragfault.apps.testsets.review_session import ReviewSession
+    from ragfault.labels.annotation.sitting import Sitting, ask_items
     from ragfault.options.keys import name_person, open_key_reader
 
     name = name_person(by)
@@ -52,54 +54,38 @@ def review(items: str, out: str, by: str | None, corpus: str | None, disputes: b
     state = session.load()
     versions = state.find_disputes(name) if disputes else {}
     waiting = [item for item in state.list_waiting(name) if not disputes or item.id in versions]
+    sitting: Sitting[Trace, ItemReview] = Sitting(waiting, out)
+
+    def show(_: str) -> None:
+        if (item := sitting.item) is not None:
+            click.echo(_describe_item(item, versions.get(item.id, ()), sitting.decision))
+
     with open_key_reader() as read:
-        count = 0
-        for item in waiting:
-            click.echo(_describe_item(item, versions.get(item.id, ())))
-            written = _ask(read, item, name, documents, out)
-            if written is None:
-                break
-            count += written
+        ask_items(sitting, read, show, lambda key: _answer(sitting, key, name, documents))
+    count = len(sitting.decided)
     left = format_count(len(waiting) - count, "disputed item" if disputes else "item")
     click.echo(
         f"{format_count(count, 'item')} reviewed{f', in {out}' if count else ''}; {left} to review by {name or 'you'}"
     )
 
 
-def _ask(
-    read: Callable[[], str | None], item: Trace, by: str, documents: Mapping[str, Document], out: str
-) -> bool | None:
-    """Ask for the decision on an item; return whether it was reviewed, None at the end."""
-    from ragfault.apps.testsets.reviews import (
-        FORM_HELP,
-        append_review,
-        create_item,
-        create_review,
-        read_form,
-        write_form,
-    )
+def _answer(sitting: Sitting[Trace, ItemReview], key: str, by: str, documents: Mapping[str, Document]) -> None:
+    """Save the decision that a key stands for; a key that means nothing, or a form left as it was, decides nothing."""
+    from ragfault.apps.testsets.reviews import FORM_HELP, create_item, create_review, read_form, write_form
 
-    while True:
-        key = read()
-        if key is None or key.lower() == "q":
-            return None
-        if key == " ":
-            return False
-        decision: Decision = "rejected" if key.lower() == "x" else "accepted"
-        edited = None
-        if key.lower() == "e":
-            edited = _edit(write_form(item), lambda form: read_form(form, item, documents))
-            if edited is None:
-                continue
-        elif key.lower() == "n":
-            written = _edit(f"{FORM_HELP}query: \n", lambda form: create_item(form, by, documents))
-            if written is not None:
-                append_review(out, written)
-            continue
-        elif key.lower() not in ("a", "x"):
-            continue
-        append_review(out, create_review(item, decision, by, edited))
-        return True
+    item = sitting.item
+    if item is None:
+        return
+    if key in ("a", "x"):
+        sitting.save(create_review(item, "rejected" if key == "x" else "accepted", by))
+    elif key == "e":
+        edited = _edit(write_form(item), lambda form: read_form(form, item, documents))
+        if edited is not None:
+            sitting.save(create_review(item, "accepted", by, edited))
+    elif key == "n":
+        written = _edit(f"{FORM_HELP}query: \n", lambda form: create_item(form, by, documents))
+        if written is not None:
+            sitting.save(written, decides=False)
 
 
 def _edit(form: str, parse: Callable[[str], T]) -> T | None:
@@ -122,8 +108,8 @@ def _edit(form: str, parse: Callable[[str], T]) -> T | None:
             text = f"# {error}\n{changed}"
 
 
-def _describe_item(item: Trace, reviews: Sequence[ItemReview]) -> str:
-    """Return an item as a card, with what others decided where it is disputed."""
+def _describe_item(item: Trace, reviews: Sequence[ItemReview], own: ItemReview | None) -> str:
+    """Return an item as a card, with what others decided where it is disputed, and what the person decided before."""
     from ragfault.apps.testsets.reviews import FORM_HELP, write_form
 
     lines = [f"{item.id}  {item.metadata.get('kind', '')}", write_form(item).removeprefix(FORM_HELP).rstrip()]
@@ -131,6 +117,8 @@ def _describe_item(item: Trace, reviews: Sequence[ItemReview]) -> str:
         lines.append(f"--- {entry.by or 'someone'}: {entry.decision}")
         if entry.edited is not None:
             lines.append(write_form(entry.edited).removeprefix(FORM_HELP).rstrip())
+    if own is not None:
+        lines.append(f"--- you: {own.decision}")
     text = "\n".join(["", *lines, f"[{KEYS}]"])
     return "\n".join(map(clean_text, text.split("\n")))
 
