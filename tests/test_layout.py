@@ -39,6 +39,15 @@ HEAVY = {
 }
 """Library → the packages that may import it."""
 
+SLOW_LIBRARIES = {"pyarrow", "sklearn", "scipy", "jinja2", "rich", "duckdb", "fastapi"}
+MADE_FOR_LIBRARY = {
+    "ragfault.io.formats.arrow",
+    "ragfault.io.formats.trec",
+    "ragfault.metrics.qrels",
+    "ragfault.retrieval.stores.lance",
+}
+"""Modules that read or write what a slow library holds; others import them in functions."""
+
 
 @cache
 def parse_modules() -> dict[Path, ast.Module]:
@@ -157,6 +166,41 @@ def test_heavy_libraries_stay_in_their_packages():
             library = name.split(".")[0]
             if library in HEAVY and here not in HEAVY[library]:
                 wrong.append(f"{place(path, line)}: {here} imports {library}")
+    assert not wrong, "\n".join(wrong)
+
+
+def list_loaded(path: Path) -> set[str]:
+    """Return what the import of a module imports at once: imports in functions and for types alone are left out."""
+    loaded: set[str] = set()
+    pending: list[ast.stmt] = list(parse_modules()[path].body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            loaded |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES
+            loaded |= {node.module, *inner}
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            pending += node.orelse
+        elif isinstance(node, ast.If | ast.Try | ast.With | ast.ClassDef):
+            pending += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+    return loaded
+
+
+def test_leaves_of_the_core_load_no_heavy_library():
+    """The import of a module of the core loads no app, and a slow library only where the module is made for it."""
+    graph = {name_module(path): list_loaded(path) for path in parse_modules()}
+    wrong = []
+    for leaf in sorted(graph):
+        if top_package(leaf) in ("apps", "cli", "http") or leaf in MADE_FOR_LIBRARY:
+            continue
+        reached, pending = {leaf}, [leaf]
+        while pending:
+            new = graph.get(pending.pop(), set()) - reached
+            reached |= new
+            pending += new
+        slow = {name for name in reached if name.split(".")[0] in SLOW_LIBRARIES or name_app(name)}
+        wrong += [f"{leaf} loads {name}" for name in sorted(slow)]
     assert not wrong, "\n".join(wrong)
 
 

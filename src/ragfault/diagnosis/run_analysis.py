@@ -327,14 +327,14 @@ class DiagnosisSummary:
             )
         )
 
-    def _get_false_positive_rate(self, kind: ProblemKind, run: Run) -> float | None:
+    def _get_false_positive_rate(self, kind: ProblemKind, matrix: ScoreMatrix) -> float | None:
         """Return how often the judge sees a kind of problem where there is none; None where that does not decide.
 
         It does not where the answer key or a label says that any of the traces is wrong, and for what gold decides.
         The share of traces in a language that the judge does not know counts as well.
         """
-        golds = run.to_arrow("traces", ["gold"]).column(0)
-        by_gold = kind in RELEVANCE_KINDS and run.manifest.gold == "apply" and golds.null_count < len(golds)
+        run = matrix.run
+        by_gold = kind in RELEVANCE_KINDS and run.manifest.gold == "apply" and matrix.has_gold
         if by_gold or kind in self._confirmed or not run.manifest.judge.startswith(WORD_JUDGES):
             return None
         rate = FALSE_POSITIVE_RATES.get(kind)
@@ -358,7 +358,7 @@ class DiagnosisSummary:
             share=share,
             examples=tuple(example.trace for example in shown)[:examples],
             example=shown[0],
-            false_positive_rate=self._get_false_positive_rate(kind, matrix.run),
+            false_positive_rate=self._get_false_positive_rate(kind, matrix),
         )
 
 

@@ -74,6 +74,12 @@ class ScoreMatrix:
         ids: list[str] = self.run.to_arrow("traces", ["id"])["id"].to_pylist()
         return ids
 
+    @cached_property
+    def has_gold(self) -> bool:
+        """Return whether any trace of the run has gold."""
+        golds = self.run.to_arrow("traces", ["gold"]).column(0)
+        return bool(golds.null_count < len(golds))
+
     def label_values(self, column: int) -> LabelValues | None:
         """Return the human label values of a metric; None where there are none."""
         return None if self.labels is None else self.labels.values_of(self.metric_names[column], self.ids)

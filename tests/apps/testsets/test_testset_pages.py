@@ -252,7 +252,7 @@ def test_a_set_that_cannot_be_read_is_an_error_before_a_store_is_opened(tmp_path
     with pytest.raises(InputError):
         create_app(ServerSettings(store=tmp_path / "s", page_files={"testset": tmp_path / "none.jsonl"}))
     assert not (tmp_path / "s").exists()
-    with pytest.raises(UsageError, match="belong to a set"):
+    with pytest.raises(UsageError, match="need a set"):
         create_app(ServerSettings(store=tmp_path / "s", page_files={"corpus": tmp_path}))
     assert not (tmp_path / "s").exists()
 
