@@ -104,10 +104,11 @@ class McpTools:
         Pass, fail or cannot tell.
         """
         from ragfault.comparison.gate.gate import gate
-        from ragfault.report.terminal.gate import render_gate_markdown
+        from ragfault.report.builders.gate import build_gate
+        from ragfault.report.renderers.markdown import render_markdown
 
         baseline_run = None if baseline is None else self._open_run(baseline)
-        return render_gate_markdown(gate(self._open_run(run), thresholds, baseline=baseline_run))
+        return render_markdown(build_gate(gate(self._open_run(run), thresholds, baseline=baseline_run)))
 
     def explain(self, run: str, traces: list[str]) -> list[dict[str, Any]]:
         """Explain the problems of traces of a run, by id.

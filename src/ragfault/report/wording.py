@@ -27,6 +27,7 @@ from ragfault.diagnosis.steps.records import FaultyStep, StepSuspect
 from ragfault.io.runs.run import Manifest
 from ragfault.judges.cards.card import JudgeCard, list_cards, load_card, lookup_card
 from ragfault.model.records import Usage
+from ragfault.report.document import StyledText, Text
 from ragfault.report.format import (
     LAYER_TITLES,
     bracket_reasons,
@@ -204,6 +205,12 @@ def format_segment(name: str | None) -> str:
 def format_metric(item: MetricChange | MetricAggregate | MetricHistory) -> str:
     """Format the name of a metric, with a sign where lower is better."""
     return clean_text(item.metric) + (" ↓" if item.better == "lower" else "")
+
+
+def name_metric(item: MetricChange | MetricAggregate | MetricHistory) -> Text:
+    """Name a metric in a document, with a sign where lower is better."""
+    name = StyledText(item.metric, "code")
+    return (name, " ↓") if item.better == "lower" else name
 
 
 def format_means(change: MetricChange) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ragfault.comparison.gate.records import GateResult
 from ragfault.comparison.records import Bisection
+from ragfault.report.builders.gate import build_gate
+from ragfault.report.document import VerdictMark
 from ragfault.report.markdown.syntax import escape_markdown, format_code
-from ragfault.report.terminal import bisection, gate
-from ragfault.report.terminal.gate import RESULT_SIGNS
+from ragfault.report.renderers.markdown import render_markdown, render_markdown_text
+from ragfault.report.terminal import bisection
 from ragfault.report.wording import summarize_verdict
 
 MAX_COMMENT_LENGTH = 60_000
@@ -35,7 +37,7 @@ def render_comment(
     if bisection_result is not None:
         parts.append(_drop_heading(bisection.render_bisection_markdown(bisection_result)))
     if decision is not None:
-        parts.append(_fold_section("Every threshold and metric", gate.render_gate_markdown(decision)))
+        parts.append(_fold_section("Every threshold and metric", render_markdown(build_gate(decision))))
     if card:
         parts.append(_fold_section("Scorecard", card))
     return _limit_length([part.strip() for part in parts if part.strip()])
@@ -55,10 +57,11 @@ def _summarize_gate(gate: GateResult) -> str:
     """Summarize what a gate decided, and the rules that it hangs on."""
     rules = [str(row.threshold) for row in gate.decisions if row.result == gate.result]
     rules += [row.rule for row in gate.regression_decisions if row.result == gate.result]
+    mark = render_markdown_text(VerdictMark(gate.result))
     if gate.result == "pass":
-        return f"{RESULT_SIGNS[gate.result]}: {len(rules)} of {len(rules)}"
+        return f"{mark}: {len(rules)} of {len(rules)}"
     more = f" and {len(rules) - RULES_SHOWN} more" if len(rules) > RULES_SHOWN else ""
-    return f"{RESULT_SIGNS[gate.result]}: {', '.join(map(format_code, rules[:RULES_SHOWN]))}{more}"
+    return f"{mark}: {', '.join(map(format_code, rules[:RULES_SHOWN]))}{more}"
 
 
 def _drop_heading(text: str) -> str:
