@@ -382,9 +382,9 @@ def _print_results(
     run: Run, decision: GateResult | None, bisection_result: Bisection | None, notes: tuple[str, ...], kind: str | None
 ) -> None:
     """Print the gate, the bisection and the notes."""
+    from ragfault.report.builders.bisection import build_bisection
     from ragfault.report.builders.gate import build_gate
     from ragfault.report.renderers.terminal import render_terminal
-    from ragfault.report.terminal import bisection
 
     for note in notes:
         click.echo(note, err=True)
@@ -398,7 +398,7 @@ def _print_results(
     parts = [] if decision is None else [render_terminal(build_gate(decision), color=supports_color())]
     if bisection_result is not None:
         place = 0 if bisection_result.verdict == "fault" else len(parts)  # what decides the exit code stands first
-        parts.insert(place, bisection.render_bisection_terminal(bisection_result, color=supports_color()))
+        parts.insert(place, render_terminal(build_bisection(bisection_result), color=supports_color()))
     click.echo("\n\n".join([*(part.strip("\n") for part in parts), location]))
 
 

@@ -7,13 +7,14 @@ traces too: each renderer makes them harmless in one place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from markupsafe import Markup
 
-Emphasis = Literal["strong", "muted", "code", "good", "bad", "unsure"]
-"""What a piece of a text is: a medium chooses the type face or the colour."""
+Emphasis = Literal["strong", "muted", "code", "quote"]
+"""What a piece of a text is: a medium chooses the type face; a quote of a trace is cut to what it has room for."""
 
 VerdictKind = Literal["good", "bad", "unsure", "open", "better", "worse", "steady"]
 """The kinds of verdict that media have a sign and a colour for; the last two words are of changes."""
@@ -122,6 +123,8 @@ class Listing:
 
     items: tuple[Text | Listing, ...]
     ordered: bool = False
+    shown: int = PAGE_ONLY
+    """Items that a terminal shows, with their listings, before it counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +180,24 @@ def build_section(title: Text, *blocks: Block) -> list[Block]:
     """
     filled = [block for block in blocks if not isinstance(block, Listing) or block.items]
     return [Heading(title), *filled] if filled else []
+
+
+def lower_headings(blocks: Sequence[Block]) -> list[Block]:
+    """Lower the headings of sections to parts of a section.
+
+    >>> lower_headings([Heading("Segments")])[0].level
+    3
+    """
+    return [replace(block, level=3) if isinstance(block, Heading) else block for block in blocks]
+
+
+def join_text(*texts: Text) -> tuple[Inline, ...]:
+    """Join texts to one.
+
+    >>> len(join_text((StyledText("latency", "code"), " ↓"), ": 3 traces worse"))
+    3
+    """
+    return tuple(piece for text in texts for piece in split_text(text))
 
 
 def split_text(text: Text) -> tuple[Inline, ...]:

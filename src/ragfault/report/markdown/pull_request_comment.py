@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ragfault.comparison.gate.records import GateResult
 from ragfault.comparison.records import Bisection
+from ragfault.report.builders.bisection import build_bisection
 from ragfault.report.builders.gate import build_gate
 from ragfault.report.document import VerdictMark
 from ragfault.report.markdown.syntax import escape_markdown, format_code
 from ragfault.report.renderers.markdown import render_markdown, render_markdown_text
-from ragfault.report.terminal import bisection
 from ragfault.report.wording import summarize_verdict
 
 MAX_COMMENT_LENGTH = 60_000
@@ -35,7 +35,7 @@ def render_comment(
     """
     parts = [_build_title(decision, bisection_result), "\n".join(f"> {escape_markdown(note)}" for note in notes)]
     if bisection_result is not None:
-        parts.append(_drop_heading(bisection.render_bisection_markdown(bisection_result)))
+        parts.append(_drop_heading(render_markdown(build_bisection(bisection_result))))
     if decision is not None:
         parts.append(_fold_section("Every threshold and metric", render_markdown(build_gate(decision))))
     if card:

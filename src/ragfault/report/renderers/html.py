@@ -30,7 +30,7 @@ from ragfault.report.renderers.terminal import TERMINAL_SIGNS
 HTML_TINTS = {
     "good": "good", "better": "good", "bad": "bad", "worse": "bad", "unsure": "warn", "open": "none", "steady": "none",
 }  # fmt: skip
-"""Kind of a verdict, or emphasis → the class that tints it."""
+"""Kind of a verdict → the class that tints it."""
 
 MAX_TEXT = 1_200
 """Characters of one piece of a text; what is longer is cut."""
@@ -51,12 +51,12 @@ def render_html_page(document: ReportDocument, command: str) -> str:
         else:
             sections[-1][1].append(block)
     shown = [
-        (f"section-{index}", None if title is None else _render_text(title.text), render_html(blocks))
+        (f"section-{index}", title and _render_title(title), render_html(blocks))
         for index, (title, blocks) in enumerate(sections)
     ]
     return render_page(
         "document.html",
-        ("page.css", "agreement.css", "bisection.css"),
+        ("page.css", "bisection.css"),
         ("theme.js", "open_theme.js"),
         name=document.name,
         command=command,
@@ -92,7 +92,9 @@ def _render_block(block: Block, in_place: bool) -> Markup:
         case Listing():
             return _render_listing(block, in_place)
         case Chart():
-            return tag("figure", tag("figcaption", clean_label(block.caption, MAX_TEXT)), block.drawing)
+            # The drawing takes its colors from the style sheet, which a notebook has not.
+            caption = tag("figcaption", clean_label(block.caption, MAX_TEXT))
+            return Markup("") if in_place else tag("figure", caption, block.drawing)
         case Details():
             summary = tag("summary", clean_label(block.summary, MAX_TEXT))
             return tag("details", summary, render_html(block.blocks, in_place=in_place))
@@ -103,8 +105,13 @@ def _render_heading(heading: Heading, in_place: bool) -> Markup:
     if heading.level == 1 and mark is not None and not in_place:
         word = tag("p", tag("span", TERMINAL_SIGNS[mark.kind], aria_hidden="true"), " ", mark.word, class_="word")
         return tag("div", word, tag("p", text, class_="sentence"), class_=f"verdict {HTML_TINTS[mark.kind]}")
-    parts = [text] if mark is None else [_render_inline(mark, in_place), " ", text]
-    return tag("p", *parts, class_="lead") if heading.level == 1 else tag("h3", *parts)
+    title = _render_title(heading, in_place)
+    return tag("p", title, class_="lead") if heading.level == 1 else tag("h3", title)
+
+
+def _render_title(heading: Heading, in_place: bool = False) -> Markup:
+    text = _render_text(heading.text, in_place)
+    return text if heading.mark is None else _render_inline(heading.mark, in_place) + " " + text
 
 
 def _render_table(table: Table, in_place: bool) -> Markup:
@@ -118,7 +125,7 @@ def _render_table(table: Table, in_place: bool) -> Markup:
     style = CELL_STYLE if in_place else None
     heads = [tag("th", column.title or "what", scope="col", style=style) for column in table.columns]
     rows = [tag("tr", [build_cell(index, cell) for index, cell in enumerate(row)]) for row in table.rows]
-    element = tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows), class_="measured stacked")
+    element = tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows), class_="stacked")
     name = ", ".join(column.title for column in table.columns if column.title)
     return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label=f"table of {name}")
 
@@ -130,14 +137,14 @@ def _render_listing(listing: Listing, in_place: bool) -> Markup:
             items.append([_render_text(item, in_place)])
         elif items:
             items[-1].append(_render_listing(item, in_place))
-    return tag("ol" if listing.ordered else "ul", [tag("li", item) for item in items], class_="facts")
+    return tag("ol" if listing.ordered else "ul", [tag("li", item) for item in items], class_="items")
 
 
 def _render_text(text: Text, in_place: bool = False) -> Markup:
     return Markup("").join(_render_inline(piece, in_place) for piece in split_text(text))
 
 
-def _render_inline(piece: Inline, in_place: bool) -> Markup:
+def _render_inline(piece: Inline, in_place: bool = False) -> Markup:
     match piece:
         case str():
             return escape(keep_edges(piece, lambda text: clean_label(text, MAX_TEXT)))
@@ -154,5 +161,4 @@ def _render_inline(piece: Inline, in_place: bool) -> Markup:
             text = keep_edges(piece.text, lambda text: clean_label(text, MAX_TEXT))
             if piece.emphasis in ("code", "strong"):
                 return tag("code" if piece.emphasis == "code" else "b", text)
-            kind = "note" if piece.emphasis == "muted" else HTML_TINTS[piece.emphasis]
-            return tag("span", text, class_=kind)
+            return tag("bdi", text) if piece.emphasis == "quote" else tag("span", text, class_="note")

@@ -21,13 +21,16 @@ from ragfault.report.document import (
     VerdictMark,
     split_text,
 )
-from ragfault.report.format import keep_edges
+from ragfault.report.format import clip_text, keep_edges
 from ragfault.report.markdown.syntax import build_markdown_table, escape_markdown, format_code
 
 MARKDOWN_SIGNS = {
     "good": "✅", "bad": "❌", "unsure": "❔", "open": "·", "worse": "🔻", "better": "🔺", "steady": "",
 }  # fmt: skip
 """Kind of a verdict → its sign."""
+
+MAX_QUOTE = 240
+"""Characters of a quote; what is longer is cut."""
 
 URL_SIGNS = "/:#?&=%@+,;~"
 """Signs that an address keeps; all others are quoted."""
@@ -99,5 +102,7 @@ def _render_inline(piece: Inline) -> str:
         case StyledText():
             if piece.emphasis == "code":
                 return format_code(piece.text)
+            if piece.emphasis == "quote":
+                return escape_markdown(clip_text(piece.text, MAX_QUOTE))
             sign = "**" if piece.emphasis == "strong" else ""
             return keep_edges(piece.text, lambda text: f"{sign}{escape_markdown(text)}{sign}")

@@ -23,7 +23,7 @@ from ragfault.report.document import (
     VerdictMark,
     split_text,
 )
-from ragfault.report.format import clean_text, keep_edges
+from ragfault.report.format import clean_text, clip_text, keep_edges
 from ragfault.report.terminal.layout import build_line, build_table, indent_line, render_rich
 
 if TYPE_CHECKING:
@@ -37,9 +37,15 @@ TERMINAL_SIGNS = {
 
 STYLES = {
     "good": "green", "better": "green", "bad": "red", "worse": "red", "unsure": "yellow", "open": "dim", "steady": "",
-    "strong": "bold", "muted": "dim", "code": "bold",
+    "strong": "bold", "muted": "dim", "code": "bold", "quote": "",
 }  # fmt: skip
 """Kind of a verdict, or emphasis → its style."""
+
+MAX_QUOTE = 300
+"""Characters of a quote; what is longer is cut."""
+
+MAX_UNBROKEN = 32
+"""Characters of a figure that stays on one line of its cell."""
 
 HEADING_STYLES = {1: "bold", 2: "bold cyan", 3: "cyan"}
 
@@ -94,7 +100,9 @@ def _build_grid(columns: Sequence[TableColumn], rows: Sequence[Sequence[Text]]) 
     table = build_table([])
     for index, column in enumerate(columns):
         # Names and remarks fold; figures and signs stay on one line.
-        fixed = column.numeric or (index > 0 and all(len(_measure_text(row[index])) <= 32 for row in rows))
+        marks = bool(rows) and isinstance(rows[0][index], VerdictMark)
+        short = index > 0 and column.room == 0 and all(len(_get_text(row[index])) <= MAX_UNBROKEN for row in rows)
+        fixed = column.numeric or marks or short
         table.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold", no_wrap=fixed)
     table.show_header = any(column.title for column in columns)
     for row in rows:
@@ -104,11 +112,11 @@ def _build_grid(columns: Sequence[TableColumn], rows: Sequence[Sequence[Text]]) 
 
 def _build_entries(columns: Sequence[TableColumn], rows: Sequence[Sequence[Text]]) -> list[RenderableType]:
     """Build rows as lines, each with its sentences below it, under the second cell."""
-    first = 2 + max((len(_measure_text(row[0])) for row in rows), default=0)
+    first = 2 + max((len(_get_text(row[0])) for row in rows), default=0)
     lines: list[RenderableType] = []
     for row in rows:
         cells = [cell for cell, column in zip(row, columns, strict=True) if not column.prose]
-        head = [*_style_text(cells[0]), (" " * (first - len(_measure_text(cells[0]))), "")]
+        head = [*_style_text(cells[0]), (" " * (first - len(_get_text(cells[0]))), "")]
         names = [piece for cell in cells[1:] for piece in (*_style_text(cell, "bold"), ("  ", ""))]
         lines.append(build_line(*head, *names))
         prose = [cell for cell, column in zip(row, columns, strict=True) if column.prose and cell]
@@ -118,14 +126,22 @@ def _build_entries(columns: Sequence[TableColumn], rows: Sequence[Sequence[Text]
 
 def _build_items(listing: Listing, depth: int = 2) -> list[RenderableType]:
     lines: list[RenderableType] = []
+    count = 0
     for item in listing.items:
-        lines += (
-            _build_items(item, depth + 2) if isinstance(item, Listing) else [indent_line(depth, *_style_text(item))]
-        )
+        count += not isinstance(item, Listing)
+        if count > listing.shown:
+            continue
+        if isinstance(item, Listing):
+            lines += _build_items(item, depth + 2)
+        else:
+            number = f"{count}. " if listing.ordered else ""
+            lines.append(indent_line(depth, number, *_style_text(item)))
+    if count > listing.shown:
+        lines.append(indent_line(depth, (f"and {count - listing.shown} more: -o FILE.md", "dim")))
     return lines
 
 
-def _measure_text(text: Text) -> str:
+def _get_text(text: Text) -> str:
     return "".join(_get_words(piece) for piece in split_text(text))
 
 
@@ -139,6 +155,8 @@ def _get_words(piece: Inline) -> str:
         case Link():
             return f"{clean_text(piece.text)} ({clean_text(piece.url)})"
         case StyledText():
+            if piece.emphasis == "quote":
+                return clip_text(piece.text, MAX_QUOTE)
             return keep_edges(piece.text, clean_text)
 
 

@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ragfault.comparison.records import Bisection, Comparison
-from ragfault.comparison.run_history import RunHistory
 from ragfault.diagnosis.records import Diagnosis, Findings
 from ragfault.report.builders.catalogue import RECORD_BUILDERS
 from ragfault.report.renderers.terminal import render_terminal
-from ragfault.report.terminal.bisection import render_bisection_terminal
-from ragfault.report.terminal.comparison import render_comparison_terminal
-from ragfault.report.terminal.run_history import render_history_terminal
 from ragfault.report.terminal.scorecard import render_diagnoses_terminal, render_summary_terminal
 
 MAX_LINES, COLUMNS = 40, 80
 
-RESULT_RENDERERS: dict[type, Callable[..., str]] = {
-    Bisection: render_bisection_terminal,
-    Comparison: render_comparison_terminal,
-    Findings: render_summary_terminal,
-    RunHistory: render_history_terminal,
-}
+RESULT_RENDERERS: dict[type, Callable[..., str]] = {Findings: render_summary_terminal}
 """Type of a result → the function that renders it in full."""
 
 
