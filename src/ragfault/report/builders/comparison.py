@@ -111,14 +111,14 @@ def _build_changes(comparison: Comparison) -> list[Block]:
 
 def draw_changes(comparison: Comparison) -> list[Block]:
     """Draw the differences of shares and grades with their intervals; nothing where none is known."""
-    drawn = [
+    drawable = [
         change
         for change in comparison.changes
         if change.difference
         and not has_too_few(change.difference)
         and max(map(abs, (change.difference.low, change.difference.high))) <= 1
     ]
-    plot = draw_forest_plot(drawn)
+    plot = draw_forest_plot(drawable)
     return [] if plot is None else [Chart("Candidate less baseline, with 95 % intervals", plot)]
 
 

@@ -67,7 +67,7 @@ def render_html_page(document: ReportDocument, command: str) -> str:
 
 def render_html_fragment(document: ReportDocument) -> Markup:
     """Render a document for a notebook: colors in place, no script or style sheet."""
-    title = tag("p", tag("b", document.name))
+    title = tag("p", tag("b", clean_label(document.name)))
     return tag("div", title, render_html(document.blocks, in_place=True), class_="ragfault")
 
 
