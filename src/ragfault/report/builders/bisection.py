@@ -35,7 +35,6 @@ from ragfault.report.wording import (
     describe_pairing,
     describe_segment,
     describe_setting,
-    describe_test_terms,
     format_evidence,
     format_ruling_reason,
     format_segment,
@@ -115,8 +114,11 @@ def _build_findings(bisection: Bisection) -> list[Block]:
     metrics: list[Block] = [*draw_changes(comparison)]
     for layer, changes in group_changes(comparison.changes):
         metrics += [Heading(LAYER_TITLES[layer], 3), build_change_table(changes)]
-    terms = f"The metrics of the tree: {describe_test_terms(comparison)}"
-    return [*body, *([Details(terms, tuple(metrics))] if metrics else []), *build_change_notes(comparison)]
+    return [
+        *body,
+        *([Details("The metrics of the tree", tuple(metrics))] if metrics else []),
+        *build_change_notes(comparison),
+    ]
 
 
 def _list_evidence(fault: LayerFault) -> Listing:

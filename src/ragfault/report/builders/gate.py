@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from ragfault.comparison.gate.records import GateResult, RegressionDecision, ThresholdDecision
 from ragfault.comparison.records import describe_dependence
@@ -45,9 +46,9 @@ METRIC_COLUMNS = (
 )
 
 
-def build_gate(gate: GateResult) -> ReportDocument:
-    """Build the report of a gate."""
-    title = Heading(summarize_gate(gate), 1, VerdictMark(gate.result))
+def build_gate(gate: GateResult, *, title_level: Literal[1, 2] = 1) -> ReportDocument:
+    """Build the report of a gate; within another report its title is of level 2."""
+    title = Heading(summarize_gate(gate), title_level, VerdictMark(gate.result))
     tables: list[Block] = []
     if gate.decisions:
         tables.append(Table(THRESHOLD_COLUMNS, tuple(_build_threshold_rows(gate.decisions))))

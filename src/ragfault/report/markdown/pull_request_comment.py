@@ -6,9 +6,9 @@ from ragfault.comparison.gate.records import GateResult
 from ragfault.comparison.records import Bisection
 from ragfault.report.builders.bisection import build_bisection
 from ragfault.report.builders.gate import build_gate
-from ragfault.report.document import VerdictMark
+from ragfault.report.document import Details, VerdictMark
 from ragfault.report.markdown.syntax import escape_markdown, format_code
-from ragfault.report.renderers.markdown import render_markdown, render_markdown_text
+from ragfault.report.renderers.markdown import render_markdown_blocks, render_markdown_text
 from ragfault.report.wording import summarize_verdict
 
 MAX_COMMENT_LENGTH = 60_000
@@ -35,9 +35,11 @@ def render_comment(
     """
     parts = [_build_title(decision, bisection_result), "\n".join(f"> {escape_markdown(note)}" for note in notes)]
     if bisection_result is not None:
-        parts.append(_drop_heading(render_markdown(build_bisection(bisection_result))))
+        # The title of the comment states the verdict already.
+        parts.append(render_markdown_blocks(build_bisection(bisection_result).blocks[1:]))
     if decision is not None:
-        parts.append(_fold_section("Every threshold and metric", render_markdown(build_gate(decision))))
+        folded = Details("Every threshold and metric", build_gate(decision, title_level=2).blocks)
+        parts.append(render_markdown_blocks([folded]))
     if card:
         parts.append(_fold_section("Scorecard", card))
     return _limit_length([part.strip() for part in parts if part.strip()])
@@ -62,12 +64,6 @@ def _summarize_gate(gate: GateResult) -> str:
         return f"{mark}: {len(rules)} of {len(rules)}"
     more = f" and {len(rules) - RULES_SHOWN} more" if len(rules) > RULES_SHOWN else ""
     return f"{mark}: {', '.join(map(format_code, rules[:RULES_SHOWN]))}{more}"
-
-
-def _drop_heading(text: str) -> str:
-    """Return Markdown without its first heading, which the comment has already."""
-    first, _, rest = text.partition("\n")
-    return rest.strip() if first.startswith("###") else text
 
 
 def _fold_section(summary: str, text: str) -> str:
