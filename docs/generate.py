@@ -27,7 +27,9 @@ from ragfault.metrics.aliases import ALIASES
 from ragfault.metrics.catalog import MetricDefinition, format_metric, get_definitions, parse_metric
 from ragfault.metrics.selection import DEFAULT_METRICS
 from ragfault.model.records import Score, Trace, Verdicts
-from ragfault.report.terminal import agreement, bisection
+from ragfault.report.builders.bisection import build_bisection
+from ragfault.report.renderers.terminal import render_terminal
+from ragfault.report.terminal import agreement
 from ragfault.report.terminal.judges import build_figure_lines
 
 FOLDER = Path(__file__).parent
@@ -161,7 +163,7 @@ def build_readme() -> str:
     with tempfile.TemporaryDirectory() as folder:
         write_handbook(Path(folder, "handbook"))
         runs = [evaluate(Path(folder, "handbook", f"traces-{name}.jsonl"), Path(folder, name)) for name in ("v1", "v2")]
-        shown = bisection.render_bisection_terminal(bisect(*runs), width=110).split("\nThe decision tree")[0].rstrip()
+        shown = render_terminal(build_bisection(bisect(*runs)), width=110).split("\nThe decision tree")[0].rstrip()
     before, rest = text.split("```text\n", 1)
     return f"{before}```text\n{shown}\n…\n```{rest.split('```', 1)[1]}"
 

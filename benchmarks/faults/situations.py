@@ -28,7 +28,7 @@ from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Trace
-from ragfault.report.terminal.run_history import summarize_history
+from ragfault.report.builders.run_history import summarize_history
 
 from .changes import (
     Change,

@@ -26,7 +26,9 @@ from ragfault.io.runs.run import Run
 from ragfault.io.trace_reader import read_traces
 from ragfault.model.errors import RunError, UsageError
 from ragfault.model.records import Chunk, Gold, Latency, Trace
-from ragfault.report.terminal.comparison import render_comparison_markdown, render_comparison_terminal
+from ragfault.report.builders.comparison import build_comparison
+from ragfault.report.renderers.markdown import render_markdown
+from ragfault.report.renderers.terminal import render_terminal
 from ragfault.report.terminal.scorecard import render_scorecard_terminal
 from ragfault.report.wording import describe_test_terms
 from sample_runs import SYSTEM_METRICS, FixedJudge, Pair, evaluate_system, make_verdicts
@@ -130,7 +132,7 @@ def test_pairs_of_repeated_queries_are_stated_to_depend_on_each_other(tmp_path: 
     )
     why = "a conversation, or a query asked again with the same chunks or none recorded, counts as one"
     text = f"only 8 independent: {why}"
-    assert text in " ".join(render_comparison_terminal(compare(old, new)).split())
+    assert text in " ".join(render_terminal(build_comparison(compare(old, new))).split())
     assert f"48 paired traces ({text})" in bisect(old, new).sentence
 
 
@@ -183,7 +185,10 @@ def test_a_longer_tail_shows_beside_the_mean(tmp_path: Path):
     assert latency.ratio is not None
     assert latency.ratio.value == pytest.approx(latency.candidate / latency.baseline)  # type: ignore[operator]
     assert (blank.quantiles, blank.ratio) == ((), None)
-    for text in (render_comparison_terminal(comparison, width=200), render_comparison_markdown(comparison)):
+    for text in (
+        render_terminal(build_comparison(comparison), width=200),
+        render_markdown(build_comparison(comparison)),
+    ):
         assert "p50 199 → 199" in text
         assert "p95 289 → 867, +578" in text
 

@@ -16,9 +16,11 @@ from ragfault.comparison.records import Bisection, Suspect
 from ragfault.comparison.stages.ranking import NO_EVIDENCE
 from ragfault.io.runs.run import Run
 from ragfault.model.errors import InputError
-from ragfault.report.html.pages import render_bisection_html
+from ragfault.report.builders.bisection import build_bisection
 from ragfault.report.json_documents import encode_document
-from ragfault.report.terminal.bisection import render_bisection_markdown, render_bisection_terminal
+from ragfault.report.renderers.html import render_html_page
+from ragfault.report.renderers.markdown import render_markdown
+from ragfault.report.renderers.terminal import render_terminal
 from sample_runs import evaluate_system, make_verdicts
 
 OLD = """
@@ -81,9 +83,9 @@ def test_the_evidence_decides_about_each_changed_setting(matched: Bisection):
 def test_every_format_names_the_settings_and_no_secret(matched: Bisection):
     """Path, values and reason are in each format; keys, passwords and long texts are in none."""
     for text in (
-        render_bisection_terminal(matched, width=300),
-        html.unescape(render_bisection_markdown(matched)),
-        html.unescape(render_bisection_html(matched)),
+        render_terminal(build_bisection(matched), width=300),
+        html.unescape(render_markdown(build_bisection(matched))),
+        html.unescape(render_html_page(build_bisection(matched), "bisection")),
         encode_document(matched),
     ):
         assert "retriever.chunk_size: 512 → 128" in text

@@ -16,9 +16,11 @@ from ragfault.comparison.run_history import RunHistory, history
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
 from ragfault.model.errors import UsageError
-from ragfault.report.html.pages import render_history_html
+from ragfault.report.builders.run_history import build_history, summarize_history
 from ragfault.report.json_documents import encode_document
-from ragfault.report.terminal.run_history import render_history_markdown, render_history_terminal, summarize_history
+from ragfault.report.renderers.html import render_html_page
+from ragfault.report.renderers.markdown import render_markdown
+from ragfault.report.renderers.terminal import render_terminal
 from sample_runs import evaluate_system, make_verdicts
 
 pytestmark = pytest.mark.long
@@ -67,9 +69,9 @@ def test_a_small_p_without_a_run_is_explained(chain_history: RunHistory):
     ]
     result = replace(chain_history, metrics=tuple(doubtful))
     texts = (
-        re.sub(r"\s+", " ", render_history_terminal(result, width=100)),
-        render_history_markdown(result).replace("\\", ""),
-        re.sub(r"\s+", " ", render_history_html(result)),
+        re.sub(r"\s+", " ", render_terminal(build_history(result), width=100)),
+        render_markdown(build_history(result)).replace("\\", ""),
+        re.sub(r"\s+", " ", render_html_page(build_history(result), "bisection")),
     )
     for text in texts:
         assert re.search(r"no run is shown at which it did: [^:]*divided by the 1 metrics[^:]*: placed nowhere", text)
@@ -79,8 +81,8 @@ def test_a_small_p_without_a_run_is_explained(chain_history: RunHistory):
 
 def test_every_format_opens_with_the_verdict(chain_history: RunHistory):
     """Terminal and Markdown open with the verdict and the sentence; JSON carries verdict, breaks, steps and shifts."""
-    assert render_history_terminal(chain_history, width=400).startswith("RECOVERED: Worse at r3 (generation")
-    assert render_history_markdown(chain_history).startswith("### ✅ recovered: Worse at r3")
+    assert render_terminal(build_history(chain_history), width=400).startswith("RECOVERED: Worse at r3 (generation")
+    assert render_markdown(build_history(chain_history)).startswith("### ✅ recovered: Worse at r3")
     plain = json.loads(encode_document(chain_history))
     assert (plain["verdict"], plain["broken"], len(plain["steps"])) == ("recovered", "r3", 4)
     assert plain["breaks"][0]["recovered_at"] == "r4"
@@ -92,12 +94,10 @@ def test_the_page_has_each_step_and_the_recovery(repaired: list[Run], tmp_path: 
     assert run_command(["bisect", *(str(run.path) for run in repaired), "-o", str(page)]) == 0
     text = page.read_text("utf-8")
     assert "Worse at r3 (generation" in text
-    assert re.search(r'<th scope="row">r3</th><td data-label="layer">generation</td>.*>at r4</td>', text)
-    steps = re.findall(
-        r"<b>(r\d → r\d)</b><span class=\"sign \w+\"><span aria-hidden=\"true\">.</span> ([\w ]+)<", text
-    )
-    assert [name for name, _ in steps] == ["r1 → r2", "r2 → r3", "r3 → r4", "r4 → r5", "r1 → r5"]
-    assert steps[1][1] == "fault"
+    assert re.search(r'<th scope="row">r3</th><td data-label="Layer">generation</td>.*>at r4</td>', text)
+    steps = re.findall(r'</span> ([\w ]+)</span></th><td data-label="Step">(r\d → r\d)</td>', text)
+    assert [name for _, name in steps] == ["r1 → r2", "r2 → r3", "r3 → r4", "r4 → r5", "r1 → r5"]
+    assert steps[1][0] == "fault"
     assert not re.search(r"<(?:img|link rel=.stylesheet|script src)|https?://", text)
 
 

@@ -15,7 +15,9 @@ from ragfault.comparison.attribution.segment_search import list_segments, locate
 from ragfault.comparison.bisection import bisect
 from ragfault.comparison.paired_runs import pair_runs
 from ragfault.io.runs.run import Run
-from ragfault.report.terminal.bisection import render_bisection_markdown, render_bisection_terminal
+from ragfault.report.builders.bisection import build_bisection
+from ragfault.report.renderers.markdown import render_markdown
+from ragfault.report.renderers.terminal import render_terminal
 from sample_runs import Pair, evaluate_system, make_verdicts
 
 ROUTES = ("billing", "returns", "delivery", "account", "warranty", "repairs", "stores", "careers")
@@ -70,8 +72,8 @@ def test_the_route_that_invents_claims_is_named_without_being_asked(
     words = "The drop of groundedness is confined to route=billing (13 % of the pairs): it fell by"
     for text in (
         result.sentence,
-        render_bisection_terminal(result, width=1000),
-        render_bisection_markdown(result).replace("\\", ""),
+        render_terminal(build_bisection(result), width=1000),
+        render_markdown(build_bisection(result)).replace("\\", ""),
     ):
         assert words in text
     assert run_command(["bisect", *(str(run.path) for run in runs)]) == 1

@@ -36,12 +36,14 @@ from ragfault.metrics.catalog import parse_metric
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Trace, Verdicts
 from ragfault.report import output as json_report
+from ragfault.report.builders.comparison import build_comparison
+from ragfault.report.builders.gate import build_gate
 from ragfault.report.html.report import render_run_html
 from ragfault.report.html.trace_browser import build_trace_browser
 from ragfault.report.json_documents import encode_document
 from ragfault.report.markdown import scorecard as markdown
-from ragfault.report.terminal import comparison as written
-from ragfault.report.terminal import gate as gated
+from ragfault.report.renderers.markdown import render_markdown
+from ragfault.report.renderers.terminal import render_terminal
 from ragfault.report.terminal import scorecard as terminal
 from sample_runs import evaluate_pairs, pair
 
@@ -424,14 +426,14 @@ def test_comparisons_say_what_differences_rest_on(place: Path):
     runs = opened(place, "old"), opened(place, "new")
     labels = load_paired_reference_scores([place / "old.jsonl", place / "new.jsonl"], runs)
     result = compare(pair_runs(*runs, labels=labels))
-    for page in (written.render_comparison_terminal(result, width=140), written.render_comparison_markdown(result)):
+    for page in (render_terminal(build_comparison(result), width=140), render_markdown(build_comparison(result))):
         assert "by 40 labelled pairs" in page
         assert "refusal stands as judged" in page
     assert json.loads(encode_document(result))["label_sources"][0]["traces"] == 40
     gate_result = gate(runs[1], baseline=runs[0], labels=labels, metrics=["groundedness"])
     assert gate_result.result == "fail"
-    assert "corrected by 40 labelled pairs" in gated.render_gate_terminal(gate_result, width=300)
-    assert "corrected by ann, 40 traces" in gated.render_gate_markdown(gate_result)
+    assert "corrected by 40 labelled pairs" in render_terminal(build_gate(gate_result), width=300)
+    assert "corrected by ann, 40 traces" in render_markdown(build_gate(gate_result))
 
 
 # --- what a user types -----------------------------------------------------------------------------

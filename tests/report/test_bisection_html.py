@@ -18,9 +18,10 @@ from ragfault.comparison.paired_runs import pair_runs
 from ragfault.comparison.records import Bisection
 from ragfault.io.runs.run import Run
 from ragfault.model.errors import OutputError
+from ragfault.report.builders.bisection import build_bisection
 from ragfault.report.charts.svg import describe_forest_row, draw_forest_plot
-from ragfault.report.html.pages import render_bisection_html
 from ragfault.report.output import write_report_file
+from ragfault.report.renderers.html import render_html_page
 from report_pages import FileVisit, PageNames
 from sample_reports import HOSTILE
 
@@ -58,7 +59,7 @@ def spoiled(bisection: Bisection) -> Bisection:
 
 def test_self_contained(bisection: Bisection):
     """The page names nothing outside itself, loads nothing, and has a language and a title."""
-    page = render_bisection_html(bisection)
+    page = render_html_page(build_bisection(bisection), "bisection")
     parser = PageNames()
     parser.feed(page)
     assert page.startswith('<!doctype html>\n<html lang="en">')
@@ -70,7 +71,7 @@ def test_self_contained(bisection: Bisection):
 
 def test_policy_by_hash(bisection: Bisection):
     """The security policy allows the one script and the one style sheet by their hashes, and nothing else."""
-    page = render_bisection_html(bisection)
+    page = render_html_page(build_bisection(bisection), "bisection")
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
     assert policy is not None
     for tag in ("script", "style"):
@@ -83,7 +84,7 @@ def test_policy_by_hash(bisection: Bisection):
 
 def test_all_of_the_bisection_is_on_the_page(bisection: Bisection):
     """Sentence, suspects, remedies, clues, every branch, every metric, every example."""
-    page = render_bisection_html(bisection)
+    page = render_html_page(build_bisection(bisection), "bisection")
     for text in (
         bisection.sentence,
         *(suspect.stage for suspect in bisection.faults[0].suspects),
@@ -94,12 +95,12 @@ def test_all_of_the_bisection_is_on_the_page(bisection: Bisection):
         *(example.trace for example in bisection.faults[0].examples),
     ):
         assert text in page
-    assert page.index(bisection.sentence) < page.index('id="faults"') < page.index('id="tree"')
+    assert page.index(bisection.sentence) < page.index("How to fix it") < page.index("<h2>The decision tree</h2>")
 
 
 def test_the_forest_says_what_it_draws(bisection: Bisection):
     """A drawing for each difference, named by where its interval lies; one without end has an arrow."""
-    plot = draw_forest_plot(bisection.comparison.changes, "title")
+    plot = draw_forest_plot(bisection.comparison.changes)
     known = [change for change in bisection.comparison.changes if change.difference is not None]
     assert plot is not None
     assert plot.count('role="img"') == len(known)
@@ -111,15 +112,15 @@ def test_the_forest_says_what_it_draws(bisection: Bisection):
     across = replace(worst, difference=replace(worst.difference, low=-0.4, high=0.015))
     assert "includes zero and reaches over the margin" in describe_forest_row(across)
     endless = replace(worst, difference=replace(worst.difference, low=-float("inf")))
-    assert str(draw_forest_plot([endless], "title")).count("<polygon") == 1
-    assert draw_forest_plot([replace(worst, difference=None)], "title") is None
+    assert str(draw_forest_plot([endless])).count("<polygon") == 1
+    assert draw_forest_plot([replace(worst, difference=None)]) is None
 
 
 def write_page(
     bisection: Bisection | Sequence[tuple[str, Bisection]], place: Path, *, by: str = "", force: bool = False
 ) -> Path:
     """Write a bisection, or those of segments, as one HTML page and return the path."""
-    return write_report_file(place, render_bisection_html(bisection, by=by), force=force)
+    return write_report_file(place, render_html_page(build_bisection(bisection, by), "bisection"), force=force)
 
 
 def test_the_file_is_not_replaced(bisection: Bisection, tmp_path: Path):
@@ -188,7 +189,7 @@ def test_keys_and_themes(chromium: Any, page: Path):
         shown.keyboard.press("Tab")
         assert shown.evaluate("document.activeElement.className") == "skip"
         shown.keyboard.press("Enter")
-        assert shown.evaluate("document.activeElement.id") == "verdict"
+        assert shown.evaluate("document.activeElement.id") == "section-0"
         shown.focus("#theme")
         shown.keyboard.press("Enter")
         assert shown.evaluate(ground) == "rgb(255, 255, 255)"
@@ -209,8 +210,12 @@ def test_outcomes_in_words(chromium: Any, page: Path):
     """What colour says of branches and metrics, a sign and a word say too."""
     with FileVisit(chromium, page) as visit:
         shown = visit.page
-        tree, forest = (shown.locator(name).inner_text() for name in ("#tree", "#differences"))
+        shown.locator("summary").click()
+        tree, metrics = (
+            shown.locator("section", has_text=name).last.inner_text()
+            for name in ("The decision tree", "The metrics of the tree")
+        )
         assert "✗ fault" in tree
         assert "not reached" in tree
-        assert "▼ worse" in forest
-        assert "? cannot tell" in forest
+        assert "▼ worse" in metrics
+        assert "? cannot tell" in metrics

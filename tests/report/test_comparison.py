@@ -18,8 +18,11 @@ from ragfault.comparison.records import Bisection, Comparison
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Chunk, Citation, Latency, Trace
 from ragfault.report import wording
+from ragfault.report.builders.bisection import build_bisection
+from ragfault.report.builders.comparison import build_comparison
 from ragfault.report.json_documents import encode_document
-from ragfault.report.terminal import bisection, comparison
+from ragfault.report.renderers.markdown import render_markdown
+from ragfault.report.renderers.terminal import render_terminal
 from sample_reports import HOSTILE
 from sample_runs import evaluate_pairs, pair
 
@@ -59,10 +62,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
 
 def test_every_metric_that_is_measured_has_a_line(compared: Comparison):
     """In the terminal and in Markdown each measured metric stands with means and difference; the others are named."""
-    text, page = (
-        comparison.render_comparison_terminal(compared, width=140),
-        comparison.render_comparison_markdown(compared),
-    )
+    text, page = (render_terminal(build_comparison(compared), width=140), render_markdown(build_comparison(compared)))
     for change in compared.changes:
         shown = rf"^{re.escape(change.metric)}( ↓)?  "
         assert (re.search(shown, text, re.MULTILINE) is not None) == (change.n > 0)
@@ -76,14 +76,11 @@ def test_every_metric_that_is_measured_has_a_line(compared: Comparison):
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 def test_no_line_is_wider_than_the_terminal(compared: Comparison, bisected: Bisection, width: int):
     """At any width the text fits, without colour there is no escape sequence, with colour there is."""
-    for result, render in (
-        (compared, comparison.render_comparison_terminal),
-        (bisected, bisection.render_bisection_terminal),
-    ):
-        text = render(result, width=width)
+    for result, build in ((compared, build_comparison), (bisected, build_bisection)):
+        text = render_terminal(build(result), width=width)
         assert max(map(len, text.splitlines())) <= width
         assert "\x1b" not in text
-        assert "\x1b[" in render(result, width=width, color=True)
+        assert "\x1b[" in render_terminal(build(result), width=width, color=True)
 
 
 def test_what_got_worse_names_losers_before_winners(compared: Comparison):
@@ -93,19 +90,19 @@ def test_what_got_worse_names_losers_before_winners(compared: Comparison):
     assert wording.summarize_movers(waste).startswith(
         f"{waste.rose} traces worse: {waste.gains[0].trace} (0.000 → 1.000)"
     )
-    section = comparison.render_comparison_markdown(compared).split("What got worse")[1]
+    section = render_markdown(build_comparison(compared)).split("What got worse")[1]
     assert "context_waste" in section
     assert "tokens" not in section
 
 
 def test_the_terminal_names_the_traces_of_the_surest_losses_and_counts_the_others(compared: Comparison):
     """Five metrics are enough to look at; Markdown has all."""
-    section = comparison.render_comparison_terminal(compared, width=400).split("What got worse")[1]
+    section = render_terminal(build_comparison(compared), width=400).split("What got worse")[1]
     lost = wording.list_regressions(compared.changes)
-    assert [name for line in section.splitlines()[1:6] for name in line.split()[:1]] == [
+    assert [name for line in section.splitlines()[1:6] for name in line.replace(":", "").split()[:1]] == [
         item.metric for item in lost[:5]
     ]
-    assert f"and of {len(lost) - 5} other metrics: -o FILE.md" in section
+    assert f"and {len(lost) - 5} more: -o FILE.md" in section
 
 
 def test_cannot_tell_says_how_many_would(compared: Comparison):
@@ -113,23 +110,20 @@ def test_cannot_tell_says_how_many_would(compared: Comparison):
     [change] = [item for item in compared.changes if item.metric == "answer_relevance"]
     assert wording.describe_verdict(change) == f"cannot tell (n ≈ {change.needed:,})"
     row = next(
-        r for r in comparison.render_comparison_terminal(compared, width=100).splitlines() if "answer_relevance " in r
+        r for r in render_terminal(build_comparison(compared), width=100).splitlines() if "answer_relevance " in r
     )
     assert f"? cannot tell   {change.needed:,}" in row
 
 
 def test_the_first_line_of_markdown_is_the_verdict(compared: Comparison, bisected: Bisection):
     """A pull request's comment says what came of it before anything else."""
-    assert bisection.render_bisection_markdown(bisected).splitlines()[0].startswith("### ❌ fault: Retrieval broke")
-    assert re.search(r" \d+ worse \(", comparison.render_comparison_markdown(compared).splitlines()[0])
+    assert render_markdown(build_bisection(bisected)).splitlines()[0].startswith("### ❌ fault: Retrieval broke")
+    assert re.search(r" \d+ worse \(", render_markdown(build_comparison(compared)).splitlines()[0])
 
 
 def test_a_bisection_says_sentence_suspects_and_every_branch(bisected: Bisection):
     """The terminal and Markdown hold the sentence, each fault's suspects and remedies, and all branches with why."""
-    for text in (
-        bisection.render_bisection_terminal(bisected, width=400),
-        bisection.render_bisection_markdown(bisected),
-    ):
+    for text in (render_terminal(build_bisection(bisected), width=400), render_markdown(build_bisection(bisected))):
         plain = re.sub(r"&#(\d+);", lambda match: chr(int(match[1])), text)
         assert bisected.sentence in plain
         for ruling in bisected.tree:
@@ -152,7 +146,7 @@ def test_json_holds_all_and_no_infinity(compared: Comparison, bisected: Bisectio
     endless = replace(first, difference=replace(first.difference, low=-math.inf))
     text = encode_document(replace(compared, changes=(endless,)))
     assert json.loads(text)["changes"][0]["difference"]["low"] is None
-    assert "−∞" in comparison.render_comparison_terminal(replace(compared, changes=(endless,)), width=140)
+    assert "−∞" in render_terminal(build_comparison(replace(compared, changes=(endless,))), width=140)
 
 
 @pytest.mark.long
@@ -160,14 +154,14 @@ def test_segments_stand_one_after_the_other(runs: tuple[Run, Run]):
     """Each segment has its line and its verdict; the parts of a comparison are told apart by name."""
     side = pair_runs(*runs)
     parts = compare_segments(side, "route", metrics=["groundedness"])
-    text = comparison.render_comparison_terminal(parts, width=140)
-    assert [part.segment for part in parts] == re.findall(r"^route (\w+)   ", text, re.MULTILINE)
+    text = render_terminal(build_comparison(parts), width=140)
+    assert [part.segment for part in parts] == re.findall(r"^route (\w+): ", text, re.MULTILINE)
     assert len(json.loads(encode_document(parts))) == 6
-    assert comparison.render_comparison_markdown(parts).count("\n### ") + 1 == 6
+    assert render_markdown(build_comparison(parts)).count("\n#### route ") == 6
     assert "23 pairs by id" in text
     segments = bisect_segments(side, "route")
-    assert "23 pairs by id" in bisection.render_bisection_terminal(segments, by="route", width=200)
-    page = bisection.render_bisection_markdown(segments, by="route")
+    assert "23 pairs by id" in render_terminal(build_bisection(segments, "route"), width=200)
+    page = render_markdown(build_bisection(segments, "route"))
     assert page.startswith("### ❌ fault: Of 6 segments by route: ")
     assert all(f"| {name} |" in page for name, _ in segments)
 
@@ -180,14 +174,14 @@ def test_hostile_texts_do_nothing(attacked: tuple[Run, Run]):
     segments = bisect_segments(pair_runs(*attacked), "route")
     compared = compare(*attacked)
     texts = [
-        bisection.render_bisection_terminal(result, width=100),
-        bisection.render_bisection_terminal(segments, by="route", width=100),
-        comparison.render_comparison_terminal(compared, width=100),
+        render_terminal(build_bisection(result), width=100),
+        render_terminal(build_bisection(segments, "route"), width=100),
+        render_terminal(build_comparison(compared), width=100),
     ]
     pages = [
-        bisection.render_bisection_markdown(result),
-        bisection.render_bisection_markdown(segments, by="route"),
-        comparison.render_comparison_markdown(compared),
+        render_markdown(build_bisection(result)),
+        render_markdown(build_bisection(segments, "route")),
+        render_markdown(build_comparison(compared)),
     ]
     for text in [*texts, *pages]:
         assert not set(text) & {"\x1b", "\u202e", "\u2028"}
@@ -202,7 +196,7 @@ def test_the_same_run_twice_is_never_a_fault(runs: tuple[Run, Run]):
     """A run beside itself: no metric is worse or better, and no branch is at fault."""
     result = bisect(runs[0], runs[0])
     assert result.verdict == "no fault"
-    text = bisection.render_bisection_terminal(result, width=400)
+    text = render_terminal(build_bisection(result), width=400)
     assert "▼" not in text
     assert "▲" not in text
     assert "✗" not in text
@@ -213,7 +207,7 @@ def test_runs_that_failed_throughout_have_no_equal_chunks_and_answers(tmp_path):
     """Neither was recorded: that the errors are equal is all that is known of them."""
     traces = [Trace(id=str(at), query=f"When does ferry {at} leave?", error="timeout") for at in range(20)]
     failed = evaluate(traces, tmp_path / "failed", judge="lexical")
-    text = comparison.render_comparison_terminal(compare(failed, failed), width=140)
+    text = render_terminal(build_comparison(compare(failed, failed)), width=140)
     assert "chunks on every pair" not in text
     assert "answers on every pair" not in text
     assert "same chunks" not in text
@@ -235,7 +229,7 @@ def test_answers_that_lost_their_citations_alone_are_not_called_other_answers(tm
     ]
     sides = [cited, [replace(trace, citations=None) for trace in cited]]
     runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
-    text = comparison.render_comparison_terminal(compare(*runs), width=400)
+    text = render_terminal(build_comparison(compare(*runs)), width=400)
     assert "identical answers and citations on 7 of them" in text
     assert "identical answers on" not in text
 
@@ -244,7 +238,7 @@ def test_what_few_pairs_have_in_common_goes_without_saying(runs: tuple[Run, Run]
     """Answers that are identical on fewer than half of the pairs are not mentioned."""
     compared = compare(*runs)
     assert 0 < 2 * compared.same_answers < compared.pairs
-    assert "identical" not in comparison.render_comparison_terminal(compared, width=400)
+    assert "identical" not in render_terminal(build_comparison(compared), width=400)
 
 
 @pytest.mark.parametrize("count", [1, 7, 8])
@@ -261,7 +255,7 @@ def test_of_fewer_than_eight_pairs_no_interval_no_p_and_no_verdict_is_printed(tm
     ]
     runs = [evaluate(side, tmp_path / str(at), metrics=["latency"], judge="none") for at, side in enumerate(sides)]
     compared = compare(*runs)
-    text = comparison.render_comparison_terminal(compared, width=400)
+    text = render_terminal(build_comparison(compared), width=400)
     few = count < 8
     assert ("[too few]" in text) == few
     assert ("fewer than 8 independent pairs" in text) == few

@@ -10,8 +10,9 @@ import pytest
 
 from browser import list_violations
 from ragfault import compare
-from ragfault.report.html.pages import render_comparison_html
+from ragfault.report.builders.comparison import build_comparison
 from ragfault.report.html.report import write_run_html
+from ragfault.report.renderers.html import render_html_page
 from report_pages import FileVisit
 from sample_reports import HOSTILE, build_fair_trace, build_mixed_run, build_run
 
@@ -210,9 +211,9 @@ def test_compared_metrics_fit_a_telephone(chromium: Any, tmp_path: Path) -> None
     (tmp_path / "b").mkdir()
     comparison = compare(build_mixed_run(tmp_path / "a"), build_mixed_run(tmp_path / "b"))
     place = tmp_path / "compare.html"
-    place.write_text(str(render_comparison_html(comparison)), "utf-8")
+    place.write_text(str(render_html_page(build_comparison(comparison), "comparison")), "utf-8")
     with FileVisit(chromium, place, viewport={"width": 420, "height": 900}) as visit:
-        cells = "[...document.querySelectorAll('.changes tbody :is(th, td)')]"
+        cells = "[...document.querySelectorAll('.stacked tbody :is(th, td)')]"
         assert visit.page.evaluate(f"{cells}.length") > 0
         assert visit.page.evaluate(f"{cells}.filter(e => e.getBoundingClientRect().right > innerWidth).length") == 0
         assert visit.page.evaluate("document.documentElement.scrollWidth") == 420

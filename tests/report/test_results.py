@@ -78,7 +78,7 @@ def test_a_printed_result_is_its_report_in_forty_lines(runs: list[Run]):
         "Retrieval ": ragfault.analyze(runs[1]),
         "worse": ragfault.compare(runs[0], runs[1]),
         bisection.verdict.upper(): bisection,
-        "run: pass": ragfault.gate(runs[0], ["groundedness>=0.5"]),
+        "PASS: run": ragfault.gate(runs[0], ["groundedness>=0.5"]),
         "3 runs": ragfault.history(runs),
         "t1": ragfault.diagnose(runs[1], ids=["t1"])[0],
     }

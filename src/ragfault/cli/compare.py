@@ -6,7 +6,7 @@ import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -34,6 +34,9 @@ from ragfault.options.settings import (
     build_executor,
     load_settings,
 )
+
+if TYPE_CHECKING:
+    from ragfault.report.document import ReportDocument
 
 VERDICT_EXIT_CODES = {"no fault": 0, "recovered": 0, "fault": 1, "cannot tell": 3}
 """The verdict of a bisection, or of a sequence of runs, → the exit code."""
@@ -216,7 +219,7 @@ def _locate_breaking_run(
     """Find the runs at which a sequence broke and recovered; the exit code is that of its verdict."""
     from ragfault.comparison.run_history import history
     from ragfault.io.runs.run import Run
-    from ragfault.report.terminal.run_history import summarize_history
+    from ragfault.report.builders.run_history import summarize_history
 
     pair_options = ("by", "rejudge", "ray", "workers", "human_labels", "flakiness")
     void = [f"--{name.replace('_', '-')}" for name in pair_options if options[name]]
@@ -232,34 +235,39 @@ def _locate_breaking_run(
 def _render_result(result: Any, kind: str, screen: bool) -> str:
     """Render a comparison, those of segments, or the history of a sequence of runs."""
     from ragfault.comparison.run_history import RunHistory
-    from ragfault.report.terminal import comparison, run_history
+    from ragfault.report.builders.comparison import build_comparison
+    from ragfault.report.builders.run_history import build_history
 
-    is_history = isinstance(result, RunHistory)
     if kind == "json":
         return encode_json(result)
-    if kind == "html":
-        from ragfault.report.html import pages
-
-        return pages.render_history_html(result) if is_history else pages.render_comparison_html(result)
-    terminal = run_history.render_history_terminal if is_history else comparison.render_comparison_terminal
-    markdown = run_history.render_history_markdown if is_history else comparison.render_comparison_markdown
-    return markdown(result) if kind == "md" else terminal(result, **_get_display_options(screen))
+    if isinstance(result, RunHistory):
+        return _render_document(build_history(result), "bisection", kind, screen)
+    return _render_document(build_comparison(result), "comparison", kind, screen)
 
 
 def _render_bisection(bisection: Any, by: str, kind: str, screen: bool) -> str:
-    from ragfault.report.terminal.bisection import render_bisection_markdown, render_bisection_terminal
+    from ragfault.report.builders.bisection import build_bisection
 
     if kind == "json":
         from ragfault.report.json_documents import combine_segments
 
         return encode_json(combine_segments(bisection, by) if by else bisection)
-    if kind == "html":
-        from ragfault.report.html.pages import render_bisection_html
+    return _render_document(build_bisection(bisection, by), "bisection", kind, screen)
 
-        return render_bisection_html(bisection, by=by)
+
+def _render_document(document: ReportDocument, command: str, kind: str, screen: bool) -> str:
+    """Render the report of a command as a page, as Markdown or for the terminal."""
+    if kind == "html":
+        from ragfault.report.renderers.html import render_html_page
+
+        return render_html_page(document, command)
     if kind == "md":
-        return render_bisection_markdown(bisection, by=by)
-    return render_bisection_terminal(bisection, by=by, **_get_display_options(screen))
+        from ragfault.report.renderers.markdown import render_markdown
+
+        return render_markdown(document)
+    from ragfault.report.renderers.terminal import render_terminal
+
+    return render_terminal(document, **_get_display_options(screen))
 
 
 def _read_terms(options: dict[str, Any]) -> dict[str, Any]:

@@ -142,8 +142,11 @@ def gate(
     """
     from ragfault.comparison.gate.gate import MIN_COVERAGE, gate
     from ragfault.io.runs.run import Run
+    from ragfault.report.builders.gate import build_gate
+    from ragfault.report.junit import render_gate_junit
     from ragfault.report.output import write_report_file
-    from ragfault.report.terminal.gate import render_gate_junit, render_gate_markdown, render_gate_terminal
+    from ragfault.report.renderers.markdown import render_markdown
+    from ragfault.report.renderers.terminal import render_terminal
 
     table = load_settings(config).get("gate", {})
     terms = _read_baseline_terms(options, table, baseline)
@@ -171,8 +174,8 @@ def gate(
     if junit:
         write_report_file(junit, render_gate_junit(result), force=True)
     if markdown:
-        write_report_file(markdown, render_gate_markdown(result), force=True)
-    print_result(result, kind, render_gate_terminal)
+        write_report_file(markdown, render_markdown(build_gate(result)), force=True)
+    print_result(result, kind, lambda gate, color: render_terminal(build_gate(gate), color=color))
     return result.exit_code
 
 
@@ -358,9 +361,9 @@ def _write_reports(
     """Write what was asked for."""
     from ragfault.diagnosis.run_analysis import analyze
     from ragfault.report.html.report import write_run_html
+    from ragfault.report.junit import render_gate_junit
     from ragfault.report.markdown import pull_request_comment, scorecard
     from ragfault.report.output import write_report_file
-    from ragfault.report.terminal import gate
 
     if options["said"]:
         text = pull_request_comment.render_comment(
@@ -369,7 +372,7 @@ def _write_reports(
         write_report_file(options["said"], text, force=True)
     if options["junit"]:
         write_report_file(
-            options["junit"], EMPTY_JUNIT if decision is None else gate.render_gate_junit(decision), force=True
+            options["junit"], EMPTY_JUNIT if decision is None else render_gate_junit(decision), force=True
         )
     if options["page"]:
         write_run_html(run, options["page"], force=True)
@@ -379,7 +382,9 @@ def _print_results(
     run: Run, decision: GateResult | None, bisection_result: Bisection | None, notes: tuple[str, ...], kind: str | None
 ) -> None:
     """Print the gate, the bisection and the notes."""
-    from ragfault.report.terminal import bisection, gate
+    from ragfault.report.builders.bisection import build_bisection
+    from ragfault.report.builders.gate import build_gate
+    from ragfault.report.renderers.terminal import render_terminal
 
     for note in notes:
         click.echo(note, err=True)
@@ -390,10 +395,10 @@ def _print_results(
         print_json(CiResult(path=path, traces=traces, gate=decision, bisection=bisection_result, notes=notes))
         return
     location = f"{run.manifest.traces:,} traces in {run.path}   →   ragfault report {run.path}"
-    parts = [] if decision is None else [gate.render_gate_terminal(decision, color=supports_color())]
+    parts = [] if decision is None else [render_terminal(build_gate(decision), color=supports_color())]
     if bisection_result is not None:
         place = 0 if bisection_result.verdict == "fault" else len(parts)  # what decides the exit code stands first
-        parts.insert(place, bisection.render_bisection_terminal(bisection_result, color=supports_color()))
+        parts.insert(place, render_terminal(build_bisection(bisection_result), color=supports_color()))
     click.echo("\n\n".join([*(part.strip("\n") for part in parts), location]))
 
 

@@ -87,16 +87,18 @@ class McpTools:
     def bisect(self, baseline: str, candidate: str) -> str:
         """Name the layer that broke between two runs: evidence, possible causes, and the traces that show it."""
         from ragfault.comparison.bisection import bisect
-        from ragfault.report.terminal import bisection
+        from ragfault.report.builders.bisection import build_bisection
+        from ragfault.report.renderers.markdown import render_markdown
 
-        return bisection.render_bisection_markdown(bisect(self._open_run(baseline), self._open_run(candidate)))
+        return render_markdown(build_bisection(bisect(self._open_run(baseline), self._open_run(candidate))))
 
     def compare(self, baseline: str, candidate: str) -> str:
         """Compare two runs metric by metric: worse, better, steady or cannot tell, with intervals and corrected p."""
         from ragfault.comparison.compare import compare
-        from ragfault.report.terminal import comparison
+        from ragfault.report.builders.comparison import build_comparison
+        from ragfault.report.renderers.markdown import render_markdown
 
-        return comparison.render_comparison_markdown(compare(self._open_run(baseline), self._open_run(candidate)))
+        return render_markdown(build_comparison(compare(self._open_run(baseline), self._open_run(candidate))))
 
     def gate(self, run: str, thresholds: list[str], baseline: str | None = None) -> str:
         """Check a run against thresholds such as "groundedness>=0.85", and against a baseline.
@@ -104,10 +106,11 @@ class McpTools:
         Pass, fail or cannot tell.
         """
         from ragfault.comparison.gate.gate import gate
-        from ragfault.report.terminal.gate import render_gate_markdown
+        from ragfault.report.builders.gate import build_gate
+        from ragfault.report.renderers.markdown import render_markdown
 
         baseline_run = None if baseline is None else self._open_run(baseline)
-        return render_gate_markdown(gate(self._open_run(run), thresholds, baseline=baseline_run))
+        return render_markdown(build_gate(gate(self._open_run(run), thresholds, baseline=baseline_run)))
 
     def explain(self, run: str, traces: list[str]) -> list[dict[str, Any]]:
         """Explain the problems of traces of a run, by id.

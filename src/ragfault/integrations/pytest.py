@@ -298,7 +298,9 @@ class RagfaultFixture:
 
     def _attach_report(self, run: Run, result: GateResult) -> None:
         """Attach the decision to the running test, and write the requested reports."""
-        from ragfault.report.terminal.gate import list_gate_properties, render_gate_markdown
+        from ragfault.report.builders.gate import build_gate
+        from ragfault.report.junit import list_gate_properties
+        from ragfault.report.renderers.markdown import render_markdown
 
         item = self._config.stash[_CURRENT_ITEM]
         item.user_properties.extend(list_gate_properties(result))
@@ -309,7 +311,7 @@ class RagfaultFixture:
 
         folder.mkdir(parents=True, exist_ok=True)
         notes = self._notes.setdefault(item.nodeid, [])
-        notes.append(render_gate_markdown(result))
+        notes.append(render_markdown(build_gate(result)))
         text = f"## {_to_file_name(item.nodeid)}\n\n" + "\n".join(notes)
         self.written_reports.add(
             write_report_file(folder / f"{_to_file_name(item.nodeid)[-120:]}.md", text, force=True)
@@ -331,11 +333,12 @@ class RagfaultFixture:
 
     def _apply_result(self, result: GateResult, unsure: UnsureOutcome) -> None:
         __tracebackhide__ = True
-        from ragfault.report.terminal.gate import render_gate_terminal
+        from ragfault.report.builders.gate import build_gate
+        from ragfault.report.renderers.terminal import render_terminal
 
         if unsure not in get_args(UnsureOutcome):
             raise UsageError(f'unsure="{unsure}" is none of: {", ".join(get_args(UnsureOutcome))}.')
-        text = render_gate_terminal(result, width=REPORT_WIDTH).rstrip()
+        text = render_terminal(build_gate(result), width=REPORT_WIDTH).rstrip()
         if result.result == "fail":
             raise AssertionError(text)
         if result.result == "pass" or unsure != "fail":

@@ -10,7 +10,6 @@ from ragfault.comparison.ablation.step_repair import StepRepairs
 from ragfault.diagnosis.conversations import ConversationOutcome
 from ragfault.diagnosis.steps.records import FaultyStep, StepFindings
 from ragfault.report.format import clean_text
-from ragfault.report.terminal.bisection import VERDICT_STYLES
 from ragfault.report.terminal.layout import build_line, indent_line, render_rich
 from ragfault.report.wording import describe_sample_size, format_step_suspect
 from ragfault.stats.differences import Difference
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import RenderableType
+
+VERDICT_STYLES = {"fault": "red", "no fault": "green", "cannot tell": "yellow"}
 
 OUTCOME_WORDS = {
     "unknown": "",

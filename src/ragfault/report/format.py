@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
@@ -65,6 +65,17 @@ def clean_text(text: str) -> str:
     text = " ".join(_ESCAPE_SEQUENCE.sub("", text).split())
     visible = [sign for sign in text if sign in _JOINERS or unicodedata.category(sign) not in _HIDDEN_CATEGORIES]
     return " ".join("".join(visible).split())
+
+
+def keep_edges(text: str, clean: Callable[[str], str]) -> str:
+    """Clean one piece of a line; a space at its edges separates it from the next and stays.
+
+    >>> keep_edges(" by \\n id: ", clean_text)
+    ' by id: '
+    """
+    first, last = (" " if edge.isspace() else "" for edge in (text[:1], text[-1:]))
+    middle = clean(text)
+    return f"{first}{middle}{last}" if middle else first
 
 
 def clean_label(text: str, limit: int = 200) -> str:

@@ -37,7 +37,7 @@ from ragfault.labels.rubrics.proofs import RubricMeasurement
 from ragfault.metrics.aliases import MetricAlias
 from ragfault.metrics.catalog import MetricDefinition
 from ragfault.model.records import Layer
-from ragfault.report.terminal.run_history import summarize_history
+from ragfault.report.builders.run_history import summarize_history
 from ragfault.report.wording import combine_verdicts
 
 

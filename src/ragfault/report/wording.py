@@ -27,6 +27,7 @@ from ragfault.diagnosis.steps.records import FaultyStep, StepSuspect
 from ragfault.io.runs.run import Manifest
 from ragfault.judges.cards.card import JudgeCard, list_cards, load_card, lookup_card
 from ragfault.model.records import Usage
+from ragfault.report.document import StyledText, Text
 from ragfault.report.format import (
     LAYER_TITLES,
     bracket_reasons,
@@ -177,20 +178,8 @@ def _describe_agreement(item: GoldAgreement) -> str:
     return f"{name} ({item.positives:,} {kinds[0]}, {item.negatives:,} {kinds[1]}{few})"
 
 
-VERDICT_COLORS = {"worse": "red", "better": "green", "steady": "", "cannot tell": "yellow"}
-"""Verdict on a metric → its colour in a terminal."""
-
 VERDICT_GLYPHS = {"worse": "▼", "better": "▲", "steady": "=", "cannot tell": "?"}
-"""The same as signs, so that colour is never the only one."""
-
-BRANCH_OUTCOMES = {
-    "fault": ("✗", "red"),
-    "ruled out": ("✓", "green"),
-    "cannot tell": ("?", "yellow"),
-    "not reached": ("·", "dim"),
-    "not measured": ("–", "dim"),
-}
-"""Result of a branch of the tree → its sign, and its colour in a terminal."""
+"""Verdict on a metric → its sign, so that colour is never the only one."""
 
 MOVERS_SHOWN = 3
 """Number of winners and losers of a metric that are named."""
@@ -204,6 +193,12 @@ def format_segment(name: str | None) -> str:
 def format_metric(item: MetricChange | MetricAggregate | MetricHistory) -> str:
     """Format the name of a metric, with a sign where lower is better."""
     return clean_text(item.metric) + (" ↓" if item.better == "lower" else "")
+
+
+def name_metric(item: MetricChange | MetricAggregate | MetricHistory) -> Text:
+    """Name a metric in a document, with a sign where lower is better."""
+    name = StyledText(item.metric, "code")
+    return (name, " ↓") if item.better == "lower" else name
 
 
 def format_means(change: MetricChange) -> str:
@@ -416,7 +411,7 @@ def summarize_comparison(comparison: Comparison) -> str:
     """Summarize the comparison in a sentence: how many metrics got worse, better, stayed, or cannot be told."""
     measured = [change for change in comparison.changes if change.n]
     parts = []
-    for verdict in VERDICT_COLORS:
+    for verdict in VERDICT_GLYPHS:
         these = [clean_text(change.metric) for change in measured if change.verdict == verdict]
         if these:
             listed = f" ({', '.join(these[:4])}{', …' if len(these) > 4 else ''})" if verdict == "worse" else ""

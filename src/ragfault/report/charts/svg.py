@@ -162,7 +162,7 @@ CHANGE_TINTS = {"worse": "bad", "better": "good", "steady": "so", "cannot tell":
 TICK_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
 
 
-def draw_forest_plot(changes: Sequence[MetricChange], title: str) -> Markup | None:
+def draw_forest_plot(changes: Sequence[MetricChange]) -> Markup | None:
     """Draw the changes as rows of a figure on one scale; None where no difference is known.
 
     Each row says in words what its drawing shows, so that nothing hangs on seeing it.
@@ -192,12 +192,7 @@ def draw_forest_plot(changes: Sequence[MetricChange], title: str) -> Markup | No
         "Each line is the 95 % interval of candidate less baseline, its dot the mean; the upright line is no "
         "difference, and the band around it the margin within which a change does not matter."
     )
-    return tag(
-        "figure",
-        tag("figcaption", title),
-        tag("p", explanation, class_="note"),
-        tag("ul", items, axis, class_="forest"),
-    )
+    return tag("div", tag("p", explanation, class_="note"), tag("ul", items, axis, class_="forest"))
 
 
 def describe_forest_row(change: MetricChange) -> str:

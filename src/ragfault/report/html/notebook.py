@@ -8,42 +8,23 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ragfault.comparison.gate.records import GateResult
-from ragfault.comparison.records import Bisection, Comparison
-from ragfault.comparison.run_history import RunHistory
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS
 from ragfault.diagnosis.records import Diagnosis, Findings, MetricAggregate
 from ragfault.diagnosis.run_analysis import analyze
 from ragfault.io.runs.run import Run
+from ragfault.report.builders.catalogue import RECORD_BUILDERS
 from ragfault.report.charts.svg import tag
 from ragfault.report.format import LAYER_TITLES, group_by_layer
 from ragfault.report.html.environment import create_environment
-from ragfault.report.terminal.gate import RESULT_SIGNS
-from ragfault.report.terminal.run_history import summarize_history
-from ragfault.report.wording import describe_pairing, group_changes, list_warnings
+from ragfault.report.renderers.html import render_html_fragment
 from ragfault.text.number_format import format_count, format_interval
-
-NOTEBOOK_COLORS = {
-    **dict.fromkeys(("fault", "worse", "fail"), "#c0392b"),
-    **dict.fromkeys(("no fault", "recovered", "better", "pass"), "#1e8449"),
-    "cannot tell": "#b7791f",
-    "steady": "#7f8c8d",
-}
-"""A verdict → a color that can be read on a light and on a dark ground."""
 
 INTERVAL_WIDTH, INTERVAL_MARGIN = 120, 5
 
 
 @lru_cache(maxsize=1)
 def _load_macros() -> Any:
-    names = {
-        "COLORS": NOTEBOOK_COLORS,
-        "RESULTS": RESULT_SIGNS,
-        "LAYER_TITLES": LAYER_TITLES,
-        "group_changes": group_changes,
-        "list_warnings": list_warnings,
-        "draw_plain_interval": draw_plain_interval,
-    }
+    names = {"LAYER_TITLES": LAYER_TITLES, "draw_plain_interval": draw_plain_interval}
     return create_environment().get_template("notebook.html").make_module(names)
 
 
@@ -60,41 +41,14 @@ def render_findings(findings: Findings) -> Markup:
     return Markup(_load_macros().scorecard(title, group_by_layer(findings.scorecard)).strip())
 
 
-def render_comparison(comparison: Comparison) -> Markup:
-    """Render a comparison: every metric by layer with both means, the difference with its interval, and the verdict."""
-    title = f"{comparison.baseline} → {comparison.candidate}: {'; '.join(describe_pairing(comparison))}"
-    return Markup(_load_macros().comparison(comparison, title).strip())
-
-
-def render_bisection(bisection: Bisection) -> Markup:
-    """Render a bisection: the verdict, each fault with its evidence and example traces, and the decision tree."""
-    return Markup(_load_macros().bisection(bisection).strip())
-
-
-def render_gate(gate: GateResult) -> Markup:
-    """Render a gate: its result, and every threshold and metric with the reason."""
-    decisions = [(row.result, str(row.threshold), row.reason) for row in gate.decisions]
-    decisions += [(row.result, row.rule, row.reason) for row in gate.regression_decisions]
-    return Markup(_load_macros().gate(gate, decisions).strip())
-
-
 def render_diagnosis(diagnosis: Diagnosis) -> Markup:
     """Render a diagnosis: every problem of the trace with its reason, and its remedies."""
     return Markup(_load_macros().diagnosis(diagnosis, PROBLEM_KINDS).strip())
 
 
-def render_history(history: RunHistory) -> Markup:
-    """Render a history: the verdict, and each step with its own."""
-    return Markup(_load_macros().history(history, summarize_history(history)).strip())
-
-
 NOTEBOOK_RENDERERS: dict[type, Callable[[Any], Markup]] = {
     Run: render_run,
     Findings: render_findings,
-    Comparison: render_comparison,
-    Bisection: render_bisection,
-    RunHistory: render_history,
-    GateResult: render_gate,
     Diagnosis: render_diagnosis,
 }
 """Type that a notebook shows as HTML → the function that renders it."""
@@ -102,6 +56,8 @@ NOTEBOOK_RENDERERS: dict[type, Callable[[Any], Markup]] = {
 
 def render_notebook_html(result: Any) -> Markup:
     """Render a run or a result of an analysis as a fragment of HTML; raises KeyError for another type."""
+    if build := RECORD_BUILDERS.get(type(result)):
+        return render_html_fragment(build(result))
     return NOTEBOOK_RENDERERS[type(result)](result)
 
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from markupsafe import Markup
 
-from ragfault.comparison.records import Bisection, Comparison
-from ragfault.comparison.run_history import MetricHistory, RunHistory
 from ragfault.diagnosis.clusters.records import Cluster, ClusterReport
 from ragfault.labels.judges.comparison import JudgeComparison
 from ragfault.labels.judges.measurement import AgreementCurves, JudgeMeasurement
-from ragfault.report import wording
 from ragfault.report.charts import plots
-from ragfault.report.charts.svg import CHANGE_TINTS, build_sign, tag
-from ragfault.report.format import LAYER_QUESTIONS, LAYER_TITLES, clean_label
+from ragfault.report.charts.svg import tag
+from ragfault.report.format import LAYER_QUESTIONS, clean_label
 from ragfault.report.html.environment import render_page
 from ragfault.report.terminal import clusters as terminal_clusters
-from ragfault.report.terminal import run_history as terminal_history
 from ragfault.report.terminal.agreement import (
     METRIC_HEADINGS,
     ORDER_HEADINGS,
@@ -34,7 +27,6 @@ from ragfault.report.terminal.agreement import (
     list_closing_notes,
     summarize_agreement,
 )
-from ragfault.report.terminal.bisection import SegmentBisections
 from ragfault.report.terminal.judges import METRIC_HEADINGS as JUDGE_METRIC_HEADINGS
 from ragfault.report.terminal.judges import (
     VERDICT_HEADINGS,
@@ -45,15 +37,7 @@ from ragfault.report.terminal.judges import (
     format_verdict_pair,
     summarize_judges,
 )
-from ragfault.text.number_format import (
-    MISSING,
-    format_count,
-    format_interval,
-    format_number,
-    format_p_value,
-    format_share,
-    has_too_few,
-)
+from ragfault.text.number_format import MISSING, format_count, format_interval, format_number, format_share
 
 
 def render_agreement_html(measurement: JudgeMeasurement) -> str:
@@ -120,131 +104,6 @@ def _build_charts(measurement: JudgeMeasurement, curves: AgreementCurves) -> lis
         caption = "ROC: hits against false alarms at every threshold. The dashed line is guessing."
         charts.append((caption, plots.draw_roc(curves)))
     return charts
-
-
-VERDICT_TINTS = {"fault": "bad", "recovered": "good", "no fault": "good", "cannot tell": "warn"}
-VERDICT_GLYPHS = {"fault": "✗", "recovered": "✓", "no fault": "✓", "cannot tell": "?"}
-OUTCOME_TINTS = {
-    "fault": "bad", "ruled out": "good", "cannot tell": "warn", "not reached": "none", "not measured": "none",
-}  # fmt: skip
-
-
-def render_bisection_html(bisection: Bisection | SegmentBisections, *, by: str = "") -> str:
-    """Render a bisection as one HTML page; each of several segments (divided `by` a field) has its own section."""
-    context: dict[str, Any]
-    if isinstance(bisection, Bisection):
-        comparison = bisection.comparison
-        faults = [("faults", "Faults")] if bisection.faults else []
-        links = [("tree", "Tree"), ("differences", "Differences"), ("changes", "Table"), ("runs", "Runs")]
-        context = {"bisection": bisection, "sections": [("verdict", "Verdict"), *faults, *links]}
-    else:
-        comparison = bisection[0][1].comparison
-        links = [
-            (f"segment-{index}", f"{by} {wording.format_segment(segment)}")
-            for index, (segment, _) in enumerate(bisection)
-        ]
-        context = {
-            "bisection": None,
-            "sections": [("verdict", "Verdict"), *links, ("runs", "Runs")],
-            "segments": bisection,
-            "by": by,
-            "verdict": wording.combine_verdicts(part for _, part in bisection),
-            "sentence": wording.summarize_segments(bisection, by),
-        }
-    return _render_comparison_page(comparison, command="bisection", parts=(), **context)
-
-
-def render_comparison_html(comparisons: Comparison | Sequence[Comparison]) -> str:
-    """Render a comparison as one HTML page; each of several segments has its own section."""
-    several = (comparisons,) if isinstance(comparisons, Comparison) else tuple(comparisons)
-    parts = [
-        (
-            "Verdict" if part.by is None else f"{part.by} {wording.format_segment(part.segment)}",
-            part,
-            [
-                item
-                for item in part.changes
-                if item.difference
-                and not has_too_few(item.difference)
-                and max(map(abs, (item.difference.low, item.difference.high))) <= 1
-            ],
-        )
-        for part in several
-    ]
-    sections = [*((f"part-{i}", title) for i, (title, _, _) in enumerate(parts)), ("runs", "Runs")]
-    return _render_comparison_page(several[0], command="comparison", parts=parts, sections=sections)
-
-
-def _render_comparison_page(comparison: Comparison, **context: Any) -> str:
-    """Render a page on two runs: a comparison of them, or a bisection."""
-    return render_page(
-        "bisection.html",
-        ("page.css", "bisection.css"),
-        ("theme.js", "open_theme.js"),
-        name=f"{comparison.baseline} → {comparison.candidate}",
-        comparison=comparison,
-        summarize_comparison=wording.summarize_comparison,
-        test_terms=wording.describe_test_terms(comparison),
-        TINTS=VERDICT_TINTS,
-        SIGNS=VERDICT_GLYPHS,
-        OUTCOMES=wording.BRANCH_OUTCOMES,
-        OUTCOME_TINTS=OUTCOME_TINTS,
-        describe_pairing=wording.describe_pairing,
-        list_warnings=wording.list_warnings,
-        describe_ppi=wording.describe_ppi,
-        group_changes=wording.group_changes,
-        list_unmeasured=wording.list_unmeasured,
-        **context,
-    )
-
-
-def render_history_html(history: RunHistory) -> str:
-    """Render a sequence of runs as one HTML page: the verdict, each step, each metric, what broke and recovered."""
-    tables = [
-        (title, [_build_history_cells(entry) for entry in history.metrics if entry.layer == layer])
-        for layer, title in LAYER_TITLES.items()
-    ]
-    broken = history.broken_at
-    return render_page(
-        "history.html",
-        ("page.css", "agreement.css", "bisection.css"),
-        ("theme.js", "open_theme.js"),
-        name=f"{history.runs[0]} → {history.runs[-1]}",
-        history=history,
-        sentence=terminal_history.summarize_history(history),
-        sections=[
-            ("verdict", "Verdict"),
-            *([("breaks", "Breaks")] if history.breaks else []),
-            ("steps", "Steps"),
-            ("metrics", "Metrics"),
-        ],
-        TINTS=VERDICT_TINTS,
-        SIGNS=VERDICT_GLYPHS,
-        format_step=terminal_history.format_step,
-        break_rows=[
-            [
-                "little by little" if part.gradual else part.run,
-                part.layer or "cannot tell",
-                ", ".join(part.metrics),
-                f"at {part.recovered_at}" if part.recovered_at else "not shown",
-            ]
-            for part in history.breaks
-        ],
-        metric_tables=[(title, rows) for title, rows in tables if rows],
-        unplaced=terminal_history.explain_unplaced(history),
-        next_pair=None if broken is None else (history.runs[history.runs.index(broken) - 1], broken),
-    )
-
-
-def _build_history_cells(entry: MetricHistory) -> list[str]:
-    verdict = terminal_history.METRIC_VERDICTS[entry.verdict]
-    return [
-        wording.format_metric(entry),
-        terminal_history.format_means(entry),
-        build_sign(wording.VERDICT_GLYPHS[verdict], entry.verdict, CHANGE_TINTS[verdict]),
-        terminal_history.format_shifts(entry) or MISSING,
-        format_p_value(entry.adjusted),
-    ]
 
 
 def render_clusters_html(clusters: ClusterReport) -> str:

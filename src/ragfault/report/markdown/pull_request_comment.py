@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ragfault.comparison.gate.records import GateResult
 from ragfault.comparison.records import Bisection
+from ragfault.report.builders.bisection import build_bisection
+from ragfault.report.builders.gate import build_gate
+from ragfault.report.document import Details, VerdictMark
 from ragfault.report.markdown.syntax import escape_markdown, format_code
-from ragfault.report.terminal import bisection, gate
-from ragfault.report.terminal.gate import RESULT_SIGNS
+from ragfault.report.renderers.markdown import render_markdown_blocks, render_markdown_text
 from ragfault.report.wording import summarize_verdict
 
 MAX_COMMENT_LENGTH = 60_000
@@ -33,9 +35,11 @@ def render_comment(
     """
     parts = [_build_title(decision, bisection_result), "\n".join(f"> {escape_markdown(note)}" for note in notes)]
     if bisection_result is not None:
-        parts.append(_drop_heading(bisection.render_bisection_markdown(bisection_result)))
+        # The title of the comment states the verdict already.
+        parts.append(render_markdown_blocks(build_bisection(bisection_result).blocks[1:]))
     if decision is not None:
-        parts.append(_fold_section("Every threshold and metric", gate.render_gate_markdown(decision)))
+        folded = Details("Every threshold and metric", build_gate(decision, title_level=2).blocks)
+        parts.append(render_markdown_blocks([folded]))
     if card:
         parts.append(_fold_section("Scorecard", card))
     return _limit_length([part.strip() for part in parts if part.strip()])
@@ -55,16 +59,11 @@ def _summarize_gate(gate: GateResult) -> str:
     """Summarize what a gate decided, and the rules that it hangs on."""
     rules = [str(row.threshold) for row in gate.decisions if row.result == gate.result]
     rules += [row.rule for row in gate.regression_decisions if row.result == gate.result]
+    mark = render_markdown_text(VerdictMark(gate.result))
     if gate.result == "pass":
-        return f"{RESULT_SIGNS[gate.result]}: {len(rules)} of {len(rules)}"
+        return f"{mark}: {len(rules)} of {len(rules)}"
     more = f" and {len(rules) - RULES_SHOWN} more" if len(rules) > RULES_SHOWN else ""
-    return f"{RESULT_SIGNS[gate.result]}: {', '.join(map(format_code, rules[:RULES_SHOWN]))}{more}"
-
-
-def _drop_heading(text: str) -> str:
-    """Return Markdown without its first heading, which the comment has already."""
-    first, _, rest = text.partition("\n")
-    return rest.strip() if first.startswith("###") else text
+    return f"{mark}: {', '.join(map(format_code, rules[:RULES_SHOWN]))}{more}"
 
 
 def _fold_section(summary: str, text: str) -> str:

@@ -10,7 +10,12 @@ from ragfault.comparison.run_history import MetricHistory
 from ragfault.diagnosis.records import MetricAggregate
 from ragfault.report.format import clean_text
 
-_SPECIAL_CHARACTERS = re.compile(r"[\\`*_{}\[\]<>&#|~@!$]|://|www\.|^[-+]|^\d+[.)]", re.IGNORECASE)
+_INTERVAL = r"\[[-−+\d.,∞– ]+\](?![(\[:])"
+"""Figures in brackets that are neither a link nor the definition of one."""
+
+_SPECIAL_CHARACTERS = re.compile(
+    rf"{_INTERVAL}|[\\`*_{{}}\[\]<>&#|~@!$]|://|www\.|^[-+](?=[-+\s]|$)|^\d+[.)](?=\s|$)", re.IGNORECASE
+)
 
 _CODE_PATTERN = re.compile(r"[\w@.,=()<> -]+")
 
@@ -20,8 +25,15 @@ def escape_markdown(text: str) -> str:
 
     >>> escape_markdown("a | b <script> @you [x](y)")
     'a &#124; b &#60;script&#62; &#64;you &#91;x&#93;(y)'
+    >>> escape_markdown("[0.1, 0.2]"), escape_markdown("[1](y)"), escape_markdown("1. one"), escape_markdown("+0.010")
+    ('[0.1, 0.2]', '&#91;1&#93;(y)', '&#49;&#46; one', '+0.010')
     """
-    return _SPECIAL_CHARACTERS.sub(lambda match: "".join(f"&#{ord(sign)};" for sign in match[0]), clean_text(text))
+
+    def escape(match: re.Match[str]) -> str:
+        is_interval = match[0].startswith("[") and len(match[0]) > 1
+        return match[0] if is_interval else "".join(f"&#{ord(sign)};" for sign in match[0])
+
+    return _SPECIAL_CHARACTERS.sub(escape, clean_text(text))
 
 
 def format_code(text: str) -> str:

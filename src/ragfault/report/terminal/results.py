@@ -5,25 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ragfault.comparison.gate.records import GateResult
-from ragfault.comparison.records import Bisection, Comparison
-from ragfault.comparison.run_history import RunHistory
 from ragfault.diagnosis.records import Diagnosis, Findings
-from ragfault.report.terminal.bisection import render_bisection_terminal
-from ragfault.report.terminal.comparison import render_comparison_terminal
-from ragfault.report.terminal.gate import render_gate_terminal
-from ragfault.report.terminal.run_history import render_history_terminal
+from ragfault.report.builders.catalogue import RECORD_BUILDERS
+from ragfault.report.renderers.terminal import render_terminal
 from ragfault.report.terminal.scorecard import render_diagnoses_terminal, render_summary_terminal
 
 MAX_LINES, COLUMNS = 40, 80
 
-RESULT_RENDERERS: dict[type, Callable[..., str]] = {
-    Bisection: render_bisection_terminal,
-    Comparison: render_comparison_terminal,
-    Findings: render_summary_terminal,
-    GateResult: render_gate_terminal,
-    RunHistory: render_history_terminal,
-}
+RESULT_RENDERERS: dict[type, Callable[..., str]] = {Findings: render_summary_terminal}
 """Type of a result → the function that renders it in full."""
 
 
@@ -32,7 +21,9 @@ def render_result(result: Any) -> str:
 
     Raises KeyError for a type without a report.
     """
-    if isinstance(result, Diagnosis):
+    if build := RECORD_BUILDERS.get(type(result)):
+        text, call = render_terminal(build(result), width=COLUMNS), f"render_terminal({build.__name__}(result))"
+    elif isinstance(result, Diagnosis):
         text, call = (
             render_diagnoses_terminal([result], width=COLUMNS),
             f"{render_diagnoses_terminal.__name__}([result])",
@@ -44,4 +35,4 @@ def render_result(result: Any) -> str:
     if len(lines) <= MAX_LINES:
         return "\n".join(lines)
     rest = len(lines) - MAX_LINES + 2
-    return "\n".join([*lines[: MAX_LINES - 2], f"… {rest} more lines; all of them, in ragfault.report.terminal:", call])
+    return "\n".join([*lines[: MAX_LINES - 2], f"… {rest} more lines; all of them, in ragfault.report:", call])

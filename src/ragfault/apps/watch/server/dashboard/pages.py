@@ -22,9 +22,10 @@ from ragfault.apps.watch.server.storage.records import TRACE_STATES, TraceSelect
 from ragfault.http.page_routes import PageRoute
 from ragfault.http.security import require_role
 from ragfault.model.errors import UnknownName, UsageError
+from ragfault.report.builders.bisection import build_bisection
 from ragfault.report.format import LAYER_QUESTIONS
-from ragfault.report.html.pages import render_bisection_html
 from ragfault.report.html.report import render_run_html
+from ragfault.report.renderers.html import render_html_page
 from ragfault.report.wording import describe_faulty_step
 
 STATIC_FILES = {
@@ -298,7 +299,7 @@ def show_bisection(request: Request) -> Response:
 
     query, server = request.query_params, get_server(request)
     old, new = (open_run(server, query.get(side, "")) for side in ("baseline", "candidate"))
-    return _report_response(render_bisection_html(bisect(old, new)))
+    return _report_response(render_html_page(build_bisection(bisect(old, new)), "bisection"))
 
 
 def _report_response(page: str) -> Response:

@@ -393,5 +393,5 @@ def show_comparison(request: Request) -> Response:
         query_params=query,
         routes=server.store.list_routes(),
         now=server.next_minute,
-        forest=draw_forest_plot(comparison.blame.changes, "Second window less first") if comparison else None,
+        forest=draw_forest_plot(comparison.blame.changes) if comparison else None,
     )

@@ -1,26 +1,77 @@
-"""History of a sequence of runs: terminal, Markdown and JSON."""
+"""The report of a sequence of runs: what broke where, each step, and each metric run by run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ragfault.comparison.run_history import MetricHistory, RunBreak, RunHistory, RunStep
+from ragfault.report.document import (
+    VERDICT_KINDS,
+    Heading,
+    Paragraph,
+    ReportDocument,
+    StyledText,
+    Table,
+    TableColumn,
+    Text,
+    VerdictMark,
+    build_section,
+    build_warnings,
+)
 from ragfault.report.format import LAYER_TITLES, clean_text, clip_text
-from ragfault.report.markdown import syntax as md
-from ragfault.report.terminal.layout import build_line, build_table, indent_line, render_rich
-from ragfault.report.wording import VERDICT_COLORS, VERDICT_GLYPHS, format_metric
+from ragfault.report.wording import name_metric
 from ragfault.text.number_format import format_number, format_p_value
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 MEANS_SHOWN = 8
 """Number of means of a metric in a line; of more, the first and the last ones are shown."""
 
-HISTORY_STYLES = {"fault": "red", "recovered": "green", "no fault": "green", "cannot tell": "yellow"}
-HISTORY_SIGNS = {"fault": "❌", "recovered": "✅", "no fault": "✅", "cannot tell": "❔"}
 METRIC_VERDICTS = {"worse": "worse", "better": "better", "recovered": "steady", "cannot tell": "cannot tell"}
 """The verdict on a metric's history → that of a change, whose sign and colour it takes."""
+
+STEP_COLUMNS = (TableColumn("Verdict"), TableColumn("Step"), TableColumn("Why", prose=True))
+BREAK_COLUMNS = (TableColumn("At run"), TableColumn("Layer"), TableColumn("Metrics"), TableColumn("Recovered"))
+METRIC_COLUMNS = (
+    TableColumn("Metric"),
+    TableColumn("Means, run by run"),
+    TableColumn(""),
+    TableColumn("Where"),
+    TableColumn("p", numeric=True),
+)
+
+
+def build_history(history: RunHistory) -> ReportDocument:
+    """Build the report of a sequence of runs."""
+    steps = [
+        (VerdictMark(step.verdict), format_step(step), step.sentence) for step in (*history.steps, history.overall)
+    ]
+    title: Text = ("The steps", StyledText(" · each bisected, and the last run against the first", "muted"))
+    body = build_section(title, Table(STEP_COLUMNS, tuple(steps)))
+    breaks = tuple(
+        (
+            "little by little" if part.gradual else part.run,
+            part.layer or "cannot tell",
+            ", ".join(part.metrics),
+            f"at {part.recovered_at}" if part.recovered_at else "not shown",
+        )
+        for part in history.breaks
+    )
+    body += build_section("What broke, and what recovered", Table(BREAK_COLUMNS, breaks)) if breaks else []
+    for layer, name in LAYER_TITLES.items():
+        rows = tuple(_build_metric_row(entry) for entry in history.metrics if entry.layer == layer)
+        body += build_section(name, Table(METRIC_COLUMNS, rows)) if rows else []
+    body += [Paragraph(text, "note") for text in explain_unplaced(history)]
+    if history.broken_at is not None:
+        before = history.runs[history.runs.index(history.broken_at) - 1]
+        command = StyledText(f"ragfault bisect {clip_text(before, 60)} {clip_text(history.broken_at, 60)}", "code")
+        body.append(Paragraph(("The whole tree, with example traces: ", command)))
+    return ReportDocument(
+        f"{history.runs[0]} → {history.runs[-1]}",
+        (Heading(summarize_history(history), 1, VerdictMark(history.verdict)), *build_warnings(history.warnings)),
+        tuple(body),
+    )
+
+
+def _build_metric_row(entry: MetricHistory) -> tuple[Text, ...]:
+    mark = VerdictMark(entry.verdict, VERDICT_KINDS[METRIC_VERDICTS[entry.verdict]])
+    return name_metric(entry), format_means(entry), mark, format_shifts(entry), format_p_value(entry.adjusted)
 
 
 def summarize_history(history: RunHistory) -> str:
@@ -106,77 +157,3 @@ def format_shifts(entry: MetricHistory) -> str:
 def format_step(step: RunStep) -> str:
     """Format the two runs of a step."""
     return f"{clip_text(step.baseline, 60)} → {clip_text(step.candidate, 60)}"
-
-
-def render_history_terminal(history: RunHistory, *, width: int | None = None, color: bool = False) -> str:
-    """Render the verdict, each step, and each metric with its means and changes, as text for a terminal."""
-    verdict = history.verdict
-    parts: list[RenderableType] = [
-        build_line(
-            (f"{verdict.upper()}: ", f"bold {HISTORY_STYLES[verdict]}"),
-            (summarize_history(history), f"bold {HISTORY_STYLES[verdict]}"),
-        )
-    ]
-    parts += [build_line(("warning: ", "yellow"), clean_text(text)) for text in history.warnings]
-    parts.append(
-        build_line(("\nThe steps", "bold cyan"), ("   each bisected, and the last run against the first", "dim"))
-    )
-    for step in (*history.steps, history.overall):
-        style = HISTORY_STYLES[step.verdict]
-        parts.append(
-            indent_line(
-                2, (f"{step.verdict:<12}", style), (format_step(step), "bold"), f"   {clean_text(step.sentence)}"
-            )
-        )
-    for layer, title in LAYER_TITLES.items():
-        mine = [entry for entry in history.metrics if entry.layer == layer]
-        table = build_table(("metric", "means, run by run", "", "where", "p"))
-        for entry in mine:
-            word = METRIC_VERDICTS[entry.verdict]
-            table.add_row(
-                build_line(format_metric(entry)),
-                build_line(format_means(entry)),
-                build_line((f"{VERDICT_GLYPHS[word]} {entry.verdict}", VERDICT_COLORS[word])),
-                build_line(format_shifts(entry)),
-                build_line(format_p_value(entry.adjusted)),
-            )
-        if mine:
-            parts += [build_line((f"\n{title}", "bold cyan")), table]
-    parts += [indent_line(0, ("\n" + text, "dim")) for text in explain_unplaced(history)]
-    if history.broken_at is not None:
-        index = history.runs.index(history.broken_at)
-        names = f"{clip_text(history.runs[index - 1], 60)} and {clip_text(history.broken_at, 60)}"
-        parts.append(indent_line(0, f"\nThe whole tree, with example traces: bisect {names}."))
-    return render_rich(parts, width=width, color=color)
-
-
-def render_history_markdown(history: RunHistory) -> str:
-    """Render the same as GitHub-flavoured Markdown; the first line is the verdict."""
-    steps = [
-        (
-            f"{HISTORY_SIGNS[step.verdict]} {step.verdict}",
-            md.escape_markdown(format_step(step)),
-            md.escape_markdown(step.sentence),
-        )
-        for step in (*history.steps, history.overall)
-    ]
-    rows = [
-        (
-            md.format_metric(entry),
-            format_means(entry),
-            entry.verdict,
-            md.escape_markdown(format_shifts(entry)),
-            format_p_value(entry.adjusted).replace("<", "&lt;"),
-        )
-        for entry in history.metrics
-    ]
-    lines = [
-        f"### {HISTORY_SIGNS[history.verdict]} {history.verdict}: {md.escape_markdown(summarize_history(history))}",
-        "",
-        *(f"> ⚠️ {md.escape_markdown(text)}\n" for text in history.warnings),
-        *md.build_markdown_table(("Verdict", "Step", "In a sentence"), steps),
-        "",
-        *md.build_markdown_table(("Metric", "Means", "", "Where", "p:"), rows),
-        *(f"\n{md.escape_markdown(text)}" for text in explain_unplaced(history)),
-    ]
-    return "\n".join(lines) + "\n"

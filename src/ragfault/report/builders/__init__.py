@@ -1,0 +1,1 @@
+"""Builders: the report document of each record of an analysis."""

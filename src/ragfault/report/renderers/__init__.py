@@ -1,0 +1,1 @@
+"""Renderers: a report document for a terminal, as Markdown and as HTML."""
