@@ -40,7 +40,7 @@ HEAVY = {
 """Library → the packages that may import it."""
 
 SLOW_LIBRARIES = {"pyarrow", "sklearn", "scipy", "jinja2", "rich", "duckdb", "fastapi"}
-MADE_FOR_LIBRARY = {
+LIBRARY_MODULES = {
     "ragfault.io.formats.arrow",
     "ragfault.io.formats.trec",
     "ragfault.metrics.qrels",
@@ -192,7 +192,7 @@ def test_leaves_of_the_core_load_no_heavy_library():
     graph = {name_module(path): list_loaded(path) for path in parse_modules()}
     wrong = []
     for leaf in sorted(graph):
-        if top_package(leaf) in ("apps", "cli", "http") or leaf in MADE_FOR_LIBRARY:
+        if top_package(leaf) in ("apps", "cli", "http") or leaf in LIBRARY_MODULES:
             continue
         reached, pending = {leaf}, [leaf]
         while pending:
