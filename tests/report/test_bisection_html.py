@@ -202,6 +202,7 @@ def test_narrow(chromium: Any, page: Path):
     with FileVisit(chromium, page, viewport={"width": 390, "height": 800}) as visit:
         shown = visit.page
         assert shown.evaluate("document.documentElement.scrollWidth") == 390
+        shown.locator("summary").first.click()
         assert shown.locator(".forest svg").first.bounding_box()["width"] > 300
 
 
