@@ -54,7 +54,8 @@ class EncoderModel:
         settings.intra_op_num_threads = threads
         settings.inter_op_num_threads = 1
         settings.log_severity_level = 3
-        weights = load_weights()
+        weights = dict(load_weights())
+        self._slope, self._shift = weights.pop("calibration").tolist()
         self._weights = [
             onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(tensor)) for tensor in weights.values()
         ]
@@ -77,7 +78,14 @@ class EncoderModel:
         chosen = np.stack(outputs)[:, start : start + len(HEADS[head])].astype(np.float64)
         raised = np.exp(chosen - chosen.max(1, keepdims=True))
         probabilities: Array = raised / raised.sum(1, keepdims=True)
-        return probabilities
+        return self._calibrate(probabilities) if head == "entailment" else probabilities
+
+    def _calibrate(self, probabilities: Array) -> Array:
+        """Return probabilities whose support is calibrated; the other classes keep their ratio."""
+        support = probabilities[:, 0].clip(1e-9, 1 - 1e-9)
+        fitted = 1 / (1 + np.exp(-self._slope * np.log(support / (1 - support)) - self._shift))
+        rest = probabilities[:, 1:] * ((1 - fitted) / (1 - support))[:, None]
+        return np.column_stack([fitted, rest])
 
     def _run(self, pair: PairTokens) -> Array:
         """Return the outputs of all heads on one pair; a pair runs once."""
