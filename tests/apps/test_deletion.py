@@ -91,7 +91,7 @@ def test_every_other_module_is_imported(deleted: tuple[App, Path]):
 def test_its_verbs_are_gone_and_the_others_are_there(deleted: tuple[App, Path]):
     app, folder = deleted
     shown = re.findall(r"^  (\w+)  ", run_python(folder, "-m", "ragfault", "--help"), re.MULTILINE)
-    assert shown == [name for name in COMMANDS if name not in app.verbs]
+    assert shown == [name for name in COMMANDS if name not in app.verbs and " " not in name]
 
 
 def test_its_pages_are_gone_and_the_server_opens(deleted: tuple[App, Path], tmp_path: Path):

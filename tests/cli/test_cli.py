@@ -171,7 +171,7 @@ def test_evaluate_answers_in_the_first_lines(
     assert f"ragfault report {tmp_path / 'v2'}" in " ".join("".join(lines).split())
     again = ("evaluate", traces, "-o", tmp_path / "v2")
     assert "exists already" in run_and_read(capsys, *again, code=2)
-    assert "Worst traces" in run_and_read(capsys, "rescore", tmp_path / "v2", "-o", tmp_path / "full", "--full")
+    assert "Worst traces" in run_and_read(capsys, "run", "rescore", tmp_path / "v2", "-o", tmp_path / "full", "--full")
 
 
 def test_color_is_forced_and_forbidden_by_the_environment(

@@ -132,7 +132,7 @@ ANSWERS = {
     "diagnose": r"irrelevant chunks ×\d+",
     "evaluate": r"Missed targets: recall@5 ",
     "run export": r"history\.csv",
-    "gate": r"v2: fail",
+    "gate": r"FAIL: v2",
     "tune adapt": r"Changed: default\. 40 decisions; version 1",
     "tune generator choose": r"Recommended: ",
     "guard certify": r"Nothing can be promised",

@@ -505,7 +505,7 @@ def test_long_texts_are_bounded() -> None:
 def test_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """`ragfault judge profile` lists and prints; a run has the profile of the flag, else that of the settings."""
     monkeypatch.chdir(tmp_path)
-    assert command(["profile"]) == 0
+    assert command(["judge", "profile"]) == 0
     assert all(name in capsys.readouterr().out for name in PROFILES[:1])
     assert command(["judge", "profile", "legal"]) == 0
     Path("house.toml").write_text(capsys.readouterr().out, encoding="utf-8")

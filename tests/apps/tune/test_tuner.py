@@ -432,7 +432,15 @@ def test_the_command_leaves_a_pipeline_that_loads(
 ):
     """`ragfault tune pipeline` writes three files; the pipeline runs; a second time it asks for --force."""
     out = tmp_path / "tuned"
-    arguments = ["tune", str(handbook / "documents"), str(handbook / "questions.jsonl"), "-o", str(out), "--quiet"]
+    arguments = [
+        "tune",
+        "pipeline",
+        str(handbook / "documents"),
+        str(handbook / "questions.jsonl"),
+        "-o",
+        str(out),
+        "--quiet",
+    ]
     arguments += ["--chunkers", "sentences(64)", "--budget", "60s"]
     assert ragfault(arguments) == 0
     shown = capsys.readouterr().out
@@ -545,7 +553,15 @@ def test_bad_documents_can_be_left_out(handbook: Path, tmp_path: Path, capsys: p
     for file in (handbook / "documents").iterdir():
         (corpus / file.name).write_bytes(file.read_bytes())
     (corpus / "empty.md").write_text("")
-    arguments = ["tune", str(corpus), str(handbook / "questions.jsonl"), "-o", str(tmp_path / "out"), "--quiet"]
+    arguments = [
+        "tune",
+        "pipeline",
+        str(corpus),
+        str(handbook / "questions.jsonl"),
+        "-o",
+        str(tmp_path / "out"),
+        "--quiet",
+    ]
     arguments += ["--chunkers", "sentences(64)", "--budget", "5s"]
     assert ragfault(arguments) == 2
     assert ragfault([*arguments, "--skip-bad"]) == 0
