@@ -294,7 +294,7 @@ def test_live_traffic_is_bisected_and_comes_back(watched: tuple[DashboardServer,
     assert "after" in client.ask("/runs").text
     names = client.ask("/bisect?baseline=before&candidate=after")
     assert names.status == 200
-    assert "Verdict" in names.text
+    assert "before → after – ragfault bisection" in names.text
     many = server.store.compute_totals().traces
     assert client.send("/runs", action="import", name="before", prefix="again/").status == 303
     assert server.store.compute_totals().traces == many + 104
