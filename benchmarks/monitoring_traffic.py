@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from benchmarks.monitoring import format_minutes
-from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES, WIDER, AlertRule, evaluate_rules
+from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES, AlertRule
 from ragfault.apps.watch.monitoring.alerts import AlertState, advance_alerts
 from ragfault.apps.watch.monitoring.change_detection import (
     MONTH_MINUTES,
@@ -33,6 +33,7 @@ from ragfault.apps.watch.monitoring.change_detection import (
 )
 from ragfault.apps.watch.monitoring.noise import estimate_error
 from ragfault.apps.watch.monitoring.rollups import BINS
+from ragfault.apps.watch.monitoring.rule_evaluation import WIDER, RuleContext, evaluate_rules
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey
 from ragfault.io.runs.run import MetricInfo
 from ragfault.stats.bootstrap import FloatArray
@@ -164,7 +165,7 @@ def run_replicate(replicate: Replicate) -> tuple[str, float]:
     state = AlertState()
     for minute in choose_minutes(np.arange(start + begin, start + size, RULE_INTERVAL), series, references, open_from):
         called = [key for key, times in open_from.items() if any(a < minute <= b for a, b in times)]
-        readings = evaluate_rules(DEFAULT_RULES, series, measures, minute, called, references)
+        readings = evaluate_rules(DEFAULT_RULES, series, measures, minute, RuleContext(called, references))
         state, events = advance_alerts(state, readings, 60.0 * minute)
         for event in events:
             if event.kind == "firing":

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES, RULE_RATE, evaluate_rules
+from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES
 from ragfault.apps.watch.monitoring.change_detection import (
     FAILURE_RATE,
     FALSE_ALARM_RATE,
@@ -28,6 +28,7 @@ from ragfault.apps.watch.monitoring.change_detection import (
 )
 from ragfault.apps.watch.monitoring.noise import HISTORY_MINUTES, MIN_FAILURES
 from ragfault.apps.watch.monitoring.rollups import Observation, roll_up
+from ragfault.apps.watch.monitoring.rule_evaluation import RULE_RATE, RuleContext, evaluate_rules
 from ragfault.apps.watch.monitoring.windows import MetricSeries, build_series
 from ragfault.io.runs.run import MetricInfo
 from ragfault.stats.distributions import normal_cdf, normal_quantile
@@ -79,8 +80,7 @@ def is_detected(seed: int, days: int) -> bool:
             {(METRIC.name, None, None): series.between(until - HISTORY_MINUTES, until)},
             {METRIC.name: METRIC},
             until,
-            (),
-            {(METRIC.name, None): period},
+            RuleContext((), {(METRIC.name, None): period}),
         )
     )
 

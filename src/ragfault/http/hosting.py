@@ -101,7 +101,7 @@ class PageHost(Protocol):
         ...
 
     def render_page(
-        self, request: Request, name: str, status: int = 200, without_json: bool = False, **content: Any
+        self, request: Request, name: str, status: int = 200, without_json: bool = False, **content: object
     ) -> Response:
         """Render a page; `content` is for its template, `without_json` hides the link to its JSON view."""
         ...

@@ -17,7 +17,6 @@ from ragfault.apps.watch.monitoring.alert_rules import (
     DROP_RULE,
     AlertRule,
     RuleReading,
-    evaluate_rules,
     load_rules,
     parse_minutes,
     parse_rules,
@@ -34,6 +33,7 @@ from ragfault.apps.watch.monitoring.alerts import (
 from ragfault.apps.watch.monitoring.change_detection import ReferencePeriod
 from ragfault.apps.watch.monitoring.noise import NoiseModel
 from ragfault.apps.watch.monitoring.rollups import Observation, roll_up
+from ragfault.apps.watch.monitoring.rule_evaluation import RuleContext, evaluate_rules
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, build_series
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.errors import InputError, UnknownName, UsageError
@@ -348,7 +348,7 @@ def test_rules_find_metrics_by_name_and_route():
 def test_called_drops_are_read_as_such():
     """The rule of the sequential test is beyond its limit exactly while a drop is called, and names traces."""
     all_ = build_series(roll_up(make_series([0.9] * 20 + [0.1]), SCORES.values()))
-    (alert,) = evaluate_rules([DROP_RULE], all_, SCORES, 21, [("groundedness", "web")])
+    (alert,) = evaluate_rules([DROP_RULE], all_, SCORES, 21, RuleContext([("groundedness", "web")]))
     (two,) = evaluate_rules([DROP_RULE], all_, SCORES, 21)
     assert (alert.breach, alert.recovered, alert.traces[0]) == (True, False, "20")
     assert (two.breach, two.recovered) == (False, True)
@@ -383,7 +383,8 @@ def read_rules(values: Sequence[tuple[int, float]], until: int, fired: int | Non
     )
     rules = [rule for rule in DEFAULT_RULES if rule.name in ("ROLLING_DROP", "ROLLING_FALL")]
     since = {} if fired is None else {(rule.name, "groundedness", "web"): fired for rule in rules}
-    readings = evaluate_rules(rules, all_, SCORES, until, (), {("groundedness", "web"): period}, since)
+    context = RuleContext((), {("groundedness", "web"): period}, since)
+    readings = evaluate_rules(rules, all_, SCORES, until, context)
     return {item.rule.name: item for item in readings if (item.metric, item.route) == ("groundedness", "web")}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES, evaluate_rules
+from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES
 from ragfault.apps.watch.monitoring.change_detection import (
     DropDetection,
     SeriesWatch,
@@ -17,6 +17,7 @@ from ragfault.apps.watch.monitoring.change_detection import (
     start_test,
 )
 from ragfault.apps.watch.monitoring.noise import HISTORY_MINUTES
+from ragfault.apps.watch.monitoring.rule_evaluation import RuleContext, evaluate_rules
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries
 from ragfault.io.runs.run import MetricInfo
 
@@ -115,7 +116,7 @@ def test_a_fall_of_groundedness_in_sparse_traffic_breaches_a_rule():
 
     def breaches(hours: float) -> set[str]:
         until = BEGIN + int(1.5 * DAY_MINUTES + 60 * hours)
-        given = {(*key, None): series.between(0, until)}, {key[0]: GROUNDEDNESS}, until, (), {key: period}
+        given = {(*key, None): series.between(0, until)}, {key[0]: GROUNDEDNESS}, until, RuleContext((), {key: period})
         return {reading.rule.name for reading in evaluate_rules(DEFAULT_RULES, *given) if reading.breach}
 
     assert breaches(0) == set()

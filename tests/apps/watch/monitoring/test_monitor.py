@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES, evaluate_rules
+from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES
 from ragfault.apps.watch.monitoring.change_detection import (
     DropDetection,
     ReferencePeriod,
@@ -46,6 +46,7 @@ from ragfault.apps.watch.monitoring.rollups import (
     sum_products,
     trace_cohorts,
 )
+from ragfault.apps.watch.monitoring.rule_evaluation import RuleContext, evaluate_rules
 from ragfault.apps.watch.monitoring.windows import (
     MetricSeries,
     build_series,
@@ -378,7 +379,8 @@ def fire(series: MetricSeries, days: int) -> set[str]:
     names = set()
     for minute in range(days * 1440, len(series.minutes) + 1, 30):
         called = [key for call in calls if call.detected_at < minute <= (call.recovered_at or math.inf)]
-        readings = evaluate_rules(DEFAULT_RULES, {(*key, None): series}, {key[0]: SCORE}, minute, called, {key: period})
+        context = RuleContext(called, {key: period})
+        readings = evaluate_rules(DEFAULT_RULES, {(*key, None): series}, {key[0]: SCORE}, minute, context)
         names |= {reading.rule.name for reading in readings if reading.breach}
     return names
 

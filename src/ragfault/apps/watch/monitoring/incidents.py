@@ -15,10 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.apps.watch.monitoring.alert_rules import WIDER, AlertKey, Severity
+from ragfault.apps.watch.monitoring.alert_rules import AlertKey, Severity
 from ragfault.apps.watch.monitoring.alerts import Alert
 from ragfault.apps.watch.monitoring.change_detection import FaultLocation, SeriesWatch, estimate_onset
 from ragfault.apps.watch.monitoring.rollups import FAILURES, is_cohort
+from ragfault.apps.watch.monitoring.rule_evaluation import WIDER
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference
 from ragfault.comparison.compare import MARGIN
 from ragfault.comparison.records import LayerFault

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES, WATCHED_METRICS, AlertRule, evaluate_rules
+from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES, WATCHED_METRICS, AlertRule
 from ragfault.apps.watch.monitoring.alerts import AlertState, AlertTransition, advance_alerts
 from ragfault.apps.watch.monitoring.change_detection import (
     FALSE_ALARM_RATE,
@@ -29,6 +29,7 @@ from ragfault.apps.watch.monitoring.change_detection import (
 from ragfault.apps.watch.monitoring.drift import TrafficDrift
 from ragfault.apps.watch.monitoring.noise import describe_promise, expected_error
 from ragfault.apps.watch.monitoring.rollups import OPERATION_TITLES, ProductSums, Rollup
+from ragfault.apps.watch.monitoring.rule_evaluation import RuleContext, evaluate_rules
 from ragfault.apps.watch.monitoring.traffic_mix import describe_mix_shift, describe_query_change, describe_unknown_days
 from ragfault.apps.watch.monitoring.windows import (
     DAY_MINUTES,
@@ -407,12 +408,13 @@ def _replay_alerts(
     every = max(REPLAY_MINUTES, (last - first) // MAX_REPLAY_STEPS)
     state, events = AlertState(), list[AlertTransition]()
     for minute in (*range(first + every, last, every), last):
-        called = [
+        called = {
             (drop.reference.metric, drop.reference.route)
             for drop in drops
             if drop.detection.detected_at < minute <= (drop.detection.recovered_at or last)
-        ]
-        readings = evaluate_rules(options.rules, series_by_key, measures, minute, called, references, state.fired)
+        }
+        context = RuleContext(called, references, state.fired)
+        readings = evaluate_rules(options.rules, series_by_key, measures, minute, context)
         state, sent = advance_alerts(state, readings, 60.0 * minute)
         events += sent
     return tuple(events), state

@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES, AlertKey, RuleReading, evaluate_rules, load_rules
+from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES, AlertKey, RuleReading, load_rules
 from ragfault.apps.watch.monitoring.alerts import AlertState, AlertTransition, advance_alerts
 from ragfault.apps.watch.monitoring.change_detection import (
     FALSE_ALARM_RATE,
@@ -35,6 +35,7 @@ from ragfault.apps.watch.monitoring.incidents import Incident, next_notice
 from ragfault.apps.watch.monitoring.monitor import select_referenced, select_watched
 from ragfault.apps.watch.monitoring.noise import HISTORY_MINUTES, HOUR_MINUTES, is_weekend
 from ragfault.apps.watch.monitoring.rollups import is_cohort
+from ragfault.apps.watch.monitoring.rule_evaluation import RuleContext, evaluate_rules
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, STALE_MINUTES, MetricSeries, SeriesKey, build_series
 from ragfault.apps.watch.server.alerts.cohorts import COARSE_GRAIN, FINE_MINUTES, MAX_FOLLOWED, load_cohorts
 from ragfault.apps.watch.server.alerts.delivery import IncidentNotice, NoticeSender
@@ -264,10 +265,11 @@ class AlertScheduler(BackgroundThread):
         detector = self._extend_references(detector, incidents, until)
         detector, drops = detect_changes(detector, series, measures, scored, reference)
         watches = detector.watches.values()
-        dropped = [(watch.metric, watch.route) for watch in watches if watch.detection is not None]
+        dropped = {(watch.metric, watch.route) for watch in watches if watch.detection is not None}
         shown = {alert.key: alert.traces for alert in before.alerts}
         references = {(watch.metric, watch.route): watch.test.period for watch in watches if watch.test is not None}
-        read = evaluate_rules(self._rules, series, measures, until - late, dropped, references, before.fired)
+        context = RuleContext(dropped, references, before.fired)
+        read = evaluate_rules(self._rules, series, measures, until - late, context)
         readings = [self._attach_traces(reading, until, shown) for reading in read]
         left = tuple(alert for alert in before.alerts if (alert.metric, alert.route, None) in series)
         state, transitions = advance_alerts(replace(before, alerts=left), readings, now)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from pydantic import BaseModel
 from pydantic.json_schema import SkipJsonSchema
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -183,25 +184,29 @@ NameParam = Annotated[str, Path(min_length=1)]
 LimitParam = Annotated[int, Query(ge=1, le=1000)]
 
 
-def read_selection(  # noqa: PLR0913, PLR0917 - the parameters of a page
-    since: NumberParam = None,
-    until: NumberParam = None,
-    route: TextParam = None,
-    model: TextParam = None,
-    conversation: TextParam = None,
-    state: TraceState | SkipJsonSchema[None] = None,
-    judge: TextParam = None,
-    text: TextParam = None,
-    metric: TextParam = None,
-    low: NumberParam = None,
-    high: NumberParam = None,
-    sort: Annotated[str, Query(max_length=200)] = "time",
-    order: Literal["descending", "ascending"] = "descending",
-    after: TextParam = None,
-    limit: LimitParam = 50,
-) -> TraceSelection:
+class SelectionParams(BaseModel):
+    """Query parameters of a selection of traces: the fields of `TraceSelection` but `ids`, with their bounds."""
+
+    since: NumberParam = None
+    until: NumberParam = None
+    route: TextParam = None
+    model: TextParam = None
+    conversation: TextParam = None
+    state: TraceState | SkipJsonSchema[None] = None
+    judge: TextParam = None
+    text: TextParam = None
+    metric: TextParam = None
+    low: NumberParam = None
+    high: NumberParam = None
+    sort: Annotated[str, Query(max_length=200)] = "time"
+    order: Literal["descending", "ascending"] = "descending"
+    after: TextParam = None
+    limit: LimitParam = 50
+
+
+def read_selection(params: Annotated[SelectionParams, Query()]) -> TraceSelection:
     """Build the selection that the query parameters ask for."""
-    return TraceSelection(**locals())
+    return TraceSelection(**dict(params))
 
 
 def read_insight_times(

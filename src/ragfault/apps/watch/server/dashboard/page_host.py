@@ -59,7 +59,7 @@ class AppPageHost:
         return None if stored is None else stored.verdicts
 
     def render_page(
-        self, request: Request, name: str, status: int = 200, without_json: bool = False, **content: Any
+        self, request: Request, name: str, status: int = 200, without_json: bool = False, **content: object
     ) -> Response:
         """Render a page."""
         return page_renderer.render_page(request, name, status, without_json, **content)

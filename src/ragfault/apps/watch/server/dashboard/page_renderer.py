@@ -70,13 +70,13 @@ def trace_url(id: str) -> str:
     return f"/traces/-?id={name}" if id in ("", ".", "..", "-") or id.endswith(".json") else f"/traces/{name}"
 
 
-def selection_query(selection: TraceSelection, **other: Any) -> str:
+def selection_query(selection: TraceSelection, **changes: str | float | None) -> str:
     """Encode a selection as a query string, with some fields changed.
 
     >>> selection_query(TraceSelection(route="help", limit=9), sort="triad")
     'route=help&sort=triad&limit=9'
     """
-    changed = msgspec.structs.replace(selection, **other)
+    changed = msgspec.structs.replace(selection, **changes)
     plain = TraceSelection()
     fields = {name: getattr(changed, name) for name in TraceSelection.__struct_fields__}
     given = {name: value for name, value in fields.items() if value != getattr(plain, name)}
@@ -176,7 +176,9 @@ def _format_plain(value: Any) -> str:
     return text if len(text) <= 400 else f"{text[:400]}…"
 
 
-def render_page(request: Request, name: str, status: int = 200, without_json: bool = False, **content: Any) -> Response:
+def render_page(
+    request: Request, name: str, status: int = 200, without_json: bool = False, **content: object
+) -> Response:
     """Render a page; `content` is for its template, `without_json` hides the link to its JSON view.
 
     With a `TimeRange` as `times` the links to other pages keep it. A page with `refresh_seconds`

@@ -147,10 +147,11 @@ async def post_marks(request: Request, server: Server) -> Annotated[Response, Ma
 def _describe_otlp(resources: str, scopes: str, items: str) -> dict[str, Any]:
     """Describe an OTLP endpoint; its JSON schema covers what fails the whole request, not single items."""
 
-    def list_of(name: str, **inner: Any) -> dict[str, Any]:
-        return {"type": "object", "properties": {name: {"type": ["array", "null"], **inner}}}
+    def list_of(name: str, inner: dict[str, Any] | None = None) -> dict[str, Any]:
+        items = {} if inner is None else {"items": inner}
+        return {"type": "object", "properties": {name: {"type": ["array", "null"], **items}}}
 
-    body = list_of(resources, items=list_of(scopes, items=list_of(items)))
+    body = list_of(resources, list_of(scopes, list_of(items)))
     return {
         "responses": {
             200: {"content": {PROTOBUF: {}}},

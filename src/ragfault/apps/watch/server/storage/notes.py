@@ -51,6 +51,19 @@ class StoredNote(NamedTuple):
     """Content as JSON; empty: deleted."""
 
 
+class NoteSelection(NamedTuple):
+    """The latest version of the notes of one kind, of all names and times unless some are given."""
+
+    kind: NoteKind
+    name: str | None = None
+    since: float | None = None
+    """Seconds since 1970, UTC, inclusive."""
+    until: float | None = None
+    """Exclusive."""
+    order: NoteOrder = "name"
+    limit: int = 2**31
+
+
 def to_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
     """Return records as columns, one for each named field."""
     return {name: [getattr(row, name) for row in rows] for name in names}
@@ -81,28 +94,26 @@ class NoteTables(StoreEngine):
 
         return self.submit(write)
 
-    def _read_bodies(
-        self, con: DatabaseConnection, kind: NoteKind, *, order: NoteOrder = "name", limit: int = 2**31, **bounds: Any
-    ) -> list[str]:
-        """Return the bodies of the notes of a kind; `bounds` are `name`, `since` and `until`, or None."""
+    def _read_bodies(self, con: DatabaseConnection, selection: NoteSelection) -> list[str]:
+        """Return the bodies of selected notes."""
         conditions = {
             "name": "name = {name:String}",
             "since": "time >= {since:Float64}",
             "until": "time < {until:Float64}",
         }
-        given = {key: value for key, value in bounds.items() if value is not None}
+        given = {key: value for key in conditions if (value := getattr(selection, key)) is not None}
         where = " AND ".join(["kind = {kind:String}", "body != ''", *(conditions[key] for key in given)])
         rows = con.fetch_rows(
-            f"SELECT body FROM {self.NOTES} WHERE {where} ORDER BY {order} LIMIT {{limit:UInt64}}",
-            kind=kind,
-            limit=limit,
+            f"SELECT body FROM {self.NOTES} WHERE {where} ORDER BY {selection.order} LIMIT {{limit:UInt64}}",
+            kind=selection.kind,
+            limit=selection.limit,
             **given,
         )
         return [body for (body,) in rows]
 
-    def _read_records(self, kind: NoteKind, record: type[NoteRecord], **selection: Any) -> tuple[NoteRecord, ...]:
-        """Return the notes of a kind, decoded; the selection is that of `_read_bodies`."""
-        bodies = self._read_bodies(self.reader, kind, **selection)
+    def _read_records(self, selection: NoteSelection, record: type[NoteRecord]) -> tuple[NoteRecord, ...]:
+        """Return selected notes, decoded."""
+        bodies = self._read_bodies(self.reader, selection)
         return tuple(msgspec.json.decode(body, type=record) for body in bodies)
 
     def add_marks(self, marks: Sequence[TimelineMark], now: float) -> Future[int]:
@@ -114,7 +125,7 @@ class NoteTables(StoreEngine):
                 time = assume_utc(mark.time or datetime.fromtimestamp(now, UTC))
                 content = f"{mark.text}\n{time.isoformat()}\n{mark.route}\n{mark.kind}"
                 id = mark.id or make_content_id(content, "m-")
-                if id not in notes and not self._read_bodies(con, "mark", name=id):
+                if id not in notes and not self._read_bodies(con, NoteSelection("mark", id)):
                     dated = msgspec.structs.replace(mark, id=id, time=time)
                     notes[id] = self._make_note("mark", id, dated)._replace(time=time.timestamp())
             self._add_notes(con, list(notes.values()))
@@ -124,8 +135,8 @@ class NoteTables(StoreEngine):
 
     def read_marks(self, since: float = 0.0, until: float | None = None) -> tuple[TimelineMark, ...]:
         """Return the latest MAX_MARKS marks by time."""
-        order, limit = LATEST_FIRST, MAX_MARKS
-        marks = self._read_records("mark", TimelineMark, order=order, limit=limit, since=since, until=until)
+        selection = NoteSelection("mark", since=since, until=until, order=LATEST_FIRST, limit=MAX_MARKS)
+        marks = self._read_records(selection, TimelineMark)
         return tuple(sorted(marks, key=lambda mark: (mark.time or datetime.min.replace(tzinfo=UTC), mark.id)))
 
     def add_events(
@@ -149,11 +160,13 @@ class NoteTables(StoreEngine):
         self, alert: str | None = None, limit: int = 200, until: float | None = None
     ) -> tuple[AlertEvent, ...]:
         """Return alert events, the latest first: at most so many, before a time."""
-        return self._read_records("event", AlertEvent, name=alert, order=LATEST_FIRST, limit=limit, until=until)
+        return self._read_records(
+            NoteSelection("event", alert, until=until, order=LATEST_FIRST, limit=limit), AlertEvent
+        )
 
     def read_past_incidents(self, limit: int = 50, until: float | None = None) -> tuple[Incident, ...]:
         """Return resolved incidents, the latest opened first: at most so many, opened before a time."""
-        return self._read_records("incident", Incident, order=LATEST_FIRST, limit=limit, until=until)
+        return self._read_records(NoteSelection("incident", order=LATEST_FIRST, limit=limit, until=until), Incident)
 
     def add_label(self, label: HumanLabel) -> Future[None]:
         """Add a human label of a trace."""
@@ -161,7 +174,7 @@ class NoteTables(StoreEngine):
 
     def read_labels(self, trace: str | None = None, limit: int = 2**31) -> tuple[HumanLabel, ...]:
         """Return human labels in the order of arrival: the latest ones, at most so many."""
-        return self._read_records("label", HumanLabel, name=trace, order="number DESC", limit=limit)[::-1]
+        return self._read_records(NoteSelection("label", trace, order="number DESC", limit=limit), HumanLabel)[::-1]
 
     def count_labels(self) -> int:
         """Count the human labels."""
@@ -185,7 +198,7 @@ class NoteTables(StoreEngine):
 
     def read_comments(self, trace: str) -> tuple[TraceComment, ...]:
         """Return the comments on a trace in the order of arrival."""
-        return self._read_records("comment", TraceComment, name=trace, order="number")
+        return self._read_records(NoteSelection("comment", trace, order="number"), TraceComment)
 
     def save_setting(self, name: str, value: Any) -> Future[None]:
         """Save a setting as JSON; None deletes it."""
@@ -193,7 +206,7 @@ class NoteTables(StoreEngine):
 
     def read_setting(self, name: str, default: Any = None) -> Any:
         """Return a setting, or the default."""
-        bodies = self._read_bodies(self.reader, "setting", name=name)
+        bodies = self._read_bodies(self.reader, NoteSelection("setting", name))
         return msgspec.json.decode(bodies[0]) if bodies else default
 
     def save_token(self, token: AccessToken) -> Future[None]:
@@ -206,7 +219,7 @@ class NoteTables(StoreEngine):
 
     def read_tokens(self) -> tuple[AccessToken, ...]:
         """Return all tokens by name."""
-        return self._read_records("token", AccessToken)
+        return self._read_records(NoteSelection("token"), AccessToken)
 
     def save_session(self, session: BrowserSession) -> Future[None]:
         """Save a session."""
@@ -218,7 +231,7 @@ class NoteTables(StoreEngine):
 
     def read_sessions(self) -> tuple[BrowserSession, ...]:
         """Return all sessions."""
-        return self._read_records("session", BrowserSession)
+        return self._read_records(NoteSelection("session"), BrowserSession)
 
     def add_audit(self, record: AuditRecord) -> Future[None]:
         """Add a record to the audit log."""
@@ -226,7 +239,7 @@ class NoteTables(StoreEngine):
 
     def read_audit(self, until: float | None = None, limit: int = 200) -> tuple[AuditRecord, ...]:
         """Return records of the audit log from before a time, the latest first."""
-        return self._read_records("audit", AuditRecord, order="time DESC, number DESC", limit=limit, until=until)
+        return self._read_records(NoteSelection("audit", until=until, order=LATEST_FIRST, limit=limit), AuditRecord)
 
     def delete_audit(self, before: float) -> Future[None]:
         """Delete the records of the audit log from before a time."""

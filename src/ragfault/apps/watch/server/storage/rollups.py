@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from ragfault.apps.watch.monitoring.rollups import COHORT_ROUTE, ProductSums, Rollup, WorstTrace, add_derived, is_cohort
-from ragfault.apps.watch.server.storage.notes import NoteTables, StoredNote
+from ragfault.apps.watch.server.storage.notes import NoteSelection, NoteTables, StoredNote
 from ragfault.apps.watch.server.storage.outcome_rows import (
     BIN_COLUMNS,
     SUM_COLUMNS,
@@ -111,7 +111,7 @@ class RollupTables(TraceTables, NoteTables):
         return self._read_measures(self.reader)
 
     def _read_measures(self, con: DatabaseConnection) -> tuple[MetricInfo, ...]:
-        bodies = self._read_bodies(con, "metric", order="number")
+        bodies = self._read_bodies(con, NoteSelection("metric", order="number"))
         return tuple(msgspec.json.decode(body, type=MetricInfo) for body in bodies)
 
     def read_rollups(

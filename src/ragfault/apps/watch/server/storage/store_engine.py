@@ -18,6 +18,9 @@ from ragfault.model.records import Score, Trace, Verdicts
 
 T = TypeVar("T")
 
+QueryValue = str | int | float | Sequence[str] | Sequence[int]
+"""A value of a named parameter of a query."""
+
 MAX_RESPONSE_ROWS = 65_536
 """Largest number of trace numbers that one query returns."""
 
@@ -30,15 +33,17 @@ decode_scores = msgspec.json.Decoder(tuple[Score, ...]).decode
 class DatabaseConnection(Protocol):
     """A connection that runs queries with named parameters and inserts columns."""
 
-    def fetch_rows(self, query: str, *, as_bytes: Sequence[str] = (), **parameters: Any) -> list[tuple[Any, ...]]:
+    def fetch_rows(
+        self, query: str, *, as_bytes: Sequence[str] = (), **parameters: QueryValue
+    ) -> list[tuple[Any, ...]]:
         """Return the rows of a query; the columns named in `as_bytes` are bytes."""
         ...
 
-    def fetch_value(self, query: str, **parameters: Any) -> Any:
+    def fetch_value(self, query: str, **parameters: QueryValue) -> Any:
         """Return the first value of the first row."""
         ...
 
-    def fetch_among(self, query: str, values: Sequence[Any], **parameters: Any) -> Iterator[tuple[Any, ...]]:
+    def fetch_among(self, query: str, values: Sequence[Any], **parameters: QueryValue) -> Iterator[tuple[Any, ...]]:
         """Iterate over the rows of a query on the parameter `among`, in parts where it has many values."""
         ...
 
@@ -46,7 +51,7 @@ class DatabaseConnection(Protocol):
         """Insert columns; an engine without transactions inserts the same token once."""
         ...
 
-    def execute(self, statement: str, **parameters: Any) -> None:
+    def execute(self, statement: str, **parameters: QueryValue) -> None:
         """Run a statement without a result."""
         ...
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ragfault.apps.watch.server.storage.outcome_rows import SUM_COLUMNS
-from ragfault.apps.watch.server.storage.store_engine import DatabaseConnection, Migration, record_migration
+from ragfault.apps.watch.server.storage.store_engine import DatabaseConnection, Migration, QueryValue, record_migration
 from ragfault.model.errors import OutputError, UsageError, require_extra
 
 PASSWORD_VARIABLE = "RAGFAULT_CLICKHOUSE_PASSWORD"
@@ -119,18 +119,20 @@ class ClickHouseConnection:
             self._select_database()
         self._types: dict[str, dict[str, str]] = {}
 
-    def fetch_rows(self, query: str, *, as_bytes: Sequence[str] = (), **parameters: Any) -> list[tuple[Any, ...]]:
+    def fetch_rows(
+        self, query: str, *, as_bytes: Sequence[str] = (), **parameters: QueryValue
+    ) -> list[tuple[Any, ...]]:
         """Return the rows of a query; the columns named in `as_bytes` are bytes."""
         formats = dict.fromkeys(as_bytes, "bytes")
         with self._translate_errors():
             result = self._client.query(query, parameters=parameters or None, column_formats=formats or None)
         return list(map(tuple, result.result_rows))
 
-    def fetch_value(self, query: str, **parameters: Any) -> Any:
+    def fetch_value(self, query: str, **parameters: QueryValue) -> Any:
         """Return the first value of the first row."""
         return self.fetch_rows(query, **parameters)[0][0]
 
-    def fetch_among(self, query: str, values: Sequence[Any], **parameters: Any) -> Iterator[tuple[Any, ...]]:
+    def fetch_among(self, query: str, values: Sequence[Any], **parameters: QueryValue) -> Iterator[tuple[Any, ...]]:
         """Iterate over the rows of a query on the parameter `among`, in parts where it has many values."""
         return chain.from_iterable(
             self.fetch_rows(query, among=part, **parameters) for part in split_parameters(values)
@@ -153,7 +155,7 @@ class ClickHouseConnection:
             context.req_block_size = len(columns[names[0]])
             self._client.insert(data=list(columns.values()), context=context)
 
-    def execute(self, statement: str, **parameters: Any) -> None:
+    def execute(self, statement: str, **parameters: QueryValue) -> None:
         """Run a statement that finds nothing."""
         with self._translate_errors():
             self._client.command(statement, parameters=parameters or None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ragfault.apps.watch.server.storage.outcome_rows import SUM_COLUMNS
-from ragfault.apps.watch.server.storage.store_engine import DatabaseConnection, Migration, record_migration
+from ragfault.apps.watch.server.storage.store_engine import DatabaseConnection, Migration, QueryValue, record_migration
 from ragfault.model.errors import OutputError, require_extra
 
 CONFIG = {
@@ -61,18 +61,18 @@ class DuckDBConnection:
         query: str,
         *,
         as_bytes: Sequence[str] = (),  # noqa: ARG002 - DuckDB has a type for bytes
-        **parameters: Any,
+        **parameters: QueryValue,
     ) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
         with self.cursor() as cursor:
             rows: list[tuple[Any, ...]] = cursor.execute(*_bind(query, parameters)).fetchall()
         return rows
 
-    def fetch_value(self, query: str, **parameters: Any) -> Any:
+    def fetch_value(self, query: str, **parameters: QueryValue) -> Any:
         """Return the first value of the first row."""
         return self.fetch_rows(query, **parameters)[0][0]
 
-    def fetch_among(self, query: str, values: Sequence[Any], **parameters: Any) -> Iterator[tuple[Any, ...]]:
+    def fetch_among(self, query: str, values: Sequence[Any], **parameters: QueryValue) -> Iterator[tuple[Any, ...]]:
         """Iterate over the rows of a query on the parameter `among`."""
         return iter(self.fetch_rows(query, among=list(values), **parameters) if values else ())
 
@@ -92,7 +92,7 @@ class DuckDBConnection:
             names, values = ", ".join((*columns, *added)), ", ".join(("*", *added.values()))
             self.raw.execute(f"INSERT INTO {table} ({names}) SELECT {values} FROM rows")
 
-    def execute(self, statement: str, **parameters: Any) -> None:
+    def execute(self, statement: str, **parameters: QueryValue) -> None:
         """Run a statement without a result."""
         self.raw.execute(*_bind(statement, parameters))
 
