@@ -24,7 +24,7 @@ from ragfault.retrieval.filters import (
 )
 from ragfault.retrieval.pipeline import FilterCondition, Pipeline, Query, StageResult
 from ragfault.retrieval.rerankers import prefer_entities
-from ragfault.retrieval.search import FUSION_METHODS, SCORE_NORMS, fuse_rankings, fuse_retrievers
+from ragfault.retrieval.search import FUSION_METHODS, SCORE_NORMS, FusionSettings, fuse_rankings, fuse_retrievers
 from ragfault.retrieval.selection import (
     compress,
     drop_duplicates,
@@ -166,17 +166,17 @@ def test_the_stage_of_fusion_asks_each_retriever():
         "meaning": lambda query, _: StageResult(query, hits(b=0.9, c=0.8)),
     }
     assert names(fuse_retrievers(retrievers)(ASKED, ())) == "bac"
-    assert names(fuse_retrievers(retrievers, weights={"meaning": 0.0}, top=2)(ASKED, ())) == "ab"
+    assert names(fuse_retrievers(retrievers, FusionSettings(weights={"meaning": 0.0}), top=2)(ASKED, ())) == "ab"
     with pytest.raises(UnknownName, match='"meanings"'):
-        fuse_retrievers(retrievers, weights={"meanings": 1.0})
+        fuse_retrievers(retrievers, FusionSettings(weights={"meanings": 1.0}))
     with pytest.raises(UnknownName, match='Did you mean "rrf"'):
-        fuse_retrievers(retrievers, "rff")
+        fuse_retrievers(retrievers, FusionSettings("rff"))
 
 
 def test_hits_without_scores_are_fused_by_their_order():
     """A retriever that gives no scores counts by ranks."""
     bare = {"one": lambda query, _: StageResult(query, (Chunk(id="x"), Chunk(id="y")))}
-    assert names(fuse_retrievers(bare, "sum")(ASKED, ())) == "xy"
+    assert names(fuse_retrievers(bare, FusionSettings("sum"))(ASKED, ())) == "xy"
 
 
 # --- filters ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.model.errors import UnknownName
+from ragfault.model.expressions import Scalar
 from ragfault.model.records import Chunk
 from ragfault.model.rules import is_outdated
 from ragfault.retrieval.pipeline import FilterCondition, Hits, Query, Stage, StageResult
@@ -26,7 +27,7 @@ CHUNK_FIELDS = ("document", "kind")
 CONDITION_TESTS: tuple[str, ...] = get_args(Literal["is", "in", "from", "to", "holds"])
 
 
-def require_metadata(**filters: Any) -> Stage:
+def require_metadata(**filters: Scalar | Iterable[Scalar]) -> Stage:
     """Return the stage that asks for metadata: `restrict(language="en", year=range(2020, 2027), date__from="2024-01")`.
 
     A lone value must be equal, a list or range must hold the value; `FIELD__from` and `FIELD__to` bound numbers and ISO

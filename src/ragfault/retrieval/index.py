@@ -21,7 +21,7 @@ from ragfault.model.rules import check_ids
 from ragfault.retrieval.embedders.latent import LatentEmbedder
 from ragfault.retrieval.filters import MetadataIndex
 from ragfault.retrieval.pipeline import Hits, Query, Stage
-from ragfault.retrieval.search import SearchKind, make_retriever
+from ragfault.retrieval.search import RANK_FUSION, FusionSettings, SearchKind, make_retriever
 
 if TYPE_CHECKING:
     from bm25s import BM25
@@ -190,15 +190,15 @@ class ChunkIndex:
         """Return a flag for each chunk that meets the conditions of a query; None where all do."""
         return self._metadata_index.mask_allowed(query)
 
-    def retrieve(self, kind: SearchKind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
+    def retrieve(self, kind: SearchKind = "hybrid", k: int = 100, fusion: FusionSettings = RANK_FUSION) -> Stage:
         """Return the stage that retrieves the best `k` chunks among those that meet the conditions of the query.
 
         "sparse" scores by BM25, and what shares no word with the query is not found; "dense" by cosine; "hybrid" fuses
-        the two (with the options of `fuse_retrievers`). Several forms of a query are searched apart and fused by
+        the two as `fusion` says. Several forms of a query are searched apart and fused by
         reciprocal ranks. If no chunk meets the conditions, the result is empty, with a note. Raises UsageError for
         "dense" without an embedder, UnknownName for a condition on a field that no chunk has.
         """
-        return make_retriever(self, kind, k, **fusion)
+        return make_retriever(self, kind, k, fusion)
 
     def search(self, kind: SearchKind, text: str, k: int, query: Query) -> Hits:
         """Return the best chunks for a text by one search, among those that meet the conditions of the query."""

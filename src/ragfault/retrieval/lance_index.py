@@ -19,7 +19,7 @@ from ragfault.model.records import Chunk
 from ragfault.model.rules import parse_date
 from ragfault.retrieval.filters import GROUPS_FIELD, check_fields
 from ragfault.retrieval.pipeline import FilterCondition, Hits, Query, Stage
-from ragfault.retrieval.search import SearchKind, make_retriever
+from ragfault.retrieval.search import RANK_FUSION, FusionSettings, SearchKind, make_retriever
 from ragfault.text.times import assume_utc
 
 WRITE_BATCH = 1024
@@ -107,9 +107,9 @@ class LanceIndex:
             )
         return cls(_import_lancedb().connect(path).open_table(TABLE_NAME), manifest, embedder)
 
-    def retrieve(self, kind: SearchKind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
+    def retrieve(self, kind: SearchKind = "hybrid", k: int = 100, fusion: FusionSettings = RANK_FUSION) -> Stage:
         """Return the stage that retrieves the best `k` chunks; see `ChunkIndex.retrieve`."""
-        return make_retriever(self, kind, k, **fusion)
+        return make_retriever(self, kind, k, fusion)
 
     def search(self, kind: SearchKind, text: str, k: int, query: Query) -> Hits:
         """Return the best chunks for a text by one search, among those that meet the conditions of the query."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median, pstdev
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -137,23 +137,33 @@ def _rank_items(ranking: Ranking, norm: str) -> dict[str, RankPosition]:
     return positions
 
 
-def fuse_retrievers(
-    retrievers: Mapping[str, Stage],
-    method: str = "rrf",
-    *,
-    constant: float = 60,
-    first: int = 1,
-    weights: Mapping[str, float] | None = None,
-    norm: str = "minmax",
-    top: int | None = None,
-) -> Stage:
-    """Return the stage that fuses the hits of several retrievers (see `fuse_rankings`); `top` limits their number.
+class FusionSettings(NamedTuple):
+    """How the rankings of several retrievers become one; see `fuse_rankings`."""
 
-    Hits without scores count by their order. Raises what `fused` raises, and UnknownName for the weight of a retriever
-    that is not there.
+    method: str = "rrf"
+    """A key of FUSION_METHODS."""
+    constant: float = 60
+    first: int = 1
+    weights: Mapping[str, float] | None = None
+    """Retriever → weight; 1 for those not named."""
+    norm: str = "minmax"
+    """A key of SCORE_NORMS."""
+
+
+RANK_FUSION = FusionSettings()
+
+
+def fuse_retrievers(
+    retrievers: Mapping[str, Stage], fusion: FusionSettings = RANK_FUSION, top: int | None = None
+) -> Stage:
+    """Return the stage that fuses the hits of several retrievers; `top` limits their number.
+
+    Hits without scores count by their order. Raises what `fuse_rankings` raises, and UnknownName for the weight of a
+    retriever that is not there.
     """
     if not retrievers:
         raise UsageError("a fusion has no retriever. Give at least one, by name.")
+    method, constant, first, weights, norm = fusion
     for name in weights or ():
         if name not in retrievers:
             raise UnknownName("retriever of the fusion", name, retrievers)
@@ -206,7 +216,9 @@ class SearchableIndex(Protocol):
         ...
 
 
-def make_retriever(index: SearchableIndex, kind: SearchKind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
+def make_retriever(
+    index: SearchableIndex, kind: SearchKind = "hybrid", k: int = 100, fusion: FusionSettings = RANK_FUSION
+) -> Stage:
     """Return the stage that retrieves the best `k` chunks of an index (see `ChunkIndex.retrieve`).
 
     Raises UnknownName for another kind of search, UsageError for a `k` below 1 or an index that has no embedder.
@@ -219,7 +231,7 @@ def make_retriever(index: SearchableIndex, kind: SearchKind = "hybrid", k: int =
         raise UsageError("this index has no embedder: it was built to be searched by words. Build it with one.")
     if kind == "hybrid":
         retrievers = {"sparse": make_retriever(index, "sparse", k), "dense": make_retriever(index, "dense", k)}
-        return fuse_retrievers(retrievers, **{"top": k, **fusion})
+        return fuse_retrievers(retrievers, fusion, top=k)
 
     def stage(query: Query, hits: Hits) -> StageResult:  # noqa: ARG001
         texts = [text for text in query.search_texts if text.strip()]

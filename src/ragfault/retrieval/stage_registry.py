@@ -15,6 +15,7 @@ from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Stage
 from ragfault.retrieval.query_stages import decompose, expand, rewrite, shorten
 from ragfault.retrieval.rerankers import JudgeReranker, prefer_entities, rerank
+from ragfault.retrieval.search import FusionSettings
 from ragfault.retrieval.selection import (
     compress,
     drop_duplicates,
@@ -131,8 +132,10 @@ def _make_hybrid(
     dense: float = 1.0,
     constant: float = 60,
 ) -> Stage:
-    weights = {"sparse": sparse, "dense": dense}
-    return index.retrieve("hybrid", k, method=method, norm=norm, first=first, weights=weights, constant=constant)
+    # the parameters are the options that `hybrid(...)` takes in a pipeline.toml, so they stay apart
+    return index.retrieve(
+        "hybrid", k, FusionSettings(method, constant, first, {"sparse": sparse, "dense": dense}, norm)
+    )
 
 
 def _make_expand(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 from ragfault.model.errors import UnknownName
+from ragfault.model.expressions import Scalar
 from ragfault.model.protocols import Embedder
 
 EMBEDDERS = {
@@ -17,7 +17,7 @@ EMBEDDERS = {
 """Name → where the embedder is made; `sentence:MODEL` and `endpoint:MODEL` name the model behind a colon."""
 
 
-def load_embedder(name: str = "latent", **options: Any) -> Embedder:
+def load_embedder(name: str = "latent", **options: Scalar) -> Embedder:
     """Return the embedder of a name with its options.
 
     "latent" is fitted on the corpus that it embeds, "minilm" is the model that the judge minilm is based on,

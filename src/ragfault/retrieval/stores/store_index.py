@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.model.errors import UnknownName, UsageError, require_extra
-from ragfault.model.expressions import parse_expression
+from ragfault.model.expressions import Scalar, parse_expression
 from ragfault.retrieval.index import Array, ChunkIndex
 from ragfault.retrieval.pipeline import Hits, Query
 from ragfault.retrieval.search import SearchKind
@@ -53,7 +53,7 @@ STORES = {
 """Name → module and class."""
 
 
-def load_store(expression: str, **options: Any) -> VectorStore:
+def load_store(expression: str, **options: Scalar) -> VectorStore:
     """Return the store of an expression such as `chroma(path="store", ef_search=200)`; `options` are added to its own.
 
     Raises UnknownName for a store that does not exist, UsageError for an option it does not take, MissingExtra where

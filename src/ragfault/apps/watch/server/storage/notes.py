@@ -105,9 +105,7 @@ class NoteTables(StoreEngine):
         where = " AND ".join(["kind = {kind:String}", "body != ''", *(conditions[key] for key in given)])
         rows = con.fetch_rows(
             f"SELECT body FROM {self.NOTES} WHERE {where} ORDER BY {selection.order} LIMIT {{limit:UInt64}}",
-            kind=selection.kind,
-            limit=selection.limit,
-            **given,
+            {"kind": selection.kind, "limit": selection.limit, **given},
         )
         return [body for (body,) in rows]
 
@@ -186,8 +184,7 @@ class NoteTables(StoreEngine):
         rows = self.reader.fetch_rows(
             f"SELECT number, body FROM {self.NOTES} WHERE kind = 'label' AND body != '' AND number > {{after:Int64}} "
             "ORDER BY number LIMIT {limit:UInt64}",
-            after=after,
-            limit=limit + 1,
+            {"after": after, "limit": limit + 1},
         )
         labels = tuple(msgspec.json.decode(body, type=HumanLabel) for _, body in rows[:limit])
         return LabelPage(labels=labels, next=rows[limit - 1][0] if len(rows) > limit else None)
@@ -244,7 +241,7 @@ class NoteTables(StoreEngine):
     def delete_audit(self, before: float) -> Future[None]:
         """Delete the records of the audit log from before a time."""
         query = "DELETE FROM notes WHERE kind = 'audit' AND time < {before:Float64}"
-        return self.submit(lambda con: con.execute(query, before=before))
+        return self.submit(lambda con: con.execute(query, {"before": before}))
 
     def add_counts(self, counts: Sequence[EventCount]) -> Future[None]:
         """Add to the counts of dropped traces, rejected traces and so on."""
@@ -258,6 +255,6 @@ class NoteTables(StoreEngine):
             where, parameters = f"{where} AND name = {{name:String}}", parameters | {"name": name}
         rows = self.reader.fetch_rows(
             f"SELECT name, minute, sum(n) FROM counts WHERE {where} GROUP BY name, minute ORDER BY name, minute",
-            **parameters,
+            parameters,
         )
         return tuple(EventCount(*row) for row in rows)

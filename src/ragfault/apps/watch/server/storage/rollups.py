@@ -85,8 +85,7 @@ class RollupTables(TraceTables, NoteTables):
                 "SELECT id, number, received FROM ids WHERE number >= {low:Int64} AND number <= {high:Int64} "
                 "AND id IN {among:Array(String)}",
                 list(by_id),
-                low=low,
-                high=high,
+                {"low": low, "high": high},
             )
         )
         query = "SELECT number FROM outcomes WHERE number IN {among:Array(Int64)}"
@@ -150,7 +149,7 @@ class RollupTables(TraceTables, NoteTables):
             "SELECT metric, route, cohort, minute - (minute - {since:Int64}) % {grain:Int64} AS stretch, "
             f"{_sum_columns(names)} FROM {table} WHERE {' AND '.join(parts)} "
             "GROUP BY metric, route, cohort, stretch ORDER BY metric, route, cohort, stretch",
-            **parameters,
+            parameters,
         )
         if is_cohort(name):
             rows = [(measured, name, "", *rest) for measured, _, _, *rest in rows]
@@ -172,9 +171,7 @@ class RollupTables(TraceTables, NoteTables):
             f"sum(n), sum(x), sum(y), sum(xx), sum(yy), sum(xy) FROM {table} "
             "WHERE minute >= {since:Int64} AND minute < {until:Int64} "
             "GROUP BY first, second, route, stretch ORDER BY first, second, route, stretch",
-            since=since,
-            until=until,
-            grain=grain,
+            {"since": since, "until": until, "grain": grain},
         )
         names = ProductSums.__struct_fields__
         return tuple(ProductSums(**{**dict(zip(names, row, strict=True)), "route": row[2] or None}) for row in rows)
@@ -195,7 +192,7 @@ class RollupTables(TraceTables, NoteTables):
         query = (
             f"SELECT number, value FROM scores WHERE {where} ORDER BY value {order}, number DESC LIMIT {{limit:UInt64}}"
         )
-        values: dict[int, float] = dict(self.reader.fetch_rows(query, **parameters))
+        values: dict[int, float] = dict(self.reader.fetch_rows(query, parameters))
         query = "SELECT number, id FROM ids WHERE number IN {among:Array(Int64)}"
         return tuple(
             sorted(
@@ -231,7 +228,7 @@ class RollupTables(TraceTables, NoteTables):
             parameters |= {f"metric{index}": metric, f"fence{index}": fence}
         if not parts:
             return {}
-        rows = self.reader.fetch_rows(" UNION ALL ".join(parts), **parameters)
+        rows = self.reader.fetch_rows(" UNION ALL ".join(parts), parameters)
         query = "SELECT number, id FROM ids WHERE number IN {among:Array(Int64)}"
         ids = dict(self.reader.fetch_among(query, list({number for _, _, number, _ in rows})))
         worst: dict[tuple[str, str], list[WorstTrace]] = {}

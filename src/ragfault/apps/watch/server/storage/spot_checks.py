@@ -86,7 +86,9 @@ class SpotCheckStore(ABC):
         """Mark all draws that wait for a judge as left out at `now`; return their number."""
 
         def write(con: DatabaseConnection) -> int:
-            numbers = con.fetch_rows(f"SELECT number FROM draws WHERE {WAITING_DRAWS} ORDER BY number", judge=judge)
+            numbers = con.fetch_rows(
+                f"SELECT number FROM draws WHERE {WAITING_DRAWS} ORDER BY number", {"judge": judge}
+            )
             skipped = [SpotCheck(trace="", judge=judge, time=now, state="left") for _ in numbers]
             self._add_checks(con, skipped, [number for (number,) in numbers])
             return len(skipped)
@@ -101,8 +103,7 @@ class SpotCheckStore(ABC):
         """Return traces that were drawn for a judge and wait for it, in the order of arrival."""
         rows = self._store.reader.fetch_rows(
             f"SELECT number FROM draws WHERE {WAITING_DRAWS} ORDER BY number LIMIT {{limit:UInt64}}",
-            judge=judge,
-            limit=limit,
+            {"judge": judge, "limit": limit},
         )
         return self._store.load_received(number for (number,) in rows)
 
@@ -112,10 +113,9 @@ class SpotCheckStore(ABC):
         [[checked, failed, left, cost, unpriced]] = self._store.reader.fetch_rows(
             f"SELECT {states}, coalesce(sum(cost), 0), count(*) - count(cost) FROM checks "
             "WHERE judge = {judge:String} AND asked >= {since:Float64}",
-            judge=judge,
-            since=since,
+            {"judge": judge, "since": since},
         )
-        waiting = self._store.reader.fetch_value(f"SELECT count(*) FROM draws WHERE {WAITING_DRAWS}", judge=judge)
+        waiting = self._store.reader.fetch_value(f"SELECT count(*) FROM draws WHERE {WAITING_DRAWS}", {"judge": judge})
         return SpotCheckCounts(
             checked=checked, failed=failed, left=left, waiting=waiting, cost=None if unpriced else float(cost)
         )
@@ -124,10 +124,11 @@ class SpotCheckStore(ABC):
         """Return the checks of a trace by time."""
         number = "number IN (SELECT number FROM ids WHERE id = {trace:String})"
         rows = self._store.reader.fetch_rows(
-            f"SELECT judge, asked, state, cost, verdicts, scores FROM checks WHERE {number} ORDER BY asked", trace=trace
+            f"SELECT judge, asked, state, cost, verdicts, scores FROM checks WHERE {number} ORDER BY asked",
+            {"trace": trace},
         )
         query = f"SELECT judge, chance FROM draws WHERE {number}"
-        chances = dict(self._store.reader.fetch_rows(query, trace=trace))
+        chances = dict(self._store.reader.fetch_rows(query, {"trace": trace}))
         return tuple(
             SpotCheck(
                 trace=trace,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -19,7 +20,9 @@ from ragfault.model.records import Score, Trace, Verdicts
 T = TypeVar("T")
 
 QueryValue = str | int | float | Sequence[str] | Sequence[int]
-"""A value of a named parameter of a query."""
+QueryParameters = Mapping[str, QueryValue]
+"""Values by the names that the placeholders of a query have."""
+NO_PARAMETERS: QueryParameters = MappingProxyType({})
 
 MAX_RESPONSE_ROWS = 65_536
 """Largest number of trace numbers that one query returns."""
@@ -34,16 +37,18 @@ class DatabaseConnection(Protocol):
     """A connection that runs queries with named parameters and inserts columns."""
 
     def fetch_rows(
-        self, query: str, *, as_bytes: Sequence[str] = (), **parameters: QueryValue
+        self, query: str, parameters: QueryParameters = NO_PARAMETERS, *, as_bytes: Sequence[str] = ()
     ) -> list[tuple[Any, ...]]:
         """Return the rows of a query; the columns named in `as_bytes` are bytes."""
         ...
 
-    def fetch_value(self, query: str, **parameters: QueryValue) -> Any:
+    def fetch_value(self, query: str, parameters: QueryParameters = NO_PARAMETERS) -> Any:
         """Return the first value of the first row."""
         ...
 
-    def fetch_among(self, query: str, values: Sequence[Any], **parameters: QueryValue) -> Iterator[tuple[Any, ...]]:
+    def fetch_among(
+        self, query: str, values: Sequence[Any], parameters: QueryParameters = NO_PARAMETERS
+    ) -> Iterator[tuple[Any, ...]]:
         """Iterate over the rows of a query on the parameter `among`, in parts where it has many values."""
         ...
 
@@ -51,7 +56,7 @@ class DatabaseConnection(Protocol):
         """Insert columns; an engine without transactions inserts the same token once."""
         ...
 
-    def execute(self, statement: str, **parameters: QueryValue) -> None:
+    def execute(self, statement: str, parameters: QueryParameters = NO_PARAMETERS) -> None:
         """Run a statement without a result."""
         ...
 

@@ -180,7 +180,7 @@ class TraceTables(StoreEngine):
             if count:
                 at = min(count - 1, int(share * count))
                 bound = con.fetch_value(
-                    "SELECT received FROM traces ORDER BY received LIMIT 1 OFFSET {at:UInt64}", at=at
+                    "SELECT received FROM traces ORDER BY received LIMIT 1 OFFSET {at:UInt64}", {"at": at}
                 )
                 deleted += self._delete_older(math.nextafter(bound, math.inf))
         return deleted
@@ -215,8 +215,7 @@ class TraceTables(StoreEngine):
         rows = self.reader.fetch_rows(
             f"SELECT number, {key} FROM {table} WHERE {where} "
             f"ORDER BY {key} {order}, number {order} LIMIT {{limit:UInt64}}",
-            **parameters,
-            limit=selection.limit + 1,
+            {**parameters, "limit": selection.limit + 1},
         )
         shown = rows[: selection.limit]
         lines: list[TraceSummary] = []
@@ -235,7 +234,7 @@ class TraceTables(StoreEngine):
     def count_traces(self, selection: TraceSelection) -> int:
         """Count the traces of a selection, ignoring its limit."""
         where, parameters = self._build_conditions(selection)
-        return int(self.reader.fetch_value(f"SELECT count(*) FROM traces t WHERE {where}", **parameters))
+        return int(self.reader.fetch_value(f"SELECT count(*) FROM traces t WHERE {where}", parameters))
 
     def list_conversations(self, until: float | None = None, limit: int = 50) -> tuple[ConversationSummary, ...]:
         """Return the conversations whose last trace is of before a time, the latest first."""
@@ -246,7 +245,7 @@ class TraceTables(StoreEngine):
             f"{self.SUBSTRING}({self.FIRST_BY_TIME}, 1, {MAX_SHOWN_CHARACTERS}) FROM traces t "
             f"WHERE coalesce(t.conversation, '') != '' GROUP BY t.conversation {before}"
             "ORDER BY max(t.time) DESC, t.conversation LIMIT {limit:UInt64}",
-            **({"limit": limit} if until is None else {"limit": limit, "until": until}),
+            {"limit": limit} if until is None else {"limit": limit, "until": until},
         )
         return tuple(
             ConversationSummary(id=id, traces=turns, first=first, last=last, errors=int(errors), query=query)
@@ -327,8 +326,7 @@ class TraceTables(StoreEngine):
         numbers = self.reader.fetch_rows(
             "SELECT number FROM traces WHERE number > {after:Int64} AND number NOT IN "
             "(SELECT number FROM outcomes WHERE number > {after:Int64}) ORDER BY number LIMIT {limit:UInt64}",
-            after=max(after, self._judged_floor),
-            limit=limit,
+            {"after": max(after, self._judged_floor), "limit": limit},
         )
         received = self.load_received([number for (number,) in numbers])
         if received and after <= self._judged_floor:
@@ -351,7 +349,7 @@ class TraceTables(StoreEngine):
 
     def get_trace(self, id: str) -> StoredTrace | None:
         """Return a trace with its outcome; None for an unknown id."""
-        numbers = self.reader.fetch_rows("SELECT number FROM ids WHERE id = {id:String}", id=id)
+        numbers = self.reader.fetch_rows("SELECT number FROM ids WHERE id = {id:String}", {"id": id})
         return next(self._load_stored([number for (number,) in numbers]), None)
 
     def iterate_judged(self, selection: TraceSelection) -> Iterator[StoredTrace]:
@@ -362,8 +360,7 @@ class TraceTables(StoreEngine):
             rows = self.reader.fetch_rows(
                 f"SELECT number FROM traces t WHERE {where} AND number > {{after:Int64}} "
                 f"AND number IN (SELECT number FROM outcomes) ORDER BY number LIMIT {MAX_RESPONSE_ROWS}",
-                **parameters,
-                after=after,
+                {**parameters, "after": after},
             )
             numbers = [number for (number,) in rows]
             for index in range(0, len(numbers), READ_BATCH):
@@ -377,12 +374,11 @@ class TraceTables(StoreEngine):
         where, parameters = self._build_conditions(selection)
         rows = self.reader.fetch_rows(
             f"SELECT number FROM traces t WHERE {where} ORDER BY time DESC, number DESC LIMIT {{limit:UInt64}}",
-            **parameters,
-            limit=min(limit, MAX_RESPONSE_ROWS),
+            {**parameters, "limit": min(limit, MAX_RESPONSE_ROWS)},
         )
         query = "SELECT body FROM traces WHERE number IN {among:Array(Int64)} AND "
         matches = self.TEXT_MATCH.replace("{column}", "body")
-        for (body,) in self.reader.fetch_among(query + matches, [number for (number,) in rows], text=text):
+        for (body,) in self.reader.fetch_among(query + matches, [number for (number,) in rows], {"text": text}):
             yield body
 
     def _load_stored(self, numbers: Sequence[int]) -> Iterator[StoredTrace]:
@@ -411,7 +407,7 @@ class TraceTables(StoreEngine):
             f"SELECT number, received, body FROM {self.PENDING} WHERE number > {{after:Int64}} "
             "ORDER BY number LIMIT 256",
             as_bytes=("body",),
-            after=after,
+            parameters={"after": after},
         )
         return [PendingBody(*row) for row in rows]
 

@@ -13,7 +13,13 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ragfault.apps.watch.server.storage.outcome_rows import SUM_COLUMNS
-from ragfault.apps.watch.server.storage.store_engine import DatabaseConnection, Migration, QueryValue, record_migration
+from ragfault.apps.watch.server.storage.store_engine import (
+    NO_PARAMETERS,
+    DatabaseConnection,
+    Migration,
+    QueryParameters,
+    record_migration,
+)
 from ragfault.model.errors import OutputError, UsageError, require_extra
 
 PASSWORD_VARIABLE = "RAGFAULT_CLICKHOUSE_PASSWORD"
@@ -120,22 +126,24 @@ class ClickHouseConnection:
         self._types: dict[str, dict[str, str]] = {}
 
     def fetch_rows(
-        self, query: str, *, as_bytes: Sequence[str] = (), **parameters: QueryValue
+        self, query: str, parameters: QueryParameters = NO_PARAMETERS, *, as_bytes: Sequence[str] = ()
     ) -> list[tuple[Any, ...]]:
         """Return the rows of a query; the columns named in `as_bytes` are bytes."""
         formats = dict.fromkeys(as_bytes, "bytes")
         with self._translate_errors():
-            result = self._client.query(query, parameters=parameters or None, column_formats=formats or None)
+            result = self._client.query(query, parameters=dict(parameters) or None, column_formats=formats or None)
         return list(map(tuple, result.result_rows))
 
-    def fetch_value(self, query: str, **parameters: QueryValue) -> Any:
+    def fetch_value(self, query: str, parameters: QueryParameters = NO_PARAMETERS) -> Any:
         """Return the first value of the first row."""
-        return self.fetch_rows(query, **parameters)[0][0]
+        return self.fetch_rows(query, parameters)[0][0]
 
-    def fetch_among(self, query: str, values: Sequence[Any], **parameters: QueryValue) -> Iterator[tuple[Any, ...]]:
+    def fetch_among(
+        self, query: str, values: Sequence[Any], parameters: QueryParameters = NO_PARAMETERS
+    ) -> Iterator[tuple[Any, ...]]:
         """Iterate over the rows of a query on the parameter `among`, in parts where it has many values."""
         return chain.from_iterable(
-            self.fetch_rows(query, among=part, **parameters) for part in split_parameters(values)
+            self.fetch_rows(query, {"among": part, **parameters}) for part in split_parameters(values)
         )
 
     def insert(self, table: str, columns: dict[str, list[Any]], token: str | None = None) -> None:
@@ -155,10 +163,10 @@ class ClickHouseConnection:
             context.req_block_size = len(columns[names[0]])
             self._client.insert(data=list(columns.values()), context=context)
 
-    def execute(self, statement: str, **parameters: QueryValue) -> None:
+    def execute(self, statement: str, parameters: QueryParameters = NO_PARAMETERS) -> None:
         """Run a statement that finds nothing."""
         with self._translate_errors():
-            self._client.command(statement, parameters=parameters or None)
+            self._client.command(statement, parameters=dict(parameters) or None)
         if statement.startswith("ALTER TABLE"):
             self._types.clear()
 

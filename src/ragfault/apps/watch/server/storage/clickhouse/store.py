@@ -80,10 +80,7 @@ class ClickHouseSpotChecks(SpotCheckStore):
             "SELECT metric, route, count(), countIf(covered), countIf(covered AND taken AND NOT asked), "
             f"countIf(alone), sumIf(base, alone), sumIf(base * base, alone), {arrays} "
             f"FROM {_build_values_query(list(filters))} GROUP BY metric, route ORDER BY metric, route",
-            judge=judge,
-            since=since,
-            until=until,
-            **filters,
+            {"judge": judge, "since": since, "until": until, **filters},
         )
         samples: list[SpotCheckSample] = []
         for metric_name, route_name, scored, covered, failed, n, total, squares, *lists in rows:
@@ -236,20 +233,20 @@ class ClickHouseStore(TraceStore):
 
     def _delete_older(self, bound: float) -> int:
         older = "WHERE received < {bound:Float64}"
-        deleted = int(self.writer.fetch_value(f"SELECT count() FROM traces {older}", bound=bound))
-        if not deleted and not self.writer.fetch_value(f"SELECT count() FROM ids {older}", bound=bound):
+        deleted = int(self.writer.fetch_value(f"SELECT count() FROM traces {older}", {"bound": bound}))
+        if not deleted and not self.writer.fetch_value(f"SELECT count() FROM ids {older}", {"bound": bound}):
             return 0
         days = self.writer.fetch_rows(
             f"SELECT {DAY_EXPRESSION} AS day FROM traces GROUP BY day HAVING max(received) < {{bound:Float64}}",
-            bound=bound,
+            {"bound": bound},
         )
         for table in EXPIRING_TABLES:
             for (day,) in days:
-                self.writer.execute(f"ALTER TABLE {table} DROP PARTITION {{day:Int64}}", day=day)
-            self.writer.execute(f"DELETE FROM {table} {older}", bound=bound)
+                self.writer.execute(f"ALTER TABLE {table} DROP PARTITION {{day:Int64}}", {"day": day})
+            self.writer.execute(f"DELETE FROM {table} {older}", {"bound": bound})
         labels = f"DELETE FROM notes WHERE kind IN ('label', 'comment') AND name IN (SELECT id FROM ids {older})"
-        self.writer.execute(labels, bound=bound)
-        self.writer.execute(f"DELETE FROM ids {older}", bound=bound)
+        self.writer.execute(labels, {"bound": bound})
+        self.writer.execute(f"DELETE FROM ids {older}", {"bound": bound})
         return deleted
 
     def _add_outcome_batch(self, batch: OutcomeBatch) -> int:
@@ -287,7 +284,7 @@ class ClickHouseStore(TraceStore):
         """Insert the derived rows that the last batch lacks: no other batch can lack any."""
         batch = self._find_last_batch()
         query = "SELECT number, cohorts, verdicts, scores, gold FROM outcomes WHERE batch = {batch:Int64}"
-        rows = {row[0]: row[1:] for row in self.writer.fetch_rows(query, batch=batch)}
+        rows = {row[0]: row[1:] for row in self.writer.fetch_rows(query, {"batch": batch})}
         if not rows:
             return
         numbered: list[NumberedRow] = []

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ragfault.apps.watch.server.storage.outcome_rows import SUM_COLUMNS
-from ragfault.apps.watch.server.storage.store_engine import DatabaseConnection, Migration, QueryValue, record_migration
+from ragfault.apps.watch.server.storage.store_engine import (
+    NO_PARAMETERS,
+    DatabaseConnection,
+    Migration,
+    QueryParameters,
+    record_migration,
+)
 from ragfault.model.errors import OutputError, require_extra
 
 CONFIG = {
@@ -59,22 +65,24 @@ class DuckDBConnection:
     def fetch_rows(
         self,
         query: str,
+        parameters: QueryParameters = NO_PARAMETERS,
         *,
         as_bytes: Sequence[str] = (),  # noqa: ARG002 - DuckDB has a type for bytes
-        **parameters: QueryValue,
     ) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
         with self.cursor() as cursor:
             rows: list[tuple[Any, ...]] = cursor.execute(*_bind(query, parameters)).fetchall()
         return rows
 
-    def fetch_value(self, query: str, **parameters: QueryValue) -> Any:
+    def fetch_value(self, query: str, parameters: QueryParameters = NO_PARAMETERS) -> Any:
         """Return the first value of the first row."""
-        return self.fetch_rows(query, **parameters)[0][0]
+        return self.fetch_rows(query, parameters)[0][0]
 
-    def fetch_among(self, query: str, values: Sequence[Any], **parameters: QueryValue) -> Iterator[tuple[Any, ...]]:
+    def fetch_among(
+        self, query: str, values: Sequence[Any], parameters: QueryParameters = NO_PARAMETERS
+    ) -> Iterator[tuple[Any, ...]]:
         """Iterate over the rows of a query on the parameter `among`."""
-        return iter(self.fetch_rows(query, among=list(values), **parameters) if values else ())
+        return iter(self.fetch_rows(query, {"among": list(values), **parameters}) if values else ())
 
     def insert(
         self,
@@ -92,17 +100,17 @@ class DuckDBConnection:
             names, values = ", ".join((*columns, *added)), ", ".join(("*", *added.values()))
             self.raw.execute(f"INSERT INTO {table} ({names}) SELECT {values} FROM rows")
 
-    def execute(self, statement: str, **parameters: QueryValue) -> None:
+    def execute(self, statement: str, parameters: QueryParameters = NO_PARAMETERS) -> None:
         """Run a statement without a result."""
         self.raw.execute(*_bind(statement, parameters))
 
 
-def _bind(query: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _bind(query: str, parameters: QueryParameters) -> tuple[str, dict[str, Any]]:
     statement, bounded = translate_query(query)
+    values: dict[str, Any] = dict(parameters)
     for name in bounded:
-        values = parameters[name]
-        parameters |= {f"{name}_low": min(values, default=0), f"{name}_high": max(values, default=0)}
-    return statement, parameters
+        values |= {f"{name}_low": min(values[name], default=0), f"{name}_high": max(values[name], default=0)}
+    return statement, values
 
 
 @lru_cache(maxsize=256)

@@ -258,7 +258,7 @@ class DuckDBStore(TraceStore):
             self._known_ids.add(id)
 
     def _release_pending(self, numbers: Sequence[int]) -> None:
-        self.writer.execute("DELETE FROM pending WHERE number IN {numbers:Array(Int64)}", numbers=list(numbers))
+        self.writer.execute("DELETE FROM pending WHERE number IN {numbers:Array(Int64)}", {"numbers": list(numbers)})
 
     def _load_outcomes(self, numbers: Sequence[int]) -> dict[int, tuple[TraceState, dict[str, float]]]:
         query = "SELECT number, state, scores FROM outcomes WHERE number IN {among:Array(Int64)}"
@@ -269,15 +269,15 @@ class DuckDBStore(TraceStore):
 
     def _delete_older(self, bound: float) -> int:
         deleted = int(
-            self.writer.fetch_value("SELECT count(*) FROM traces WHERE received < {bound:Float64}", bound=bound)
+            self.writer.fetch_value("SELECT count(*) FROM traces WHERE received < {bound:Float64}", {"bound": bound})
         )
         if deleted:
             old = "FROM traces WHERE received < {bound:Float64})"
             for table in ("scores", "outcomes", "draws", "checks", "check_values"):
-                self.writer.execute(f"DELETE FROM {table} WHERE number IN (SELECT number {old}", bound=bound)
+                self.writer.execute(f"DELETE FROM {table} WHERE number IN (SELECT number {old}", {"bound": bound})
             notes = f"DELETE FROM notes WHERE kind IN ('label', 'comment') AND name IN (SELECT id {old}"
-            self.writer.execute(notes, bound=bound)
-            self.writer.execute("DELETE FROM traces WHERE received < {bound:Float64}", bound=bound)
+            self.writer.execute(notes, {"bound": bound})
+            self.writer.execute("DELETE FROM traces WHERE received < {bound:Float64}", {"bound": bound})
         return deleted
 
     def _measure_bytes(self, con: DatabaseConnection) -> int:
@@ -354,7 +354,7 @@ class DuckDBStore(TraceStore):
     def unsorted_scores(self) -> int:
         """The number of scores that are in the order of their arrival."""
         last = self.reader.fetch_value(LAST_SORTED)
-        return int(self.reader.fetch_value("SELECT count(*) FROM scores WHERE number > {last:Int64}", last=last))
+        return int(self.reader.fetch_value("SELECT count(*) FROM scores WHERE number > {last:Int64}", {"last": last}))
 
     def _sort_scores(self, con: DatabaseConnection) -> None:
         """Sort the newest scores by metric once there are SORTED_ROWS: a query of one metric skips the others."""
@@ -363,13 +363,13 @@ class DuckDBStore(TraceStore):
             return
         last = con.fetch_value(LAST_SORTED)
         newer = "FROM scores WHERE number > {last:Int64}"
-        end = con.fetch_value(f"SELECT max(number) {newer}", last=last)
+        end = con.fetch_value(f"SELECT max(number) {newer}", {"last": last})
         if rows > 2 * SORTED_ROWS:  # many waited, as while a run was imported: a part each time
             share = SORTED_ROWS / rows
-            end = con.fetch_value(f"SELECT quantile_disc(number, {share:.9f}) {newer}", last=last)
+            end = con.fetch_value(f"SELECT quantile_disc(number, {share:.9f}) {newer}", {"last": last})
         part = f"{newer} AND number <= {{end:Int64}}"
-        con.execute(f"CREATE TEMP TABLE unsorted AS SELECT * {part}", last=last, end=end)
-        con.execute(f"DELETE {part}", last=last, end=end)
+        con.execute(f"CREATE TEMP TABLE unsorted AS SELECT * {part}", {"last": last, "end": end})
+        con.execute(f"DELETE {part}", {"last": last, "end": end})
         con.execute("INSERT INTO scores SELECT * FROM unsorted ORDER BY metric, time")
         con.execute("DROP TABLE unsorted")
         con.insert("sorted_scores", {"last": [end]})
@@ -379,8 +379,7 @@ class DuckDBStore(TraceStore):
             if not note.slot:
                 con.execute(
                     "DELETE FROM notes WHERE kind = {kind:String} AND name = {name:String}",
-                    kind=note.kind,
-                    name=note.name,
+                    {"kind": note.kind, "name": note.name},
                 )
         con.insert("notes", to_columns([note for note in notes if note.body], StoredNote._fields))
 
