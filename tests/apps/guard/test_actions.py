@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ragfault.apps.guard.actions import Action, GuardedAnswer, answer
+from ragfault.apps.guard.actions import Action, ActionSettings, GuardedAnswer, answer
 from ragfault.apps.guard.decisions import GuardDecision
 from ragfault.apps.guard.policy import DEFAULT_MESSAGE, parse_policy
 from ragfault.apps.guard.runtime import Guard
@@ -40,7 +40,7 @@ class Writer:
 
 def run(writer: Writer, *actions: Action, policy: str = "[rails.groundedness]", k: int = 5) -> GuardedAnswer:
     guard = Guard(parse_policy(policy), judge="lexical")
-    return answer(guard, QUERY, retrieve, writer, actions=actions, k=k)
+    return answer(guard, QUERY, retrieve, writer, settings=ActionSettings(actions, k))
 
 
 def test_a_released_answer_needs_no_action() -> None:
@@ -77,7 +77,10 @@ def test_a_judge_that_fails_ends_no_request(seconds: float, action: Action) -> N
     """What the guard holds back since the judge raises or hangs, no action releases, and none asks that judge again."""
     guard = Guard(parse_policy("[rails.groundedness]\ntimeout = 0.05"), judge=FailingJudge(seconds))
     begun = time.perf_counter()
-    assert answer(guard, QUERY, retrieve, Writer(GOOD), actions=(action, "abstain")).text == DEFAULT_MESSAGE
+    assert (
+        answer(guard, QUERY, retrieve, Writer(GOOD), settings=ActionSettings((action, "abstain"))).text
+        == DEFAULT_MESSAGE
+    )
     assert time.perf_counter() - begun < 15
 
 
@@ -85,7 +88,7 @@ def test_a_cut_answer_is_decided_on_as_fixed() -> None:
     """It is no answer as the system gave it: no certificate covers it, and none is watched by it."""
     seen: list[GuardDecision] = []
     guard = Guard(parse_policy("[rails.groundedness]"), judge="lexical", sink=seen.append)
-    assert answer(guard, QUERY, retrieve, Writer(f"{GOOD} {BAD}"), actions=("cut",)).text == GOOD
+    assert answer(guard, QUERY, retrieve, Writer(f"{GOOD} {BAD}"), settings=ActionSettings(("cut",))).text == GOOD
     assert [(item.outcome, item.action) for item in seen] == [("block", ""), ("fix", ""), ("fix", "cut")]
 
 

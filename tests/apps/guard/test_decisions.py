@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragfault.apps.guard.actions import answer
+from ragfault.apps.guard.actions import ActionSettings, answer
 from ragfault.apps.guard.decisions import GuardDecision, attach_decisions, describe_decision, read_decisions
 from ragfault.apps.guard.policy import parse_policy
 from ragfault.apps.guard.runtime import Guard
@@ -115,7 +115,8 @@ def test_the_active_span_gets_every_decision_also_from_another_thread_and_within
 def test_the_action_that_ends_a_request_is_its_last_decision() -> None:
     seen: list[GuardDecision] = []
     guard = make_guard(sink=seen.append)
-    guarded = answer(guard, "When?", lambda *_: [CHUNK.text], lambda *_: ANSWERS[1], actions=("correct", "disclaim"))
+    settings = ActionSettings(("correct", "disclaim"))
+    guarded = answer(guard, "When?", lambda *_: [CHUNK.text], lambda *_: ANSWERS[1], settings=settings)
     assert [decision.action for decision in seen] == ["", "", "disclaim"]
     assert not seen[-1].abstained
     assert seen[1].abstained

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from endpoint import Server, serve_model
+from ragfault.apps.guard.actions import ActionSettings
 from ragfault.apps.guard.decisions import GuardDecision
 from ragfault.apps.guard.policy import parse_policy
 from ragfault.apps.guard.runtime import Guard
@@ -152,7 +153,8 @@ def make_chain(passages: list[str], prompts: list[str], seen: list[GuardDecision
         return AIMessage(GOOD if "do not support" in prompts[-1] else BAD)
 
     template = ChatPromptTemplate.from_template("{context}\nQuestion: {question}\n{feedback}")
-    return guard_chain(Shelf(), template | RunnableLambda(write), make_guard(seen), actions=("correct", "abstain"))
+    settings = ActionSettings(("correct", "abstain"))
+    return guard_chain(Shelf(), template | RunnableLambda(write), make_guard(seen), settings=settings)
 
 
 def test_a_chain_of_langchain_regenerates_with_feedback_and_else_abstains() -> None:

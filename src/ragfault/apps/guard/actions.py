@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 from uuid import uuid4
 
 from msgspec import Struct
@@ -62,6 +62,29 @@ class GuardedAnswer(Struct, frozen=True, kw_only=True):
     citations: tuple[Citation, ...] = ()
 
 
+class ActionSettings(Struct, frozen=True):
+    """What is tried before an answer is held back."""
+
+    actions: Sequence[Action] = ("correct", "widen", "cut", "abstain")
+    """Each is taken at most once, in this order."""
+    k: int = 5
+    """Number of passages to retrieve, 1 or more; "widen" retrieves twice as many."""
+    route: str | None = None
+    """Route of the request, whose rails and threshold apply; None: those of the whole policy."""
+
+
+DEFAULT_ACTIONS = ActionSettings()
+
+
+class _Request(NamedTuple):
+    """A request under way: what its passes share, and the passes so far."""
+
+    guard: Guard
+    trace: Trace
+    retrieve: Retrieve
+    passes: list[ActionPass]
+
+
 class _Attempt(Struct, frozen=True):
     trace: Trace
     decision: GuardDecision
@@ -72,23 +95,21 @@ async def answer_async(
     query: str,
     retrieve: Retrieve,
     generate: Generate,
-    *,
-    actions: Sequence[Action] = ("correct", "widen", "cut", "abstain"),
     strong: Generate | None = None,
-    k: int = 5,
-    route: str | None = None,
+    settings: ActionSettings = DEFAULT_ACTIONS,
 ) -> GuardedAnswer:
     """Answer a query: check it, retrieve, check the chunks, generate, decide; then take actions until one is released.
 
-    The actions run once each in their order. Query and chunks are fixed before they reach the generator, so that no
-    text that a rail removed is in its prompt. Raises UnknownName for an unknown action.
+    `strong` generates for the action "escalate", which is left out without it. Query and chunks are fixed before they
+    reach the generator, so that no text that a rail removed is in its prompt. Raises UnknownName for an unknown action.
     """
+    actions, k = settings.actions, settings.k
     for action in actions:
         if action not in get_args(Action):
             raise UnknownName("action", action, get_args(Action))
     passes: list[ActionPass] = []
-    trace = Trace(id=uuid4().hex, query=query, route=route)
-    best = await _attempt(guard, trace, retrieve, generate, k, "", "answer", passes)
+    request = _Request(guard, Trace(id=uuid4().hex, query=query, route=settings.route), retrieve, passes)
+    best = await _attempt(request, generate, k, "", "answer")
     for action in actions:
         if best.decision.outcome != "block" or best.decision.stage == "input":
             break
@@ -99,7 +120,7 @@ async def answer_async(
                 continue
             writer = strong if action == "escalate" and strong is not None else generate
             size = 2 * k if action == "widen" else k
-            again = await _attempt(guard, trace, retrieve, writer, size, await _explain(guard, best), action, passes)
+            again = await _attempt(request, writer, size, await _explain(guard, best), action)
             best = again if passes[-1].retained else best
         else:
             ended = await _end(guard, best, action, passes)
@@ -114,7 +135,14 @@ async def answer_async(
     return GuardedAnswer(text=text, decision=best.decision, passes=tuple(passes), citations=citations)
 
 
-def answer(guard: Guard, query: str, retrieve: Retrieve, generate: Generate, **options: Any) -> GuardedAnswer:
+def answer(
+    guard: Guard,
+    query: str,
+    retrieve: Retrieve,
+    generate: Generate,
+    strong: Generate | None = None,
+    settings: ActionSettings = DEFAULT_ACTIONS,
+) -> GuardedAnswer:
     """Answer a query as `answer_async` does, from plain code.
 
     >>> from ragfault.apps.guard.policy import parse_policy
@@ -124,20 +152,12 @@ def answer(guard: Guard, query: str, retrieve: Retrieve, generate: Generate, **o
     >>> guarded.text, guarded.passes[0].outcome
     ('The harbour office opens at 7:30 on weekdays.', 'pass')
     """
-    return run_sync(answer_async(guard, query, retrieve, generate, **options))
+    return run_sync(answer_async(guard, query, retrieve, generate, strong, settings))
 
 
-async def _attempt(
-    guard: Guard,
-    trace: Trace,
-    retrieve: Retrieve,
-    generate: Generate,
-    k: int,
-    feedback: str,
-    action: str,
-    passes: list[ActionPass],
-) -> _Attempt:
+async def _attempt(request: _Request, generate: Generate, k: int, feedback: str, action: str) -> _Attempt:
     """Retrieve, generate and decide once, each stage checked before the next one."""
+    guard, trace, retrieve, passes = request
     start = time.perf_counter()
     decision: GuardDecision | None = None
     results: list[RailResult] = []

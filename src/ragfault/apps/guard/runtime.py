@@ -98,9 +98,9 @@ class Guard:
             if decision.reason:
                 reasons.append(decision.reason)
             if decision.outcome == "block":
-                return self._finish(trace, "block", stage, policy.message, results, "; ".join(reasons), start)
+                return self._finish(trace, stage, None, results, "; ".join(reasons), start)
             current = decision.trace
-        return self._finish(trace, "pass", None, current.answer, results, "; ".join(reasons), start)
+        return self._finish(trace, None, current.answer, results, "; ".join(reasons), start)
 
     async def check_stage(self, trace: Trace, stage: Stage, deadline: float | None = None) -> StageDecision:
         """Run the rails of one stage on a trace; `deadline` is a moment of `time.perf_counter`."""
@@ -124,7 +124,7 @@ class Guard:
         if checked.outcome in ("fix", "block"):
             return self.block(before, "output", checked, start, earlier)
         results = [*earlier, *checked.results]
-        return self._finish(before, "pass", None, None, results, checked.reason, start)
+        return self._finish(before, None, None, results, checked.reason, start)
 
     def _list_rails(self, route: str | None) -> Sequence[str]:
         names = self.policy.get_route(route).rails
@@ -162,12 +162,12 @@ class Guard:
             checked = await self.check_stage(replace(current, answer=None), stage)
             current, results = checked.trace, [*results, *checked.results]
             if checked.outcome == "block":
-                yield self._finish(trace, "block", stage, policy.message, results, checked.reason, start).text or ""
+                yield self._finish(trace, stage, None, results, checked.reason, start).text or ""
                 return
         watcher = self._get_watcher(trace.route)
         if watcher is not None and watcher.shift is not None and policy.withdrawn == "block":
             reason = _explain_shift(watcher.shift)
-            yield self._finish(trace, "block", "output", policy.message, results, reason, start).text or ""
+            yield self._finish(trace, "output", None, results, reason, start).text or ""
             return
         try:
             async for sentence in _join_sentences(pieces):
@@ -182,10 +182,10 @@ class Guard:
             reason = ""
         finally:
             if is_blocked:
-                self._finish(trace, "block", "output", policy.message, results, reason, start)
+                self._finish(trace, "output", None, results, reason, start)
             else:
                 unwatched = [replace(result, inputs=None) for result in results]
-                self._finish(trace, "pass", None, passed, unwatched, reason, start)
+                self._finish(trace, None, passed, unwatched, reason, start)
 
     def block(
         self, trace: Trace, stage: Stage, checked: StageDecision, start: float, earlier: Sequence[RailResult] = ()
@@ -194,13 +194,11 @@ class Guard:
 
         `earlier` are results of stages that were checked before.
         """
-        message = self.policy.get_route(trace.route).message
-        return self._finish(trace, "block", stage, message, [*earlier, *checked.results], checked.reason, start)
+        return self._finish(trace, stage, None, [*earlier, *checked.results], checked.reason, start)
 
     def _finish(
         self,
         trace: Trace,
-        outcome: Outcome,
         stage: Stage | None,
         text: str | None,
         results: Sequence[RailResult],
@@ -209,11 +207,15 @@ class Guard:
     ) -> GuardDecision:
         """Complete a decision: its promise, and the watch over traffic.
 
-        What passes has the most severe outcome of its results, but for blocks that others outvoted.
+        A trace that a `stage` blocks gets the policy's message as its text. What passes has the most severe outcome of
+        its results, but for blocks that others outvoted.
         """
         policy = self.policy.get_route(trace.route)
-        if outcome == "pass":
+        outcome: Outcome = "block"
+        if stage is None:
             outcome = max((r.outcome for r in results if r.outcome != "block"), key=SEVERITIES.index, default="pass")
+        else:
+            text = policy.message
         inputs = next((result.inputs for result in reversed(results) if result.inputs is not None), None)
         promised, withdrawn = False, ""
         watcher, threshold = self._get_watcher(trace.route), self.get_threshold(trace.route)

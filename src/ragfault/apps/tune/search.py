@@ -133,19 +133,19 @@ class PipelineSearch:
         start: PipelineConfig,
         questions: Sequence[TuningQuestion],
         bounds: Sequence[Bound] = (),
-        *,
         workers: int = 1,
-        progress: ProgressCallback = lambda *_: None,
     ) -> None:
         self.runner, self.space, self.start = runner, space, start
         self.questions, self.bounds = tuple(questions), tuple(bounds)
-        self.workers, self.progress = workers, progress
+        self.workers = workers
+        self.progress: ProgressCallback = lambda *_: None
         self.steps: list[SearchStep] = []
         self.beam = [start]
         """The beam: what goes to the next step, the best first."""
 
-    def run(self) -> SearchResult:
+    def run(self, progress: ProgressCallback = lambda *_: None) -> SearchResult:
         """Search until the end or until the budget is spent; what is best so far is returned in either case."""
+        self.progress = progress
         steps: list[tuple[str, str, Callable[[], list[PipelineConfig]]]] = [
             ("pre-processing", "chunker", self._search_chunkers),
             ("pre-processing", "embedder", self._search_embedders),

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -110,13 +111,11 @@ def tune(  # noqa: PLR0913 - the options of one verb
     parts = split_questions(gathered.questions, holdout, seed)
     bounds = _add_token_bound(bounds, bench, start, parts.selection, notes)
     bench.deadline = until
-    search_result = PipelineSearch(
-        bench, space, start, parts.selection, bounds, workers=workers, progress=progress
-    ).run()
+    search_result = PipelineSearch(bench, space, start, parts.selection, bounds, workers).run(progress)
     notes.lines += search_result.notes
     charged, bench.deadline = bench.uncached_seconds, None
     result = replace(
-        _measure_holdout(bench, search_result, start, parts, bounds, seed, space.phases),
+        _measure_holdout(TuningTask(bench, start, parts, bounds, space.phases, seed), search_result),
         grouped_by=gathered.grouped_by,
         notes=tuple(notes.lines),
         seconds=time.monotonic() - begin,
@@ -201,16 +200,22 @@ def _restrict_space(space: SearchSpace, run: Run | str | Path | None, notes: Not
     return replace(space, phases=phases)
 
 
-def _measure_holdout(
-    runner: TrialRunner,
-    search_result: SearchResult,
-    start: PipelineConfig,
-    parts: QuestionSplit,
-    bounds: tuple[Bound, ...],
-    seed: int,
-    phases: Sequence[TuningPhase] = TUNING_PHASES,
-) -> TuningResult:
+class TuningTask(NamedTuple):
+    """What search and measurement of one tuning share."""
+
+    runner: TrialRunner
+    start: PipelineConfig
+    """The present configuration."""
+    parts: QuestionSplit
+    bounds: tuple[Bound, ...]
+    phases: Sequence[TuningPhase]
+    """Phases that are searched; the others stay as they are."""
+    seed: int
+
+
+def _measure_holdout(task: TuningTask, search_result: SearchResult) -> TuningResult:
     """Measure the best-scoring configuration on the holdout questions, and recommend it or a simpler one."""
+    runner, start, parts, bounds, _, seed = task
     best, plain_bm25 = search_result.config, make_plain_bm25(start)
     if list_budget_selections(bounds) and compute_violation(bounds, runner.measure(plain_bm25, parts.selection)):
         # The pipelines that it is compared with keep to the bound; so does it.
@@ -223,7 +228,7 @@ def _measure_holdout(
     candidates = order_candidates(best, start, plain_bm25, pruned)
     pairs = [(name, simpler) for i, name in enumerate(candidates) for simpler in list(candidates)[:i]]
     gains = prover.compare_configs([_pair_candidates(candidates, *pair) for pair in pairs])
-    excluded = _exclude_candidates(candidates, best, start, bounds, runner, parts, phases)
+    excluded = _exclude_candidates(task, candidates, best)
     recommended, reason = recommend_pipeline(list(candidates), gains, excluded, str(runner.metric))
     winner = candidates[recommended]
     shown_gains = [test[2] for test in ablated]
@@ -277,15 +282,10 @@ def _pair_candidates(
 
 
 def _exclude_candidates(
-    candidates: Mapping[str, PipelineConfig],
-    best: PipelineConfig,
-    start: PipelineConfig,
-    bounds: tuple[Bound, ...],
-    runner: TrialRunner,
-    parts: QuestionSplit,
-    phases: Sequence[TuningPhase],
+    task: TuningTask, candidates: Mapping[str, PipelineConfig], best: PipelineConfig
 ) -> dict[str, str]:
     """Map the candidates that may not be recommended to the reason: a bound, or a phase that was to stay as it is."""
+    runner, start, parts, bounds, phases, _ = task
     least = compute_violation(bounds, runner.measure(best, parts.selection))
     excluded = {}
     for name, config in candidates.items():

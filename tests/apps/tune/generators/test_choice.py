@@ -9,13 +9,14 @@ import pytest
 
 from ragfault.apps.tune.generators.choice import (
     ChoiceTerms,
+    GeneratorPool,
     choose_from_table,
     choose_generator,
     describe_spending,
     replay_null,
 )
 from ragfault.apps.tune.generators.proof import RaceEvidence, estimate_noise, measure_gain, replay_race
-from ragfault.apps.tune.generators.race import race_generators
+from ragfault.apps.tune.generators.race import RaceTerms, race_generators
 from ragfault.apps.tune.generators.records import AnswerOutcome
 from ragfault.apps.tune.results import Bound
 from ragfault.model.errors import InputError, UnknownName, UsageError
@@ -65,7 +66,7 @@ def test_questions_that_choose_do_not_measure() -> None:
         asked[name] |= set(places)
         return [[AnswerOutcome(0.9 if name == "b" else 0.2 + 0.01 * (at % 7))] for at in places]
 
-    choice = choose_generator(NAMES, make_groups(200), measure, "a", ChoiceTerms(calls=300))
+    choice = choose_generator(GeneratorPool(NAMES, make_groups(200), measure), "a", ChoiceTerms(calls=300))
     dropped = {gone.name for step in choice.rounds for gone in step.dropped if gone.name != "a"}
     assert choice.recommended == "b"
     assert dropped == set(NAMES) - {"a", "b"}
@@ -79,7 +80,7 @@ def test_a_generator_that_breaks_a_bound_is_not_chosen() -> None:
         return [[AnswerOutcome(0.9 if good else 0.5, cost=2.0 if good else 1.0)] for _ in positions]  # type: ignore[attr-defined]
 
     terms = ChoiceTerms(bounds=(Bound("cost", "<=", 1.5),))
-    choice = choose_generator(NAMES[:3], make_groups(80), measure, "a", terms)
+    choice = choose_generator(GeneratorPool(NAMES[:3], make_groups(80), measure), "a", terms)
     assert choice.chosen != "b"
     assert {gone.reason for gone in choice.rounds[0].dropped if gone.name == "b"} == {"breaks a bound"}
 
@@ -91,10 +92,10 @@ def test_a_bound_without_figures_is_named_and_a_metric_without_values_is_refused
         return [[AnswerOutcome(0.5 + 0.2 * (name == "b"), name != "void")] for _ in positions]  # type: ignore[attr-defined]
 
     terms = ChoiceTerms(bounds=(Bound("cost", "<=", 0.1),))
-    choice = choose_generator(["a", "b"], make_groups(40), measure, "a", terms)
+    choice = choose_generator(GeneratorPool(["a", "b"], make_groups(40), measure), "a", terms)
     assert choice.notes == ("cost<=0.1 was not checked: no answer that was measured has its figure",)
     with pytest.raises(InputError, match="value has no value on any answer"):
-        choose_generator(["a", "b"], make_groups(40), lambda _, at: measure("void", at), "a", terms)
+        choose_generator(GeneratorPool(["a", "b"], make_groups(40), lambda _, at: measure("void", at)), "a", terms)
 
 
 def test_a_single_alternative_is_measured_on_every_question() -> None:
@@ -113,7 +114,7 @@ def test_a_control_that_moves_withholds_the_gain() -> None:
         places = list(positions)  # type: ignore[call-overload]
         return [0.4] * len(places), [0.7] * len(places)
 
-    choice = choose_generator(["a", "b"], make_groups(60), measure, "a", control=control)
+    choice = choose_generator(GeneratorPool(["a", "b"], make_groups(60), measure, control=control), "a")
     assert choice.recommended == "a"
     assert choice.gain is not None
     assert choice.gain.verdict == "no gain shown"
@@ -128,8 +129,8 @@ def test_human_labels_overrule_a_judge_that_favours_a_generator() -> None:
         return [[AnswerOutcome(float(judged[name][at]))] for at in positions]  # type: ignore[attr-defined]
 
     people = {name: {at: float(truth[name][at]) for at in range(100)} for name in truth}
-    alone = choose_generator(["a", "b"], make_groups(200), measure, "a")
-    corrected = choose_generator(["a", "b"], make_groups(200), measure, "a", people=people)
+    alone = choose_generator(GeneratorPool(["a", "b"], make_groups(200), measure), "a")
+    corrected = choose_generator(GeneratorPool(["a", "b"], make_groups(200), measure, people=people), "a")
     assert alone.recommended == "b"
     assert corrected.recommended == "a"
     assert corrected.gain is not None
@@ -145,7 +146,7 @@ def test_a_loss_by_people_comes_with_their_figure_before_the_judges() -> None:
         return [[AnswerOutcome(float(truth["b" if name == "a" else "a"][at]))] for at in positions]  # type: ignore[attr-defined]
 
     people = {name: {at: float(truth[name][at]) for at in range(150)} for name in truth}
-    choice = choose_generator(["a", "b"], make_groups(200), measure, "a", people=people)
+    choice = choose_generator(GeneratorPool(["a", "b"], make_groups(200), measure, people=people), "a")
     assert choice.gain is not None
     assert choice.gain.verdict == "loses"
     assert choice.reason.startswith("b loses −")
@@ -199,12 +200,12 @@ def test_what_cannot_be_chosen_from_says_what_to_do() -> None:
     with pytest.raises(UsageError, match="holdout"):
         choose_from_table(NAMES[:2], table[:2], make_groups(60), ChoiceTerms(holdout=1.5))
     with pytest.raises(UnknownName):
-        choose_generator(["a", "b"], make_groups(60), lambda *_: [], "x")
+        choose_generator(GeneratorPool(["a", "b"], make_groups(60), lambda *_: []), "x")
 
 
 def test_the_interval_of_a_gain_stays_within_the_range_of_differences() -> None:
     measured = {name: [[AnswerOutcome(value=value)]] * 40 for name, value in (("good", 1.0), ("bad", 0.0))}
-    gain = measure_gain(("good", "bad"), measured, [str(at) for at in range(40)], None, (0.0, 1.0), seed=0)
+    gain = measure_gain(measured, [str(at) for at in range(40)], None, (0.0, 1.0), seed=0)
     assert gain.difference.mean == gain.difference.high == 1.0
     assert gain.verdict == "gains"
 
@@ -213,7 +214,10 @@ def replay_random_race(questions: int, further: int) -> float:
     """Return the threshold at 5 % of the best of five against one on random questions, and further ones."""
     values = np.random.default_rng(1).random((6, questions))
     race = race_generators(
-        NAMES, questions, lambda name, at: [[AnswerOutcome(values[NAMES.index(name), i])] for i in at], alpha=1e-9
+        NAMES,
+        questions,
+        lambda name, at: [[AnswerOutcome(values[NAMES.index(name), i])] for i in at],
+        RaceTerms(alpha=1e-9),
     )
     gaps = np.random.default_rng(2).standard_normal(further)
     evidence = RaceEvidence(race, make_groups(questions))
@@ -261,7 +265,7 @@ def test_the_present_generator_answers_every_question_of_the_race() -> None:
         return [[AnswerOutcome(values[name] + 0.01 * (at % 5))] for at in positions]
 
     for calls in (None, 200):
-        race = race_generators(list(values), 100, measure, calls=calls, stay="a")
+        race = race_generators(list(values), 100, measure, RaceTerms(calls, stay="a"))
         assert race.chosen == "b"
         assert race.undecided == ()
         assert len(race.outcomes["a"]) == len(race.outcomes["b"]) > len(race.outcomes["c"])
@@ -274,7 +278,7 @@ def test_the_p_of_a_loss_is_named_as_that_of_a_gain() -> None:
     def measure(name: str, positions: object) -> list[list[AnswerOutcome]]:
         return [[AnswerOutcome(float((at % 3 == 0) == (name == "b")))] for at in positions]  # type: ignore[attr-defined]
 
-    choice = choose_generator(["a", "b"], make_groups(200), measure, "a")
+    choice = choose_generator(GeneratorPool(["a", "b"], make_groups(200), measure), "a")
     assert choice.gain is not None
     assert choice.gain.verdict == "loses"
     assert "(p of a gain 1.000)" in choice.reason

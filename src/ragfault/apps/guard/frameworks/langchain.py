@@ -12,7 +12,7 @@ with require_extra("ragfault.apps.guard.frameworks.langchain", "langchain", "pip
     from langchain_core.documents import Document
     from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
-from ragfault.apps.guard.actions import Action, answer_async
+from ragfault.apps.guard.actions import DEFAULT_ACTIONS, ActionSettings, answer_async
 from ragfault.apps.guard.policy import GuardPolicy
 from ragfault.apps.guard.rails import run_sync
 from ragfault.apps.guard.runtime import Guard
@@ -26,17 +26,14 @@ def guard_chain(
     retriever: Runnable[str, list[Document]],
     generator: Runnable[dict[str, str], Any],
     guard: Guard | GuardPolicy | str | Path,
-    *,
-    actions: Sequence[Action] = ("correct", "widen", "cut", "abstain"),
     strong: Runnable[dict[str, str], Any] | None = None,
-    k: int = 5,
-    route: str | None = None,
+    settings: ActionSettings = DEFAULT_ACTIONS,
 ) -> Runnable[Any, str]:
     """Return a chain from a question to a guarded answer: retrieve, check, generate, decide, act, else abstain.
 
     `generator` gets the keys question, context (the texts of the passages) and feedback (empty at first), such as
-    `prompt | model | StrOutputParser()`. `guard` may be a policy or its file; `actions`, `strong` and `route` are those
-    of `guard.actions.answer`; k passages are asked of retrievers with `search_kwargs`, others return as many
+    `prompt | model | StrOutputParser()`. `guard` may be a policy or its file; `strong` and `settings` are those
+    of `guard.actions.answer`; `settings.k` passages are asked of retrievers with `search_kwargs`, others return as many
     as they do. The input is a text or has a question, query or input. Plain, async and batched calls are guarded, and
     a stream gives the answer at once, when it is decided on.
     """
@@ -61,10 +58,8 @@ def guard_chain(
             _get_question(question),
             retrieve,
             write(generator),
-            actions=actions,
-            strong=None if strong is None else write(strong),
-            k=k,
-            route=route,
+            None if strong is None else write(strong),
+            settings,
         )
         return guarded.text
 

@@ -13,20 +13,22 @@ with require_extra("ragfault.apps.guard.frameworks.llamaindex", "llamaindex", "p
     from llama_index.core.base.response.schema import Response
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from ragfault.apps.guard.actions import Action, answer_async
+from ragfault.apps.guard.actions import ActionSettings, answer_async
 from ragfault.apps.guard.decisions import describe_decision
 from ragfault.apps.guard.policy import GuardPolicy
 from ragfault.apps.guard.rails import run_sync
 from ragfault.apps.guard.runtime import Guard
 from ragfault.model.records import Chunk
 
+ENGINE_ACTIONS = ActionSettings(("correct", "cut", "abstain"))  # an engine has its own number of nodes: none to widen
+
 
 class GuardedQueryEngine(BaseQueryEngine):
     """A query engine that answers by another one's retriever and synthesizer, guarded.
 
     `GuardedQueryEngine(index.as_query_engine(), "policy.toml")`. The engine must retrieve and synthesize apart, as
-    RetrieverQueryEngine does: nodes that a rail drops or masks reach no prompt. `actions`, `strong` (another engine)
-    and `route` are those of `guard.actions.answer`; "widen" does no more than "correct", since the engine has
+    RetrieverQueryEngine does: nodes that a rail drops or masks reach no prompt. `strong` (another engine) and
+    `settings` are those of `guard.actions.answer`; "widen" does no more than "correct", since the engine has
     its own number of nodes. The response has the nodes that the answer was judged by, and the decision in
     `metadata["guard"]`.
     """
@@ -35,16 +37,13 @@ class GuardedQueryEngine(BaseQueryEngine):
         self,
         engine: BaseQueryEngine,
         guard: Guard | GuardPolicy | str | Path,
-        *,
-        actions: Sequence[Action] = ("correct", "cut", "abstain"),
         strong: BaseQueryEngine | None = None,
-        route: str | None = None,
+        settings: ActionSettings = ENGINE_ACTIONS,
     ) -> None:
         super().__init__(engine.callback_manager)
         self._engine: Any = engine  # the base class has no `aretrieve`
-        self._strong, self._route = strong, route
+        self._strong, self._settings = strong, settings
         self._guard = guard if isinstance(guard, Guard) else Guard(guard)
-        self._actions = tuple(actions)
 
     def _get_prompt_modules(self) -> dict[str, Any]:
         return {"engine": self._engine}
@@ -74,9 +73,8 @@ class GuardedQueryEngine(BaseQueryEngine):
             query_bundle.query_str,
             retrieve,
             write(self._engine),
-            actions=self._actions,
-            strong=None if self._strong is None else write(self._strong),
-            route=self._route,
+            None if self._strong is None else write(self._strong),
+            self._settings,
         )
         decision = describe_decision(guarded.decision)
         return Response(guarded.text, source_nodes=list(judged), metadata={"guard": decision})

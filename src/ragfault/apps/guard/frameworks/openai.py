@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
 
 from ragfault.model.errors import UsageError, require_extra
@@ -31,6 +31,7 @@ from ragfault.io.otel.recorded_content import extract_question
 from ragfault.model.records import Trace
 
 Client = TypeVar("Client", OpenAI, AsyncOpenAI)
+Options = ParamSpec("Options")
 ContextRetriever = Callable[[str], Iterable[Any]]
 
 
@@ -62,11 +63,14 @@ def guard_client(
     for name in UNGUARDED:
         vars(copied)[name] = _Unguarded(name)
 
-    def copy_guarded(**options: Any) -> Client:
-        return guard_client(client.copy(**options), guard, contexts=contexts, route=route)
+    def guard_copies(copy: Callable[Options, Client]) -> Callable[Options, Client]:
+        def copy_guarded(*arguments: Options.args, **options: Options.kwargs) -> Client:
+            return guard_client(copy(*arguments, **options), guard, contexts=contexts, route=route)
+
+        return copy_guarded
 
     for name in ("copy", "with_options"):
-        setattr(copied, name, copy_guarded)
+        setattr(copied, name, guard_copies(client.copy))
     return copied
 
 
@@ -75,7 +79,7 @@ UNGUARDED = ("responses", "completions", "beta", "realtime")
 
 
 def _refuse(name: str) -> Callable[..., Any]:
-    def refuse(*_: Any, **__: Any) -> Any:
+    def refuse(*_: object, **__: object) -> Any:
         raise UsageError(f"the guard covers chat.completions.create, and not {name}.")
 
     return refuse
@@ -99,14 +103,14 @@ class _GuardedCalls:
     ) -> None:
         self.guard, self.retrieve_contexts, self.route, self.call = guard, retrieve_contexts, route, create
 
-    def create(self, **arguments: Any) -> Any:
+    def create(self, **arguments: object) -> Any:
         trace, body = self._prepare(arguments)
         checked = run_sync(self._check(trace, body))
         if isinstance(checked, GuardDecision):
             return _build_response(body, make_completion(str(body.get("model", "")), checked))
         return run_sync(self._finish(body, checked, self.call(**remove_stream(body))))
 
-    async def create_async(self, **arguments: Any) -> Any:
+    async def create_async(self, **arguments: object) -> Any:
         trace, body = self._prepare(arguments)
         checked = await self._check(trace, body)
         if isinstance(checked, GuardDecision):

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
@@ -16,6 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from ragfault.apps.testsets.pages.views import (
     ITEMS_SHOWN,
     SHOWN_ITEMS,
+    ItemSelection,
     ShownItems,
     TestsetView,
     list_items,
@@ -71,21 +73,25 @@ class ReviewForm(NamedTuple):
         return self.own.edited if self.own is not None and self.own.edited is not None else self.item
 
 
+class TestsetParams(BaseModel):
+    """Query parameters of a page of the set: the reader, and the fields of `ItemSelection` with their bounds."""
+
+    __test__ = False  # not a class of tests
+
+    by: Annotated[str, Query(max_length=80)] = ""
+    show: ShownItems = "waiting"
+    text: Annotated[str, Query(max_length=200)] = ""
+    page: Annotated[int, Query(ge=1, le=10_000)] = 1
+    needed: Annotated[int, Query(ge=1, le=9)] = 2
+    adjudicator: Annotated[str, Query(max_length=80)] = ""
+
+
 @json_router.get("/testset.json", **INVALID)
-def get_testset(
-    request: Request,
-    host: Host,
-    by: Annotated[str, Query(max_length=80)] = "",
-    show: ShownItems = "waiting",
-    text: Annotated[str, Query(max_length=200)] = "",
-    page: Annotated[int, Query(ge=1, le=10_000)] = 1,
-    needed: Annotated[int, Query(ge=1, le=9)] = 2,
-    adjudicator: Annotated[str, Query(max_length=80)] = "",
-) -> TestsetView:
+def get_testset(request: Request, host: Host, params: Annotated[TestsetParams, Query()]) -> TestsetView:
     """Return a page of the set that people review, and how far they agree; reviews of others are not in it."""
     token = request.app.state.access.read_token(request)
-    name = by if token is None else token.name
-    return load_testset(_find_session(host), name, show, text, page, needed, adjudicator)
+    name = params.by if token is None else token.name
+    return load_testset(_find_session(host), name, ItemSelection(**params.model_dump(exclude={"by"})))
 
 
 @router.get("/testset", dependencies=[READER])
@@ -100,19 +106,16 @@ def show_testset(request: Request) -> Response:
     adjudicator = query.get("adjudicator", "")[:MAX_NAME]
     if show not in SHOWN_ITEMS:
         raise UsageError(f'there is no selection "{show[:40]}". Choose one of: {", ".join(SHOWN_ITEMS)}.')
+    selection = ItemSelection(show, text, page, needed, adjudicator)
     return get_host(request).render_page(
         request,
         "testset",
-        view=load_testset(_find_session(get_host(request)), by, show, text, page, needed, adjudicator),
+        view=load_testset(_find_session(get_host(request)), by, selection),
         by=by,
         asks_name=request.app.state.access.is_open,
-        show=show,
-        text=text,
-        page=page,
         page_size=ITEMS_SHOWN,
-        needed=needed,
-        adjudicator=adjudicator,
         selections=SHOWN_ITEMS,
+        **selection._asdict(),
         link=_make_linker(request, by),
     )
 

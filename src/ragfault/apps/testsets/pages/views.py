@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
 
@@ -61,16 +61,22 @@ class TestsetView(Struct, frozen=True, kw_only=True):
     agreement: AgreementView | None
 
 
-def load_testset(
-    session: ReviewSession | None,
-    name: str = "",
-    show: ShownItems = "waiting",
-    text: str = "",
-    page: int = 1,
-    needed: int = 2,
-    adjudicator: str = "",
-) -> TestsetView:
+class ItemSelection(NamedTuple):
+    """The items of a page, and the reviews that settle an item."""
+
+    show: ShownItems = "waiting"
+    text: str = ""
+    """Words in the query, in any case."""
+    page: int = 1
+    needed: int = 2
+    """Reviewers of an item."""
+    adjudicator: str = ""
+    """Reviewer who decides disputed items; empty: none."""
+
+
+def load_testset(session: ReviewSession | None, name: str, selection: ItemSelection) -> TestsetView:
     """Load a page of the items; without a set it is empty. Raises UnknownName for an adjudicator without a review."""
+    show, text, page, needed, adjudicator = selection
     if session is None:
         return TestsetView(
             path=None, reviewer=name, items=0, waiting=0, matched=0, lines=(), reviewers=(), agreement=None

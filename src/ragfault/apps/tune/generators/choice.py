@@ -19,7 +19,7 @@ from ragfault.apps.tune.generators.proof import (
     measure_gain,
     paired_gap,
 )
-from ragfault.apps.tune.generators.race import MIN_ROUND, GeneratorRace, MeasureAnswers, race_generators
+from ragfault.apps.tune.generators.race import MIN_ROUND, GeneratorRace, MeasureAnswers, RaceTerms, race_generators
 from ragfault.apps.tune.generators.records import (
     AnswerOutcome,
     ControlTest,
@@ -78,25 +78,26 @@ MeasureControl = Callable[[str, Sequence[int]], tuple[Sequence[float], Sequence[
 """Generator and positions → values of a first and of a second answer to each question; None without second answers."""
 
 
+class GeneratorPool(NamedTuple):
+    """Generators to choose among, and what measures them."""
+
+    names: Sequence[str]
+    groups: Sequence[str]
+    """Group of each question: a group is never on both sides, and is resampled together."""
+    measure: MeasureAnswers
+    people: HumanValues | None = None
+    """Human values of the metric, by which the gain is corrected."""
+    control: MeasureControl = lambda *_: None
+
+
 def choose_generator(
-    names: Sequence[str],
-    groups: Sequence[str],
-    measure: MeasureAnswers,
-    present: str,
-    terms: ChoiceTerms = DEFAULT_TERMS,
-    *,
-    people: HumanValues | None = None,
-    control: MeasureControl = lambda *_: None,
-    search: SearchSelection | None = None,
+    pool: GeneratorPool, present: str, terms: ChoiceTerms = DEFAULT_TERMS, search: SearchSelection | None = None
 ) -> GeneratorChoice:
     """Choose among generators on one part of the questions and measure the choice against `present` on the other.
 
-    `groups` names the group of each question: a group is never on both sides, and is resampled together. `measure`
-    returns the outcomes of a generator on questions by their positions; `people` holds human values of the metric by
-    which the gain is corrected; `control` measures the present generator twice; `search` replaces the race. With a
-    single alternative nothing is chosen, and every question measures. The chosen one is recommended where its gain is
-    shown: by the sign-flip test at 5 %, or by the corrected gain where human labels give one, and if the control shows
-    no difference where there is none.
+    `search` replaces the race. With a single alternative nothing is chosen, and every question measures. The chosen one
+    is recommended where its gain is shown: by the sign-flip test at 5 %, or by the corrected gain where human labels
+    give one, and if the control shows no difference where there is none.
 
     Raises InputError for fewer than 20 questions or a metric without a value on any measured answer, UnknownName for a
     `present` that is not among the names, UsageError
@@ -104,16 +105,17 @@ def choose_generator(
 
     >>> def measure(name, positions):
     ...     return [[AnswerOutcome(0.6 + 0.2 * (name == "b") + 0.1 * (at % 3 - 1))] for at in positions]
-    >>> choice = choose_generator(["a", "b", "c"], [str(at) for at in range(60)], measure, "a")
+    >>> choice = choose_generator(GeneratorPool("abc", [str(at) for at in range(60)], measure), "a")
     >>> choice.recommended, choice.gain.verdict, round(choice.gain.difference.mean, 2)
     ('b', 'gains', 0.2)
     """
+    names, groups, measure, people, control = pool
     if present not in names:
         raise UnknownName("generator", present, names)
     if not 0 < terms.holdout < 1:
         raise UsageError(f"holdout is between 0 and 1, got {terms.holdout}.")
     parts = plan_parts(len(names), groups, terms, race=len(names) > 2 or search is not None)
-    race = search(parts) if search is not None else _race_selection(names, present, parts, measure, terms)
+    race = search(parts) if search is not None else _race_selection(pool, present, parts, terms)
     winner = race.chosen if race is not None else next(name for name in names if name != present)
     measured = {name: measure(name, parts.holdout) for name in dict.fromkeys((winner, present))}
     if not any(answer.defined for rows in measured.values() for answers in rows for answer in answers):
@@ -129,16 +131,18 @@ def choose_generator(
             else tuple([people.get(name, {}).get(i, np.nan) for i in parts.holdout] for name in (present, winner))
         )
         gain = measure_gain(
-            (winner, present),
             measured,
             keys,
             None if race is None or search is not None else RaceEvidence(race, [groups[i] for i in parts.selection]),
             terms.limits,
             terms.seed,
             labels,
-            _selection_gain(race, winner, present),
         )
-    recommended, reason, gain = _decide(winner, present, gain, test, race, terms, measured)
+        if race is not None:
+            # the gain on the questions of the race that both answered
+            led = paired_gap(race.outcomes[present], race.outcomes[winner])
+            gain = replace(gain, selection_gain=float(led.mean()))
+    recommended, reason, gain = _decide(present, gain, test, race, terms, measured)
     raced = measured if race is None else race.outcomes
     reach = min(map(len, raced.values()))
     return GeneratorChoice(
@@ -218,29 +222,20 @@ def split_positions(groups: Sequence[str], holdout: float, seed: int, *, race: b
 
 
 def _race_selection(
-    names: Sequence[str], present: str, parts: QuestionParts, measure: MeasureAnswers, terms: ChoiceTerms
+    pool: GeneratorPool, present: str, parts: QuestionParts, terms: ChoiceTerms
 ) -> GeneratorRace | None:
     """Race the generators on the selection questions; None where a single alternative leaves nothing to choose."""
-    if len(names) < 2:
+    if len(pool.names) < 2:
         raise UsageError("there is one generator. Give the answers of two or more.")
     if not parts.selection:
         return None
     return race_generators(
-        names,
+        pool.names,
         len(parts.selection),
-        lambda name, positions: measure(name, [parts.selection[i] for i in positions]),
-        calls=parts.calls,
-        repetitions=terms.repetitions,
+        lambda name, positions: pool.measure(name, [parts.selection[i] for i in positions]),
+        RaceTerms(parts.calls, terms.repetitions, stay=present),
         exclude=lambda outcomes: find_violation(terms.bounds, outcomes) is not None,
-        stay=present,
     )
-
-
-def _selection_gain(race: GeneratorRace | None, winner: str, present: str) -> float | None:
-    """Return the gain on the questions of the race that both answered."""
-    if race is None:
-        return None
-    return float(paired_gap(race.outcomes[present], race.outcomes[winner]).mean())
 
 
 def _run_control(
@@ -254,7 +249,6 @@ def _run_control(
 
 
 def _decide(
-    winner: str,
     present: str,
     gain: GeneratorGain | None,
     control: ControlTest | None,
@@ -274,6 +268,7 @@ def _decide(
             f"difference of this measurement can be trusted."
         )
         return present, reason, gain
+    winner = gain.chosen
     violation = find_violation(terms.bounds, measured[winner])
     if violation is not None:
         return present, f"{winner} does not keep to {violation} on the held-out questions.", gain
@@ -330,7 +325,7 @@ def choose_from_table(
     def measure(name: str, positions: Sequence[int]) -> list[list[AnswerOutcome]]:
         return [[AnswerOutcome(float(rows[name][i]))] for i in positions]
 
-    return choose_generator(names, groups, measure, names[0], terms)
+    return choose_generator(GeneratorPool(names, groups, measure), names[0], terms)
 
 
 def describe_spending(choice: GeneratorChoice) -> str:

@@ -88,22 +88,20 @@ class RaceEvidence(NamedTuple):
 
 
 def measure_gain(
-    names: tuple[str, str],
     measured: Mapping[str, Outcomes],
     groups: Sequence[str],
     evidence: RaceEvidence | None,
     limits: tuple[float, float],
     seed: int,
     people: tuple[Sequence[float], ...] | None = None,
-    selection_gain: float | None = None,
 ) -> GeneratorGain:
-    """Return the gain of the first of two generators over the second.
+    """Return the gain of the first of two measured generators over the second.
 
     The difference is that of `measured` alone. The test of a gain is one-sided and counts the questions of the race,
     too; its p value is corrected for the race having chosen. `people` is human values of the second and of the first,
     NaN where there is none; the verdict rests on the corrected gain where it is defined.
     """
-    winner, alternative = names
+    winner, alternative = measured
     before, after = average_repetitions(measured[alternative]), average_repetitions(measured[winner])
     difference = paired_difference(before, after, groups, bounds=limits, seed=seed)
     two_sided = sign_flip_test(before, after, groups, seed=seed)
@@ -111,7 +109,7 @@ def measure_gain(
     n, level = difference.n, GAIN_ALPHA
     if evidence is not None:
         outcomes = evidence.race.outcomes
-        common = min(len(outcomes[name]) for name in names)
+        common = min(len(outcomes[name]) for name in measured)
         raced = [average_repetitions(outcomes[name][:common]) for name in (alternative, winner)]
         gaps = np.concatenate([raced[1] - raced[0], after - before])
         statistic = float(gaps.sum() / max(float((gaps**2).sum()), MIN_SQUARE) ** 0.5)
@@ -135,7 +133,7 @@ def measure_gain(
         difference=difference,
         p=p,
         questions=n,
-        selection_gain=difference.mean if selection_gain is None else selection_gain,
+        selection_gain=difference.mean,
         corrected_gain=corrected,
         detectable=detectable_effect(difference.deviation, n, difference.cluster_size, alpha=2 * level),
         human_correction=correction,

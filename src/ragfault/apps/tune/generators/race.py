@@ -59,16 +59,27 @@ def plan_round(field: int, rivals: int, size: int, questions: int, spare: int | 
     return min(size + max(round_calls // (field * repetitions), 0 if size else MIN_ROUND), questions)
 
 
+class RaceTerms(NamedTuple):
+    """Terms of a race."""
+
+    calls: int | None = None
+    """Most answers that may be requested; None: as many as the questions allow."""
+    repetitions: int = 1
+    """Answers of a generator to a question."""
+    alpha: float = ALPHA
+    stay: str | None = None
+    """Generator that answers every question of the race."""
+
+
+FREE_RACE = RaceTerms()
+
+
 def race_generators(
     names: Sequence[str],
     questions: int,
     measure: MeasureAnswers,
-    *,
-    calls: int | None = None,
-    repetitions: int = 1,
-    alpha: float = ALPHA,
+    terms: RaceTerms = FREE_RACE,
     exclude: ExcludeGenerator = lambda _: False,
-    stay: str | None = None,
 ) -> GeneratorRace:
     """Race generators over questions, in their order, and return the one with the highest mean at the end.
 
@@ -81,10 +92,11 @@ def race_generators(
     Raises UsageError for fewer than two names, names that are equal, or too few calls.
 
     >>> good = lambda name, at: [[AnswerOutcome(0.5 + 0.4 * (name == "b") + 0.01 * (i % 3))] for i in at]
-    >>> race = race_generators(["a", "b", "c"], 100, good, calls=90)
+    >>> race = race_generators(["a", "b", "c"], 100, good, RaceTerms(calls=90))
     >>> race.chosen, race.calls, [dropped.reason for dropped in race.rounds[0].dropped]
     ('b', 45, ['worse', 'worse'])
     """
+    calls, repetitions, alpha, stay = terms
     if len(names) < 2 or len(set(names)) < len(names):
         raise UsageError("a race needs two generators or more, each with a name of its own.")
     least = len(names) * repetitions * MIN_ROUND

@@ -97,11 +97,12 @@ def improve_prompt(
     writer_notes: list[str] = []
 
     def search(parts: QuestionParts) -> GeneratorRace:
-        return _mutate_prompts(bench, present, write, parts.selection, rounds, terms.seed, writer_notes)
+        race, notes = _mutate_prompts(bench, name, write, parts.selection, rounds, terms.seed)
+        writer_notes.extend(notes)
+        return race
 
     inner = make_choice_terms(bench.scorer, judge, terms._replace(share=None), 0, terms.repetitions)
-    twice = bench.measure_twice if control else lambda *_: None
-    choice = choose_generator([name], bench.groups, bench.measure, name, inner, control=twice, search=search)
+    choice = choose_generator(bench.make_pool(name, control), name, inner, search)
     every_call = (rounds + 1) * len(bench.questions) * terms.repetitions
     return replace(choice, grid_calls=every_call, notes=(*writer_notes, *choice.notes)), bench.configs[
         choice.recommended
@@ -109,18 +110,13 @@ def improve_prompt(
 
 
 def _mutate_prompts(
-    bench: GeneratorBench,
-    present: GeneratorConfig,
-    write: WritePrompt,
-    selection: Sequence[int],
-    rounds: int,
-    seed: int,
-    notes: list[str],
-) -> GeneratorRace:
-    """Grow the pool of prompts, and return its best member as the winner of a race."""
+    bench: GeneratorBench, present: str, write: WritePrompt, selection: Sequence[int], rounds: int, seed: int
+) -> tuple[GeneratorRace, list[str]]:
+    """Grow the pool of prompts; return its best member as the winner of a race, and notes on the writer."""
     rng, before = random.Random(seed), bench.calls
-    outcomes: dict[str, list[Sequence[AnswerOutcome]]] = {present.name: list(bench.measure(present.name, selection))}
+    outcomes: dict[str, list[Sequence[AnswerOutcome]]] = {present: list(bench.measure(present, selection))}
     steps: list[RaceRound] = []
+    notes: list[str] = []
     refused = 0
     for _ in range(rounds):
         parent = _sample_parent(list(outcomes), [average_repetitions(rows) for rows in outcomes.values()], rng)
@@ -148,7 +144,7 @@ def _mutate_prompts(
     if refused:
         notes.append(f"{refused} rewritten prompts were no better than their parent on {MINIBATCH} questions")
     ranked = sorted(outcomes, key=lambda name: -float(average_repetitions(outcomes[name]).mean()))
-    return GeneratorRace(ranked[0], tuple(ranked[1:]), tuple(steps), bench.calls - before, outcomes)
+    return GeneratorRace(ranked[0], tuple(ranked[1:]), tuple(steps), bench.calls - before, outcomes), notes
 
 
 def _sample_parent(names: Sequence[str], values: Sequence[Any], rng: random.Random) -> str:

@@ -10,9 +10,16 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from ragfault.apps.tune.generators.choice import ChoiceTerms, HumanValues, QuestionParts, choose_generator, replay_null
+from ragfault.apps.tune.generators.choice import (
+    ChoiceTerms,
+    GeneratorPool,
+    HumanValues,
+    QuestionParts,
+    choose_generator,
+    replay_null,
+)
 from ragfault.apps.tune.generators.proof import find_violation
-from ragfault.apps.tune.generators.race import MIN_ROUND, GeneratorRace, average_repetitions, race_generators
+from ragfault.apps.tune.generators.race import MIN_ROUND, GeneratorRace, RaceTerms, average_repetitions, race_generators
 from ragfault.apps.tune.generators.recorded import (
     AnswerScorer,
     RecordedAnswers,
@@ -115,7 +122,7 @@ def choose_recorded(
             f"{100 * share:.1f} % [{100 * low:.1f}, {100 * high:.1f}] of {null_replays:,} replays"
         )
     values = None if people is None else _place_people(people, joined)
-    choice = choose_generator(joined.names, groups, measure, first_name, inner, people=values, control=control)
+    choice = choose_generator(GeneratorPool(joined.names, groups, measure, values, control), first_name, inner)
     return replace(choice, notes=(*notes, *choice.notes))
 
 
@@ -208,6 +215,11 @@ class GeneratorBench:
         outcomes = iter(self.scorer.score(self.answer(name, keys)))
         return [[next(outcomes) for _ in range(self.repetitions)] for _ in positions]
 
+    def make_pool(self, name: str, control: bool) -> GeneratorPool:
+        """Return the pool of one generator, to which a search adds; with `control` it can answer twice."""
+        pool = GeneratorPool([name], self.groups, self.measure)
+        return pool._replace(control=self.measure_twice) if control else pool
+
     def measure_twice(self, name: str, positions: Sequence[int]) -> tuple[list[float], list[float]]:
         """Return the values of a first and of a second answer to each question."""
         first, second = (
@@ -244,15 +256,7 @@ def search_generators(
         return _search_settings(bench, present, space, stages, parts, terms)
 
     inner = make_choice_terms(bench.scorer, judge, terms, space.size * len(bench.questions), terms.repetitions, control)
-    choice = choose_generator(
-        [name],
-        bench.groups,
-        bench.measure,
-        name,
-        inner,
-        control=bench.measure_twice if control else lambda *_: None,
-        search=search,
-    )
+    choice = choose_generator(bench.make_pool(name, control), name, inner, search)
     choice = replace(choice, grid_calls=space.size * len(bench.questions) * terms.repetitions)
     return choice, bench.configs[choice.recommended]
 
@@ -296,8 +300,7 @@ def _search_settings(
             names,
             len(parts.selection),
             lambda name, positions: bench.measure(name, [parts.selection[i] for i in positions]),
-            calls=calls,
-            repetitions=terms.repetitions,
+            RaceTerms(calls, terms.repetitions),
             exclude=lambda rows: find_violation(terms.bounds, rows) is not None,
         )
         best, undecided = bench.configs[race.chosen], race.undecided
