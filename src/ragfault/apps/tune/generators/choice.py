@@ -109,7 +109,7 @@ def choose_generator(
     >>> choice.recommended, choice.gain.verdict, round(choice.gain.difference.mean, 2)
     ('b', 'gains', 0.2)
     """
-    names, groups, measure, people, control = pool
+    names, groups, measure = pool.names, pool.groups, pool.measure
     if present not in names:
         raise UnknownName("generator", present, names)
     if not 0 < terms.holdout < 1:
@@ -122,26 +122,9 @@ def choose_generator(
         raise InputError(f"{terms.metric} has no value on any answer that was measured. Choose another metric.")
     unknown = [bound for bound in terms.bounds if not any(list_bounded(bound, rows) for rows in measured.values())]
     keys = [groups[i] for i in parts.holdout]
-    test = _run_control(control, present, parts.holdout, keys, terms)
-    gain = None
-    if winner != present:
-        labels = (
-            None
-            if people is None
-            else tuple([people.get(name, {}).get(i, np.nan) for i in parts.holdout] for name in (present, winner))
-        )
-        gain = measure_gain(
-            measured,
-            keys,
-            None if race is None or search is not None else RaceEvidence(race, [groups[i] for i in parts.selection]),
-            terms.limits,
-            terms.seed,
-            labels,
-        )
-        if race is not None:
-            # the gain on the questions of the race that both answered
-            led = paired_gap(race.outcomes[present], race.outcomes[winner])
-            gain = replace(gain, selection_gain=float(led.mean()))
+    test = _run_control(pool.control, present, parts.holdout, keys, terms)
+    # a search has seen its questions many times: only those of a race count in the test, too
+    gain = None if winner == present else _prove_gain(pool, parts, measured, race, terms, counts_race=search is None)
     recommended, reason, gain = _decide(present, gain, test, race, terms, measured)
     raced = measured if race is None else race.outcomes
     reach = min(map(len, raced.values()))
@@ -236,6 +219,32 @@ def _race_selection(
         RaceTerms(parts.calls, terms.repetitions, stay=present),
         exclude=lambda outcomes: find_violation(terms.bounds, outcomes) is not None,
     )
+
+
+def _prove_gain(
+    pool: GeneratorPool,
+    parts: QuestionParts,
+    measured: Mapping[str, Sequence[Sequence[AnswerOutcome]]],
+    race: GeneratorRace | None,
+    terms: ChoiceTerms,
+    *,
+    counts_race: bool,
+) -> GeneratorGain:
+    """Return the gain of the first of two measured generators; `counts_race`: the race's answers are tested, too."""
+    winner, present = measured
+    selection, holdout = ([pool.groups[i] for i in positions] for positions in (parts.selection, parts.holdout))
+    people = pool.people
+    labels = (
+        None
+        if people is None
+        else tuple([people.get(name, {}).get(i, np.nan) for i in parts.holdout] for name in (present, winner))
+    )
+    evidence = RaceEvidence(race, selection) if race is not None and counts_race else None
+    gain = measure_gain(measured, holdout, evidence, terms.limits, terms.seed, labels)
+    if race is None:
+        return gain
+    raced_gap = paired_gap(race.outcomes[present], race.outcomes[winner])
+    return replace(gain, selection_gain=float(raced_gap.mean()))
 
 
 def _run_control(
