@@ -39,7 +39,15 @@ Examples:
 @skip_bad_option
 @json_option
 def pool(
-    corpus: str, items: str, out: str, labels: str | None, force: bool, skip_bad: bool, kind: str | None, **options: int
+    corpus: str,
+    items: str,
+    out: str,
+    depth: int,
+    seed: int,
+    labels: str | None,
+    force: bool,
+    skip_bad: bool,
+    kind: str | None,
 ) -> None:
     """Pool the passages of CORPUS that several retrievers return for the items of SET, to be labelled by people.
 
@@ -57,7 +65,7 @@ def pool(
     documents = list(read_corpus(corpus, skip_bad))
     testset = list(read_traces(items, notice=print_notice))
     if labels is None:
-        pooled = pool_passages(documents, testset, **options)
+        pooled = pool_passages(documents, testset, depth=depth, seed=seed)
         write_atomically(Path(out), encode_lines(pooled))
         passages = sum(len(item.chunks or ()) for item in pooled)
         names = pooled[0].metadata["pool"]["retrievers"]
@@ -67,7 +75,7 @@ def pool(
         click.echo(f"{passages:,} passages for {len(pooled):,} items in {out}, by {', '.join(names)}")
         click.echo(f"Next: ragfault evaluate {out} -o runs/pool, then ragfault label runs/pool")
         return
-    result, estimate = apply_pool_labels(documents, testset, read_labels(labels), seed=options["seed"])
+    result, estimate = apply_pool_labels(documents, testset, read_labels(labels), seed=seed)
     write_atomically(Path(out), encode_lines(result))
     if kind == "json":
         print_json(estimate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -33,7 +33,16 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @skip_bad_option
 @json_option
-def refresh(corpus: str, items: str, out: str | None, broken: str | None, old: str | None, **options: Any) -> int:
+def refresh(
+    corpus: str,
+    items: str,
+    out: str | None,
+    broken: str | None,
+    old: str | None,
+    force: bool,
+    skip_bad: bool,
+    kind: str | None,
+) -> int:
     """Find every gold span of SET again in the present documents of CORPUS: kept, moved, changed meaning or gone.
 
     Spans are found by their quotes, so that renamed files, moved sections and edits elsewhere do not matter. Exit
@@ -45,9 +54,8 @@ def refresh(corpus: str, items: str, out: str | None, broken: str | None, old: s
     from ragfault.io.trace_reader import read_traces
 
     for path in (out, broken):
-        check_target(path, options["force"])
+        check_target(path, force)
     check_distinct([out, broken], [corpus, old])
-    skip_bad = options["skip_bad"]
     result = refresh_testset(
         read_corpus(corpus, skip_bad),
         read_traces(items, notice=print_notice),
@@ -56,7 +64,7 @@ def refresh(corpus: str, items: str, out: str | None, broken: str | None, old: s
     for path, records in ((out, result.items), (broken, result.broken)):
         if path is not None:
             write_atomically(Path(path), encode_lines(records))
-    if options["kind"] == "json":
+    if kind == "json":
         print_json(result)
     else:
         _print_changes(result)

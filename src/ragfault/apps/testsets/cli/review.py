@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -137,7 +137,13 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @json_option
 def adjudicate(
-    items: str, reviews: tuple[str, ...], out: str | None, needed: int, adjudicator: str | None, **options: Any
+    items: str,
+    reviews: tuple[str, ...],
+    out: str | None,
+    needed: int,
+    adjudicator: str | None,
+    force: bool,
+    kind: str | None,
 ) -> int:
     """Merge the REVIEWS of SET: agreement of the reviewers, what they dispute, and the items that are accepted.
 
@@ -148,7 +154,7 @@ def adjudicate(
     from ragfault.io.atomic_files import write_atomically
     from ragfault.io.trace_reader import read_traces
 
-    check_target(out, options["force"])
+    check_target(out, force)
     check_distinct([out], reviews)
     result = merge_reviews(
         read_traces(items, notice=print_notice),
@@ -158,7 +164,7 @@ def adjudicate(
     )
     if out is not None:
         write_atomically(Path(out), encode_lines(result.items))
-    if options["kind"] == "json":
+    if kind == "json":
         print_json(result)
     else:
         for line in _format_lines(result):

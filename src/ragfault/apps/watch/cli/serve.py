@@ -424,10 +424,15 @@ def export(
     out: Path,
     since: str | None,
     until: str | None,
+    route: str | None,
+    model: str | None,
+    judge: str | None,
+    state: str | None,
+    text: str | None,
+    gold: str | None,
     token: str | None,
     force: bool,
     kind: str | None,
-    **picked: Any,
 ) -> None:
     """Write judged traces of the server at URL as a run, for report, compare, bisect and everything else."""
     import time
@@ -436,8 +441,9 @@ def export(
 
     now = time.time()
     ages = {
-        name: now - _parse_days(text) * 86400 for name, text in (("since", since), ("until", until)) if text is not None
+        name: now - _parse_days(age) * 86400 for name, age in (("since", since), ("until", until)) if age is not None
     }
+    picked = {"route": route, "model": model, "judge": judge, "state": state, "text": text, "gold": gold}
     limits = {name: value for name, value in picked.items() if value is not None} | ages
     run = fetch_run(url, limits, out, token=token, force=force, notice=print_notice)
     if kind == "json":
