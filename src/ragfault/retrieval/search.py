@@ -175,6 +175,7 @@ def fuse_retrievers(
         notes = dict.fromkeys(note for result in results for note in result.query.notes)
         rankings = [_read_scores(result.hits) for result in results]
         scores = fuse_rankings(rankings, method, constant=constant, first=first, weights=shares, norm=norm)
+        # the first retriever's copy of a chunk wins, so that its metadata do not depend on the scores
         chunks: dict[str, Chunk] = {}
         for result in results:
             for chunk in result.hits:
@@ -243,6 +244,7 @@ def make_retriever(
         except ServiceFailed as error:
             return StageResult(query.with_failure(f"the {kind} search failed and found nothing: {error}"), ())
         merged = hit_lists[0] if len(hit_lists) == 1 else _merge_variant_hits(hit_lists, k)
+        # nothing found is a fault of the search, nothing allowed one of the conditions: the note tells them apart
         bound = query.conditions or query.user is not None or query.time is not None
         if not merged and bound and not index.count_matching(query):
             return StageResult(
@@ -256,6 +258,7 @@ def make_retriever(
 
 def _merge_variant_hits(hit_lists: Sequence[Hits], k: int) -> Hits:
     """Fuse the hits of several variants of a query by reciprocal ranks."""
+    # BM25 scores of texts of different length are not comparable, ranks are
     hits_by_id = {hit.id: hit for hits in hit_lists for hit in hits}
     scores = fuse_rankings([{hit.id: float(hit.score or 0.0) for hit in hits} for hits in hit_lists])
     return tuple(replace(hits_by_id[name], score=score) for name, score in list(scores.items())[:k])

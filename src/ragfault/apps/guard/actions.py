@@ -111,8 +111,10 @@ async def answer_async(
     request = _Request(guard, Trace(id=uuid4().hex, query=query, route=settings.route), retrieve, passes)
     best = await _attempt(request, generate, k, "", "answer")
     for action in actions:
+        # a query that is held back is the same in every further pass
         if best.decision.outcome != "block" or best.decision.stage == "input":
             break
+        # citations belong to whatever is released in the end
         if action == "cite":
             continue
         if action in ("correct", "widen", "escalate"):
@@ -173,6 +175,7 @@ async def _attempt(request: _Request, generate: Generate, k: int, feedback: str,
     if decision is None:
         trace = replace(trace, answer=str(await call_function(generate, trace.query, trace.chunks or (), feedback)))
         decision = await guard.decide_async(trace, ("output",), results)
+    # an action may make an answer worse: one that is still held back counts only if it is less risky than all before
     risks = [item.risk for item in passes if item.retained and item.risk is not None]
     better = decision.outcome != "block" or (decision.risk is not None and (not risks or decision.risk < min(risks)))
     passes.append(
@@ -220,6 +223,7 @@ async def _end(guard: Guard, best: _Attempt, action: Action, passes: list[Action
         trace = cut_unsupported(best.trace, verdicts)
         if trace is None:
             return None
+        # the cut answer is another one: it is decided on again, and recorded as fixed
         cuts = [replace(result, outcome="fix") for result in best.decision.results if result.outcome == "block"]
         decision = await guard.decide_async(trace, ("output",), cuts)
         if decision.outcome == "block":

@@ -118,6 +118,7 @@ class Guard:
         'block'
         """
         start = time.perf_counter()
+        # arguments make no claim that a chunk could support
         names = [name for name in self._list_rails(trace.route) if not self.is_groundedness(name)]
         checked = await self._run_rails(replace(trace, answer=text), "output", None, names)
         before = replace(trace, answer=None)

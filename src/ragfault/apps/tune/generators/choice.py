@@ -312,6 +312,7 @@ def replay_null(
     >>> replay_null(table, [str(at) for at in range(60)], 20) <= 0.2
     True
     """
+    # names are shuffled by whole groups, which the choice resamples as one
     table = np.asarray(values, float)
     names = [str(i) for i in range(len(table))]
     codes = np.unique(np.asarray(groups), return_inverse=True)[1]

@@ -98,7 +98,8 @@ def _evaluate_rule(rule: AlertRule, ruled: RuledSeries, until: int) -> RuleReadi
     key, series, measure, reference, is_dropped = ruled
     part, given, value, breach, well = series.between(until - rule.window, until), rule, None, False, False
     if rule.drop is not None and rule.certain and reference is not None and part.value_count < rule.min_values:
-        rule = replace(rule, window=WIDER * rule.window)  # of sparse traffic
+        # sparse traffic: a fault that lasts is in a wider window, too
+        rule = replace(rule, window=WIDER * rule.window)
         part = series.between(until - rule.window, until)
     is_known = part.value_count >= rule.min_values
     if series.is_stale(until, WIDER * given.window):
@@ -110,9 +111,10 @@ def _evaluate_rule(rule: AlertRule, ruled: RuledSeries, until: int) -> RuleReadi
         if is_known:
             check = _check_certain_limit if rule.drop is None else _check_certain_drop
             value, breach, well = check(rule, flat, until, reference)
-            if well and rule is not given:  # a wider window has values from before the fault
-                first = int(part.minutes[::-1][np.searchsorted(np.cumsum(part.n[::-1]), rule.min_values)])
-                well = check(replace(rule, window=until - first), flat, until, reference)[2]
+            # a wider window has values from before the fault, which make it look well
+        if well and rule is not given:
+            first = int(part.minutes[::-1][np.searchsorted(np.cumsum(part.n[::-1]), rule.min_values)])
+            well = check(replace(rule, window=until - first), flat, until, reference)[2]
         recovered = None if well else _find_recovery(given, flat, until, reference, is_known)
         if recovered is not None:
             value, breach, well = recovered, False, True
@@ -177,7 +179,8 @@ def _check_certain_drop(
         before = series.between(start - length, start)
         if before.mean is not None and before.value_count >= rule.min_values:
             window, usual = (length, float(before.value_count)), before.mean
-            if reference.metric in FAILURES:  # none in some hours is not never
+            # no failure in some hours does not mean that there never is one
+            if reference.metric in FAILURES:
                 usual = (max(0.0, usual) * window[1] + 1) / (window[1] + 1)
             breach |= _is_beyond_noise(rule, reference, part, rule.window, usual, window)
     return worse, breach, not breach and worse <= rule.drop - rule.hysteresis
@@ -239,7 +242,8 @@ def _is_beyond_noise(
     falling = _expects_fall(rule, reference)
     now, past = (min(1.0, max(0.0, share if falling else 1 - share)) for share in shares)
     error = estimate_error(reference.noise, (length, float(series.value_count)), before)
-    if reference.metric in FAILURES:  # a reference with hardly any says little of their variance
+    # a reference with hardly any failure says little of their variance
+    if reference.metric in FAILURES:
         error = max(error, math.sqrt(past * (1 - past) / series.value_count))
     return tail_deviate(now, past, error) > normal_quantile(1 - RULE_RATE * length / MONTH_MINUTES)
 

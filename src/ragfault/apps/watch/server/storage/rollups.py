@@ -79,6 +79,7 @@ class RollupTables(TraceTables, NoteTables):
         by_id = {row.trace: row for row in rows}
         issued = [self._issued.pop(id, None) for id in by_id]
         known = [number for number in issued if number is not None]
+        # numbers that this process issued bound the part of the table that is searched
         low, high = (min(known), max(known)) if len(known) == len(issued) > 0 else (0, 2**62)
         stored = list(
             self.writer.fetch_among(
@@ -143,6 +144,7 @@ class RollupTables(TraceTables, NoteTables):
             if value is not None:
                 parts.append(f"{column} = {{{column}:String}}")
                 parameters[column] = value
+        # whole hours are read from the table that has a sixtieth of the rows
         table = self.ROLLUPS if since % 60 or until % 60 or grain % 60 else self.HOURS
         names = SUM_COLUMNS if bins else SUM_COLUMNS[: -len(BIN_COLUMNS)]
         rows = self.reader.fetch_rows(
@@ -151,6 +153,7 @@ class RollupTables(TraceTables, NoteTables):
             "GROUP BY metric, route, cohort, stretch ORDER BY metric, route, cohort, stretch",
             parameters,
         )
+        # a cohort over all routes is stored as a cohort of no route, and shown as a route of its own
         if is_cohort(name):
             rows = [(measured, name, "", *rest) for measured, _, _, *rest in rows]
         return tuple(map(_build_rollup, rows))

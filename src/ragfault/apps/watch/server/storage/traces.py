@@ -329,6 +329,7 @@ class TraceTables(StoreEngine):
             {"after": max(after, self._judged_floor), "limit": limit},
         )
         received = self.load_received([number for (number,) in numbers])
+        # all traces below the first unjudged one are judged, and need not be searched again
         if received and after <= self._judged_floor:
             self._judged_floor = max(self._judged_floor, received[0].number - 1)
         if len(self._issued) > MAX_ISSUED:

@@ -107,6 +107,7 @@ class DuckDBConnection:
 
 def _bind(query: str, parameters: QueryParameters) -> tuple[str, dict[str, Any]]:
     statement, bounded = translate_query(query)
+    # the parameters are the caller's, who may use them for several queries
     values: dict[str, Any] = dict(parameters)
     for name in bounded:
         values |= {f"{name}_low": min(values[name], default=0), f"{name}_high": max(values[name], default=0)}
