@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from benchmarks.datasets import build_trace, is_marked, is_reserved, read_rows
 from ragfault.judges.loading import load_judge
-from ragfault.stats.intervals import Interval, correct_share, mean_interval
+from ragfault.stats.estimates import Interval
+from ragfault.stats.intervals import correct_share, mean_interval
 
 Runs = dict[tuple[str, int, str], list["RatedAnswer"]]
 SUPPORTED_LABELS = ("supported", "inferred")

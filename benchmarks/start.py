@@ -1,14 +1,18 @@
 """Measure the cost of starting: CPU seconds of `import ragfault` and `ragfault --help`, and the size of the core.
 
-    python benchmarks/start.py [--size]
+    python benchmarks/start.py [--size] [--modules]
 
 Prints medians of nine runs beside the bare interpreter. With --size, installs the core into a fresh virtual
-environment (this needs the package registry) and measures what that adds to the disk.
+environment (this needs the package registry) and measures what that adds to the disk. With --modules, measures
+instead what the import of each module adds to that of the errors: CPU seconds, median of three, and modules loaded.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import json
+import os
 import resource
 import statistics
 import subprocess
@@ -19,6 +23,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 RUNS = 9
+MAX_SECONDS = 0.1
+"""CPU seconds that the import of a module may add to that of the errors."""
 COMMANDS = {
     "python -c pass": ["-c", "pass"],
     "import ragfault": ["-c", "import ragfault"],
@@ -50,10 +56,53 @@ def measure_core_sizes() -> dict[str, float]:
         return {path.name: measure_size(path) if path.is_dir() else path.stat().st_size / 2**20 for path in new}
 
 
+def measure_import(module: str) -> tuple[float, int]:
+    """Return the CPU seconds and the new modules of importing a module, in a fork of this process."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        known, before = len(sys.modules), os.times()
+        importlib.import_module(module)
+        after = os.times()
+        seconds = after.user - before.user + after.system - before.system
+        os.write(write, json.dumps([seconds, len(sys.modules) - known]).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, encoding="utf-8") as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    seconds, count = json.loads(text)
+    return seconds, count
+
+
+def print_modules() -> None:
+    """Print how many modules cost more than 0.1 s, and those that cost most."""
+    importlib.import_module("ragfault.model.errors")
+    package = ROOT / "src" / "ragfault"
+    names = sorted(
+        ".".join(("ragfault", *path.relative_to(package).with_suffix("").parts))
+        for path in package.rglob("*.py")
+        if path.stem not in ("__init__", "__main__")
+    )
+    costs = []
+    for name in names:
+        runs = [measure_import(name) for _ in range(3)]
+        costs.append((statistics.median(seconds for seconds, _ in runs), runs[0][1], name))
+    above = sum(seconds > MAX_SECONDS for seconds, _, _ in costs)
+    print(f"{above} of {len(costs)} modules cost more than {MAX_SECONDS} s\n")
+    print("| module | CPU seconds, median of 3 | modules loaded |\n|---|---|---|")
+    for seconds, count, name in sorted(costs, reverse=True)[:20]:
+        print(f"| `{name}` | {seconds:.2f} | {count} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", action="store_true", help="also install the core and measure it")
+    parser.add_argument("--modules", action="store_true", help="measure the import of every module instead")
     options = parser.parse_args()
+    if options.modules:
+        print_modules()
+        return
     print("| command | CPU seconds, median of 9 | less the bare interpreter |\n|---|---|---|")
     interpreter_seconds = 0.0
     for name, arguments in COMMANDS.items():

@@ -21,7 +21,8 @@ import numpy as np
 
 from ragfault.stats.bootstrap import Clusters, FloatArray
 from ragfault.stats.differences import paired_difference, unpaired_differences
-from ragfault.stats.intervals import Interval, correct_share, mean_interval, wilson_interval
+from ragfault.stats.estimates import Interval
+from ragfault.stats.intervals import correct_share, mean_interval, wilson_interval
 from ragfault.stats.sequences import confidence_sequence, detect_change_point
 from ragfault.stats.significance import equivalence_test, holm_adjust, sign_flip_test, sign_flip_tests
 

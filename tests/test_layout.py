@@ -39,14 +39,23 @@ HEAVY = {
 }
 """Library → the packages that may import it."""
 
-SLOW_LIBRARIES = {"pyarrow", "sklearn", "scipy", "jinja2", "rich", "duckdb", "fastapi"}
+SLOW_LIBRARIES = {
+    "pyarrow", "sklearn", "scipy", "pandas", "polars", "duckdb", "rich", "regex", "rapidfuzz", "onnxruntime",
+    "tokenizers", "opentelemetry", "openai", "fsspec",
+}  # fmt: skip
+"""Libraries that are imported in the functions that use them."""
 LIBRARY_MODULES = {
     "ragfault.io.formats.arrow",
     "ragfault.io.formats.trec",
     "ragfault.metrics.qrels",
     "ragfault.retrieval.stores.lance",
 }
-"""Modules that read or write what a slow library holds; others import them in functions."""
+"""Modules that read or write what a slow library holds."""
+WEB_LIBRARIES = {"fastapi", "starlette", "uvicorn", "pydantic", "h11", "jinja2"}
+WEB_FOLDER = re.compile(r"ragfault\.(?:http|apps\.\w+\.(?:pages|server))\b")
+"""Modules that answer requests, which declare their routes and types by the libraries of the web."""
+FOREIGN_FOLDER = re.compile(r"ragfault\.(?:integrations|apps\.\w+\.frameworks)\.")
+"""Modules for users of another library, who have loaded it."""
 
 
 @cache
@@ -180,28 +189,67 @@ def list_loaded(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             inner = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES
             loaded |= {node.module, *inner}
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             pending += node.orelse
         elif isinstance(node, ast.If | ast.Try | ast.With | ast.ClassDef):
             pending += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
     return loaded
 
 
-def test_leaves_of_the_core_load_no_heavy_library():
-    """The import of a module of the core loads no app, and a slow library only where the module is made for it."""
-    graph = {name_module(path): list_loaded(path) for path in parse_modules()}
+def list_folders(dotted: str) -> set[str]:
+    """Return the packages that a module lies in, which Python imports before it."""
+    parts = dotted.split(".")
+    return {".".join(parts[:end]) for end in range(1, len(parts))}
+
+
+@cache
+def list_reached(leaf: str) -> frozenset[str]:
+    """Return all that the import of a module loads in a fresh process, itself included."""
+    graph = load_graph()
+    reached: set[str] = set()
+    pending = {leaf}
+    while pending:
+        name = pending.pop()
+        reached.add(name)
+        pending |= (graph.get(name, set()) | list_folders(name)) - reached
+    return frozenset(reached)
+
+
+@cache
+def load_graph() -> dict[str, set[str]]:
+    return {name_module(path): list_loaded(path) for path in parse_modules()}
+
+
+def list_libraries(leaf: str) -> set[str]:
+    """Return the top packages that the import of a module loads."""
+    return {name.split(".")[0] for name in list_reached(leaf)}
+
+
+def test_leaves_load_no_slow_library():
+    """The import of a module loads a slow library only where it is made for it, and those of the web to serve."""
     wrong = []
-    for leaf in sorted(graph):
-        if top_package(leaf) in ("apps", "cli", "http") or leaf in LIBRARY_MODULES:
+    for leaf in sorted(MODULES - LIBRARY_MODULES):
+        if FOREIGN_FOLDER.match(leaf):
             continue
-        reached, pending = {leaf}, [leaf]
-        while pending:
-            new = graph.get(pending.pop(), set()) - reached
-            reached |= new
-            pending += new
-        slow = {name for name in reached if name.split(".")[0] in SLOW_LIBRARIES or name_app(name)}
-        wrong += [f"{leaf} loads {name}" for name in sorted(slow)]
+        slow = SLOW_LIBRARIES if WEB_FOLDER.match(leaf) else SLOW_LIBRARIES | WEB_LIBRARIES
+        wrong += [f"{leaf} loads {name}" for name in sorted(list_libraries(leaf) & slow)]
     assert not wrong, "\n".join(wrong)
+
+
+def test_leaves_load_no_app():
+    """The import of a module loads no app but its own."""
+    loaded = {(leaf, name_app(name)) for leaf in MODULES for name in list_reached(leaf) if name_app(name)}
+    assert {pair for pair in loaded if name_app(pair[0]) != pair[1]} == set()
+
+
+def test_records_load_no_arithmetic():
+    """The records of a result can be imported without numpy, which the functions that fill them need."""
+    rooms = ("model", "stats", "labels", "diagnosis", "comparison")
+    records = {
+        leaf for leaf in MODULES if leaf.split(".")[-1] in ("records", "estimates") and top_package(leaf) in rooms
+    }
+    assert len(records) > len(rooms)
+    assert {leaf for leaf in records if "numpy" in list_libraries(leaf)} == set()
 
 
 def find_cycles(graph: dict[str, set[str]]) -> list[list[str]]:

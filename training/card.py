@@ -35,8 +35,7 @@ from ragfault.labels.judges.measuring import measure_judge
 from ragfault.model.protocols import Judge
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.rules import BinaryVerdict
-from ragfault.stats.bootstrap import BootstrapEstimate
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import BootstrapEstimate, Interval
 from ragfault.text.normalization import split_content_words
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

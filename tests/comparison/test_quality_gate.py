@@ -29,7 +29,7 @@ from ragfault.report.junit import render_gate_junit
 from ragfault.report.renderers.markdown import render_markdown
 from ragfault.report.renderers.terminal import render_terminal
 from ragfault.report.terminal.scorecard import render_summary_terminal
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import Interval
 from sample_runs import FixedJudge, evaluate_pairs, pair
 
 shares = st.floats(0, 1)

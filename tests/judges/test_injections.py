@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragfault.io.datasets.demo_handbook import load_handbook
-from ragfault.judges.llm.prompts.injection_patterns import INJECTION_PATTERNS, match_patterns
+from ragfault.judges.llm.prompts.injection_patterns import load_injections, match_patterns
 from ragfault.judges.llm.prompts.untrusted_text import (
     MAX_INJECTIONS,
     detect_injections,
@@ -230,7 +230,7 @@ def test_patterns_match_where_a_plain_search_matches():
         matched = {pattern.regex.pattern for pattern, _ in match_patterns(folded)}
         searched = {
             pattern.regex.pattern
-            for pattern in INJECTION_PATTERNS
+            for pattern in load_injections().patterns
             if any(pattern._replace(prefixes=()).list_matches(folded, ()))
         }
         assert matched == searched

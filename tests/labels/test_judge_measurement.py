@@ -31,7 +31,8 @@ from ragfault.report.markdown import scorecard as markdown
 from ragfault.report.terminal import judges as shown
 from ragfault.report.terminal import scorecard as terminal
 from ragfault.report.wording import describe_judge_trust
-from ragfault.stats.intervals import Interval, correct_share
+from ragfault.stats.estimates import Interval
+from ragfault.stats.intervals import correct_share
 from sample_runs import evaluate_pairs, pair
 
 

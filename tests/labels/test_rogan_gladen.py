@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.stats.intervals import CorrectedShare, Interval, correct_share, mean_interval, wilson_interval
+from ragfault.stats.estimates import CorrectedShare, Interval
+from ragfault.stats.intervals import correct_share, mean_interval, wilson_interval
 
 
 def make_interval(share: float, n: float) -> Interval:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragfault.labels.judges.measurement import AgreementCurves, ScoreBin
 from ragfault.report.charts import plots
-from ragfault.stats.classification import CalibrationBin
+from ragfault.stats.estimates import CalibrationBin
 
 AREA = plots.PlotArea(across=(0, 10), up=(-1, 1))
 

@@ -24,7 +24,7 @@ from ragfault.report.markdown import scorecard as markdown
 from ragfault.report.markdown.syntax import escape_markdown
 from ragfault.report.terminal import scorecard as terminal
 from ragfault.report.wording import describe_judge_trust, describe_warnings
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import Interval
 from ragfault.text.number_format import format_percent
 from sample_runs import evaluate_pairs, pair
 

@@ -20,8 +20,9 @@ from ragfault.stats.bootstrap import (
     resample_means,
     tabulate_clusters,
 )
-from ragfault.stats.differences import Difference, paired_difference, paired_differences, unpaired_differences
+from ragfault.stats.differences import paired_difference, paired_differences, unpaired_differences
 from ragfault.stats.distributions import t_quantile
+from ragfault.stats.estimates import Difference
 from ragfault.stats.intervals import standard_error
 from ragfault.stats.significance import equivalence_test, holm_adjust
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ragfault.labels.judges.generator_order import kendall_tau
-from ragfault.stats.bootstrap import BootstrapEstimate, bootstrap_estimates
+from ragfault.stats.bootstrap import bootstrap_estimates
+from ragfault.stats.estimates import BootstrapEstimate
 
 DRAWS = 120
 

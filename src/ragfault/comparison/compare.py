@@ -33,11 +33,11 @@ from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import MetricDefinition, get_definitions
 from ragfault.model.errors import UsageError
 from ragfault.model.protocols import VerdictKind
-from ragfault.stats.differences import Difference, paired_differences
+from ragfault.stats.differences import paired_differences
 from ragfault.stats.distributions import t_quantile
+from ragfault.stats.estimates import Difference, PpiDifference, QuantileChange, RatioInterval
 from ragfault.stats.power import detectable_effect, required_equivalence_pairs, required_pairs, typical_jump
-from ragfault.stats.ppi import PpiDifference
-from ragfault.stats.quantiles import QuantileChange, RatioInterval, paired_ratio, quantile_changes
+from ragfault.stats.quantiles import paired_ratio, quantile_changes
 from ragfault.stats.significance import count_flips, equivalence_test, holm_adjust, sign_flip_tests
 from ragfault.text.number_format import has_too_few
 

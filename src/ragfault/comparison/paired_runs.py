@@ -36,8 +36,9 @@ from ragfault.diagnosis.languages import list_text_warnings
 from ragfault.diagnosis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metric_name
 from ragfault.io.runs.run import AnyRun, MetricInfo, Run, open_run
 from ragfault.io.runs.samples import SAMPLE_TRACES, sample_runs
-from ragfault.labels.correction import HumanLabels, LabelProvenance, LabelValues
+from ragfault.labels.correction import HumanLabels, LabelValues
 from ragfault.labels.judges.flakiness import JudgeFlakiness, check_judge
+from ragfault.labels.records import LabelProvenance
 from ragfault.metrics.catalog import get_definitions
 from ragfault.model.errors import RunError, UsageError
 from ragfault.model.records import RelevanceLevel, Trace

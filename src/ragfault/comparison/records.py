@@ -8,13 +8,10 @@ from typing import Literal
 from msgspec import Struct
 
 from ragfault.io.runs.run import Manifest
-from ragfault.labels.correction import LabelProvenance
+from ragfault.labels.records import LabelProvenance
 from ragfault.model.printing import PrintedResult
 from ragfault.model.records import Layer, StepKind
-from ragfault.stats.differences import Difference
-from ragfault.stats.intervals import Interval
-from ragfault.stats.ppi import PpiDifference
-from ragfault.stats.quantiles import QuantileChange, RatioInterval
+from ragfault.stats.estimates import Difference, Interval, PpiDifference, QuantileChange, RatioInterval
 
 MOSTLY_INDEPENDENT = 0.8
 """Share of independent traces or pairs from which the others go without saying."""

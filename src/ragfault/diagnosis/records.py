@@ -10,12 +10,10 @@ from msgspec import Struct
 from ragfault.diagnosis.steps.records import FaultyStep
 from ragfault.diagnosis.thresholds import Threshold
 from ragfault.io.runs.run import Manifest
-from ragfault.labels.correction import CardCorrection, LabelProvenance
+from ragfault.labels.records import CardCorrection, LabelProvenance
 from ragfault.model.printing import PrintedResult
 from ragfault.model.records import Evidence, Layer
-from ragfault.stats.intervals import CorrectedShare, Interval
-from ragfault.stats.ppi import PpiMean
-from ragfault.stats.quantiles import QuantileInterval
+from ragfault.stats.estimates import CorrectedShare, Interval, PpiMean, QuantileInterval
 
 KeyOutcome = Literal["right answer", "wrong answer", "right refusal", "wrong refusal", "missed refusal", "cannot tell"]
 """What the answer key says of an answer."""

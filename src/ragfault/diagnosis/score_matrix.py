@@ -15,8 +15,9 @@ from ragfault.io.runs.run import AnyRun, MetricInfo, Run, open_run
 from ragfault.labels.correction import Codes, Floats, HumanLabels, LabelValues, Mask, metric_bounds
 from ragfault.metrics.aliases import ALIASES, resolve_alias
 from ragfault.model.errors import RunError, UnknownName
-from ragfault.stats.intervals import Interval, mean_interval
-from ragfault.stats.quantiles import QuantileInterval, quantile_interval
+from ragfault.stats.estimates import Interval, QuantileInterval
+from ragfault.stats.intervals import mean_interval
+from ragfault.stats.quantiles import quantile_interval
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -48,7 +48,7 @@ from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import get_definitions
 from ragfault.model.errors import UsageError, group_messages
 from ragfault.model.records import Layer
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import Interval
 
 Thresholds = Iterable[Threshold | str]
 

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ragfault.model.errors import UsageError
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import Interval
 from ragfault.text.number_format import has_too_few
 
 Comparator = Literal[">=", ">", "<=", "<"]

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -23,7 +23,6 @@ from ragfault.evaluation.jobs import (
     run_job,
 )
 from ragfault.evaluation.metric_choices import add_chosen_metrics, explain_unused, parse_choices
-from ragfault.evaluation.trusted_corpus import trust_corpus
 from ragfault.io.files import describe_input, expand_paths
 from ragfault.io.formats.tables import TableLike
 from ragfault.io.remote_paths import AnyPath, is_remote
@@ -44,7 +43,9 @@ from ragfault.model.protocols import Executor, Judge, MeteredJudge
 from ragfault.model.records import Trace, Usage
 from ragfault.model.rubrics import METRIC_NAME, Rubric, check_rubrics
 from ragfault.model.version import __version__
-from ragfault.retrieval.index import ChunkIndex
+
+if TYPE_CHECKING:
+    from ragfault.retrieval.index import ChunkIndex
 
 
 @contextmanager
@@ -156,6 +157,9 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     selected = add_chosen_metrics(select_metrics(requested), tag_choices)
     judge = _resolve_judge(judge, given_options, profile, calibration, selected)
     if any("truth" in metric.definition.verdicts for metric in selected):
+        # The search of a corpus loads numpy, which an evaluation without one does not need.
+        from ragfault.evaluation.trusted_corpus import trust_corpus
+
         judge = trust_corpus(judge, trusted)
     selected = add_rubric_metrics(selected, judge)
     _check_workers(workers, batch, judge, executor, on_notice)

@@ -12,37 +12,18 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.io.runs.run import MetricInfo, Run
-from ragfault.judges.cards.card import CardEntry, JudgeCard, require_card
+from ragfault.judges.cards.card import JudgeCard, require_card
+from ragfault.labels.records import CardCorrection, LabelProvenance
 from ragfault.model.errors import UnknownName
 from ragfault.model.records import ChunkVerdict, FactVerdict, Verdicts
 from ragfault.model.rules import get_rate_metric
-from ragfault.stats.intervals import CorrectedShare, Interval, correct_share
-from ragfault.stats.ppi import (
-    MIN_LABELS,
-    PpiDifference,
-    PpiMean,
-    UnlabeledSums,
-    ppi_mean,
-    ppi_paired_difference,
-    ppi_unpaired_difference,
-)
+from ragfault.stats.estimates import CorrectedShare, Interval, PpiDifference, PpiMean
+from ragfault.stats.intervals import correct_share
+from ragfault.stats.ppi import MIN_LABELS, UnlabeledSums, ppi_mean, ppi_paired_difference, ppi_unpaired_difference
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-
-
-class LabelProvenance(Struct, frozen=True, kw_only=True):
-    """Origin of the human labels that correct a run."""
-
-    labelers: str
-    """Names of the annotators, a file, or the judge of another run."""
-    traces: int
-    """Labelled traces of the run."""
-    unmatched: int = 0
-    """Labels of traces, or of answers, that are not in the run."""
-    disputed: int = 0
-    """Items on which the annotators disagree."""
 
 
 class LabelValues(NamedTuple):
@@ -198,15 +179,6 @@ def correct_difference(
 CardChoice = bool | str | JudgeCard
 """Correction by the card of the run's judge (True), by its figures for a shape of answers, or by a given card.
 """
-
-
-class CardCorrection(Struct, frozen=True, kw_only=True):
-    """Card figures by which a scorecard is corrected."""
-
-    judge: str
-    """Name of the judge."""
-    figures: tuple[CardEntry, ...]
-    """Card entry for each kind of verdict that is corrected."""
 
 
 def load_correction(run: Run, metrics: tuple[str, ...], choice: CardChoice) -> CardCorrection | None:

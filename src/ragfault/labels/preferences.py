@@ -19,8 +19,9 @@ from ragfault.io.formats.tables import escape_formula
 from ragfault.io.runs.run import AnyRun, open_run
 from ragfault.labels.reading.label_rows import convert_label_rows
 from ragfault.model.errors import InputError
-from ragfault.stats.bootstrap import BootstrapEstimate, FloatArray, bootstrap_estimates
+from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
 from ragfault.stats.distributions import t_quantile
+from ragfault.stats.estimates import BootstrapEstimate
 from ragfault.stats.preferences import compute_preference_p, estimate_covariance, fit_bradley_terry
 from ragfault.text.number_format import format_count, format_share
 

@@ -12,7 +12,7 @@ from ragfault.diagnosis.steps.records import FaultyStep, StepFindings
 from ragfault.report.format import clean_text
 from ragfault.report.terminal.layout import build_line, indent_line, render_rich
 from ragfault.report.wording import describe_sample_size, format_step_suspect
-from ragfault.stats.differences import Difference
+from ragfault.stats.estimates import Difference
 from ragfault.text.number_format import format_count, format_interval, format_p_value, format_percent, format_signed
 
 if TYPE_CHECKING:

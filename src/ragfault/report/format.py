@@ -11,10 +11,9 @@ from typing import cast
 
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS
 from ragfault.diagnosis.records import Diagnosis, GateOutcome, LayerHealth, MetricAggregate, ProblemKind, Scorecard
-from ragfault.labels.correction import CardCorrection, LabelProvenance
+from ragfault.labels.records import CardCorrection, LabelProvenance
 from ragfault.model.records import Layer
-from ragfault.stats.intervals import CorrectedShare
-from ragfault.stats.ppi import PpiMean
+from ragfault.stats.estimates import CorrectedShare, PpiMean
 from ragfault.text.number_format import format_bounds, format_count, format_interval, format_number, has_too_few
 
 LAYER_TITLES = {

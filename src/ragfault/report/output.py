@@ -11,7 +11,7 @@ from ragfault.diagnosis.records import Findings, MetricAggregate, Scorecard
 from ragfault.io.atomic_files import write_atomically
 from ragfault.model.errors import OutputError
 from ragfault.report.format import clean_text, get_common_reason
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import Interval
 
 
 def write_report_file(path: str | Path, text: str, *, force: bool = False) -> Path:

@@ -12,7 +12,8 @@ from ragfault.diagnosis.run_analysis import RIGHT_OUTCOMES
 from ragfault.diagnosis.scorecard import quality_level
 from ragfault.model.records import Layer
 from ragfault.report.format import LAYER_TITLES, clean_text, clip_text, get_common_reason, join_names
-from ragfault.stats.intervals import Interval, mean_interval
+from ragfault.stats.estimates import Interval
+from ragfault.stats.intervals import mean_interval
 from ragfault.text.number_format import (
     format_count,
     format_interval,

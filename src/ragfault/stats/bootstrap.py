@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragfault.stats.distributions import normal_cdf, normal_quantile, t_quantile
+from ragfault.stats.estimates import BootstrapEstimate
 
 FloatArray = NDArray[np.float64]
 Values = Sequence[float] | NDArray[np.float64]
@@ -336,16 +337,6 @@ def bca_interval(
         levels.append(normal_cdf(bias + z / (1 - acceleration * z)))
     low, high = np.quantile(replicates, levels)
     return float(low), float(high)
-
-
-class BootstrapEstimate(NamedTuple):
-    """A statistic and the range that holds its true value at the stated confidence."""
-
-    value: float | None
-    """None where the sample does not define it."""
-    low: float | None
-    """None where the resamples tell nothing of its spread."""
-    high: float | None
 
 
 def bootstrap_estimates(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragfault.stats.bootstrap import FloatArray, divide_or_nan, encode_clusters
+from ragfault.stats.estimates import CalibrationBin
 
 ThresholdGoal = Literal["f1", "balanced_accuracy"]
 
@@ -184,16 +185,6 @@ def rank_within_groups(
 
 
 DEFAULT_BINS = 10
-
-
-class CalibrationBin(NamedTuple):
-    """Values of like probability."""
-
-    mean: float
-    """The mean probability."""
-    share: float
-    """The share of positives among them."""
-    n: int
 
 
 def assign_bins(scores: ArrayLike, bins: int = DEFAULT_BINS) -> NDArray[np.intp]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from ragfault.stats.bootstrap import (
@@ -25,6 +24,7 @@ from ragfault.stats.bootstrap import (
     subtract_pairs,
     tabulate_clusters,
 )
+from ragfault.stats.estimates import Difference
 
 Bounds = tuple[float, float]
 UNBOUNDED = (-math.inf, math.inf)
@@ -40,36 +40,6 @@ unless a number of resamples is given.
 """
 SPARSE_CLUSTERS = 10
 """If fewer clusters differ from the usual value and most are equal, rare differences may be unobserved."""
-
-
-class Difference(Struct, frozen=True):
-    """Candidate less baseline, with the confidence interval of the true difference."""
-
-    mean: float
-    low: float
-    high: float
-    error: float
-    """Standard error, by cluster; infinite where the data say nothing about spread."""
-    df: float
-    """Degrees of freedom of the error."""
-    center: float
-    """Center of tests on this difference: the mean, or the shrunken mean of a sparse difference."""
-    n: int
-    """Number of pairs; if unpaired, of values on both sides."""
-    clusters: int
-    """Number of independent groups among them."""
-    method: Literal["bca", "t", "sparse", "none", "ppi"]
-    """Method of the interval; "none" if the data say nothing about spread; "ppi": corrected by human labels."""
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of a single pair that gives this error, clusters included."""
-        return self.error * math.sqrt(self.n)
-
-    @property
-    def cluster_size(self) -> float:
-        """Pairs per cluster."""
-        return self.n / self.clusters
 
 
 def paired_difference(

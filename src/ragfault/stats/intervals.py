@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from ragfault.stats.bootstrap import (
@@ -19,23 +18,12 @@ from ragfault.stats.bootstrap import (
     tabulate_clusters,
 )
 from ragfault.stats.distributions import normal_quantile, t_quantile
+from ragfault.stats.estimates import CorrectedShare, Interval
 
 MIN_CONSTANT_VALUES = 30
 """Fewer equal values without bounds say nothing about spread."""
 MIN_DIFFERING_VALUES = 10
 """If fewer values differ from the rest, rare values may be unobserved."""
-
-
-class Interval(Struct, frozen=True):
-    """A mean with the confidence interval of the true mean."""
-
-    mean: float
-    low: float
-    high: float
-    n: int
-    """Number of values."""
-    clusters: int
-    """Number of independent groups; equal to n without clusters."""
 
 
 def mean_interval(
@@ -162,14 +150,6 @@ def _score_interval(share: float, n: float, z: float) -> tuple[float, float]:
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return (0.0 if share == 0 else max(0.0, centre - half)), (1.0 if share == 1 else min(1.0, centre + half))
-
-
-class CorrectedShare(Struct, frozen=True):
-    """A share corrected for the error of the judge that measured it, or the reason why it is undefined."""
-
-    interval: Interval | None
-    """The corrected share with its interval, in [0, 1]; None if undefined."""
-    reason: str | None = None
 
 
 def correct_share(rate: Interval, sensitivity: Interval, specificity: Interval) -> CorrectedShare:

@@ -6,13 +6,13 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from ragfault.stats.bootstrap import Clusters, FloatArray, encode_clusters
-from ragfault.stats.differences import UNBOUNDED, Bounds, Difference, welch_difference
+from ragfault.stats.differences import UNBOUNDED, Bounds, welch_difference
 from ragfault.stats.distributions import t_cdf, t_quantile
-from ragfault.stats.intervals import Interval, is_sparse, mean_interval
+from ragfault.stats.estimates import Difference, Interval, PpiDifference, PpiMean
+from ragfault.stats.intervals import is_sparse, mean_interval
 
 MIN_LABELS = 10
 """Fewer independent labels (clusters, else traces) say too little about the judge's error."""
@@ -134,37 +134,6 @@ def explain_few_labels(sample: PpiSample) -> str | None:
     labels = f"{n} label{'' if n == 1 else 's'}"
     described = labels if groups == n else f"{labels} in {groups} cluster{'' if groups == 1 else 's'}"
     return f"only {described}: at least {MIN_LABELS} are needed"
-
-
-class PpiMean(Struct, frozen=True):
-    """A judge's mean corrected by human labels, or the reason why it is undefined."""
-
-    interval: Interval | None
-    """Over all traces with a value of the judge; None if undefined."""
-    labelled: int
-    """Number of traces with a value of the judge and a human one."""
-    judge_weight: float | None = None
-    """Weight of the judge (λ), from 0, labels alone, to 1; None if undefined."""
-    width_ratio: float | None = None
-    """Width of the interval over that of the labels alone; below 1 if the judge helps."""
-    random_sample_p: float | None = None
-    """p value of the null hypothesis that the labeled traces are a random sample, by the judge's values."""
-    reason: str | None = None
-
-
-class PpiDifference(Struct, frozen=True):
-    """A difference by the judge corrected by human labels, or the reason why it is undefined."""
-
-    difference: Difference | None
-    """Candidate less baseline; its n is the number of labels. None if undefined."""
-    p: float | None
-    """p value of the null hypothesis of no difference in human values, by Student's t."""
-    labelled: int
-    """Number of pairs labeled on both sides; unpaired, labels of both sides together."""
-    width_ratio: float | None = None
-    """Width of the interval over that of the labels alone."""
-    paired: bool = True
-    reason: str | None = None
 
 
 def ppi_mean(

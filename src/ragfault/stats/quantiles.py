@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from ragfault.stats.bootstrap import (
@@ -23,6 +22,7 @@ from ragfault.stats.bootstrap import (
     tabulate_clusters,
 )
 from ragfault.stats.distributions import incomplete_beta, normal_quantile, t_quantile
+from ragfault.stats.estimates import QuantileChange, QuantileInterval, RatioInterval
 from ragfault.stats.intervals import MIN_CONSTANT_VALUES, estimate_design_effect
 from ragfault.stats.significance import RELATIVE_TOLERANCE, flip_signs, sign_flip_test, sign_flip_tests
 
@@ -33,59 +33,6 @@ LARGE_CLUSTERS = 5000
 SWAPS = 9999
 MIN_CHANGE_CLUSTERS = 8
 """With fewer clusters a bootstrap has too few distinct resamples."""
-
-
-class QuantileInterval(Struct, frozen=True):
-    """A quantile of a sample with the confidence interval of the true quantile."""
-
-    quantile: float
-    """The share of values that do not exceed it, such as 0.95."""
-    value: float
-    """The smallest value that at least this share of the sample does not exceed."""
-    low: float | None
-    """None where the sample is too small to have this end."""
-    high: float | None
-    n: int
-    """Number of values."""
-    clusters: int
-    """Number of independent groups; equal to n without clusters."""
-    reason: str | None = None
-    """Why an end is undefined."""
-
-
-class QuantileChange(Struct, frozen=True):
-    """Change of a quantile on paired values: candidate less baseline."""
-
-    quantile: float
-    baseline: QuantileInterval
-    candidate: QuantileInterval
-    value: float
-    """The difference of the two."""
-    low: float | None
-    """None where the sample is too small for an interval."""
-    high: float | None
-    p: float
-    """Of the test that as many values of both sides lie above the quantile of both together."""
-    adjusted: float | None = None
-    """The same, corrected by Holm for all quantiles of a comparison; None outside one."""
-    reason: str | None = None
-    """Why there is no interval."""
-
-
-class RatioInterval(Struct, frozen=True):
-    """A ratio of two sums with its confidence interval."""
-
-    value: float | None
-    """None where a sum is 0."""
-    low: float | None
-    high: float | None
-    n: int
-    """Number of values, or of pairs."""
-    clusters: int
-    p: float | None = None
-    """Of the test of swapped sides; None for the ratio of one sample."""
-    reason: str | None = None
-    """Why the value or its interval is undefined."""
 
 
 def quantile_interval(

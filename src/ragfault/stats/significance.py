@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
 from ragfault.stats.bootstrap import Clusters, ClusterTable, FloatArray, Values, subtract_pairs, tabulate_clusters
-from ragfault.stats.differences import Difference
 from ragfault.stats.distributions import binomial_cdf, normal_cdf, normal_quantile, t_cdf, t_quantile
+from ragfault.stats.estimates import Difference
 
 RESAMPLES = 9999
 MAX_PERMUTATION_CLUSTERS = 20_000

@@ -9,9 +9,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from rapidfuzz import fuzz
-from rapidfuzz.distance import Indel
-
 from ragfault.text.normalization import NEGATIONS, TYPOGRAPHY_MAP, normalize_typography, split_words
 
 QUOTE_WORD = re.compile(r"[^\W_]+(?:['.,:-][^\W_]+)*")
@@ -103,6 +100,8 @@ def _score_segment(quote: str, text: str, words: list[WordPosition]) -> float:
 
 def _score_window(quote: str, quote_words: list[WordPosition], text: str, window: list[WordPosition]) -> float:
     """Score a quote against a window: the lower of the scores by words and by letters."""
+    from rapidfuzz.distance import Indel
+
     quoted = [token.word for token in quote_words]
     actual = [token.word for token in window]
     blocks = [block for block in Indel.opcodes(quoted, actual) if block.tag == "equal"]
@@ -121,6 +120,8 @@ def _score_window(quote: str, quote_words: list[WordPosition], text: str, window
 
 def _score_word_overlap(quoted: list[str], actual: list[str]) -> float:
     """Return the share of equal words; a typo in a long word counts by its letters."""
+    from rapidfuzz.distance import Indel
+
     matched = 0.0
     removed: list[str] = []
     added: list[str] = []
@@ -210,6 +211,8 @@ def _locate_similar(quote: str, normalized: NormalizedText, tolerance: float) ->
     lower = normalized.text.lower()
     if len(lower) != len(normalized.text) or len(lower) * len(quote) > MAX_FUZZY_TEXT * 1_000:
         return None
+    from rapidfuzz import fuzz
+
     alignment = fuzz.partial_ratio_alignment(quote.lower(), lower)
     if alignment is None or alignment.dest_end <= alignment.dest_start:
         return None

@@ -21,7 +21,8 @@ from ragfault.apps.tune.search_space import SearchSpace
 from ragfault.apps.tune.tuner import drop_spare_steps, tune
 from ragfault.model.records import Document, Gold, Span, Trace
 from ragfault.retrieval.pipeline_config import PipelineConfig, replace_stage
-from ragfault.stats.differences import Difference, paired_difference
+from ragfault.stats.differences import paired_difference
+from ragfault.stats.estimates import Difference
 
 PLAIN = PipelineConfig(chunker="fixed(64)", stages={"retrieve": "sparse(k=50)", "select": "top(10)"})
 RERANKED = replace_stage(PLAIN, "rerank", "rerank(lexical, depth=10)")

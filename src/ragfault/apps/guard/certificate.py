@@ -36,7 +36,8 @@ from ragfault.model.errors import UsageError
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.whole_files import read_record
 from ragfault.stats.distributions import compare_histograms, incomplete_beta
-from ragfault.stats.intervals import Interval, mean_interval
+from ragfault.stats.estimates import Interval
+from ragfault.stats.intervals import mean_interval
 from ragfault.text.number_format import format_number, format_percent
 
 MAX_START = 0.5

@@ -23,7 +23,8 @@ from ragfault.labels.judges.units import Bools
 from ragfault.model.errors import UsageError
 from ragfault.model.records import Trace
 from ragfault.stats.bootstrap import FloatArray
-from ragfault.stats.intervals import Interval, mean_interval
+from ragfault.stats.estimates import Interval
+from ragfault.stats.intervals import mean_interval
 
 CLASSIFIERS = ("injection", "jailbreak", "toxicity")
 """Kinds of rails with a classifier, whose threshold is an option."""

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from ragfault.apps.guard.decisions import GuardDecision
 from ragfault.apps.guard.rails import RailResult
-from ragfault.stats.intervals import Interval, mean_interval
+from ragfault.stats.estimates import Interval
+from ragfault.stats.intervals import mean_interval
 
 MAX_ROUTES = 20
 """Routes that rates are given for: those with the most requests."""

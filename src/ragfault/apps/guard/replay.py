@@ -23,7 +23,7 @@ from ragfault.judges.loading import load_judge
 from ragfault.model.errors import JudgeError, UsageError
 from ragfault.model.protocols import Judge, VerdictKind
 from ragfault.model.records import Trace, Verdicts
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import Interval
 
 RELEASED: tuple[Outcome, ...] = ("pass", "flag", "fix")
 

@@ -16,7 +16,6 @@ from unicodedata import normalize
 
 from msgspec import Struct
 from msgspec.structs import replace
-from rapidfuzz.distance import Indel
 
 from ragfault.apps.testsets.passages import CONTEXT_CHARACTERS, quote_span
 from ragfault.judges.checks.contradictions import ANTONYMS
@@ -183,6 +182,8 @@ class AnchorIndex:
 
     def _locate_edited(self, span: Span, forms: Sequence[str]) -> tuple[SpanState, Span | None, str | None]:
         """Align a quote with the stretches that share most runs of words with it."""
+        from rapidfuzz.distance import Indel
+
         best: tuple[float, float, TokenizedDocument, int, int] | None = None
         for document, low, high in self._list_candidates(span, forms):
             window = [token.form for token in document.tokens[low:high]]
@@ -259,6 +260,8 @@ def _read_words(text: str) -> str:
 
 def _list_stretches(forms: Sequence[str], window: Sequence[str]) -> list[tuple[int, int]]:
     """List the stretches of a window that begin and end where equal words of a sequence put its first and last word."""
+    from rapidfuzz.distance import Indel
+
     blocks = [block for block in Indel.opcodes(forms, window) if block.tag == "equal"]
     starts = sorted({max(0, block.dest_start - block.src_start) for block in blocks})[:MAX_CANDIDATES]
     ends = sorted({min(len(window), block.dest_end + len(forms) - block.src_end) for block in blocks})[-MAX_CANDIDATES:]
@@ -305,6 +308,8 @@ def describe_edit(old: Sequence[str], new: Sequence[str], names: frozenset[str] 
     >>> describe_edit(["open", "until", "9"], ["open", "until", "10"])
     'a number changed: "9" → "10"'
     """
+    from rapidfuzz.distance import Indel
+
     removed: list[str] = []
     added: list[str] = []
     for block in Indel.opcodes(old, new):

@@ -19,7 +19,8 @@ from ragfault.labels.reading.answer_files import read_answers
 from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.records import Document, Gold, Span, Trace
 from ragfault.stats.agreement import MultiRaterRatings
-from ragfault.stats.bootstrap import BootstrapEstimate, FloatArray, bootstrap_estimates
+from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
+from ragfault.stats.estimates import BootstrapEstimate
 
 Decision = Literal["accepted", "rejected"]
 DECISIONS: tuple[Decision, ...] = ("accepted", "rejected")

@@ -28,7 +28,8 @@ from ragfault.model.records import Document, Gold, Span, Trace
 from ragfault.model.rules import check_ids
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, replace_stage
 from ragfault.retrieval.stage_registry import StageKind
-from ragfault.stats.differences import Difference, paired_difference
+from ragfault.stats.differences import paired_difference
+from ragfault.stats.estimates import Difference
 from ragfault.stats.intervals import mean_interval
 from ragfault.stats.significance import holm_adjust, sign_flip_test
 

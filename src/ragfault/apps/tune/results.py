@@ -9,7 +9,7 @@ from msgspec import Struct
 from ragfault.apps.tune.pitfalls import lint
 from ragfault.model.records import Gold
 from ragfault.retrieval.pipeline_config import PipelineConfig
-from ragfault.stats.differences import Difference
+from ragfault.stats.estimates import Difference
 from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
 
 GainVerdict = Literal["gains", "loses", "no gain shown"]

@@ -20,7 +20,8 @@ from ragfault.io.runs.samples import sample_runs
 from ragfault.metrics.catalog import compute_score, parse_metric
 from ragfault.model.errors import RunError, UsageError
 from ragfault.model.records import TokenCounts, Trace, Verdicts
-from ragfault.stats.quantiles import RatioInterval, paired_ratio
+from ragfault.stats.estimates import RatioInterval
+from ragfault.stats.quantiles import paired_ratio
 from ragfault.text.number_format import (
     TOO_FEW,
     format_cost,

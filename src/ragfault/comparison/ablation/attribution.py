@@ -24,7 +24,8 @@ from ragfault.io.runs.run import MetricInfo
 from ragfault.metrics.catalog import Metric
 from ragfault.model.records import Trace
 from ragfault.stats.bootstrap import Clusters, FloatArray
-from ragfault.stats.differences import Difference, paired_differences
+from ragfault.stats.differences import paired_differences
+from ragfault.stats.estimates import Difference
 from ragfault.stats.significance import SignificanceTest, count_flips, equivalence_test, holm_adjust, sign_flip_tests
 from ragfault.text.number_format import format_signed
 

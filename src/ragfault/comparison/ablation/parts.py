@@ -21,7 +21,7 @@ from ragfault.io.field_values import make_content_id
 from ragfault.io.normalization import normalize_trace
 from ragfault.model.errors import UsageError
 from ragfault.model.records import Chunk, Layer, Trace
-from ragfault.stats.differences import Difference
+from ragfault.stats.estimates import Difference
 
 
 class SystemConfiguration(Struct, frozen=True, kw_only=True):

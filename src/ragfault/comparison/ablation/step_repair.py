@@ -27,7 +27,8 @@ from ragfault.judges.loading import DEFAULT_JUDGE, load_judge
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.protocols import Judge
 from ragfault.model.records import StepKind, Trace
-from ragfault.stats.differences import Difference, paired_differences
+from ragfault.stats.differences import paired_differences
+from ragfault.stats.estimates import Difference
 from ragfault.stats.significance import holm_adjust, sign_flip_tests
 from ragfault.text.number_format import format_signed
 

@@ -21,8 +21,7 @@ from ragfault.io.runs.run import AnyRun, Run, open_run
 from ragfault.io.runs.samples import SAMPLE_TRACES
 from ragfault.labels.rubrics.proofs import RubricMeasurement, check_rubric_proofs
 from ragfault.model.errors import RunError, UsageError
-from ragfault.stats.intervals import Interval
-from ragfault.stats.ppi import PpiMean
+from ragfault.stats.estimates import Interval, PpiMean
 from ragfault.text.number_format import MIN_INDEPENDENT, format_count, format_interval, format_percent, has_too_few
 
 MIN_COVERAGE = 0.5

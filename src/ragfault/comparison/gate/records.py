@@ -7,7 +7,7 @@ from typing import Literal
 from ragfault.comparison.records import MetricChange, PairMismatch
 from ragfault.diagnosis.records import FindingRecord, GateOutcome, MetricAggregate
 from ragfault.diagnosis.thresholds import Threshold
-from ragfault.labels.correction import LabelProvenance
+from ragfault.labels.records import LabelProvenance
 from ragfault.model.printing import PrintedResult
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import Interval
 
 
 class ClaimOrigins(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,8 @@ from ragfault.io.field_values import make_content_id
 from ragfault.io.runs.run import Run
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.stats.differences import unpaired_differences
-from ragfault.stats.intervals import Interval, mean_interval
+from ragfault.stats.estimates import Interval
+from ragfault.stats.intervals import mean_interval
 from ragfault.text.normalization import STOP_WORDS, normalize_answer, stem_word
 
 LOW_TRIAD = 0.5  # a trace whose triad is below this fails, whatever else is said of it

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ragfault.diagnosis.records import ProblemKind
 from ragfault.model.records import Layer
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import Interval
 
 ClusterState = Literal["open", "muted", "resolved"]
 """State of a cluster: to be examined, not to be reported, or fixed."""

@@ -11,8 +11,7 @@ from msgspec import Struct
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.rules import BinaryVerdict
 from ragfault.model.whole_files import read_record
-from ragfault.stats.bootstrap import BootstrapEstimate
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import BootstrapEstimate, Interval
 
 AnswerShape = Literal["long answer", "short claim", "dialogue turn", "summary", "structured data", "passage", "mixed"]
 """Shape of the judged texts; "long answer" has several sentences, "structured data" are answers from records."""

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-import regex
 from msgspec import Meta, Struct
 
 from ragfault.model.errors import InputError, JudgeError, UnknownName
 from ragfault.model.whole_files import parse_toml, read_text
+
+if TYPE_CHECKING:
+    import regex
 
 MAX_PATTERN_CHARS = 2_000
 """A longer pattern is refused."""
@@ -27,6 +29,8 @@ MAX_SEARCH_SECONDS = 0.5
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
     """Compile a pattern without regard to case, unless it asks for it by (?-i:…)."""
+    import regex
+
     return regex.compile(pattern, regex.IGNORECASE | regex.VERSION0)
 
 
@@ -74,6 +78,8 @@ def check_pattern(pattern: str) -> str:
     ragfault.model.errors.InputError: the pattern (a+)+b takes too long on some texts. Nest no repeat in another of the
     same characters, bound the repeats, as in {1,9}, or make them possessive, as in \d++.
     """
+    import regex
+
     if len(pattern) > MAX_PATTERN_CHARS:
         raise InputError(f"a pattern has at most {MAX_PATTERN_CHARS:,} characters, this one has {len(pattern):,}.")
     try:

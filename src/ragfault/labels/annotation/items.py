@@ -22,7 +22,8 @@ from ragfault.labels.reading.human_labels import (
 )
 from ragfault.model.records import CitationVerdict, ClaimSupport, FactVerdict, RelevanceLevel, Trace, Verdicts
 from ragfault.stats.agreement import MultiRaterRatings, TwoRaterRatings
-from ragfault.stats.bootstrap import BootstrapEstimate, FloatArray, bootstrap_estimates
+from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
+from ragfault.stats.estimates import BootstrapEstimate
 
 ItemKind = Literal["chunk", "claim", "citation", "fact", "refusal"]
 

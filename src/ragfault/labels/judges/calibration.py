@@ -29,7 +29,8 @@ from ragfault.model.records import Trace, Verdicts
 from ragfault.model.rules import BAD_SUPPORT
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.classification import auroc, calibration_error
-from ragfault.stats.intervals import Interval, mean_interval
+from ragfault.stats.estimates import Interval
+from ragfault.stats.intervals import mean_interval
 from ragfault.text.number_format import format_count, format_number
 
 RIDGE = np.array([10.0, 4.0])

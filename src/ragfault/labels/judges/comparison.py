@@ -29,9 +29,8 @@ from ragfault.model.errors import InputError, UsageError
 from ragfault.model.protocols import Executor, Judge
 from ragfault.model.records import ClaimVerdict, Layer, Trace, Verdicts
 from ragfault.stats.agreement import TwoRaterRatings
-from ragfault.stats.bootstrap import BootstrapEstimate, FloatArray, bootstrap_estimates
-from ragfault.stats.differences import Difference
-from ragfault.stats.intervals import Interval
+from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
+from ragfault.stats.estimates import BootstrapEstimate, Difference, Interval
 
 ComparedKind = Literal["chunk", "use", "claim", "citation", "fact", "recall", "refusal"]
 

@@ -12,7 +12,7 @@ from ragfault.labels.judges.measurement import AgreementCurves, AgreementFigure,
 from ragfault.labels.judges.units import OWN_THRESHOLD, Bools, ScoredUnits, SpanOverlap
 from ragfault.labels.reading.labeled_traces import hash_rank
 from ragfault.stats.agreement import TwoRaterRatings
-from ragfault.stats.bootstrap import BootstrapEstimate, FloatArray, bootstrap_estimates, divide_or_nan
+from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates, divide_or_nan
 from ragfault.stats.classification import (
     RankedScores,
     assign_bins,
@@ -20,6 +20,7 @@ from ragfault.stats.classification import (
     choose_threshold,
     rank_within_groups,
 )
+from ragfault.stats.estimates import BootstrapEstimate
 from ragfault.stats.intervals import mean_interval
 
 FOLDS = 5

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.errors import UsageError
 from ragfault.model.whole_files import read_record
-from ragfault.stats.differences import Difference
 from ragfault.stats.distributions import t_quantile
+from ragfault.stats.estimates import Difference
 
 
 class MetricFlakiness(Struct, frozen=True, kw_only=True):

@@ -11,10 +11,7 @@ from msgspec.structs import replace
 from ragfault.judges.cards.card import CardEntry, JudgeCard
 from ragfault.model.records import Layer, Usage
 from ragfault.model.rules import BinaryVerdict
-from ragfault.stats.bootstrap import BootstrapEstimate
-from ragfault.stats.classification import CalibrationBin
-from ragfault.stats.differences import Difference
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import BootstrapEstimate, CalibrationBin, Difference, Interval
 
 LabelTask = Literal["answer", "support", "relevance"]
 UnitKind = Literal["answer", "claim", "sentence", "chunk"]

@@ -22,8 +22,9 @@ from ragfault.model.errors import UsageError
 from ragfault.model.protocols import VERDICT_KINDS
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.rules import BAD_SUPPORT
-from ragfault.stats.bootstrap import BootstrapEstimate, FloatArray, bootstrap_estimates
+from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
 from ragfault.stats.differences import paired_difference
+from ragfault.stats.estimates import BootstrapEstimate
 from ragfault.stats.intervals import mean_interval
 
 VerdictValues = Mapping[VerdictKey, VerdictValue]

@@ -13,7 +13,7 @@ from ragfault.io.field_values import InvalidRecord
 from ragfault.io.files import MAX_LINE, detect_format, get_format_suffix, iterate_lines, open_bytes
 from ragfault.io.formats.tables import read_csv_rows
 from ragfault.io.runs.run import Run
-from ragfault.labels.correction import HumanLabels, LabeledItems, LabelProvenance, VerdictKey, VerdictValue
+from ragfault.labels.correction import HumanLabels, LabeledItems, VerdictKey, VerdictValue
 from ragfault.labels.judges.runner import hash_inputs
 from ragfault.labels.reading.human_labels import (
     ANSWER_INDEPENDENT,
@@ -34,6 +34,7 @@ from ragfault.labels.reading.human_verdicts import (
     read_marks,
 )
 from ragfault.labels.reading.labeled_traces import LabelOptions, load_labeled_traces
+from ragfault.labels.records import LabelProvenance
 from ragfault.model.errors import BadLine, InputError, UsageError
 from ragfault.model.records import Trace, Verdicts
 

@@ -18,7 +18,8 @@ from ragfault.model.errors import InputError
 from ragfault.model.records import Trace
 from ragfault.model.rubrics import MAX_EXAMPLES, MAX_TEXT, Rubric, RubricExample, load_rubrics
 from ragfault.retrieval.generation.settings import format_toml
-from ragfault.stats.differences import Difference, paired_difference
+from ragfault.stats.differences import paired_difference
+from ragfault.stats.estimates import Difference
 from ragfault.text.number_format import format_interval
 
 MIN_UNSEEN = 20

@@ -15,7 +15,8 @@ from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import RubricVerdict
 from ragfault.model.rubrics import METRIC_NAME
 from ragfault.stats.agreement import TwoRaterRatings
-from ragfault.stats.bootstrap import BootstrapEstimate, FloatArray, bootstrap_estimates
+from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
+from ragfault.stats.estimates import BootstrapEstimate
 
 
 def measure_rubrics(

@@ -12,7 +12,7 @@ from ragfault.metrics.catalog import parse_metric
 from ragfault.model.errors import UsageError
 from ragfault.model.rubrics import METRIC_NAME
 from ragfault.model.whole_files import read_record
-from ragfault.stats.bootstrap import BootstrapEstimate
+from ragfault.stats.estimates import BootstrapEstimate
 from ragfault.text.number_format import format_percent
 
 MIN_LABELLED = 50

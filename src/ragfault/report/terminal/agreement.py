@@ -14,7 +14,7 @@ from ragfault.labels.judges.measurement import (
 )
 from ragfault.report.format import clean_text, clip_text
 from ragfault.report.terminal.layout import build_table, render_rich
-from ragfault.stats.bootstrap import BootstrapEstimate
+from ragfault.stats.estimates import BootstrapEstimate
 from ragfault.text.number_format import format_cost, format_count, format_interval, format_number, format_percent
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from ragfault.model.errors import InputError
 from ragfault.retrieval.index import Array
 from ragfault.retrieval.stores.memory import MemoryStore
 from ragfault.retrieval.stores.store_index import VectorStore
-from ragfault.stats.intervals import Interval, mean_interval
+from ragfault.stats.estimates import Interval
+from ragfault.stats.intervals import mean_interval
 
 TIE = 1e-5
 """Cosines that differ by less are equal: stores compute in single precision."""

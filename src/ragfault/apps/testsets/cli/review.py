@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ragfault.apps.testsets.reviews import ItemReview, ReviewResult
     from ragfault.labels.annotation.sitting import Sitting
     from ragfault.model.records import Document, Trace
-    from ragfault.stats.bootstrap import BootstrapEstimate
+    from ragfault.stats.estimates import BootstrapEstimate
 
 T = TypeVar("T")
 KEYS = "a accept, x reject, e edit, n new item, space skip, b back, z undo, q quit"

@@ -19,8 +19,9 @@ from ragfault.apps.tune.generators.records import (
 )
 from ragfault.apps.tune.holdout import select_undominated
 from ragfault.apps.tune.results import Bound, GainVerdict
-from ragfault.stats.differences import Difference, paired_difference
+from ragfault.stats.differences import paired_difference
 from ragfault.stats.distributions import normal_cdf, normal_quantile
+from ragfault.stats.estimates import Difference
 from ragfault.stats.intervals import mean_interval
 from ragfault.stats.power import detectable_effect
 from ragfault.stats.ppi import ppi_paired_difference

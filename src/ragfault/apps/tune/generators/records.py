@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ragfault.apps.tune.results import Bound, GainVerdict
-from ragfault.stats.differences import Difference
+from ragfault.stats.estimates import Difference
 
 DropReason = Literal["worse", "behind", "breaks a bound"]
 

@@ -15,7 +15,8 @@ from ragfault.apps.tune.adaptation.records import AdaptivePolicy, LoggedDecision
 from ragfault.http.hosting import PageHost, TimeRange
 from ragfault.model.errors import InputError
 from ragfault.model.records import Trace
-from ragfault.stats.intervals import Interval, mean_interval
+from ragfault.stats.estimates import Interval
+from ragfault.stats.intervals import mean_interval
 
 MAX_DECISIONS = 20_000  # latest traces of the window that are read
 FRESH_SECONDS = 20.0  # seconds for which computed rewards are shown again

@@ -42,8 +42,8 @@ from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.errors import UsageError
-from ragfault.stats.differences import Difference
 from ragfault.stats.distributions import normal_quantile, t_cdf
+from ragfault.stats.estimates import Difference
 from ragfault.stats.sequences import detect_change_point
 from ragfault.stats.significance import equivalence_test, holm_adjust
 

@@ -23,8 +23,8 @@ from ragfault.apps.watch.monitoring.rollups import (
 from ragfault.apps.watch.monitoring.windows import MetricSeries, SeriesKey, build_series, window_difference
 from ragfault.io.runs.run import MetricInfo, Run
 from ragfault.model.errors import UsageError
-from ragfault.stats.differences import Difference
 from ragfault.stats.distributions import compare_histograms
+from ragfault.stats.estimates import Difference
 from ragfault.stats.significance import holm_adjust
 from ragfault.text.normalization import split_content_words
 

@@ -53,8 +53,8 @@ from ragfault.diagnosis.scorecard import HEALTH_ALERTS
 from ragfault.io.runs.run import MetricInfo, Run
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.whole_files import read_text
-from ragfault.stats.differences import Difference
 from ragfault.stats.distributions import normal_quantile
+from ragfault.stats.estimates import Difference
 from ragfault.text.times import assume_utc
 
 

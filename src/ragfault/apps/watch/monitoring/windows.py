@@ -26,9 +26,8 @@ from ragfault.diagnosis.records import ChunkBucket, ChunkInsight
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.grouping import group_by
 from ragfault.stats.bootstrap import ClusterTable
-from ragfault.stats.differences import Difference
 from ragfault.stats.distributions import t_quantile
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import Difference, Interval
 
 DAY_MINUTES = 24 * 60
 WINDOW_MINUTES = (30, 90, DAY_MINUTES)  # the windows of rolling means, in minutes

@@ -164,12 +164,6 @@ def _starts_word(pattern: str) -> bool:
     return all(alternative.startswith(WORD_BOUNDARY) for alternative in _split_alternatives(pattern))
 
 
-_TABLE = tomllib.loads(
-    files("ragfault.judges.llm").joinpath("prompts", "injection_patterns.toml").read_text(encoding="utf-8")
-)
-INJECTION_PATTERNS = _compile_patterns(_TABLE)
-
-
 def _write_trie(words: Iterable[str]) -> str:
     """Write the regular expression of the longest of some words that a text begins with.
 
@@ -188,13 +182,6 @@ def _write_trie(words: Iterable[str]) -> str:
     return f"(?:{'|'.join(branches)}){'?' if is_end else ''}"
 
 
-PREFIXES = tuple(sorted({prefix for pattern in INJECTION_PATTERNS for prefix in pattern.prefixes}))
-PREFIX_START = re.compile(
-    rf"\b[{''.join(sorted({prefix[0] for prefix in PREFIXES}))}](?<=(?=({_write_trie(PREFIXES)})).)"
-)
-"""First letter of a word that begins with a prefix; the group is the longest such prefix."""
-
-
 def _index_signs(patterns: Sequence[InjectionPattern]) -> dict[str, list[int]]:
     """Return the signs of the patterns without prefixes, each with the numbers of its patterns."""
     index: dict[str, list[int]] = {}
@@ -204,29 +191,64 @@ def _index_signs(patterns: Sequence[InjectionPattern]) -> dict[str, list[int]]:
     return index
 
 
-SIGNS = _index_signs(INJECTION_PATTERNS)
-ALTERNATIVE_SIGNS = {
-    number: tuple(
-        _derive_signs(part) or ("",) for part in _split_alternatives(INJECTION_PATTERNS[number].regex.pattern)
+class InjectionTable(NamedTuple):
+    """The patterns of `injection_patterns.toml`, compiled and indexed by what a match begins with or holds."""
+
+    patterns: tuple[InjectionPattern, ...]
+    prefix_start: re.Pattern[str]
+    """First letter of a word that begins with a prefix; the group is the longest such prefix."""
+    signs: Mapping[str, Sequence[int]]
+    """Sign → the numbers of the patterns without prefixes that have it."""
+    ascii_signs: Mapping[str, Sequence[int]]
+    alternative_signs: Mapping[int, tuple[tuple[str, ...], ...]]
+    """Number of a pattern without prefixes → the signs of each of its alternatives."""
+    exceptions: Mapping[str, re.Pattern[str]]
+    """Words around an order to forget that make it none: "do not ignore", "who ignored"."""
+    spaced: re.Pattern[str]
+    """Instructions in spaced letters, matched without the spaces."""
+    encoded_words: tuple[str, ...]
+    """Words of instructions with each letter turned by thirteen places, or written backwards."""
+
+
+@cache
+def load_injections() -> InjectionTable:
+    """Load the patterns of injected instructions."""
+    # Compiled at the first search: it takes longer than all else that the judges of language models import.
+    place = files("ragfault.judges.llm").joinpath("prompts", "injection_patterns.toml")
+    table = tomllib.loads(place.read_text(encoding="utf-8"))
+    patterns = _compile_patterns(table)
+    prefixes = sorted({prefix for pattern in patterns for prefix in pattern.prefixes})
+    signs = _index_signs(patterns)
+    return InjectionTable(
+        patterns=patterns,
+        prefix_start=re.compile(
+            rf"\b[{''.join(sorted({prefix[0] for prefix in prefixes}))}](?<=(?=({_write_trie(prefixes)})).)"
+        ),
+        signs=signs,
+        ascii_signs={sign: numbers for sign, numbers in signs.items() if sign.isascii()},
+        alternative_signs={
+            number: tuple(_derive_signs(part) or ("",) for part in _split_alternatives(patterns[number].regex.pattern))
+            for number in {number for numbers in signs.values() for number in numbers}
+        },
+        exceptions={name: re.compile(_join_lines(text)) for name, text in table["exceptions"].items()},
+        spaced=re.compile(_join_lines(table["disguised"]["spaced"])),
+        encoded_words=tuple(table["disguised"]["words"]),
     )
-    for number in {number for numbers in SIGNS.values() for number in numbers}
-}
-"""Number of a pattern without prefixes → the signs of each of its alternatives."""
-ASCII_SIGNS = {sign: numbers for sign, numbers in SIGNS.items() if sign.isascii()}
 
 
 def match_patterns(text: str) -> Iterator[tuple[InjectionPattern, re.Match[str]]]:
     """Yield the injections in a folded text, pattern by pattern."""
+    table = load_injections()
     starts: dict[int, list[int]] = {}
-    for prefix in PREFIX_START.finditer(text):
+    for prefix in table.prefix_start.finditer(text):
         start = prefix.start()
         for number, begins in _list_candidates(prefix[1]):
             if begins(text, start):
                 starts.setdefault(number, []).append(start)
-    signs = ASCII_SIGNS if text.isascii() else SIGNS
+    signs = table.ascii_signs if text.isascii() else table.signs
     signed = (number for sign, numbers in signs.items() if sign in text for number in numbers)
     for number in sorted({*starts, *signed}):
-        pattern = INJECTION_PATTERNS[number]
+        pattern = table.patterns[number]
         narrowed = pattern if pattern.prefixes else _narrow_pattern(number, text)
         for match in narrowed.list_matches(text, starts.get(number, ())):
             yield pattern, match
@@ -234,14 +256,15 @@ def match_patterns(text: str) -> Iterator[tuple[InjectionPattern, re.Match[str]]
 
 def _narrow_pattern(number: int, text: str) -> InjectionPattern:
     """Leave out the alternatives of a pattern of which a text has no sign: they cannot match."""
-    pattern = INJECTION_PATTERNS[number]
-    possible = tuple(any(sign in text for sign in signs) for signs in ALTERNATIVE_SIGNS[number])
+    table = load_injections()
+    pattern = table.patterns[number]
+    possible = tuple(any(sign in text for sign in signs) for signs in table.alternative_signs[number])
     return pattern if all(possible) else pattern._replace(regex=_compile_alternatives(number, possible))
 
 
 @cache
 def _compile_alternatives(number: int, possible: tuple[bool, ...]) -> re.Pattern[str]:
-    alternatives = _split_alternatives(INJECTION_PATTERNS[number].regex.pattern)
+    alternatives = _split_alternatives(load_injections().patterns[number].regex.pattern)
     return re.compile("|".join(part for part, is_possible in zip(alternatives, possible, strict=True) if is_possible))
 
 
@@ -250,30 +273,21 @@ def _list_candidates(longest: str) -> tuple[tuple[int, Callable[[str, int], re.M
     """List the patterns that may match where this is the longest prefix, each with its method that matches there."""
     return tuple(
         (number, pattern.regex.match)
-        for number, pattern in enumerate(INJECTION_PATTERNS)
+        for number, pattern in enumerate(load_injections().patterns)
         if any(longest.startswith(prefix) for prefix in pattern.prefixes)
     )
 
 
-EXCEPTION_BEFORE, EXCEPTION_START, EXCEPTION_AFTER = (
-    re.compile(_join_lines(_TABLE["exceptions"][place])) for place in ("before", "start", "after")
-)
-"""Words around an order to forget that make it none: "do not ignore", "who ignored"."""
 EXCEPTION_LENGTH = 24
-"""Characters around a match in which they are looked for."""
+"""Characters around a match in which the words that make it none are looked for."""
 
 
 def _is_exception(text: str, match: re.Match[str]) -> bool:
     """Tell whether the words around a match make it no order."""
     start, end = match.span()
+    exceptions = load_injections().exceptions
     return bool(
-        EXCEPTION_BEFORE.search(text[max(0, start - EXCEPTION_LENGTH) : start])
-        or EXCEPTION_START.search(match.group())
-        or EXCEPTION_AFTER.search(text[end : end + EXCEPTION_LENGTH])
+        exceptions["before"].search(text[max(0, start - EXCEPTION_LENGTH) : start])
+        or exceptions["start"].search(match.group())
+        or exceptions["after"].search(text[end : end + EXCEPTION_LENGTH])
     )
-
-
-SPACED_PATTERN = re.compile(_join_lines(_TABLE["disguised"]["spaced"]))
-"""Instructions in spaced letters, matched without the spaces."""
-ENCODED_WORDS = tuple(_TABLE["disguised"]["words"])
-"""Words of instructions with each letter turned by thirteen places, or written backwards."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from ragfault.judges.llm.prompts.injection_patterns import ENCODED_WORDS, SPACED_PATTERN, match_patterns
+from ragfault.judges.llm.prompts.injection_patterns import load_injections, match_patterns
 from ragfault.model.records import Injection, Trace
 
 INVISIBLE = (
@@ -333,11 +333,11 @@ def _scan_disguised(text: str, folded: str) -> Iterator[tuple[str, int, int]]:
         if _is_instruction(_decode_base64(match.group())):
             yield "hidden", *match.span()
     for match in SPACED_LETTERS.finditer(folded) if text.isascii() and SINGLE_LETTERS.search(folded) else ():
-        if SPACED_PATTERN.search("".join(filter(str.isalpha, match.group()))):
+        if load_injections().spaced.search("".join(filter(str.isalpha, match.group()))):
             yield "hidden", *match.span()
     if "&#" in text and _is_instruction(html.unescape(text)) and not _is_instruction(text):
         yield "hidden", 0, len(text)
-    if any(word in folded for word in ENCODED_WORDS) and (
+    if any(word in folded for word in load_injections().encoded_words) and (
         _is_instruction(codecs.decode(text, "rot13")) or _is_instruction(text[::-1])
     ):
         yield "hidden", 0, len(text)

@@ -39,7 +39,7 @@ from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.diagnosis.steps.operations import list_operation_faults
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs.run import MetricInfo
-from ragfault.stats.differences import Difference
+from ragfault.stats.estimates import Difference
 from ragfault.text.number_format import format_number, format_percent
 
 RETRIEVAL_BRANCH = "1 retrieval"  # the first branch of the tree, whose fault shows in all others

@@ -43,7 +43,7 @@ from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.http.hosting import RouteView, TimeRange, WindowView
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.records import Layer
-from ragfault.stats.differences import Difference
+from ragfault.stats.estimates import Difference
 
 MAX_QUERIES = 1000  # latest live queries of the window whose words are compared
 

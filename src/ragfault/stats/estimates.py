@@ -1,0 +1,162 @@
+"""Estimates: frozen records of means, quantiles, ratios and differences with their intervals."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+
+
+class Interval(Struct, frozen=True):
+    """A mean with the confidence interval of the true mean."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    """Number of values."""
+    clusters: int
+    """Number of independent groups; equal to n without clusters."""
+
+
+class CorrectedShare(Struct, frozen=True):
+    """A share corrected for the error of the judge that measured it, or the reason why it is undefined."""
+
+    interval: Interval | None
+    """The corrected share with its interval, in [0, 1]; None if undefined."""
+    reason: str | None = None
+
+
+class Difference(Struct, frozen=True):
+    """Candidate less baseline, with the confidence interval of the true difference."""
+
+    mean: float
+    low: float
+    high: float
+    error: float
+    """Standard error, by cluster; infinite where the data say nothing about spread."""
+    df: float
+    """Degrees of freedom of the error."""
+    center: float
+    """Center of tests on this difference: the mean, or the shrunken mean of a sparse difference."""
+    n: int
+    """Number of pairs; if unpaired, of values on both sides."""
+    clusters: int
+    """Number of independent groups among them."""
+    method: Literal["bca", "t", "sparse", "none", "ppi"]
+    """Method of the interval; "none" if the data say nothing about spread; "ppi": corrected by human labels."""
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of a single pair that gives this error, clusters included."""
+        return self.error * math.sqrt(self.n)
+
+    @property
+    def cluster_size(self) -> float:
+        """Pairs per cluster."""
+        return self.n / self.clusters
+
+
+class QuantileInterval(Struct, frozen=True):
+    """A quantile of a sample with the confidence interval of the true quantile."""
+
+    quantile: float
+    """The share of values that do not exceed it, such as 0.95."""
+    value: float
+    """The smallest value that at least this share of the sample does not exceed."""
+    low: float | None
+    """None where the sample is too small to have this end."""
+    high: float | None
+    n: int
+    """Number of values."""
+    clusters: int
+    """Number of independent groups; equal to n without clusters."""
+    reason: str | None = None
+    """Why an end is undefined."""
+
+
+class QuantileChange(Struct, frozen=True):
+    """Change of a quantile on paired values: candidate less baseline."""
+
+    quantile: float
+    baseline: QuantileInterval
+    candidate: QuantileInterval
+    value: float
+    """The difference of the two."""
+    low: float | None
+    """None where the sample is too small for an interval."""
+    high: float | None
+    p: float
+    """Of the test that as many values of both sides lie above the quantile of both together."""
+    adjusted: float | None = None
+    """The same, corrected by Holm for all quantiles of a comparison; None outside one."""
+    reason: str | None = None
+    """Why there is no interval."""
+
+
+class RatioInterval(Struct, frozen=True):
+    """A ratio of two sums with its confidence interval."""
+
+    value: float | None
+    """None where a sum is 0."""
+    low: float | None
+    high: float | None
+    n: int
+    """Number of values, or of pairs."""
+    clusters: int
+    p: float | None = None
+    """Of the test of swapped sides; None for the ratio of one sample."""
+    reason: str | None = None
+    """Why the value or its interval is undefined."""
+
+
+class PpiMean(Struct, frozen=True):
+    """A judge's mean corrected by human labels, or the reason why it is undefined."""
+
+    interval: Interval | None
+    """Over all traces with a value of the judge; None if undefined."""
+    labelled: int
+    """Number of traces with a value of the judge and a human one."""
+    judge_weight: float | None = None
+    """Weight of the judge (λ), from 0, labels alone, to 1; None if undefined."""
+    width_ratio: float | None = None
+    """Width of the interval over that of the labels alone; below 1 if the judge helps."""
+    random_sample_p: float | None = None
+    """p value of the null hypothesis that the labeled traces are a random sample, by the judge's values."""
+    reason: str | None = None
+
+
+class PpiDifference(Struct, frozen=True):
+    """A difference by the judge corrected by human labels, or the reason why it is undefined."""
+
+    difference: Difference | None
+    """Candidate less baseline; its n is the number of labels. None if undefined."""
+    p: float | None
+    """p value of the null hypothesis of no difference in human values, by Student's t."""
+    labelled: int
+    """Number of pairs labeled on both sides; unpaired, labels of both sides together."""
+    width_ratio: float | None = None
+    """Width of the interval over that of the labels alone."""
+    paired: bool = True
+    reason: str | None = None
+
+
+class BootstrapEstimate(NamedTuple):
+    """A statistic and the range that holds its true value at the stated confidence."""
+
+    value: float | None
+    """None where the sample does not define it."""
+    low: float | None
+    """None where the resamples tell nothing of its spread."""
+    high: float | None
+
+
+class CalibrationBin(NamedTuple):
+    """Values of like probability."""
+
+    mean: float
+    """The mean probability."""
+    share: float
+    """The share of positives among them."""
+    n: int
