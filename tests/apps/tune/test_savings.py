@@ -11,7 +11,7 @@ from browser import list_violations, start_browser
 from ragfault import evaluate
 from ragfault.apps.tune.relevance import compare_relevance
 from ragfault.apps.tune.report.savings import _build_rows, render_savings_html
-from ragfault.apps.tune.savings import add_setup, compute_run_savings, compute_savings
+from ragfault.apps.tune.savings import QueryCosts, add_setup, compute_run_savings, compute_savings
 from ragfault.cli.commands import run_command
 from ragfault.metrics.catalog import compute_score, parse_metric
 from ragfault.model.errors import InputError, UsageError
@@ -20,25 +20,25 @@ from ragfault.model.records import Chunk, Document, Gold, TokenCounts, Trace, Ve
 
 def test_the_worked_example_comes_out():
     """From 0.60 and 0.65 to 0.85 and 0.75 with 100,000 queries at $0.05: US$ 625 a month, 7,500 a year."""
-    savings = compute_savings((0.60, 0.85), (0.65, 0.75), cost=0.05, queries=100_000)
+    savings = compute_savings((0.60, 0.85), (0.65, 0.75), QueryCosts(cost=0.05, queries=100_000))
     assert savings.quality == pytest.approx((0.624, 0.797), abs=5e-4)
     assert (savings.monthly, savings.saved, savings.yearly) == ((5000, 4375), 625, 7500)
 
 
 def test_no_change_saves_nothing_and_costs_never_fall_below_nothing():
     """The same figures before and after leave the cost; however great the gain, tokens are not less than none."""
-    same = compute_savings((0.5, 0.5), (0.5, 0.5), cost=1, queries=10)
+    same = compute_savings((0.5, 0.5), (0.5, 0.5), QueryCosts(cost=1, queries=10))
     assert (same.saved, same.gain, same.tokens) == (0, 0, 1)
-    assert compute_savings((0.1, 1.0), (0.5, 0.5), cost=1, queries=10).monthly[1] == 0
+    assert compute_savings((0.1, 1.0), (0.5, 0.5), QueryCosts(cost=1, queries=10)).monthly[1] == 0
 
 
 def test_the_set_up_is_paid_back_by_what_is_saved(capsys: pytest.CaptureFixture[str]):
     """US$ 3,750 at 625 a month take six months; where nothing is saved they are never paid back."""
-    plain = compute_savings((0.60, 0.85), (0.65, 0.75), cost=0.05, queries=100_000)
+    plain = compute_savings((0.60, 0.85), (0.65, 0.75), QueryCosts(cost=0.05, queries=100_000))
     assert add_setup(plain, {}) == plain
     paid = add_setup(plain, {"labelling": 3000, "compliance": 750})
     assert (paid.payback_months, paid.first_year) == (6.0, 3750.0)
-    worse = compute_savings((0.85, 0.60), (0.75, 0.65), cost=0.05, queries=100_000)
+    worse = compute_savings((0.85, 0.60), (0.75, 0.65), QueryCosts(cost=0.05, queries=100_000))
     assert add_setup(worse, {"labelling": 10}).payback_months is None
     with pytest.raises(UsageError):
         add_setup(plain, {"labelling": -1})
@@ -65,7 +65,7 @@ def test_the_set_up_is_paid_back_by_what_is_saved(capsys: pytest.CaptureFixture[
 def test_shares_that_cannot_be_are_refused(wrong: tuple[tuple[float, float], tuple[float, float]]):
     """A precision or recall of nothing before, or outside 0 to 1, has no savings."""
     with pytest.raises(UsageError):
-        compute_savings(*wrong, cost=1, queries=1)
+        compute_savings(*wrong, QueryCosts(cost=1, queries=1))
 
 
 def run(folder: Path, chunks: int, prompt: int, model: str | None = None):
@@ -79,20 +79,22 @@ def run(folder: Path, chunks: int, prompt: int, model: str | None = None):
 def test_two_runs_give_measured_figures(tmp_path: Path):
     """Precision and recall are those of the runs, and the factor is that of their tokens."""
     old, new = run(tmp_path / "old", 4, 1000), run(tmp_path / "new", 2, 400)
-    savings = compute_run_savings(old, new, queries=100, cost=0.5)
+    savings = compute_run_savings(old, new, QueryCosts(queries=100, cost=0.5))
     assert (savings.precision, savings.recall) == ((0.25, 0.5), (1, 1))
     assert (savings.tokens, savings.monthly, savings.saved) == (0.4, (50, 20), 30)
-    assert compute_run_savings(old, new, queries=100, cost=0.5, extra=0.1).saved == 20
+    assert compute_run_savings(old, new, QueryCosts(queries=100, cost=0.5, extra=0.1)).saved == 20
 
 
 def test_latency_and_irrelevant_chunks_are_counted():
     """Hours of waiting are queries by latency; what follows the tokens is charged by the share of irrelevant chunks."""
-    savings = compute_savings((0.6, 0.85), (0.65, 0.75), cost=0.05, queries=100_000, extra=0.01, latency=(900, 720))
+    savings = compute_savings(
+        (0.6, 0.85), (0.65, 0.75), QueryCosts(cost=0.05, queries=100_000, extra=0.01, latency=(900, 720))
+    )
     assert savings.waiting == (25, 20)
     assert savings.irrelevant == (2000, 656.25)
-    assert compute_savings((0.6, 0.85), (0.65, 0.75), cost=0.05, queries=1).waiting is None
+    assert compute_savings((0.6, 0.85), (0.65, 0.75), QueryCosts(cost=0.05, queries=1)).waiting is None
     with pytest.raises(UsageError, match="at least 0"):
-        compute_savings((0.6, 0.85), (0.65, 0.75), cost=0.05, queries=1, latency=(-1, 1))
+        compute_savings((0.6, 0.85), (0.65, 0.75), QueryCosts(cost=0.05, queries=1, latency=(-1, 1)))
 
 
 @pytest.mark.long
@@ -106,7 +108,17 @@ def test_the_page_computes_what_the_command_does(tmp_path: Path):
         ((0.2, 0.97), (0.5, 0.98), 1.25, 40_321.0, (3.0, 2611.0), None, -0.01),
     ]
     cases = [{name: value for name, value in zip(names, row, strict=False) if value is not None} for row in rows]
-    first, *_ = results = [compute_savings(**{"basis": ("<b>x</b>",), **case}) for case in cases]
+    apart = ("precision", "recall", "factor")
+    first, *_ = results = [
+        compute_savings(
+            case["precision"],
+            case["recall"],
+            QueryCosts(**{name: value for name, value in case.items() if name not in apart}),
+            case.get("factor"),
+            ("<b>x</b>",),
+        )
+        for case in cases
+    ]
     page_file = tmp_path / "savings.html"
     page_file.write_text(render_savings_html(first), encoding="utf-8")
     with start_browser() as chromium:
@@ -165,8 +177,8 @@ def test_a_price_is_looked_up_or_asked_for(tmp_path: Path):
     pytest.importorskip("genai_prices")
     old, new = run(tmp_path / "old", 4, 1000), run(tmp_path / "new", 2, 400)
     with pytest.raises(UsageError, match="model="):
-        compute_run_savings(old, new, queries=100)
-    savings = compute_run_savings(old, new, queries=1_000_000, model="gpt-4o-mini")
+        compute_run_savings(old, new, QueryCosts(queries=100))
+    savings = compute_run_savings(old, new, QueryCosts(queries=1_000_000), model="gpt-4o-mini")
     assert savings.monthly[0] > savings.monthly[1] > 0
     assert "genai-prices" in savings.basis[2]
 
@@ -191,14 +203,14 @@ def test_prices_count_answers_and_the_model_of_either_run(tmp_path: Path, capsys
 
     before = price(1000, "gpt-4o")
     for name, after in (("half", price(500, "gpt-4o")), ("mini", price(1000, "gpt-4o-mini")), ("failed", before)):
-        savings = compute_run_savings(runs["old"], runs[name], queries=1000)
+        savings = compute_run_savings(runs["old"], runs[name], QueryCosts(queries=1000))
         assert savings.tokens == pytest.approx(after / before), name
         assert savings.saved == pytest.approx(1000 * (before - after), abs=0.006), name
-    assert compute_run_savings(runs["old"], runs["failed"], queries=1000, cost=1).saved == 0
-    given = compute_run_savings(runs["old"], runs["mini"], queries=1000, cost=1)
+    assert compute_run_savings(runs["old"], runs["failed"], QueryCosts(queries=1000, cost=1)).saved == 0
+    given = compute_run_savings(runs["old"], runs["mini"], QueryCosts(queries=1000, cost=1))
     assert "not to change from gpt-4o to gpt-4o-mini" in given.basis[2]
     with pytest.raises(UsageError, match="finite"):
-        compute_savings((0.5, 0.5), (0.5, 0.5), cost=float("nan"), queries=1)
+        compute_savings((0.5, 0.5), (0.5, 0.5), QueryCosts(cost=float("nan"), queries=1))
 
 
 def test_runs_without_a_shared_figure_are_refused(tmp_path: Path):
@@ -206,7 +218,7 @@ def test_runs_without_a_shared_figure_are_refused(tmp_path: Path):
     trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="x"),))
     old = evaluate([trace], tmp_path / "old", metrics=["error"])
     with pytest.raises(UsageError, match="precision"):
-        compute_run_savings(old, old, queries=1, cost=1)
+        compute_run_savings(old, old, QueryCosts(queries=1, cost=1))
 
 
 def test_judges_stand_side_by_side():
@@ -267,9 +279,9 @@ def test_what_paired_runs_save_has_an_interval(tmp_path: Path, capsys: pytest.Ca
     old = write_run(tmp_path / "old", [1000 + 40 * (at % 7) for at in range(40)], [answered] * 40)
     same = write_run(tmp_path / "same", [1000 + 40 * ((at * 3 + 2) % 7) for at in range(40)], [answered] * 40)
     half = write_run(tmp_path / "half", [500 + 20 * (at % 7) for at in range(40)], [refused] * 20 + [answered] * 20, 1)
-    low, high = compute_run_savings(old, same, queries=100, cost=1).saved_interval or (1, 0)
+    low, high = compute_run_savings(old, same, QueryCosts(queries=100, cost=1)).saved_interval or (1, 0)
     assert low < 0 < high
-    savings = compute_run_savings(old, half, queries=100, cost=1)
+    savings = compute_run_savings(old, half, QueryCosts(queries=100, cost=1))
     assert savings.saved_interval == pytest.approx((50, 50), abs=0.5)
     refusals = next(impact for impact in savings.impacts if impact.name == "answers that refuse")
     assert refusals.shares == (0, 0.5)
@@ -290,9 +302,9 @@ def test_tokens_of_one_kind_are_compared_with_the_same_kind(tmp_path: Path):
     answers = ["The ferry leaves at ten."] * 10
     old = write_run(tmp_path / "old", [4000] * 10, answers)
     new = write_run(tmp_path / "new", [None] * 10, answers)
-    assert compute_run_savings(old, new, queries=100, cost=1).tokens == 1
+    assert compute_run_savings(old, new, QueryCosts(queries=100, cost=1)).tokens == 1
     part = write_run(tmp_path / "part", [None] * 8 + [4000, 4000], answers)
-    assert compute_run_savings(old, part, queries=100, cost=1).tokens == 1
+    assert compute_run_savings(old, part, QueryCosts(queries=100, cost=1)).tokens == 1
 
 
 def test_runs_of_other_queries_have_no_interval(tmp_path: Path):
@@ -302,7 +314,7 @@ def test_runs_of_other_queries_have_no_interval(tmp_path: Path):
         write_run(tmp_path / "old", [400] * 10, answers),
         write_run(tmp_path / "new", [200] * 10, answers, prefix="b"),
     )
-    savings = compute_run_savings(old, new, queries=100, cost=1)
+    savings = compute_run_savings(old, new, QueryCosts(queries=100, cost=1))
     assert (savings.saved, savings.saved_interval, savings.impacts) == (50, None, ())
     assert savings.basis[-1].startswith("no interval: no trace of")
 
@@ -391,8 +403,8 @@ def test_a_fall_that_may_be_chance_is_no_warning(tmp_path: Path):
     """Recall that is lower on one of forty traces did not fall; on all of them it did."""
     answers = ["The ferry leaves at ten."] * 40
     old, new = write_run(tmp_path / "old", [400] * 40, answers), write_run(tmp_path / "new", [400] * 40, answers, 4)
-    assert compute_run_savings(old, new, queries=100, cost=1).fell == ("precision",)
+    assert compute_run_savings(old, new, QueryCosts(queries=100, cost=1)).fell == ("precision",)
     chance = write_run(tmp_path / "chance", [400] * 40, answers, lost=1)
-    savings = compute_run_savings(old, chance, queries=100, cost=1)
+    savings = compute_run_savings(old, chance, QueryCosts(queries=100, cost=1))
     assert (savings.recall, savings.fell) == ((1, 0.975), ())
-    assert compute_savings((0.5, 0.4), (0.5, 0.6), cost=1, queries=1).fell == ("precision",)
+    assert compute_savings((0.5, 0.4), (0.5, 0.6), QueryCosts(cost=1, queries=1)).fell == ("precision",)

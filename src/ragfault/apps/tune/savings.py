@@ -112,36 +112,47 @@ class Savings(Struct, frozen=True, kw_only=True):
     """US$ saved in the first year, less the set-up; None without set-up."""
 
 
+class QueryCosts(Struct, frozen=True, kw_only=True):
+    """Number and costs of the queries; the milliseconds and US$ are those of one query."""
+
+    queries: float
+    """Queries a month, 0 or more."""
+    cost: float | None = None
+    """US$ before, 0 or more; None: what two runs cost by the price catalogue."""
+    extra: float = 0.0
+    """Additional US$ afterwards."""
+    latency: tuple[float, float] | None = None
+    """Milliseconds before and after, 0 or more; None: what two runs measured."""
+
+
 def compute_savings(
     precision: tuple[float, float],
     recall: tuple[float, float],
-    *,
-    cost: float,
-    queries: float,
+    costs: QueryCosts,
     factor: float | None = None,
-    extra: float = 0.0,
-    latency: tuple[float, float] | None = None,
     basis: tuple[str, ...] = (),
 ) -> Savings:
-    """Return the value of better precision and recall, at US$ `cost` a query and `queries` a month.
+    """Return the value of better precision and recall.
 
     Quality is the harmonic mean, with 1e-6 added to its denominator. Costs follow the tokens, whose factor is
-    1 − 0.3 × the relative gain in precision, but not below 0, unless a measured `factor` is given; `extra` is what each
-    query costs more afterwards, `latency` the milliseconds of one. Raises UsageError for shares outside 0 to 1, one of
-    0 before, or negative costs and latencies.
+    1 − 0.3 × the relative gain in precision, but not below 0, unless a measured `factor` is given. Raises UsageError
+    for shares outside 0 to 1, one of 0 before, no cost, or negative costs and latencies.
 
-    >>> found = compute_savings((0.60, 0.85), (0.65, 0.75), cost=0.05, queries=100_000)
+    >>> found = compute_savings((0.60, 0.85), (0.65, 0.75), QueryCosts(queries=100_000, cost=0.05))
     >>> [round(value, 3) for value in found.quality], round(found.gain, 1)
     ([0.624, 0.797], 27.7)
     >>> found.monthly, found.saved, found.yearly
     ((5000.0, 4375.0), 625.0, 7500.0)
     """
+    queries, cost, extra, latency = costs.queries, costs.cost, costs.extra, costs.latency
     if not all(0 <= value <= 1 for value in (*precision, *recall)):
         raise UsageError(f"precision and recall are from 0 to 1, got {precision} and {recall}.")
     if precision[0] == 0 or (precision[0] * recall[0] == 0):
         raise UsageError(
             "the relative gain over a precision or recall of 0 is without end: there is nothing to compare."
         )
+    if cost is None:
+        raise UsageError("the cost of a query is not known. Give it in US$, as cost=0.05.")
     if not all(0 <= amount < math.inf for amount in (cost, queries, *(latency or ()))) or not math.isfinite(extra):
         raise UsageError(
             f"cost, queries and latencies are finite and at least 0, got {cost:g}, {queries:g} and {latency}."
@@ -178,7 +189,7 @@ def add_setup(savings: Savings, setup: Mapping[str, float]) -> Savings:
 
     Raises UsageError for a negative amount.
 
-    >>> plain = compute_savings((0.60, 0.85), (0.65, 0.75), cost=0.05, queries=100_000)
+    >>> plain = compute_savings((0.60, 0.85), (0.65, 0.75), QueryCosts(queries=100_000, cost=0.05))
     >>> paid = add_setup(plain, {"labelling": 3000, "compliance": 750})
     >>> paid.payback_months, paid.first_year
     (6.0, 3750.0)
@@ -204,16 +215,7 @@ def _compute_f1(precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall + EPSILON)
 
 
-def compute_run_savings(
-    old: Run,
-    new: Run,
-    *,
-    queries: float,
-    cost: float | None = None,
-    model: str | None = None,
-    extra: float = 0.0,
-    latency: tuple[float, float] | None = None,
-) -> Savings:
+def compute_run_savings(old: Run, new: Run, costs: QueryCosts, model: str | None = None) -> Savings:
     """Return the savings between two runs by their precision, recall, tokens and price of the model.
 
     Tokens are those recorded of the prompts, where both runs have some, else characters of the chunks / 4; without a
@@ -231,6 +233,7 @@ def compute_run_savings(
         for choices, aspect in ((PRECISION_METRICS, "precision"), (RECALL_METRICS, "recall"))
     ]
     precision, recall = ((means[0][name], means[1][name]) for name in names)
+    cost = costs.cost
     counts, token_source = _count_tokens(old, new)
     prompts = (counts[0][0], counts[1][0])
     amounts = prompts
@@ -258,16 +261,8 @@ def compute_run_savings(
         ),
         *filter(None, [unpaired]),
     )
-    savings = compute_savings(
-        precision,
-        recall,
-        cost=before if cost is None else cost,
-        queries=queries,
-        factor=after / before,
-        extra=extra,
-        latency=latency or _pick_latency(means),
-        basis=basis,
-    )
+    known = replace(costs, cost=before if cost is None else cost, latency=costs.latency or _pick_latency(means))
+    savings = compute_savings(precision, recall, known, after / before, basis)
     return savings if paired is None else _measure_pairs(savings, paired, paired_ratio(*amounts, clusters), names)
 
 

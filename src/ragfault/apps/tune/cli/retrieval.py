@@ -316,12 +316,12 @@ def savings(
 
     if html is not None:
         check_output_path(html, force=force)
-    terms: dict[str, Any] = {"queries": queries, "extra": extra, "latency": latency}
+    costs = savings.QueryCosts(queries=queries, cost=cost, extra=extra, latency=latency)
     if runs and not (precision or recall):
         old, new = map(Run.open, runs)
-        result = savings.compute_run_savings(old, new, cost=cost, model=model, **terms)
+        result = savings.compute_run_savings(old, new, costs, model)
     elif precision and recall and not runs and cost is not None:
-        result = savings.compute_savings(precision, recall, cost=cost, **terms)
+        result = savings.compute_savings(precision, recall, costs)
     else:
         raise UsageError("give --precision, --recall and --cost, or --runs OLD NEW.")
     result = savings.add_setup(result, _parse_setup(setup))
