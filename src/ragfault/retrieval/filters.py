@@ -82,6 +82,7 @@ def infer_conditions(
             raise UnknownName("field that can be inferred", field, [*FIELD_READERS, *(values or {})])
 
     def stage(query: Query, hits: Hits) -> StageResult:
+        # what a user or the application states outranks what is read out of the text
         asked = {condition.field for condition in query.conditions}
         read = [
             condition
@@ -118,6 +119,7 @@ def _infer_category(field: str, text: str) -> list[FilterCondition]:
 
 def _infer_language(field: str, text: str) -> list[FilterCondition]:
     names = _infer_value(field, text, tuple(LANGUAGE_CODES))
+    # corpora name languages in full or by their code
     return [FilterCondition(field, "in", (match.value, LANGUAGE_CODES[match.value]), inferred=True) for match in names]
 
 

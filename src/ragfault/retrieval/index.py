@@ -230,6 +230,7 @@ class ChunkIndex:
         path = Path(folder)
         if path.is_file() or (path.exists() and not (path / "index.json").is_file() and any(path.iterdir())):
             raise OutputError(f"{path} exists and is not an index. Choose another place.")
+        # a killed process leaves the old index, or none, and never half of one
         draft = path.with_name(f".{path.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
@@ -264,6 +265,7 @@ class ChunkIndex:
         try:
             lines = (path / "chunks.jsonl").read_bytes().splitlines()
             chunks = tuple(msgspec.json.decode(line, type=Chunk) for line in lines)
+            # mapped, so that several processes share the vectors
             vectors = np.load(path / "vectors.npy", mmap_mode="r") if embedder is not None else None
             if compute_corpus_digest(chunks) != making.corpus:
                 raise ValueError("its chunks are not those that it was made of")
@@ -313,6 +315,7 @@ def _select_best(scores: Array, allowed: Array, k: int) -> list[int]:
     """Return the positions of the k greatest scores among the allowed ones; equal scores keep their order."""
     rows = np.flatnonzero(allowed)
     if len(rows) > k:
+        # partition before sorting: of a million scores only k are put in order
         values = scores[rows]
         smallest = np.partition(values, len(values) - k)[len(values) - k]
         above, level = rows[values > smallest], rows[values == smallest]

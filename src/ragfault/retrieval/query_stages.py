@@ -107,6 +107,7 @@ def shorten(threshold: int, generator: Generator | None = None) -> Stage:
         if generator is not None:
             return StageResult(_generate_variants(query, generator, SHORTEN_PROMPT, limit=1), hits)
         spans = [query.text[start:end].strip() for start, end in split_sentences(query.text)]
+        # long requests tell a story first: what is asked stands in the questions, else in the last words
         asking = [span for span in spans if span.endswith("?")]
         selected = asking or [span for span in spans if split_content_words(span)][-1:]
         return StageResult(replace(query, variants=(" ".join(selected),)) if selected else query, hits)
@@ -131,6 +132,7 @@ def decompose(generator: Generator | None = None, *, limit: int = 4) -> Stage:
         spans = [query.text[start:end] for start, end in split_sentences(query.text)]
         parts = [part.strip() for span in spans for part in PART_BREAK.split(span)]
         parts = [part for part in dict.fromkeys(parts) if split_content_words(part)][:limit]
+        # one passage may answer all parts, so the whole query is searched for as well
         forms = (query.text, *parts) if len(parts) > 1 else query.variants
         return StageResult(replace(query, variants=forms), hits)
 
@@ -164,6 +166,7 @@ def _select_feedback_terms(query: str, hits: Sequence[Chunk], terms: int) -> lis
     counts: Counter[str] = Counter()
     for hit in hits:
         counts.update(set(split_content_words(hit.text)) - query_words)
+    # a word of one hit only may be chance, unless there is no other hit
     common = [word for word, count in counts.items() if count > 1 or len(hits) == 1]
     return sorted(common, key=lambda word: (-counts[word], word))[:terms]
 

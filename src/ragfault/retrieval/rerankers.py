@@ -81,8 +81,10 @@ def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stag
             )
         if not all(map(math.isfinite, scores)):
             raise UsageError(f"the reranker {reranker.fingerprint} returned a score that is no finite number.")
+        # only the score is compared: sorting is stable, so that equal hits keep their order
         ordered = sorted(zip(scores, head, strict=True), key=lambda pair: -pair[0])
         reranked = [replace(hit, score=float(score)) for score, hit in ordered]
+        # scores of another stage behind the reranker's would put hits out of order for the stages that follow
         remaining = [replace(hit, score=float(min(scores))) for hit in hits[depth:]]
         return StageResult(query, tuple(reranked + remaining)[:k])
 
@@ -111,6 +113,7 @@ def prefer_entities(weight: float = 0.1, *, depth: int = 100) -> Stage:
         scores = [hit.score for hit in head if hit.score is not None]
         if not entities or not head or len(scores) < len(head):
             return StageResult(query, hits)
+        # a weight holds for every retriever only if the scores have one scale
         low, width = min(scores), max(scores) - min(scores) or 1.0
         indexes = [EntityIndex(hit.text) for hit in head]
         shares = [sum(entity in index for entity in entities) / len(entities) for index in indexes]
@@ -225,6 +228,7 @@ def _order_scores(service: str, answer: Any, rows_key: str, place_key: str, scor
         raise ServiceFailed(f"{service} answered in a shape that is not that of a ranking.") from None
     if not all(map(math.isfinite, scores.values())):
         raise ServiceFailed(f"{service} gave a relevance that is no finite number.")
+    # a text that a service leaves out has no place in the order: a guess would be silent
     if scores.keys() != set(range(count)):
         raise ServiceFailed(f"{service} ranked {len(scores)} texts, and {count} were sent.")
     return [scores[number] for number in range(count)]

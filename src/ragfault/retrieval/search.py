@@ -103,6 +103,7 @@ def fuse_rankings(
         for name, position in _rank_items(ranking, norm).items():
             ranks.setdefault(name, []).append((position, weight))
     score = FUSION_METHODS[method]
+    # some tools count ranks from 0: with the same constant their scores differ by one rank
     offset = constant + first - 1
     scores = {
         name: score([position for position, _ in item_ranks], [weight for _, weight in item_ranks], offset)

@@ -73,6 +73,7 @@ def select_by_complexity(threshold: float = 0.5) -> Stage:
     """
 
     def stage(query: Query, hits: Hits) -> StageResult:
+        # BM25 scores have no upper end: a threshold on them would be arbitrary
         wrong = next((hit for hit in hits if hit.score is None or not 0 <= hit.score <= 1), None)
         if wrong is not None:
             raise UsageError(
@@ -155,6 +156,7 @@ def _rank_marginal(rows: np.ndarray[Any, Any], similarity: np.ndarray[Any, Any],
     import numpy as np
 
     selected: list[int] = []
+    # a cosine may be below 0: minus infinity marks rows that nothing was compared with
     closest = np.full(len(rows), -np.inf)
     open_ = np.ones(len(rows), bool)
     while len(selected) < min(k, len(rows)):
@@ -183,6 +185,7 @@ def reorder(strategy: Literal["thirds", "ends"] = "thirds") -> Stage:
     order = REORDERINGS[strategy]
 
     def stage(query: Query, hits: Hits) -> StageResult:
+        # where a hit has no score, only the order of all says which are best
         scored = all(hit.score is not None for hit in hits)
         return StageResult(query, order(tuple(sorted(hits, key=_score_or_zero, reverse=True)) if scored else hits))
 
@@ -240,6 +243,7 @@ def compress(reranker: Reranker | None = None, *, threshold: float = 0.5, neighb
     bearing: RelevanceScorer = reranker.relevance if reranker is not None else _score_overlap
 
     def stage(query: Query, hits: Hits) -> StageResult:
+        # a row of a table or a field of a record means nothing without the others
         cut = {hit.id: split_sentences(hit.text) for hit in hits if hit.kind == "text"}
         texts = [hit.text[start:end] for hit in hits if hit.id in cut for start, end in cut[hit.id]]
         try:
@@ -272,6 +276,7 @@ def _keep_sentences(
 ) -> Chunk:
     """Return a hit with its relevant sentences and their neighbors."""
     best = max(range(len(scores)), key=scores.__getitem__)
+    # every hit keeps its best sentence: whether it is needed at all was decided by the stages before
     bears = {i for i, score in enumerate(scores) if score >= threshold} | {best}
     selected = sorted({j for at in bears for j in range(at - neighbors, at + neighbors + 1)} & set(range(len(spans))))
     if len(selected) == len(spans):

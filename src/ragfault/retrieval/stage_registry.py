@@ -212,6 +212,7 @@ def make_stage(expression: str, index: ChunkIndex) -> Stage:
     Traceback (most recent call last):
     ragfault.model.errors.UnknownName: no stage "hybird". Did you mean "hybrid"?
     """
+    # checked apart, so that errors name options, and not parameters of a function
     call = check_stage(expression)
     try:
         return _get_factory(call.name).make(index, *call.arguments, **call.options)

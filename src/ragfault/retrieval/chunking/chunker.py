@@ -144,6 +144,7 @@ def _build_chunks(document: Document, tokens: TokenOffsets, parts: Iterator[Docu
         start, end = tokens.starts[piece.start], tokens.ends[piece.end - 1]
         text = head + document.text[start:end]
         name = make_content_id(text, f"{document.id}#")
+        # the same text twice in a document has one content id: the second one is numbered
         turn = ids[name] = ids.get(name, 0) + 1
         yield Chunk(
             id=name if turn == 1 else f"{name}~{turn}",
@@ -163,6 +164,7 @@ def _split_document(chunker: Chunker, text: str, tokens: TokenOffsets) -> Iterat
         for piece in _slide_windows(span.end, chunker.size, chunker.overlap):
             yield DocumentPart(piece, is_table=False)
         return
+    # tables are taken out first, since a divider would cut them between rows without their head
     blocks = parse_blocks(text)
     way, apart, level = _plan_division(chunker, text, tokens, blocks)
     tables = [(_reach_heading(start, text, blocks.headings), end) for start, end in blocks.tables]
@@ -240,6 +242,7 @@ def _plan_division(
     parts = CHUNKER_KINDS[chunker.kind]
     assert parts is not None
     boundaries = parts(text, blocks)
+    # a title belongs to the text below it, so that no chunk may begin right after one
     title_tokens = set(tokens.tokens_at(_locate_line_end(text, i) for i in boundaries.titles))
     levels = [
         make_break_finder([i for i in tokens.tokens_at(level) if i not in title_tokens])
@@ -268,6 +271,7 @@ def _plan_semantic_division(
         return make_semantic_divider([], {}, chunker.size)
     sentences = [text[tokens.starts[start] : tokens.ends[end - 1]] for start, end in zip(starts, ends, strict=True)]
     strength = dict(zip(starts[1:], measure_topic_shifts(sentences, chunker.embedder), strict=True))
+    # a heading is a stronger break than any shift of topic
     strength |= {i: strength[i] + 1 for i in headings if i in strength}
     return make_semantic_divider(starts, strength, chunker.size - chunker.overlap)
 
