@@ -248,7 +248,7 @@ def test_wrong_requests_are_refused_before_any_work(tmp_path: Path, handbook: Pa
         evaluate(path, tmp_path / "run", judge="lexicle")
     with pytest.raises(UnknownName, match="map key"):
         evaluate(path, tmp_path / "run", map={"anwser": "response"})
-    with pytest.raises(UsageError, match="at least 1"):
+    with pytest.raises(UsageError, match="1 or more"):
         evaluate(path, tmp_path / "run", workers=0)
     with pytest.raises(InputError, match="no trace to evaluate"):
         evaluate([], tmp_path / "run")

@@ -24,8 +24,9 @@ import pytest
 from ragfault.cli.commands import cli
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.evaluation.executors import ProcessExecutor, RayExecutor
-from ragfault.evaluation.jobs import ignore_report, plan_shards
+from ragfault.evaluation.jobs import plan_shards
 from ragfault.evaluation.rescorer import _read_rows, rescore
+from ragfault.evaluation.settings import ignore_report
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.writer import PartialRun, RunPlan
 from ragfault.io.slices import index_traces

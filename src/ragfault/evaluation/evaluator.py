@@ -6,46 +6,42 @@ import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault.evaluation.executors import choose_executor
+from ragfault.evaluation.executors import ProcessExecutor, choose_executor
 from ragfault.evaluation.jobs import (
     BadLineWriter,
     EvaluationJob,
     TraceSource,
-    ignore_report,
     make_rereadable,
     open_input_folder,
     read_unfinished,
     run_job,
 )
 from ragfault.evaluation.metric_choices import add_chosen_metrics, explain_unused, parse_choices
+from ragfault.evaluation.settings import EvaluationSettings, ignore_report
 from ragfault.io.files import describe_input, expand_paths
 from ragfault.io.formats.tables import TableLike
+from ragfault.io.reading_settings import ReadingSettings
 from ragfault.io.remote_paths import AnyPath, is_remote
 from ragfault.io.runs.run import MetricInfo, Run, check_free, lock_run, parse_output
 from ragfault.io.runs.writer import PartialRun, RunPlan
 from ragfault.io.slices import TraceIndex, get_file_stamps, index_traces
 from ragfault.io.trace_reader import InputSummary, TraceDigest, explain_missing_fields, read_traces, summarize_input
-from ragfault.judges.calibration import JudgeCalibration, wrap_judge
-from ragfault.judges.domain.profile import DomainProfile
+from ragfault.judges.calibration import wrap_judge
 from ragfault.judges.llm.settings import LLMSettings
-from ragfault.judges.loading import DEFAULT_JUDGE, apply_profile, limit_verdicts, list_rubrics, load_judge
+from ragfault.judges.loading import apply_profile, limit_verdicts, list_rubrics, load_judge
 from ragfault.metrics.aliases import explain_aliases
 from ragfault.metrics.catalog import Metric, get_definitions, list_verdict_kinds, parse_metric
 from ragfault.metrics.selection import select_metrics
 from ragfault.model.errors import BadRunRows, BadTraces, BudgetExceeded, InputError, JudgeStopped, UsageError
-from ragfault.model.gold_evidence import GoldMode, check_gold_mode
 from ragfault.model.protocols import Executor, Judge, MeteredJudge
 from ragfault.model.records import Trace, Usage
 from ragfault.model.rubrics import METRIC_NAME, Rubric, check_rubrics
+from ragfault.model.settings import accept_fields
 from ragfault.model.version import __version__
-
-if TYPE_CHECKING:
-    from ragfault.retrieval.index import ChunkIndex
 
 
 @contextmanager
@@ -88,35 +84,19 @@ METERED_BATCH, DEFAULT_BATCH, UNJUDGED_BATCH, MAX_BATCH = 16, 64, 1024, 1024
 MIN_CLUSTER_BATCHES = 256  # parts that a cluster's work is cut into at the least, before they are made larger than here
 
 
-def evaluate(  # noqa: PLR0913 - the options of one verb
-    trace_source: TraceSource | Iterable[Trace] | TableLike,
-    out: str | AnyPath,
-    *,
-    judge: str | Judge = DEFAULT_JUDGE,
-    options: Mapping[str, Any] | LLMSettings | None = None,
-    profile: str | Path | DomainProfile = "general",
-    calibration: str | Path | JudgeCalibration | None = None,
-    trusted: str | Path | ChunkIndex | None = None,
-    metrics: str | Sequence[str | Rubric] = "default",
-    metrics_by: str | Sequence[str] = (),
-    gold: GoldMode = "apply",
-    workers: int = 1,
-    executor: Executor | None = None,
-    batch: int | None = None,
-    force: bool = False,
-    skip_bad: bool = False,
-    on_progress: Callable[[int, int], None] = ignore_report,
-    on_usage: Callable[[Usage], None] = ignore_report,
-    on_notice: Callable[[str], None] = ignore_report,
-    **read_options: Any,
+@accept_fields(EvaluationSettings)
+def evaluate(
+    trace_source: TraceSource | Iterable[Trace] | TableLike, out: str | AnyPath, settings: EvaluationSettings
 ) -> Run:
     """Judge every trace, compute every metric, and write the result as a run.
 
-    `trace_source` is any input of `read_traces` (with its options in `read_options`: map, shape, qrels …), a data
-    frame, or traces. `judge` is a name or an object with the `Judge` protocol; nothing is judged if no metric reads a
-    verdict. `profile` names the identifiers that must agree exactly in a domain: "legal", "medical", "financial",
-    "technical", or a TOML file (`ragfault judge profile`). `calibration` is a file of `ragfault judge calibrate`: it
-    calibrates the judge to labels. `metrics` is a set ("default", "all", a layer), or expressions such as "ndcg@10",
+    The settings are given as keywords (`judge="lexical"`), or as one record: `settings=EvaluationSettings(…)`.
+
+    `trace_source` is any input of `read_traces` (with its parameters map, shape, qrels …), a data frame, or traces.
+    `judge` is a name or an object with the `Judge` protocol; nothing is judged if no metric reads a verdict. `profile`
+    names the identifiers that must agree exactly in a domain: "legal", "medical", "financial", "technical", or a TOML
+    file (`ragfault judge profile`). `calibration` is a file of `ragfault judge calibrate`: it calibrates the judge to
+    labels. `metrics` is a set ("default", "all", a layer), or expressions such as "ndcg@10",
     and rubrics (see `rubric`), which are handed to a judge named "llm:MODEL"; rubrics of its options are scored, too.
     `metrics_by` are choices such as "route=faq:groundedness,refusal": traces with the tag (route, model, or a key of
     the metadata) are scored by these metrics alone, and only judged where one of them reads a verdict.
@@ -126,7 +106,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     are the judge's own. The result is the same for any number of `workers` and any `batch`.
     `on_progress` is called with (finished traces, all traces), `on_notice` with messages for the user.
 
-    An `executor` runs the work elsewhere than `workers` do, for example on a cluster (`RayExecutor`). Input and `out`
+    `ray` runs the work on a Ray cluster, and an `executor` (such as `RayExecutor`) anywhere else. Input and `out`
     may be in an object store ("s3://bucket/run"), which the workers then read and write themselves.
 
     `options` go to a named judge: for "llm:MODEL" the fields of `LLMSettings` (budget, concurrency …), or an
@@ -149,66 +129,69 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     [('groundedness', 1.0), ('error', 0.0)]
     """
     out = parse_output(out)
-    check_gold_mode(gold)
-    check_free(out, force=force)
-    given_options = add_rubrics(judge, options, [item for item in metrics if isinstance(item, Rubric)])
+    check_free(out, force=settings.force)
+    metrics, on_notice = settings.metrics, settings.on_notice
     requested = [metrics] if isinstance(metrics, str) else [str(item) for item in metrics]
-    tag_choices = (metrics_by,) if isinstance(metrics_by, str) else tuple(metrics_by)
-    selected = add_chosen_metrics(select_metrics(requested), tag_choices)
-    judge = _resolve_judge(judge, given_options, profile, calibration, selected)
+    selected = add_chosen_metrics(select_metrics(requested), settings.tag_choices)
+    judge = _resolve_judge(settings, selected)
     if any("truth" in metric.definition.verdicts for metric in selected):
         # The search of a corpus loads numpy, which an evaluation without one does not need.
         from ragfault.evaluation.trusted_corpus import trust_corpus
 
-        judge = trust_corpus(judge, trusted)
+        judge = trust_corpus(judge, settings.trusted)
     selected = add_rubric_metrics(selected, judge)
-    _check_workers(workers, batch, judge, executor, on_notice)
+    executor = choose_executor(settings.workers, settings.executor, settings.ray)
+    _check_workers(settings, judge, executor)
     for line in (*_explain_missing_metrics(requested), *explain_aliases(requested)):
         on_notice(line)
     source_names = describe_input(trace_source)
     with lock_run(out) as run_folder, open_input_folder(run_folder) as input_folder:
         trace_source = make_rereadable(trace_source, input_folder)
-        executor_used = choose_executor(workers, executor)
-        file_stamps = get_file_stamps(trace_source) if executor_used is not None else {}
-        survey = _survey_input(trace_source, source_names, skip_bad, on_notice, read_options)
-        is_remote_run = executor is not None or is_remote(out)
-        batch_size = batch or _choose_batch_size(survey.count, judge, remote=is_remote_run)
-        partial = _begin_run(
-            out, _make_plan(judge, selected, tag_choices, gold, survey, source_names, batch_size), force, on_notice
+        file_stamps = get_file_stamps(trace_source) if executor is not None else {}
+        survey = _survey_input(trace_source, source_names, settings)
+        is_spread = settings.executor is not None or settings.ray is not None or is_remote(out)
+        plan = RunPlan(
+            ragfault=__version__,
+            judge=judge.fingerprint,
+            metrics=tuple(map(describe_metric, selected)),
+            metrics_by=settings.tag_choices,
+            gold=settings.gold,
+            fingerprint=survey.fingerprint,
+            traces=survey.count,
+            source=source_names,
+            skipped=survey.bad_count,
+            batch=settings.batch or _choose_batch_size(survey.count, judge, remote=is_spread),
         )
-        report_progress = _make_progress_reporter(judge, on_progress, on_usage)
+        partial = _begin_run(out, plan, settings.force, on_notice)
+        report_progress = _make_progress_reporter(judge, settings)
+        reading = settings.reading
         with (
             BadLineWriter(out.with_name(out.name + ".bad.jsonl"), on_notice) as bad_lines,
             track_spending(judge, partial),
         ):
-            _fetch_in_batches(judge, partial, trace_source, read_options, on_notice)
-            traces = _verify_unchanged(read_traces(trace_source, on_bad=bad_lines.write, **read_options), survey)
-            index = (
-                _index_traces(trace_source, survey, file_stamps, read_options) if executor_used is not None else None
-            )
+            _fetch_in_batches(judge, partial, trace_source, settings)
+            traces = _verify_unchanged(read_traces(trace_source, on_bad=bad_lines.write, **reading), survey)
+            index = None if executor is None else _index_traces(trace_source, survey, file_stamps, settings)
             job = EvaluationJob.create(partial, judge, selected)
-            run_job(job, traces, index, executor_used, report_progress, on_notice)
-        return _report_unused(partial.finish(force=force, usage=get_usage(judge)), tag_choices, on_notice)
+            run_job(job, traces, index, executor, report_progress, on_notice)
+        return _report_unused(partial.finish(force=settings.force, usage=get_usage(judge)), settings)
 
 
-def _report_unused(run: Run, tag_choices: tuple[str, ...], on_notice: Callable[[str], None]) -> Run:
+def _report_unused(run: Run, settings: EvaluationSettings) -> Run:
     """Report the choices of metrics whose tag no trace of a run has, and return the run."""
-    for line in explain_unused(parse_choices(tag_choices), run.traces() if tag_choices else ()):
-        on_notice(line)
+    choices = settings.tag_choices
+    for line in explain_unused(parse_choices(choices), run.traces() if choices else ()):
+        settings.on_notice(line)
     return run
 
 
 def _fetch_in_batches(
-    judge: Judge,
-    partial: PartialRun,
-    trace_source: TraceSource,
-    read_options: Mapping[str, Any],
-    on_notice: Callable[[str], None],
+    judge: Judge, partial: PartialRun, trace_source: TraceSource, settings: EvaluationSettings
 ) -> None:
     """Let a judge that can do so ask about all unfinished traces at once."""
     if (fetch := getattr(judge, "fetch_in_batches", None)) is not None:
-        skipping = {**read_options, "on_bad": ignore_report}
-        fetch(lambda: read_unfinished(partial, read_traces(trace_source, **skipping)), on_notice)
+        skipping = {**settings.reading, "on_bad": ignore_report}
+        fetch(lambda: read_unfinished(partial, read_traces(trace_source, **skipping)), settings.on_notice)
 
 
 def _begin_run(out: AnyPath, plan: RunPlan, force: bool, on_notice: Callable[[str], None]) -> PartialRun:
@@ -232,41 +215,35 @@ def _choose_batch_size(count: int, judge: Judge, *, remote: bool) -> int:
 
 
 def _index_traces(
-    trace_source: TraceSource, surveyed: InputSummary, marks_by_file: Mapping[str, str], read_options: Mapping[str, Any]
+    trace_source: TraceSource, surveyed: InputSummary, marks_by_file: Mapping[str, str], settings: EvaluationSettings
 ) -> TraceIndex | None:
     """Index the traces for workers that read them themselves; None if the input must be read as a whole."""
-    options = {name for name, value in read_options.items() if value is not None} - {"shape"}
-    if (
-        options
-        or surveyed.bad_count
-        or surveyed.has_generated_ids
-        or read_options.get("shape") not in (None, "ragfault")
-    ):
+    is_plain = ReadingSettings.select(settings) == ReadingSettings(shape=settings.shape)
+    if not is_plain or surveyed.bad_count or surveyed.has_generated_ids or settings.shape not in (None, "ragfault"):
         return None
     return index_traces(trace_source, surveyed.count, marks_by_file)
 
 
-def _resolve_judge(
-    judge: str | Judge,
-    options: Mapping[str, Any] | LLMSettings | None,
-    profile: str | Path | DomainProfile,
-    calibration: str | Path | JudgeCalibration | None,
-    metrics: Sequence[Metric],
-) -> Judge:
+def _resolve_judge(settings: EvaluationSettings, metrics: Sequence[Metric]) -> Judge:
     """Load the judge; the empty one if it is only named and no metric reads a verdict."""
+    judge = settings.judge
+    rubrics = (
+        [] if isinstance(settings.metrics, str) else [item for item in settings.metrics if isinstance(item, Rubric)]
+    )
+    options = add_rubrics(judge, settings.options, rubrics)
     limit = limit_verdicts(judge, list_verdict_kinds(metrics))
     if isinstance(options, LLMSettings):
         judge_options: dict[str, Any] = {"settings": options if options.verdicts else replace(options, **limit)}
     else:
         judge_options = {**limit, **(options or {})}
     if isinstance(judge, str):
-        rubrics = options.rubrics if isinstance(options, LLMSettings) else judge_options.get("rubrics")
-        if not rubrics and not any(metric.definition.verdicts for metric in metrics):
+        judged_rubrics = options.rubrics if isinstance(options, LLMSettings) else judge_options.get("rubrics")
+        if not judged_rubrics and not any(metric.definition.verdicts for metric in metrics):
             return load_judge("none")
-        return load_judge(judge, profile=profile, calibration=calibration, **judge_options)
+        return load_judge(judge, profile=settings.profile, calibration=settings.calibration, **judge_options)
     if judge_options:
         raise UsageError("options are for a judge given by name. This one is an object: pass them to its constructor.")
-    return wrap_judge(apply_profile(judge, profile), calibration)
+    return wrap_judge(apply_profile(judge, settings.profile), settings.calibration)
 
 
 def add_rubrics(
@@ -306,46 +283,37 @@ def add_rubric_metrics(metrics: tuple[Metric, ...], judge: Judge) -> tuple[Metri
     return tuple(dict.fromkeys((*metrics, *scored)))
 
 
-def _check_workers(
-    workers: int, batch: int | None, judge: Judge, executor: Executor | None, on_notice: Callable[[str], None]
-) -> None:
-    """Raise UsageError for invalid numbers of workers or batch sizes; report where a metered judge runs."""
-    if workers < 1 or (batch is not None and batch < 1):
-        raise UsageError(f"workers and batch are at least 1, got workers={workers}, batch={batch}.")
-    if not isinstance(judge, MeteredJudge):
+def _check_workers(settings: EvaluationSettings, judge: Judge, executor: Executor | None) -> None:
+    """Raise UsageError for a metered judge in several processes; report where it runs instead of on a cluster."""
+    if not isinstance(judge, MeteredJudge) or executor is None:
         return
-    if executor is not None:
-        on_notice("a judge that costs money runs in this process alone, so that one budget and one rate limit apply")
-    elif workers > 1:
+    if isinstance(executor, ProcessExecutor):
         raise UsageError(
-            f"a judge that costs money runs in one process, got workers={workers}. "
+            f"a judge that costs money runs in one process, got workers={executor.workers}. "
             "How many calls are under way at once is its --concurrency."
         )
+    settings.on_notice(
+        "a judge that costs money runs in this process alone, so that one budget and one rate limit apply"
+    )
 
 
-def _make_progress_reporter(
-    judge: Judge, on_progress: Callable[[int, int], None], on_usage: Callable[[Usage], None]
-) -> Callable[[int, int], None]:
+def _make_progress_reporter(judge: Judge, settings: EvaluationSettings) -> Callable[[int, int], None]:
     """Return a function that reports the progress, and the usage of a metered judge."""
 
     def report(done: int, total: int) -> None:
-        on_progress(done, total)
+        settings.on_progress(done, total)
         if (usage := get_usage(judge)) is not None:
-            on_usage(usage)
+            settings.on_usage(usage)
 
     return report
 
 
 def _survey_input(
-    trace_source: TraceSource,
-    source_names: tuple[str, ...],
-    skip_bad: bool,
-    on_notice: Callable[[str], None],
-    read_options: dict[str, Any],
+    trace_source: TraceSource, source_names: tuple[str, ...], settings: EvaluationSettings
 ) -> InputSummary:
     """Read the input once before judging: count, fingerprint, bad lines."""
-    survey = summarize_input(trace_source, **read_options)
-    if survey.bad_count and not (skip_bad and survey.count):
+    survey = summarize_input(trace_source, **settings.reading)
+    if survey.bad_count and not (settings.skip_bad and survey.count):
         bad_lines = survey.bad_lines
         if source_names == ("-",):
             bad_lines = tuple(bad_line._replace(where="standard input") for bad_line in bad_lines)
@@ -353,9 +321,9 @@ def _survey_input(
         error = BadRunRows if "read as a TREC run" in survey.shape else BadTraces
         raise error(bad_lines, survey.count, survey.bad_count, survey.bad_kinds, files)
     if survey.shape:
-        on_notice(survey.shape)
+        settings.on_notice(survey.shape)
     if (missing := explain_missing_fields(survey)) is not None:
-        on_notice(missing)
+        settings.on_notice(missing)
     return survey
 
 
@@ -379,29 +347,6 @@ def _explain_missing_metrics(metrics: str | Sequence[str]) -> Iterator[str]:
         for extra in sorted({entry.extra or "" for entry in missing}):
             names = ", ".join(entry.name for entry in missing if (entry.extra or "") == extra)
             yield f"left out {names}. Install what they need with: pip install 'ragfault[{extra}]'"
-
-
-def _make_plan(
-    judge: Judge,
-    metrics: Sequence[Metric],
-    metrics_by: tuple[str, ...],
-    gold: GoldMode,
-    surveyed: InputSummary,
-    source_names: tuple[str, ...],
-    batch: int,
-) -> RunPlan:
-    return RunPlan(
-        ragfault=__version__,
-        judge=judge.fingerprint,
-        metrics=tuple(map(describe_metric, metrics)),
-        metrics_by=metrics_by,
-        gold=gold,
-        fingerprint=surveyed.fingerprint,
-        traces=surveyed.count,
-        source=source_names,
-        skipped=surveyed.bad_count,
-        batch=batch,
-    )
 
 
 def describe_metric(metric: Metric) -> MetricInfo:

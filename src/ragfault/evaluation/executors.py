@@ -59,12 +59,14 @@ class ProcessExecutor:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def choose_executor(workers: int, executor: Executor | None = None) -> Executor | None:
-    """Return the executor, else processes of this machine; None: one worker, which is this process.
+def choose_executor(workers: int | None, executor: Executor | None = None, ray: str | None = None) -> Executor | None:
+    """Return the executor, else a Ray cluster, else processes of this machine; None: one worker, which is this process.
 
     Raises UsageError for less than one worker.
     """
-    return executor or (ProcessExecutor(workers) if workers != 1 else None)
+    if executor is not None or ray is None:
+        return executor or (None if workers in (None, 1) else ProcessExecutor(workers or 0))
+    return RayExecutor(ray, workers)
 
 
 _worker_task: Callable[[Any], Any] | None = None

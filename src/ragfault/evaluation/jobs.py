@@ -40,10 +40,6 @@ from ragfault.text.number_format import format_count
 TraceSource = str | Path | Sequence[str | Path]
 
 
-def ignore_report(*_: object) -> None:
-    """Discard a report of progress or usage, or a notice."""
-
-
 @contextlib.contextmanager
 def open_input_folder(run_folder: AnyPath) -> Iterator[Path]:
     """Yield the run's folder for input copies; for a run in an object store a temporary local one."""

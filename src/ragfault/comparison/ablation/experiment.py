@@ -35,7 +35,7 @@ from ragfault.comparison.ablation.parts import (
 from ragfault.comparison.compare import MARGIN
 from ragfault.diagnosis.score_matrix import ScoreMatrix
 from ragfault.evaluation.evaluator import describe_metric, evaluate
-from ragfault.evaluation.jobs import ignore_report
+from ragfault.evaluation.settings import ignore_report
 from ragfault.io.formats.tables import is_memory_table
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.runs.run import Run

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.evaluation.executors import choose_executor
-from ragfault.evaluation.jobs import ignore_report
+from ragfault.evaluation.settings import ignore_report
 from ragfault.io.runs.copies import group_trace
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.samples import sample_runs

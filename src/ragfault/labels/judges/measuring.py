@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.evaluation.executors import choose_executor
-from ragfault.evaluation.jobs import ignore_report
+from ragfault.evaluation.settings import ignore_report
 from ragfault.io.error_collector import OnBad
 from ragfault.io.files import describe_input
 from ragfault.io.runs.run import Run

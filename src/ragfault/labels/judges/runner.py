@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from ragfault.evaluation.executors import choose_executor
-from ragfault.evaluation.jobs import ignore_report
+from ragfault.evaluation.settings import ignore_report
 from ragfault.judges.assembly import observe_traces
 from ragfault.judges.loading import limit_verdicts, list_rubrics, load_judge
 from ragfault.labels.judges.flakiness import JudgeFlakiness, measure_flakiness

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from ragfault.evaluation.jobs import ignore_report
+from ragfault.evaluation.settings import ignore_report
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.files import MAX_LINE, detect_format, get_format_suffix, iterate_lines, open_bytes
 from ragfault.io.formats.tables import read_csv_rows
