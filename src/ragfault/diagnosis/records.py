@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ragfault.diagnosis.causes.records import AnswerCause, AnswerCounts
 from ragfault.diagnosis.steps.records import FaultyStep
 from ragfault.diagnosis.thresholds import Threshold
 from ragfault.io.runs.run import Manifest
@@ -264,6 +265,8 @@ class Diagnosis(PrintedResult, FindingRecord, frozen=True):
     """The first faulty step, where the trace records steps and single traces are diagnosed; else None."""
     assessment: Assessment | None = None
     """Right, wrong or cannot tell, with the reason; None in diagnoses of an older version."""
+    cause: AnswerCause | None = None
+    """Whether the answer is bad, and its one cause; None in diagnoses of an older version."""
 
 
 class ProblemExample(FindingRecord, frozen=True):
@@ -346,6 +349,8 @@ class Findings(PrintedResult, FindingRecord, frozen=True):
     """The scorecard by route (or by what was asked for), the largest segment first."""
     gold_agreement: tuple[GoldAgreement, ...] = ()
     """Agreement of the judge's own verdicts with the gold of the run; empty where it has none."""
+    answers: AnswerCounts | None = None
+    """How many answers are right, bad or unsure, and why the bad ones are bad."""
     key_outcomes: Mapping[KeyOutcome, int] = {}
     """What the answer key says of the answers → traces; empty where no trace has one."""
     suspected_injections: int = 0

@@ -12,6 +12,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.diagnosis.assessment import assess_trace
+from ragfault.diagnosis.causes.records import AnswerCause
+from ragfault.diagnosis.causes.summary import count_causes
+from ragfault.diagnosis.causes.table import find_cause
 from ragfault.diagnosis.chunk_insights import compute_insights, load_chunks
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS, diagnose_trace
 from ragfault.diagnosis.gold_agreement import count_unmatched_gold, measure_gold_agreement
@@ -118,24 +121,35 @@ def diagnose_run(source: AnyRun | ScoreMatrix, ids: Sequence[str] | None = None)
         triads = iter(_list_triads(source if isinstance(source, ScoreMatrix) else run))
         for trace, verdicts in run.evidence():
             labeled = apply_labels(verdicts, items.get(trace.id, {}))
-            yield _complete_diagnosis(trace, labeled, triad=next(triads, math.nan))
+            own = trace.id in items
+            yield _complete_diagnosis(trace, labeled, triad=next(triads, math.nan), labeled=own)
         return
     _check_ids(run, ids)
     rows = [row for row in run.scores(ids) if metric_name(row.metric) == "triad"]
     values = {row.trace: row.value for row in reversed(rows) if row.value is not None}
     for trace, verdicts in run.evidence(ids):
         labeled = apply_labels(verdicts, items.get(trace.id, {}))
-        yield _complete_diagnosis(trace, labeled, localize_recorded_step(trace), values.get(trace.id, math.nan))
+        step, triad = localize_recorded_step(trace), values.get(trace.id, math.nan)
+        yield _complete_diagnosis(trace, labeled, step, triad, labeled=trace.id in items)
 
 
 def _complete_diagnosis(
-    trace: Trace, verdicts: Verdicts, faulty_step: FaultyStep | None = None, triad: float = math.nan
+    trace: Trace,
+    verdicts: Verdicts,
+    faulty_step: FaultyStep | None = None,
+    triad: float = math.nan,
+    *,
+    labeled: bool = False,
 ) -> Diagnosis:
     """Diagnose a trace, with its faulty step, its triad and quality level where there is one, and its assessment."""
     diagnosis = replace(diagnose_trace(trace, verdicts), faulty_step=faulty_step)
     if not math.isnan(triad):
         diagnosis = replace(diagnosis, triad=float(triad), quality=quality_level(triad).name)
-    return replace(diagnosis, assessment=assess_trace(trace, verdicts, diagnosis))
+    return replace(
+        diagnosis,
+        assessment=assess_trace(trace, verdicts, diagnosis),
+        cause=find_cause(trace, verdicts, diagnosis, labeled=labeled),
+    )
 
 
 def _list_triads(source: Run | ScoreMatrix) -> list[float]:
@@ -286,9 +300,12 @@ class DiagnosisSummary:
         self._worst_by_kind: defaultdict[ProblemKind, list[tuple[float, int, ProblemExample]]] = defaultdict(list)
         self.key_outcomes: Counter[KeyOutcome] = Counter()
         """What the answer key says of the answers → traces."""
+        self.causes: list[AnswerCause] = []
 
     def add(self, row: int, diagnosis: Diagnosis) -> None:
         """Add the diagnosis of a row."""
+        if diagnosis.cause is not None:
+            self.causes.append(diagnosis.cause)
         if diagnosis.key_outcome is not None:
             self.key_outcomes[diagnosis.key_outcome] += 1
         if not diagnosis.problems:
@@ -422,6 +439,7 @@ def analyze(
         remedies=_choose_remedies(summaries, matrix, agreements, MAX_EXAMPLES),
         segments=parts if len(parts) > 1 else (),
         gold_agreement=agreements,
+        answers=count_causes(summaries[0].causes, matrix.clusters),
         key_outcomes=dict(summaries[0].key_outcomes),
         suspected_injections=_count_injections(run),
         foreign_traces=int(mark_foreign(run).sum()),

@@ -204,17 +204,17 @@ def rewrite_fidelity(trace: Trace, verdicts: Verdicts) -> MetricResult:
     last = next((i for i in reversed(range(len(steps))) if steps[i].kind == "rewrite" and steps[i].output), None)
     if last is None:
         return Undefined("no rewrite records its output" if steps else "no steps")
-    asked = _list_constraints(trace.query)
-    rewritten = _list_constraints(steps[last].output or "")
+    asked = list_constraints(trace.query)
+    rewritten = list_constraints(steps[last].output or "")
     if not asked | rewritten:
         return Undefined("neither query nor rewrite has a name, number, negation or date")
     before = [*(turn.text for turn in trace.history or ()), *(step.output or "" for step in steps[:last])]
-    earlier = {constraint for text in before for constraint in _list_constraints(text)}
+    earlier = {constraint for text in before for constraint in list_constraints(text)}
     right = (asked & rewritten) | ((rewritten - asked) & earlier)
     return len(right) / len(asked | rewritten)
 
 
-def _list_constraints(text: str) -> set[str]:
+def list_constraints(text: str) -> set[str]:
     """List the names, numbers, negations, days and months of a text; a negation is one whatever its word."""
     text = text[:MAX_CHARACTERS]
     numbers = {word for word in split_content_words(text) if word[0].isdigit()}

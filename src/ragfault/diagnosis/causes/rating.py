@@ -1,0 +1,149 @@
+"""Whether the answer of a trace is bad: by people's labels, the answer key, the pipeline, else the judge."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, OutcomeSource
+from ragfault.diagnosis.records import Diagnosis
+from ragfault.model.records import Trace, Verdicts
+from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query
+from ragfault.text.markup import REASONING_PATTERN, is_json, may_reason, unfence
+
+BAD_FROM, RIGHT_BELOW = 0.6, 0.4
+"""Probabilities from which an answer is called bad, and below which it is called right."""
+KEY_ERROR = 0.04
+"""Share of the answers on which the answer key, compared by words, is wrong (docs/metrics.md)."""
+OFF_TOPIC = 0.25
+"""Relevance below which an answer is beside the question rather than worded unlike it."""
+MAX_ERROR_WORDS = 40
+"""A longer text that opens like an error of a provider goes on to answer."""
+PROVIDER_ERROR = re.compile(
+    r"\A\W*(?:(?:http|status|error)[ :]*(?:code[ :]*)?)?(?:4\d\d|5\d\d)\b.{0,40}"
+    r"(?:error|too many|unauthori[sz]ed|forbidden|unavailable|time-?out|gateway|limit|bad request|overloaded)"
+    r"|\A\W*(?:\w*(?:error|exception)\b|traceback \(most recent)"
+    r"|(?:rate limit|quota)\b.{0,20}\b(?:exceeded|reached)|context length exceeded|request timed out",
+    re.IGNORECASE,
+)
+CALL_KEYS = ("tool_calls", "function_call", "function", "tool", "tool_use", "arguments")
+ENDS = frozenset('.!?…:;)]}"”’»。！？*`|>')
+
+
+def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labeled: bool = False) -> AnswerRating:
+    """Rate the answer of a trace: right, bad or unsure, with the probability that it is bad.
+
+    A failed pipeline, a blank and a text that is no answer are bad. Else the answer key decides where it tells; a
+    refusal is right only where the query has no answer. Else the judge: `labeled` says that people gave the verdicts
+    on its claims. "Unsure" is a probability from 0.4 to 0.6, and an answer of which nothing was judged.
+
+    >>> from ragfault.diagnosis.diagnosis import diagnose_trace
+    >>> trace, verdicts = Trace(id="1", query="When?", answer=""), Verdicts(trace="1")
+    >>> rate_answer(trace, verdicts, diagnose_trace(trace, verdicts)).outcome
+    'bad'
+    """
+    if trace.error is not None or (trace.answer is not None and not trace.answer.strip()):
+        return build_rating(1.0, "pipeline")
+    if trace.answer is None:
+        return AnswerRating(outcome="unsure", probability=0.5, source="none")
+    if describe_non_answer(trace):
+        return build_rating(1.0 - KEY_ERROR, "pipeline")
+    by_key = _rate_by_key(trace, diagnosis)
+    if by_key is not None:
+        return build_rating(by_key, "answer key")
+    by_judge = _rate_by_judge(trace, verdicts)
+    if by_judge is None:
+        return AnswerRating(outcome="unsure", probability=0.5, source="none")
+    return build_rating(by_judge, "labels" if labeled else "judge")
+
+
+def build_rating(probability: float, source: OutcomeSource) -> AnswerRating:
+    """Return the rating of an answer that is bad with this probability."""
+    outcome: AnswerOutcome = "bad" if probability >= BAD_FROM else "right" if probability < RIGHT_BELOW else "unsure"
+    return AnswerRating(outcome=outcome, probability=round(probability, 4), source=source)
+
+
+def _rate_by_key(trace: Trace, diagnosis: Diagnosis) -> float | None:
+    """Return the probability of a bad answer by the answer key; None where the key does not tell."""
+    match diagnosis.key_outcome:
+        case "right answer":
+            return KEY_ERROR
+        case "right refusal":
+            # Who asked has no answer either way; without one in the corpus that is as it should be.
+            return KEY_ERROR if trace.answerable is False else 1 - KEY_ERROR
+        case "wrong answer" | "wrong refusal":
+            return 1 - KEY_ERROR
+        case "missed refusal":
+            return 1 - KEY_ERROR if trace.answerable is False else None
+    return None
+
+
+def _rate_by_judge(trace: Trace, verdicts: Verdicts) -> float | None:
+    """Return the probability of a bad answer by the judge; None where it judged nothing of it.
+
+    The answer is good if all of its claims are supported and it is on the question: independent probabilities.
+    """
+    answer = verdicts.answer
+    if answer is not None and answer.refused:
+        covered = chunks_cover_query(trace, verdicts)
+        return None if covered is None else 0.85
+    claims = verdicts.claim or ()
+    if answer is None and not claims:
+        return None
+    grounded = answer.grounded if answer is not None else None
+    if grounded is None:
+        known = [claim.p for claim in claims if claim.p is not None]
+        grounded = min(known) if known else float(all(claim.support not in BAD_SUPPORT for claim in claims))
+    if claims and not any(claim.support in BAD_SUPPORT for claim in claims):
+        # One decision, not two: an answer whose claims all pass is not bad for its claims.
+        grounded = max(grounded, 1 - RIGHT_BELOW + 0.05)
+    on_topic = 1.0
+    if answer is not None and answer.relevance is not None and answer.relevance < OFF_TOPIC:
+        on_topic = 0.5 + answer.relevance
+    return 1.0 - grounded * on_topic
+
+
+def describe_non_answer(trace: Trace) -> str:
+    """Describe a text that a pipeline returned in place of an answer; "" for an answer.
+
+    >>> error = "Error 429: too many requests"
+    >>> describe_non_answer(Trace(id="1", query="When?", answer=error))
+    'an error of a provider'
+    >>> describe_non_answer(Trace(id="1", query="What does error 429 mean?", answer=error))
+    ''
+    >>> call = '{"tool_calls": [{"function": {"name": "search", "arguments": "{}"}}]}'
+    >>> describe_non_answer(Trace(id="1", query="When?", answer=call))
+    'a tool call'
+    """
+    text = (trace.answer or "").strip()
+    if is_json(text) and _is_call(unfence(text)):
+        return "a tool call"
+    if may_reason(text) and not REASONING_PATTERN.sub("", text).strip():
+        return "reasoning without an answer"
+    error = PROVIDER_ERROR.search(text)
+    # Who asks about errors gets an answer that opens like one.
+    if error and len(text.split()) <= MAX_ERROR_WORDS and "error" not in trace.query.lower():
+        return "an error of a provider"
+    return ""
+
+
+def _is_call(text: str) -> bool:
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return False
+    first = record[0] if isinstance(record, list) and record else record
+    return isinstance(first, dict) and any(key in first for key in CALL_KEYS)
+
+
+def is_cut_off(answer: str) -> bool:
+    """Return whether a text of several words ends within a sentence.
+
+    >>> is_cut_off("The ferry leaves at noon and returns in the"), is_cut_off("At noon")
+    (True, False)
+    """
+    text = answer.rstrip()
+    if len(text.split()) < 8 or text[-1] in ENDS:
+        return False
+    # A list or a table ends without a stop; a sentence that others with a stop come before does not.
+    return not text.splitlines()[-1].lstrip().startswith(("-", "*", "•", "|", "#")) and not text[-1].isdigit()

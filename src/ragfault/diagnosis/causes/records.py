@@ -1,0 +1,106 @@
+"""Records of causes: whether an answer is bad, the one cause of it, and the causes of a run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ragfault.stats.intervals import Interval
+
+AnswerOutcome = Literal["right", "bad", "unsure"]
+"""What is known of an answer."""
+
+OutcomeSource = Literal["labels", "answer key", "pipeline", "judge", "none"]
+"""The evidence that an outcome rests on; pipeline: an error, a blank, or text that is no answer."""
+
+Stage = Literal["pipeline", "query", "source", "retrieval", "generation", "undecided"]
+"""The stage at which an answer went wrong, in the order in which a query passes them."""
+
+CauseName = Literal[
+    "failed",
+    "blank",
+    "not_an_answer",
+    "cut_off",
+    "other_language",
+    "query_changed",
+    "history_ignored",
+    "stale_source",
+    "wrong_source",
+    "not_shown",
+    "not_retrieved",
+    "wrong_entity",
+    "not_covered",
+    "answered_unanswerable",
+    "refused",
+    "contradicted",
+    "invented",
+    "left_out",
+    "off_topic",
+    "undecided",
+]
+"""The cause of a bad answer; `diagnosis.causes.table.CAUSES` describes each."""
+
+
+class AnswerRating(Struct, frozen=True, kw_only=True):
+    """Whether one answer is bad."""
+
+    outcome: AnswerOutcome
+    probability: float
+    """The probability that the answer is bad, in [0, 1]."""
+    source: OutcomeSource
+
+
+class AnswerCause(Struct, frozen=True, kw_only=True):
+    """Whether the answer of one trace is bad, and why."""
+
+    trace: str
+    query: str
+    rating: AnswerRating
+    stage: Stage | None = None
+    """None where the answer is not bad."""
+    cause: CauseName | None = None
+    probability: float | None = None
+    """The probability that this is the cause, if the answer is bad, in [0, 1]."""
+    quote: str = ""
+    """The passage, claim or query that shows it; from the trace, so not to be trusted as markup."""
+    reason: str = ""
+    """What was seen, in a few words."""
+    chunk: str | None = None
+    """The id of the chunk concerned."""
+    step: str | None = None
+    """The id of the step concerned."""
+
+
+class CauseCount(Struct, frozen=True, kw_only=True):
+    """One cause over the traces of a run."""
+
+    cause: CauseName
+    stage: Stage
+    title: str
+    """The cause in words: "the passage was not retrieved"."""
+    fix: str
+    """What to change first."""
+    answers: int
+    """Bad answers with this cause."""
+    examples: tuple[str, ...]
+    """Ids of traces that show it."""
+
+
+class AnswerCounts(Struct, frozen=True, kw_only=True):
+    """How many answers of a run are right, bad or unsure, and why the bad ones are bad."""
+
+    right: int
+    bad: int
+    unsure: int
+    share: Interval | None
+    """The share of bad answers among those that are right or bad; None where there are none."""
+    sources: dict[OutcomeSource, int]
+    """Evidence → answers whose outcome rests on it, most first."""
+    causes: tuple[CauseCount, ...]
+    """Most answers first, undecided last; their counts sum to `bad`."""
+
+    @property
+    def total(self) -> int:
+        """Return the number of answers."""
+        return self.right + self.bad + self.unsure

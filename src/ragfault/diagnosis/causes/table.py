@@ -1,0 +1,334 @@
+"""The one cause of a bad answer: a table of causes in the order of the pipeline, of which the first that fits is it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.diagnosis.causes.rating import describe_non_answer, is_cut_off, rate_answer
+from ragfault.diagnosis.causes.records import AnswerCause, CauseName, Stage
+from ragfault.diagnosis.languages import is_foreign
+from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
+from ragfault.metrics.steps import list_constraints
+from ragfault.model.gold_evidence import has_answer_key
+from ragfault.model.records import GoldVerdicts, Step, Trace, Verdicts
+from ragfault.model.rules import RELEVANT_LEVELS, chunks_cover_query
+from ragfault.text.entities import EntityIndex, extract_entities
+
+
+class Case(Struct, frozen=True):
+    """A bad answer with all that is known of it."""
+
+    trace: Trace
+    verdicts: Verdicts
+    diagnosis: Diagnosis
+    covered: bool | None
+    """Whether the shown chunks cover the query; None where that is not known."""
+    by_gold: bool
+    """True if gold says so, False if the judge does."""
+
+    def find_problem(self, *kinds: ProblemKind) -> TraceProblem | None:
+        """Return the first problem of these kinds."""
+        return next((problem for problem in self.diagnosis.problems if problem.kind in kinds), None)
+
+
+class Clue(Struct, frozen=True):
+    """What shows a cause, and how sure that is."""
+
+    probability: float
+    quote: str = ""
+    reason: str = ""
+    chunk: str | None = None
+    step: str | None = None
+
+
+class CauseDefinition(Struct, frozen=True):
+    """A cause: its stage, its words, what to change first, and how a case shows it."""
+
+    stage: Stage
+    title: str
+    fix: str
+    locate: Callable[[Case], Clue | None]
+
+
+SURE, LIKELY, POSSIBLE = 0.95, 0.8, 0.6
+"""Probabilities of a cause that the record states, that gold or a person shows, and that the judge sees."""
+
+
+def find_cause(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labeled: bool = False) -> AnswerCause:
+    """Rate an answer and name the one cause of a bad one: the first of `CAUSES` that the record shows.
+
+    What follows in the pipeline rests on what came before: an answer that is invented because the passage was not
+    retrieved has the cause "not retrieved".
+
+    >>> from ragfault.diagnosis.diagnosis import diagnose_trace
+    >>> trace, verdicts = Trace(id="1", query="When?", error="time-out in rerank"), Verdicts(trace="1")
+    >>> found = find_cause(trace, verdicts, diagnose_trace(trace, verdicts))
+    >>> found.stage, found.cause, found.quote
+    ('pipeline', 'failed', 'time-out in rerank')
+    """
+    rating = rate_answer(trace, verdicts, diagnosis, labeled=labeled)
+    result = AnswerCause(trace=trace.id, query=trace.query, rating=rating)
+    if rating.outcome != "bad":
+        return result
+    by_gold = isinstance(verdicts, GoldVerdicts) and verdicts.covered is not None
+    case = Case(trace, verdicts, diagnosis, _judge_coverage(trace, verdicts, by_gold=by_gold), by_gold)
+    for name, definition in CAUSES.items():
+        clue = definition.locate(case)
+        if clue is not None:
+            return replace(
+                result,
+                stage=definition.stage,
+                cause=name,
+                probability=clue.probability,
+                quote=clue.quote,
+                reason=clue.reason,
+                chunk=clue.chunk,
+                step=clue.step,
+            )
+    raise AssertionError("the last cause of the table fits every case")
+
+
+def _judge_coverage(trace: Trace, verdicts: Verdicts, *, by_gold: bool) -> bool | None:
+    """Return whether the shown chunks cover the query; None where only what the judge misses speaks against it.
+
+    A judge that finds something missing beside a relevant chunk is wrong too often to blame retrieval by it.
+    """
+    covered = chunks_cover_query(trace, verdicts)
+    if covered is not False or by_gold or verdicts.recall:
+        return covered
+    relevant = any(chunk.level in RELEVANT_LEVELS for chunk in verdicts.chunk or ())
+    return None if relevant else False
+
+
+def _find_failure(case: Case) -> Clue | None:
+    if case.trace.error is None:
+        return None
+    broken = next((step for step in case.trace.steps or () if step.error), None)
+    return Clue(SURE, case.trace.error, step=broken.id if broken else None)
+
+
+def _find_blank(case: Case) -> Clue | None:
+    answer = case.trace.answer
+    return Clue(SURE, case.trace.query, "the answer is empty") if answer is not None and not answer.strip() else None
+
+
+def _find_non_answer(case: Case) -> Clue | None:
+    what = describe_non_answer(case.trace)
+    return Clue(SURE, case.trace.answer or "", f"the answer is {what}") if what else None
+
+
+def _find_cut(case: Case) -> Clue | None:
+    answer = case.trace.answer or ""
+    return Clue(LIKELY, answer[-80:], "the answer ends within a sentence") if is_cut_off(answer) else None
+
+
+def _find_other_language(case: Case) -> Clue | None:
+    trace = case.trace
+    texts = [trace.query, *(chunk.text for chunk in trace.chunks or ())]
+    if is_foreign(trace.answer or "") and not any(map(is_foreign, texts)):
+        return Clue(LIKELY, trace.answer or "", "the answer is in another language than query and chunks")
+    return None
+
+
+def _list_searches(case: Case) -> list[Step]:
+    return [step for step in case.trace.steps or () if step.kind in ("rewrite", "retrieve") and step.input]
+
+
+def _find_changed_query(case: Case) -> Clue | None:
+    """Find a rewriting that lost a name, number, negation or date of the query where the passage was not found."""
+    if case.covered:
+        return None
+    asked = list_constraints(case.trace.query)
+    known = asked.union(*(list_constraints(turn.text) for turn in case.trace.history or ()))
+    for step in case.trace.steps or ():
+        if step.kind != "rewrite" or not step.output:
+            continue
+        rewritten = list_constraints(step.output)
+        lost, invented = asked - rewritten, rewritten - known
+        if lost or (invented and not asked <= rewritten):
+            return Clue(LIKELY, step.output, f"the rewriting lost {', '.join(sorted(lost))}", step=step.id)
+    return None
+
+
+def _find_ignored_history(case: Case) -> Clue | None:
+    """Find a follow-up that was searched as it stands, while what it is about is named in an earlier turn alone."""
+    trace = case.trace
+    if case.covered or not trace.history or extract_entities(trace.query):
+        return None
+    searched = [step for step in _list_searches(case) if step.kind == "retrieve"]
+    named = set().union(*(extract_entities(turn.text) for turn in trace.history if turn.role == "user"))
+    if not searched or not named or any(named & set(extract_entities(step.input or "")) for step in searched):
+        return None
+    if any(step.kind == "rewrite" for step in trace.steps or ()):
+        return None
+    step = searched[0]
+    return Clue(LIKELY, step.input or "", "a follow-up was searched without its history", step=step.id)
+
+
+def _find_stale_source(case: Case) -> Clue | None:
+    problem = case.find_problem("outdated_source")
+    return None if problem is None else Clue(LIKELY, problem.text, problem.reason or "", problem.chunk)
+
+
+def _find_wrong_source(case: Case) -> Clue | None:
+    problem = case.find_problem("false_claim")
+    if problem is None or case.find_problem("contradicted_claim") or case.covered is False:
+        return None
+    return Clue(LIKELY, problem.text, problem.reason or "", problem.evidence[0].chunk if problem.evidence else None)
+
+
+def _find_not_shown(case: Case) -> Clue | None:
+    """Find gold that a step returned and the generator did not get."""
+    gold = case.trace.gold
+    if gold is None or case.trace.chunks is None:
+        return None
+    gold_ids = {name for name, grade in gold.chunks.items() if grade > 0}
+    if gold_ids & {chunk.id for chunk in case.trace.chunks}:
+        return None
+    for step in case.trace.steps or ():
+        returned = gold_ids & set(step.chunks or ())
+        if returned:
+            name = min(returned)
+            return Clue(SURE, case.trace.query, f"{name} was retrieved and not shown", name, step.id)
+    return None
+
+
+def _find_not_retrieved(case: Case) -> Clue | None:
+    if case.covered is False and case.by_gold and case.trace.answerable is not False:
+        return Clue(SURE, case.trace.query, "none of the gold was retrieved")
+    return None
+
+
+def _find_wrong_entity(case: Case) -> Clue | None:
+    """Find chunks that name none of the numbers and names that the query asks about."""
+    chunks = case.trace.chunks
+    asked = extract_entities(case.trace.query)
+    if case.covered or not chunks or not asked:
+        return None
+    index = EntityIndex(*(chunk.text for chunk in chunks))
+    absent = [name for name in asked if name not in index]
+    if absent and case.covered is False:
+        return Clue(POSSIBLE, case.trace.query, f"no chunk names {', '.join(sorted(absent))}", chunks[0].id)
+    return None
+
+
+def _find_not_covered(case: Case) -> Clue | None:
+    if case.covered is False and case.trace.answerable is not False:
+        problem = case.find_problem("uncovered_statement", "missing_context", "nothing_relevant", "nothing_retrieved")
+        quote = problem.text if problem else case.trace.query
+        return Clue(LIKELY if has_answer_key(case.trace) else POSSIBLE, quote, "no retrieved passage holds it")
+    return None
+
+
+def _find_unanswerable(case: Case) -> Clue | None:
+    if case.trace.answerable is False and not _refuses(case):
+        return Clue(SURE, case.trace.answer or "", "the query has no answer in the corpus")
+    return None
+
+
+def _find_refusal(case: Case) -> Clue | None:
+    if _refuses(case):
+        return Clue(LIKELY if case.by_gold else POSSIBLE, case.trace.answer or "", "the chunks cover what was asked")
+    return None
+
+
+def _refuses(case: Case) -> bool:
+    return case.verdicts.answer is not None and case.verdicts.answer.refused
+
+
+def _cite_problem(*kinds: ProblemKind) -> Callable[[Case], Clue | None]:
+    """Return the search for the first problem of these kinds."""
+
+    def cite(case: Case) -> Clue | None:
+        problem = case.find_problem(*kinds)
+        if problem is None:
+            return None
+        chunk = problem.evidence[0].chunk if problem.evidence else problem.chunk
+        return Clue(LIKELY if case.by_gold else POSSIBLE, problem.text, problem.reason or "", chunk)
+
+    return cite
+
+
+def _find_nothing(case: Case) -> Clue | None:
+    return Clue(0.5, case.trace.answer or case.trace.query, "the record does not separate the causes")
+
+
+CAUSES: dict[CauseName, CauseDefinition] = {
+    "failed": CauseDefinition("pipeline", "the pipeline failed", "the step that failed", _find_failure),
+    "blank": CauseDefinition("pipeline", "the answer is blank", "token limits, filters and time-outs", _find_blank),
+    "not_an_answer": CauseDefinition(
+        "pipeline", "an error, a tool call or reasoning came as the answer", "the handling of replies", _find_non_answer
+    ),
+    "other_language": CauseDefinition(
+        "pipeline", "the answer is in another language", "the language in the prompt", _find_other_language
+    ),
+    "query_changed": CauseDefinition(
+        "query", "the query lost its meaning on the way", "the rewriting of queries", _find_changed_query
+    ),
+    "history_ignored": CauseDefinition(
+        "query", "a follow-up was searched without its history", "the rewriting of follow-ups", _find_ignored_history
+    ),
+    "stale_source": CauseDefinition(
+        "source", "the source is out of date", "the dates of the documents, or a filter by them", _find_stale_source
+    ),
+    "wrong_source": CauseDefinition(
+        "source", "the source says something wrong", "the documents that it stands in", _find_wrong_source
+    ),
+    "not_shown": CauseDefinition(
+        "retrieval", "the passage was retrieved and not shown", "the reranker, filter or cut-off", _find_not_shown
+    ),
+    "not_retrieved": CauseDefinition(
+        "retrieval", "the passage was not retrieved", "the chunker, embedder or index", _find_not_retrieved
+    ),
+    "wrong_entity": CauseDefinition(
+        "retrieval",
+        "passages about something else were retrieved",
+        "filters by name, version or tenant, or keywords beside vectors",
+        _find_wrong_entity,
+    ),
+    "not_covered": CauseDefinition(
+        "retrieval",
+        "no retrieved passage holds the answer",
+        "the index, or the corpus if it lacks the answer",
+        _find_not_covered,
+    ),
+    "answered_unanswerable": CauseDefinition(
+        "generation",
+        "answered although it cannot be answered",
+        "when the prompt has the model refuse",
+        _find_unanswerable,
+    ),
+    "refused": CauseDefinition(
+        "generation", "refused although the passage was there", "the refusal instructions of the prompt", _find_refusal
+    ),
+    "cut_off": CauseDefinition("pipeline", "the answer is cut off", "the token limit of the answer", _find_cut),
+    "contradicted": CauseDefinition(
+        "generation",
+        "contradicts the passages",
+        "the model, or the prompt's rules of faithfulness",
+        _cite_problem("contradicted_claim", "contradicted_fact"),
+    ),
+    "invented": CauseDefinition(
+        "generation",
+        "invented beside the passages",
+        "the model, or the prompt's rules of faithfulness",
+        _cite_problem("unsupported_claim"),
+    ),
+    "left_out": CauseDefinition(
+        "generation",
+        "left out what was asked",
+        "the prompt: every part of the query",
+        _cite_problem("absent_fact", "unanswered_aspect"),
+    ),
+    "off_topic": CauseDefinition(
+        "generation",
+        "answers another question",
+        "the place of the query in the prompt",
+        _cite_problem("irrelevant_answer"),
+    ),
+    "undecided": CauseDefinition("undecided", "undecided", "label some of them: ragfault label", _find_nothing),
+}
+"""Every cause, in the order in which they are looked for: that of the pipeline."""
