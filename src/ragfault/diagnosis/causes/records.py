@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ragfault.stats.intervals import Interval
+from ragfault.stats.estimates import Interval
 
 AnswerOutcome = Literal["right", "bad", "unsure"]
 """What is known of an answer."""

@@ -1,0 +1,139 @@
+"""Laws of causes: one for each bad answer, the first in the order of the pipeline."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from ragfault.diagnosis.causes.records import AnswerCause, CauseName
+from ragfault.diagnosis.causes.summary import count_causes
+from ragfault.diagnosis.causes.table import CAUSES, find_cause
+from ragfault.diagnosis.diagnosis import diagnose_trace
+from ragfault.model.gold_evidence import apply_gold
+from ragfault.model.records import (
+    AnswerVerdict,
+    Chunk,
+    ChunkVerdict,
+    ClaimVerdict,
+    ConversationTurn,
+    Gold,
+    Step,
+    Trace,
+    Verdicts,
+)
+
+SHOWN = Chunk(id="tide", text="The tide gate opens at 05:40 and stays open for two hours.")
+OTHER = Chunk(id="dues", text="Harbour dues are paid at the office by the slip.")
+TRACE = Trace(
+    id="1",
+    query="When does the tide gate open?",
+    chunks=(SHOWN, OTHER),
+    answer="The tide gate opens at 05:40.",
+    reference="At 05:40.",
+    gold=Gold(chunks={"tide": 1}),
+)
+RIGHT = Verdicts(
+    trace="1",
+    chunk=(
+        ChunkVerdict(chunk="tide", relevance=0.9, level="high"),
+        ChunkVerdict(chunk="dues", relevance=0.1, level="none"),
+    ),
+    missing=(),
+    claim=(ClaimVerdict(claim="The tide gate opens at 05:40.", start=0, end=29, support="supported", p=0.95),),
+    answer=AnswerVerdict(relevance=0.9, grounded=0.95),
+)
+FALSE = replace(RIGHT, claim=(replace(RIGHT.claim[0], support="contradicted", p=0.05),))
+INVENTED = replace(RIGHT, claim=(replace(RIGHT.claim[0], support="unsupported", p=0.05),))
+REFUSED = replace(RIGHT, claim=(), answer=AnswerVerdict(relevance=None, refused=True))
+MISSED = replace(TRACE, chunks=(OTHER,))
+
+
+def look(trace: Trace, verdicts: Verdicts = RIGHT) -> AnswerCause:
+    """Return the cause of a trace, the answer key applied."""
+    seen = apply_gold(trace, replace(verdicts, chunk=verdicts.chunk[-len(trace.chunks or ()) :]))
+    return find_cause(trace, seen, diagnose_trace(trace, seen))
+
+
+CASES: dict[CauseName, tuple[Trace, Verdicts]] = {
+    "failed": (replace(TRACE, error="time-out", answer=None), RIGHT),
+    "blank": (replace(TRACE, answer=" \n"), RIGHT),
+    "not_an_answer": (replace(TRACE, answer="HTTP 503 Service Unavailable"), RIGHT),
+    "other_language": (
+        replace(TRACE, answer="Das Tor ist nicht vor der Flut und auch nicht nach der Ebbe auf."),
+        FALSE,
+    ),
+    "query_changed": (
+        replace(
+            MISSED,
+            query="When does gate 7 open?",
+            answer="I do not know.",
+            steps=(Step(id="s1", kind="rewrite", output="when does it open"),),
+        ),
+        REFUSED,
+    ),
+    "history_ignored": (
+        replace(
+            MISSED,
+            query="and when does it open?",
+            history=(ConversationTurn(role="user", text="I ask about the Hollin Gate."),),
+            steps=(Step(id="s1", kind="retrieve", input="and when does it open?"),),
+            answer="I do not know.",
+        ),
+        REFUSED,
+    ),
+    "not_shown": (
+        replace(MISSED, answer="I do not know.", steps=(Step(id="s1", kind="retrieve", chunks=("tide", "dues")),)),
+        REFUSED,
+    ),
+    "not_retrieved": (replace(MISSED, answer="I do not know."), REFUSED),
+    "answered_unanswerable": (
+        replace(TRACE, gold=None, reference=None, answerable=False, answer="At dawn, always."),
+        INVENTED,
+    ),
+    "refused": (replace(TRACE, answer="I do not know."), REFUSED),
+    "contradicted": (replace(TRACE, answer="The tide gate opens at 06:40."), FALSE),
+    "invented": (replace(TRACE, answer="The gate opens at 09:15 to a fanfare."), INVENTED),
+    "undecided": (replace(TRACE, answer="It stays open for 2 hours."), RIGHT),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_cause_is_named_where_the_record_shows_it(name: CauseName):
+    """The cause, and the stage that the table gives it."""
+    cause = look(*CASES[name])
+    assert (cause.rating.outcome, cause.cause, cause.stage) == ("bad", name, CAUSES[name].stage)
+
+
+def test_a_right_answer_has_no_cause():
+    """By the key, and by the judge where there is no key."""
+    for trace in (TRACE, replace(TRACE, gold=None, reference=None)):
+        cause = look(trace)
+        assert (cause.rating.outcome, cause.cause) == ("right", None)
+
+
+def test_the_key_outranks_the_judge():
+    """An answer that states the reference is right although the judge finds no support."""
+    cause = look(TRACE, FALSE)
+    assert (cause.rating.outcome, cause.rating.source) == ("right", "answer key")
+
+
+def test_what_follows_from_an_earlier_stage_is_not_its_own_cause():
+    """An answer invented because the passage was not retrieved: not retrieved."""
+    assert look(replace(MISSED, answer="At 09:15."), INVENTED).cause == "not_retrieved"
+
+
+def test_a_refusal_is_right_where_the_corpus_has_no_answer():
+    """An unanswerable query: right; the passage not retrieved: bad."""
+    unanswerable = replace(TRACE, gold=None, reference=None, answerable=False, answer="I do not know.")
+    assert look(unanswerable, REFUSED).rating.outcome == "right"
+
+
+def test_the_causes_sum_to_the_bad_answers():
+    """However many answers there are of each; nothing is counted twice."""
+    causes = [look(*case) for case in CASES.values()] + [look(TRACE)] * 3
+    counts = count_causes(causes)
+    assert (counts.right, counts.bad, counts.total) == (3, len(CASES), len(CASES) + 3)
+    assert sum(cause.answers for cause in counts.causes) == counts.bad
+    assert counts.causes[-1].cause == "undecided"
+    assert counts.share is not None
+    assert counts.share.low < counts.bad / counts.total < counts.share.high
