@@ -1,4 +1,4 @@
-"""Write the graph of the encoder: six layers, one output of all heads, no weights.
+"""Write the graph of the encoder: six layers, the outputs of all heads and what they read, no weights.
 
 python -m training.encoder.graph
 """
@@ -31,8 +31,8 @@ def add_heads(graph: GraphBuilder, value: str) -> None:
     graph.add_node("Add", [value, "lowered"], "claim")
     graph.add_node("ReduceMax", ["claim", "axis1"], "largest", keepdims=0)
     graph.add_node("Gather", [value, graph.add_constant("start", np.int64(0))], "opening", axis=1)
-    graph.add_node("Concat", ["opening", "mean", "largest"], "all", axis=1)
-    joined = graph.add_node("Gelu", [graph.add_linear("all", "join", 3 * HIDDEN_SIZE, HIDDEN_SIZE)], "joined")
+    graph.add_node("Concat", ["opening", "mean", "largest"], "pooled", axis=1)
+    joined = graph.add_node("Gelu", [graph.add_linear("pooled", "join", 3 * HIDDEN_SIZE, HIDDEN_SIZE)], "joined")
     size = sum(map(len, HEADS.values()))
     graph.add_node("Identity", [graph.add_linear(joined, "head", HIDDEN_SIZE, size)], "outputs")
 
@@ -50,8 +50,8 @@ def build_model() -> ModelProto:
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.INT64, ("batch", "length")) for name in ("ids", "mask", "kinds")
     ]
-    size = sum(map(len, HEADS.values()))
-    outputs = [helper.make_tensor_value_info("outputs", TensorProto.FLOAT, ("batch", size))]
+    sizes = {"outputs": sum(map(len, HEADS.values())), "pooled": 3 * HIDDEN_SIZE}
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ("batch", size)) for name, size in sizes.items()]
     proto = helper.make_graph(graph.nodes, "encoder", inputs, outputs, graph.initializers)
     return helper.make_model(proto, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 

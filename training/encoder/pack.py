@@ -1,13 +1,12 @@
-"""Pack the averaged weights: python -m training.encoder.pack EXPORTED.npz CALIBRATION.json TOKENIZER.
+"""Pack the averaged weights: python -m training.encoder.pack EXPORTED.npz TOKENIZER.
 
-EXPORTED.npz is what `training.encoder.export` wrote, CALIBRATION.json what `training.encoder.calibrate` did; TOKENIZER
-is the tokenizer.json of the base model.
+EXPORTED.npz is what `training.encoder.export` wrote, TOKENIZER the tokenizer.json of the base model. Run
+`training.encoder.calibrate` afterwards, which fits on the packed weights.
 """
 
 from __future__ import annotations
 
 import gzip
-import json
 import sys
 from pathlib import Path
 
@@ -37,8 +36,6 @@ def pack_weights(exported: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 if __name__ == "__main__":
     with np.load(sys.argv[1]) as packed:
         tensors = pack_weights({name: packed[name] for name in packed.files})
-    figures = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
-    tensors["calibration"] = np.array([figures["slope"], figures["shift"]], np.float64)
     np.savez_compressed(FOLDER / "weights.npz", **tensors)
-    (FOLDER / "tokenizer.json.gz").write_bytes(gzip.compress(Path(sys.argv[3]).read_bytes(), 9, mtime=0))
+    (FOLDER / "tokenizer.json.gz").write_bytes(gzip.compress(Path(sys.argv[2]).read_bytes(), 9, mtime=0))
     print(f"{(FOLDER / 'weights.npz').stat().st_size:,} bytes")

@@ -15,7 +15,7 @@ from training.authored.items import FOLDER as AUTHORED
 from training.authored.items import Item, UnitError, read_units, unit_files, unit_items
 from training.data_files import Row, iterate_rows
 
-__all__ = ["MEASURED_SHARE", "NOT_FIRST", "SOURCES", "Pair", "is_measured"]
+__all__ = ["MEASURED_SHARE", "NOT_FIRST", "SOURCES", "Pair", "is_authored", "is_measured"]
 
 # The label of rows that are known not to be of the first class and not known to be of another.
 NOT_FIRST = -1
@@ -43,6 +43,11 @@ class Pair:
 def is_measured(group: str) -> bool:
     """Return whether a group is kept for measuring, the same on every machine."""
     return any(f"-{writer}-" in group for writer in TEST_WRITERS) or zlib.crc32(group.encode()) % MEASURED_SHARE == 0
+
+
+def is_authored(group: str) -> bool:
+    """Return whether a group is of the authored texts."""
+    return re.match(r"[a-z]{2}-w\d-", group) is not None
 
 
 def entailment_rows(name: str) -> Callable[[Path], Iterator[Pair]]:
@@ -185,12 +190,17 @@ def key_rows(data: Path) -> Iterator[Pair]:
 
 
 def reply_rows(data: Path) -> Iterator[Pair]:
-    """Yield refusals, partial answers and answers."""
+    """Yield refusals, partial answers and answers.
+
+    XSTest counts as answers what does not refuse for safety; much of that refuses for another reason, and is left out.
+    """
     classes = {"refusal": 0, "partial": 1, "answer": 2}
     for group, row in authored_lines("replies"):
         yield Pair(group, row["query"], row["reply"], "reply", classes[row["label"]])
     chance = random.Random(13)
     for row in iterate_rows(data / "entailment_train" / "refusals.jsonl.gz"):
+        if row["source"] == "xstest" and not row["refused"]:
+            continue
         if row["source"] != "nomiracl" or chance.random() < 0.3:
             yield Pair(row["source_id"], row["query"], row["reply"][:600], "reply", 0 if row["refused"] else 2)
 

@@ -152,9 +152,8 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
     session = scorer.open_session(trace.query, [turn.text for turn in trace.history or ()])
     parts: dict[str, Any] = {}
     entailments: list[Entailment] = []
-    claims = (
-        extract_claims(trace.answer, make_topic_check(trace.query, chunks, session)) if trace.answer is not None else []
-    )
+    is_on_topic = make_topic_check(trace.query, chunks, session)
+    claims = extract_claims(trace.answer, is_on_topic, session.is_refusal_sentence) if trace.answer is not None else []
     parts["failures"] = _describe_excess(len(claims))
     claims = claims[:MAX_CLAIMS]
     session.prefetch(_collect_groups(trace, chunks, claims))

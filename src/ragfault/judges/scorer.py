@@ -45,6 +45,14 @@ class Entailment(NamedTuple):
 class ScorerSession(Protocol):
     """The scores of one trace."""
 
+    def is_refusal(self, answer: str) -> bool:
+        """Return whether an answer as a whole says that it cannot answer."""
+        ...
+
+    def is_refusal_sentence(self, sentence: str) -> bool:
+        """Return whether a sentence says that the question cannot be answered, or that the sources are silent."""
+        ...
+
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> Sequence[RelevanceScore]:
         """Return the relevance of each passage to the query; each depends on that passage alone."""
         ...

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from statistics import fmean
 from typing import Literal
 
-from ragfault.judges.checks.claims import LIST_MARKER, Claim, is_personal, is_refusal, is_refusal_sentence, strip_marks
+from ragfault.judges.checks.claims import LIST_MARKER, Claim, is_personal, strip_marks
 from ragfault.judges.checks.contradictions import are_rival_quantities, collect_negated_words
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, split_passage
@@ -61,7 +61,7 @@ def judge_answer(
     parts = split_query(query)
     if not answer.strip():
         return AnswerVerdict(relevance=0.0, aspects=tuple(Aspect(text=part, answered=False) for part in parts))
-    refused = is_refusal(answer)
+    refused = session.is_refusal(answer)
     scores = [session.score_coverage(part, [Passage("answer", answer)])[0] for part in parts]
     needs_evidence = min(score.value for score in scores) < MAX_EVIDENCE_SCORE
     evidence = locate_evidence(query, claims, entailments, chunks) if needs_evidence else []
@@ -244,17 +244,17 @@ def measure_focus(
         if end in start_by_end:
             digresses = start_by_end[end] in digressions
         else:
-            digresses = _is_courtesy(answer[start:end])
+            digresses = _is_courtesy(answer[start:end], session)
             if not digresses:
                 continue
         on_topic, off_topic = (on_topic, off_topic + size) if digresses else (on_topic + size, off_topic)
     return on_topic / (on_topic + max(0, off_topic - FREE_WORDS)) if on_topic else 1.0
 
 
-def _is_courtesy(text: str) -> bool:
+def _is_courtesy(text: str, session: ScorerSession) -> bool:
     """Return whether a sentence without a claim is small talk, and not a heading, a refusal or a general question."""
     text = text.strip(" *_\"'")
-    if text[:1] == "#" or text[-1:] == ":" or text[-1:].isalnum() or is_refusal_sentence(text):
+    if text[:1] == "#" or text[-1:] == ":" or text[-1:].isalnum() or session.is_refusal_sentence(text):
         return False
     return is_personal(text) or not text.endswith("?")
 

@@ -317,18 +317,22 @@ class Claim(NamedTuple):
     end: int
 
 
-def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None) -> list[Claim]:
+def extract_claims(
+    answer: str, is_on_topic: Callable[[str], bool] | None = None, refuses: Callable[[str], bool] | None = None
+) -> list[Claim]:
     """Return the checkable sentences of an answer.
 
     Questions, greetings, headings, heads of tables, offers of help and refusals are no claims. Small talk is none
     either, unless `is_on_topic` holds for it, because the query or a source is about such general words, or the
     answer has nothing else. Of a question or a doubt that states something (`locate_statement`), that is the claim.
+    `refuses` decides whether a sentence refuses; without it the words do (`is_refusal_sentence`).
 
     >>> [claim.text for claim in extract_claims("Sure! Oslo is old. It was founded in 1040 [1]. Shall I go on?")]
     ['Oslo is old.', 'It was founded in 1040 [1].']
     """
     claims: list[Claim] = []
     talk: list[Claim] = []
+    refuses = refuses or is_refusal_sentence
     plain = TABLE_HEAD.sub(lambda head: " " * len(head[0]), blank_tags(answer))
     sentences = split_sentences(plain)
     for start, end in sentences:
@@ -339,16 +343,16 @@ def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None
             continue
         is_heading = HEADING_END.match(answer, end) is not None and "<" not in text and _is_heading(text)
         claim = Claim(text, claim_start, end)
-        if not _is_claim(text):
+        if not _is_claim(text, refuses):
             stated = locate_statement(plain[claim_start:end])
-            if stated is None or not _is_claim(text[slice(*stated)]):
+            if stated is None or not _is_claim(text[slice(*stated)], refuses):
                 continue
             claim = Claim(text[slice(*stated)], claim_start + stated[0], claim_start + stated[1])
         is_talk = (
             not marker and is_small_talk(strip_marks(claim.text)) and not (is_on_topic and is_on_topic(claim.text))
         )
         (talk if is_talk or is_heading else claims).append(claim)
-    if talk and not claims and not any(is_refusal_sentence(strip_tags(answer[start:end])) for start, end in sentences):
+    if talk and not claims and not any(refuses(strip_tags(answer[start:end])) for start, end in sentences):
         return talk
     return claims
 
@@ -466,9 +470,9 @@ def is_refusal(answer: str) -> bool:
     return claim_count <= 1 if refusing[0] or claim_count == 0 else False
 
 
-def _is_claim(text: str) -> bool:
+def _is_claim(text: str, refuses: Callable[[str], bool]) -> bool:
     bare = strip_marks(text).strip(" *_\"'")
-    if not bare or bare.endswith("?") or FILLER_PHRASE.match(bare) or is_refusal_sentence(bare):
+    if not bare or bare.endswith("?") or FILLER_PHRASE.match(bare) or refuses(bare):
         return False
     if ANSWER_TALK.fullmatch(bare.rstrip(" .!:")) or SOURCE_TALK.match(text.strip(" *_\"'([")):
         return False

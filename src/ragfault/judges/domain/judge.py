@@ -69,6 +69,12 @@ class ProfiledSession:
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         return self._adjust_relevance(self._session.score_coverage, query, passages)
 
+    def is_refusal(self, answer: str) -> bool:
+        return self._session.is_refusal(answer)
+
+    def is_refusal_sentence(self, sentence: str) -> bool:
+        return self._session.is_refusal_sentence(sentence)
+
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
         self._session.prefetch(groups)
 

@@ -16,6 +16,7 @@ from ragfault.judges.checks.claims import join_spans, locate_words, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.checks.queries import KIND_PATTERNS, WeightedQuery, check_identifiers
+from ragfault.judges.checks.word_reading import WordReading
 from ragfault.judges.embedded.arrays import PassageArrays
 from ragfault.judges.embedded.features import FEATURE_COLUMNS
 from ragfault.judges.embedded.support import TEXT_TYPES, WeighedClaims, load_support_model, logistic, weigh_claims
@@ -130,7 +131,7 @@ SHORT_TYPES = ("claim", "dialogue")
 FOREIGN_PROBABILITY, FOREIGN_REASON = 0.5, "written in another language than the chunks"
 
 
-class EmbeddedSession:
+class EmbeddedSession(WordReading):
     """The scores of one trace by its words and their vectors."""
 
     def __init__(self, query: str, thresholds: EntailmentThresholds) -> None:

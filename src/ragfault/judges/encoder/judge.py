@@ -34,6 +34,12 @@ class EncoderSession:
         self._model = load_encoder(threads)
         self.embedded = EmbeddedSession(query, thresholds)
 
+    def is_refusal(self, answer: str) -> bool:
+        return self._model.predicts_refusal(answer, self._query)
+
+    def is_refusal_sentence(self, sentence: str) -> bool:
+        return self._model.predicts_refusal(sentence, self._query)
+
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         return self.embedded.score_relevance(query, passages)
 

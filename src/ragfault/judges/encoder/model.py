@@ -24,6 +24,8 @@ HEADS = {
     "reply": ("refusal", "partial", "answer"),
 }
 """Head → its classes, in the order of the graph's outputs."""
+FITTED_HEADS = ("agreement", "relevance", "reply")
+"""Heads whose last layer is fitted on all pairs of their kind, of which the training of the encoder sees few."""
 MAX_TOKENS = 192
 """Tokens of a pair: the longer of the two texts is cut first, as in training."""
 START_TOKEN, END_TOKEN = 101, 102
@@ -55,7 +57,7 @@ class EncoderModel:
         settings.inter_op_num_threads = 1
         settings.log_severity_level = 3
         weights = dict(load_weights())
-        self._slope, self._shift = weights.pop("calibration").tolist()
+        self._heads = load_heads()
         self._weights = [
             onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(tensor)) for tensor in weights.values()
         ]
@@ -63,7 +65,16 @@ class EncoderModel:
         graph = files(__package__).joinpath("graph.onnx").read_bytes()
         self._session = onnxruntime.InferenceSession(graph, settings, providers=["CPUExecutionProvider"])
         self._tokenizer = load_tokenizer()
-        self._outputs: dict[PairTokens, Array] = {}
+        self._logits: dict[PairTokens, Array] = {}
+
+    def read_features(self, pair: PairTokens) -> Array:
+        """Return what the fitted heads see of a pair: opening token, mean and maximum of the claim, outputs."""
+        size = len(pair.ids)
+        kinds = np.zeros((1, size), np.int64)
+        kinds[0, pair.first_length :] = 1
+        feed = {"ids": np.array([pair.ids], np.int64), "mask": np.ones((1, size), np.int64), "kinds": kinds}
+        pooled, outputs = self._session.run(["pooled", "outputs"], feed)
+        return np.concatenate([pooled[0], outputs[0]])
 
     def predict(self, head: str, pairs: Sequence[tuple[str, str]]) -> Array:
         """Return the probability of each class of a head, a row a pair of (claim, evidence)."""
@@ -72,34 +83,41 @@ class EncoderModel:
             if name == head:
                 break
             start += len(classes)
-        outputs = [self._run(encode_pair(self._tokenizer, *pair)) for pair in pairs]
-        if not outputs:
+        logits = [self._run(encode_pair(self._tokenizer, *pair)) for pair in pairs]
+        if not logits:
             return np.zeros((0, len(HEADS[head])))
-        chosen = np.stack(outputs)[:, start : start + len(HEADS[head])].astype(np.float64)
+        chosen = np.stack(logits)[:, start : start + len(HEADS[head])].astype(np.float64)
         raised = np.exp(chosen - chosen.max(1, keepdims=True))
         probabilities: Array = raised / raised.sum(1, keepdims=True)
         return self._calibrate(probabilities) if head == "entailment" else probabilities
 
+    def predicts_refusal(self, reply: str, query: str) -> bool:
+        """Return whether a reply to a query, or a sentence of it, says that it cannot answer."""
+        if not reply.strip():
+            return False
+        probability = self.predict("reply", [(reply, query)])[0, HEADS["reply"].index("refusal")]
+        return bool(probability >= self._heads["refusal_threshold"])
+
     def _calibrate(self, probabilities: Array) -> Array:
         """Return probabilities whose support is calibrated; the other classes keep their ratio."""
+        slope, shift = self._heads["calibration"]
         support = probabilities[:, 0].clip(1e-9, 1 - 1e-9)
-        fitted = 1 / (1 + np.exp(-self._slope * np.log(support / (1 - support)) - self._shift))
+        fitted = 1 / (1 + np.exp(-slope * np.log(support / (1 - support)) - shift))
         rest = probabilities[:, 1:] * ((1 - fitted) / (1 - support))[:, None]
         return np.column_stack([fitted, rest])
 
     def _run(self, pair: PairTokens) -> Array:
-        """Return the outputs of all heads on one pair; a pair runs once."""
-        if pair not in self._outputs:
-            if len(self._outputs) >= CACHED_PAIRS:
-                self._outputs.clear()
-            size = len(pair.ids)
-            kinds = np.zeros((1, size), np.int64)
-            kinds[0, pair.first_length :] = 1
-            feed = {"ids": np.array([pair.ids], np.int64), "mask": np.ones((1, size), np.int64), "kinds": kinds}
-            self._outputs[pair] = self._session.run(["outputs"], feed)[0][0]
-        return self._outputs[pair]
+        """Return the logits of all heads on one pair; a pair runs once."""
+        if pair not in self._logits:
+            if len(self._logits) >= CACHED_PAIRS:
+                self._logits.clear()
+            features = self.read_features(pair)
+            own = features[-OUTPUT_SIZE : len(HEADS["entailment"]) - OUTPUT_SIZE]
+            self._logits[pair] = np.concatenate([own, features @ self._heads["weights"] + self._heads["bias"]])
+        return self._logits[pair]
 
 
+OUTPUT_SIZE = sum(map(len, HEADS.values()))
 CACHED_PAIRS = 4_096
 """Pairs whose outputs are kept: a claim is asked for again when an answer is judged as a whole."""
 
@@ -123,15 +141,24 @@ def load_weights() -> dict[str, Array]:
     """Load the packaged weights, with the word vectors as 32-bit floats."""
     with np.load(io.BytesIO(_read_packed())) as packed:
         weights = {name: packed[name] for name in packed.files}
+    weights.pop("calibration", None)
     scale = weights.pop("word.s")
     weights["word"] = weights["word"].astype(np.float32) * scale[:, None]
     return weights
 
 
 @cache
+def load_heads() -> dict[str, Array]:
+    """Load the last layers of the fitted heads, and the numbers that were fitted with them."""
+    with np.load(io.BytesIO(files(__package__).joinpath("heads.npz").read_bytes())) as packed:
+        return {name: packed[name] for name in packed.files}
+
+
+@cache
 def digest_weights() -> str:
     """Return what identifies the weights in a fingerprint."""
-    return hashlib.sha256(_read_packed()).hexdigest()[:8]
+    heads = files(__package__).joinpath("heads.npz").read_bytes()
+    return hashlib.sha256(_read_packed() + heads).hexdigest()[:8]
 
 
 @cache

@@ -16,6 +16,7 @@ from ragfault.judges.checks.lexicon import IdfTable, load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, score_relevance
 from ragfault.judges.checks.tables import detect_row_conflict
+from ragfault.judges.checks.word_reading import WordReading
 from ragfault.judges.lexical.features import (
     ClaimAlignment,
     ClaimCounts,
@@ -325,7 +326,7 @@ def _measure_shares(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[fl
 VERSION = 5
 
 
-class LexicalSession:
+class LexicalSession(WordReading):
     """The scores of one trace by its words."""
 
     def __init__(self, rarity: IdfTable, thresholds: EntailmentThresholds, query: str = "") -> None:

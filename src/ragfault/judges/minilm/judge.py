@@ -13,6 +13,7 @@ from ragfault.judges.checks.claims import locate_words
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, check_identifiers
+from ragfault.judges.checks.word_reading import WordReading
 from ragfault.judges.embedded.judge import EmbeddedSession, digest_weights, get_lowest_probability, mark_words
 from ragfault.judges.embedded.support import WeighedClaims
 from ragfault.judges.embedded.word_vectors import Array
@@ -143,7 +144,7 @@ def doubt_words(weighed: WeighedClaims, number: int, row: TokenPair, logits: Log
     )
 
 
-class MiniLMSession:
+class MiniLMSession(WordReading):
     """The scores of one trace by a cross-encoder, on top of those of the embedded judge."""
 
     def __init__(self, folder: Path, thresholds: EntailmentThresholds, threads: int, query: str) -> None:

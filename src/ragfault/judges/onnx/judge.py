@@ -10,6 +10,7 @@ from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, check_identifiers
+from ragfault.judges.checks.word_reading import WordReading
 from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSession, check_claim, decide_support
 from ragfault.judges.onnx.model_files import OnnxModelConfig, load_model_config
 from ragfault.judges.onnx.session import OnnxModel, PairScore, TextWindow, load_model, split_windows, truncate_text
@@ -34,7 +35,7 @@ SUMMARY_PROMPT = "Summarize the following text:\n{1}\noutput:"
 """Prompts of models that mark tokens: source with and without a question."""
 
 
-class OnnxSession:
+class OnnxSession(WordReading):
     """The scores of one trace by a model, and by words for the task that the model does not serve."""
 
     def __init__(self, model: OnnxModel, thresholds: EntailmentThresholds, query: str) -> None:

@@ -1,0 +1,25 @@
+"""What words tell of a reply, for the judges that have no model for it."""
+
+from __future__ import annotations
+
+from ragfault.judges.checks.claims import is_refusal, is_refusal_sentence
+
+
+class WordReading:
+    """The part of a session that recognises refusals by phrases; in English only."""
+
+    def is_refusal(self, answer: str) -> bool:
+        """Return whether an answer as a whole is a refusal.
+
+        >>> WordReading().is_refusal("I do not know the answer."), WordReading().is_refusal("Oslo is old.")
+        (True, False)
+        """
+        return is_refusal(answer)
+
+    def is_refusal_sentence(self, sentence: str) -> bool:
+        """Return whether a sentence refuses or says that the sources are silent.
+
+        >>> WordReading().is_refusal_sentence("The passages do not mention a deadline.")
+        True
+        """
+        return is_refusal_sentence(sentence)

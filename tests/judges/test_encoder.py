@@ -1,0 +1,59 @@
+"""Laws of the judge encoder: what it reads of replies, and that a verdict depends on nothing but its trace."""
+
+import pytest
+
+from ragfault.judges.loading import load_judge
+from ragfault.model.records import Chunk, Trace, Verdicts
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("tokenizers")
+
+JUDGE = load_judge("encoder")
+QUERY = "How long may I keep a borrowed map?"
+CHUNKS = (Chunk(id="loans", text="Maps may be kept for two weeks. A reading room card is needed to borrow one."),)
+
+
+def observe(answer: str, query: str = QUERY) -> Verdicts:
+    """Return the verdicts on one answer."""
+    verdicts = JUDGE.observe([Trace(id="1", query=query, chunks=CHUNKS, answer=answer)])[0]
+    assert not verdicts.failures
+    return verdicts
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Not specified in the context.",
+        "N/A",
+        "I could not locate the loan period in the excerpts.",
+        "Nothing in the pages I was given says how long maps can be kept.",
+        "Sorry, the loan rules for maps are not among my sources.",
+    ],
+)
+def test_refusals_make_no_claim(answer: str) -> None:
+    """A refusal is recognised in any wording, and nothing in it counts as a claim."""
+    verdicts = observe(answer)
+    assert verdicts.answer is not None
+    assert verdicts.answer.refused
+    assert not verdicts.claim
+
+
+@pytest.mark.parametrize(
+    "answer", ["You may keep it for two weeks.", "Two weeks.", "Without a reading room card you cannot borrow one."]
+)
+def test_answers_are_not_refusals(answer: str) -> None:
+    """An answer is not a refusal, also if it says that something cannot be done."""
+    verdicts = observe(answer)
+    assert verdicts.answer is not None
+    assert not verdicts.answer.refused
+    assert verdicts.claim
+
+
+def test_verdicts_do_not_depend_on_the_batch() -> None:
+    """The verdicts on a trace are the same alone and among others."""
+    traces = [
+        Trace(id=str(number), query=QUERY, chunks=CHUNKS, answer=answer)
+        for number, answer in enumerate(("Two weeks.", "I don't know.", "Maps may be kept for three weeks, not more."))
+    ]
+    together = JUDGE.observe(traces)
+    assert together == [JUDGE.observe([trace])[0] for trace in reversed(traces)][::-1]
