@@ -18,6 +18,7 @@ from ragfault.options.output import (
     json_option,
     plan_output,
     print_json,
+    print_text_warnings,
     supports_color,
     write_output,
 )
@@ -108,6 +109,7 @@ def _follow_clusters(
     now = datetime.now(UTC).isoformat(timespec="seconds")
     before = load_registry(registry_path)
     opened = [sample_run(Run.open(run), given["sample"]) for run in runs]
+    print_text_warnings(*opened)
     if against is None:
         tracked, report = track_clusters(before, opened, now, **options)
     else:

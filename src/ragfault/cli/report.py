@@ -17,6 +17,7 @@ from ragfault.options.output import (
     print_json,
     print_notice,
     print_result,
+    print_text_warnings,
     supports_color,
     write_output,
 )
@@ -219,6 +220,7 @@ def diagnose(
     opened = sample_run(Run.open(run), 0 if ids or labels else sample)
     if opened.manifest.population:
         print_notice(f"{describe_trace_count(opened.manifest)}; --sample 0 takes all")
+    print_text_warnings(opened)
     source = ScoreMatrix(opened, labels) if labels else opened
     trace_ids = dict.fromkeys(ids or (diagnosis.trace for diagnosis in worst_traces(source, worst)))
     by_id = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(source, tuple(trace_ids))}
@@ -327,9 +329,11 @@ def ablate(
 def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> None:
     """Print the conversations of a run, or those named, with the turn at which each went wrong."""
     from ragfault.diagnosis.conversations import trace_conversations
+    from ragfault.io.runs.run import Run
     from ragfault.model.errors import UnknownName
     from ragfault.report.faulty_steps import render_conversations_terminal
 
+    print_text_warnings(Run.open(run))
     outcomes = trace_conversations(run)
     conversations = [outcome.conversation for outcome in outcomes]
     for name in names:

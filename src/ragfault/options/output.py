@@ -13,6 +13,7 @@ import click
 from ragfault.model.errors import BadLine, UsageError
 
 if TYPE_CHECKING:
+    from ragfault.io.runs.run import Run
     from ragfault.model.records import Document
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -121,6 +122,14 @@ def print_result(result: Any, kind: str | None, render: Callable[..., str]) -> N
 def print_notice(text: str) -> None:
     """Print a line that is not the result, on standard error."""
     click.echo(text, err=True)
+
+
+def print_text_warnings(*runs: Run) -> None:
+    """Print on standard error which runs hold texts in a language or in markup that their judge does not know."""
+    from ragfault.diagnosis.languages import list_text_warnings
+
+    for warning in list_text_warnings(*runs):
+        print_notice(f"warning: {warning}")
 
 
 def print_left_out(bad_line: BadLine) -> None:
