@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from click.testing import CliRunner
 
 from ragfault import Chunk, Trace, bisect, compare, evaluate, gate
-from ragfault.cli.main import cli
+from ragfault.cli.commands import run_command
 from ragfault.comparison.investigation.hypotheses import investigate
 from ragfault.diagnosis.languages import describe_wrapped, is_foreign
 from ragfault.diagnosis.run_analysis import analyze
@@ -47,12 +46,13 @@ def test_verbs_on_two_runs_and_the_gate_warn_as_evaluate_does(runs: dict[str, Ru
 
 
 @pytest.mark.parametrize("verb", [["diagnose"], ["diagnose", "--conversations"]])
-def test_verbs_on_single_traces_warn_as_well(runs: dict[str, Run], verb: list[str]):
+def test_verbs_on_single_traces_warn_as_well(runs: dict[str, Run], verb: list[str], capsys: pytest.CaptureFixture[str]):
     """What shows single traces says beside them that the judge does not know their language."""
     name, *options = verb
-    printed = {key: CliRunner().invoke(cli, [name, str(run.path), *options]).stderr for key, run in runs.items()}
-    assert "12 of 12 traces of german have a query or answer in another language" in printed["german"]
-    assert "language" not in printed["english"]
+    assert run_command([name, str(runs["german"].path), *options]) == 0
+    assert "12 of 12 traces of german have a query or answer in another language" in capsys.readouterr().err
+    assert run_command([name, str(runs["english"].path), *options]) == 0
+    assert "language" not in capsys.readouterr().err
 
 
 def test_english_gets_no_warning(runs: dict[str, Run]):

@@ -1,8 +1,11 @@
 """Laws of the judge encoder: what it reads of replies, and that a verdict depends on nothing but its trace."""
 
 import pytest
+from msgspec.structs import replace
 
+from ragfault.judges.encoder.agreement import settle_agreement
 from ragfault.judges.loading import load_judge
+from ragfault.model.gold_evidence import measure_key_agreement
 from ragfault.model.records import Chunk, Trace, Verdicts
 
 pytest.importorskip("onnxruntime")
@@ -57,3 +60,32 @@ def test_verdicts_do_not_depend_on_the_batch() -> None:
     ]
     together = JUDGE.observe(traces)
     assert together == [JUDGE.observe([trace])[0] for trace in reversed(traces)][::-1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "agrees"),
+    [
+        ("64 degrees Celsius", "64 °C", True),
+        ("120 minutes", "two hours", True),
+        ("14 March 2024", "2024-03-14", True),
+        ("The Lyn Bridge.", "the Lyn bridge", True),
+        ("46 °C", "64 °C", False),
+        ("April 3, 1973", "April 1973", None),
+        ("The bridge is open.", "Yes", None),
+    ],
+)
+def test_spellings_are_settled_without_the_model(answer: str, reference: str, agrees: bool | None) -> None:
+    """Another spelling of an amount, a date or a text agrees, another amount does not; the model reads the rest."""
+    assert settle_agreement(answer, reference) is agrees
+
+
+def test_the_answer_is_read_beside_its_reference() -> None:
+    """The judge gives a probability that the answer says what a reference says, and the answer key follows it."""
+    trace = Trace(id="1", query="At what heat does the wax melt?", answer="64 degrees Celsius", reference="64 °C")
+    verdicts = JUDGE.observe([trace])[0]
+    assert verdicts.answer is not None
+    assert verdicts.answer.agreement == 1
+    assert measure_key_agreement(trace, verdicts) == 1
+    other = JUDGE.observe([replace(trace, answer="46 degrees Celsius")])[0]
+    assert measure_key_agreement(replace(trace, answer="46 degrees Celsius"), other) == 0
+    assert [item.status for item in other.truth or ()] == ["contradicted"]

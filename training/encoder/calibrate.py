@@ -1,6 +1,6 @@
 """Fit on the packed weights what is read beside entailment: python -m training.encoder.calibrate DATA.
 
-Each smaller head gets a last layer of its own, a logistic regression on what the encoder makes of all pairs of its
+Each smaller head gets a last layer of its own, a logistic regression on what the encoder makes of the pairs of its
 kind: the training of the encoder sees too few of them. The log-odds of support are scaled and shifted so that they are
 the odds on authored claims and on sentences of RAGTruth whose groups took no part in training, both sources alike.
 Writes `heads.npz`, and prints how each head does on pairs that were kept apart. The test part is not used.
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -19,130 +20,136 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from ragfault.judges.encoder.model import (
-    FITTED_HEADS,
-    HEADS,
-    OUTPUT_SIZE,
-    EncoderModel,
-    encode_pair,
-    load_encoder,
-    load_tokenizer,
-)
+from ragfault.judges.encoder.agreement import select_references
+from ragfault.judges.encoder.model import HEADS, OUTPUT_SIZE, EncoderModel, encode_pair, load_encoder, load_tokenizer
+from ragfault.stats.classification import auroc
 from training.data_files import iterate_rows
 from training.encoder.rows import (
-    NOT_FIRST,
     TEST_WRITERS,
     Pair,
+    authored_lines,
     authored_rows,
     is_authored,
     is_measured,
-    key_rows,
     ragtruth_pairs,
-    relevance_rows,
     reply_rows,
 )
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/encoder/heads.npz"
 COUNT = 1_500
-READERS: dict[str, Callable[[Path], Iterator[Pair]]] = {
-    "agreement": key_rows,
-    "relevance": relevance_rows,
-    "reply": reply_rows,
-}
-# Pairs of the public sets that a head is fitted on: more take longer to read and change little.
-PUBLIC_PAIRS = 2_500
-RIDGE = 0.1
+# Replies of the public sets, and answers of each label, that a head is fitted on: more take longer and change little.
+PUBLIC_REPLIES, PUBLIC_ANSWERS = 2_500, 600
+REPLY_RIDGE, AGREEMENT_RIDGE = 0.1, 0.01
 AUTHORED_WEIGHT = 2.0
 # At most this share of answers may be called refusals: the mean of authored ones, which were written to look alike, and
 # of others.
 ANSWERS_REFUSED = 0.02
 
 
-def sample_pairs(pairs: list[Pair]) -> list[Pair]:
-    """Return all authored pairs, and some of the others, with a known class."""
-    known = [pair for pair in pairs if pair.label != NOT_FIRST]
-    public = [pair for pair in known if not is_authored(pair.group)]
-    return [pair for pair in known if is_authored(pair.group)] + random.Random(1).sample(
-        public, min(PUBLIC_PAIRS, len(public))
-    )
+class KeyedAnswer(NamedTuple):
+    """An answer beside the reference that is nearest to it."""
+
+    group: str
+    query: str
+    reference: str
+    answer: str
+    same: bool
 
 
-def read_features(model: EncoderModel, pairs: list[Pair]) -> np.ndarray:
+def keyed_answers(data: Path) -> Iterator[KeyedAnswer]:
+    """Yield authored answers beside their references, and some answers of EVOUNA TriviaQA of each label."""
+    for group, row in authored_lines("keys"):
+        for text, label in row["answers"]:
+            yield KeyedAnswer(group, row["query"], row["reference"], text, label == "same")
+    rows = [
+        row
+        for row in iterate_rows(data / "entailment_train" / "answers.jsonl.gz")
+        if row["part"] == "evouna_tq" and row["claim"].strip()
+    ]
+    random.Random(3).shuffle(rows)
+    for same in (True, False):
+        for row in [row for row in rows if (row["label"] == "supported") == same][:PUBLIC_ANSWERS]:
+            [reference] = select_references(row["claim"], row["premise"].split("; "))[:1]
+            yield KeyedAnswer(row["source_id"], row["query"], reference, row["claim"], same)
+
+
+def sampled_replies(data: Path) -> list[Pair]:
+    """Return all authored replies, and some of the others."""
+    pairs = list(reply_rows(data))
+    public = [pair for pair in pairs if not is_authored(pair.group)]
+    authored = [pair for pair in pairs if is_authored(pair.group)]
+    return authored + random.Random(1).sample(public, min(PUBLIC_REPLIES, len(public)))
+
+
+def read_pairs(model: EncoderModel, pairs: list[Pair]) -> np.ndarray:
     """Return one row of features a pair."""
     tokenizer = load_tokenizer()
     return np.stack([model.read_features(encode_pair(tokenizer, pair.second, pair.first)) for pair in pairs])
 
 
-def fit_head(features: np.ndarray, pairs: list[Pair]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fit a head; return its weights, its bias, and what folds that did not see a pair give it."""
-    labels = np.array([pair.label for pair in pairs])
-    weights = np.where([is_authored(pair.group) for pair in pairs], AUTHORED_WEIGHT, 1.0)
-    layer = make_pipeline(StandardScaler(), LogisticRegression(C=RIDGE, max_iter=300))
-    fold = {"logisticregression__sample_weight": weights}
-    predicted = cross_val_predict(
-        layer, features, labels, groups=[pair.group for pair in pairs], cv=GroupKFold(4), method="predict_proba",
-        params=fold,
-    )  # fmt: skip
-    layer.fit(features, labels, **fold)
-    return (*fold_scaling(layer), predicted)
-
-
 def fold_scaling(layer: Pipeline) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights and bias that need no scaled features."""
+    """Return weights and bias that need no scaled features; of two classes the odds of the second alone."""
     scaler, regression = layer[0], layer[1]
-    coefficients, intercept = regression.coef_, regression.intercept_
-    if len(intercept) == 1:
-        # Of two classes the regression has the odds of the second alone.
-        coefficients, intercept = np.vstack([0 * coefficients, coefficients]), np.array([0, intercept[0]])
-    weights = (coefficients / scaler.scale_).T
-    return weights, intercept - scaler.mean_ @ weights
+    weights = (regression.coef_ / scaler.scale_).T
+    return weights, regression.intercept_ - scaler.mean_ @ weights
 
 
-def choose_refusal_threshold(predicted: np.ndarray, pairs: list[Pair]) -> float:
+def fit_replies(model: EncoderModel, data: Path) -> dict[str, np.ndarray]:
+    """Fit the reply head, choose the threshold of refusals on folds, and print figures of replies that were kept."""
+    pairs = sampled_replies(data)
+    features, labels = read_pairs(model, pairs), np.array([pair.label for pair in pairs])
+    measured = np.array([is_measured(pair.group) for pair in pairs])
+    authored = np.array([is_authored(pair.group) for pair in pairs])
+    layer = make_pipeline(StandardScaler(), LogisticRegression(C=REPLY_RIDGE, max_iter=300))
+    fitting = {"logisticregression__sample_weight": np.where(authored, AUTHORED_WEIGHT, 1.0)[~measured]}
+    groups = [pair.group for pair, is_test in zip(pairs, measured, strict=True) if not is_test]
+    predicted = cross_val_predict(
+        layer,
+        features[~measured],
+        labels[~measured],
+        groups=groups,
+        cv=GroupKFold(4),
+        method="predict_proba",
+        params=fitting,
+    )[:, 0]
+    threshold = choose_refusal_threshold(predicted, labels[~measured], authored[~measured])
+    layer.fit(features[~measured], labels[~measured], **fitting)
+    refusing = layer.predict_proba(features)[:, 0] >= threshold
+    for name, chosen in (("authored", measured & authored), ("public", measured & ~authored)):
+        shares = {
+            label: round(float(refusing[chosen & (labels == number)].mean()), 3)
+            for number, label in enumerate(HEADS["reply"])
+            if (chosen & (labels == number)).any()
+        }
+        print("called refusals", name, int(chosen.sum()), shares, flush=True)
+    weights, bias = fold_scaling(layer)
+    return {"reply.weights": weights, "reply.bias": bias, "refusal_threshold": np.array(threshold)}
+
+
+def choose_refusal_threshold(predicted: np.ndarray, labels: np.ndarray, authored: np.ndarray) -> float:
     """Return the lowest probability from .5 on from which at most so many answers are called refusals."""
-    answer = HEADS["reply"].index("answer")
-    kinds = [
-        np.array(
-            [
-                p
-                for p, pair in zip(predicted[:, 0], pairs, strict=True)
-                if pair.label == answer and kind == is_authored(pair.group)
-            ]
-        )
-        for kind in (True, False)
-    ]
+    answers = labels == HEADS["reply"].index("answer")
+    kinds = [predicted[answers & authored], predicted[answers & ~authored]]
     candidates = np.arange(0.5, 1, 0.01).round(2)
     return float(next(p for p in candidates if np.mean([(kind >= p).mean() for kind in kinds]) <= ANSWERS_REFUSED))
 
 
-def fit_heads(model: EncoderModel, data: Path) -> dict[str, np.ndarray]:
-    """Fit the last layers, choose the threshold of refusals on folds, and print figures of pairs that were kept."""
-    weights, bias, fitted = [], [], {}
-    for head in FITTED_HEADS:
-        pairs = sample_pairs(list(READERS[head](data)))
-        features = read_features(model, pairs)
-        kept = np.array([is_measured(pair.group) for pair in pairs])
-        trained = [pair for pair, is_kept in zip(pairs, kept, strict=True) if not is_kept]
-        layer_weights, layer_bias, predicted = fit_head(features[~kept], trained)
-        labels = np.array([pair.label for pair in pairs])
-        if head == "reply":
-            fitted["refusal_threshold"] = np.array(choose_refusal_threshold(predicted, trained))
-        authored = np.array([is_authored(pair.group) for pair in pairs])
-        logits = features @ layer_weights + layer_bias
-        for name, chosen in (("authored", kept & authored), ("public", kept & ~authored)):
-            print(head, name, describe_head(logits[chosen], labels[chosen], fitted.get("refusal_threshold")))
-        weights.append(layer_weights)
-        bias.append(layer_bias)
-    return fitted | {"weights": np.concatenate(weights, axis=1), "bias": np.concatenate(bias)}
-
-
-def describe_head(logits: np.ndarray, labels: np.ndarray, threshold: np.ndarray | None) -> dict[str, object]:
-    """Describe a head on kept pairs: its accuracy, and of each class the share that is called the first."""
-    raised = np.exp(logits - logits.max(1, keepdims=True))
-    first = raised[:, 0] / raised.sum(1)
-    limit = 0.5 if threshold is None else float(threshold)
-    shares = {int(label): round(float((first[labels == label] >= limit).mean()), 3) for label in np.unique(labels)}
-    return {"pairs": len(labels), "accuracy": round(float((logits.argmax(1) == labels).mean()), 3), "first": shares}
+def fit_agreement(model: EncoderModel, data: Path) -> dict[str, np.ndarray]:
+    """Fit the agreement head, and print figures of answers that were kept."""
+    rows = list(keyed_answers(data))
+    features = np.stack([model.read_agreement(row.query, row.reference, row.answer) for row in rows])
+    labels = np.array([row.same for row in rows])
+    measured = np.array([is_measured(row.group) for row in rows])
+    authored = np.array([is_authored(row.group) for row in rows])
+    layer = make_pipeline(StandardScaler(), LogisticRegression(C=AGREEMENT_RIDGE, max_iter=300))
+    layer.fit(features[~measured], labels[~measured])
+    predicted = layer.predict_proba(features)[:, 1]
+    for name, chosen in (("authored", measured & authored), ("public", measured & ~authored)):
+        accuracy = ((predicted >= 0.5) == labels)[chosen].mean()
+        area = auroc(predicted[chosen].tolist(), labels[chosen].tolist())
+        print("agreement", name, int(chosen.sum()), f"accuracy {accuracy:.3f} AUROC {area:.3f}", flush=True)
+    weights, bias = fold_scaling(layer)
+    return {"agreement.weights": weights[:, 0], "agreement.bias": bias[0]}
 
 
 def list_claims(data: Path) -> list[list[Pair]]:
@@ -158,18 +165,18 @@ def list_claims(data: Path) -> list[list[Pair]]:
     return [chance.sample(pairs, min(COUNT, len(pairs))) for pairs in (authored, answers)]
 
 
-def fit_support(model: EncoderModel, data: Path) -> np.ndarray:
+def fit_support(model: EncoderModel, data: Path) -> dict[str, np.ndarray]:
     """Fit the slope and the shift of the log-odds of support."""
     odds, labels, weights = [], [], []
     for pairs in list_claims(data):
-        logits = read_features(model, pairs)[:, -OUTPUT_SIZE:][:, : len(HEADS["entailment"])]
+        logits = read_pairs(model, pairs)[:, -OUTPUT_SIZE:][:, : len(HEADS["entailment"])]
         odds.append(logits[:, 0] - np.logaddexp(logits[:, 1], logits[:, 2]))
         labels.append(np.array([pair.label == 0 for pair in pairs]))
         weights.append(np.full(len(pairs), 1_000 / len(pairs)))
     fit = LogisticRegression(C=1e6).fit(
         np.concatenate(odds)[:, None], np.concatenate(labels), sample_weight=np.concatenate(weights)
     )
-    return np.array([fit.coef_[0, 0], fit.intercept_[0]]).round(4)
+    return {"calibration": np.array([fit.coef_[0, 0], fit.intercept_[0]]).round(4)}
 
 
 def main() -> None:
@@ -178,10 +185,9 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     data = parser.parse_args().data
     model = load_encoder()
-    fitted = fit_heads(model, data) | {"calibration": fit_support(model, data)}
-    arrays = {name: value.astype(np.float32) for name, value in fitted.items()}
-    np.savez_compressed(TARGET, **arrays)
-    print({name: value.tolist() for name, value in arrays.items() if value.size < 5})
+    fitted = fit_replies(model, data) | fit_agreement(model, data) | fit_support(model, data)
+    np.savez_compressed(TARGET, **{name: np.asarray(value, np.float32) for name, value in fitted.items()})
+    print({name: value.tolist() for name, value in fitted.items() if value.size < 5})
 
 
 if __name__ == "__main__":

@@ -180,6 +180,8 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
         if trace.facts or trace.references:
             parts["truth"] = judge_truth(trace.query, claims, _get_references(trace), session)
         if trace.references:
+            agreement = session.score_agreement(trace.answer, trace.references)
+            parts["answer"] = replace(verdict, agreement=agreement)
             parts["similarity"] = max(
                 session.measure_similarity(trace.answer, reference) for reference in trace.references
             )

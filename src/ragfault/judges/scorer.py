@@ -53,6 +53,10 @@ class ScorerSession(Protocol):
         """Return whether a sentence says that the question cannot be answered, or that the sources are silent."""
         ...
 
+    def score_agreement(self, answer: str, references: Sequence[str]) -> float | None:
+        """Return the probability that an answer says what one of the references says; None if only words are read."""
+        ...
+
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> Sequence[RelevanceScore]:
         """Return the relevance of each passage to the query; each depends on that passage alone."""
         ...

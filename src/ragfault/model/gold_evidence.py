@@ -193,6 +193,10 @@ def _confirm_recall(trace: Trace, recall: Sequence[RecallVerdict]) -> tuple[Reca
     )
 
 
+AGREEMENT_UNSURE = (0.4, 0.6)
+"""Between these probabilities it cannot be told whether an answer agrees with its reference."""
+
+
 def measure_key_agreement(trace: Trace, verdicts: Verdicts) -> float | None:
     """Measure how much of the answer key the answer states, in [0, 1]; None where that cannot be told.
 
@@ -200,9 +204,14 @@ def measure_key_agreement(trace: Trace, verdicts: Verdicts) -> float | None:
     none contradicted (without facts: some claim supported by the reference and none contradicted). Less than 1 only
     where names or numbers of the key are absent from the answer: then the share of the facts that it states, 0 without
     facts. A judge that misses a fact which is told in other words is no evidence. A refusal states none of it: None.
+    If the judge reads the answer beside the reference (`AnswerVerdict.agreement`), that decides instead of words; the
+    agreement is None between the probabilities `AGREEMENT_UNSURE`.
     """
     if verdicts.answer is not None and verdicts.answer.refused:
         return None
+    if verdicts.answer is not None and verdicts.answer.agreement is not None and not trace.facts:
+        agreement = verdicts.answer.agreement
+        return None if AGREEMENT_UNSURE[0] < agreement < AGREEMENT_UNSURE[1] else float(agreement > 0.5)
     matched = match_answer(trace)
     facts = [item.present and not item.contradicted for item in verdicts.fact or ()]
     truths = {item.status for item in verdicts.truth or ()}

@@ -302,6 +302,8 @@ class AnswerVerdict(FrozenRecord, frozen=True):
     """The judge's probability that the chunks support all that the answer claims; None without chunks."""
     spread: float | None = None
     """The standard deviation of the relevance over the judge's votes; None where it voted once."""
+    agreement: float | None = None
+    """The judge's probability that the answer says what a reference says; None without one, or if it reads words."""
 
 
 class TruthVerdict(FrozenRecord, frozen=True):

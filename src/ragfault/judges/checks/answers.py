@@ -19,6 +19,7 @@ from ragfault.judges.checks.queries import (
     split_query,
 )
 from ragfault.judges.scorer import Entailment, ScorerSession
+from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.records import AnswerVerdict, Aspect, Citation, TruthVerdict
 from ragfault.text.entities import EntityIndex, extract_entities, extract_literals
 from ragfault.text.normalization import (
@@ -319,7 +320,11 @@ def judge_truth(
         ]
     terse_answers = [text for text in references if len(split_content_words(text)) <= MAX_TERSE_WORDS]
     if terse_answers:
-        terse_statuses = [_judge_terse(query, claim.text, terse_answers, session) for claim in claims]
+        terse_statuses = [
+            _read_agreement(claim.text, len(claims), terse_answers, session)
+            or _judge_terse(query, claim.text, terse_answers, session)
+            for claim in claims
+        ]
         is_answered = "supported" in terse_statuses
         statuses = [
             _combine_statuses(verdict, terse_status, is_answered)
@@ -328,6 +333,19 @@ def judge_truth(
     return tuple(
         TruthVerdict(claim=claim.text, status=verdict) for claim, verdict in zip(claims, statuses, strict=True)
     )
+
+
+def _read_agreement(claim: str, claim_count: int, answers: Sequence[str], session: ScorerSession) -> TruthStatus | None:
+    """Return the status of a claim against terse answers as a model reads it; None from a judge of words.
+
+    The only claim of an answer that is another answer contradicts; one of several may speak of something else.
+    """
+    agreement = session.score_agreement(strip_marks(claim), answers)
+    if agreement is None:
+        return None
+    if AGREEMENT_UNSURE[0] < agreement < AGREEMENT_UNSURE[1]:
+        return "unknown"
+    return "supported" if agreement > 0.5 else "contradicted" if claim_count == 1 else "unknown"
 
 
 def _names_another(query: str, claim: str, references: Sequence[str]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ragfault.judges.checks.claims import is_refusal, is_refusal_sentence
 
 
@@ -23,3 +25,10 @@ class WordReading:
         True
         """
         return is_refusal_sentence(sentence)
+
+    def score_agreement(self, answer: str, references: Sequence[str]) -> float | None:  # noqa: ARG002
+        """Return None: words are compared claim by claim.
+
+        >>> WordReading().score_agreement("It is free.", ["Yes"])
+        """
+        return None

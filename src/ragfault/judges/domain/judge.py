@@ -75,6 +75,9 @@ class ProfiledSession:
     def is_refusal_sentence(self, sentence: str) -> bool:
         return self._session.is_refusal_sentence(sentence)
 
+    def score_agreement(self, answer: str, references: Sequence[str]) -> float | None:
+        return self._session.score_agreement(answer, references)
+
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
         self._session.prefetch(groups)
 

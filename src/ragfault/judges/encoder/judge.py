@@ -10,6 +10,7 @@ import numpy as np
 from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.embedded.judge import EmbeddedSession, get_lowest_probability
+from ragfault.judges.encoder.agreement import select_references, settle_agreement
 from ragfault.judges.encoder.evidence import claim_text, evidence
 from ragfault.judges.encoder.model import digest_weights, load_encoder
 from ragfault.judges.lexical.entailment import EntailmentThresholds
@@ -33,12 +34,27 @@ class EncoderSession:
         self._query, self._history, self._thresholds = query, tuple(history), thresholds
         self._model = load_encoder(threads)
         self.embedded = EmbeddedSession(query, thresholds)
+        self._agreements: dict[tuple[str, str], float] = {}
 
     def is_refusal(self, answer: str) -> bool:
         return self._model.predicts_refusal(answer, self._query)
 
     def is_refusal_sentence(self, sentence: str) -> bool:
         return self._model.predicts_refusal(sentence, self._query)
+
+    def score_agreement(self, answer: str, references: Sequence[str]) -> float | None:
+        settled = {reference: settle_agreement(answer, reference) for reference in references if reference.strip()}
+        if True in settled.values():
+            return 1.0
+        open_references = select_references(answer, [text for text, result in settled.items() if result is None])
+        readings = [self._read_agreement(answer, reference) for reference in open_references]
+        return round(max(readings), PROBABILITY_DIGITS) if readings else 0.0 if settled else None
+
+    def _read_agreement(self, answer: str, reference: str) -> float:
+        """Return the agreement with one reference; a pair is read once."""
+        if (answer, reference) not in self._agreements:
+            self._agreements[answer, reference] = self._model.predict_agreement(self._query, reference, answer)
+        return self._agreements[answer, reference]
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         return self.embedded.score_relevance(query, passages)

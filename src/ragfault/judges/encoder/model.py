@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import math
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from ragfault.judges.encoder.agreement import compare_words
+from ragfault.judges.encoder.evidence import claim_text
 from ragfault.model.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -24,8 +27,6 @@ HEADS = {
     "reply": ("refusal", "partial", "answer"),
 }
 """Head → its classes, in the order of the graph's outputs."""
-FITTED_HEADS = ("agreement", "relevance", "reply")
-"""Heads whose last layer is fitted on all pairs of their kind, of which the training of the encoder sees few."""
 MAX_TOKENS = 192
 """Tokens of a pair: the longer of the two texts is cut first, as in training."""
 START_TOKEN, END_TOKEN = 101, 102
@@ -65,7 +66,7 @@ class EncoderModel:
         graph = files(__package__).joinpath("graph.onnx").read_bytes()
         self._session = onnxruntime.InferenceSession(graph, settings, providers=["CPUExecutionProvider"])
         self._tokenizer = load_tokenizer()
-        self._logits: dict[PairTokens, Array] = {}
+        self._logits: dict[PairTokens, dict[str, Array]] = {}
 
     def read_features(self, pair: PairTokens) -> Array:
         """Return what the fitted heads see of a pair: opening token, mean and maximum of the claim, outputs."""
@@ -76,18 +77,12 @@ class EncoderModel:
         pooled, outputs = self._session.run(["pooled", "outputs"], feed)
         return np.concatenate([pooled[0], outputs[0]])
 
-    def predict(self, head: str, pairs: Sequence[tuple[str, str]]) -> Array:
-        """Return the probability of each class of a head, a row a pair of (claim, evidence)."""
-        start = 0
-        for name, classes in HEADS.items():
-            if name == head:
-                break
-            start += len(classes)
-        logits = [self._run(encode_pair(self._tokenizer, *pair)) for pair in pairs]
-        if not logits:
+    def predict(self, head: Literal["entailment", "reply"], pairs: Sequence[tuple[str, str]]) -> Array:
+        """Return the probability of each class of entailment or reply, a row a pair of (claim, evidence)."""
+        if not pairs:
             return np.zeros((0, len(HEADS[head])))
-        chosen = np.stack(logits)[:, start : start + len(HEADS[head])].astype(np.float64)
-        raised = np.exp(chosen - chosen.max(1, keepdims=True))
+        logits = np.stack([self._run(encode_pair(self._tokenizer, *pair))[head] for pair in pairs]).astype(np.float64)
+        raised = np.exp(logits - logits.max(1, keepdims=True))
         probabilities: Array = raised / raised.sum(1, keepdims=True)
         return self._calibrate(probabilities) if head == "entailment" else probabilities
 
@@ -98,6 +93,17 @@ class EncoderModel:
         probability = self.predict("reply", [(reply, query)])[0, HEADS["reply"].index("refusal")]
         return bool(probability >= self._heads["refusal_threshold"])
 
+    def predict_agreement(self, query: str, reference: str, answer: str) -> float:
+        """Return the probability that an answer says what a reference says, by model and words together."""
+        features = self.read_agreement(query, reference, answer)
+        odds = float(features @ self._heads["agreement.weights"] + self._heads["agreement.bias"])
+        return 1 / (1 + math.exp(-min(max(odds, -30.0), 30.0)))
+
+    def read_agreement(self, query: str, reference: str, answer: str) -> Array:
+        """Return what the agreement head sees: the answer read beside the reference, and what words tell of them."""
+        pair = encode_pair(self._tokenizer, claim_text(answer, query), reference)
+        return np.concatenate([self.read_features(pair), compare_words(query, reference, answer)])
+
     def _calibrate(self, probabilities: Array) -> Array:
         """Return probabilities whose support is calibrated; the other classes keep their ratio."""
         slope, shift = self._heads["calibration"]
@@ -106,14 +112,16 @@ class EncoderModel:
         rest = probabilities[:, 1:] * ((1 - fitted) / (1 - support))[:, None]
         return np.column_stack([fitted, rest])
 
-    def _run(self, pair: PairTokens) -> Array:
-        """Return the logits of all heads on one pair; a pair runs once."""
+    def _run(self, pair: PairTokens) -> dict[str, Array]:
+        """Return the logits of entailment and reply on one pair; a pair runs once."""
         if pair not in self._logits:
             if len(self._logits) >= CACHED_PAIRS:
                 self._logits.clear()
             features = self.read_features(pair)
-            own = features[-OUTPUT_SIZE : len(HEADS["entailment"]) - OUTPUT_SIZE]
-            self._logits[pair] = np.concatenate([own, features @ self._heads["weights"] + self._heads["bias"]])
+            self._logits[pair] = {
+                "entailment": features[-OUTPUT_SIZE : len(HEADS["entailment"]) - OUTPUT_SIZE],
+                "reply": features @ self._heads["reply.weights"] + self._heads["reply.bias"],
+            }
         return self._logits[pair]
 
 

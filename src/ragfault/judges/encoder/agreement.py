@@ -1,0 +1,91 @@
+"""What identity, canonical forms and words tell of an answer beside its reference, before and beside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ragfault.text.entities import EntityIndex, extract_entities, extract_literals
+from ragfault.text.normalization import NEGATIONS, normalize_answer, split_content_words, split_words
+from ragfault.text.quantities import EntityMatch, convert_number_words, extract_quantities, parse_quantities
+
+WORD_FEATURES = (
+    "new words of the reference",
+    "words of the reference",
+    "names and numbers of the reference",
+    "the reference has some",
+    "numbers of the reference",
+    "only one side negates",
+    "contains the reference",
+    "is the reference",
+)
+"""What `compare_words` tells; shares are those that the answer has."""
+MAX_REFERENCES = 4
+"""References that the model reads: those that share most words with the answer."""
+
+
+def settle_agreement(answer: str, reference: str) -> bool | None:
+    """Return whether an answer is its reference in another spelling; None if that does not settle it.
+
+    Two amounts in one unit are the same or not, whatever their spelling; of two dates one may be less exact.
+
+    >>> settle_agreement("64 degrees Celsius", "64 °C"), settle_agreement("1,500 m", "1.5 km")
+    (True, True)
+    >>> settle_agreement("46 °C", "64 °C"), settle_agreement("Oslo", "Bergen")
+    (False, None)
+    """
+    if normalize_answer(answer) == normalize_answer(reference):
+        return True
+    if _list_forms(answer) == _list_forms(reference) != []:
+        return True
+    left, right = (parse_quantities(convert_number_words(text)) for text in (answer, reference))
+    if left and [quantity.unit for quantity in left] == [quantity.unit for quantity in right]:
+        return left == right
+    return None
+
+
+def _list_forms(text: str) -> list[str]:
+    """List the normal forms of the amounts, dates and times of a text that says nothing else."""
+    matches: list[EntityMatch] = []
+    rest = extract_quantities(text, matches)
+    return [match.form for match in matches] if not split_words(rest) else []
+
+
+def compare_words(query: str, reference: str, answer: str) -> np.ndarray:
+    """Compare the words of an answer with its reference: the values of `WORD_FEATURES`, each in [0, 1]."""
+    asked, stated = frozenset(split_words(query)), frozenset(split_content_words(reference))
+    answer_words = frozenset(split_words(answer))
+    new = stated - asked or stated
+    entities, literals = extract_entities(reference) - extract_entities(query), extract_literals(reference).keys()
+    index, answer_literals = EntityIndex(answer), extract_literals(answer).keys()
+    bare, bare_reference = normalize_answer(answer), normalize_answer(reference)
+    return np.array(
+        [
+            _share(new & answer_words, new),
+            _share(stated & answer_words, stated),
+            _share([entity for entity in entities if entity in index], entities),
+            bool(entities),
+            _share(literals & answer_literals, literals),
+            NEGATIONS.isdisjoint(answer_words) != NEGATIONS.isdisjoint(split_words(reference)),
+            f" {bare_reference} " in f" {bare} ",
+            bare == bare_reference,
+        ],
+        np.float64,
+    )
+
+
+def _share(part: Sequence[str] | frozenset[str] | set[str], total: Sequence[str] | frozenset[str] | set[str]) -> float:
+    return len(part) / len(total) if total else 0.0
+
+
+def select_references(answer: str, references: Sequence[str]) -> list[str]:
+    """Select the references that share most of their words with an answer, at most `MAX_REFERENCES`."""
+    answer_words = frozenset(split_words(answer))
+    distinct = dict.fromkeys(reference for reference in references if reference.strip())
+
+    def measure(reference: str) -> float:
+        words = frozenset(split_words(reference))
+        return _share(words & answer_words, words)
+
+    return sorted(distinct, key=measure, reverse=True)[:MAX_REFERENCES]
