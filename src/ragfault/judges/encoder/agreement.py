@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def compare_words(query: str, reference: str, answer: str) -> np.ndarray:
     )
 
 
-def _share(part: Sequence[str] | frozenset[str] | set[str], total: Sequence[str] | frozenset[str] | set[str]) -> float:
+def _share(part: Collection[str], total: Collection[str]) -> float:
     return len(part) / len(total) if total else 0.0
 
 
