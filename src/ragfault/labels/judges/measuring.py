@@ -18,7 +18,7 @@ from ragfault.io.runs.run import Run
 from ragfault.judges.calibration import JudgeCalibration, wrap_judge
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.loading import DEFAULT_JUDGE, apply_profile, limit_verdicts, load_judge
-from ragfault.labels.correction import VerdictKey, VerdictValue
+from ragfault.labels.consensus import resolve_labels
 from ragfault.labels.judges.figures import (
     IntervalOptions,
     PositiveCalls,
@@ -41,8 +41,9 @@ from ragfault.labels.judges.units import (
     iterate_sentences,
     iterate_spans,
 )
-from ragfault.labels.reading.human_labels import ANSWER_INDEPENDENT, fingerprint_answer, read_labels, resolve_labels
+from ragfault.labels.label import ANSWER_INDEPENDENT, Subject, SubjectValue, fingerprint_answer
 from ragfault.labels.reading.human_verdicts import LabelReading, compare_metrics
+from ragfault.labels.reading.label_files import read_labels
 from ragfault.labels.reading.labeled_traces import (
     TASK_OBJECTS,
     LabeledSource,
@@ -110,7 +111,7 @@ def load_run_labels(run: str | Path | Run, labels: str | Path, task: LabelTask |
     )
 
 
-def _label_columns(values: Mapping[VerdictKey, VerdictValue]) -> dict[str, Any]:
+def _label_columns(values: Mapping[Subject, SubjectValue]) -> dict[str, Any]:
     """Return the labels of claims and chunks as columns of a trace."""
     claims = [
         {"start": key[1], "end": key[2], "label": "unsupported" if value in BAD_SUPPORT else "supported"}

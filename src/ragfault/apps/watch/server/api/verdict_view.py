@@ -10,15 +10,8 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from ragfault.apps.watch.server.storage.records import StoredTrace
-from ragfault.labels.reading.human_labels import (
-    AnswerLabel,
-    ChunkLabel,
-    ClaimLabel,
-    HumanLabel,
-    HumanVerdicts,
-    list_values,
-    resolve_labels,
-)
+from ragfault.labels.consensus import resolve_labels
+from ragfault.labels.reading.lines import AnswerLabel, ChunkLabel, ClaimLabel, HumanVerdicts, LabelLine, list_label_line
 from ragfault.model.errors import UsageError
 from ragfault.model.records import Citation, ClaimSupport, RelevanceLevel, Trace, Verdicts
 
@@ -195,17 +188,19 @@ def _get_item(items: Sequence[T] | None, at: int) -> T:
     return items[at]
 
 
-def compare_labels(stored: StoredTrace, labels: Sequence[HumanLabel]) -> dict[VerdictKey, str]:
+def compare_labels(stored: StoredTrace, lines: Sequence[LabelLine]) -> dict[VerdictKey, str]:
     """Compare the labels of a trace with its verdicts: "agreed" or "disagreed" by kind and position."""
-    resolved = resolve_labels(labels).get(stored.trace.id)
+    resolved = resolve_labels(label for line in lines for label in list_label_line(line)).get(stored.trace.id)
     compared: dict[VerdictKey, str] = {}
     if resolved is None or stored.verdicts is None:
         return compared
     for part in LABEL_BUILDERS:
         for index in range(_count_verdicts(stored.verdicts, part)):
-            for key, word in list_values(build_labels(stored, part, index, True)).items():
-                if key in resolved.values:
-                    compared[part, index] = "agreed" if resolved.values[key] == word else "disagreed"
+            line = LabelLine(trace=stored.trace.id, verdicts=build_labels(stored, part, index, True))
+            for label in list_label_line(line):
+                if label.subject in resolved.values:
+                    is_same = resolved.values[label.subject] == label.value
+                    compared[part, index] = "agreed" if is_same else "disagreed"
     return compared
 
 

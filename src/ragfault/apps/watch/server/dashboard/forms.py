@@ -38,7 +38,8 @@ from ragfault.apps.watch.server.storage.records import AlertEvent, TraceComment,
 from ragfault.apps.watch.server.storage.run_transfer import export_run, import_run
 from ragfault.http.forms import AdminForm, FormFields, parse_count, read_author, read_form
 from ragfault.http.page_routes import PageRoute
-from ragfault.labels.reading.human_labels import HumanLabel, fingerprint_answer
+from ragfault.labels.label import fingerprint_answer
+from ragfault.labels.reading.lines import LabelLine
 from ragfault.model.errors import UnknownName, UsageError
 
 MAX_VIEWS = 50
@@ -172,7 +173,7 @@ async def post_label(request: Request, fields: FormFields = AdminForm) -> Respon
     def action(server: ServerState) -> None:
         stored = traffic_views.load_trace(server, name)
         server.store.add_label(
-            HumanLabel(
+            LabelLine(
                 trace=name,
                 verdicts=build_labels(stored, part, int(at[:9]), say == "agree"),
                 by=read_author(request, fields),
