@@ -525,10 +525,10 @@ def test_a_sample_is_no_larger_than_it_must_be():
 def test_grades_of_no_chunk_are_refused():
     """Grades by ids of which no chunk has any are a fault; further ids beside known ones are passed over."""
     chunks = (Chunk(id="a", text="x"),)
-    rule = LabelRule("relevance", "grades")
-    assert parse_grades({"a": 1, "z": 2}, chunks, rule, "grades") == {"a": (True, 1, 1)}
+    assert parse_grades({"a": 1, "z": 2}, chunks, "grades") == {"a": 1}
+    assert LabelRule("relevance", "grades").grade(1) == (True, 1, 1)
     with pytest.raises(InvalidRecord, match='no chunk has the id "z"'):
-        parse_grades({"z": 2}, chunks, rule, "grades")
+        parse_grades({"z": 2}, chunks, "grades")
 
 
 def test_the_positive_labels_can_be_named(tmp_path: Path):

@@ -19,6 +19,7 @@ Subject = tuple[str | int, ...]
 | `("use", chunk)`, `("citation", chunk, claim)`, `("recall", statement)`, `("aspect", text)` | yes or no |
 | `("fact", text)` | yes, no, or `contradicted` |
 | `("answer", "refused")`, `("answer", "relevance")` | yes or no; a number in [0, 1] |
+| `("answer", "label")`, `("claim", text)`, `("span", start, end)`, `("chunk", id, "grade")` | as a column has it |
 | `("missing",)` | the information that no chunk contains |
 | `("claim",)`, `("chunk",)` … with the value `()` | the part was reviewed, and there is nothing of its kind |
 | `("rubric", name)` | level of the answer by a rubric |

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
 from ragfault.labels.annotation.session import Question
 from ragfault.labels.label import Label, QuestionName, Subject, SubjectValue, fingerprint_answer
+from ragfault.labels.reading.lines import iterate_values
 from ragfault.model.records import Trace, Verdicts
 from ragfault.stats.agreement import MultiRaterRatings, TwoRaterRatings
 from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
@@ -104,23 +105,8 @@ def describe_verdict(item: AnnotationItem) -> str | None:
     >>> describe_verdict(next(list_items(trace, seen))) is None
     True
     """
-    verdicts, key = item.verdicts, item.key
-    value: Any = None
-    if item.kind == "chunk":
-        value = next((verdict.level for verdict in verdicts.chunk or () if verdict.chunk == key[1]), None)
-    elif item.kind == "claim":
-        value = next(
-            (verdict.support for verdict in verdicts.claim or () if (verdict.start, verdict.end) == key[1:]), None
-        )
-    elif item.kind == "citation":
-        value = next(
-            (verdict.supports for verdict in verdicts.citation or () if (verdict.chunk, verdict.claim) == key[1:]), None
-        )
-    elif item.kind == "fact":
-        value = next((verdict.present for verdict in verdicts.fact or () if verdict.fact == key[1]), None)
-    elif verdicts.answer is not None:
-        value = verdicts.answer.refused
-    return str(value) if isinstance(value, str) else {True: "yes", False: "no"}.get(value)
+    value = dict(iterate_values(item.verdicts)).get(item.key)
+    return {"True": "yes", "False": "no"}.get(str(value), str(value)) if value is not None else None
 
 
 def ask_item(item: AnnotationItem, by: str, chance: float | None = None) -> Question[AnnotationItem]:

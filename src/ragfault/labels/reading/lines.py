@@ -25,6 +25,7 @@ from ragfault.model.records import (
     RelevanceLevel,
     Trace,
     UseVerdict,
+    Verdicts,
 )
 
 Probability = Annotated[float, Meta(gt=0, le=1)]
@@ -124,12 +125,13 @@ def list_label_line(line: LabelLine) -> list[Label]:
             shown=line.answer,
             chance=line.chance,
         )
-        for subject, value in _iterate_values(line.verdicts)
+        for subject, value in iterate_values(line.verdicts)
         if value is not None
     ]
 
 
-def _iterate_values(verdicts: HumanVerdicts) -> Iterator[tuple[Subject, SubjectValue | None]]:
+def iterate_values(verdicts: HumanVerdicts | Verdicts) -> Iterator[tuple[Subject, SubjectValue | None]]:
+    """Yield subject and value of each verdict, of a person or a judge; None for a value that is not given."""
     for part in ("claim", "chunk", "use", "citation", "fact", "recall"):
         items = getattr(verdicts, part)
         if items == ():

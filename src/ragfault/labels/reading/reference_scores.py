@@ -11,7 +11,7 @@ from ragfault.io.runs.run import Run
 from ragfault.labels.consensus import LabelConsensus, resolve_labels
 from ragfault.labels.correction import HumanLabels, LabeledItems
 from ragfault.labels.judges.runner import hash_inputs
-from ragfault.labels.label import ANSWER_INDEPENDENT, Label, Subject, SubjectValue, fingerprint_answer
+from ragfault.labels.label import ANSWER_INDEPENDENT, Label, fingerprint_answer
 from ragfault.labels.reading.human_verdicts import (
     ITEM_OVERLAYS,
     LabelReading,
@@ -24,6 +24,7 @@ from ragfault.labels.reading.human_verdicts import (
 from ragfault.labels.reading.label_files import iterate_label_rows, read_labels
 from ragfault.labels.reading.labeled_traces import LabelOptions, load_labeled_traces
 from ragfault.labels.reading.layouts import ExpectedValues, recognize_row
+from ragfault.labels.reading.lines import iterate_values
 from ragfault.labels.records import LabelProvenance
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Trace, Verdicts
@@ -170,13 +171,11 @@ def _load_run(source: LabelSource, run: Run, _: bool) -> LoadedScores:
 
 def _list_judged_items(verdicts: Verdicts) -> LabeledItems:
     """List the verdicts of a stronger judge on claims and chunks as labels."""
-    items: dict[Subject, tuple[SubjectValue, ...]] = {}
-    for claim in verdicts.claim or ():
-        items["claim", claim.start, claim.end] = (claim.support,)
-    for chunk in verdicts.chunk or ():
-        items["chunk", chunk.chunk, "level"] = (chunk.level,)
-        items["chunk", chunk.chunk, "relevance"] = (chunk.relevance,)
-    return items
+    return {
+        subject: (value,)
+        for subject, value in iterate_values(verdicts)
+        if subject[0] in ("claim", "chunk") and len(subject) > 1 and value is not None
+    }
 
 
 def _load_labels(source: LabelSource, run: Run, shared: bool) -> LoadedScores:

@@ -25,7 +25,7 @@ from ragfault.apps.watch.server.dashboard import traffic_pages as layers
 from ragfault.apps.watch.server.dashboard.page_renderer import show_controls
 from ragfault.apps.watch.server.storage.records import StoredTrace
 from ragfault.io.runs.run import MetricInfo
-from ragfault.labels.reading.lines import LabelLine, list_label_line
+from ragfault.labels.reading.lines import build_label_line
 from ragfault.model.errors import UsageError
 from ragfault.model.records import Chunk, Citation, Latency, Step, Trace
 from sample_reports import build_fair_trace
@@ -55,15 +55,12 @@ def test_who_disagrees_says_something_else():
     trace, verdicts = build_fair_trace("ship")
     stored = StoredTrace(trace=trace, received=0.0, state="scored", verdicts=verdicts)
     for part in ("claim", "chunk", "use", "citation", "aspect", "refused"):
-        yes, no = (
-            LabelLine(trace="ship", verdicts=reading.build_labels(stored, part, 0, agree), by="ann")
-            for agree in (True, False)
-        )
-        assert [label.subject for label in list_label_line(yes)] == [label.subject for label in list_label_line(no)]
-        assert list_label_line(yes) != list_label_line(no)
-        assert reading.compare_labels(stored, [no])[part, 0] == "disagreed"
+        yes, no = (reading.build_label(stored, part, 0, agree) for agree in (True, False))
+        assert yes.subject == no.subject
+        assert yes.value != no.value
+        assert reading.compare_labels(stored, [build_label_line(no)])[part, 0] == "disagreed"
     with pytest.raises(UsageError, match="number 8"):
-        reading.build_labels(stored, "claim", 7, True)
+        reading.build_label(stored, "claim", 7, True)
 
 
 def test_a_layer_stands_as_its_routes_do():
