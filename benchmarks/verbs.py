@@ -26,7 +26,7 @@ from ragfault import Run, evaluate
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_groups
 from ragfault.labels.annotation.items import create_label, describe_verdict, list_items
-from ragfault.labels.reading.human_labels import write_labels
+from ragfault.labels.reading.label_files import write_labels
 from ragfault.metrics.selection import select_metrics
 
 VERBS = {

@@ -22,24 +22,18 @@ from msgspec.structs import replace
 
 from ragfault.cli.commands import run_command as command
 from ragfault.io.runs.run import Run
-from ragfault.labels.annotation.items import list_choices, list_items, measure_annotators
-from ragfault.labels.annotation.session import (
-    AnnotationSession,
+from ragfault.labels.annotation.items import AnnotationItem, ask_item, list_choices, list_items, measure_annotators
+from ragfault.labels.annotation.sampling import (
     compute_chances,
     estimate_uncertainty,
     read_suggestions,
     shuffle_ids,
     suggest_traces,
 )
-from ragfault.labels.reading.human_labels import (
-    AnswerLabel,
-    ChunkLabel,
-    ClaimLabel,
-    HumanLabel,
-    HumanVerdicts,
-    read_labels,
-    resolve_labels,
-)
+from ragfault.labels.annotation.session import Session
+from ragfault.labels.consensus import resolve_labels
+from ragfault.labels.label import Label
+from ragfault.labels.reading.label_files import read_labels
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Chunk, Citation, CitationVerdict, Evidence
 from ragfault.report.terminal.annotation import render_item
@@ -78,9 +72,15 @@ def piped(arguments: list[str], keys: str, folder: Path) -> str:
     return done.stdout
 
 
-def sitting(run: Run, path: Path, by: str = "ann", only: tuple[str, ...] = ("chunk", "claim")) -> AnnotationSession:
+def sitting(
+    run: Run, path: Path, by: str = "ann", only: tuple[str, ...] = ("chunk", "claim")
+) -> Session[AnnotationItem]:
     result = zip(run.traces(), run.verdicts(), strict=True)
-    return AnnotationSession((item for trace, seen in result for item in list_items(trace, seen, only)), path, by)
+    return Session((ask_item(item, by) for trace, seen in result for item in list_items(trace, seen, only)), path, by)
+
+
+def key_of(session: Session[AnnotationItem]) -> object:
+    return None if session.question is None else session.question.content.key
 
 
 # --- items -----------------------------------------------------------------------------------------
@@ -144,8 +144,8 @@ def test_each_word_is_on_the_disk_before_the_next_item(judged_run: Run, tmp_path
     path = tmp_path / "labels.jsonl"
     session = sitting(judged_run, path)
     for number, letter in enumerate("hnsu", 1):
-        assert not session.record("x")
-        assert session.record(letter)
+        assert not session.press("x")
+        assert session.press(letter)
         assert len(read_labels(path)) == number
     words = resolve_labels(read_labels(path))["q1"].values
     assert words == {
@@ -160,15 +160,14 @@ def test_a_sitting_goes_on_where_it_was_left(judged_run: Run, tmp_path: Path):
     """What one person said is not asked again, what was skipped is; another person is asked everything."""
     path = tmp_path / "labels.jsonl"
     first = sitting(judged_run, path)
-    first.record("h")
+    first.press("h")
     first.skip()
-    first.record("s")
+    first.press("s")
     again = sitting(judged_run, path)
-    assert again.item is not None
-    assert again.item.key == ("chunk", "q1-1", "level")
-    again.record("n")
-    assert again.item.key == ("claim", 15, 29)
-    assert sitting(judged_run, path, by="ben").item.key == ("chunk", "q1-0", "level")
+    assert key_of(again) == ("chunk", "q1-1", "level")
+    again.press("n")
+    assert key_of(again) == ("claim", 15, 29)
+    assert key_of(sitting(judged_run, path, by="ben")) == ("chunk", "q1-0", "level")
 
 
 def test_another_answer_is_another_question(judged_run: Run, tmp_path: Path):
@@ -176,11 +175,11 @@ def test_another_answer_is_another_question(judged_run: Run, tmp_path: Path):
     path = tmp_path / "labels.jsonl"
     session = sitting(judged_run, path)
     for letter in "hnss":
-        session.record(letter)
+        session.press(letter)
     trace, seen = pairs()[0]
     changed = replace(trace, answer=f"{trace.answer} Or so.")
-    left = AnnotationSession(list_items(changed, seen, ("chunk", "claim")), path, "ann")
-    assert left.item.kind == "claim"
+    left = Session((ask_item(item, "ann") for item in list_items(changed, seen, ("chunk", "claim"))), path, "ann")
+    assert left.question.content.kind == "claim"
 
 
 def test_back_says_it_anew_and_undo_takes_it_back(judged_run: Run, tmp_path: Path):
@@ -189,29 +188,29 @@ def test_back_says_it_anew_and_undo_takes_it_back(judged_run: Run, tmp_path: Pat
     session = sitting(judged_run, path)
     assert not session.back()
     assert not session.undo()
-    session.record("h")
+    session.press("h")
     assert session.back()
-    assert session.value == "high"
-    session.record("l")
+    assert session.answer.value == "high"
+    session.press("l")
     assert resolve_labels(read_labels(path))["q1"].values["chunk", "q1-0", "level"] == "low"
     assert session.undo()
-    assert (session.value, session.label_count) == ("high", 1)
+    assert (session.answer.value, session.label_count) == ("high", 1)
     assert session.undo()
     assert path.read_bytes() == b""
-    assert session.item.key == ("chunk", "q1-0", "level")
-    assert sitting(judged_run, path).item.key == ("chunk", "q1-0", "level")
+    assert key_of(session) == ("chunk", "q1-0", "level")
+    assert key_of(sitting(judged_run, path)) == ("chunk", "q1-0", "level")
 
 
 def test_a_killed_sitting_is_resumed(judged_run: Run, tmp_path: Path):
     """A last line that was not written to its end was never acknowledged: its item is asked again."""
     path = tmp_path / "labels.jsonl"
-    sitting(judged_run, path).record("h")
+    sitting(judged_run, path).press("h")
     complete = path.read_bytes()
     path.write_bytes(complete + complete[:40])
     resumed = sitting(judged_run, path)
-    assert resumed.item.key == ("chunk", "q1-1", "level")
-    resumed.record("l")
-    assert [label.verdicts.chunk[0].level for label in read_labels(path)] == ["high", "low"]
+    assert key_of(resumed) == ("chunk", "q1-1", "level")
+    resumed.press("l")
+    assert [label.value for label in read_labels(path)] == ["high", "low"]
 
 
 # --- the command line ------------------------------------------------------------------------------
@@ -223,11 +222,9 @@ def test_keys_that_are_piped_in_label(judged_run: Run, tmp_path: Path):
     shown = piped([str(judged_run.path), "--by", "ann", "--only", "chunk,claim"], "h n\nzmq", tmp_path)
     labels = read_labels(tmp_path / "labels.jsonl")
     first = shuffle_ids(["q1", "q2", "q3"])[0]
-    assert [(item.trace, item.verdicts.chunk[0].chunk) for item in labels if item.verdicts.chunk] == [
-        (first, f"{first}-0")
-    ]
+    assert [(item.trace, item.subject[1]) for item in labels if item.part == "chunk"] == [(first, f"{first}-0")]
     assert "Run the same command again to resume." in shown
-    assert all(item.by == "ann" and item.time and item.answer for item in labels)
+    assert all(item.annotator == "ann" and item.time and item.shown for item in labels)
 
 
 @pytest.mark.long
@@ -281,7 +278,7 @@ def test_a_terminal_labels_key_by_key(judged_run: Run, tmp_path: Path):
         until(leader, "Finished work is kept")
         assert process.wait(60) == 130
     os.close(leader)
-    assert read_labels(path)[0].verdicts.chunk[0].level == "medium"
+    assert read_labels(path)[0].value == "medium"
 
 
 @contextlib.contextmanager
@@ -324,19 +321,23 @@ def test_unknown_kinds_and_picks_are_refused(judged_run: Run, tmp_path: Path, ca
 # --- two people ------------------------------------------------------------------------------------
 
 
-def word(trace: str, by: str, support: str, level: str = "high") -> HumanLabel:
-    labels = HumanVerdicts(
-        claim=(ClaimLabel(start=0, end=9, support=support),),  # type: ignore[arg-type]
-        chunk=(ChunkLabel(chunk="a", level=level),),  # type: ignore[arg-type]
-    )
-    return HumanLabel(trace=trace, by=by, verdicts=labels, answer="a-1")
+def word(trace: str, by: str, support: str, level: str = "high") -> list[Label]:
+    values = {("claim", 0, 9): support, ("chunk", "a", "level"): level}
+    return [
+        Label(trace=trace, subject=subject, value=value, annotator=by, shown="a-1") for subject, value in values.items()
+    ]
 
 
 def test_people_agree_as_far_as_they_say_the_same():
     """Of four claims two people say three alike: kappa and alpha as counted by hand, and the one that differs."""
     letters = {"q1": "ss", "q2": "uu", "q3": "su", "q4": "uu"}
     full = {"s": "supported", "u": "unsupported"}
-    labels = [word(name, by, full[pair[at]]) for name, pair in letters.items() for at, by in enumerate(("ann", "ben"))]
+    labels = [
+        label
+        for name, pair in letters.items()
+        for at, by in enumerate(("ann", "ben"))
+        for label in word(name, by, full[pair[at]])
+    ]
     chunk, claim = measure_annotators(labels)
     assert (claim.annotators, claim.items, claim.shared) == (("ann", "ben"), 4, 4)
     assert claim.accuracy.value == 0.75
@@ -351,11 +352,11 @@ def test_people_agree_as_far_as_they_say_the_same():
 
 def test_one_person_has_nobody_to_agree_with():
     """Without a second person there are no figures, and the reason; three people have alpha and no kappa."""
-    (only,) = measure_annotators(
-        [HumanLabel(trace="1", by="ann", verdicts=HumanVerdicts(answer=AnswerLabel(refused=True)))]
-    )
+    (only,) = measure_annotators([Label(trace="1", subject=("answer", "refused"), value=True, annotator="ann")])
     assert only.reason == "no item has labels of two annotators"
-    three = [word(f"q{at}", by, "supported" if at else "unsupported") for at in range(4) for by in "abc"]
+    three = [
+        label for at in range(4) for by in "abc" for label in word(f"q{at}", by, "supported" if at else "unsupported")
+    ]
     result = measure_annotators(three)[1]
     assert (result.kappa, result.alpha.value) == (None, 1.0)
 

@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from ragfault.io.trace_reader import read_traces
 from ragfault.labels.judges.measuring import measure_judge
-from ragfault.labels.reading.labeled_traces import LabeledTraces, LabelOptions, load_labeled_traces
+from ragfault.labels.reading.label_columns import detect_columns, list_trace_labels
+from ragfault.labels.reading.label_parser import LabelRule
+from ragfault.labels.reading.labeled_traces import (
+    LabeledTrace,
+    LabeledTraces,
+    LabelOptions,
+    build_labeled_trace,
+    load_labeled_traces,
+)
 from ragfault.model.errors import BadTraces, InputError
 
 FACTS = [f"Ferry {number} leaves the harbour at {number + 1} o'clock." for number in range(6)]
@@ -80,6 +89,46 @@ def test_claims_with_evidence_need_no_query(claim: str, evidence: str, tmp_path:
     assert list_bad(labeled) == BAD
     assert [item.trace.chunks[0].text for item in labeled.labeled] == FACTS
     assert {item.trace.query for item in labeled.labeled} == {""}
+
+
+DAMAGE = {
+    "texts of spans": {"hallucination_spans": ["of no answer"]},
+    "several people": {"labels": {"ann": "hallucinated"}},
+    "several people as objects": {"annotations": [{"annotator": "a", "label": "perhaps"}]},
+    "claims by a flag": {"claims": [{"text": FACTS[0], "supported": "perhaps"}]},
+    "claims by a verdict": {"claims": [{"verdict": "refuted"}]},
+}
+"""Layout → columns that cannot be read; of others one label of no known meaning."""
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_a_damaged_line_of_each_layout_is_named_by_its_number(name: str, tmp_path: Path):
+    """A label that is not known, or not there in the answer, is named with the line of its trace, and only that."""
+    rows = add_labels(LABELS[name])
+    rows[4] |= DAMAGE.get(name, dict.fromkeys(LABELS[name][4], "perhaps"))
+    with pytest.raises(BadTraces) as caught:
+        load(tmp_path / "t.jsonl", rows)
+    assert [(bad.where, bad.line) for bad in caught.value.bad_lines] == [(str(tmp_path / "t.jsonl"), 5)]
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_the_columns_of_a_trace_give_labels(name: str, tmp_path: Path):
+    """Each label is a record of the trace: one for each person, for each claim, and for each span or none."""
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in add_labels(LABELS[name])), "utf-8")
+    traces = list(read_traces(path, labeled=True))
+    task, columns = detect_columns(traces, {}, None)
+    people = {"several people": 3, "several people as objects": 2}.get(name, 1)
+    for trace, bad in zip(traces, BAD, strict=True):
+        labels, unlabeled = list_trace_labels(trace, task, columns)
+        assert ({label.trace for label in labels}, len(labels), unlabeled) == ({trace.id}, people, 0)
+        built = build_labeled_trace(trace, "", labels, LabelRule(task, columns.label or columns.claims or ""))
+        assert list_bad_units(built) == [bad]
+
+
+def list_bad_units(item: LabeledTrace | None) -> list[bool | None]:
+    assert item is not None
+    return [item.positive] if item.claims is None else [claim.positive for claim in item.claims]
 
 
 def test_a_tie_is_no_label(tmp_path: Path):

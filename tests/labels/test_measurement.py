@@ -20,9 +20,10 @@ from ragfault.cli.commands import run_command as command
 from ragfault.io.field_values import InvalidRecord
 from ragfault.labels.judges.measurement import JudgeMeasurement
 from ragfault.labels.judges.measuring import measure_judge
-from ragfault.labels.reading.answer_files import append_answer
-from ragfault.labels.reading.human_labels import AnswerLabel, ChunkLabel, ClaimLabel, HumanLabel, HumanVerdicts
+from ragfault.labels.label import Label
+from ragfault.labels.reading.label_files import append_label
 from ragfault.labels.reading.label_parser import LabelRule, parse_grades, parse_spans
+from ragfault.labels.reading.lines import AnswerLabel, ChunkLabel, ClaimLabel, HumanVerdicts, LabelLine, list_label_line
 from ragfault.model.errors import BadTraces, InputError, JudgeError, UnknownName, UsageError
 from ragfault.model.records import AnswerVerdict, Chunk, ChunkVerdict, ClaimVerdict, Gold, Trace, Verdicts
 from ragfault.report.json_documents import encode_document
@@ -225,7 +226,8 @@ def test_the_labels_of_a_run_measure_its_verdicts(tmp_path: Path):
             chunk=(ChunkLabel(chunk=f"q{at}-0", level="high"), ChunkLabel(chunk=f"q{at}-1", level="low")),
             answer=AnswerLabel(refused=at == 3),
         )
-        append_answer(tmp_path / "labels.jsonl", HumanLabel(trace=f"q{at}", verdicts=verdicts_of, by="ann"))
+        for label in list_label_line(LabelLine(trace=f"q{at}", verdicts=verdicts_of, by="ann")):
+            append_label(tmp_path / "labels.jsonl", label)
     result = measure_judge(tmp_path / "labels.jsonl", run=run, threshold="own")
     assert (result.task, result.judge, result.overall.n) == ("support", "told/1", 8)
     assert values(result)["accuracy"] == pytest.approx(7 / 8)
@@ -236,7 +238,7 @@ def test_the_labels_of_a_run_measure_its_verdicts(tmp_path: Path):
     assert labels_of["refusal"] == (0.0, 0.25)
     assert measure_judge(tmp_path / "labels.jsonl", run=run, task="relevance").overall.unit == "chunk"
     assert command(["judge", "measure", str(tmp_path / "labels.jsonl"), "--run", str(run.path)]) == 0
-    append_answer(tmp_path / "few.jsonl", HumanLabel(trace="q1", verdicts=HumanVerdicts(missing=())))
+    append_label(tmp_path / "few.jsonl", Label(trace="q1", subject=("missing",), value=()))
     with pytest.raises(InputError, match="holds no label of a claim or a chunk"):
         measure_judge(tmp_path / "few.jsonl", run=run)
 
@@ -523,10 +525,10 @@ def test_a_sample_is_no_larger_than_it_must_be():
 def test_grades_of_no_chunk_are_refused():
     """Grades by ids of which no chunk has any are a fault; further ids beside known ones are passed over."""
     chunks = (Chunk(id="a", text="x"),)
-    rule = LabelRule("relevance", "grades")
-    assert parse_grades({"a": 1, "z": 2}, chunks, rule, "grades") == {"a": (True, 1, 1)}
+    assert parse_grades({"a": 1, "z": 2}, chunks, "grades") == {"a": 1}
+    assert LabelRule("relevance", "grades").grade(1) == (True, 1, 1)
     with pytest.raises(InvalidRecord, match='no chunk has the id "z"'):
-        parse_grades({"z": 2}, chunks, rule, "grades")
+        parse_grades({"z": 2}, chunks, "grades")
 
 
 def test_the_positive_labels_can_be_named(tmp_path: Path):

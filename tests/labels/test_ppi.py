@@ -18,19 +18,11 @@ from ragfault.diagnosis.run_analysis import analyze
 from ragfault.diagnosis.scorecard import TARGETS, build_scorecard
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.writer import write_manifest
-from ragfault.labels.reading.answer_files import append_answer
-from ragfault.labels.reading.human_labels import (
-    AnswerLabel,
-    ChunkLabel,
-    ClaimLabel,
-    HumanLabel,
-    HumanVerdicts,
-    fingerprint_answer,
-    read_labels,
-    resolve_labels,
-    write_labels,
-)
+from ragfault.labels.consensus import resolve_labels
+from ragfault.labels.label import Label, fingerprint_answer
 from ragfault.labels.reading.human_verdicts import LabelReading, compute_values, list_labeled_items, overlay_labels
+from ragfault.labels.reading.label_files import append_label, read_labels, write_labels
+from ragfault.labels.reading.lines import AnswerLabel, ChunkLabel, ClaimLabel, HumanVerdicts, LabelLine, list_label_line
 from ragfault.labels.reading.reference_scores import load_paired_reference_scores, load_reference_scores
 from ragfault.metrics.catalog import parse_metric
 from ragfault.model.errors import InputError, UsageError
@@ -71,22 +63,19 @@ def judged(place: Path, labels: list[str], salt: str = "") -> Run:
     return evaluate_pairs(place, answers, METRICS)
 
 
-def labels(result: Run, labels: list[str], n: int = 40, **more: object) -> list[HumanLabel]:
+def labels(result: Run, labels: list[str], n: int = 40, **more: object) -> list[Label]:
     """Label the claims of the first traces with the truth."""
     return [
-        HumanLabel(
+        Label(
             trace=trace.id,
-            by="ann",
-            answer=fingerprint_answer(trace),
-            verdicts=HumanVerdicts(
-                claim=tuple(
-                    ClaimLabel(start=15 * at, end=15 * at + 14, support=WORDS[sign])
-                    for at, sign in enumerate(labels[row])
-                )
-            ),
+            subject=("claim", 15 * at, 15 * at + 14),
+            value=WORDS[sign],
+            annotator="ann",
+            shown=fingerprint_answer(trace),
             **more,
         )
         for row, trace in zip(range(n), result.traces(), strict=False)
+        for at, sign in enumerate(labels[row])
     ]
 
 
@@ -111,11 +100,12 @@ def opened(place: Path, name: str) -> Run:
 def test_labels_come_back_as_they_were_written(tmp_path: Path):
     """What is appended line by line, or written at once, is read again the same."""
     labels = [
-        HumanLabel(trace="1", by="ann", verdicts=HumanVerdicts(chunk=(ChunkLabel(chunk="a", level="high"),))),
-        HumanLabel(trace="2", verdicts=HumanVerdicts(claim=(), missing=("a date",)), chance=0.5),
+        Label(trace="1", annotator="ann", subject=("chunk", "a", "level"), value="high"),
+        Label(trace="2", subject=("claim",), value=(), chance=0.5),
+        Label(trace="2", subject=("missing",), value=("a date",), chance=0.5),
     ]
     for label in labels:
-        append_answer(tmp_path / "one.jsonl", label)
+        append_label(tmp_path / "one.jsonl", label)
     write_labels(tmp_path / "two.jsonl", labels)
     assert read_labels(tmp_path / "one.jsonl") == read_labels(tmp_path / "two.jsonl") == labels
 
@@ -124,10 +114,10 @@ def test_nothing_is_added_to_a_line_that_was_torn(tmp_path: Path):
     """A half-written last line is a fault to a reader; the next label replaces it, for nobody was told it was saved."""
     path = tmp_path / "labels.jsonl"
     path.write_text('{"trace": "1", "verd')
-    with pytest.raises(InputError, match=r"1 of 1 labels cannot be read:\n.*labels.jsonl:1: "):
+    with pytest.raises(InputError, match=r"1 of 1 rows cannot be read:\n.*labels.jsonl:1: "):
         read_labels(path)
-    label = HumanLabel(trace="2", verdicts=HumanVerdicts(missing=()))
-    append_answer(path, label)
+    label = Label(trace="2", subject=("missing",), value=())
+    append_label(path, label)
     assert read_labels(path) == [label]
 
 
@@ -144,25 +134,25 @@ def test_every_fault_of_a_file_is_reported(tmp_path: Path):
     with pytest.raises(InputError) as caught:
         read_labels(path)
     message = str(caught.value)
-    assert "3 of 4 labels cannot be read" in message
+    assert "3 of 4 rows cannot be read" in message
     assert all(f"labels.jsonl:{line}: " in message for line in (1, 3, 4))
     path.write_text("\n")
-    with pytest.raises(InputError, match="there is no label in it"):
+    with pytest.raises(InputError, match="holds no labels of verdicts"):
         read_labels(path)
 
 
 def test_the_last_word_of_each_and_the_majority_of_all_holds():
     """A later word replaces the same author's earlier one; a tie says nothing; numbers are averaged."""
 
-    def label_by(by: str, refused: bool, relevance: float) -> HumanLabel:
-        return HumanLabel(
-            trace="1", by=by, verdicts=HumanVerdicts(answer=AnswerLabel(refused=refused, relevance=relevance))
-        )
+    def label_by(by: str, refused: bool, relevance: float) -> list[Label]:
+        verdicts = HumanVerdicts(answer=AnswerLabel(refused=refused, relevance=relevance))
+        return list_label_line(LabelLine(trace="1", by=by, verdicts=verdicts))
 
-    result = resolve_labels([label_by("ann", True, 0.2), label_by("ann", False, 0.4), label_by("bob", False, 0.6)])["1"]
+    opinions = [*label_by("ann", True, 0.2), *label_by("ann", False, 0.4), *label_by("bob", False, 0.6)]
+    result = resolve_labels(opinions)["1"]
     assert result.values == {("answer", "refused"): False, ("answer", "relevance"): 0.5}
     assert (result.annotators, result.disputed) == (("ann", "bob"), 1)
-    tie = resolve_labels([label_by("ann", True, 0.5), label_by("bob", False, 0.5)])["1"]
+    tie = resolve_labels([*label_by("ann", True, 0.5), *label_by("bob", False, 0.5)])["1"]
     assert ("answer", "refused") not in tie.values
     assert tie.disputed == 1
 
@@ -174,8 +164,8 @@ def test_words_on_another_answer_are_dropped():
     )
     result = resolve_labels(
         [
-            HumanLabel(trace="1", verdicts=old, answer="a-1"),
-            HumanLabel(trace="1", verdicts=HumanVerdicts(missing=()), answer="a-2"),
+            *list_label_line(LabelLine(trace="1", verdicts=old, answer="a-1")),
+            *list_label_line(LabelLine(trace="1", verdicts=HumanVerdicts(missing=()), answer="a-2")),
         ]
     )["1"]
     assert set(result.values) == {("chunk", "a", "level"), ("missing",)}
@@ -241,11 +231,10 @@ def test_labels_become_values_of_metrics(place: Path):
 def test_a_trace_without_chunks_is_labelled_where_chunks_were(tmp_path: Path):
     """Labels of chunks on some traces make a trace without any, of which something was said, one of 0 by convention."""
     result = evaluate_pairs(tmp_path, [pair("full", "h", "s"), pair("empty", "", "s"), pair("bare", "", "s")], METRICS)
-    claim = (ClaimLabel(start=0, end=14, support="supported"),)
-    chunk = (ChunkLabel(chunk="full-0", level="high"),)
     labels = [
-        HumanLabel(trace="full", verdicts=HumanVerdicts(claim=claim, chunk=chunk)),
-        HumanLabel(trace="empty", verdicts=HumanVerdicts(claim=claim)),
+        Label(trace="full", subject=("chunk", "full-0", "level"), value="high"),
+        Label(trace="full", subject=("claim", 0, 14), value="supported"),
+        Label(trace="empty", subject=("claim", 0, 14), value="supported"),
     ]
     write_labels(tmp_path / "both.jsonl", labels)
     write_labels(tmp_path / "claims.jsonl", labels[1:])
@@ -262,7 +251,7 @@ def test_values_can_stand_in_a_table(place: Path, tmp_path: Path):
     assert result.values == {"groundedness": {"t0": 0.5, "t1": 1.0}, "refusal": {"t1": 0.0}}
     assert result.source.unmatched == 1
     (tmp_path / "v.jsonl").write_text('{"id": "t0", "groundedness": 0.5}\n{"id": "t1", "groundedness": 2}\n')
-    with pytest.raises(InputError, match=r"v.jsonl:2: 2 is outside the range"):
+    with pytest.raises(InputError, match=r"v.jsonl:2: 2 is not in"):
         load_reference_scores(tmp_path / "v.jsonl", old)
 
 

@@ -11,20 +11,22 @@ import pytest
 
 from ragfault.cli.commands import run_command
 from ragfault.evaluation.evaluator import evaluate
-from ragfault.labels.preferences import Preference, rate_versions, read_preferences, write_preference_sheet
+from ragfault.labels.label import Label
+from ragfault.labels.preferences import rate_versions, write_preference_sheet
+from ragfault.labels.reading.label_files import read_labels
 from ragfault.model.errors import InputError
 from ragfault.model.records import Trace
 from ragfault.stats.preferences import compute_preference_p, fit_bradley_terry
 
 
-def compare(strengths: dict[str, float], count: int, *, order: float = 0.0, seed: int = 0) -> list[Preference]:
+def compare(strengths: dict[str, float], count: int, *, order: float = 0.0, seed: int = 0) -> list[Label]:
     """Return comparisons of versions of these strengths, in log-odds, with an advantage of the first."""
     draw = random.Random(seed)
     rows = []
     for n in range(count):
         first, second = draw.sample(sorted(strengths), 2)
         p = 1 / (1 + np.exp(-(strengths[first] - strengths[second] + order)))
-        rows.append(Preference(id=str(n), first=first, second=second, outcome=float(draw.random() < p)))
+        rows.append(Label(trace=str(n), subject=("preference", first, second), value=float(draw.random() < p)))
     return rows
 
 
@@ -42,9 +44,9 @@ def test_planted_strengths_are_recovered():
 
 def test_order_alone_is_no_preference():
     """Whoever always takes the first answer prefers no version; versions that never change places tell nothing."""
-    rows = [Preference(id=str(n), first="ab"[n % 2], second="ba"[n % 2], outcome=1.0) for n in range(100)]
+    rows = [Label(trace=str(n), subject=("preference", "ab"[n % 2], "ba"[n % 2]), value=1.0) for n in range(100)]
     assert not rate_versions(rows, resamples=200).preferred
-    always = [Preference(id=str(n), first="a", second="b", outcome=1.0) for n in range(50)]
+    always = [Label(trace=str(n), subject=("preference", "a", "b"), value=1.0) for n in range(50)]
     fixed = rate_versions(always, resamples=200)
     assert not fixed.preferred
     assert "never changed places" in fixed.notes[0]
@@ -54,7 +56,7 @@ def test_few_comparisons_are_no_preference():
     """A dozen comparisons that all agree show no preference, fourteen do."""
     for count, preferred in ((2, False), (8, False), (12, False), (14, True)):
         rows = [
-            Preference(id=str(n), first="ab"[n % 2], second="ba"[n % 2], outcome=float(n % 2 == 0))
+            Label(trace=str(n), subject=("preference", "ab"[n % 2], "ba"[n % 2]), value=float(n % 2 == 0))
             for n in range(count)
         ]
         report = rate_versions(rows, resamples=200)
@@ -65,7 +67,7 @@ def test_few_comparisons_are_no_preference():
 
 def test_a_position_that_always_wins_explains_every_win():
     """Where a is first in 39 of 40 rows, and the first always wins, no preference of a is shown."""
-    rows = [Preference(id=str(n), first="ab"[n == 0], second="ba"[n == 0], outcome=1.0) for n in range(40)]
+    rows = [Label(trace=str(n), subject=("preference", "ab"[n == 0], "ba"[n == 0]), value=1.0) for n in range(40)]
     report = rate_versions(rows, resamples=200)
     assert not report.preferred
     assert (report.p, (report.best_wins.low or 0) < 0.5) == (1, True)
@@ -87,7 +89,8 @@ def test_the_p_value_of_equal_versions_is_small_in_at_most_one_of_twenty(count: 
 def test_queries_judged_either_way_round_show_a_preference():
     """Each query in both orders, and the same version wins both: the order is balanced within each query."""
     rows = [
-        Preference(id=str(n // 2), first="ab"[n % 2], second="ba"[n % 2], outcome=float(n % 2 == 0)) for n in range(24)
+        Label(trace=str(n // 2), subject=("preference", "ab"[n % 2], "ba"[n % 2]), value=float(n % 2 == 0))
+        for n in range(24)
     ]
     assert rate_versions(rows, resamples=200).preferred
 
@@ -119,13 +122,13 @@ def test_a_sheet_of_two_runs_is_filled_in_and_read(tmp_path: Path):
         rows = list(csv.DictReader(file))
     assert 5 < sum(row["first"] == "new" for row in rows) < 34
     assert all(("twelve" in row["answer_1"]) == (row["first"] == "new") for row in rows)
-    with pytest.raises(InputError, match="holds no preference"):
-        read_preferences(sheet)
+    with pytest.raises(InputError, match="holds no preferences"):
+        read_labels(sheet, "preferences")
     with sheet.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows({**row, "winner": "1" if row["first"] == "new" else "2"} for row in rows)
-    report = rate_versions(read_preferences(sheet), resamples=100)
+    report = rate_versions(read_labels(sheet, "preferences"), resamples=100)
     assert (report.versions[0].version, report.versions[0].wins, report.preferred) == ("new", 39, True)
     assert run_command(["label", "prefer", str(sheet), str(tmp_path / "old")]) == 2
 
@@ -139,8 +142,8 @@ def test_a_sheet_is_read_as_any_spreadsheet_saves_it(delimiter: str, encoding: s
     rows = [("id", "first", "second", "winner"), ("1", "a", "b", "1.0"), ("2", "b", "a", "Tie"), ("3", "a", "b", "")]
     path.write_text("\r\n".join(map(delimiter.join, rows)), encoding=encoding)
     notices: list[str] = []
-    assert [item.outcome for item in read_preferences(path, notices.append)] == [1.0, 0.5]
-    assert notices == ["left out, as winner is empty: 1 row of 3"]
+    assert [item.value for item in read_labels(path, "preferences", notice=notices.append)] == [1.0, 0.5]
+    assert notices == ["left out, as nobody filled them in: 1 row of 3"]
 
 
 def test_a_folder_is_no_file_of_preferences(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -160,7 +163,7 @@ def test_a_winner_1_is_the_first_even_where_a_version_has_that_name(tmp_path: Pa
     """1 and 2 mean the place, other names the version; long answers, such as of 200,000 characters, are read."""
     path = tmp_path / "p.csv"
     path.write_text(f"id,first,second,winner,answer_1\nq,2,1,1,{'x' * 200_000}\nr,a,b,b,\n", encoding="utf-8")
-    assert [item.outcome for item in read_preferences(path)] == [1.0, 0.0]
+    assert [item.value for item in read_labels(path, "preferences")] == [1.0, 0.0]
 
 
 def test_a_sheet_has_no_formula(tmp_path: Path):
@@ -178,7 +181,7 @@ def test_a_sheet_has_no_formula(tmp_path: Path):
         writer = csv.DictWriter(file, list(row))
         writer.writeheader()
         writer.writerow({**row, "winner": "1"})
-    assert read_preferences(sheet)[0].id == "-1"
+    assert read_labels(sheet, "preferences")[0].trace == "-1"
 
 
 @pytest.mark.parametrize(
@@ -195,4 +198,4 @@ def test_wrong_preferences_are_refused(row: str, message: str, tmp_path: Path):
     path = tmp_path / "p.csv"
     path.write_text(f"id,first,second,winner\n{row}\n", encoding="utf-8")
     with pytest.raises(InputError, match=message):
-        rate_versions(read_preferences(path), resamples=50)
+        rate_versions(read_labels(path, "preferences"), resamples=50)

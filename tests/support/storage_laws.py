@@ -30,7 +30,7 @@ from ragfault.apps.watch.server.storage.store import TraceStore
 from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.io.runs.run import Run
-from ragfault.labels.reading.human_labels import AnswerLabel, HumanLabel, HumanVerdicts
+from ragfault.labels.reading.lines import AnswerLabel, HumanVerdicts, LabelLine
 from ragfault.model.errors import OutputError, UsageError
 from ragfault.model.records import Chunk, Gold, Trace
 
@@ -343,7 +343,7 @@ def test_metadata_survives_a_restart(at: Place, tmp_path: Path):
     mark = TimelineMark(text="release 7", time=datetime(2031, 5, 4, tzinfo=UTC))
     assert [store.add_marks([mark], 0.0).result() for _ in range(2)] == [1, 0]
     store.add_events([AlertEvent(alert="a", time=1.0, kind="firing")], {"alarms": {"x": 1}}).result()
-    label = HumanLabel(trace="t", by="ann", verdicts=HumanVerdicts(answer=AnswerLabel(refused=False)))
+    label = LabelLine(trace="t", by="ann", verdicts=HumanVerdicts(answer=AnswerLabel(refused=False)))
     store.add_label(label).result()
     store.save_setting("theme", "dark").result()
     token = AccessToken(name="ci", role="ingest", hash="00", created=1.0)

@@ -298,7 +298,7 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
 def _sample_traces(paths: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
     """Sample the traces of files, or so many of them in an order drawn at random."""
     from ragfault.io.trace_reader import read_traces
-    from ragfault.labels.annotation.session import shuffle_ids
+    from ragfault.labels.annotation.sampling import shuffle_ids
 
     where = list(paths) if len(paths) > 1 else paths[0]
     by_id = {trace.id: trace for trace in read_traces(where, **pick_trace_options(options))}
@@ -338,7 +338,7 @@ def rubric(run: str, labels: str, flakiness: str | None, seed: int, before: str 
     LABELS are CSV or JSON Lines: trace, rubric, value, and by whom. `gate --rubric-proof` takes the file OUT.
     """
     from ragfault.labels.judges.flakiness import load_flakiness
-    from ragfault.labels.rubrics.labels import read_rubric_labels
+    from ragfault.labels.reading.label_files import read_labels
     from ragfault.labels.rubrics.learning import prove_rubrics
     from ragfault.labels.rubrics.measurement import measure_rubrics
     from ragfault.report.terminal.judges import render_rubrics_terminal
@@ -349,7 +349,7 @@ def rubric(run: str, labels: str, flakiness: str | None, seed: int, before: str 
         raise UsageError(
             "--examples writes rubrics and measures nothing. Leave out --before, --flakiness, -o and --json."
         )
-    rows = read_rubric_labels(labels)
+    rows = read_labels(labels, "rubric values")
     if options["examples"] is not None:
         return _write_examples(run, rows, options)
     if before is not None:

@@ -17,7 +17,7 @@ from ragfault.text.number_format import format_count
 
 if TYPE_CHECKING:
     from ragfault.labels.annotation.items import AnnotationItem
-    from ragfault.labels.annotation.session import AnnotationSession
+    from ragfault.labels.annotation.session import Question, Session
     from ragfault.model.records import Trace, Verdicts
 
 
@@ -92,13 +92,15 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
 
     Two annotators label the same traces with --by NAME each; their agreement is shown at the end.
     """
-    from ragfault.labels.annotation.session import AnnotationSession, read_suggestions
+    from ragfault.labels.annotation.items import ask_item
+    from ragfault.labels.annotation.sampling import read_suggestions
+    from ragfault.labels.annotation.session import Session
 
     picks = read_suggestions(options["picks"]) if options["picks"] is not None else None
     items = _collect_items(traces, **{**options, "picks": picks})
     chances = {pick.trace: pick.chance for pick in picks or ()}
     by = name_person(by)
-    session = AnnotationSession(items, out, by, chances)
+    session = Session((ask_item(item, by, chances.get(item.trace.id)) for item in items), out, by)
     with open_key_reader() as read:
         left = _run_session(session, read, show_judge)
     _finish_session(session, left)
@@ -150,7 +152,7 @@ def _split_batches(ids: Sequence[str]) -> list[Sequence[str]]:
 
 def _order_ids(ids: list[str], options: dict[str, Any]) -> list[str]:
     """Order the ids in the order that was asked for, as many as were."""
-    from ragfault.labels.annotation.session import shuffle_ids
+    from ragfault.labels.annotation.sampling import shuffle_ids
 
     if options["picks"] is not None:
         present = set(ids)
@@ -162,22 +164,20 @@ def _order_ids(ids: list[str], options: dict[str, Any]) -> list[str]:
     return ids[: options["limit"]]
 
 
-def _run_session(session: AnnotationSession, read: KeyReader, judge: bool) -> bool:
+def _run_session(session: Session[AnnotationItem], read: KeyReader, judge: bool) -> bool:
     """Ask until every item is labeled or the annotator quits; return whether items are left."""
-    from ragfault.labels.annotation.sitting import ask_items
+    from ragfault.labels.annotation.session import ask_questions
     from ragfault.report.terminal.annotation import render_item
 
-    def show(key: str) -> None:
-        if (item := session.item) is None:
-            return
-        label_value = session.value
+    def show(question: Question[AnnotationItem], key: str) -> None:
+        item, label_value = question.content, None if session.answer is None else session.answer.value
         if isinstance(label_value, bool):
             label_value = "yes" if label_value else "no"
         state = f"{item.kind} · trace {item.trace.id} · {format_count(session.label_count, 'label')} written"
         terms = {"judge": judge, "full": key == "v", "explained": key == "?", "color": supports_color()}
         _show_card(render_item(item, state, answer=None if label_value is None else str(label_value), **terms))
 
-    return ask_items(session, read, show, session.record)
+    return ask_questions(session, read, show)
 
 
 def _show_card(text: str) -> None:
@@ -187,10 +187,10 @@ def _show_card(text: str) -> None:
     click.echo(text)
 
 
-def _finish_session(session: AnnotationSession, left: bool) -> None:
+def _finish_session(session: Session[AnnotationItem], left: bool) -> None:
     """Print the count of labels, and the agreement of annotators where there are several."""
     from ragfault.labels.annotation.items import measure_annotators
-    from ragfault.labels.reading.human_labels import read_labels
+    from ragfault.labels.reading.label_files import read_labels
     from ragfault.report.terminal.annotation import render_raters_terminal
 
     written = f"{format_count(session.label_count, 'label')} written to {session.path}"
@@ -216,7 +216,7 @@ def agreement(labels: tuple[str, ...], kind: str | None) -> None:
     No judge can agree with annotators more than they do with each other.
     """
     from ragfault.labels.annotation.items import measure_annotators
-    from ragfault.labels.reading.human_labels import read_labels
+    from ragfault.labels.reading.label_files import read_labels
     from ragfault.report.terminal.annotation import render_raters_terminal
 
     agreements = measure_annotators([row for path in labels for row in read_labels(path)])
@@ -250,7 +250,7 @@ def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force
     import msgspec
 
     from ragfault.io.runs.run import Run
-    from ragfault.labels.annotation.session import suggest_traces
+    from ragfault.labels.annotation.sampling import suggest_traces
     from ragfault.report.output import write_report_file
 
     opened = Run.open(run)
@@ -291,7 +291,8 @@ def prefer(
     PREFERENCES are CSV or JSON Lines: id, first, second (versions in the order shown) and winner (1, 2 or tie). Two
     runs make a sheet with the answers in random order, whose column winner people fill in.
     """
-    from ragfault.labels.preferences import rate_versions, read_preferences, write_preference_sheet
+    from ragfault.labels.preferences import rate_versions, write_preference_sheet
+    from ragfault.labels.reading.label_files import read_labels
     from ragfault.report.output import check_output_path
     from ragfault.report.terminal.judges import render_preferences_terminal
 
@@ -307,6 +308,6 @@ def prefer(
             f"{format_count(rows, 'pair')} with two different answers in {out}: fill in winner with 1, 2 or tie"
         )
         return 0
-    report = rate_versions(read_preferences(sources[0], print_notice), seed=seed)
+    report = rate_versions(read_labels(sources[0], "preferences", notice=print_notice), seed=seed)
     print_result(report, kind, render_preferences_terminal)
     return 0 if report.preferred else EXIT_NO_PREFERENCE

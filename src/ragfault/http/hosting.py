@@ -11,7 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
 from ragfault.http.problems import problem_responses
-from ragfault.labels.reading.human_labels import HumanLabel
+from ragfault.labels.label import Label
 from ragfault.model.records import Verdicts
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class PageHost(Protocol):
         """Iterate over the traces, as JSON, that contain a text among the `limit` latest ones of a range of time."""
         ...
 
-    def read_labels(self) -> tuple[HumanLabel, ...]:
+    def read_labels(self) -> tuple[Label, ...]:
         """Return the human labels in the order of arrival."""
         ...
 

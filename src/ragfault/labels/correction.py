@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ragfault.io.runs.run import MetricInfo, Run
 from ragfault.judges.cards.card import JudgeCard, require_card
+from ragfault.labels.label import Subject, SubjectValue
 from ragfault.labels.records import CardCorrection, LabelProvenance
 from ragfault.model.errors import UnknownName
 from ragfault.model.records import ChunkVerdict, FactVerdict, Verdicts
@@ -37,11 +38,7 @@ class LabelValues(NamedTuple):
         return LabelValues(self.values[rows], self.probabilities[rows])
 
 
-VerdictKey = tuple[str | int, ...]
-"""Part of the verdicts and name of the item: `("claim", 0, 27)`."""
-VerdictValue = str | float | bool | tuple[str, ...]
-"""Label of one item."""
-LabeledItems = Mapping[VerdictKey, tuple[VerdictValue, ...]]
+LabeledItems = Mapping[Subject, tuple[SubjectValue, ...]]
 """Item of a trace's verdicts → the values that its label may stand for: "bad" may be unsupported or contradicted."""
 BY_LABEL = "by a human label"
 

@@ -1,14 +1,13 @@
-"""Preferences between versions of a system: reading, sheets for people, and strengths with intervals."""
+"""Preferences between versions of a system: sheets for people, and strengths with intervals."""
 
 from __future__ import annotations
 
 import csv
 import io
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -17,30 +16,16 @@ from numpy.typing import NDArray
 from ragfault.io.atomic_files import write_atomically
 from ragfault.io.formats.tables import escape_formula
 from ragfault.io.runs.run import AnyRun, open_run
-from ragfault.labels.reading.label_rows import convert_label_rows
+from ragfault.labels.label import Label
 from ragfault.model.errors import InputError
 from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
 from ragfault.stats.distributions import t_quantile
 from ragfault.stats.estimates import BootstrapEstimate
 from ragfault.stats.preferences import compute_preference_p, estimate_covariance, fit_bradley_terry
-from ragfault.text.number_format import format_count, format_share
+from ragfault.text.number_format import format_share
 
-OUTCOMES = {"1": 1.0, "first": 1.0, "2": 0.0, "second": 0.0, "tie": 0.5, "both": 0.5, "neither": 0.5, "equal": 0.5}
 MAX_P = 0.05
 SHEET_COLUMNS = ("id", "query", "answer_1", "answer_2", "winner", "first", "second")
-
-
-class Preference(Struct, frozen=True, kw_only=True):
-    """Preference of one person between two answers to one query, in the order shown."""
-
-    id: str
-    """The query; preferences on one query are not independent."""
-    first: str
-    """Version of the answer shown first."""
-    second: str
-    outcome: float
-    """1: the first wins; 0: the second; 0.5: neither."""
-    by: str = ""
 
 
 class VersionStrength(Struct, frozen=True, kw_only=True):
@@ -87,43 +72,6 @@ class PreferenceReport(Struct, frozen=True, kw_only=True):
         return f"No preference is shown: {best} wins {share} against {following}, by {counted}"
 
 
-def read_preferences(path: str | Path, notice: Callable[[str], object] = str) -> list[Preference]:
-    """Read preferences: columns `id` (or `query`), `first`, `second` and `winner`; `by` names people.
-
-    `first` and `second` name versions in the order shown; `winner` is 1 or 2 (always the
-    place), tie, or the version's name. The file is read as
-    `read_label_rows` does. Raises BadRows for other rows, and InputError for a file without any; rows of a sheet whose
-    `winner` is still empty are left out, and `notice` gets how many.
-    """
-    file = Path(path)
-    rows = convert_label_rows(file, _convert_row)
-    preferences = [row for row in rows if row is not None]
-    blank = len(rows) - len(preferences)
-    if not preferences:
-        raise InputError(f"{file} holds no preference. Write id, first, second and winner (1, 2 or tie) in each row.")
-    if blank:
-        notice(f"left out, as winner is empty: {format_count(blank, 'row')} of {blank + len(preferences):,}")
-    return preferences
-
-
-def _convert_row(row: Mapping[str, Any]) -> Preference | str | None:
-    """Convert a row; return the reason where it is no preference, None where it is not filled in."""
-    cells = {name: " ".join(str(value).split()) for name, value in row.items() if value is not None and name}
-    first, second, winner = (cells.get(name, "") for name in ("first", "second", "winner"))
-    name = cells.get("id") or cells.get("query")
-    if not name or not first or not second:
-        return "it needs id, first and second"
-    if first == second:
-        return f'both versions are "{first}"'
-    if not winner:
-        return None
-    outcomes = {first: 1.0, second: 0.0, "1": 1.0, "2": 0.0, "tie": 0.5}
-    outcome = outcomes.get(winner, OUTCOMES.get(winner.lower().removesuffix(".0")))
-    if outcome is None:
-        return f'the winner "{winner}" is not 1, 2, tie, {first} or {second}'
-    return Preference(id=name, first=first, second=second, outcome=outcome, by=cells.get("by", ""))
-
-
 def write_preference_sheet(first: AnyRun, second: AnyRun, path: str | Path, *, limit: int = 0, seed: int = 0) -> int:
     """Write a CSV sheet of the queries that two runs answer differently, to be filled in by people; return its rows.
 
@@ -154,8 +102,8 @@ def write_preference_sheet(first: AnyRun, second: AnyRun, path: str | Path, *, l
     return len(sampled_ids)
 
 
-def rate_versions(preferences: Sequence[Preference], *, resamples: int = 1000, seed: int = 0) -> PreferenceReport:
-    """Rate versions by preferences: Bradley–Terry strengths with 95 % intervals over queries.
+def rate_versions(preferences: Sequence[Label], *, resamples: int = 1000, seed: int = 0) -> PreferenceReport:
+    """Rate versions by labels of preferences: Bradley–Terry strengths with 95 % intervals over queries.
 
     The strongest is preferred where its interval lies above one half and, on its own comparisons with the next one, a
     permutation test that holds whatever the advantage of the first has p ≤ 0.05. Of comparisons that all agree, half in
@@ -166,19 +114,18 @@ def rate_versions(preferences: Sequence[Preference], *, resamples: int = 1000, s
     else it cannot be told from a preference, and none is claimed. Raises InputError where versions fall into groups
     that were never compared.
 
-    >>> rows = [Preference(id=str(n), first="new" if n % 2 else "old", second="old" if n % 2 else "new",
-    ...                    outcome=float((n % 2 == 1) == (n % 10 < 8))) for n in range(80)]
+    >>> rows = [Label(trace=str(n), subject=("preference", *(("new", "old") if n % 2 else ("old", "new"))),
+    ...               value=float((n % 2 == 1) == (n % 10 < 8))) for n in range(80)]
     >>> report = rate_versions(rows)
     >>> report.versions[0].version, round(report.best_wins.value, 1), report.preferred
     ('new', 0.8, True)
     """
-    names = sorted({name for item in preferences for name in (item.first, item.second)})
-    _check_connected(preferences, names)
-    first = np.array([names.index(item.first) for item in preferences], np.intp)
-    second = np.array([names.index(item.second) for item in preferences], np.intp)
-    outcome = np.array([item.outcome for item in preferences])
-    shown_pairs = {(item.first, item.second) for item in preferences}
-    has_order = any((after, before) in shown_pairs for before, after in shown_pairs)
+    pairs = [(str(label.subject[1]), str(label.subject[2])) for label in preferences]
+    names = sorted({name for pair in pairs for name in pair})
+    _check_connected(pairs, names)
+    first, second = (np.array([names.index(pair[place]) for pair in pairs], np.intp) for place in (0, 1))
+    outcome = np.array([float(label.value) for label in preferences])  # type: ignore[arg-type]
+    has_order = any((after, before) in set(pairs) for before, after in set(pairs))
     size = len(names)
     fitted = fit_bradley_terry(first, second, outcome, np.ones(len(outcome)), size, has_order=has_order)
     order = np.argsort(-fitted[:size], kind="stable")
@@ -193,15 +140,16 @@ def rate_versions(preferences: Sequence[Preference], *, resamples: int = 1000, s
             rows.append([*strengths, *chances, best, 1 / (1 + np.exp(-solution[size])) if has_order else np.nan])
         return np.array(rows)
 
-    estimates = bootstrap_estimates(statistic, [item.id for item in preferences], resamples=resamples, seed=seed)
+    estimates = bootstrap_estimates(statistic, [label.trace for label in preferences], resamples=resamples, seed=seed)
     estimates = _widen(
         estimates,
         fitted,
         order,
         estimate_covariance(first, second, fitted, has_order=has_order),
-        len({item.id for item in preferences}),
+        len({label.trace for label in preferences}),
     )
-    top = [item for item in preferences if {item.first, item.second} == {names[index] for index in order[:2].tolist()}]
+    best_two = {names[index] for index in order[:2].tolist()}
+    top = [index for index, pair in enumerate(pairs) if set(pair) == best_two]
     versions = tuple(
         VersionStrength(
             version=names[index],
@@ -215,14 +163,14 @@ def rate_versions(preferences: Sequence[Preference], *, resamples: int = 1000, s
     first_wins = estimates[-1]
     return PreferenceReport(
         comparisons=len(preferences),
-        queries=len({item.id for item in preferences}),
+        queries=len({label.trace for label in preferences}),
         versions=versions,
         best_wins=estimates[-2],
         first_wins=first_wins,
         p=compute_preference_p(
-            np.array([item.first == versions[0].version for item in top], bool),
-            np.array([item.outcome for item in top]),
-            [item.id for item in top],
+            np.array([pairs[index][0] == versions[0].version for index in top], bool),
+            outcome[top],
+            [preferences[index].trace for index in top],
             seed=seed,
         ),
         notes=tuple(_list_notes(first_wins, versions)),
@@ -269,15 +217,10 @@ def _list_notes(first_wins: BootstrapEstimate, versions: Sequence[VersionStrengt
             yield f"The intervals of {better.version} and {worse.version} overlap."
 
 
-def _check_connected(preferences: Sequence[Preference], names: Sequence[str]) -> None:
+def _check_connected(pairs: Sequence[tuple[str, str]], names: Sequence[str]) -> None:
     reached = {names[0]}
     while True:
-        further = {
-            name
-            for item in preferences
-            for name in (item.first, item.second)
-            if item.first in reached or item.second in reached
-        }
+        further = {name for pair in pairs for name in pair if pair[0] in reached or pair[1] in reached}
         if further <= reached:
             break
         reached |= further

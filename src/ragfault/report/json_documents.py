@@ -28,7 +28,7 @@ from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.llm.judge import CostEstimate
 from ragfault.judges.llm.transport.reply_cache import CacheGroup
 from ragfault.labels.annotation.items import AnnotatorAgreement
-from ragfault.labels.annotation.session import SuggestedTrace
+from ragfault.labels.annotation.sampling import SuggestedTrace
 from ragfault.labels.judges.comparison import JudgeComparison
 from ragfault.labels.judges.flakiness import JudgeFlakiness
 from ragfault.labels.judges.measurement import JudgeMeasurement

@@ -30,7 +30,8 @@ from ragfault.apps.guard.traffic import TrafficWatcher, describe_inputs, rank_an
 from ragfault.cli.commands import run_command
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
-from ragfault.labels.reading.human_labels import ClaimLabel, HumanLabel, HumanVerdicts, write_labels
+from ragfault.labels.label import Label
+from ragfault.labels.reading.label_files import write_labels
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Chunk, ClaimSupport, Trace
 
@@ -247,18 +248,14 @@ def label_traces(run: Run, path: Path, traces: Sequence[Trace], **fields: Any) -
     write_labels(
         path,
         [
-            HumanLabel(
+            Label(
                 trace=item.trace,
-                verdicts=HumanVerdicts(
-                    claim=tuple(
-                        ClaimLabel(start=claim.start, end=claim.end, support=support[item.trace])
-                        for claim in item.claim or ()
-                        if claim.start is not None and claim.end is not None
-                    )
-                ),
+                subject=("claim", claim.start, claim.end),
+                value=support[item.trace],
                 **{name: value(at) for name, value in fields.items()},
             )
             for at, item in enumerate(verdicts)
+            for claim in item.claim or ()
         ],
     )
     return str(path)

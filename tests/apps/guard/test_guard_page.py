@@ -18,7 +18,8 @@ from ragfault.apps.guard.decisions import attach_decisions
 from ragfault.apps.guard.policy import parse_policy
 from ragfault.apps.guard.runtime import Guard
 from ragfault.apps.watch.server.storage.records import TraceSelection
-from ragfault.labels.reading.human_labels import ClaimLabel, HumanLabel, HumanVerdicts, fingerprint_answer
+from ragfault.labels.label import fingerprint_answer
+from ragfault.labels.reading.lines import ClaimLabel, HumanVerdicts, LabelLine
 
 HOUR = f"?since={BEGAN.timestamp()}&until={BEGAN.timestamp() + 7200}"
 
@@ -91,7 +92,7 @@ def test_false_blocks_are_counted_where_all_claims_of_the_answer_were_labelled(t
         blocked, ("supported", "unsupported", "supported"), (None, None, "another"), strict=False
     ):
         claims = tuple(ClaimLabel(start=claim.start, end=claim.end, support=support) for claim in item.verdicts.claim)
-        label = HumanLabel(
+        label = LabelLine(
             trace=item.trace.id, verdicts=HumanVerdicts(claim=claims), answer=answer or fingerprint_answer(item.trace)
         )
         server.store.add_label(label).result()

@@ -17,7 +17,7 @@ from ragfault.apps.guard.runtime import Guard
 from ragfault.cli.commands import run_command
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
-from ragfault.labels.reading.human_labels import fingerprint_answer
+from ragfault.labels.label import fingerprint_answer
 from ragfault.model.errors import UsageError
 from ragfault.model.records import Chunk, Trace
 

@@ -12,23 +12,17 @@ from ragfault.apps.testsets.making.make import make_testset
 from ragfault.apps.testsets.passages import CorpusIndex
 from ragfault.apps.testsets.pooling import apply_pool_labels, estimate_unseen, load_retrievers, pool_passages
 from ragfault.cli.commands import run_command
-from ragfault.labels.reading.human_labels import ChunkLabel, HumanLabel, HumanVerdicts
+from ragfault.labels.label import Label
+from ragfault.labels.reading.label_files import write_labels
 from ragfault.model.errors import InputError, UsageError
 
 
 def label_all(pooled, relevant=lambda item, chunk: True):
     """Label each passage of each pool high or none."""
     return [
-        HumanLabel(
-            trace=item.id,
-            verdicts=HumanVerdicts(
-                chunk=tuple(
-                    ChunkLabel(chunk=chunk.id, level="high" if relevant(item, chunk) else "none")
-                    for chunk in item.chunks
-                )
-            ),
-        )
+        Label(trace=item.id, subject=("chunk", chunk.id, "level"), value="high" if relevant(item, chunk) else "none")
         for item in pooled
+        for chunk in item.chunks
     ]
 
 
@@ -106,7 +100,7 @@ def test_the_command_goes_from_a_set_to_gold(tmp_path: Path, corpus, capsys):
     from ragfault import read_traces
 
     labels = tmp_path / "labels.jsonl"
-    labels.write_bytes(b"".join(msgspec.json.encode(label) + b"\n" for label in label_all(list(read_traces(pool)))))
+    write_labels(labels, label_all(list(read_traces(pool))))
     out = tmp_path / "labelled.jsonl"
     capsys.readouterr()
     assert run_command(["testset", "pool", folder, str(pool), "--labels", str(labels), "-o", str(out)]) == 0

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.apps.testsets.review_session import ReviewSession, ReviewState, fingerprint_review
-from ragfault.apps.testsets.reviews import EMPTY_ITEM, create_review, create_written, read_reviews
+from ragfault.apps.testsets.reviews import EMPTY_ITEM, LAYOUT, create_review, create_written
+from ragfault.labels.reading.label_files import read_saved_labels
 from ragfault.model.errors import InputError
 from ragfault.model.records import Trace
 
@@ -59,7 +60,7 @@ def test_what_a_person_wrote_is_an_item_of_its_author(session: ReviewSession):
     state = session.load()
     [(name, author)] = state.authors.items()
     assert (author, state.items[name].query) == ("ann", "Who owns the crane?")
-    assert state.get_review(name, "ann").decision == "accepted"
+    assert state.get_review(name, "ann").value == "accepted"
     assert name in {item.id for item in state.list_waiting("ben")}
 
 
@@ -73,8 +74,8 @@ def test_a_review_that_a_check_refuses_is_not_written(session: ReviewSession):
 
     with pytest.raises(InputError):
         session.add(create_review(ITEMS[0], "rejected", "ann"), refuse)
-    assert [review.decision for review in seen] == ["accepted"]
-    assert len(list(read_reviews(session.reviews))) == 1
+    assert [review.value for review in seen] == ["accepted"]
+    assert len(list(read_saved_labels(session.reviews, LAYOUT))) == 1
 
 
 def test_of_two_who_write_at_once_the_check_of_the_later_one_sees_the_review_of_the_first(session: ReviewSession):
@@ -95,7 +96,7 @@ def test_of_two_who_write_at_once_the_check_of_the_later_one_sees_the_review_of_
     with ThreadPoolExecutor(8) as pool:
         written = list(pool.map(write, range(16)))
     assert sum(written) == 1
-    assert len(list(read_reviews(session.reviews))) == 1
+    assert len(list(read_saved_labels(session.reviews, LAYOUT))) == 1
 
 
 def test_a_search_returns_the_passages_with_the_rarest_words(tmp_path: Path):

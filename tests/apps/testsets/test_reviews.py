@@ -6,16 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.apps.testsets.reviews import (
+    LAYOUT,
     create_item,
     create_review,
     create_written,
     fingerprint_item,
     merge_reviews,
     read_form,
-    read_reviews,
     write_form,
 )
-from ragfault.labels.reading.answer_files import append_answer
+from ragfault.labels.reading.label_files import append_label, read_saved_labels
 from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.records import Document, Gold, Span, Trace
 
@@ -72,11 +72,11 @@ def test_a_form_that_cannot_be_read_is_an_error(form):
 
 def test_reviews_are_read_as_they_were_written(tmp_path):
     review = create_review(ITEM, "accepted", "ann", replace(ITEM, query="Who built it?"))
-    append_answer(tmp_path / "reviews.jsonl", review)
-    assert list(read_reviews(tmp_path / "reviews.jsonl")) == [review]
+    append_label(tmp_path / "reviews.jsonl", review, LAYOUT)
+    assert list(read_saved_labels(tmp_path / "reviews.jsonl", LAYOUT)) == [review]
     (tmp_path / "bad.jsonl").write_text("{}\n")
     with pytest.raises(InputError):
-        list(read_reviews(tmp_path / "bad.jsonl"))
+        list(read_saved_labels(tmp_path / "bad.jsonl", LAYOUT))
 
 
 def test_an_edit_that_changes_nothing_is_no_edit():
@@ -174,14 +174,14 @@ def test_what_a_person_wrote_is_not_added_to_a_set_that_has_it():
 def test_a_killed_writer_leaves_a_file_that_is_read_and_continued(tmp_path):
     path = tmp_path / "reviews.jsonl"
     first, second = (create_review(ITEM, "accepted", name) for name in ("ann", "ben"))
-    append_answer(path, first)
+    append_label(path, first, LAYOUT)
     complete = path.read_bytes()
     for cut in range(1, len(complete)):
         path.write_bytes(complete + complete[:cut])
         expected = [first, first] if cut == len(complete) - 1 else [first]
-        assert list(read_reviews(path)) == expected
-        append_answer(path, second)
-        assert list(read_reviews(path)) == [*expected, second]
+        assert list(read_saved_labels(path, LAYOUT)) == expected
+        append_label(path, second, LAYOUT)
+        assert list(read_saved_labels(path, LAYOUT)) == [*expected, second]
 
 
 def test_a_refused_review_is_not_written(tmp_path):
@@ -189,5 +189,5 @@ def test_a_refused_review_is_not_written(tmp_path):
         raise InputError("no")
 
     with pytest.raises(InputError):
-        append_answer(tmp_path / "reviews.jsonl", create_review(ITEM, "accepted", "ann"), refuse)
-    assert list(read_reviews(tmp_path / "reviews.jsonl")) == []
+        append_label(tmp_path / "reviews.jsonl", create_review(ITEM, "accepted", "ann"), LAYOUT, refuse)
+    assert list(read_saved_labels(tmp_path / "reviews.jsonl", LAYOUT)) == []

@@ -20,9 +20,10 @@ pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
 from browser import COLOURS, Visit, list_violations, start_browser
 from dashboard_server import Client, DashboardServer
-from ragfault.apps.testsets.reviews import read_reviews
+from ragfault.apps.testsets.reviews import LAYOUT
 from ragfault.apps.watch.server.app import create_app
 from ragfault.apps.watch.server.settings import ServerSettings
+from ragfault.labels.reading.label_files import read_saved_labels
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Gold, Span, Trace
 
@@ -77,8 +78,8 @@ def test_an_accepted_form_that_was_not_changed_is_a_review_without_an_edit(serve
     path, client = served
     answer = send(client, open_form(client, "built/1"))
     assert (answer.status, answer.headers["location"]) == (303, "/testset/item?id=carts&show=waiting&by=ann")
-    [review] = read_reviews(path / "reviews.jsonl")
-    assert (review.item, review.by, review.decision, review.edited) == ("built/1", "ann", "accepted", None)
+    [review] = read_saved_labels(path / "reviews.jsonl", LAYOUT)
+    assert (review.trace, review.annotator, review.value, review.edited) == ("built/1", "ann", "accepted", None)
 
 
 def test_query_answers_nuggets_and_spans_are_edited(served: tuple[Path, Client]):
@@ -88,7 +89,7 @@ def test_query_answers_nuggets_and_spans_are_edited(served: tuple[Path, Client])
         "okay": "In 1907.", "span": "quay.md | 40 carts an hour", "answerable": "no",
     }  # fmt: skip
     assert send(client, open_form(client, "built/1"), **changed).status == 303
-    [review] = read_reviews(path / "reviews.jsonl")
+    [review] = read_saved_labels(path / "reviews.jsonl", LAYOUT)
     item = review.edited
     assert (item.query, item.references, item.answerable) == (changed["query"], ("Ann Lee", "Ms Lee"), False)
     assert (item.facts, item.metadata["okay_facts"]) == (("Ann Lee built it.", "In 1907."), ["In 1907."])
@@ -115,10 +116,11 @@ def test_a_page_that_is_older_than_the_reviewers_own_review_is_a_conflict(served
     assert answer.status == 409
     assert "How many carts an hour?" in answer.text
     assert "How many carts a day?</textarea>" in answer.text
-    assert len(list(read_reviews(path / "reviews.jsonl"))) == 1
+    assert len(list(read_saved_labels(path / "reviews.jsonl", LAYOUT))) == 1
     again = dict(re.findall(r'name="(previous|shown)" value="([^"]*)"', answer.text))
     assert send(client, second | again, query="How many carts a day?").status == 303
-    assert [review.edited.query for review in read_reviews(path / "reviews.jsonl")][1] == "How many carts a day?"
+    stored = read_saved_labels(path / "reviews.jsonl", LAYOUT)[1]
+    assert stored.edited.query == "How many carts a day?"
 
 
 def test_an_item_that_changed_or_left_the_set_is_a_conflict(served: tuple[Path, Client]):
@@ -243,8 +245,8 @@ def test_reviewers_with_tokens_are_named_by_them_and_only_admins_write(tmp_path:
             assert answer.status == (303 if role == "admin" else 403)
         assert Client(url).ask("/testset").status == 303
         audit = json.loads(admin.ask("/audit.json").text)
-    [review] = read_reviews(tmp_path / "reviews.jsonl")
-    assert review.by == "ann"
+    [review] = read_saved_labels(tmp_path / "reviews.jsonl", LAYOUT)
+    assert review.annotator == "ann"
     assert ("ann", "testset_review", "carts") in {(row["who"], row["action"], row.get("target")) for row in audit}
 
 
@@ -295,6 +297,6 @@ def test_a_person_reviews_a_set_in_a_browser_without_a_script(served: tuple[Path
         page.wait_for_url("**id=carts**")
         page.get_by_role("button", name="Reject").click()
         page.wait_for_url("**id=long**")
-    reviews = list(read_reviews(path / "reviews.jsonl"))
-    assert [review.decision for review in reviews] == ["accepted", "rejected"]
+    reviews = list(read_saved_labels(path / "reviews.jsonl", LAYOUT))
+    assert [review.value for review in reviews] == ["accepted", "rejected"]
     assert reviews[0].edited.facts == ("Ann Lee built it.", "It is made of stone.", "It was 1907.")

@@ -30,7 +30,7 @@ from ragfault.io.runs.run import Run
 from ragfault.io.runs.samples import sample_run
 from ragfault.labels.judges.measuring import JudgedSource, judge_labels
 from ragfault.labels.judges.units import rate_answer
-from ragfault.labels.reading.human_labels import read_labels
+from ragfault.labels.reading.label_files import read_labels
 from ragfault.labels.reading.labeled_traces import LabeledSource, LabeledTrace
 from ragfault.model.errors import UsageError
 from ragfault.model.records import Trace, Verdicts

@@ -159,14 +159,14 @@ def read_bad_answers(run: Any, path: str) -> dict[str, bool]:
 
     Labels of another answer to the same question than the run's do not count.
     """
-    from ragfault.labels.reading import human_labels
+    from ragfault.labels.consensus import group_labels, rate_labeled_answer
+    from ragfault.labels.label import fingerprint_answer
+    from ragfault.labels.reading.label_files import read_labels
 
-    labels = human_labels.group_labels(human_labels.read_labels(path))
-    answers = {trace.id: human_labels.fingerprint_answer(trace) for trace in run.traces(list(labels))}
+    labels = group_labels(read_labels(path))
+    answers = {trace.id: fingerprint_answer(trace) for trace in run.traces(list(labels))}
     ratings = {
-        item.trace: human_labels.rate_labelled_answer(
-            labels[item.trace], len(item.claim or ()), (None, answers[item.trace])
-        )
+        item.trace: rate_labeled_answer(labels[item.trace], len(item.claim or ()), (None, answers[item.trace]))
         for item in run.verdicts(list(answers))
     }
     return {id: rating for id, rating in ratings.items() if rating is not None}

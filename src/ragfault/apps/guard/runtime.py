@@ -22,7 +22,7 @@ from ragfault.judges.answer_edits import SENTENCE_END, cut_unsupported
 from ragfault.judges.assembly import observe_traces
 from ragfault.judges.loading import DEFAULT_JUDGE, load_judge
 from ragfault.labels.judges.units import OWN_THRESHOLD, rate_answer
-from ragfault.labels.reading.human_labels import fingerprint_answer
+from ragfault.labels.label import fingerprint_answer
 from ragfault.model.errors import JudgeError, UsageError
 from ragfault.model.protocols import Judge
 from ragfault.model.records import Trace, Verdicts

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ragfault.apps.testsets.passages import CorpusIndex
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
-from ragfault.labels.reading.human_labels import HumanLabel
+from ragfault.labels.label import Label
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Chunk, Document, Gold, Trace
 from ragfault.stats.bootstrap import FloatArray
@@ -119,7 +119,7 @@ def _make_chunk(index: CorpusIndex, at: int) -> Chunk:
 
 
 def apply_pool_labels(
-    documents: Iterable[Document], pooled: Sequence[Trace], labels: Iterable[HumanLabel], *, seed: int = 0
+    documents: Iterable[Document], pooled: Sequence[Trace], labels: Iterable[Label], *, seed: int = 0
 ) -> tuple[list[Trace], PoolEstimate]:
     """Return the items of a pool with the passages that people call relevant as gold, and an estimate of those missed.
 
@@ -127,9 +127,9 @@ def apply_pool_labels(
     """
     grades: dict[tuple[str, str], float] = {}
     for label in labels:
-        for verdict in label.verdicts.chunk or ():
-            value = verdict.relevance if verdict.relevance is not None else LEVELS[verdict.level or "none"]
-            grades[label.trace, verdict.chunk] = value
+        if label.part == "chunk" and not label.is_empty_review:
+            value = LEVELS[label.value] if isinstance(label.value, str) else float(label.value)  # type: ignore[arg-type]
+            grades[label.trace, str(label.subject[1])] = value
     index = CorpusIndex(documents)
     items, tables = [], []
     labelled = 0

@@ -9,24 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from ragfault.apps.testsets.passages import CorpusIndex
-from ragfault.apps.testsets.reviews import (
-    NEW,
-    ItemReview,
-    add_written,
-    fingerprint_item,
-    merge_reviews,
-    normalize_name,
-    read_reviews,
-)
+from ragfault.apps.testsets.reviews import LAYOUT, NEW, add_written, fingerprint_item, merge_reviews
 from ragfault.io.decoder import NoticeCallback
 from ragfault.io.documents import read_documents
 from ragfault.io.field_values import make_content_id
 from ragfault.io.trace_reader import read_traces
-from ragfault.labels.reading.answer_files import append_answer
+from ragfault.labels.label import Label, normalize_name
+from ragfault.labels.reading.label_files import append_label, encode_label, read_saved_labels
 from ragfault.model.records import Document, Trace
 from ragfault.text.normalization import split_content_words
 
@@ -45,13 +37,13 @@ class ReviewState(NamedTuple):
     items: dict[str, Trace]
     """Items by id, in order; those that reviewers wrote are last."""
     fingerprints: dict[str, str]
-    reviews: tuple[ItemReview, ...]
-    latest: dict[tuple[str, str], ItemReview]
+    reviews: tuple[Label, ...]
+    latest: dict[tuple[str, str], Label]
     """(Item, normalized name of the reviewer) → the last review of the item as it stands."""
     authors: dict[str, str]
     """Item that a reviewer wrote → the normalized name of the author."""
 
-    def get_review(self, item: str, name: str) -> ItemReview | None:
+    def get_review(self, item: str, name: str) -> Label | None:
         """Return the last review of a person for an item as it stands."""
         return self.latest.get((item, normalize_name(name)))
 
@@ -60,10 +52,10 @@ class ReviewState(NamedTuple):
         reviewer = normalize_name(name)
         return [item for item in self.items.values() if (item.id, reviewer) not in self.latest]
 
-    def find_disputes(self, name: str) -> dict[str, tuple[ItemReview, ...]]:
+    def find_disputes(self, name: str) -> dict[str, tuple[Label, ...]]:
         """Return the items on which people other than the named one differ, each with their reviews."""
         reviewer = normalize_name(name)
-        other_reviews = [review for review in self.reviews if normalize_name(review.by) != reviewer]
+        other_reviews = [review for review in self.reviews if review.person != reviewer]
         return {dispute.item: dispute.reviews for dispute in merge_reviews(self.items.values(), other_reviews).disputes}
 
 
@@ -74,9 +66,9 @@ class PassageExcerpt(Struct, frozen=True, kw_only=True):
     text: str
 
 
-def fingerprint_review(review: ItemReview | None) -> str:
+def fingerprint_review(review: Label | None) -> str:
     """Return a fingerprint of a review; empty without one."""
-    return "" if review is None else make_content_id(msgspec.json.encode(review).decode(), "review-")
+    return "" if review is None else make_content_id(encode_label(review, LAYOUT).decode(), "review-")
 
 
 class ReviewSession:
@@ -109,9 +101,9 @@ class ReviewSession:
                 self._state = stamps, _build_state(self._listed[1], self.reviews)
             return self._state[1]
 
-    def add(self, review: ItemReview, check: Callable[[ReviewState], None]) -> None:
+    def add(self, review: Label, check: Callable[[ReviewState], None]) -> None:
         """Write a review to disk, unless `check` raises on the state as it is when nobody else writes."""
-        append_answer(self.reviews, review, lambda: check(self.load()))
+        append_label(self.reviews, review, LAYOUT, lambda: check(self.load()))
 
     def load_documents(self) -> dict[str, Document]:
         """Return the documents of the corpus by id, at most a minute old; empty without a corpus."""
@@ -149,16 +141,14 @@ def _stamp_file(path: str | Path) -> FileStamp:
 
 
 def _build_state(listed: tuple[Trace, ...], path: Path) -> ReviewState:
-    given = read_reviews(path)
+    given = read_saved_labels(path, LAYOUT)
     items, reviews = add_written(listed, given)
     by_id = {item.id: item for item in items}
     fingerprints = {item.id: fingerprint_item(item) for item in items}
     latest = {
-        (review.item, normalize_name(review.by)): review
-        for review in reviews
-        if fingerprints.get(review.item) == review.shown
+        (review.trace, review.person): review for review in reviews if fingerprints.get(review.trace) == review.shown
     }
     item_ids = {item.id for item in listed}
-    authors = {review.item: normalize_name(review.by) for review in given if review.shown == NEW}
+    authors = {review.trace: review.person for review in given if review.shown == NEW}
     written_items = {name: author for name, author in authors.items() if name in by_id and name not in item_ids}
     return ReviewState(by_id, fingerprints, tuple(reviews), latest, written_items)

@@ -1,12 +1,11 @@
-"""Reviews of items by people: decisions, edits, agreement, and adjudication."""
+"""Reviews of items by people, which are labels: decisions, edits, agreement, and adjudication."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -15,15 +14,19 @@ from msgspec.structs import replace
 
 from ragfault.apps.testsets.passages import quote_span
 from ragfault.io.field_values import make_content_id
-from ragfault.labels.reading.answer_files import read_answers
+from ragfault.labels.label import Label, normalize_name
+from ragfault.labels.reading.lines import Decision
 from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.records import Document, Gold, Span, Trace
 from ragfault.stats.agreement import MultiRaterRatings
 from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
 from ragfault.stats.estimates import BootstrapEstimate
 
-Decision = Literal["accepted", "rejected"]
-DECISIONS: tuple[Decision, ...] = ("accepted", "rejected")
+DECISIONS: tuple[Decision, ...] = get_args(Decision)
+LAYOUT = "reviews"
+"""Layout of a file of reviews."""
+ITEM = ("item",)
+"""Subject of a review."""
 NEW = "new"
 """Fingerprint in the review of an item that the reviewer wrote."""
 FORM_FIELDS = ("query", "answerable", "reference", "vital", "okay", "span")
@@ -34,19 +37,6 @@ FORM_HELP = """\
 """
 
 
-class ItemReview(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Decision of a person on an item, with the item as the person left it."""
-
-    item: str
-    by: str
-    time: datetime
-    decision: Decision
-    shown: str
-    """Fingerprint of the item that was shown: a review of another version of the item does not count."""
-    edited: Trace | None = None
-    """The item after the edit; None where nothing was changed."""
-
-
 class ItemDispute(Struct, frozen=True, kw_only=True):
     """An item on which reviewers differ."""
 
@@ -54,7 +44,7 @@ class ItemDispute(Struct, frozen=True, kw_only=True):
     query: str
     reason: str
     """The word "decision", or the fields of the item that differ."""
-    reviews: tuple[ItemReview, ...]
+    reviews: tuple[Label, ...]
 
 
 class ReviewAgreement(Struct, frozen=True, kw_only=True):
@@ -224,20 +214,21 @@ def _match_words(text: str, position: int, words: Sequence[str]) -> int | None:
     return position
 
 
-def create_review(item: Trace, decision: Decision, by: str, edited: Trace | None = None) -> ItemReview:
+def create_review(item: Trace, decision: Decision, by: str, edited: Trace | None = None) -> Label:
     """Create the review of an item."""
     changed = edited is not None and fingerprint_item(edited) != fingerprint_item(item)
-    return ItemReview(
-        item=item.id,
-        by=by,
+    return Label(
+        trace=item.id,
+        subject=ITEM,
+        value=decision,
+        annotator=by,
         time=datetime.now(UTC).replace(microsecond=0),
-        decision=decision,
         shown=fingerprint_item(item),
         edited=edited if changed else None,
     )
 
 
-def create_item(form: str, by: str, documents: Mapping[str, Document]) -> ItemReview:
+def create_item(form: str, by: str, documents: Mapping[str, Document]) -> Label:
     """Create the review that adds a new item, as a form has it. Raises InputError as `read_form` does.
 
     >>> create_item("query: When does it open?", "ann", {}).edited.metadata["kind"]
@@ -246,65 +237,44 @@ def create_item(form: str, by: str, documents: Mapping[str, Document]) -> ItemRe
     return create_written(read_form(form, EMPTY_ITEM, documents), by)
 
 
-def create_written(item: Trace, by: str, decision: Decision = "accepted") -> ItemReview:
+def create_written(item: Trace, by: str, decision: Decision = "accepted") -> Label:
     """Create the review that adds an item which the reviewer wrote, or replaces or withdraws what they wrote."""
     name = item.id or make_content_id(f"{item.query} {by}", "q-")
     time = datetime.now(UTC).replace(microsecond=0)
-    return ItemReview(item=name, by=by, time=time, decision=decision, shown=NEW, edited=replace(item, id=name))
+    edited = replace(item, id=name)
+    return Label(trace=name, subject=ITEM, value=decision, annotator=by, time=time, shown=NEW, edited=edited)
 
 
 EMPTY_ITEM = Trace(id="", query="", metadata={"kind": "own", "review": "pending"})
 """What a new item is before somebody fills it in."""
 
 
-def read_reviews(path: str | Path) -> list[ItemReview]:
-    """Read the reviews of a file; none if it does not exist, or of a last line that was not written to its end.
-
-    Raises InputError for any other line that is not a review.
-    """
-    if not Path(path).exists():
-        return []
-    saved = read_answers(path, ItemReview)
-    if saved.faults:
-        raise InputError(f"{saved.faults[0]}. Write it with: ragfault testset review")
-    return saved.answers
-
-
-def normalize_name(name: str) -> str:
-    """Return the name of a reviewer without case, and with single spaces.
-
-    >>> normalize_name("Ann ")
-    'ann'
-    """
-    return " ".join(name.split()).casefold()
-
-
-def add_written(items: Iterable[Trace], reviews: Iterable[ItemReview]) -> tuple[list[Trace], list[ItemReview]]:
+def add_written(items: Iterable[Trace], reviews: Iterable[Label]) -> tuple[list[Trace], list[Label]]:
     """Return items with those that reviewers wrote, as their authors last left them, and reviews that refer to them.
 
     An author accepts what they wrote; what they withdrew, or what the items have already, is not added again.
 
     >>> written = create_item("query: When does it open?", "ann", {})
     >>> items, [review] = add_written([], [written])
-    >>> items[0].query, review.by, review.shown == fingerprint_item(items[0])
+    >>> items[0].query, review.annotator, review.shown == fingerprint_item(items[0])
     ('When does it open?', 'ann', True)
     """
     item_list, review_list = list(items), list(reviews)
     item_ids = {item.id for item in item_list}
-    written_reviews = {review.item: review for review in review_list if review.shown == NEW}
-    resolved: list[ItemReview] = []
+    written_reviews = {review.trace: review for review in review_list if review.shown == NEW}
+    resolved: list[Label] = []
     for review in review_list:
         if review.shown != NEW:
             resolved.append(review)
-        elif written_reviews[review.item] is review and review.decision == "accepted" and review.item not in item_ids:
-            item = review.edited or Trace(id=review.item, query="")
+        elif written_reviews[review.trace] is review and review.value == "accepted" and review.trace not in item_ids:
+            item = review.edited or Trace(id=review.trace, query="")
             item_list.append(item)
             resolved.append(replace(review, shown=fingerprint_item(item), edited=None))
     return item_list, resolved
 
 
 def merge_reviews(
-    items: Iterable[Trace], reviews: Iterable[ItemReview], *, adjudicator: str | None = None, needed: int = 1
+    items: Iterable[Trace], reviews: Iterable[Label], *, adjudicator: str | None = None, needed: int = 1
 ) -> ReviewResult:
     """Merge reviews into the items: the decision that all reviewers share, in the same words, or the adjudicator's.
 
@@ -322,17 +292,19 @@ def merge_reviews(
     ('accepted', 1, 1.0)
     """
     items, reviews = add_written(items, reviews)
-    by_item: dict[str, dict[str, ItemReview]] = {}
+    by_item: dict[str, dict[str, Label]] = {}
     for review in reviews:
-        by_item.setdefault(f"{review.item} {review.shown}", {})[normalize_name(review.by)] = review
-    names = {name: review.by.strip() for item_reviews in by_item.values() for name, review in item_reviews.items()}
+        by_item.setdefault(f"{review.trace} {review.shown}", {})[review.person] = review
+    names = {
+        name: review.annotator.strip() for item_reviews in by_item.values() for name, review in item_reviews.items()
+    }
     adjudicator_name = None if adjudicator is None else normalize_name(adjudicator)
     if adjudicator is not None and adjudicator_name not in names:
         raise UnknownName("reviewer", adjudicator, sorted(names.values()), listed=True)
     merged: list[Trace] = []
     disputes: list[ItemDispute] = []
     counts: Counter[str] = Counter()
-    reviewed_twice: list[tuple[Trace, dict[str, ItemReview]]] = []
+    reviewed_twice: list[tuple[Trace, dict[str, Label]]] = []
     for item in items:
         item_reviews = by_item.pop(f"{item.id} {fingerprint_item(item)}", {})
         final = None if adjudicator_name is None else item_reviews.pop(adjudicator_name, None)
@@ -340,7 +312,7 @@ def merge_reviews(
             reviewed_twice.append((item, item_reviews))
         reason = _find_difference(item, list(item_reviews.values()))
         if final is None and len(item_reviews) >= needed and item_reviews and reason is None:
-            final = max(item_reviews.values(), key=lambda review: review.time)
+            final = max(item_reviews.values(), key=get_time)
         if final is None:
             if reason is not None:
                 disputes.append(
@@ -349,9 +321,9 @@ def merge_reviews(
             counts["disputed" if reason is not None else "pending"] += 1
             merged.append(item)
             continue
-        counts[final.decision] += 1
-        if final.decision == "accepted":
-            merged.append(_accept(final.edited or item, [*item_reviews.values(), final], final.time))
+        counts[str(final.value)] += 1
+        if final.value == "accepted":
+            merged.append(_accept(final.edited or item, [*item_reviews.values(), final], get_time(final)))
     estimates = _estimate_agreement([item_reviews for _, item_reviews in reviewed_twice])
     return ReviewResult(
         items=tuple(merged),
@@ -367,31 +339,37 @@ def merge_reviews(
     )
 
 
-def _find_difference(item: Trace, reviews: Sequence[ItemReview]) -> str | None:
+def get_time(review: Label) -> datetime:
+    """Return the time of a review, which each has."""
+    assert review.time is not None
+    return review.time
+
+
+def _find_difference(item: Trace, reviews: Sequence[Label]) -> str | None:
     """Return in what reviews differ: the decision, or fields of the item; None where they agree."""
-    if len({review.decision for review in reviews}) > 1:
+    if len({review.value for review in reviews}) > 1:
         return "decision"
-    if not reviews or reviews[0].decision == "rejected":
+    if not reviews or reviews[0].value == "rejected":
         return None
     contents = [_list_content(review.edited or item) for review in reviews]
     fields = [name for name in contents[0] if any(item_content[name] != contents[0][name] for item_content in contents)]
     return ", ".join(fields) or None
 
 
-def _accept(item: Trace, reviews: Sequence[ItemReview], time: datetime) -> Trace:
-    names = sorted({review.by.strip() for review in reviews})
+def _accept(item: Trace, reviews: Sequence[Label], time: datetime) -> Trace:
+    names = sorted({review.annotator.strip() for review in reviews})
     about = {"review": "accepted", "reviewed": {"by": ", ".join(names), "time": time.isoformat()}}
     return replace(item, metadata=item.metadata | about)
 
 
 def _estimate_agreement(
-    rated: Sequence[Mapping[str, ItemReview]],
+    rated: Sequence[Mapping[str, Label]],
 ) -> tuple[BootstrapEstimate | None, BootstrapEstimate | None]:
     if not rated:
         return None, None
     names = sorted({name for votes in rated for name in votes})
-    table = [[votes[name].decision if name in votes else None for name in names] for votes in rated]
-    equal = np.array([float(len({review.decision for review in votes.values()}) == 1) for votes in rated])
+    table = [[votes[name].value if name in votes else None for name in names] for votes in rated]
+    equal = np.array([float(len({review.value for review in votes.values()}) == 1) for votes in rated])
     ratings = MultiRaterRatings(table, list(DECISIONS))
 
     def statistic(weights: FloatArray) -> FloatArray:
@@ -402,11 +380,11 @@ def _estimate_agreement(
     return agreement, alpha
 
 
-def _compare_fields(reviewed_twice: Sequence[tuple[Trace, Mapping[str, ItemReview]]]) -> dict[str, float]:
+def _compare_fields(reviewed_twice: Sequence[tuple[Trace, Mapping[str, Label]]]) -> dict[str, float]:
     rows = [
         [_list_content(review.edited or item) for review in item_reviews.values()]
         for item, item_reviews in reviewed_twice
-        if all(review.decision == "accepted" for review in item_reviews.values())
+        if all(review.value == "accepted" for review in item_reviews.values())
     ]
     if not rows:
         return {}

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, cast
+from functools import partial
+from typing import Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from ragfault.labels.correction import VerdictKey, VerdictValue
-from ragfault.labels.reading.human_labels import (
-    ANSWER_INDEPENDENT,
-    AnswerLabel,
-    ChunkLabel,
-    ClaimLabel,
-    HumanLabel,
-    HumanVerdicts,
-    fingerprint_answer,
-    list_values,
-)
-from ragfault.model.records import CitationVerdict, ClaimSupport, FactVerdict, RelevanceLevel, Trace, Verdicts
+from ragfault.labels.annotation.session import Question
+from ragfault.labels.label import Label, QuestionName, Subject, SubjectValue, fingerprint_answer
+from ragfault.labels.reading.lines import iterate_values
+from ragfault.model.records import Trace, Verdicts
 from ragfault.stats.agreement import MultiRaterRatings, TwoRaterRatings
 from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
 from ragfault.stats.estimates import BootstrapEstimate
@@ -36,15 +29,15 @@ class AnnotationChoice(NamedTuple):
 
     letter: str
     name: str
-    value: VerdictValue
+    value: SubjectValue
 
 
 class AnnotationItem(NamedTuple):
     """Item of a trace to label."""
 
     kind: ItemKind
-    key: VerdictKey
-    """Key of the verdict on the item, as in `human_labels`."""
+    key: Subject
+    """Subject of its label."""
     trace: Trace
     verdicts: Verdicts
     """Verdicts of the judge on the trace; their claims are the ones to label."""
@@ -90,7 +83,7 @@ def list_items(trace: Trace, verdicts: Verdicts, only: Collection[str] = ITEM_KI
                 yield AnnotationItem(kind, key, trace, verdicts, position)
 
 
-def _item_keys(kind: ItemKind, trace: Trace, verdicts: Verdicts) -> Iterator[VerdictKey]:
+def _item_keys(kind: ItemKind, trace: Trace, verdicts: Verdicts) -> Iterator[Subject]:
     if kind == "chunk":
         yield from (("chunk", chunk.id, "level") for chunk in trace.chunks or ())
     elif trace.answer is None:
@@ -112,61 +105,48 @@ def describe_verdict(item: AnnotationItem) -> str | None:
     >>> describe_verdict(next(list_items(trace, seen))) is None
     True
     """
-    verdicts, key = item.verdicts, item.key
-    value: Any = None
-    if item.kind == "chunk":
-        value = next((verdict.level for verdict in verdicts.chunk or () if verdict.chunk == key[1]), None)
-    elif item.kind == "claim":
-        value = next(
-            (verdict.support for verdict in verdicts.claim or () if (verdict.start, verdict.end) == key[1:]), None
-        )
-    elif item.kind == "citation":
-        value = next(
-            (verdict.supports for verdict in verdicts.citation or () if (verdict.chunk, verdict.claim) == key[1:]), None
-        )
-    elif item.kind == "fact":
-        value = next((verdict.present for verdict in verdicts.fact or () if verdict.fact == key[1]), None)
-    elif verdicts.answer is not None:
-        value = verdicts.answer.refused
-    return str(value) if isinstance(value, str) else {True: "yes", False: "no"}.get(value)
+    value = dict(iterate_values(item.verdicts)).get(item.key)
+    return {"True": "yes", "False": "no"}.get(str(value), str(value)) if value is not None else None
 
 
-def create_label(item: AnnotationItem, value: VerdictValue, by: str, chance: float | None = None) -> HumanLabel:
+def ask_item(item: AnnotationItem, by: str, chance: float | None = None) -> Question[AnnotationItem]:
+    """Return the question about an item; `chance` is the probability with which its trace was sampled.
+
+    >>> item = next(list_items(Trace(id="1", query="When?", answer="No."), Verdicts(trace="1")))
+    >>> ask_item(item, "ann").answers["y"]().value
+    True
+    """
+    label = create_label(item, "", by)
+    answers = {
+        choice.letter: partial(create_label, item, choice.value, by, chance) for choice in list_choices(item.kind)
+    }
+    return Question(item, label.question, answers)
+
+
+def create_label(item: AnnotationItem, value: SubjectValue, by: str, chance: float | None = None) -> Label:
     """Create the label of an item; `chance` is the probability with which its trace was sampled.
 
     >>> item = next(list_items(Trace(id="1", query="When?", answer="No."), Verdicts(trace="1")))
-    >>> create_label(item, True, "ann").verdicts.answer.refused
-    True
+    >>> create_label(item, True, "ann").subject
+    ('answer', 'refused')
     """
-    return HumanLabel(
+    return Label(
         trace=item.trace.id,
-        by=by,
+        subject=item.key,
+        value=value,
+        annotator=by,
         time=datetime.now(UTC).replace(microsecond=0),
-        answer=fingerprint_answer(item.trace),
+        shown=fingerprint_answer(item.trace),
         chance=chance,
-        verdicts=_build_verdicts(item, value),
     )
-
-
-def _build_verdicts(item: AnnotationItem, value: VerdictValue) -> HumanVerdicts:
-    key: tuple[Any, ...] = item.key
-    if item.kind == "chunk":
-        return HumanVerdicts(chunk=(ChunkLabel(chunk=key[1], level=cast(RelevanceLevel, value)),))
-    if item.kind == "claim":
-        return HumanVerdicts(claim=(ClaimLabel(start=key[1], end=key[2], support=cast(ClaimSupport, value)),))
-    if item.kind == "citation":
-        return HumanVerdicts(citation=(CitationVerdict(chunk=key[1], claim=key[2], supports=bool(value)),))
-    if item.kind == "fact":
-        return HumanVerdicts(fact=(FactVerdict(fact=key[1], present=bool(value)),))
-    return HumanVerdicts(answer=AnswerLabel(refused=bool(value)))
 
 
 class AnnotatorDispute(Struct, frozen=True, kw_only=True):
     """Item on which annotators differ."""
 
     trace: str
-    key: VerdictKey
-    values: dict[str, VerdictValue]  # annotator → value
+    key: Subject
+    values: dict[str, SubjectValue]  # annotator → value
 
 
 class AnnotatorAgreement(Struct, frozen=True, kw_only=True):
@@ -189,36 +169,34 @@ class AnnotatorAgreement(Struct, frozen=True, kw_only=True):
     disputes: tuple[AnnotatorDispute, ...] = ()
 
 
-ItemVotes = dict[tuple[str, VerdictKey], dict[str, VerdictValue]]
+ItemVotes = dict[QuestionName, dict[str, SubjectValue]]
 
 
-def measure_annotators(labels: Iterable[HumanLabel]) -> tuple[AnnotatorAgreement, ...]:
+def measure_annotators(labels: Iterable[Label]) -> tuple[AnnotatorAgreement, ...]:
     """Measure the agreement of annotators for each kind of item, with intervals over traces.
 
     The last label of each annotator counts. Labels of different answers are labels of different items.
 
-    >>> from ragfault.labels.reading.human_labels import AnswerLabel, HumanVerdicts
-    >>> verdicts = HumanVerdicts(answer=AnswerLabel(refused=True))
-    >>> labels = [HumanLabel(trace="1", verdicts=verdicts, by=name) for name in "ab"]
+    >>> labels = [Label(trace="1", subject=("answer", "refused"), value=True, annotator=name) for name in "ab"]
     >>> agreement = measure_annotators(labels)[0]
     >>> agreement.kind, agreement.shared, agreement.accuracy.value, agreement.kappa.value
     ('refusal', 1, 1.0, None)
     """
     votes: dict[ItemKind, ItemVotes] = {}
+    names: dict[str, str] = {}
     for label in labels:
-        for key, value in list_values(label.verdicts).items():
-            kind = _item_kind(key)
-            if kind is not None:
-                item = (label.trace, key if key[0] in ANSWER_INDEPENDENT else (*key, label.answer or ""))
-                votes.setdefault(kind, {}).setdefault(item, {})[label.by] = value
+        names.setdefault(label.person, label.annotator)
+        kind = _item_kind(label.subject)
+        if kind is not None:
+            votes.setdefault(kind, {}).setdefault(label.question, {})[names[label.person]] = label.value
     return tuple(_measure_kind(kind, votes[kind]) for kind in ITEM_KINDS if kind in votes)
 
 
-def _item_kind(key: VerdictKey) -> ItemKind | None:
+def _item_kind(key: Subject) -> ItemKind | None:
     """Return the kind of an item; None for values that are not annotated one by one."""
     if key == ("answer", "refused"):
         return "refusal"
-    if key[0] == "chunk" and key[2] != "level":
+    if len(key) == 1 or (key[0] == "chunk" and key[2] != "level"):
         return None
     return next((kind for kind in ITEM_KINDS if kind == key[0]), None)
 
@@ -232,7 +210,7 @@ def _measure_kind(kind: ItemKind, votes: ItemVotes) -> AnnotatorAgreement:
     accuracy, alpha, *kappa = _estimate_agreement(kind, annotators, shared_votes)
     disputes = tuple(
         AnnotatorDispute(trace=trace, key=key, values=item_votes)
-        for (trace, key), item_votes in shared_votes.items()
+        for (trace, key, _), item_votes in shared_votes.items()
         if len(set(item_votes.values())) > 1
     )
     return AnnotatorAgreement(
@@ -270,4 +248,4 @@ def _estimate_agreement(kind: ItemKind, annotators: Sequence[str], shared_votes:
             )
         return np.stack(columns, axis=1)
 
-    return bootstrap_estimates(statistic, [trace for trace, _ in shared_votes])
+    return bootstrap_estimates(statistic, [trace for trace, *_ in shared_votes])

@@ -1,222 +1,167 @@
-"""Annotation session of one annotator, and the sample of traces that is worth labeling."""
+"""Session of one person who answers questions one after the other: each label is on disk before the next is shown."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
 
-import numpy as np
-from msgspec import Struct
+from ragfault.labels.label import Label, QuestionName, normalize_name
+from ragfault.labels.reading.label_files import append_label, read_saved_labels, remove_label
 
-from ragfault.io.runs.run import Run
-from ragfault.labels.annotation.items import AnnotationItem, create_label, list_choices
-from ragfault.labels.annotation.sitting import Sitting
-from ragfault.labels.correction import VerdictKey, VerdictValue
-from ragfault.labels.reading.answer_files import read_answers
-from ragfault.labels.reading.human_labels import (
-    ANSWER_INDEPENDENT,
-    HumanLabel,
-    fingerprint_answer,
-    format_bad_lines,
-    list_values,
-)
-from ragfault.labels.reading.labeled_traces import hash_rank
-from ragfault.metrics.aliases import resolve_alias
-from ragfault.model.errors import InputError, UsageError
-from ragfault.model.records import Verdicts
-from ragfault.stats.bootstrap import FloatArray
+Content = TypeVar("Content")
 
-UNIFORM_SHARE = 0.5  # share of the sample drawn uniformly: it bounds the weights
-SURE_ERROR = 0.1  # assumed error of a verdict without a probability, where the judge is sure
-
-METRIC_VERDICTS = {"groundedness": "claim", "context_relevance": "chunk", "chunk_attribution": "citation"}
-"""Metric → verdicts whose uncertainty it shares."""
+KEY_ALIASES = {"\x1b[D": "b", "\x7f": "z", "\x08": "z", "\r": "", "\n": ""}
+"""Letters that keys without a letter stand for."""
 
 
-class SuggestedTrace(Struct, frozen=True, kw_only=True):
-    """Trace that is worth a label."""
+class Question(NamedTuple, Generic[Content]):
+    """Question to a person."""
 
-    trace: str
-    chance: float  # probability with which it was sampled
-    uncertainty: float  # expected error of the judge on it, as a standard deviation of the metric
-
-
-def shuffle_ids(ids: Sequence[str], seed: int = 0) -> list[str]:
-    """Shuffle ids into a random order that does not depend on their order.
-
-    >>> shuffle_ids(["a", "b", "c"])
-    ['a', 'c', 'b']
-    """
-    return sorted(ids, key=lambda name: hash_rank(name, seed))
+    content: Content
+    """What is asked about."""
+    name: QuestionName
+    """`Label.question` of the labels that answer it."""
+    answers: Mapping[str, Callable[[], Label | None]]
+    """Key → label that it stands for; None if the person changes their mind."""
 
 
-def estimate_uncertainty(verdicts: Verdicts, metric: str) -> float | None:
-    """Estimate the error of the judge on one trace; None where the metric has no verdict.
+class SavedLabel(NamedTuple):
+    """Label of this session that can be undone."""
 
-    The standard deviation of a mean of independent verdicts that are each right with the judge's own probability.
-
-    >>> from ragfault.model.records import ChunkVerdict
-    >>> halves = tuple(ChunkVerdict(chunk=name, relevance=0.5, level="medium") for name in "abcd")
-    >>> estimate_uncertainty(Verdicts(trace="1", chunk=halves), "context_relevance")
-    0.25
-    """
-    probabilities: list[float] = []
-    if METRIC_VERDICTS[metric] == "claim":
-        probabilities = [_correct_probability(verdict.p, verdict.unsure) for verdict in verdicts.claim or ()]
-    elif METRIC_VERDICTS[metric] == "chunk":
-        probabilities = [verdict.relevance for verdict in verdicts.chunk or ()]
-    else:
-        probabilities = [_correct_probability(verdict.p, verdict.unsure) for verdict in verdicts.citation or ()]
-    if not probabilities:
-        return None
-    return math.sqrt(sum(p * (1 - p) for p in probabilities)) / len(probabilities)
+    position: int
+    """Position of the question that was shown."""
+    label: Label
+    previous: Label | None
+    """Earlier label of the person for the same question."""
 
 
-def _correct_probability(p: float | None, unsure: bool) -> float:
-    return p if p is not None else 0.5 if unsure else SURE_ERROR
+class Session(Generic[Content]):
+    """Walk over questions, whatever they are about.
 
+    Questions that the same person answered before, in this file, are skipped: the session resumes where it ended.
+    `layout` is that of the file; `previous` are the earlier labels, by default those of the file.
 
-def compute_chances(uncertainty: FloatArray, n: int) -> FloatArray:
-    """Compute the sampling probability of each trace: half uniform, half by the judge's uncertainty.
-
-    Labels narrow the corrected interval by how far the judge errs, and the best probabilities are proportional to that
-    error (Zrnic & Candès 2024). None is above 1, nor below half of that of a uniform sample.
-
-    >>> compute_chances(np.array([0.0, 0.1, 0.3, 0.4]), 2).round(3)
-    array([0.25 , 0.375, 0.625, 0.75 ])
-    """
-    size = uncertainty.size
-    if n >= size:
-        return np.ones(size)
-    share = uncertainty / uncertainty.sum() if uncertainty.sum() > 0 else np.full(size, 1 / size)
-    shares = UNIFORM_SHARE / size + (1 - UNIFORM_SHARE) * share
-    chances: FloatArray = np.minimum(1.0, n * shares)
-    for _ in range(size):
-        free = chances < 1
-        shortfall = n - chances.sum()
-        if shortfall < 1e-9 or not free.any():
-            break
-        chances = np.minimum(1.0, np.where(free, chances * (1 + shortfall / chances[free].sum()), 1.0))
-    return chances
-
-
-def suggest_traces(run: Run, n: int, metric: str = "groundedness", seed: int = 0) -> list[SuggestedTrace]:
-    """Sample about `n` traces whose labels narrow the corrected interval of a metric most, in random order.
-
-    The probability of each grows with the judge's own uncertainty (`compute_chances`), by one systematic
-    sample over the traces in random order. With the probability in each label the estimate is unbiased,
-    however wrong the uncertainty is. Raises UsageError where the judge gives no such verdicts.
-    """
-    metric = resolve_alias(metric)
-    if metric not in METRIC_VERDICTS:
-        raise UsageError(f"labels can be suggested for {', '.join(METRIC_VERDICTS)}; not for {metric}.")
-    uncertainty_by_trace = {verdicts.trace: estimate_uncertainty(verdicts, metric) for verdicts in run.verdicts()}
-    known = {name: uncertainty for name, uncertainty in uncertainty_by_trace.items() if uncertainty is not None}
-    if not known:
-        raise UsageError(f"{run.path} has no {METRIC_VERDICTS[metric]} verdicts: {metric} cannot be labelled there.")
-    ids = shuffle_ids(list(known), seed)
-    uncertainty = np.array([known[name] for name in ids])
-    chances = compute_chances(uncertainty, n)
-    edges = np.cumsum(chances) + np.random.default_rng(seed).random()
-    sampled_rows = np.flatnonzero(np.floor(edges) > np.floor(edges - chances))
-    picks = {
-        ids[index]: SuggestedTrace(
-            trace=ids[index], chance=float(chances[index]), uncertainty=float(uncertainty[index])
-        )
-        for index in sampled_rows.tolist()
-    }
-    return [picks[name] for name in shuffle_ids(list(picks), seed + 1)]
-
-
-def read_suggestions(path: str | Path) -> list[SuggestedTrace]:
-    """Read the suggestions of a file, in order. Raises InputError for an unreadable file or line."""
-    suggestions, bad_lines, _ = read_answers(path, SuggestedTrace)
-    if bad_lines:
-        raise InputError(f"{bad_lines[0]}. Make it with: ragfault label suggest")
-    return suggestions
-
-
-class AnnotationSession(Sitting[AnnotationItem, HumanLabel]):
-    """Session that asks one item after the other; each label is on disk before the next item is shown.
-
-    Items that the same annotator labeled before, in this file and for the same answer, are skipped. `chances`
-    are the sampling probabilities of traces, which their labels record.
-
-    >>> from ragfault.labels.annotation.items import list_items
-    >>> from ragfault.model.records import Trace, Verdicts
-    >>> items = list_items(Trace(id="1", query="When?", answer="No."), Verdicts(trace="1"))
     >>> import tempfile
-    >>> session = AnnotationSession(items, tempfile.mkdtemp() + "/labels.jsonl", "ann")
-    >>> session.record("y"), session.item, session.label_count
+    >>> label = Label(trace="1", subject=("answer", "refused"), value=True, annotator="ann")
+    >>> question = Question("Does it refuse?", label.question, {"y": lambda: label})
+    >>> session = Session([question], tempfile.mkdtemp() + "/labels.jsonl", "ann")
+    >>> session.press("y"), session.question, session.label_count
     (True, None, 1)
     """
 
     def __init__(
-        self, items: Iterable[AnnotationItem], path: str | Path, by: str, chances: Mapping[str, float] | None = None
+        self,
+        questions: Iterable[Question[Content]],
+        path: str | Path,
+        annotator: str,
+        layout: str = "verdicts",
+        previous: Iterable[Label] | None = None,
     ) -> None:
-        self.by, self._chances = by, chances or {}
-        self._values = _read_previous(Path(path), by)
-        self._previous: list[VerdictValue | None] = []  # for each saved label what the item was before
-        super().__init__(items, path)
+        self.path, self.layout = Path(path), layout
+        person = normalize_name(annotator)
+        previous = read_saved_labels(path, layout) if previous is None else previous
+        self._answers = {label.question: label for label in previous if label.person == person}
+        self._saved: list[SavedLabel] = []
+        self._remaining: Iterator[Question[Content]] = iter(questions)
+        self._shown: list[Question[Content]] = []
+        self._position = -1
+        self.skip()
+
+    @property
+    def question(self) -> Question[Content] | None:
+        """Return the current question; None at the end."""
+        return self._shown[self._position] if 0 <= self._position < len(self._shown) else None
+
+    @property
+    def answer(self) -> Label | None:
+        """Return the last label of the person for the current question, of this session or before."""
+        return None if self.question is None else self._answers.get(self.question.name)
 
     @property
     def label_count(self) -> int:
-        """Return the number of labels of this sitting, those that were undone not counted."""
-        return len(self.saved)
+        """Return the number of labels of this session, without those that were undone."""
+        return len(self._saved)
 
     @property
-    def value(self) -> VerdictValue | None:
-        """Return the previous label of the current item by this annotator."""
-        item = self.item
-        return None if item is None else self._values.get(_item_name(item))
+    def answered_count(self) -> int:
+        """Return the number of questions that were answered in this session."""
+        return len({saved.label.question for saved in self._saved} & {question.name for question in self._shown})
 
-    def record(self, letter: str) -> bool:
-        """Record a choice by its letter and advance; False for an unknown letter."""
-        item = self.item
-        value = next((c.value for c in list_choices(item.kind) if c.letter == letter), None) if item else None
-        if item is None or value is None:
+    def press(self, key: str) -> bool:
+        """Save the label that a key stands for, and advance if it answers the question; False if there is none."""
+        question = self.question
+        build = None if question is None else question.answers.get(key)
+        label = None if build is None else build()
+        if question is None or label is None:
             return False
-        label = create_label(item, value, self.by, self._chances.get(item.trace.id))
-        self._previous.append(self.value)
-        self._values[_item_name(item)] = value
-        self.save(label)
+        append_label(self.path, label, self.layout)
+        self._saved.append(SavedLabel(self._position, label, self._answers.get(label.question)))
+        self._answers[label.question] = label
+        if label.question == question.name:
+            self.skip()
+        return True
+
+    def skip(self) -> None:
+        """Advance to the next question that is not answered."""
+        while True:
+            self._position += 1
+            if self._position >= len(self._shown):
+                question = next(self._remaining, None)
+                if question is None:
+                    self._position = len(self._shown)
+                    return
+                self._shown.append(question)
+            if self.answer is None:
+                return
+
+    def back(self) -> bool:
+        """Return to the previous question; False at the first."""
+        if self._position <= 0:
+            return False
+        self._position -= 1
         return True
 
     def undo(self) -> bool:
         """Remove the last label of this session, also from the file, and ask again; False without one."""
-        if not super().undo() or self.item is None:
+        if not self._saved:
             return False
-        name, previous = _item_name(self.item), self._previous.pop()
-        del self._values[name]
-        if previous is not None:
-            self._values[name] = previous
+        last = self._saved.pop()
+        remove_label(self.path, last.label, self.layout)
+        del self._answers[last.label.question]
+        if last.previous is not None:
+            self._answers[last.label.question] = last.previous
+        self._position = last.position
         return True
 
-    def is_answered(self) -> bool:
-        """Tell whether the annotator has labeled the current item, in this session or before."""
-        return self.value is not None
+
+def ask_questions(
+    session: Session[Content], read: Callable[[], str | None], show: Callable[[Question[Content], str], None]
+) -> bool:
+    """Ask until every question is answered or the person quits; return whether questions are left.
+
+    Space skips, b goes back, z undoes, q quits; any other key is one of the question, or means nothing. `show` prints
+    the current question and gets the last key.
+    """
+    key = ""
+    while (question := session.question) is not None:
+        show(question, key)
+        pressed = _read_command(read)
+        if pressed in (None, "q"):
+            return True
+        key = pressed or ""
+        walk: dict[str, Callable[[], object]] = {" ": session.skip, "b": session.back, "z": session.undo}
+        if key in walk:
+            walk[key]()
+        else:
+            session.press(key)
+    return False
 
 
-ItemName = tuple[str, str | None, VerdictKey]
-
-
-def _item_name(item: AnnotationItem) -> ItemName:
-    """Return the identity of a label: item and answer, or item alone where the answer does not matter."""
-    answer = None if item.key[0] in ANSWER_INDEPENDENT else fingerprint_answer(item.trace)
-    return item.trace.id, answer, item.key
-
-
-def _read_previous(path: Path, by: str) -> dict[ItemName, VerdictValue]:
-    """Read the labels that an annotator made before."""
-    if not path.exists() or not path.stat().st_size:
-        return {}
-    values: dict[ItemName, VerdictValue] = {}
-    saved = read_answers(path, HumanLabel)
-    if saved.faults:
-        raise InputError(format_bad_lines(saved.faults, len(saved.answers), "labels"))
-    for label in saved.answers:
-        if label.by == by:
-            for key, value in list_values(label.verdicts).items():
-                values[label.trace, None if key[0] in ANSWER_INDEPENDENT else label.answer, key] = value
-    return values
+def _read_command(read: Callable[[], str | None]) -> str | None:
+    """Return the next key that means something; None if there are no more."""
+    while (key := read()) is not None:
+        key = KEY_ALIASES.get(key, key).lower()
+        if key:
+            return key
+    return None

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 
 from ragfault.io.files import describe_input
 from ragfault.io.runs.run import Run
@@ -20,13 +19,12 @@ from ragfault.judges.calibration import (
     compute_log_odds,
 )
 from ragfault.labels.judges.figures import assign_folds
-from ragfault.labels.judges.measurement import LabelTask
 from ragfault.labels.judges.measuring import JudgedSource, judge_labels
 from ragfault.labels.judges.units import OWN_THRESHOLD, Bools, ScoredUnits, build_units, iterate_answers, iterate_claims
-from ragfault.labels.reading.labeled_traces import LabeledSource
+from ragfault.labels.label import Label
+from ragfault.labels.reading.labeled_traces import GivenLabels, LabeledSource
 from ragfault.model.errors import JudgeError, UsageError
 from ragfault.model.records import Trace, Verdicts
-from ragfault.model.rules import BAD_SUPPORT
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.classification import auroc, calibration_error
 from ragfault.stats.estimates import Interval
@@ -84,12 +82,10 @@ def calibrate_judge(
     >>> [(line.unit, line.n, line.helps) for line in calibrate_judge(traces, group="id").lines]
     [('claim', 2, False), ('answer', 2, False)]
     """
-    chosen_task: LabelTask | None = task
-    labeled_source: Any = source
+    labeled_source: LabeledSource | Iterable[Trace] | GivenLabels = source
     if isinstance(source, str | Path) and run is None and (Path(source) / "manifest.json").is_file():
-        labeled_source, chosen_task = _read_reference(Run.open(source)), "support"
-        judging = {**judging, "map": {"claims": "claims"}}
-    judged = judge_labels(labeled_source, run=run, task=chosen_task, seed=seed, **judging)
+        labeled_source = _read_reference(Run.open(source))
+    judged = judge_labels(labeled_source, run=run, task=task, seed=seed, **judging)
     if judged.labeled.task == "relevance":
         raise UsageError("these are labels of chunks; claims and answers are calibrated. Name the labels with --task.")
     if any(claim.p is None for verdicts in judged.judged.verdicts for claim in verdicts.claim or ()):
@@ -103,18 +99,16 @@ def calibrate_judge(
     return JudgeCalibration(judge=judged.judge, date=today, source=describe_input(source), lines=lines)
 
 
-def _read_reference(run: Run) -> list[Trace]:
-    """Return the traces of a run with its verdicts on claims as labels in their metadata."""
-    verdicts = {item.trace: item for item in run.verdicts()}
-    traces = []
-    for trace in run.traces():
-        claims = verdicts[trace.id].claim if trace.id in verdicts else None
-        labels = [
-            {"start": claim.start, "end": claim.end, "label": int(claim.support in BAD_SUPPORT)}
-            for claim in claims or ()
+def _read_reference(run: Run) -> GivenLabels:
+    """Return the traces of a run with its verdicts on claims as labels."""
+    labels = {
+        verdicts.trace: [
+            Label(trace=verdicts.trace, subject=("claim", claim.start, claim.end), value=claim.support)
+            for claim in verdicts.claim or ()
         ]
-        traces.append(replace(trace, metadata={**trace.metadata, "claims": labels or None}))
-    return traces
+        for verdicts in run.verdicts()
+    }
+    return GivenLabels(list(run.traces()), labels, "support")
 
 
 def _collect_units(judged: JudgedSource) -> Iterator[ScoredUnits]:

@@ -10,7 +10,7 @@ import numpy as np
 from ragfault.labels.judges.figures import IntervalOptions
 from ragfault.labels.judges.measurement import AgreementFigure, GeneratorOrder, GeneratorRate
 from ragfault.labels.judges.units import Bools, ScoredUnits
-from ragfault.labels.reading.labeled_traces import get_value
+from ragfault.labels.reading.label_columns import get_value
 from ragfault.model.records import Trace
 from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates, divide_or_nan
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from msgspec.structs import replace
 
 from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.settings import ignore_report
@@ -18,7 +17,7 @@ from ragfault.io.runs.run import Run
 from ragfault.judges.calibration import JudgeCalibration, wrap_judge
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.loading import DEFAULT_JUDGE, apply_profile, limit_verdicts, load_judge
-from ragfault.labels.correction import VerdictKey, VerdictValue
+from ragfault.labels.consensus import resolve_labels
 from ragfault.labels.judges.figures import (
     IntervalOptions,
     PositiveCalls,
@@ -41,16 +40,16 @@ from ragfault.labels.judges.units import (
     iterate_sentences,
     iterate_spans,
 )
-from ragfault.labels.reading.human_labels import ANSWER_INDEPENDENT, fingerprint_answer, read_labels, resolve_labels
+from ragfault.labels.label import ANSWER_INDEPENDENT, Label, fingerprint_answer
 from ragfault.labels.reading.human_verdicts import LabelReading, compare_metrics
+from ragfault.labels.reading.label_columns import TASK_OBJECTS, check_columns, get_value
+from ragfault.labels.reading.label_files import read_labels
 from ragfault.labels.reading.labeled_traces import (
-    TASK_OBJECTS,
+    GivenLabels,
     LabeledSource,
     LabeledTrace,
     LabeledTraces,
     LabelOptions,
-    check_columns,
-    get_value,
     load_labeled_traces,
     split_columns,
     to_texts,
@@ -58,36 +57,37 @@ from ragfault.labels.reading.labeled_traces import (
 from ragfault.model.errors import InputError, JudgeError, UnknownName, UsageError, group_messages
 from ragfault.model.protocols import Executor, Judge, VerdictKind
 from ragfault.model.records import Trace, Verdicts
-from ragfault.model.rules import BAD_SUPPORT
 from ragfault.stats.classification import rank_within_groups
 
 
 class RunLabels(NamedTuple):
     """Human labels of a run."""
 
-    traces: list[Trace]  # labeled traces, with the labels in their metadata as `claims` and `grades`
+    given: GivenLabels
     readings: Mapping[str, LabelReading]
     judge: RecordedJudge
-    task: LabelTask
     notes: list[str]
 
 
 def load_run_labels(run: str | Path | Run, labels: str | Path, task: LabelTask | None) -> RunLabels:
-    """Load the labels that `ragfault label` wrote for a run, in the form of labeled traces.
+    """Load the labels that `ragfault label` wrote for a run, of claims and chunks.
 
     Labels of another answer than the run's are dropped, except those of the retrieval. Raises InputError
     where no label is on a trace of the run, or none is on a claim or a chunk; RunError where there is no run.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     consensus_by_trace = resolve_labels(read_labels(labels))
-    traces, readings, outdated = [], {}, 0
+    traces: list[Trace] = []
+    labels_by_trace: dict[str, list[Label]] = {}
+    readings, outdated = {}, 0
     for trace in run.traces(list(consensus_by_trace)):
         consensus = consensus_by_trace[trace.id]
         is_same = consensus.answer in (None, fingerprint_answer(trace))
         values = {key: value for key, value in consensus.values.items() if is_same or key[0] in ANSWER_INDEPENDENT}
         outdated += len(values) < len(consensus.values)
         readings[trace.id] = LabelReading(values, consensus.reviewed_parts)
-        traces.append(replace(trace, metadata={**trace.metadata, **_label_columns(values)}))
+        labels_by_trace[trace.id] = [Label(trace=trace.id, subject=key, value=value) for key, value in values.items()]
+        traces.append(trace)
     kinds = {key[0] for item in readings.values() for key in item.values}
     if not kinds & {"claim", "chunk"}:
         raise InputError(
@@ -104,21 +104,12 @@ def load_run_labels(run: str | Path | Run, labels: str | Path, task: LabelTask |
         if count
         for text in [f"{count:,} {text}"]
     ]
-    label_task: LabelTask = task or ("support" if "claim" in kinds else "relevance")
-    return RunLabels(
-        traces, readings, RecordedJudge(run.manifest.judge, list(run.verdicts(list(readings)))), label_task, notes
-    )
-
-
-def _label_columns(values: Mapping[VerdictKey, VerdictValue]) -> dict[str, Any]:
-    """Return the labels of claims and chunks as columns of a trace."""
-    claims = [
-        {"start": key[1], "end": key[2], "label": "unsupported" if value in BAD_SUPPORT else "supported"}
-        for key, value in values.items()
-        if key[0] == "claim"
-    ]
-    grades = {key[1]: value for key, value in values.items() if key[0] == "chunk" and key[2] == "level"}
-    return {"claims": claims or None, "grades": grades or None}
+    if task == "answer":
+        raise UsageError(
+            f"{labels} holds labels of claims and chunks, not of answers. Name the task support or relevance."
+        )
+    given = GivenLabels(traces, labels_by_trace, task or ("support" if "claim" in kinds else "relevance"))
+    return RunLabels(given, readings, RecordedJudge(run.manifest.judge, list(run.verdicts(list(readings)))), notes)
 
 
 MAX_SLICES = 100  # rows of a column, of its largest values
@@ -359,7 +350,7 @@ class JudgedSource(NamedTuple):
 
 
 def judge_labels(  # noqa: PLR0913 - the options of one verb
-    source: LabeledSource | Iterable[Trace],
+    source: LabeledSource | Iterable[Trace] | GivenLabels,
     *,
     run: str | Path | Run | None = None,
     judge: str | Judge | None = None,
@@ -396,14 +387,7 @@ def judge_labels(  # noqa: PLR0913 - the options of one verb
     _check_options(labels)
     executor = choose_executor(workers, executor)
     run_labels = None if run is None else load_run_labels(run, cast("str | Path", source), labels.task)
-    name = "claims" if run_labels and run_labels.task == "support" else "grades"
-    labeled = load_labeled_traces(
-        run_labels.traces if run_labels else source,
-        labels._replace(task=run_labels.task) if run_labels else labels,
-        on_bad,
-        notice,
-        {**reading, **({"map": {name: name}} if run_labels else {})},
-    )
+    labeled = load_labeled_traces(run_labels.given if run_labels else source, labels, on_bad, notice, reading)
     traces = [item.trace for item in labeled.labeled]
     check_columns(columns, traces)
     options = limit_verdicts(judge or DEFAULT_JUDGE, TASK_VERDICTS[labeled.task]) | dict(options or {})

@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from ragfault.io.runs.run import Run
 from ragfault.judges.assembly import grade_relevance
-from ragfault.labels.correction import LabeledItems, VerdictKey, VerdictValue
+from ragfault.labels.correction import LabeledItems
 from ragfault.labels.judges.figures import IntervalOptions
 from ragfault.labels.judges.measurement import MetricAgreement
+from ragfault.labels.label import Subject, SubjectValue
 from ragfault.labels.reading.labeled_traces import LabeledTrace
 from ragfault.metrics.catalog import Metric, compute_score, parse_metric
 from ragfault.metrics.selection import DEFAULT_METRICS
@@ -27,13 +28,13 @@ from ragfault.stats.differences import paired_difference
 from ragfault.stats.estimates import BootstrapEstimate
 from ragfault.stats.intervals import mean_interval
 
-VerdictValues = Mapping[VerdictKey, VerdictValue]
+SubjectValues = Mapping[Subject, SubjectValue]
 
 
 class LabelReading(Struct, frozen=True):
     """Possible interpretation of the labels of a trace."""
 
-    values: VerdictValues
+    values: SubjectValues
     reviewed_parts: frozenset[str]  # parts of the verdicts that were reviewed
 
 
@@ -101,7 +102,7 @@ def overlay_labels(verdicts: Verdicts, reading: LabelReading) -> Any:
     return overlay
 
 
-def _overlay_part(kind: str, judged: Any, labels: VerdictValues) -> Any:
+def _overlay_part(kind: str, judged: Any, labels: SubjectValues) -> Any:
     """Return a part from labels; None where not all of it was labeled."""
     if kind == "missing":
         return labels.get(("missing",))
@@ -111,7 +112,7 @@ def _overlay_part(kind: str, judged: Any, labels: VerdictValues) -> Any:
     return None if None in items else tuple(items)
 
 
-def _overlay_chunk(verdict: Any, labels: VerdictValues) -> _PartialRecord | None:
+def _overlay_chunk(verdict: Any, labels: SubjectValues) -> _PartialRecord | None:
     word, relevance = (labels.get(("chunk", verdict.chunk, name)) for name in ("level", "relevance"))
     if word is None and relevance is None:
         return None
@@ -120,36 +121,36 @@ def _overlay_chunk(verdict: Any, labels: VerdictValues) -> _PartialRecord | None
     )
 
 
-def _overlay_use(verdict: Any, labels: VerdictValues) -> _PartialRecord | None:
+def _overlay_use(verdict: Any, labels: SubjectValues) -> _PartialRecord | None:
     word = labels.get(("use", verdict.chunk))
     return None if word is None else _PartialRecord(chunk=verdict.chunk, used=word)
 
 
-def _overlay_claim(verdict: Any, labels: VerdictValues) -> _PartialRecord | None:
+def _overlay_claim(verdict: Any, labels: SubjectValues) -> _PartialRecord | None:
     word = labels.get(("claim", verdict.start, verdict.end))
     if word is None:
         return None
     return _PartialRecord(claim=verdict.claim, start=verdict.start, end=verdict.end, support=word)
 
 
-def _overlay_citation(verdict: Any, labels: VerdictValues) -> _PartialRecord | None:
+def _overlay_citation(verdict: Any, labels: SubjectValues) -> _PartialRecord | None:
     word = labels.get(("citation", verdict.chunk, verdict.claim))
     return None if word is None else _PartialRecord(chunk=verdict.chunk, claim=verdict.claim, supports=word)
 
 
-def _overlay_fact(verdict: Any, labels: VerdictValues) -> _PartialRecord | None:
+def _overlay_fact(verdict: Any, labels: SubjectValues) -> _PartialRecord | None:
     word = labels.get(("fact", verdict.fact))
     if word is None:
         return None
     return _PartialRecord(fact=verdict.fact, present=word is True, contradicted=word == "contradicted")
 
 
-def _overlay_recall(verdict: Any, labels: VerdictValues) -> _PartialRecord | None:
+def _overlay_recall(verdict: Any, labels: SubjectValues) -> _PartialRecord | None:
     word = labels.get(("recall", verdict.statement))
     return None if word is None else _PartialRecord(statement=verdict.statement, covered=word)
 
 
-def _overlay_answer(verdict: Any, labels: VerdictValues) -> _PartialRecord:
+def _overlay_answer(verdict: Any, labels: SubjectValues) -> _PartialRecord:
     """Return the answer field by field: its labels are independent."""
     aspects = [labels.get(("aspect", aspect.text)) for aspect in verdict.aspects]
     labeled = [_PartialRecord(text=a.text, answered=word) for a, word in zip(verdict.aspects, aspects, strict=True)]
@@ -160,7 +161,7 @@ def _overlay_answer(verdict: Any, labels: VerdictValues) -> _PartialRecord:
     )
 
 
-ITEM_OVERLAYS: dict[str, Callable[[Any, VerdictValues], _PartialRecord | None]] = {
+ITEM_OVERLAYS: dict[str, Callable[[Any, SubjectValues], _PartialRecord | None]] = {
     "chunk": _overlay_chunk,
     "use": _overlay_use,
     "claim": _overlay_claim,
@@ -188,7 +189,7 @@ def read_grades(labeled: LabeledTrace, max_grade: int = 1) -> list[LabelReading]
     """
     readings = []
     for positive, negative in product(*(CHUNK_MEANINGS[relevant] for relevant in (True, False))):
-        values: dict[VerdictKey, VerdictValue] = {}
+        values: dict[Subject, SubjectValue] = {}
         for chunk, grade in (labeled.grades or {}).items():
             level, relevance = positive if grade.relevant else negative
             if max_grade > 1 and grade.grade is not None:
@@ -206,7 +207,7 @@ def read_marks(labeled: LabeledTrace, verdicts: Verdicts) -> list[LabelReading]:
     marks += [(start, end, True) for start, end in labeled.spans or ()]
     if not marks and not complete:
         return [LabelReading({}, frozenset())]
-    readings: list[dict[VerdictKey, VerdictValue]] = [{}, {}]
+    readings: list[dict[Subject, SubjectValue]] = [{}, {}]
     for claim in verdicts.claim or ():
         overlapping = [is_bad for start, end, is_bad in marks if start < claim.end and claim.start < end]
         if overlapping or complete:
@@ -223,7 +224,7 @@ def list_labeled_items(readings: Sequence[LabelReading]) -> LabeledItems:
     >>> list_labeled_items([LabelReading({("fact", "a"): word}, frozenset(["fact"])) for word in (True, False)])
     {('fact', 'a'): (True, False)}
     """
-    items: dict[VerdictKey, dict[VerdictValue, None]] = {}
+    items: dict[Subject, dict[SubjectValue, None]] = {}
     for reading in readings:
         for key, value in reading.values.items():
             if key[0] in reading.reviewed_parts or (key[0] == "aspect" and "answer" in reading.reviewed_parts):

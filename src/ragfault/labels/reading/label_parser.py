@@ -1,4 +1,4 @@
-"""Parser of label values: yes or no, spans, claims and grades in the columns of labeled traces."""
+"""Labels in the columns of traces: their parser, and the rule by which they mean good or bad."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.field_names import split_words
 from ragfault.labels.judges.measurement import LabelTask
+from ragfault.labels.label import Subject
 from ragfault.model.records import Chunk
 from ragfault.text.number_format import format_count
 
@@ -27,7 +28,7 @@ BAD_LABELS = frozenset(
 GOOD_LABELS = frozenset(
     {
         *("not hallucinated", "no hallucination", "attributable", "fully attributable", "attributed"),
-        *("supported", "fully supported", "supports", "entailed", "entailment", "consistent"),
+        *("supported", "fully supported", "supports", "inferred", "entailed", "entailment", "consistent"),
         *("faithful", "grounded", "good", "pass", "passed", "factual"),
     }
 )
@@ -83,6 +84,14 @@ def _parse_number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+class ChunkGrade(NamedTuple):
+    """Human label of the relevance of a chunk."""
+
+    relevant: bool
+    grade: int | None  # from 0 on; None where the label is no grade
+    max_grade: int = 0  # highest grade, as far as this label tells: 3 for words
+
+
 class LabelRule:
     """Rule that decides which labels are positive.
 
@@ -109,6 +118,18 @@ class LabelRule:
         if len(self.labels) < 1000:
             self.labels[normalize_label(value)] = positive
         return positive
+
+    def grade(self, value: Any) -> ChunkGrade:
+        """Return the grade of a chunk: a whole number (negative grades of junk are 0), or a level.
+
+        Raises InvalidRecord for an unknown label.
+        """
+        relevant, number = self.is_positive(value), _parse_number(value)
+        if number is None:
+            grade = LEVEL_GRADES.get(normalize_label(value))
+            return ChunkGrade(relevant, grade, max(LEVEL_GRADES.values()) if grade is not None else 0)
+        grade = max(0, int(number)) if number.is_integer() else None
+        return ChunkGrade(relevant, grade, grade or 0)
 
     def _decide(self, value: Any) -> bool:
         word, number = normalize_label(value), _parse_number(value)
@@ -231,24 +252,19 @@ def list_votes(value: Any) -> list[Any]:
     return votes if are_known and all(are_known) else []
 
 
-class LabeledClaim(NamedTuple):
-    """Claim with its human label."""
+def parse_claims(value: Any, answer: str, column: str) -> tuple[list[tuple[Subject, Any]], int]:
+    """Return subject and label of the claims with a label, and the number of those without.
 
-    text: str
-    start: int  # offset in the answer; -1 where the answer does not contain it
-    end: int
-    positive: bool
+    Each claim is an object with `label`, and `start` and `end` in the answer or its text as `claim` or `text`. The
+    subject of a claim that the answer does not contain is its text.
 
-
-def parse_claims(value: Any, answer: str, rule: LabelRule, column: str) -> tuple[tuple[LabeledClaim, ...], int]:
-    """Return the claims with a label, and the number of those without.
-
-    Each is an object with `label`, and `start` and `end` in the answer or its text as `claim` or `text`.
+    >>> parse_claims([{"claim": "1050", "label": "bad"}, {"claim": "Rome", "label": 1}], "Oslo, 1050", "claims")
+    ([(('claim', 6, 10), 'bad'), (('claim', 'Rome'), 1)], 0)
     """
     items = _decode_cell(value, column)
     if not isinstance(items, (list, tuple)):
         raise InvalidRecord(f"Expected `array` of claims - at `{column}`")
-    claims: list[LabeledClaim] = []
+    claims: list[tuple[Subject, Any]] = []
     for index, item in enumerate(items):
         path = f"{column}[{index}]"
         if not isinstance(item, dict):
@@ -258,25 +274,16 @@ def parse_claims(value: Any, answer: str, rule: LabelRule, column: str) -> tuple
             continue
         text = next((item[key] for key in ("claim", "text") if isinstance(item.get(key), str)), None)
         if "start" in item and "end" in item:
-            start, end = _parse_span(item, answer, path)
+            claims.append((("claim", *_parse_span(item, answer, path)), label))
         elif text:
             start = answer.find(text)
-            end = start + len(text)
+            claims.append((("claim", text) if start < 0 else ("claim", start, start + len(text)), label))
         else:
             raise InvalidRecord(f"neither start and end nor a claim - at `{path}`")
-        claims.append(LabeledClaim(text or answer[start:end], start, end, rule.is_positive(label)))
-    return tuple(claims), len(items) - len(claims)
+    return claims, len(items) - len(claims)
 
 
-class ChunkGrade(NamedTuple):
-    """Human label of the relevance of a chunk."""
-
-    relevant: bool
-    grade: int | None  # from 0 on; None where the label is no grade
-    max_grade: int = 0  # highest grade, as far as this label tells: 3 for words
-
-
-def parse_grades(value: Any, chunks: tuple[Chunk, ...], rule: LabelRule, column: str) -> dict[str, ChunkGrade]:
+def parse_grades(value: Any, chunks: tuple[Chunk, ...], column: str) -> dict[str, Any]:
     """Map chunk id to grade, for the chunks that have one.
 
     A list is parallel to the chunks, an object maps id to grade; a single grade is that of the only chunk.
@@ -284,9 +291,10 @@ def parse_grades(value: Any, chunks: tuple[Chunk, ...], rule: LabelRule, column:
     data = value
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         data = _decode_cell(value, column)
+    chunk_ids = [chunk.id for chunk in chunks]
     if isinstance(data, dict):
         grades = dict(data)
-        unknown = sorted(grades.keys() - {chunk.id for chunk in chunks}, key=str)
+        unknown = sorted(grades.keys() - set(chunk_ids), key=str)
         if unknown and len(unknown) == len(grades):
             raise InvalidRecord(f'no chunk has the id "{str(unknown[0])[:40]}" - at `{column}`')
     else:
@@ -294,23 +302,9 @@ def parse_grades(value: Any, chunks: tuple[Chunk, ...], rule: LabelRule, column:
         if len(rows) != len(chunks):
             counts = f"{format_count(len(rows), 'grade')} for {format_count(len(chunks), 'chunk')}"
             raise InvalidRecord(f"{counts} - at `{column}`")
-        grades = {chunk.id: grade for chunk, grade in zip(chunks, rows, strict=True)}
-    chunk_ids = {chunk.id for chunk in chunks}
-    return {
-        name: _build_grade(_unwrap_grade(grade), rule)
-        for name, grade in grades.items()
-        if name in chunk_ids and not is_absent(_unwrap_grade(grade))
-    }
-
-
-def _build_grade(value: Any, rule: LabelRule) -> ChunkGrade:
-    """Build the grade of a chunk: a whole number (negative grades of junk are 0), or a level."""
-    relevant, number = rule.is_positive(value), _parse_number(value)
-    if number is None:
-        grade = LEVEL_GRADES.get(normalize_label(value))
-        return ChunkGrade(relevant, grade, max(LEVEL_GRADES.values()) if grade is not None else 0)
-    grade = max(0, int(number)) if number.is_integer() else None
-    return ChunkGrade(relevant, grade, grade or 0)
+        grades = dict(zip(chunk_ids, rows, strict=True))
+    unwrapped = {name: _unwrap_grade(grade) for name, grade in grades.items() if name in set(chunk_ids)}
+    return {name: grade for name, grade in unwrapped.items() if not is_absent(grade)}
 
 
 def _unwrap_grade(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Reader of labeled traces: detects the label columns, parses the labels, samples whole groups."""
+"""Traces with what their labels mean, from columns or given; a sample of whole groups."""
 
 from __future__ import annotations
 
@@ -12,84 +12,23 @@ import msgspec
 
 from ragfault.io.error_collector import OnBad, TraceLocations
 from ragfault.io.field_values import InvalidRecord
-from ragfault.io.formats.columns import load_column_map
 from ragfault.io.formats.tables import is_memory_table
-from ragfault.io.normalization import describe_missing_column
 from ragfault.io.trace_reader import read_traces
 from ragfault.labels.judges.measurement import LabelColumns, LabelTask
-from ragfault.labels.reading.label_parser import (
-    CLAIM_LABEL_KEYS,
-    ChunkGrade,
-    LabeledClaim,
-    LabelRule,
-    has_claim_label,
-    is_absent,
-    list_votes,
-    parse_claims,
-    parse_grades,
-    parse_spans,
+from ragfault.labels.label import Label, Subject
+from ragfault.labels.reading.label_columns import (
+    GIVEN_COLUMNS,
+    TASK_OBJECTS,
+    check_columns,
+    detect_columns,
+    get_value,
+    list_trace_labels,
+    split_map,
 )
+from ragfault.labels.reading.label_parser import ChunkGrade, LabelRule, is_absent, list_votes
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, BadTraces, InputError, UnknownName
 from ragfault.model.grouping import group_by
 from ragfault.model.records import Trace
-
-LABEL_KEYS = ("label", "spans", "claims", "grades")  # map keys of the label columns
-
-COLUMN_NAMES: dict[str, tuple[str, ...]] = {
-    "label": (
-        *("label", "human_label", "gold_label", "labels", "hallucinated", "hallucination"),
-        *("is_hallucinated", "is_hallucination", "has_hallucination", "attributable", "is_attributable"),
-        *("attribution", "attribution_label", "supported", "is_supported", "grounded", "is_grounded"),
-        *("faithful", "is_faithful", "consistent", "is_consistent", "annotation", "label_name", "groundedness_label"),
-        *("faithfulness_label", "factuality_label", "annotations", "annotator_labels", "human_labels", "votes"),
-        "verdict",
-    ),
-    "spans": ("spans", "hallucination_spans", "hallucinated_spans", "labels"),
-    "claims": ("claims", "claim_labels", "statements"),
-    "grades": ("grades", "grade", "relevances", "chunk_labels", "relevant", "relevance", "rel"),
-}
-"""Key → known column names, the most specific first."""
-
-GROUP_COLUMNS = ("source_id", "group", "group_id", "conversation", "query")
-TRACE_FIELDS = ("id", "query", "model", "route", "conversation", "turn")  # trace fields that can be named as a column
-
-
-def split_map(map: Mapping[str, str] | str | Path | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Split a column map into trace columns and label columns.
-
-    >>> split_map({"answer": "claim", "label": "verdict"})
-    ({'answer': 'claim'}, {'label': 'verdict'})
-    """
-    table = load_column_map(map) if map is not None else {}
-    label_columns = {key: table[key] for key in LABEL_KEYS if key in table}
-    return {key: column for key, column in table.items() if key not in label_columns}, label_columns
-
-
-def get_value(trace: Trace, path: str) -> Any:
-    """Return the value of a column: metadata, also by a path with dots, or a trace field.
-
-    >>> get_value(Trace(id="1", query="When?", metadata={"by": {"ann": 1}}), "by.ann")
-    1
-    """
-    if path in trace.metadata:
-        return trace.metadata[path]
-    if path in TRACE_FIELDS:
-        return getattr(trace, path)
-    if path.startswith("chunks."):
-        key = path.removeprefix("chunks.")
-        return {chunk.id: chunk.metadata[key] for chunk in trace.chunks or () if key in chunk.metadata} or None
-    value: Any = trace.metadata
-    for step in path.removeprefix("metadata.").split("."):
-        value = value.get(step) if isinstance(value, dict) else None
-    return value
-
-
-def _list_columns(traces: Sequence[Trace]) -> dict[str, None]:
-    """List the columns with a value in some trace."""
-    columns = dict.fromkeys(name for trace in traces for name, value in trace.metadata.items() if not is_absent(value))
-    return columns | dict.fromkeys(
-        name for name in TRACE_FIELDS if any(getattr(trace, name) is not None for trace in traces)
-    )
 
 
 def to_texts(positive: str | float | Sequence[str | float]) -> tuple[str, ...]:
@@ -104,110 +43,7 @@ def split_columns(within: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for name in names if name.strip())
 
 
-def check_columns(columns: Sequence[str], traces: Sequence[Trace]) -> None:
-    """Raise UnknownName for a column that no trace has."""
-    for name in columns:
-        if all(get_value(trace, name) is None for trace in traces):
-            raise UnknownName("column", name, _list_columns(traces))
-
-
-def detect_columns(
-    traces: Sequence[Trace], columns: Mapping[str, str], task: LabelTask | None
-) -> tuple[LabelTask, LabelColumns]:
-    """Detect the task and the label columns: as requested, else by their names.
-
-    Raises InputError where a requested column is in no trace, or no column holds labels.
-    """
-    for key, path in columns.items():
-        if all(get_value(trace, path) is None for trace in traces):
-            raise InputError(describe_missing_column(key, path, _list_columns(traces)))
-    detected = {key: columns.get(key) or _detect_column(key, traces, columns) for key in LABEL_KEYS}
-    task = task or _infer_task(traces, detected, columns)
-    if task == "relevance":
-        requested = columns.get("grades") or columns.get("label")
-        detected["grades"] = requested or detected["grades"] or detected["label"]
-        detected["grades"] = detected["grades"] or _gold_column(traces) or _find_chunk_grades(traces)
-    if task is None or not any(detected[key] for key in TASK_KEYS[task]):
-        available = ", ".join([name for name in _list_columns(traces) if name not in TRACE_FIELDS][:30])
-        keys = TASK_KEYS[task or "answer"]
-        raise InputError(
-            "no column is known to hold human labels"
-            f"{f' of {TASK_OBJECTS[task]}' if task else ''}. There are: {available or 'none'}. "
-            f"Name it with --map {' or --map '.join(f'{key}=COLUMN' for key in keys)}"
-        )
-    return task, LabelColumns(**{key: detected[key] if key in TASK_KEYS[task] else None for key in LABEL_KEYS})
-
-
-TASK_KEYS: dict[LabelTask, tuple[str, ...]] = {
-    "answer": ("label", "spans"),
-    "support": ("claims", "spans", "label"),
-    "relevance": ("grades",),
-}
-"""Task → keys of its labels."""
-
-TASK_OBJECTS: dict[LabelTask, str] = {"answer": "answers", "support": "claims", "relevance": "chunks"}
-"""Task → labeled units."""
-
-
-def _detect_column(key: str, traces: Sequence[Trace], columns: Mapping[str, str]) -> str | None:
-    """Return the first column of a known name with matching values."""
-    requested = set(columns.values())
-    for name in COLUMN_NAMES[key]:
-        values = [trace.metadata[name] for trace in traces if not is_absent(trace.metadata.get(name))]
-        if name not in requested and values and _matches_key(key, values):
-            return name
-    return None
-
-
-def _matches_key(key: str, values: Sequence[Any]) -> bool:
-    """Check that the values suit the key: single ones, or lists and objects; grades may be either."""
-    if key == "grades":
-        return True
-    composite = any(isinstance(value, (list, tuple, dict)) or _is_json_cell(value) for value in values)
-    if key == "claims":
-        return any(_has_claim_labels(value) for value in values)
-    if key in ("label", "spans") and any(list_votes(value) for value in values):
-        return key == "label"
-    return composite != (key == "label")
-
-
-def _is_json_cell(cell: Any) -> bool:
-    """Check for the text of a list or an object."""
-    return isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{")
-
-
-def _has_claim_labels(cell: Any) -> bool:
-    """Check for claims with labels, or the text of such a list."""
-    if isinstance(cell, str):
-        return _is_json_cell(cell) and any(f'"{key}"' in cell for key in CLAIM_LABEL_KEYS)
-    return isinstance(cell, (list, tuple)) and any(has_claim_label(item) for item in cell)
-
-
-def _gold_column(traces: Sequence[Trace]) -> str | None:
-    """Return "gold" where the gold of a trace has grades of chunks."""
-    return "gold" if any(trace.gold is not None and trace.gold.chunks for trace in traces) else None
-
-
-def _find_chunk_grades(traces: Sequence[Trace]) -> str | None:
-    """Return `chunks.NAME` where the chunks themselves carry grades under a known name."""
-    keys = {key for trace in traces for chunk in trace.chunks or () for key in chunk.metadata}
-    return next((f"chunks.{name}" for name in (*COLUMN_NAMES["grades"], "label") if name in keys), None)
-
-
-def _infer_task(
-    traces: Sequence[Trace], columns: Mapping[str, str | None], requested: Mapping[str, str]
-) -> LabelTask | None:
-    """Infer the task from the available columns."""
-    if "grades" in requested:
-        return "relevance"
-    if "claims" in requested or (columns["claims"] and not columns["label"] and not columns["spans"]):
-        return "support"
-    answered = any(trace.answer is not None for trace in traces)
-    if answered and (columns["label"] or columns["spans"]):
-        return "answer"
-    if columns["grades"] or (not answered and (columns["label"] or _gold_column(traces) or _find_chunk_grades(traces))):
-        return "relevance"
-    return None
+GROUP_COLUMNS = ("source_id", "group", "group_id", "conversation", "query")
 
 
 def group_traces(traces: Sequence[Trace], column: str | None) -> tuple[str | None, list[str]]:
@@ -225,6 +61,15 @@ def group_traces(traces: Sequence[Trace], column: str | None) -> tuple[str | Non
 LabeledSource = str | Path | Sequence[str | Path]
 
 
+class LabeledClaim(NamedTuple):
+    """Claim with its human label."""
+
+    text: str
+    start: int  # offset in the answer; -1 where the answer does not contain it
+    end: int
+    positive: bool
+
+
 class LabeledTrace(NamedTuple):
     """Trace with its human labels."""
 
@@ -234,6 +79,15 @@ class LabeledTrace(NamedTuple):
     spans: tuple[tuple[int, int], ...] | None = None
     claims: tuple[LabeledClaim, ...] | None = None
     grades: Mapping[str, ChunkGrade] | None = None
+
+
+class GivenLabels(NamedTuple):
+    """Traces whose labels were read from elsewhere."""
+
+    traces: list[Trace]
+    labels: Mapping[str, Sequence[Label]]
+    """Trace → labels of its claims and chunks."""
+    task: LabelTask
 
 
 class LabeledTraces(NamedTuple):
@@ -281,7 +135,7 @@ class LabelOptions(NamedTuple):
 
 
 def load_labeled_traces(
-    source: LabeledSource | Iterable[Trace],
+    source: LabeledSource | Iterable[Trace] | GivenLabels,
     options: LabelOptions,
     on_bad: OnBad,
     notice: Callable[[str], object],
@@ -294,15 +148,23 @@ def load_labeled_traces(
     """
     collector, locations = _LabelErrors(on_bad), TraceLocations()
     trace_columns, label_columns = split_map(read_options.get("map"))
-    traces = _read_all_traces(source, collector, locations, notice, **{**read_options, "map": trace_columns or None})
+    given = source if isinstance(source, GivenLabels) else None
+    in_memory = given.traces if given is not None else cast("LabeledSource | Iterable[Trace]", source)
+    traces = _read_all_traces(in_memory, collector, locations, notice, **{**read_options, "map": trace_columns or None})
     if not traces:
         collector.close(0)
         raise InputError("there is no trace to measure on.")
-    task, columns = detect_columns(traces, label_columns, options.task)
+    task, columns = (
+        (given.task, GIVEN_COLUMNS[given.task]) if given else detect_columns(traces, label_columns, options.task)
+    )
     name, groups = group_traces(traces, options.group)
     rule = LabelRule(task, _label_column(columns), options.positive)
+
+    def list_labels(trace: Trace) -> tuple[Sequence[Label], int]:
+        return list_trace_labels(trace, task, columns) if given is None else (given.labels.get(trace.id, ()), 0)
+
     labeled, unlabeled, unlabeled_claims = _read_labels(
-        zip(traces, groups, strict=True), task, columns, rule, collector, locations
+        zip(traces, groups, strict=True), list_labels, rule, collector, locations
     )
     _check_positive(rule)
     if not labeled:
@@ -340,8 +202,7 @@ def _count_contradictions(labeled: Iterable[LabeledTrace]) -> int:
 
 def _read_labels(
     traces: Iterable[tuple[Trace, str]],
-    task: LabelTask,
-    columns: LabelColumns,
+    list_labels: Callable[[Trace], tuple[Sequence[Label], int]],
     rule: LabelRule,
     collector: _LabelErrors,
     locations: TraceLocations,
@@ -351,7 +212,8 @@ def _read_labels(
     unlabeled = unlabeled_claims = 0
     for trace, group in traces:
         try:
-            item, count = _label_trace(LabeledTrace(trace, group), task, columns, rule)
+            labels, count = list_labels(trace)
+            item = build_labeled_trace(trace, group, labels, rule)
         except InvalidRecord as error:
             collector.add(BadLine(*locations[trace.id], str(error), msgspec.json.encode(trace).decode()))
             continue
@@ -394,38 +256,40 @@ def _read_all_traces(
     return traces
 
 
-def _label_trace(
-    labeled: LabeledTrace, task: LabelTask, columns: LabelColumns, rule: LabelRule
-) -> tuple[LabeledTrace | None, int]:
-    """Return a trace with its labels, or None without any, and the number of claims without a label."""
-    trace, answer = labeled.trace, labeled.trace.answer or ""
-    if task == "relevance":
-        value = _get_grades(trace, columns)
-        grades = {} if is_absent(value) else parse_grades(value, trace.chunks or (), rule, columns.grades or "")
-        return (labeled._replace(grades=grades) if grades else None), 0
-    if columns.claims and not is_absent(value := get_value(trace, columns.claims)):
-        claims, unlabeled = parse_claims(value, answer, rule, columns.claims)
-        return (labeled._replace(claims=claims) if claims else None), unlabeled
+def build_labeled_trace(trace: Trace, group: str, labels: Sequence[Label], rule: LabelRule) -> LabeledTrace | None:
+    """Build a trace with what its labels mean; None if they decide nothing, such as a tie of several people.
+
+    Raises InvalidRecord for a label that the rule does not know.
+    """
+    by_part = group_by(labels, lambda label: label.part)
+    labeled = LabeledTrace(trace, group)
+    if rule.task == "relevance":
+        chunks = [label for label in by_part.get("chunk", ()) if label.subject[-1] != "relevance"]
+        grades = {str(label.subject[1]): rule.grade(label.value) for label in chunks}
+        return labeled._replace(grades=grades) if grades else None
+    if claims := by_part.get("claim"):
+        return labeled._replace(claims=tuple(_build_claim(label, trace.answer or "", rule) for label in claims))
+    votes = [rule.is_positive(label.value) for label in by_part.get("answer", ())]
     spans = None
-    if columns.spans and not is_absent(value := get_value(trace, columns.spans)):
-        spans = parse_spans(value, answer, columns.spans)
-    positive = bool(spans) if spans is not None else None
-    if columns.label and not is_absent(value := get_value(trace, columns.label)):
-        votes = [rule.is_positive(vote) for vote in list_votes(value)]
-        if votes and 2 * sum(votes) == len(votes):
-            return None, 0  # as many for as against
-        positive = 2 * sum(votes) > len(votes) if votes else rule.is_positive(value)
-    if positive is None or trace.answer is None:
-        return None, 0
-    return labeled._replace(positive=positive, spans=spans), 0
+    if "span" in by_part:
+        spans = tuple((int(start), int(end)) for _, start, end in _list_subjects(by_part["span"]))
+    if votes and 2 * sum(votes) == len(votes):
+        return None  # as many for as against
+    positive = 2 * sum(votes) > len(votes) if votes else bool(spans)
+    return labeled._replace(positive=positive, spans=spans) if votes or spans is not None else None
 
 
-def _get_grades(trace: Trace, columns: LabelColumns) -> Any:
-    """Return the grades of the chunks in any form."""
-    if columns.grades == "gold" and "gold" not in trace.metadata:
-        gold = trace.gold.chunks if trace.gold else {}
-        return {chunk.id: gold[chunk.id] for chunk in trace.chunks or () if chunk.id in gold}
-    return get_value(trace, columns.grades or "")
+def _list_subjects(labels: Iterable[Label]) -> list[Subject]:
+    return [label.subject for label in labels if not label.is_empty_review]
+
+
+def _build_claim(label: Label, answer: str, rule: LabelRule) -> LabeledClaim:
+    positive = rule.is_positive(label.value)
+    if len(label.subject) == 2:
+        text = str(label.subject[1])
+        return LabeledClaim(text, -1, len(text) - 1, positive)
+    start, end = int(label.subject[1]), int(label.subject[2])
+    return LabeledClaim(answer[start:end], start, end, positive)
 
 
 def _check_positive(rule: LabelRule) -> None:

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
-import msgspec
+from typing import Literal, NamedTuple
 
 from ragfault.evaluation.settings import ignore_report
-from ragfault.io.field_values import InvalidRecord
-from ragfault.io.files import MAX_LINE, detect_format, get_format_suffix, iterate_lines, open_bytes
-from ragfault.io.formats.tables import read_csv_rows
 from ragfault.io.runs.run import Run
-from ragfault.labels.correction import HumanLabels, LabeledItems, VerdictKey, VerdictValue
+from ragfault.labels.consensus import LabelConsensus, resolve_labels
+from ragfault.labels.correction import HumanLabels, LabeledItems
 from ragfault.labels.judges.runner import hash_inputs
-from ragfault.labels.reading.human_labels import (
-    ANSWER_INDEPENDENT,
-    HumanLabel,
-    LabelConsensus,
-    fingerprint_answer,
-    format_bad_lines,
-    read_labels,
-    resolve_labels,
-)
+from ragfault.labels.label import ANSWER_INDEPENDENT, Label, fingerprint_answer
 from ragfault.labels.reading.human_verdicts import (
     ITEM_OVERLAYS,
     LabelReading,
@@ -33,9 +21,12 @@ from ragfault.labels.reading.human_verdicts import (
     read_grades,
     read_marks,
 )
+from ragfault.labels.reading.label_files import iterate_label_rows, read_labels
 from ragfault.labels.reading.labeled_traces import LabelOptions, load_labeled_traces
+from ragfault.labels.reading.layouts import ExpectedValues, recognize_row
+from ragfault.labels.reading.lines import iterate_values
 from ragfault.labels.records import LabelProvenance
-from ragfault.model.errors import BadLine, InputError, UsageError
+from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Trace, Verdicts
 
 LabelForm = Literal["run", "labels", "values", "traces"]
@@ -140,37 +131,14 @@ def _detect_form(source: LabelSource, run: Run) -> LabelForm:
     """Detect the form of a file or folder."""
     path = Path(source)
     if path.is_dir():
-        if (path / "manifest.json").is_file():
-            return "run"
-        return "traces"
-    first_row = next((row for _, row in _iterate_rows(source)), None)
+        return "run" if (path / "manifest.json").is_file() else "traces"
+    first_row = next((row for _, row, _ in iterate_label_rows(source)), None)
+    if first_row is None:
+        raise InputError(f"{source}: empty, there is no label in it")
     if not isinstance(first_row, dict):
         return "traces"
-    if isinstance(first_row.get("verdicts"), dict) and "trace" in first_row:
-        return "labels"
-    names_trace = {"trace", "id"} & first_row.keys() and "query" not in first_row
-    return "values" if names_trace and any(measure.name in first_row for measure in run.manifest.metrics) else "traces"
-
-
-def _iterate_rows(source: LabelSource) -> Iterator[tuple[int, Any]]:
-    """Yield line and row of a table of values; an unreadable row is an InvalidRecord."""
-    with open_bytes(str(source)).body as body:
-        if not body.peek(1):
-            raise InputError(f"{source}: empty, there is no label in it")
-        kind = detect_format(str(source), body) if get_format_suffix(str(source)) else "json"
-        if kind in ("csv", "tsv"):
-            yield from ((line, row) for line, row in read_csv_rows(body, str(source), kind == "tsv", MAX_LINE) if line)
-        elif kind == "json":
-            for line, text, _ in iterate_lines(body):
-                if not text.isspace():
-                    yield line, _decode_object(text)
-
-
-def _decode_object(text: bytes) -> Any:
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return InvalidRecord(str(error))
+    forms: dict[str | None, LabelForm] = {"verdicts": "labels", "metric values": "values"}
+    return forms.get(recognize_row(first_row, _expect_values(run)), "traces")
 
 
 class LoadedScores(NamedTuple):
@@ -203,13 +171,11 @@ def _load_run(source: LabelSource, run: Run, _: bool) -> LoadedScores:
 
 def _list_judged_items(verdicts: Verdicts) -> LabeledItems:
     """List the verdicts of a stronger judge on claims and chunks as labels."""
-    items: dict[VerdictKey, tuple[VerdictValue, ...]] = {}
-    for claim in verdicts.claim or ():
-        items["claim", claim.start, claim.end] = (claim.support,)
-    for chunk in verdicts.chunk or ():
-        items["chunk", chunk.chunk, "level"] = (chunk.level,)
-        items["chunk", chunk.chunk, "relevance"] = (chunk.relevance,)
-    return items
+    return {
+        subject: (value,)
+        for subject, value in iterate_values(verdicts)
+        if subject[0] in ("claim", "chunk") and len(subject) > 1 and value is not None
+    }
 
 
 def _load_labels(source: LabelSource, run: Run, shared: bool) -> LoadedScores:
@@ -243,8 +209,8 @@ def _get_sampling_probabilities(source: LabelSource, consensus: Mapping[str, Lab
     return chances
 
 
-def _format_authors(labels: Iterable[HumanLabel], source: LabelSource) -> str:
-    names = list(dict.fromkeys(label.by for label in labels if label.by))
+def _format_authors(labels: Iterable[Label], source: LabelSource) -> str:
+    names = list(dict.fromkeys(label.annotator for label in labels if label.annotator))
     if not names:
         return Path(source).name
     more = f" and {len(names) - MAX_LABELERS_SHOWN} more" if len(names) > MAX_LABELERS_SHOWN else ""
@@ -286,48 +252,20 @@ def _load_traces(source: LabelSource, run: Run, _: bool) -> LoadedScores:
     return LoadedScores(Path(source).name, values, list(items), items=labeled_items)
 
 
+def _expect_values(run: Run) -> ExpectedValues:
+    """Return the metrics of a run with their ranges."""
+    return ExpectedValues({measure.name: (measure.low, measure.high) for measure in run.manifest.metrics})
+
+
 def _load_values(source: LabelSource, run: Run, _: bool) -> LoadedScores:
     """Load a table of metric values."""
     values: MetricValues = {}
-    bad_lines: list[BadLine] = []
-    names: dict[str, None] = {}
+    labels = read_labels(source, "metric values", expected=_expect_values(run))
     run_ids = set(run.to_arrow("traces", ["id"])["id"].to_pylist())
-    ranges = {measure.name: (measure.low, measure.high) for measure in run.manifest.metrics}
-    for line, row in _iterate_rows(source):
-        try:
-            name, row_values = _parse_row(row, ranges)
-        except InvalidRecord as error:
-            bad_lines.append(BadLine(str(source), line, str(error)))
-            continue
-        if name in names:
-            bad_lines.append(BadLine(str(source), line, f'duplicate trace "{name[:80]}"'))
-        names[name] = None
-        for metric, value in row_values.items() if name in run_ids else ():
-            values.setdefault(metric, {})[name] = value
-    if bad_lines:
-        raise InputError(format_bad_lines(bad_lines, len(names), "rows"))
-    return LoadedScores(Path(source).name, values, list(names))
-
-
-def _parse_row(row: Any, ranges: Mapping[str, tuple[float | None, float | None]]) -> tuple[str, dict[str, float]]:
-    """Return the trace of a row and its values; raises InvalidRecord."""
-    if isinstance(row, InvalidRecord):
-        raise row
-    name = row.get("trace", row.get("id"))
-    if name is None or name == "":
-        raise InvalidRecord("neither `trace` nor `id`")
-    values = {}
-    for metric, (low, high) in ranges.items():
-        if row.get(metric) in (None, ""):
-            continue
-        try:
-            value = float(row[metric])
-        except (TypeError, ValueError):
-            raise InvalidRecord(f'"{str(row[metric])[:40]}" is no number - at `{metric}`') from None
-        if not (low is None or value >= low) or not (high is None or value <= high):
-            raise InvalidRecord(f"{value:g} is outside the range of the metric - at `{metric}`")
-        values[metric] = value
-    return str(name), values
+    for label in labels:
+        if label.trace in run_ids:
+            values.setdefault(str(label.subject[1]), {})[label.trace] = float(label.value)  # type: ignore[arg-type]
+    return LoadedScores(Path(source).name, values, list(dict.fromkeys(label.trace for label in labels)))
 
 
 FORM_LOADERS: dict[LabelForm, Callable[[LabelSource, Run, bool], LoadedScores]] = {

@@ -13,7 +13,8 @@ from msgspec.structs import asdict, replace
 
 from ragfault.io.runs.copies import group_trace
 from ragfault.io.runs.run import AnyRun, open_run
-from ragfault.labels.rubrics.labels import RubricLabel, settle_labels
+from ragfault.labels.consensus import settle_rubrics
+from ragfault.labels.label import Label
 from ragfault.model.errors import InputError
 from ragfault.model.records import Trace
 from ragfault.model.rubrics import MAX_EXAMPLES, MAX_TEXT, Rubric, RubricExample, load_rubrics
@@ -100,13 +101,13 @@ def _proves(trace: Trace) -> bool:
     return bool(hashlib.sha256(group_trace(trace).encode("utf-8", "replace")).digest()[0] % 2)
 
 
-def learn_rubrics(path: str | Path, source: AnyRun, labels: Sequence[RubricLabel]) -> tuple[list[Rubric], list[str]]:
+def learn_rubrics(path: str | Path, source: AnyRun, labels: Sequence[Label]) -> tuple[list[Rubric], list[str]]:
     """Learn examples for the labelled ones of the rubrics of a file; return all of them, and a line on each of these.
 
     `source` is a run that was judged by these rubrics.
     """
     rubrics = load_rubrics(path)
-    settled = settle_labels(list(labels), rubrics[0].name if len(rubrics) == 1 else None)
+    settled = settle_rubrics(labels, rubrics[0].name if len(rubrics) == 1 else None)
     learnt = {item.name: learn_examples(item, source, settled[item.name]) for item in rubrics if item.name in settled}
     if not learnt:
         raise InputError(f"no label is by one of the rubrics {', '.join(item.name for item in rubrics)}.")
@@ -114,12 +115,12 @@ def learn_rubrics(path: str | Path, source: AnyRun, labels: Sequence[RubricLabel
     return [learnt[item.name].rubric if item.name in learnt else item for item in rubrics], lines
 
 
-def prove_rubrics(before: AnyRun, after: AnyRun, labels: Sequence[RubricLabel]) -> tuple[list[RubricLabel], list[str]]:
+def prove_rubrics(before: AnyRun, after: AnyRun, labels: Sequence[Label]) -> tuple[list[Label], list[str]]:
     """Prove for each labelled rubric that its examples help; return the held-out labels, and a line on each rubric."""
     proving = {trace.id for trace in open_run(after).traces() if _proves(trace)}
     unseen = [label for label in labels if label.trace in proving]
     names = {item.rubric for verdicts in open_run(after).verdicts() for item in verdicts.rubric or ()}
-    settled = settle_labels(unseen, next(iter(names)) if len(names) == 1 else None)
+    settled = settle_rubrics(unseen, next(iter(names)) if len(names) == 1 else None)
     proofs = {name: prove_learning(before, after, name, values, list(values)) for name, values in settled.items()}
     if not proofs:
         raise InputError("no label is of a held-out trace. Label more answers.")

@@ -8,8 +8,9 @@ import numpy as np
 
 from ragfault.io.runs.copies import group_trace
 from ragfault.io.runs.run import AnyRun, open_run
+from ragfault.labels.consensus import settle_rubrics
 from ragfault.labels.judges.flakiness import JudgeFlakiness
-from ragfault.labels.rubrics.labels import RubricLabel, settle_labels
+from ragfault.labels.label import Label
 from ragfault.labels.rubrics.proofs import RubricMeasurement, RubricProof
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import RubricVerdict
@@ -20,7 +21,7 @@ from ragfault.stats.estimates import BootstrapEstimate
 
 
 def measure_rubrics(
-    source: AnyRun, labels: Sequence[RubricLabel], *, flakiness: JudgeFlakiness | None = None, seed: int = 0
+    source: AnyRun, labels: Sequence[Label], *, flakiness: JudgeFlakiness | None = None, seed: int = 0
 ) -> RubricMeasurement:
     """Measure each labelled rubric of a run against labels, and by `judge repeat` against itself.
 
@@ -42,7 +43,7 @@ def measure_rubrics(
             verdicts.setdefault(item.rubric, {})[trace.id] = item
     if not verdicts:
         raise InputError(f"{run.path} has no rubric verdicts. Evaluate with: --judge llm:MODEL --rubrics FILE")
-    settled = settle_labels(list(labels), next(iter(verdicts)) if len(verdicts) == 1 else None)
+    settled = settle_rubrics(labels, next(iter(verdicts)) if len(verdicts) == 1 else None)
     if unknown := next((name for name in settled if name not in verdicts), None):
         raise InputError(f'the labels name the rubric "{unknown}", and the run has: {", ".join(verdicts)}.')
     proofs = [_prove_rubric(judge, verdicts[name], values, groups, flakiness, seed) for name, values in settled.items()]

@@ -99,9 +99,9 @@ def test_human_values_name_generator_and_trace(tmp_path: Path) -> None:
     table = tmp_path / "people.csv"
     table.write_text("generator,trace,groundedness\nold,1,0.5\n", encoding="utf-8")
     assert read_human_table(table, "groundedness", ["old"]) == {"old": {"1": 0.5}}
-    with pytest.raises(InputError, match="line 2: the column token_f1"):
+    with pytest.raises(InputError, match=r"people\.csv:2: no value in the column `token_f1`"):
         read_human_table(table, "token_f1", ["old"])
-    with pytest.raises(InputError, match="one of new"):
+    with pytest.raises(InputError, match=r"people\.csv:2: .*one of new"):
         read_human_table(table, "groundedness", ["new"])
 
 
@@ -112,7 +112,7 @@ def test_human_values_are_objects_that_end_with_their_line(tmp_path: Path) -> No
     table.write_text(json.dumps(row, ensure_ascii=False) + "\r\n", encoding="utf-8")
     assert read_human_table(table, "groundedness", ["old"]) == {"old": {"1": 0.5}}
     table.write_text("\n[1]\n", encoding="utf-8")
-    with pytest.raises(InputError, match="line 2: it is no object"):
+    with pytest.raises(InputError, match=r"people\.jsonl:2: not an object"):
         read_human_table(table, "groundedness", ["old"])
 
 
@@ -120,7 +120,7 @@ def test_human_values_are_objects_that_end_with_their_line(tmp_path: Path) -> No
 def test_human_values_lie_in_the_range_of_the_metric(tmp_path: Path, value: str) -> None:
     table = tmp_path / "people.csv"
     table.write_text(f"generator,trace,groundedness\nold,1,0.5\nold,2,{value}\n", encoding="utf-8")
-    with pytest.raises(InputError, match=rf"line 3: groundedness is {value}, and lies in \[0, 1\]"):
+    with pytest.raises(InputError, match=rf"people\.csv:3: {value} is not in \[0, 1\] - at `groundedness`"):
         read_human_table(table, "groundedness", ["old"])
 
 

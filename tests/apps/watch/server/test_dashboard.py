@@ -20,7 +20,7 @@ from ragfault.apps.watch.server.api.detail_views import load_clusters
 from ragfault.apps.watch.server.dashboard.page_renderer import local_path, trace_url
 from ragfault.apps.watch.server.security import issue_token
 from ragfault.http.security import CONTENT_SECURITY_POLICY
-from ragfault.labels.reading.human_labels import fingerprint_answer
+from ragfault.labels.label import fingerprint_answer
 from ragfault.model.errors import UnknownName
 from ragfault.model.records import Chunk, Step, Trace
 from sample_reports import HOSTILE

@@ -25,7 +25,7 @@ from ragfault.apps.watch.server.dashboard import traffic_pages as layers
 from ragfault.apps.watch.server.dashboard.page_renderer import show_controls
 from ragfault.apps.watch.server.storage.records import StoredTrace
 from ragfault.io.runs.run import MetricInfo
-from ragfault.labels.reading.human_labels import HumanLabel, list_values
+from ragfault.labels.reading.lines import build_label_line
 from ragfault.model.errors import UsageError
 from ragfault.model.records import Chunk, Citation, Latency, Step, Trace
 from sample_reports import build_fair_trace
@@ -55,13 +55,12 @@ def test_who_disagrees_says_something_else():
     trace, verdicts = build_fair_trace("ship")
     stored = StoredTrace(trace=trace, received=0.0, state="scored", verdicts=verdicts)
     for part in ("claim", "chunk", "use", "citation", "aspect", "refused"):
-        yes, no = (list_values(reading.build_labels(stored, part, 0, agree)) for agree in (True, False))
-        assert set(yes) == set(no)
-        assert yes != no
-        label = HumanLabel(trace="ship", verdicts=reading.build_labels(stored, part, 0, False), by="ann")
-        assert reading.compare_labels(stored, [label])[part, 0] == "disagreed"
+        yes, no = (reading.build_label(stored, part, 0, agree) for agree in (True, False))
+        assert yes.subject == no.subject
+        assert yes.value != no.value
+        assert reading.compare_labels(stored, [build_label_line(no)])[part, 0] == "disagreed"
     with pytest.raises(UsageError, match="number 8"):
-        reading.build_labels(stored, "claim", 7, True)
+        reading.build_label(stored, "claim", 7, True)
 
 
 def test_a_layer_stands_as_its_routes_do():

@@ -27,7 +27,8 @@ from ragfault.apps.watch.server.storage.run_transfer import export_run
 from ragfault.diagnosis.clusters.records import ClusterRegistry, ClusterReport
 from ragfault.evaluation.online.scorer import ScoredTrace
 from ragfault.io.runs.run import MetricInfo, Run
-from ragfault.labels.reading.human_labels import AnswerLabel, ClaimLabel, HumanLabel, HumanVerdicts, fingerprint_answer
+from ragfault.labels.label import fingerprint_answer
+from ragfault.labels.reading.lines import AnswerLabel, ClaimLabel, HumanVerdicts, LabelLine
 from ragfault.model.records import Score, Trace, Verdicts
 from sample_reports import HOSTILE
 
@@ -148,7 +149,7 @@ def _attack(server: DashboardServer, time: datetime) -> None:
     claim = ClaimLabel(start=0, end=len(HOSTILE), support="supported")
     text = HumanVerdicts(claim=(claim,), answer=AnswerLabel(refused=False))
     store.add_label(
-        HumanLabel(trace=HOSTILE, verdicts=text, by=HOSTILE, time=time, answer=fingerprint_answer(trace))
+        LabelLine(trace=HOSTILE, verdicts=text, by=HOSTILE, time=time, answer=fingerprint_answer(trace))
     ).result()
     _alert(server, time)
     clusters = {

@@ -20,7 +20,7 @@ from ragfault.apps.watch.server.state import ServerState
 from ragfault.apps.watch.server.storage.records import TraceSelection
 from ragfault.apps.watch.server.storage.run_transfer import export_run
 from ragfault.http.hosting import TimeRange
-from ragfault.labels.reading.human_labels import HumanLabel, HumanVerdicts
+from ragfault.labels.reading.lines import HumanVerdicts, LabelLine
 from ragfault.model.errors import UnknownName, UsageError
 
 DAY = 24 * 60
@@ -184,7 +184,7 @@ def test_a_long_window_has_full_hours(watched: DashboardServer):
 def test_labels_are_listed_in_pages(watched: DashboardServer):
     """Following `next` lists each label once, in the order in which they came."""
     store = watched.app.state.server.store
-    labels = [HumanLabel(trace=f"t{at % 3}", verdicts=HumanVerdicts(), by=str(at)) for at in range(7)]
+    labels = [LabelLine(trace=f"t{at % 3}", verdicts=HumanVerdicts(), by=str(at)) for at in range(7)]
     for label in labels:
         store.add_label(label).result()
     listed, page = [], store.list_labels(limit=3)

@@ -21,7 +21,7 @@ from clickhouse_server import PASSWORD, USER, serve_clickhouse
 from ragfault.apps.watch.server.storage.opening import open_store
 from ragfault.apps.watch.server.storage.records import EventCount, TimelineMark, TraceSelection
 from ragfault.apps.watch.server.storage.store import TraceStore
-from ragfault.labels.reading.human_labels import HumanLabel, HumanVerdicts
+from ragfault.labels.reading.lines import HumanVerdicts, LabelLine
 from ragfault.model.errors import OutputError
 from ragfault.model.records import Trace
 from storage_laws import *  # noqa: F403 - its laws, which hold here under the places of this module
@@ -116,7 +116,7 @@ def test_what_fails_has_nothing_else_done_twice(at: Place, tmp_path: Path):
     """A label that waits together with something that fails is kept once."""
     store = open_store(at(tmp_path))
     wrong = TimelineMark(text="m", metadata={"deep": object()})
-    label = HumanLabel(trace="a", verdicts=HumanVerdicts(), by="ann")
+    label = LabelLine(trace="a", verdicts=HumanVerdicts(), by="ann")
     futures = [
         done
         for _ in range(20)

@@ -12,7 +12,7 @@ from ragfault.apps.guard.decisions import GUARD_FIELD, parse_decisions
 from ragfault.apps.guard.rates import GuardedRequest, GuardRates, compute_guard_rates
 from ragfault.http.hosting import PageHost, RouteView, TimeRange
 from ragfault.io.otel.guard_events import MAX_DECISIONS
-from ragfault.labels.reading.human_labels import group_labels, rate_labelled_answer
+from ragfault.labels.consensus import group_labels, rate_labeled_answer
 
 MAX_REQUESTS = 20_000  # latest traces of the window that are read
 MAX_LABELS = 1_000  # held-back answers with a label that are compared with it
@@ -88,7 +88,7 @@ def _load_labels(host: PageHost, requests: Sequence[GuardedRequest]) -> dict[str
         verdicts = host.read_verdicts(request.id) if mine and answers and len(bad) < MAX_LABELS else None
         if verdicts is None or verdicts.claim is None:
             continue
-        rating = rate_labelled_answer(mine, len(verdicts.claim), answers)
+        rating = rate_labeled_answer(mine, len(verdicts.claim), answers)
         if rating is not None:
             bad[request.id] = rating
     return bad

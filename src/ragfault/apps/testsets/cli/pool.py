@@ -58,7 +58,7 @@ def pool(
     from ragfault.apps.testsets.pooling import apply_pool_labels, pool_passages
     from ragfault.io.atomic_files import write_atomically
     from ragfault.io.trace_reader import read_traces
-    from ragfault.labels.reading.human_labels import read_labels
+    from ragfault.labels.reading.label_files import read_labels
 
     check_target(out, force)
     check_distinct([out], [corpus, items, labels])

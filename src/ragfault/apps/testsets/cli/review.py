@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,8 +16,9 @@ from ragfault.report.format import clean_text
 from ragfault.text.number_format import format_count, format_percent
 
 if TYPE_CHECKING:
-    from ragfault.apps.testsets.reviews import ItemReview, ReviewResult
-    from ragfault.labels.annotation.sitting import Sitting
+    from ragfault.apps.testsets.reviews import ReviewResult
+    from ragfault.labels.annotation.session import Question
+    from ragfault.labels.label import Label
     from ragfault.model.records import Document, Trace
     from ragfault.stats.estimates import BootstrapEstimate
 
@@ -45,7 +47,8 @@ def review(items: str, out: str, by: str | None, corpus: str | None, disputes: b
     next item is shown; the same command resumes where it ended. What others decided is hidden, unless --disputes.
     """
     from ragfault.apps.testsets.review_session import ReviewSession
-    from ragfault.labels.annotation.sitting import Sitting, ask_items
+    from ragfault.apps.testsets.reviews import LAYOUT
+    from ragfault.labels.annotation.session import Session, ask_questions
     from ragfault.options.keys import name_person, open_key_reader
 
     name = name_person(by)
@@ -54,38 +57,33 @@ def review(items: str, out: str, by: str | None, corpus: str | None, disputes: b
     state = session.load()
     versions = state.find_disputes(name) if disputes else {}
     waiting = [item for item in state.list_waiting(name) if not disputes or item.id in versions]
-    sitting: Sitting[Trace, ItemReview] = Sitting(waiting, out)
+    questions = (_ask_item(item, name, documents) for item in waiting)
+    sitting = Session(questions, out, name, LAYOUT, previous=state.reviews)
 
-    def show(_: str) -> None:
-        if (item := sitting.item) is not None:
-            click.echo(_describe_item(item, versions.get(item.id, ()), sitting.decision))
+    def show(question: Question[Trace], _: str) -> None:
+        click.echo(_describe_item(question.content, versions.get(question.content.id, ()), sitting.answer))
 
     with open_key_reader() as read:
-        ask_items(sitting, read, show, lambda key: _answer(sitting, key, name, documents))
-    count = len(sitting.decided)
+        ask_questions(sitting, read, show)
+    count = sitting.answered_count
     left = format_count(len(waiting) - count, "disputed item" if disputes else "item")
     click.echo(
         f"{format_count(count, 'item')} reviewed{f', in {out}' if count else ''}; {left} to review by {name or 'you'}"
     )
 
 
-def _answer(sitting: Sitting[Trace, ItemReview], key: str, by: str, documents: Mapping[str, Document]) -> None:
-    """Save the decision that a key stands for; a key that means nothing, or a form left as it was, decides nothing."""
-    from ragfault.apps.testsets.reviews import FORM_HELP, create_item, create_review, read_form, write_form
+def _ask_item(item: Trace, by: str, documents: Mapping[str, Document]) -> Question[Trace]:
+    """Return the question about an item; a form that is left as it was gives no label."""
+    from ragfault.apps.testsets.reviews import DECISIONS, FORM_HELP, create_item, create_review, read_form, write_form
+    from ragfault.labels.annotation.session import Question
 
-    item = sitting.item
-    if item is None:
-        return
-    if key in ("a", "x"):
-        sitting.save(create_review(item, "rejected" if key == "x" else "accepted", by))
-    elif key == "e":
+    def edit() -> Label | None:
         edited = _edit(write_form(item), lambda form: read_form(form, item, documents))
-        if edited is not None:
-            sitting.save(create_review(item, "accepted", by, edited))
-    elif key == "n":
-        written = _edit(f"{FORM_HELP}query: \n", lambda form: create_item(form, by, documents))
-        if written is not None:
-            sitting.save(written, decides=False)
+        return None if edited is None else create_review(item, "accepted", by, edited)
+
+    accept, reject = (partial(create_review, item, decision, by) for decision in DECISIONS)
+    write = partial(_edit, f"{FORM_HELP}query: \n", lambda form: create_item(form, by, documents))
+    return Question(item, accept().question, {"a": accept, "x": reject, "e": edit, "n": write})
 
 
 def _edit(form: str, parse: Callable[[str], T]) -> T | None:
@@ -108,17 +106,17 @@ def _edit(form: str, parse: Callable[[str], T]) -> T | None:
             text = f"# {error}\n{changed}"
 
 
-def _describe_item(item: Trace, reviews: Sequence[ItemReview], own: ItemReview | None) -> str:
+def _describe_item(item: Trace, reviews: Sequence[Label], own: Label | None) -> str:
     """Return an item as a card, with what others decided where it is disputed, and what the person decided before."""
     from ragfault.apps.testsets.reviews import FORM_HELP, write_form
 
     lines = [f"{item.id}  {item.metadata.get('kind', '')}", write_form(item).removeprefix(FORM_HELP).rstrip()]
     for entry in reviews:
-        lines.append(f"--- {entry.by or 'someone'}: {entry.decision}")
+        lines.append(f"--- {entry.annotator or 'someone'}: {entry.value}")
         if entry.edited is not None:
             lines.append(write_form(entry.edited).removeprefix(FORM_HELP).rstrip())
     if own is not None:
-        lines.append(f"--- you: {own.decision}")
+        lines.append(f"--- you: {own.value}")
     text = "\n".join(["", *lines, f"[{KEYS}]"])
     return "\n".join(map(clean_text, text.split("\n")))
 
@@ -150,15 +148,16 @@ def adjudicate(
     Rejected items are left out of OUT; disputed ones and those with too few reviews stay as they were. Exit code 1
     where items are disputed.
     """
-    from ragfault.apps.testsets.reviews import merge_reviews, read_reviews
+    from ragfault.apps.testsets.reviews import LAYOUT, merge_reviews
     from ragfault.io.atomic_files import write_atomically
     from ragfault.io.trace_reader import read_traces
+    from ragfault.labels.reading.label_files import read_saved_labels
 
     check_target(out, force)
     check_distinct([out], reviews)
     result = merge_reviews(
         read_traces(items, notice=print_notice),
-        [entry for path in reviews for entry in read_reviews(path)],
+        [entry for path in reviews for entry in read_saved_labels(path, LAYOUT)],
         adjudicator=adjudicator,
         needed=needed,
     )
@@ -187,7 +186,7 @@ def _format_lines(result: ReviewResult) -> Iterator[str]:
     for name, share in result.fields.items():
         yield f"  {name}: left alike in {format_percent(share)} of the items that all accepted"
     for dispute in result.disputes:
-        names = ", ".join(f"{entry.by or 'someone'} {entry.decision}" for entry in dispute.reviews)
+        names = ", ".join(f"{entry.annotator or 'someone'} {entry.value}" for entry in dispute.reviews)
         yield clean_text(f"  disputed: {dispute.item}  {dispute.reason} ({names})  {dispute.query}")
 
 

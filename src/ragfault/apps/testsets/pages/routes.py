@@ -29,18 +29,18 @@ from ragfault.apps.testsets.reviews import (
     DECISIONS,
     EMPTY_ITEM,
     FORM_FIELDS,
-    ItemReview,
     apply_values,
     create_review,
     create_written,
+    get_time,
     list_values,
-    normalize_name,
 )
 from ragfault.http.forms import AdminForm, FormFields, parse_count, read_author
 from ragfault.http.hosting import INVALID, Host, PageHost, get_host
 from ragfault.http.json_routes import make_json_router
 from ragfault.http.page_routes import AppPages, PageRoute
 from ragfault.http.security import require_role
+from ragfault.labels.label import Label, normalize_name
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.records import Trace
 
@@ -62,7 +62,7 @@ class ReviewForm(NamedTuple):
     """The item of a page, as a reviewer sees it."""
 
     item: Trace
-    own: ItemReview | None
+    own: Label | None
     """The reviewer's last review of the item as it stands."""
     shown: str
     """Fingerprint of the item; empty for a new one."""
@@ -144,7 +144,7 @@ def show_item(request: Request) -> Response:
             f"the item has more than {MAX_ITEM_CHARACTERS:,} characters, too many for a form. Review it in the "
             "terminal: ragfault testset review."
         )
-    values |= {"show": query.get("show", "waiting"), "decision": form.own.decision if form.own else ""}
+    values |= {"show": query.get("show", "waiting"), "decision": str(form.own.value) if form.own else ""}
     return _render_item(request, form, by, values)
 
 
@@ -211,8 +211,8 @@ def _answer_form(request: Request, fields: FormFields) -> Response:
         state = session.load()
         form = _load_form(state, id if id in state.items else "", by)
         return _render_item(request, form, by, fields, str(error.detail), 409)
-    detail = f"{review.decision}: {(review.edited or form.item).query}"
-    request.app.state.audit.record(request, "testset_review", review.item, detail)
+    detail = f"{review.value}: {(review.edited or form.item).query}"
+    request.app.state.audit.record(request, "testset_review", review.trace, detail)
     return RedirectResponse(_find_next(request, session.load(), fields, by), 303)
 
 
@@ -230,9 +230,7 @@ def _make_linker(request: Request, by: str) -> Callable[..., str]:
     return lambda **fields: urlencode(fields | name, errors="replace")
 
 
-def _build_review(
-    session: ReviewSession, state: ReviewState, form: ReviewForm, fields: FormFields, by: str
-) -> ItemReview:
+def _build_review(session: ReviewSession, state: ReviewState, form: ReviewForm, fields: FormFields, by: str) -> Label:
     """Build the review that a form states. Raises InputError where its fields cannot be read."""
     decision = next((name for name in DECISIONS if name == fields.get("decision")), None)
     if decision is None:
@@ -247,11 +245,11 @@ def _build_review(
     return create_written(edited, by) if is_own else create_review(form.item, decision, by, edited)
 
 
-def _check_unchanged(state: ReviewState, review: ItemReview, fields: FormFields, by: str) -> None:
+def _check_unchanged(state: ReviewState, review: Label, fields: FormFields, by: str) -> None:
     """Raise 409 where the item, or the reviewer's own review of it, is another than the page showed."""
     id = fields.get("id", "")
     if not id:
-        if review.item in state.items:
+        if review.trace in state.items:
             raise HTTPException(409, "you wrote this question already: find it among those that people wrote.")
         return
     if id not in state.items:
@@ -260,7 +258,7 @@ def _check_unchanged(state: ReviewState, review: ItemReview, fields: FormFields,
     if fingerprint_review(own) != fields.get("previous", "") and own is not None:
         raise HTTPException(
             409,
-            f"{own.by} reviewed this item meanwhile, at {own.time:%H:%M:%S} UTC: {own.decision}, "
+            f"{own.annotator} reviewed this item meanwhile, at {get_time(own):%H:%M:%S} UTC: {own.value}, "
             f'"{(own.edited or state.items[id]).query[:200]}". Nothing of yours was stored. Send it again to replace '
             "that review, or open the item anew.",
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 from msgspec import Struct
 
 from ragfault.apps.testsets.review_session import ReviewSession, ReviewState
-from ragfault.apps.testsets.reviews import Decision, ReviewAgreement, ReviewResult, merge_reviews, normalize_name
+from ragfault.apps.testsets.reviews import ReviewAgreement, ReviewResult, merge_reviews
+from ragfault.labels.reading.lines import Decision
 from ragfault.model.errors import UsageError
 
 ShownItems = Literal["waiting", "all", "reviewed", "disputed", "written"]
@@ -91,7 +92,7 @@ def load_testset(session: ReviewSession | None, name: str, selection: ItemSelect
         waiting=len(state.list_waiting(name)),
         matched=len(ids),
         lines=tuple(_build_line(state, id, name, counts[id]) for id in ids[ITEMS_SHOWN * (page - 1) :][:ITEMS_SHOWN]),
-        reviewers=tuple(sorted({normalize_name(review.by): review.by.strip() for review in state.reviews}.values())),
+        reviewers=tuple(sorted({review.person: review.annotator.strip() for review in state.reviews}.values())),
         agreement=_measure_agreement(merge_state(state, needed, adjudicator)),
     )
 
@@ -118,7 +119,7 @@ def _build_line(state: ReviewState, id: str, name: str, reviewers: int) -> Tests
         query=(own.edited if own is not None and own.edited is not None else item).query[:QUERY_CHARACTERS],
         kind=str(item.metadata.get("kind", ""))[:60],
         reviewers=reviewers,
-        decision=None if own is None else own.decision,
+        decision=None if own is None else cast(Decision, own.value),
         is_written=id in state.authors,
     )
 

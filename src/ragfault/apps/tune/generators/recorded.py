@@ -12,7 +12,8 @@ from ragfault.apps.tune.generators.records import AnswerOutcome
 from ragfault.apps.tune.results import Bound
 from ragfault.apps.tune.search_space import BOUND_PATTERN
 from ragfault.judges.assembly import observe_traces
-from ragfault.labels.reading.label_rows import read_label_rows
+from ragfault.labels.reading.label_files import read_labels
+from ragfault.labels.reading.layouts import ExpectedValues
 from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import Metric, compute_score, compute_scores, parse_metric
 from ragfault.model.errors import InputError, UnknownName, UsageError
@@ -212,27 +213,13 @@ def parse_answer_bound(text: str) -> Bound:
 
 
 def read_human_table(path: str | Path, metric: str, names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Read human values of a metric: generator → trace id → value, from JSON Lines or CSV as `read_label_rows`.
+    """Read human values of a metric: generator → trace id → value.
 
-    Columns: `generator`, `trace` (or `id`), and one named as the metric. Raises InputError where it cannot be read, a
-    column is missing, a generator is not among the `names`, or a value is no number in the range of the metric.
+    Columns: `generator`, `trace` (or `id`), and one named as the metric. Raises BadRows if a generator is not among the
+    `names`, or a value is missing or not in the range of the metric.
     """
-    file = Path(path)
-    low, high = parse_generation_metric(metric).range
+    expected = ExpectedValues({metric: parse_generation_metric(metric).range}, names)
     values: dict[str, dict[str, float]] = {}
-    for number, row in read_label_rows(file):
-        if isinstance(row, str):
-            raise InputError(f"{file}, line {number}: {row}.")
-        trace = row.get("trace") or row.get("id")
-        if row.get("generator") not in names or trace is None:
-            raise InputError(
-                f"{file}, line {number}: `generator` is one of {', '.join(names)}, and `trace` the id of its answer."
-            )
-        try:
-            value = float(row[metric])
-        except (KeyError, TypeError, ValueError):
-            raise InputError(f"{file}, line {number}: the column {metric} holds a number.") from None
-        if not low <= value <= high:
-            raise InputError(f"{file}, line {number}: {metric} is {value:g}, and lies in [{low:g}, {high:g}].")
-        values.setdefault(row["generator"], {})[str(trace)] = value
+    for label in read_labels(path, "generator values", expected=expected):
+        values.setdefault(str(label.subject[2]), {})[label.trace] = float(label.value)  # type: ignore[arg-type]
     return values

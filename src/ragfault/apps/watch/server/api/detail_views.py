@@ -27,7 +27,7 @@ from ragfault.http.hosting import TimeRange, parse_route
 from ragfault.io.runs.run import Run
 from ragfault.judges.calibration import JudgeCalibration, read_calibration
 from ragfault.judges.cards.card import JudgeCard, list_cards, load_card
-from ragfault.labels.reading.human_labels import HumanLabel
+from ragfault.labels.reading.lines import LabelLine
 from ragfault.model.errors import UnknownName, UsageError
 from ragfault.stats.intervals import wilson_interval
 from ragfault.text.number_format import format_number
@@ -306,7 +306,7 @@ def load_judge_view(server: ServerState) -> JudgeView:
     )
 
 
-def _measure_agreement(server: ServerState, labels: Sequence[HumanLabel]) -> Iterable[VerdictAgreement]:
+def _measure_agreement(server: ServerState, labels: Sequence[LabelLine]) -> Iterable[VerdictAgreement]:
     """Yield the share of verdicts that labels confirm, by kind."""
     agreed: Counter[str] = Counter()
     totals: Counter[str] = Counter()

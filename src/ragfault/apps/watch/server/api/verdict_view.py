@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
-
-from msgspec.structs import replace
+from typing import NamedTuple
 
 from ragfault.apps.watch.server.storage.records import StoredTrace
-from ragfault.labels.reading.human_labels import (
-    AnswerLabel,
-    ChunkLabel,
-    ClaimLabel,
-    HumanLabel,
-    HumanVerdicts,
-    list_values,
-    resolve_labels,
-)
+from ragfault.labels.consensus import resolve_labels
+from ragfault.labels.label import Label, Subject, SubjectValue
+from ragfault.labels.reading.lines import LabelLine, iterate_values, list_label_line
 from ragfault.model.errors import UsageError
-from ragfault.model.records import Citation, ClaimSupport, RelevanceLevel, Trace, Verdicts
+from ragfault.model.records import Citation, ClaimSupport, Trace, Verdicts
 
 MAX_QUOTE_LENGTH = 2000  # longest quote that is searched for, in characters
 
 SUPPORT_ORDER: tuple[ClaimSupport, ...] = ("contradicted", "unsupported", "inferred", "supported")
 """Kinds of support, the worst first: it colours the text where claims overlap."""
-
-T = TypeVar("T")
 
 VerdictKey = tuple[str, int]
 """Kind ("claim" or "citation") and position of a verdict."""
@@ -119,98 +109,58 @@ def match_claim(verdicts: Verdicts | None, citation: Citation) -> int | None:
     return None
 
 
-def build_labels(stored: StoredTrace, part: str, at: int, agree: bool) -> HumanVerdicts:
-    """Build the label of a person who agrees or disagrees with one verdict.
+LABELED_PARTS = ("claim", "chunk", "use", "citation", "fact", "recall", "aspect", "refused")
+"""Verdicts of a trace that people label on its page."""
 
-    Disagreement labels the opposite: a supported claim as unsupported, a relevant chunk as not relevant, and so on.
-    Raises UsageError for a verdict that does not exist.
-    """
-    if part not in LABEL_BUILDERS or stored.verdicts is None:
-        raise UsageError(f'no verdict "{part}" of this trace can be labelled. There is: {", ".join(LABEL_BUILDERS)}.')
-    try:
-        return LABEL_BUILDERS[part](stored.verdicts, at, agree)
-    except (IndexError, TypeError):
-        raise UsageError(f"this trace has no {part} verdict number {at + 1}. Load its page again.") from None
-
-
-def _label_claim(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
-    claim = _get_item(verdicts.claim, at)
-    other: ClaimSupport = "unsupported" if claim.support in ("supported", "inferred") else "supported"
-    label = ClaimLabel(start=claim.start, end=claim.end, support=claim.support if agree else other)
-    return HumanVerdicts(claim=(label,))
-
-
-def _label_chunk(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
-    chunk = _get_item(verdicts.chunk, at)
-    other: RelevanceLevel = "none" if chunk.level in ("high", "medium") else "high"
-    return HumanVerdicts(chunk=(ChunkLabel(chunk=chunk.chunk, level=chunk.level if agree else other),))
-
-
-def _label_use(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
-    use = _get_item(verdicts.use, at)
-    return HumanVerdicts(use=(replace(use, used=use.used == agree),))
-
-
-def _label_citation(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
-    citation = _get_item(verdicts.citation, at)
-    return HumanVerdicts(citation=(replace(citation, supports=citation.supports == agree, p=None, unsure=False),))
-
-
-def _label_fact(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
-    fact = _get_item(verdicts.fact, at)
-    return HumanVerdicts(fact=(fact if agree else replace(fact, present=not fact.present, contradicted=False),))
-
-
-def _label_recall(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
-    recall = _get_item(verdicts.recall, at)
-    return HumanVerdicts(recall=(replace(recall, covered=recall.covered == agree, evidence=()),))
-
-
-def _label_aspect(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
-    aspect = _get_item(None if verdicts.answer is None else verdicts.answer.aspects, at)
-    return HumanVerdicts(answer=AnswerLabel(aspects=(replace(aspect, answered=aspect.answered == agree),)))
-
-
-def _label_refusal(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
-    answer = _get_item(None if verdicts.answer is None else (verdicts.answer,), at)
-    return HumanVerdicts(answer=AnswerLabel(refused=answer.refused == agree))
-
-
-LABEL_BUILDERS: dict[str, Callable[[Verdicts, int, bool], HumanVerdicts]] = {
-    "claim": _label_claim,
-    "chunk": _label_chunk,
-    "use": _label_use,
-    "citation": _label_citation,
-    "fact": _label_fact,
-    "recall": _label_recall,
-    "aspect": _label_aspect,
-    "refused": _label_refusal,
+OPPOSITES: dict[SubjectValue, SubjectValue] = {
+    True: False,
+    False: True,
+    "supported": "unsupported",
+    "inferred": "unsupported",
+    "unsupported": "supported",
+    "contradicted": "supported",
+    "high": "none",
+    "medium": "none",
+    "low": "high",
+    "none": "high",
 }
-"""Verdicts that can be labelled → builder of the label."""
+"""Value of a verdict → what a person says who disagrees."""
 
 
-def _get_item(items: Sequence[T] | None, at: int) -> T:
-    if items is None or not 0 <= at < len(items):
-        raise IndexError(at)
-    return items[at]
+def build_label(stored: StoredTrace, part: str, at: int, agree: bool) -> Label:
+    """Build the label of a person who agrees or disagrees with a verdict, by its part and position.
+
+    Raises UsageError for a verdict that is not there.
+    """
+    if part not in LABELED_PARTS or stored.verdicts is None:
+        raise UsageError(f'no verdict "{part}" of this trace can be labelled. There is: {", ".join(LABELED_PARTS)}.')
+    verdicts = _list_verdicts(stored.verdicts, part)
+    if not 0 <= at < len(verdicts):
+        raise UsageError(f"this trace has no {part} verdict number {at + 1}. Load its page again.")
+    subject, judged = verdicts[at]
+    # Whoever disagrees that a fact is contradicted says that it is there.
+    opposite = judged is not True if part == "fact" else OPPOSITES[judged]
+    return Label(trace=stored.trace.id, subject=subject, value=judged if agree else opposite)
 
 
-def compare_labels(stored: StoredTrace, labels: Sequence[HumanLabel]) -> dict[VerdictKey, str]:
+def _list_verdicts(verdicts: Verdicts, part: str) -> list[tuple[Subject, SubjectValue]]:
+    """List subject and value of the verdicts of a part that people label, in order."""
+    kind, name = {"chunk": ("chunk", "level"), "refused": ("answer", "refused")}.get(part, (part, None))
+    return [
+        (subject, value)
+        for subject, value in iterate_values(verdicts)
+        if subject[0] == kind and len(subject) > 1 and value is not None and name in (None, subject[-1])
+    ]
+
+
+def compare_labels(stored: StoredTrace, lines: Sequence[LabelLine]) -> dict[VerdictKey, str]:
     """Compare the labels of a trace with its verdicts: "agreed" or "disagreed" by kind and position."""
-    resolved = resolve_labels(labels).get(stored.trace.id)
-    compared: dict[VerdictKey, str] = {}
+    resolved = resolve_labels(label for line in lines for label in list_label_line(line)).get(stored.trace.id)
     if resolved is None or stored.verdicts is None:
-        return compared
-    for part in LABEL_BUILDERS:
-        for index in range(_count_verdicts(stored.verdicts, part)):
-            for key, word in list_values(build_labels(stored, part, index, True)).items():
-                if key in resolved.values:
-                    compared[part, index] = "agreed" if resolved.values[key] == word else "disagreed"
-    return compared
-
-
-def _count_verdicts(verdicts: Verdicts, part: str) -> int:
-    if part == "refused":
-        return int(verdicts.answer is not None)
-    items = (verdicts.answer.aspects if verdicts.answer else ()) if part == "aspect" else getattr(verdicts, part)
-    return len(items or ())
+        return {}
+    return {
+        (part, index): "agreed" if resolved.values[subject] == value else "disagreed"
+        for part in LABELED_PARTS
+        for index, (subject, value) in enumerate(_list_verdicts(stored.verdicts, part))
+        if subject in resolved.values
+    }

@@ -30,7 +30,7 @@ from ragfault.apps.watch.server.api.detail_views import (
     open_run,
     parse_selection,
 )
-from ragfault.apps.watch.server.api.verdict_view import build_labels
+from ragfault.apps.watch.server.api.verdict_view import build_label
 from ragfault.apps.watch.server.dashboard.page_renderer import local_path, render_page, trace_url
 from ragfault.apps.watch.server.security import SESSION_COOKIE
 from ragfault.apps.watch.server.state import ALERTS_SETTING, INCIDENTS_SETTING, ServerState
@@ -38,7 +38,8 @@ from ragfault.apps.watch.server.storage.records import AlertEvent, TraceComment,
 from ragfault.apps.watch.server.storage.run_transfer import export_run, import_run
 from ragfault.http.forms import AdminForm, FormFields, parse_count, read_author, read_form
 from ragfault.http.page_routes import PageRoute
-from ragfault.labels.reading.human_labels import HumanLabel, fingerprint_answer
+from ragfault.labels.label import fingerprint_answer
+from ragfault.labels.reading.lines import build_label_line
 from ragfault.model.errors import UnknownName, UsageError
 
 MAX_VIEWS = 50
@@ -171,15 +172,13 @@ async def post_label(request: Request, fields: FormFields = AdminForm) -> Respon
 
     def action(server: ServerState) -> None:
         stored = traffic_views.load_trace(server, name)
-        server.store.add_label(
-            HumanLabel(
-                trace=name,
-                verdicts=build_labels(stored, part, int(at[:9]), say == "agree"),
-                by=read_author(request, fields),
-                time=datetime.fromtimestamp(server.now(), UTC),
-                answer=fingerprint_answer(stored.trace),
-            )
-        ).result()
+        label = replace(
+            build_label(stored, part, int(at[:9]), say == "agree"),
+            annotator=read_author(request, fields),
+            time=datetime.fromtimestamp(server.now(), UTC),
+            shown=fingerprint_answer(stored.trace),
+        )
+        server.store.add_label(build_label_line(label)).result()
 
     anchor = f"#{part}-{int(at[:9]) + 1}" if part.isalpha() else ""
     return await _apply_and_redirect(request, action, trace_url(name) + anchor, ("label", name, f"{say}: {part} {at}"))

@@ -13,7 +13,8 @@ from ragfault.apps.watch.server.dashboard import page_renderer
 from ragfault.apps.watch.server.state import ServerState
 from ragfault.apps.watch.server.storage.records import TraceSelection
 from ragfault.http.hosting import TimeRange
-from ragfault.labels.reading.human_labels import HumanLabel
+from ragfault.labels.label import Label
+from ragfault.labels.reading.lines import list_label_line
 from ragfault.model.records import Verdicts
 
 T = TypeVar("T")
@@ -49,9 +50,9 @@ class AppPageHost:
         """Iterate over the traces, as JSON, that contain a text."""
         return self._server.store.iterate_bodies(_select(times, route), text, limit)
 
-    def read_labels(self) -> tuple[HumanLabel, ...]:
+    def read_labels(self) -> tuple[Label, ...]:
         """Return the human labels in the order of arrival."""
-        return self._server.store.read_labels()
+        return tuple(label for line in self._server.store.read_labels() for label in list_label_line(line))
 
     def read_verdicts(self, trace: str) -> Verdicts | None:
         """Return the verdicts on a trace."""

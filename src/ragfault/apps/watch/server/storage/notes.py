@@ -22,7 +22,7 @@ from ragfault.apps.watch.server.storage.records import (
 )
 from ragfault.apps.watch.server.storage.store_engine import DatabaseConnection, StoreEngine, encode_json
 from ragfault.io.field_values import make_content_id
-from ragfault.labels.reading.human_labels import HumanLabel
+from ragfault.labels.reading.lines import LabelLine
 from ragfault.text.times import assume_utc
 
 NoteKind = Literal[
@@ -166,13 +166,13 @@ class NoteTables(StoreEngine):
         """Return resolved incidents, the latest opened first: at most so many, opened before a time."""
         return self._read_records(NoteSelection("incident", order=LATEST_FIRST, limit=limit, until=until), Incident)
 
-    def add_label(self, label: HumanLabel) -> Future[None]:
+    def add_label(self, label: LabelLine) -> Future[None]:
         """Add a human label of a trace."""
         return self._append_note("label", label.trace, label)
 
-    def read_labels(self, trace: str | None = None, limit: int = 2**31) -> tuple[HumanLabel, ...]:
+    def read_labels(self, trace: str | None = None, limit: int = 2**31) -> tuple[LabelLine, ...]:
         """Return human labels in the order of arrival: the latest ones, at most so many."""
-        return self._read_records(NoteSelection("label", trace, order="number DESC", limit=limit), HumanLabel)[::-1]
+        return self._read_records(NoteSelection("label", trace, order="number DESC", limit=limit), LabelLine)[::-1]
 
     def count_labels(self) -> int:
         """Count the human labels."""
@@ -186,7 +186,7 @@ class NoteTables(StoreEngine):
             "ORDER BY number LIMIT {limit:UInt64}",
             {"after": after, "limit": limit + 1},
         )
-        labels = tuple(msgspec.json.decode(body, type=HumanLabel) for _, body in rows[:limit])
+        labels = tuple(msgspec.json.decode(body, type=LabelLine) for _, body in rows[:limit])
         return LabelPage(labels=labels, next=rows[limit - 1][0] if len(rows) > limit else None)
 
     def add_comment(self, comment: TraceComment) -> Future[None]:

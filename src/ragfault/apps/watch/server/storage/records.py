@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
-from ragfault.labels.reading.human_labels import HumanLabel
+from ragfault.labels.reading.lines import LabelLine
 from ragfault.model.errors import UsageError
 from ragfault.model.gold_evidence import GoldMode
 from ragfault.model.records import Score, Trace, Verdicts
@@ -114,7 +114,7 @@ class TracePage(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
 class LabelPage(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
     """A page of human labels."""
 
-    labels: tuple[HumanLabel, ...]
+    labels: tuple[LabelLine, ...]
     next: int | None = None  # `after` of the next page; None on the last page
 
 
