@@ -15,7 +15,6 @@ from ragfault.options.settings import add_trace_options, pick_trace_options
 
 if TYPE_CHECKING:
     from ragfault.apps.tune.generators.records import GeneratorChoice
-    from ragfault.apps.tune.generators.search import GeneratorTerms
     from ragfault.model.protocols import Judge
     from ragfault.model.records import Trace, Verdicts
     from ragfault.retrieval.generation.settings import GeneratorConfig
@@ -106,6 +105,7 @@ def choose(recorded: tuple[str, ...], out: str | None, kind: str | None, **optio
     """
     from ragfault.apps.tune.generators.recorded import read_human_table
     from ragfault.apps.tune.generators.search import choose_recorded
+    from ragfault.apps.tune.settings import GeneratorSettings
 
     folder = _check_folder(out, options["force"])
     traces, verdicts = _read_recorded(recorded, options)
@@ -115,11 +115,10 @@ def choose(recorded: tuple[str, ...], out: str | None, kind: str | None, **optio
     choice = choose_recorded(
         traces,
         options["present"],
-        _make_terms(options),
+        GeneratorSettings(**_pick_settings(options), share=options["share"], null_replays=options["null_replays"]),
         judge=judge,
         verdicts=verdicts,
         people=people,
-        null_replays=options["null_replays"],
     )
     return _show_choice(choice, None, folder, kind)
 
@@ -151,6 +150,7 @@ def search(questions: str, space: str, out: str, kind: str | None, **options: An
     the recommended generator, generator.md and generator.json. Replies are cached: the same command resumes.
     """
     from ragfault.apps.tune.generators.search import search_generators
+    from ragfault.apps.tune.settings import GeneratorSettings
 
     folder = _check_folder(out, options["force"])
     present, values = _read_space(space)
@@ -159,10 +159,14 @@ def search(questions: str, space: str, out: str, kind: str | None, **options: An
         list(read_logged(questions, **pick_trace_options(dict(options)))),
         present,
         values,
-        _make_terms(options),
+        GeneratorSettings(
+            **_pick_settings(options),
+            share=options["share"],
+            repetitions=options["repetitions"],
+            control=not options["skip_control"],
+        ),
         judge=_load_judge(options["judge"]),
         answer=_make_answer(options["budget"]),
-        control=not options["skip_control"],
     )
     return _show_choice(choice, _join_pipeline(options["pipeline"], config), folder, kind)
 
@@ -192,6 +196,7 @@ def improve(questions: str, pipeline: str, out: str, kind: str | None, **options
     the other measures the best of them against the present one. OUT gets the pipeline with the recommended prompt.
     """
     from ragfault.apps.tune.generators.reflection import improve_prompt, make_prompt_writer
+    from ragfault.apps.tune.settings import PromptSettings
     from ragfault.retrieval.generation.answering import load_writer
     from ragfault.retrieval.generation.settings import GeneratorConfig
     from ragfault.retrieval.pipeline_config import read_pipeline_config
@@ -205,11 +210,9 @@ def improve(questions: str, pipeline: str, out: str, kind: str | None, **options
         list(read_logged(questions, **pick_trace_options(dict(options)))),
         present,
         writer,
-        _make_terms(options),
-        rounds=options["rounds"],
+        PromptSettings(**_pick_settings(options), rounds=options["rounds"], control=not options["skip_control"]),
         judge=_load_judge(options["judge"]),
         answer=_make_answer(options["budget"]),
-        control=not options["skip_control"],
     )
     return _show_choice(choice, _join_pipeline(pipeline, config), folder, kind)
 
@@ -230,13 +233,9 @@ def _join_pipeline(path: str | None, config: GeneratorConfig) -> PipelineConfig:
     return replace(PipelineConfig() if path is None else read_pipeline_config(path), generator=config)
 
 
-def _make_terms(options: dict[str, Any]) -> GeneratorTerms:
-    from ragfault.apps.tune.generators.recorded import parse_answer_bound
-    from ragfault.apps.tune.generators.search import GeneratorTerms
-
-    bounds = tuple(map(parse_answer_bound, options["subject_to"]))
-    share, repetitions = options.get("share"), options.get("repetitions") or 1
-    return GeneratorTerms(options["metric"], share, options["holdout"], repetitions, bounds, options["seed"])
+def _pick_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Pick the settings that every choice of a generator has."""
+    return {name: options[name] for name in ("metric", "subject_to", "holdout", "seed")}
 
 
 def _load_judge(name: str) -> Judge:
