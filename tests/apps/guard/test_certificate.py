@@ -151,7 +151,7 @@ def test_thresholds_are_tested_where_one_more_bad_answer_passes() -> None:
 
 @pytest.mark.parametrize("wrong", [{"alpha": 0.0}, {"delta": 1.0}, {"start": 1.5}])
 def test_shares_outside_of_0_and_1_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match="between 0 and 1"):
+    with pytest.raises(UsageError, match=next(iter(wrong))):
         certify_answers([], **wrong)
 
 

@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from ragfault.apps.guard.settings import CertificateSettings
 from ragfault.apps.guard.traffic import Ranking, check_risk, describe_inputs, rank_answer
 from ragfault.io.files import describe_input
 from ragfault.io.runs.run import Run
@@ -34,6 +35,7 @@ from ragfault.labels.reading.label_files import read_labels
 from ragfault.labels.reading.labeled_traces import LabeledSource, LabeledTrace
 from ragfault.model.errors import UsageError
 from ragfault.model.records import Trace, Verdicts
+from ragfault.model.settings import accept_fields
 from ragfault.model.whole_files import read_record
 from ragfault.stats.distributions import compare_histograms, incomplete_beta
 from ragfault.stats.estimates import Interval
@@ -147,29 +149,28 @@ def count_needed(alpha: float, delta: float) -> int:
     return math.ceil(math.log(delta) / math.log(1 - alpha))
 
 
-def certify_answers(
-    answers: Sequence[RatedAnswer],
-    *,
-    alpha: float = 0.1,
-    delta: float = 0.1,
-    start: float | None = None,
-    route: str | None = None,
-) -> RouteCertificate:
+@accept_fields(CertificateSettings)
+def certify_answers(answers: Sequence[RatedAnswer], settings: CertificateSettings) -> RouteCertificate:
     """Certify the largest threshold with P(bad | released) ≤ alpha at confidence 1 − delta.
 
     `start` is the share of the answers with which the sequence of tests begins; by default it is chosen
     (`choose_start`). Answers of one group are not independent: counts are divided by the design effect
-    (`measure_design_effect`), and one group promises nothing. Raises UsageError for alpha or delta outside (0, 1), and
-    for a risk outside [0, 1].
+    (`measure_design_effect`), and one group promises nothing. `routes` and `ranking` do not apply to answers that are
+    ranked already. Raises UsageError for alpha or delta outside (0, 1), and for a risk outside [0, 1].
 
     >>> answers = [RatedAnswer(i / 100, i >= 80, str(i), {"risk": i / 100}) for i in range(100)]
     >>> part = certify_answers(answers)
     >>> part.threshold, part.released, part.released_bad
     (0.77, 78, 0)
     """
-    if not (0 < alpha < 1 and 0 < delta < 1 and (start is None or 0 < start <= 1)):
-        note = "" if start is None else f", start {start:g}"
-        raise UsageError(f"alpha, delta and start are between 0 and 1, got alpha {alpha:g}, delta {delta:g}{note}.")
+    return _certify_route(answers, settings, None)
+
+
+def _certify_route(
+    answers: Sequence[RatedAnswer], settings: CertificateSettings, route: str | None
+) -> RouteCertificate:
+    """Certify the answers of one route, or of all."""
+    alpha, delta, start = settings.alpha, settings.delta, settings.start
     for answer in answers:
         check_risk(answer.risk)
     n = len(answers)
@@ -329,15 +330,10 @@ def certify(
     if missing := [name for name in routes if name not in known]:
         listing = ", ".join(sorted(filter(None, known))) or "none"
         raise UsageError(f"no labelled answer has the route {missing[0]}. Routes: {listing}.")
-    share = delta / max(1, len(routes))
+    # each route errs with its share of delta, so that all promises together err with delta at most
+    settings = CertificateSettings(alpha=alpha, delta=delta / max(1, len(routes)), start=start)
     parts = [
-        certify_answers(
-            [answer for answer in answers if name is None or answer.route == name],
-            alpha=alpha,
-            delta=share,
-            start=start,
-            route=name,
-        )
+        _certify_route([answer for answer in answers if name in (None, answer.route)], settings, name)
         for name in (routes or (None,))
     ]
     return Certificate(

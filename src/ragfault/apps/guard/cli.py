@@ -73,7 +73,15 @@ Exit code 3: nothing can be promised; nothing is written."""
 @add_label_options
 @calibration_option
 @add_result_options("certificate")
-def certify(labels: tuple[str, ...], **options: Any) -> int:
+def certify(
+    labels: tuple[str, ...],
+    alpha: float,
+    delta: float,
+    start: float | None,
+    routes: tuple[str, ...],
+    ranking: str,
+    **shared: object,
+) -> int:
     """Certify the largest threshold of the judge's risk with P(bad | released) ≤ alpha.
 
     LABELS are read as by `judge measure`: traces with a label of the answer. They must be drawn at random from the
@@ -83,7 +91,8 @@ def certify(labels: tuple[str, ...], **options: Any) -> int:
     from ragfault.apps.guard.certificate import certify
     from ragfault.apps.guard.report import render_certificate_terminal
 
-    return derive_from_labels(certify, render_certificate_terminal, attrgetter("promises"), labels, options)
+    promise = {"alpha": alpha, "delta": delta, "start": start, "routes": routes, "ranking": ranking}
+    return derive_from_labels(certify, render_certificate_terminal, attrgetter("promises"), labels, shared | promise)
 
 
 @guard.command(

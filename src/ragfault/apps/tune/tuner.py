@@ -29,7 +29,7 @@ from ragfault.apps.tune.results import (
     TuningResult,
     summarize_tuning,
 )
-from ragfault.apps.tune.search import PipelineSearch, ProgressCallback, SearchResult
+from ragfault.apps.tune.search import PipelineSearch, SearchResult
 from ragfault.apps.tune.search_space import (
     TUNING_PHASES,
     SearchSpace,
@@ -43,13 +43,14 @@ from ragfault.apps.tune.search_space import (
     parse_budget,
     select_phases,
 )
+from ragfault.apps.tune.settings import TuneSettings
 from ragfault.apps.tune.trials import TrialRunner, TuningCache, parse_tuning_metric
 from ragfault.diagnosis.run_analysis import suggest_remedies
 from ragfault.evaluation.executors import choose_executor
 from ragfault.io.runs.run import Run, open_run
 from ragfault.io.runs.samples import sample_run
-from ragfault.model.protocols import Executor
 from ragfault.model.records import Document, Trace
+from ragfault.model.settings import accept_fields
 from ragfault.retrieval.pipeline_config import (
     NO_EMBEDDER,
     PipelineConfig,
@@ -66,24 +67,8 @@ DEFAULT_BASELINE = PipelineConfig(
 )
 
 
-def tune(  # noqa: PLR0913 - the options of one verb
-    corpus: Iterable[Document],
-    questions: Iterable[Trace],
-    *,
-    metric: str = "ndcg@10",
-    subject_to: Sequence[str] = (),
-    budget: str | float | None = None,
-    baseline: PipelineConfig | str | Path | None = None,
-    space: SearchSpace | None = None,
-    run: Run | str | Path | None = None,
-    cache: str | Path | None = None,
-    holdout: float = 0.5,
-    seed: int = 0,
-    workers: int = 1,
-    executor: Executor | None = None,
-    progress: ProgressCallback = lambda *_: None,
-    notice: Callable[[str], None] = lambda _: None,
-) -> TuningResult:
+@accept_fields(TuneSettings)
+def tune(corpus: Iterable[Document], questions: Iterable[Trace], settings: TuneSettings) -> TuningResult:
     """Search for the pipeline that answers the questions best, and recommend it where its gain is shown.
 
     `corpus` is documents, `questions` traces with a query and gold: spans of documents, or ids of documents. One part
@@ -94,28 +79,31 @@ def tune(  # noqa: PLR0913 - the options of one verb
     what is paid ("latency_p95<=200", "tokens<=2000"); where nothing is said of tokens, those of the baseline are the
     bound. After `budget` minutes the search ends with the best so far. With a `run` only those phases are searched that
     its diagnosis blames. What is kept in `cache` is not computed again. The questions are run by `workers` processes,
-    which build the indexes as well, or by the workers of an `executor`; what is found is the same, times aside.
+    which build the indexes as well, by a cluster of `ray`, or by the workers of an `executor`; what is found is the
+    same, times aside.
 
     Raises InputError for a corpus without text, too few questions, or gold that is not in the corpus; UsageError for a
     metric that cannot be tuned or a bound that cannot be read.
     """
     begin = time.monotonic()
-    tuning_metric, bounds = parse_tuning_metric(metric), tuple(parse_bound(text) for text in subject_to)
+    budget, workers = settings.budget, settings.workers or 1
+    metric, bounds = parse_tuning_metric(settings.metric), tuple(map(parse_bound, settings.bounds))
     until = None if budget is None else begin + (1 - HOLDOUT_BUDGET_SHARE) * parse_budget(budget)
-    start, notes = _load_baseline(baseline), NoticeLog(notice)
-    store = TuningCache(None if cache is None else Path(cache), tuple(corpus))
-    bench = TrialRunner(store, tuning_metric, choose_executor(workers, executor))
+    start, notes = _load_baseline(settings.baseline), NoticeLog(settings.notice)
+    store = TuningCache(None if settings.cache is None else Path(settings.cache), tuple(corpus))
+    bench = TrialRunner(store, metric, choose_executor(settings.workers, settings.executor, settings.ray))
     gathered = gather_questions(questions, bench.cache.documents)
     notes.add(*gathered.notes)
-    space = _restrict_space(space or default_space(), run, notes)
-    parts = split_questions(gathered.questions, holdout, seed)
+    space = _restrict_space(settings.space or default_space(), settings.run, notes)
+    parts = split_questions(gathered.questions, settings.holdout, settings.seed)
+    # without a bound more text always retrieves more, and the largest answer would win
     bounds = _add_token_bound(bounds, bench, start, parts.selection, notes)
     bench.deadline = until
-    search_result = PipelineSearch(bench, space, start, parts.selection, bounds, workers).run(progress)
+    search_result = PipelineSearch(bench, space, start, parts.selection, bounds, workers).run(settings.progress)
     notes.lines += search_result.notes
     charged, bench.deadline = bench.uncached_seconds, None
     result = replace(
-        _measure_holdout(TuningTask(bench, start, parts, bounds, space.phases, seed), search_result),
+        _measure_holdout(TuningTask(bench, start, parts, bounds, space.phases, settings.seed), search_result),
         grouped_by=gathered.grouped_by,
         notes=tuple(notes.lines),
         seconds=time.monotonic() - begin,
@@ -287,6 +275,7 @@ def _exclude_candidates(
     """Map the candidates that may not be recommended to the reason: a bound, or a phase that was to stay as it is."""
     runner, start, parts, bounds, phases, _ = task
     least = compute_violation(bounds, runner.measure(best, parts.selection))
+    # where no candidate keeps to a bound, the best one sets how far the others may break it
     excluded = {}
     for name, config in candidates.items():
         if compute_violation(bounds, runner.measure(config, parts.selection)) > least + 1e-6:

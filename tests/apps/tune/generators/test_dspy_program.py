@@ -20,7 +20,8 @@ def test_settings_of_a_dspy_program_are_searched_and_proved() -> None:
     from dspy.utils import DummyLM
 
     from ragfault.apps.tune.generators.dspy_program import answer_with_program
-    from ragfault.apps.tune.generators.search import GeneratorSpace, GeneratorTerms, search_generators
+    from ragfault.apps.tune.generators.search import GeneratorSpace, search_generators
+    from ragfault.apps.tune.settings import GeneratorSettings
     from ragfault.judges.loading import load_judge
     from ragfault.retrieval.generation.settings import AnswerExample, GeneratorConfig
 
@@ -48,7 +49,7 @@ def test_settings_of_a_dspy_program_are_searched_and_proved() -> None:
         questions,
         present,
         GeneratorSpace(prompt=("Quote the passage.",)),
-        GeneratorTerms(metric="groundedness"),
+        GeneratorSettings(metric="groundedness"),
         judge=load_judge("lexical"),
         answer=answer,
     )

@@ -16,7 +16,8 @@ from ragfault.apps.tune.generators.recorded import (
     parse_generation_metric,
     read_human_table,
 )
-from ragfault.apps.tune.generators.search import GeneratorTerms, choose_recorded
+from ragfault.apps.tune.generators.search import choose_recorded
+from ragfault.apps.tune.settings import GeneratorSettings
 from ragfault.cli.commands import run_command
 from ragfault.judges.loading import load_judge
 from ragfault.metrics.catalog import parse_metric
@@ -48,7 +49,7 @@ def test_several_answers_are_repetitions_and_give_a_control() -> None:
         name: [answer(str(at), at, text) for at in range(40) for _ in range(2)]
         for name, text in (("old", "at ten"), ("new", "at nine"))
     }
-    choice = choose_recorded(recorded, terms=GeneratorTerms(metric="exact_match"))
+    choice = choose_recorded(recorded, settings=GeneratorSettings(metric="exact_match"))
     assert choice.control is not None
     assert choice.control.p == 1.0
     assert choice.recommended == "new"
@@ -62,7 +63,7 @@ def test_the_judge_sees_only_what_the_race_needs() -> None:
     joined = join_answers(recorded)
     scorer.score([joined.answers["old"][0][0]] * 2)
     assert scorer.judged == 1
-    choice = choose_recorded(recorded, terms=GeneratorTerms(share=0.7), judge=load_judge("lexical"))
+    choice = choose_recorded(recorded, settings=GeneratorSettings(share=0.7), judge=load_judge("lexical"))
     assert choice.recommended == "old"
     assert choice.calls + choice.proof_calls < choice.grid_calls
 

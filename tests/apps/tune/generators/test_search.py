@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from ragfault.apps.tune.generators.recorded import AnswerScorer
 from ragfault.apps.tune.generators.reflection import FailedAnswer, improve_prompt, make_prompt_writer
-from ragfault.apps.tune.generators.search import GeneratorBench, GeneratorSpace, GeneratorTerms, search_generators
+from ragfault.apps.tune.generators.search import GeneratorBench, GeneratorSpace, search_generators
+from ragfault.apps.tune.settings import GeneratorSettings, PromptSettings
 from ragfault.cli.commands import run_command
 from ragfault.judges.llm.judge import LLMGenerator
 from ragfault.judges.loading import load_judge
@@ -75,7 +76,7 @@ def test_models_are_searched_first_and_then_the_other_settings() -> None:
         make_questions(80),
         GeneratorConfig(model="present"),
         space,
-        GeneratorTerms(share=0.5),
+        GeneratorSettings(share=0.5),
         judge=load_judge("lexical"),
         answer=answer_locally,
     )
@@ -184,7 +185,7 @@ def test_a_prompt_is_rewritten_from_failed_claims_and_proved(model: ScriptedMode
         return ask(prompt, failures)
 
     choice, config = improve_prompt(
-        make_questions(40), present, write, GeneratorTerms(), rounds=3, judge=load_judge("lexical")
+        make_questions(40), present, write, PromptSettings(rounds=3), judge=load_judge("lexical")
     )
     assert seen[0].claims == ("The moon is made of old cheese.",)
     assert config.prompt == "Answer. Quote the passage."

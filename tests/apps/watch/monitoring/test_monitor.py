@@ -30,7 +30,7 @@ from ragfault.apps.watch.monitoring.change_detection import (
     start_test,
 )
 from ragfault.apps.watch.monitoring.drift import measure_drift, measure_topic_drift
-from ragfault.apps.watch.monitoring.monitor import MonitorOptions, explain_by_query, load_marks, monitor
+from ragfault.apps.watch.monitoring.monitor import MonitorSettings, explain_by_query, load_marks, monitor
 from ragfault.apps.watch.monitoring.noise import describe_promise, fit_noise, mean_variance
 from ragfault.apps.watch.monitoring.rollups import (
     BINS,
@@ -593,7 +593,9 @@ def test_the_layer_is_named_that_broke(live: Run, tmp_path: Path):
         (evaluate_pairs(tmp_path, traffic(1500, 1000, "generation"), METRICS), "generation", "groundedness"),
     ):
         known = collect_measures([broken])
-        result = monitor(roll_up(observe_runs([broken], ()), known), known, options=MonitorOptions(reference=REFERENCE))
+        result = monitor(
+            roll_up(observe_runs([broken], ()), known), known, options=MonitorSettings(reference=REFERENCE)
+        )
         mine = next(item for item in result.drops if item.reference.metric == metric)
         assert {item.location.fault.layer for item in result.drops if item.location.fault} == {layer}
         assert abs(mine.detection.onset - ZERO - 500) < 15
@@ -614,7 +616,7 @@ def test_a_drop_of_one_repeated_query_names_no_layer(live: Run, tmp_path: Path):
     ]
     run = evaluate_pairs(tmp_path, asked, METRICS)
     known = collect_measures([run])
-    options = MonitorOptions(reference=REFERENCE)
+    options = MonitorSettings(reference=REFERENCE)
     report = monitor(roll_up(observe_runs([run], ()), known), known, options=options)
     drops = [drop for drop in explain_by_query(report, [run]).drops if drop.reference.metric == "context_relevance"]
     assert [drop.location.fault for drop in drops] == [None]
@@ -690,7 +692,7 @@ def test_traffic_that_cannot_be_watched_says_so(calm: Run):
         monitor([], ())
     known = collect_measures([calm])
     with pytest.raises(UsageError, match="Name a shorter one"):
-        monitor(roll_up(observe_runs([calm]), known), known, options=MonitorOptions(reference=9999))
+        monitor(roll_up(observe_runs([calm]), known), known, options=MonitorSettings(reference=9999))
 
 
 # --- drift and marks -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from ragfault.apps.watch.monitoring.monitor import DetectedDrop, MonitorOptions, monitor
+from ragfault.apps.watch.monitoring.monitor import DetectedDrop, MonitorSettings, monitor
 from ragfault.apps.watch.monitoring.rollups import Observation, roll_up
 from ragfault.apps.watch.monitoring.traffic_mix import describe_query_change
 from ragfault.apps.watch.report.terminal import describe_drop
@@ -40,7 +40,7 @@ def watch(field: str, share: float, fall: dict[str, float], before: float = 0.2)
                 cohorts=cohorts,
             )
         )
-    options = MonitorOptions(rules=(), reference=2 * DAY)
+    options = MonitorSettings(rules=(), reference=2 * DAY)
     [drop] = monitor(roll_up(seen), [MetricInfo("groundedness", "generation")], options=options).drops
     return drop
 
@@ -107,7 +107,7 @@ def watch_days(first: int, days: int, level: Callable[[int], float]) -> Detected
         )
         for at in range(first * DAY, (first + days) * DAY)
     ]
-    options = MonitorOptions(rules=(), reference=2 * DAY)
+    options = MonitorSettings(rules=(), reference=2 * DAY)
     return monitor(roll_up(seen), [MetricInfo("groundedness", "generation")], options=options).drops[0]
 
 

@@ -10,7 +10,7 @@ import click
 from ragfault.io.atomic_files import write_atomically
 from ragfault.io.trace_reader import read_traces
 from ragfault.model.errors import UsageError
-from ragfault.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
+from ragfault.options.llm_judge import add_llm_options, resolve_judge_options
 from ragfault.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
 from ragfault.options.runs import read_logged
 from ragfault.options.settings import load_settings
@@ -81,7 +81,24 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @skip_bad_option
 @json_option
-def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: bool, **options: Any) -> int:
+def make(
+    corpus: str,
+    out: str,
+    count: int,
+    seed: int,
+    mix: str | None,
+    traces: str | None,
+    rejected: str | None,
+    questions: str | None,
+    mined: str | None,
+    withhold: float | None,
+    reduced: str | None,
+    judge: str | None,
+    force: bool,
+    skip_bad: bool,
+    kind: str | None,
+    **llm_flags: object,
+) -> int:
     """Make an evaluation set of questions with gold spans, facts and references from the documents of CORPUS.
 
     Nothing but CORPUS is needed: no key, no labels, no model. The queries are in the style of search logs. With --judge
@@ -93,44 +110,41 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
     from ragfault.apps.testsets.making.wording import fit_style
     from ragfault.text.number_format import format_cost, format_count
 
-    if (options["withhold"] is None) != (options["reduced"] is None):
+    if (withhold is None) != (reduced is None):
         raise UsageError(
             "--withhold SHARE and --reduced FILE go together: the set is only valid for the reduced corpus."
         )
-    for path in (out, options["rejected"], options["reduced"]):
+    for path in (out, rejected, reduced):
         check_target(path, force)
-    check_distinct(
-        [out, options["rejected"], options["reduced"]],
-        [corpus, options["questions"], options["mined"], options["traces"]],
-    )
-    model = _load_model(options["judge"], {name: options[name] for name in LLM_FLAGS})
-    own_questions = [] if options["questions"] is None else list(read_traces(options["questions"], notice=print_notice))
-    style = _fit_style(options["traces"])
-    if options["mined"]:
-        logged = list(read_logged(options["mined"], MINED_TRACES))
+    check_distinct([out, rejected, reduced], [corpus, questions, mined, traces])
+    model = _load_model(judge, llm_flags)
+    own_questions = [] if questions is None else list(read_traces(questions, notice=print_notice))
+    style = _fit_style(traces)
+    if mined:
+        logged = list(read_logged(mined, MINED_TRACES))
         own_questions += _mine(logged, count // 2, seed)
         style = style or fit_style(logged)
-    mix = _parse_mix(options["mix"])
-    documents: Iterable[Document] = read_corpus(corpus, options["skip_bad"])
-    if options["withhold"] is not None:
-        withheld = _withhold(list(documents), count, mix, options["withhold"], seed, style)
+    shares = _parse_mix(mix)
+    documents: Iterable[Document] = read_corpus(corpus, skip_bad)
+    if withhold is not None and reduced is not None:
+        withheld = _withhold(list(documents), count, shares, withhold, seed, style)
         documents, own_questions = withheld.documents, [*own_questions, *withheld.items]
-        mix = {name: share for name, share in (mix or _get_mix(model)).items() if name != "unanswerable"}
-        write_atomically(Path(options["reduced"]), encode_lines(withheld.documents))
+        shares = {name: share for name, share in (shares or _get_mix(model)).items() if name != "unanswerable"}
+        write_atomically(Path(reduced), encode_lines(withheld.documents))
     try:
-        result = make_testset(documents, count, seed=seed, mix=mix, style=style, own=own_questions, model=model)
+        result = make_testset(documents, count, seed=seed, mix=shares, style=style, own=own_questions, model=model)
     finally:
         if model is not None:
             model.end()
     write_atomically(Path(out), encode_lines(result.items))
-    if options["rejected"]:
-        write_atomically(Path(options["rejected"]), encode_lines(result.rejected))
+    if rejected:
+        write_atomically(Path(rejected), encode_lines(result.rejected))
     if kind == "json":
         print_json(_summarize(result, out))
     else:
         kinds = ", ".join(f"{name} {number}" for name, number in result.counts.items())
-        rejected = format_count(len(result.rejected), "draft")
-        click.echo(f"{len(result.items):,} items in {out} ({kinds}); {rejected} rejected")
+        drafts = format_count(len(result.rejected), "draft")
+        click.echo(f"{len(result.items):,} items in {out} ({kinds}); {drafts} rejected")
         if result.usage is not None:
             cost = format_cost(result.usage.cost)
             click.echo(f"{result.usage.calls:,} calls ({result.usage.cached:,} more from the cache), {cost}")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ragfault.apps.testsets.cli.make import check_distinct, check_target, encode_lines
 from ragfault.io.atomic_files import write_atomically
 from ragfault.io.trace_reader import read_traces
-from ragfault.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
+from ragfault.options.llm_judge import add_llm_options, resolve_judge_options
 from ragfault.options.output import json_option, print_json, print_notice
 from ragfault.options.runs import read_logged
 from ragfault.options.settings import load_settings
@@ -42,7 +42,16 @@ Examples:
 @add_llm_options
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @json_option
-def nuggets(items: str, out: str, answers: tuple[str, ...], replace: bool, kind: str | None, **options: Any) -> int:
+def nuggets(
+    items: str,
+    out: str,
+    answers: tuple[str, ...],
+    replace: bool,
+    judge: str,
+    force: bool,
+    kind: str | None,
+    **llm_flags: object,
+) -> int:
     """Add nuggets to the items of SET: facts that a good answer states, vital and okay ones.
 
     They are the statements of the references, and the claims of pooled answers that the chunks of their traces
@@ -55,15 +64,12 @@ def nuggets(items: str, out: str, answers: tuple[str, ...], replace: bool, kind:
     from ragfault.apps.testsets.nuggets import add_nuggets
     from ragfault.judges.loading import load_judge
 
-    check_target(out, options["force"])
+    check_target(out, force)
     check_distinct([out], [items, *answers])
-    flags = {name: options[name] for name in LLM_FLAGS}
-    judge = load_judge(
-        options["judge"], **resolve_judge_options(options["judge"], flags, load_settings(None).get("llm", {}))
-    )
+    judge_options = resolve_judge_options(judge, llm_flags, load_settings(None).get("llm", {}))
     pooled = (trace for path in answers for trace in read_logged(path))
     testset = read_traces(items, notice=print_notice)
-    result = add_nuggets(testset, judge, pooled, replace_facts=replace)
+    result = add_nuggets(testset, load_judge(judge, **judge_options), pooled, replace_facts=replace)
     write_atomically(Path(out), encode_lines(result.items))
     if kind == "json":
         print_json(

@@ -24,10 +24,12 @@ from ragfault.apps.testsets.records import (
     RejectedItem,
     TestsetResult,
 )
+from ragfault.apps.testsets.settings import MakingSettings
 from ragfault.diagnosis.languages import MIN_FOREIGN_SHARE, is_foreign
 from ragfault.io.field_values import make_content_id
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.records import Document, Gold, Trace
+from ragfault.model.settings import accept_fields
 from ragfault.text.normalization import normalize_answer
 
 if TYPE_CHECKING:
@@ -41,16 +43,8 @@ DOCUMENT_SHARE = 0.2
 """Largest share of the items from one document, where there are documents enough."""
 
 
-def make_testset(
-    documents: Iterable[Document],
-    n: int = 200,
-    *,
-    seed: int = 0,
-    mix: Mapping[QuestionKind, float] | None = None,
-    style: QueryStyle | None = None,
-    own: Sequence[Trace] = (),
-    model: LLMGenerator | None = None,
-) -> TestsetResult:
+@accept_fields(MakingSettings)
+def make_testset(documents: Iterable[Document], n: int, settings: MakingSettings) -> TestsetResult:
     """Make an evaluation set of `n` questions with gold spans, facts and references from the documents of a corpus.
 
     `mix` is the share of each kind of question (`DEFAULT_MIX`, with a model `MODEL_MIX`); what a kind lacks is made up
@@ -70,6 +64,7 @@ def make_testset(
     >>> result.items[0].gold.spans[0].document, result.items[0].answerable
     ('bridge.md', True)
     """
+    mix, model = settings.mix, settings.model
     shares = dict((DEFAULT_MIX if model is None else MODEL_MIX) if mix is None else mix)
     for kind in shares:
         if kind not in QUESTION_KINDS:
@@ -82,8 +77,8 @@ def make_testset(
     index = CorpusIndex(documents)
     if not index.passages:
         raise InputError("the corpus has no passage of twelve words or more to ask about.")
-    maker = _TestsetMaker(index, n, seed, style or QueryStyle(), model)
-    maker.add_own(own)
+    maker = _TestsetMaker(index, n, settings.seed, settings.style or QueryStyle(), model)
+    maker.add_own(settings.own)
     return maker.make(_plan_counts(shares, max(0, n - len(maker.items))))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +13,7 @@ from ragfault.options.runs import read_logged
 from ragfault.options.settings import add_trace_options, pick_trace_options
 
 if TYPE_CHECKING:
-    from ragfault.apps.tune.adaptation.records import AdaptationPlan, LoggedDecision, RoutePlan
+    from ragfault.apps.tune.adaptation.records import AdaptationPlan, AdaptivePolicy, LoggedDecision, RoutePlan
     from ragfault.model.records import Trace
 
 
@@ -46,7 +46,20 @@ propensity or reward, or no decision in LOG."""
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @json_option
 @add_trace_options
-def adapt(log: str, kind: str | None, **options: Any) -> None:
+def adapt(
+    log: str,
+    arms: tuple[str, ...],
+    new_arms: tuple[str, ...],
+    floors: tuple[str, ...],
+    metric: str | None,
+    judge: str,
+    before: str | None,
+    revert: str | None,
+    out: str | None,
+    force: bool,
+    kind: str | None,
+    **reading: object,
+) -> None:
     """Plan which arm each route uses, from the decisions in LOG, without any route falling below its floor.
 
     LOG is traces whose metadata record `arm` (the parameters that were used), `propensity` (with which probability) and
@@ -55,25 +68,23 @@ def adapt(log: str, kind: str | None, **options: Any) -> None:
     from ragfault.apps.tune.adaptation.off_policy import read_decisions
     from ragfault.apps.tune.adaptation.policy import load_policy, plan_policy, revert_policy
 
-    if options["revert"] is not None:
-        policy = revert_policy(load_policy(options["revert"]))
-        _write_policy(policy, options)
+    if revert is not None:
+        policy = revert_policy(load_policy(revert))
+        _write_policy(policy, out, force)
         print_json(policy)
         return
-    if not options["arms"]:
+    if not arms:
         raise UsageError("no arm is named. Give the present one and those to try: --arm NAME --arm NAME.")
-    floors = dict(map(_parse_floor, options["floors"]))
-    traces, reward = read_logged(log, **pick_trace_options(dict(options))), None
-    if options["metric"] is not None:
+    least = dict(map(_parse_floor, floors))
+    traces, reward = read_logged(log, **pick_trace_options(reading)), None
+    if metric is not None:
         scored = list(traces)
-        traces, reward = iter(scored), _make_reward(scored, options)
+        traces, reward = iter(scored), _make_reward(scored, metric, judge)
     decisions, skipped = read_decisions(traces, reward)
-    _check_names(decisions, skipped, options["arms"], floors)
-    before = None if options["before"] is None else load_policy(options["before"])
-    plan = plan_policy(
-        decisions, (*options["arms"], *options["new_arms"]), options["arms"][0], floors, before=before, skipped=skipped
-    )
-    _write_policy(plan.policy, options)
+    _check_names(decisions, skipped, arms, least)
+    used = None if before is None else load_policy(before)
+    plan = plan_policy(decisions, (*arms, *new_arms), arms[0], least, before=used, skipped=skipped)
+    _write_policy(plan.policy, out, force)
     if kind == "json":
         print_json(plan)
     else:
@@ -107,12 +118,12 @@ def _check_names(decisions: Sequence[LoggedDecision], skipped: int, arms: Iterab
             raise UnknownName("route in the log", route, present)
 
 
-def _make_reward(traces: Sequence[Trace], options: dict[str, Any]) -> Callable[[Trace], float | None]:
+def _make_reward(traces: Sequence[Trace], metric: str, judge: str) -> Callable[[Trace], float | None]:
     """Return the function that gives the reward of a trace by a metric."""
     from ragfault.apps.tune.generators.recorded import AnswerScorer, parse_generation_metric
     from ragfault.judges.loading import load_judge
 
-    scorer = AnswerScorer(parse_generation_metric(options["metric"]), load_judge(options["judge"]))
+    scorer = AnswerScorer(parse_generation_metric(metric), load_judge(judge))
     low, high = scorer.limits
     values = {
         trace.id: (row.value - low) / (high - low) for trace, row in zip(traces, scorer.score(traces), strict=True)
@@ -120,12 +131,12 @@ def _make_reward(traces: Sequence[Trace], options: dict[str, Any]) -> Callable[[
     return lambda trace: values[trace.id]
 
 
-def _write_policy(policy: Any, options: dict[str, Any]) -> None:
+def _write_policy(policy: AdaptivePolicy, out: str | None, force: bool) -> None:
     from ragfault.report.json_documents import encode_document
     from ragfault.report.output import write_report_file
 
-    if options["out"] is not None:
-        print_notice(str(write_report_file(options["out"], encode_document(policy), force=options["force"])))
+    if out is not None:
+        print_notice(str(write_report_file(out, encode_document(policy), force=force)))
 
 
 def _format_plan(plan: AdaptationPlan) -> list[str]:

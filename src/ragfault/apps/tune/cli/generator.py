@@ -15,7 +15,6 @@ from ragfault.options.settings import add_trace_options, pick_trace_options
 
 if TYPE_CHECKING:
     from ragfault.apps.tune.generators.records import GeneratorChoice
-    from ragfault.apps.tune.generators.search import GeneratorTerms
     from ragfault.model.protocols import Judge
     from ragfault.model.records import Trace, Verdicts
     from ragfault.retrieval.generation.settings import GeneratorConfig
@@ -97,7 +96,23 @@ Exit code 3: no gain is shown."""
 @add_choice_options
 @json_option
 @add_trace_options
-def choose(recorded: tuple[str, ...], out: str | None, kind: str | None, **options: Any) -> int:
+def choose(
+    recorded: tuple[str, ...],
+    out: str | None,
+    present: str | None,
+    by_model: bool,
+    share: float | None,
+    human_labels: str | None,
+    null_replays: int,
+    metric: str,
+    judge: str,
+    subject_to: tuple[str, ...],
+    holdout: float,
+    seed: int,
+    force: bool,
+    kind: str | None,
+    **reading: object,
+) -> int:
     """Choose among the generators whose answers are in RECORDED: files of traces or runs, one for each generator.
 
     The answers are to the same questions from the same sources, joined by id, else by query and chunks; several answers
@@ -106,21 +121,16 @@ def choose(recorded: tuple[str, ...], out: str | None, kind: str | None, **optio
     """
     from ragfault.apps.tune.generators.recorded import read_human_table
     from ragfault.apps.tune.generators.search import choose_recorded
+    from ragfault.apps.tune.settings import GeneratorSettings
 
-    folder = _check_folder(out, options["force"])
-    traces, verdicts = _read_recorded(recorded, options)
-    judge = _load_judge(options["judge"])
-    labels = options["human_labels"]
-    people = None if labels is None else read_human_table(labels, options["metric"], list(traces))
-    choice = choose_recorded(
-        traces,
-        options["present"],
-        _make_terms(options),
-        judge=judge,
-        verdicts=verdicts,
-        people=people,
-        null_replays=options["null_replays"],
+    folder = _check_folder(out, force)
+    traces, verdicts = _read_recorded(recorded, by_model, pick_trace_options(reading))
+    settings = GeneratorSettings(
+        metric=metric, subject_to=subject_to, holdout=holdout, seed=seed, share=share, null_replays=null_replays
     )
+    people = None if human_labels is None else read_human_table(human_labels, metric, list(traces))
+    loaded = _load_judge(judge)
+    choice = choose_recorded(traces, present, settings, judge=loaded, verdicts=verdicts, people=people)
     return _show_choice(choice, None, folder, kind)
 
 
@@ -143,7 +153,24 @@ Exit code 3: no gain is shown."""
 @add_choice_options
 @json_option
 @add_trace_options
-def search(questions: str, space: str, out: str, kind: str | None, **options: Any) -> int:
+def search(
+    questions: str,
+    space: str,
+    out: str,
+    share: float,
+    repetitions: int,
+    skip_control: bool,
+    budget: float | None,
+    pipeline: str | None,
+    metric: str,
+    judge: str,
+    subject_to: tuple[str, ...],
+    holdout: float,
+    seed: int,
+    force: bool,
+    kind: str | None,
+    **reading: object,
+) -> int:
     """Search the settings of a generator over QUESTIONS, traces with chunks, by calling its endpoints.
 
     SPACE is TOML: [generator] the present settings, [search] the values of each setting to try. The models are raced
@@ -151,20 +178,28 @@ def search(questions: str, space: str, out: str, kind: str | None, **options: An
     the recommended generator, generator.md and generator.json. Replies are cached: the same command resumes.
     """
     from ragfault.apps.tune.generators.search import search_generators
+    from ragfault.apps.tune.settings import GeneratorSettings
 
-    folder = _check_folder(out, options["force"])
+    folder = _check_folder(out, force)
     present, values = _read_space(space)
-
+    settings = GeneratorSettings(
+        metric=metric,
+        subject_to=subject_to,
+        holdout=holdout,
+        seed=seed,
+        share=share,
+        repetitions=repetitions,
+        control=not skip_control,
+    )
     choice, config = search_generators(
-        list(read_logged(questions, **pick_trace_options(dict(options)))),
+        list(read_logged(questions, **pick_trace_options(reading))),
         present,
         values,
-        _make_terms(options),
-        judge=_load_judge(options["judge"]),
-        answer=_make_answer(options["budget"]),
-        control=not options["skip_control"],
+        settings,
+        judge=_load_judge(judge),
+        answer=_make_answer(budget),
     )
-    return _show_choice(choice, _join_pipeline(options["pipeline"], config), folder, kind)
+    return _show_choice(choice, _join_pipeline(pipeline, config), folder, kind)
 
 
 @generator.command(
@@ -185,31 +220,48 @@ Exit code 3: no gain is shown."""
 @add_choice_options
 @json_option
 @add_trace_options
-def improve(questions: str, pipeline: str, out: str, kind: str | None, **options: Any) -> int:
+def improve(
+    questions: str,
+    pipeline: str,
+    out: str,
+    writer: str,
+    rounds: int,
+    skip_control: bool,
+    budget: float | None,
+    metric: str,
+    judge: str,
+    subject_to: tuple[str, ...],
+    holdout: float,
+    seed: int,
+    force: bool,
+    kind: str | None,
+    **reading: object,
+) -> int:
     """Rewrite the prompt of the generator of PIPELINE from the claims that fail on QUESTIONS, and prove the gain.
 
     QUESTIONS are traces with chunks. One half of them shows the writer failed answers and chooses among its prompts,
     the other measures the best of them against the present one. OUT gets the pipeline with the recommended prompt.
     """
     from ragfault.apps.tune.generators.reflection import improve_prompt, make_prompt_writer
+    from ragfault.apps.tune.settings import PromptSettings
     from ragfault.retrieval.generation.answering import load_writer
     from ragfault.retrieval.generation.settings import GeneratorConfig
     from ragfault.retrieval.pipeline_config import read_pipeline_config
 
-    folder = _check_folder(out, options["force"])
+    folder = _check_folder(out, force)
     present = read_pipeline_config(pipeline).generator
     if present is None:
         raise InputError(f"{pipeline} has no table [generator]. Name its model and prompt there.")
-    writer = make_prompt_writer(load_writer(GeneratorConfig(model=options["writer"]), options["budget"]))
+    settings = PromptSettings(
+        metric=metric, subject_to=subject_to, holdout=holdout, seed=seed, rounds=rounds, control=not skip_control
+    )
     choice, config = improve_prompt(
-        list(read_logged(questions, **pick_trace_options(dict(options)))),
+        list(read_logged(questions, **pick_trace_options(reading))),
         present,
-        writer,
-        _make_terms(options),
-        rounds=options["rounds"],
-        judge=_load_judge(options["judge"]),
-        answer=_make_answer(options["budget"]),
-        control=not options["skip_control"],
+        make_prompt_writer(load_writer(GeneratorConfig(model=writer), budget)),
+        settings,
+        judge=_load_judge(judge),
+        answer=_make_answer(budget),
     )
     return _show_choice(choice, _join_pipeline(pipeline, config), folder, kind)
 
@@ -230,15 +282,6 @@ def _join_pipeline(path: str | None, config: GeneratorConfig) -> PipelineConfig:
     return replace(PipelineConfig() if path is None else read_pipeline_config(path), generator=config)
 
 
-def _make_terms(options: dict[str, Any]) -> GeneratorTerms:
-    from ragfault.apps.tune.generators.recorded import parse_answer_bound
-    from ragfault.apps.tune.generators.search import GeneratorTerms
-
-    bounds = tuple(map(parse_answer_bound, options["subject_to"]))
-    share, repetitions = options.get("share"), options.get("repetitions") or 1
-    return GeneratorTerms(options["metric"], share, options["holdout"], repetitions, bounds, options["seed"])
-
-
 def _load_judge(name: str) -> Judge:
     from ragfault.judges.loading import load_judge
 
@@ -253,7 +296,7 @@ def _check_folder(out: str | None, force: bool) -> Path | None:
 
 
 def _read_recorded(
-    paths: tuple[str, ...], options: dict[str, Any]
+    paths: tuple[str, ...], by_model: bool, reading: dict[str, Any]
 ) -> tuple[dict[str, list[Trace]], dict[int, Verdicts]]:
     """Return the traces of each generator, and the verdicts that runs have stored, by the identity of the trace."""
     from ragfault.apps.tune.generators.recorded import group_by_model
@@ -270,8 +313,8 @@ def _read_recorded(
             traces[name] = [trace for trace, _ in pairs]
             verdicts |= {id(trace): verdict for trace, verdict in pairs}
         else:
-            traces[name] = list(read_logged(path, repeated_ids=True, **pick_trace_options(dict(options))))
-    if not options["by_model"]:
+            traces[name] = list(read_logged(path, repeated_ids=True, **reading))
+    if not by_model:
         return traces, verdicts
     grouped = group_by_model([trace for rows in traces.values() for trace in rows])
     if not grouped:

@@ -14,13 +14,14 @@ import click
 from ragfault.model.errors import BadTraces, OutputError, UsageError
 from ragfault.options.output import json_option, print_json, print_left_out, print_notice, print_result
 from ragfault.options.runs import sample_option
-from ragfault.options.settings import add_executor_options, add_trace_options, build_executor, pick_trace_options
+from ragfault.options.settings import add_executor_options, add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_cost, format_count, format_number, format_signed
 
 if TYPE_CHECKING:
     from ragfault.apps.tune.relevance import RelevanceComparison
     from ragfault.apps.tune.results import TuningResult
     from ragfault.apps.tune.savings import Savings
+    from ragfault.apps.tune.search_space import SearchSpace
     from ragfault.io.error_collector import OnBad
     from ragfault.io.runs.run import Run
 
@@ -65,7 +66,27 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace the result of an earlier tuning in OUT.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @add_trace_options
-def pipeline(corpus: str, questions: str, out: str, kind: str | None, force: bool, quiet: bool, **options: Any) -> None:
+def pipeline(
+    corpus: str,
+    questions: str,
+    out: str,
+    metric: str,
+    subject_to: tuple[str, ...],
+    budget: str | None,
+    baseline: str | None,
+    embedders: str,
+    chunkers: tuple[str, ...],
+    run_: str | None,
+    holdout: float,
+    seed: int,
+    workers: int | None,
+    ray: str | None,
+    skip_bad: bool,
+    kind: str | None,
+    force: bool,
+    quiet: bool,
+    **reading: object,
+) -> None:
     """Search for the pipeline that retrieves best for QUESTIONS from CORPUS, and test its gain.
 
     QUESTIONS are traces with gold: spans of documents, or ids of documents. One half of them chooses, the other
@@ -73,43 +94,50 @@ def pipeline(corpus: str, questions: str, out: str, kind: str | None, force: boo
     the same command resumes an interrupted search.
     """
     from ragfault.apps.tune.report.pipelines import render_tuning_terminal
+    from ragfault.apps.tune.settings import TuneSettings
+    from ragfault.apps.tune.tuner import tune
+    from ragfault.io.documents import read_documents
+    from ragfault.io.trace_reader import read_traces
 
     folder = Path(out)
     if not force and (folder / OUTPUT_FILES[0]).exists():
         raise OutputError(f"{folder / OUTPUT_FILES[0]} exists. Choose another folder, or replace it with --force.")
+    on_bad: OnBad = print_left_out if skip_bad else "raise"
     with _show_progress(quiet) as progress:
-        result = _search_pipeline(corpus, questions, folder, progress, options)
+        settings = TuneSettings(
+            metric=metric,
+            subject_to=subject_to,
+            budget=budget,
+            baseline=baseline,
+            space=_make_space(embedders, chunkers),
+            run=run_,
+            cache=folder / "cache",
+            holdout=holdout,
+            seed=seed,
+            workers=workers,
+            ray=ray,
+            progress=progress,
+            notice=print_notice,
+        )
+        result = tune(
+            read_documents(corpus, notice=print_notice, on_bad=on_bad),
+            read_traces(questions, notice=print_notice, on_bad=on_bad, **pick_trace_options(reading)),
+            settings,
+        )
     _write_outputs(result, folder)
     print_result(result, kind, render_tuning_terminal)
     if kind != "json":
         click.echo(f"\nwritten: {', '.join(str(folder / name) for name in OUTPUT_FILES)}")
 
 
-def _search_pipeline(
-    corpus: str, questions: str, folder: Path, progress: Callable[[str, int, int], Any], options: dict[str, Any]
-) -> TuningResult:
-    """Search what the search finds, by the options as they were given."""
+def _make_space(embedders: str, chunkers: tuple[str, ...]) -> SearchSpace:
+    """Return the space of the searched embedders and chunkers; the usual chunkers if none is named."""
     from msgspec.structs import replace
 
     from ragfault.apps.tune.search_space import default_space
-    from ragfault.apps.tune.tuner import tune
-    from ragfault.io.documents import read_documents
-    from ragfault.io.trace_reader import read_traces
 
-    space = default_space(name.strip() for name in options["embedders"].split(",") if name.strip())
-    on_bad: OnBad = print_left_out if options["skip_bad"] else "raise"
-    same = ("metric", "subject_to", "budget", "baseline", "holdout", "seed")
-    return tune(
-        read_documents(corpus, notice=print_notice, on_bad=on_bad),
-        read_traces(questions, notice=print_notice, on_bad=on_bad, **pick_trace_options(options)),
-        space=replace(space, chunkers=options["chunkers"]) if options["chunkers"] else space,
-        run=options["run_"],
-        cache=folder / "cache",
-        progress=progress,
-        notice=print_notice,
-        **{name: options[name] for name in same},
-        **build_executor(options["ray"], {"workers": options["workers"]}),
-    )
+    space = default_space(name.strip() for name in embedders.split(",") if name.strip())
+    return replace(space, chunkers=chunkers) if chunkers else space
 
 
 def _write_outputs(result: TuningResult, folder: Path) -> None:
@@ -170,7 +198,7 @@ Exit 0: none was found; 1: one was."""
 @click.option("--index", type=click.Path(), help="Index that the pipeline searches, to check its embedder against.")
 @sample_option
 @json_option
-def lint(target: str, index: str | None, sample: int, kind: str | None, **options: Any) -> int:
+def lint(target: str, index: str | None, sample: int, kind: str | None, **reading: object) -> int:
     """Look for six pitfalls of retrieval in TARGET, a pipeline.toml or a run; or show how a file of traces is read.
 
     Lost in the middle, static chunk size, dense only, filter after retrieval, nothing monitored, embedder changed
@@ -180,7 +208,7 @@ def lint(target: str, index: str | None, sample: int, kind: str | None, **option
     from ragfault.report.format import clean_text
 
     if target == "-" or not (Path(target).is_dir() or target.endswith(".toml")):
-        return _show_reading(target, pick_trace_options(options), kind)
+        return _show_reading(target, pick_trace_options(reading), kind)
 
     opened = _open_target(Path(target), sample)
     pitfalls = lint(opened, index)

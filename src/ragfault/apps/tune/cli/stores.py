@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -46,8 +46,9 @@ def stores(
     embedder: str,
     chunker: str,
     collection: str,
+    skip_bad: bool,
     kind: str | None,
-    **options: Any,
+    **reading: object,
 ) -> None:
     """Measure the chunks that approximate search in vector stores misses beside exact search.
 
@@ -65,11 +66,11 @@ def stores(
 
     opened = [(name, load_store(name, collection=collection)) for name in stores or ("memory",)]
     cut = load_chunker(chunker)
-    chunks = [chunk for document in read_corpus(corpus, options.pop("skip_bad")) for chunk in cut(document)]
+    chunks = [chunk for document in read_corpus(corpus, skip_bad) for chunk in cut(document)]
     index = ChunkIndex.build(chunks, load_embedder(embedder))
     assert index.embedder is not None
     assert index.vectors is not None
-    texts = list(dict.fromkeys(trace.query for trace in read_traces(questions, **pick_trace_options(options))))
+    texts = list(dict.fromkeys(trace.query for trace in read_traces(questions, **pick_trace_options(reading))))
     queries = index.embedder.embed(texts, query=True)
     vectors = np.ascontiguousarray(index.vectors, dtype=np.float32)
     losses = [measure_store_loss(store, vectors, queries, k, name=name) for name, store in opened]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import fields, replace
@@ -28,7 +27,7 @@ from ragfault.apps.tune.generators.recorded import (
     parse_generation_metric,
 )
 from ragfault.apps.tune.generators.records import AnswerOutcome, GeneratorChoice, RaceRound
-from ragfault.apps.tune.results import Bound
+from ragfault.apps.tune.settings import GeneratorSettings
 from ragfault.io.runs.copies import group_trace
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.protocols import Judge
@@ -51,30 +50,17 @@ AnswerQuestion = Callable[[GeneratorConfig, Trace, int], Trace]
 """Settings, question with chunks, and number of the repetition → the trace with an answer."""
 
 
-class GeneratorTerms(NamedTuple):
-    """Terms of choosing a generator: the metric, the share of calls, the split and the bounds."""
-
-    metric: str = "groundedness"
-    share: float | None = None
-    """Share of the grid's calls that race and measurement may request; None: the race is not limited."""
-    holdout: float = 0.5
-    repetitions: int = 1
-    bounds: tuple[Bound, ...] = ()
-    seed: int = 0
-
-
-DEFAULT_TERMS = GeneratorTerms()
+DEFAULT_SETTINGS = GeneratorSettings()
 
 
 def choose_recorded(
     recorded: Mapping[str, Sequence[Trace]],
     present: str | None = None,
-    terms: GeneratorTerms = DEFAULT_TERMS,
+    settings: GeneratorSettings = DEFAULT_SETTINGS,
     *,
     judge: Judge | None = None,
     verdicts: Mapping[int, Verdicts] | None = None,
     people: Mapping[str, Mapping[str, float]] | None = None,
-    null_replays: int = 0,
 ) -> GeneratorChoice:
     """Choose among generators by their recorded answers to the same questions, without a call.
 
@@ -87,12 +73,13 @@ def choose_recorded(
     >>> def answer(name, at):
     ...     return Trace(id=str(at), query=f"Question {at}?", answer=name, reference="right")
     >>> recorded = {name: [answer(name, at) for at in range(40)] for name in ("wrong", "right")}
-    >>> choice = choose_recorded(recorded, terms=GeneratorTerms(metric="exact_match"))
+    >>> choice = choose_recorded(recorded, settings=GeneratorSettings(metric="exact_match"))
     >>> choice.recommended, choice.gain.verdict
     ('right', 'gains')
     """
     joined = join_answers(recorded)
-    scorer = AnswerScorer(parse_generation_metric(terms.metric), judge, verdicts)
+    scorer = AnswerScorer(parse_generation_metric(settings.metric), judge, verdicts)
+    null_replays = settings.null_replays
     repetitions = joined.repetitions
     groups = joined.groups
 
@@ -108,14 +95,14 @@ def choose_recorded(
         return [row[0].value for row in rows], [row[1].value for row in rows]
 
     first_name = present or joined.names[0]
-    inner = make_choice_terms(scorer, judge, terms, len(joined.names) * len(groups), repetitions)
+    inner = make_choice_terms(scorer, judge, settings, len(joined.names) * len(groups), repetitions)
     notes = list(joined.notes)
     if null_replays:
         table = [
             average_repetitions(measure(name, range(len(groups))))
             for name in (first_name, *(name for name in joined.names if name != first_name))
         ]
-        share = replay_null(table, groups, null_replays, inner, seed=terms.seed)
+        share = replay_null(table, groups, null_replays, inner, seed=settings.seed)
         low, high = wilson_interval(share * null_replays, null_replays)
         notes.append(
             f"with the names of the generators shuffled on every question, where nothing differs, a gain was shown in "
@@ -129,7 +116,7 @@ def choose_recorded(
 def make_choice_terms(
     scorer: AnswerScorer,
     judge: Judge | None,
-    terms: GeneratorTerms,
+    settings: GeneratorSettings,
     answers: int,
     repetitions: int,
     control: bool = False,
@@ -138,11 +125,11 @@ def make_choice_terms(
     return ChoiceTerms(
         str(scorer.metric),
         judge.fingerprint if judge is not None else "none",
-        None if terms.share is None else int(terms.share * answers * repetitions + 1e-6),
+        None if settings.share is None else int(settings.share * answers * repetitions + 1e-6),
         repetitions,
-        terms.holdout,
-        terms.bounds,
-        terms.seed,
+        settings.holdout,
+        settings.bounds,
+        settings.seed,
         scorer.limits,
         control and repetitions == 1,
     )
@@ -232,45 +219,46 @@ def search_generators(
     questions: Sequence[Trace],
     present: GeneratorConfig,
     space: GeneratorSpace,
-    terms: GeneratorTerms = DEFAULT_TERMS,
+    settings: GeneratorSettings = DEFAULT_SETTINGS,
     *,
     judge: Judge | None = None,
     answer: AnswerQuestion | None = None,
-    control: bool = True,
 ) -> tuple[GeneratorChoice, GeneratorConfig]:
     """Search the settings of a generator by calling it, and measure the best against the present one.
 
     The `questions` carry the chunks that the generator sees. The models are raced first, the other settings one after
-    the other with what won before. `answer` calls the generator, by default the endpoint of `llm:MODEL`. With `control`
-    the present generator answers the held-out questions a second time. Returns the choice, and the settings to use.
+    the other with what won before. `answer` calls the generator, by default the endpoint of `llm:MODEL`. If `control`
+    is set, the present generator answers the held-out questions a second time. Returns the choice, and the settings to
+    use.
 
     Raises InputError for questions without chunks or fewer than 20, UsageError for a space with nothing in it.
     """
-    bench = make_bench(questions, terms, judge, answer)
+    bench = make_bench(questions, settings, judge, answer)
     name = bench.add(present)
     stages = [setting for setting in SEARCHED_SETTINGS if getattr(space, setting)]
     if not stages:
         raise UsageError("the space holds nothing to search. Give values of a setting, such as model or chunks.")
 
     def search(parts: QuestionParts) -> GeneratorRace:
-        return _search_settings(bench, present, space, stages, parts, terms)
+        return _search_settings(bench, present, space, stages, parts, settings)
 
-    inner = make_choice_terms(bench.scorer, judge, terms, space.size * len(bench.questions), terms.repetitions, control)
-    choice = choose_generator(bench.make_pool(name, control), name, inner, search)
-    choice = replace(choice, grid_calls=space.size * len(bench.questions) * terms.repetitions)
+    repetitions, answers = settings.repetitions, space.size * len(bench.questions)
+    inner = make_choice_terms(bench.scorer, judge, settings, answers, repetitions, settings.control)
+    choice = choose_generator(bench.make_pool(name, settings.control), name, inner, search)
+    choice = replace(choice, grid_calls=answers * repetitions)
     return choice, bench.configs[choice.recommended]
 
 
 def make_bench(
-    questions: Sequence[Trace], terms: GeneratorTerms, judge: Judge | None, answer: AnswerQuestion | None
+    questions: Sequence[Trace], settings: GeneratorSettings, judge: Judge | None, answer: AnswerQuestion | None
 ) -> GeneratorBench:
     """Return the bench of questions, the same question once. Raises InputError where none has chunks."""
     distinct = list({make_question_key(trace): trace for trace in questions if trace.chunks}.values())
     if not distinct:
         raise InputError("no question has chunks. Give traces of a retrieval: each with its query and its chunks.")
     call = answer or (lambda config, trace, repetition: answer_trace(config, trace, repetition=repetition))
-    scorer = AnswerScorer(parse_generation_metric(terms.metric), judge)
-    return GeneratorBench(distinct, scorer, call, terms.repetitions)
+    scorer = AnswerScorer(parse_generation_metric(settings.metric), judge)
+    return GeneratorBench(distinct, scorer, call, settings.repetitions)
 
 
 def _search_settings(
@@ -279,7 +267,7 @@ def _search_settings(
     space: GeneratorSpace,
     stages: Sequence[str],
     parts: QuestionParts,
-    terms: GeneratorTerms,
+    settings: GeneratorSettings,
 ) -> GeneratorRace:
     """Race the values of one setting after the other, the calls divided by the number of values."""
     best, rounds, undecided = present, list[RaceRound](), tuple[str, ...]()
@@ -294,14 +282,14 @@ def _search_settings(
         calls = None
         if parts.calls is not None:
             calls = max(
-                parts.calls * counts[setting] // sum(counts.values()), len(names) * terms.repetitions * MIN_ROUND
+                parts.calls * counts[setting] // sum(counts.values()), len(names) * settings.repetitions * MIN_ROUND
             )
         race = race_generators(
             names,
             len(parts.selection),
             lambda name, positions: bench.measure(name, [parts.selection[i] for i in positions]),
-            RaceTerms(calls, terms.repetitions),
-            exclude=lambda rows: find_violation(terms.bounds, rows) is not None,
+            RaceTerms(calls, settings.repetitions),
+            exclude=lambda rows: find_violation(settings.bounds, rows) is not None,
         )
         best, undecided = bench.configs[race.chosen], race.undecided
         rounds += race.rounds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +13,7 @@ from ragfault.options.output import add_output_options, encode_json, plan_output
 from ragfault.options.runs import make_sample_option
 
 if TYPE_CHECKING:
-    from ragfault.apps.watch.monitoring.monitor import MonitorOptions, MonitorReport
+    from ragfault.apps.watch.monitoring.monitor import MonitorReport, MonitorSettings
     from ragfault.apps.watch.monitoring.rollups import Observation
     from ragfault.io.runs.run import Run
 
@@ -55,7 +55,22 @@ Exit code 0: no alert fired; 1: one did."""
 @add_output_options("html")
 @make_sample_option(10_000, "traces to monitor, of all runs together")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
-def monitor(runs: tuple[str, ...], **options: Any) -> int:
+def monitor(
+    runs: tuple[str, ...],
+    windows: tuple[str, ...],
+    by: str,
+    reference: str | None,
+    rate: float | None,
+    margin: float | None,
+    marks: str | None,
+    rules: str | None,
+    against: str | None,
+    out: str | None,
+    kind: str | None,
+    force: bool,
+    sample: int,
+    seed: int,
+) -> int:
     """Watch RUNS whose traces have times: rolling means, drops with the layer to blame, alerts.
 
     Drops are detected by a sequential test: its rate of false alarms is the same however often the result is read. Each
@@ -63,9 +78,11 @@ def monitor(runs: tuple[str, ...], **options: Any) -> int:
     """
     from ragfault.apps.watch.report.terminal import summarize_monitor
 
-    plan = plan_output(options, "html")
-    report = _monitor_runs(runs, options)
-    write_output(plan, lambda kind, screen: _render_monitor(report, kind, screen), options, summarize_monitor(report))
+    output = {"out": out, "kind": kind, "force": force}
+    plan = plan_output(output, "html")
+    settings = _make_settings(windows, reference, rules, {"rate": rate, "margin": margin, "seed": seed})
+    report = _monitor_runs(runs, by, settings, marks, against, sample)
+    write_output(plan, lambda kind, screen: _render_monitor(report, kind, screen), output, summarize_monitor(report))
     return 1 if report.fired else 0
 
 
@@ -81,7 +98,14 @@ def _render_monitor(report: MonitorReport, kind: str, screen: bool) -> str:
     return render_monitor_terminal(report, **({"color": supports_color()} if screen else {"width": 160}))
 
 
-def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorReport:
+def _monitor_runs(
+    names: Sequence[str],
+    by: str,
+    settings: MonitorSettings,
+    marks_file: str | None,
+    against_run: str | None,
+    sample_size: int,
+) -> MonitorReport:
     """Monitor the runs as one stretch of traffic, a sample of them where they are large."""
     from ragfault.apps.watch.monitoring.monitor import CORRELATED_PAIRS, explain_by_query, load_marks, monitor
     from ragfault.apps.watch.monitoring.rollups import collect_measures, observe_runs, roll_up, sum_products
@@ -90,16 +114,16 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
     from ragfault.io.runs.samples import count_population, sample_run
 
     opened = [Run.open(name) for name in names]
-    share = options["sample"] / max(1, sum(run.manifest.traces for run in opened))  # the same of each run
+    share = sample_size / max(1, sum(run.manifest.traces for run in opened))  # the same of each run
     if 0 < share < 1:
         opened = [sample_run(run, max(1, round(share * run.manifest.traces))) for run in opened]
-    against = sample_run(Run.open(options["against"]), options["sample"]) if options["against"] else None
+    against = sample_run(Run.open(against_run), sample_size) if against_run else None
     _require_same_judge([*opened, against] if against else opened)
-    monitor_options, marks = _parse_monitor_options(options), load_marks(options["marks"]) if options["marks"] else ()
+    marks = load_marks(marks_file) if marks_file else ()
     correlated: list[Observation] = []
 
     def observe() -> Iterator[Observation]:
-        for observation in observe_runs(opened, [part.strip() for part in options["by"].split(",") if part.strip()]):
+        for observation in observe_runs(opened, [part.strip() for part in by.split(",") if part.strip()]):
             if any(observation.metric in pair for pair in CORRELATED_PAIRS):
                 correlated.append(observation)
             yield observation
@@ -108,10 +132,10 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
     rollups = roll_up(observe(), measures)
     products = sum_products(correlated, CORRELATED_PAIRS)
     correlated.clear()
-    drift = _measure_drift(against, opened, rollups, measures, options["seed"])
+    drift = _measure_drift(against, opened, rollups, measures, settings.seed)
     remaining = iter(rollups)
     del rollups  # the largest thing in memory: the iterator alone holds it, until series are built
-    report = monitor(remaining, measures, products=products, marks=marks, drift=drift, options=monitor_options)
+    report = monitor(remaining, measures, products=products, marks=marks, drift=drift, options=settings)
     population = count_population(opened)
     sample = sum(run.manifest.traces for run in opened) if population else 0
     untimed = sum(run.to_arrow("traces", ["time"])["time"].null_count for run in opened)
@@ -137,21 +161,23 @@ def _require_same_judge(runs: Sequence[Run]) -> None:
             )
 
 
-def _parse_monitor_options(options: dict[str, Any]) -> MonitorOptions:
-    """Return the options of the monitor, from those of the command line."""
+def _make_settings(
+    windows: Sequence[str], reference: str | None, rules: str | None, given: Mapping[str, Any]
+) -> MonitorSettings:
+    """Return the settings of the monitor, from the options of the command line; None stands for the default."""
     from ragfault.apps.watch.monitoring.alert_rules import load_rules, parse_minutes
-    from ragfault.apps.watch.monitoring.monitor import MonitorOptions
+    from ragfault.apps.watch.monitoring.monitor import MonitorSettings
 
-    parsed: dict[str, Any] = {key: options[key] for key in ("rate", "margin") if options[key] is not None}
-    if options["windows"]:
-        parsed["windows"] = tuple(dict.fromkeys(parse_minutes(text) for text in options["windows"]))
+    parsed = {name: value for name, value in given.items() if value is not None}
+    if windows:
+        parsed["windows"] = tuple(dict.fromkeys(map(parse_minutes, windows)))
         if min(parsed["windows"]) < 1:
             raise UsageError("a window is at least one minute: --window 30m.")
-    if options["reference"]:
-        parsed["reference"] = parse_minutes(options["reference"])
-    if options["rules"]:
-        parsed["rules"] = load_rules(options["rules"])
-    return MonitorOptions(seed=options["seed"], **parsed)
+    if reference:
+        parsed["reference"] = parse_minutes(reference)
+    if rules:
+        parsed["rules"] = load_rules(rules)
+    return MonitorSettings(**parsed)
 
 
 def _measure_drift(against: Run | None, runs: Sequence[Run], rollups: Any, measures: Any, seed: int) -> Any:

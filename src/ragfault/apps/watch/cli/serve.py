@@ -170,7 +170,10 @@ def start(
     otlp_headers: tuple[str, ...],
     rate: float,
     session: str,
-    **options: Any,
+    root_path: str,
+    demo: bool,
+    check: str | None,
+    **shared: object,
 ) -> None:
     """Serve until Ctrl-C, or a signal, ends it: what was acknowledged is stored, and scored the next time.
 
@@ -185,15 +188,16 @@ def start(
     from ragfault.apps.watch.server.settings import ServerSettings
     from ragfault.http.bodies import RequestLimits
 
-    options["public_url"], options["root_path"] = _split_address(options["root_path"])
-    checks = _read_check_options(options["check"], {name: options.pop(name) for name in LLM_FLAGS})
+    options: dict[str, Any] = dict(shared)
+    public_url, path = _split_address(root_path)
+    checks = _read_check_options(check, {name: options.pop(name) for name in LLM_FLAGS})
     page_options = [name for app in list_apps() for name, _ in app.page_options]
-    page_files = {name: path for name in page_options if (path := options.pop(name)) is not None}
+    page_files = {name: file for name in page_options if (file := options.pop(name)) is not None}
     run_server(
         ServerSettings(
             metrics=_parse_metrics(metrics),
             cohort_fields=tuple(name for name in by.split(",") if name),
-            reference_minutes=min(120, _parse_minutes(reference)) if options["demo"] else _parse_minutes(reference),
+            reference_minutes=min(120, _parse_minutes(reference)) if demo else _parse_minutes(reference),
             retention_days=None if keep is None else _parse_days(keep),
             max_bytes=None if size is None else _parse_size(size),
             redact=tuple(name.strip() for name in (redact or "").split(",") if name.strip()),
@@ -205,6 +209,10 @@ def start(
             limits=RequestLimits(rate=rate),
             session_hours=_parse_minutes(session) / 60,
             page_files=page_files,
+            public_url=public_url,
+            root_path=path,
+            demo=demo,
+            check=check,
             **options,
         ),
         click.echo,

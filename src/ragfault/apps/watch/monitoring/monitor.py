@@ -52,6 +52,7 @@ from ragfault.diagnosis.score_matrix import ScoreMatrix, metric_name
 from ragfault.diagnosis.scorecard import HEALTH_ALERTS
 from ragfault.io.runs.run import MetricInfo, Run
 from ragfault.model.errors import InputError, UsageError
+from ragfault.model.settings import ClosedShare, Flag, NaturalInt, OpenShare, PositiveInt, Settings, declare
 from ragfault.model.whole_files import read_text
 from ragfault.stats.distributions import normal_quantile
 from ragfault.stats.estimates import Difference
@@ -101,16 +102,19 @@ STRAY_SHARE = 0.01  # share of the traces whose times may be no times of this tr
 CHUNK_COHORTS = ("position=", "chunks=")  # cohorts of chunks, which are shown as insights
 
 
-class MonitorOptions(Struct, frozen=True, kw_only=True):
-    """Options of the monitor."""
+class MonitorSettings(Settings, frozen=True, kw_only=True):
+    """How traffic is monitored."""
 
-    windows: tuple[int, ...] = WINDOW_MINUTES  # of the rolling means, in minutes; lines over time have the first
-    reference: int | None = None
-    """How many minutes from the beginning are the reference; None: a third of the time, at most seven days."""
-    rate: float = FALSE_ALARM_RATE  # maximum rate of false alarms per metric and route in a month
-    margin: float = MIN_DROP
-    rules: tuple[AlertRule, ...] = DEFAULT_RULES
-    seed: int = 0
+    windows: tuple[int, ...] = declare(
+        WINDOW_MINUTES, "Lengths of the rolling windows in minutes; lines over time have the first."
+    )
+    reference: int | None = declare(
+        None, "Minutes from the beginning that are the reference.", PositiveInt, Flag(default="a third, up to 7d")
+    )
+    rate: float = declare(FALSE_ALARM_RATE, "Maximum false alarms per metric and route in a month.", OpenShare)
+    margin: float = declare(MIN_DROP, "Smallest drop to detect, as a share of the metric's range.", ClosedShare)
+    rules: tuple[AlertRule, ...] = declare(DEFAULT_RULES, "Alert rules.")
+    seed: int = declare(0, "Seed of the resampling.", NaturalInt)
 
 
 class RollingLine(Struct, frozen=True, kw_only=True):
@@ -146,7 +150,7 @@ class MonitorReport(Struct, frozen=True, kw_only=True):
     first: int
     last: int  # the minute after the last trace
     traces: int  # largest number of values of any metric
-    options: MonitorOptions
+    options: MonitorSettings
     promise: str  # for which traffic without a change the rate of false alarms holds, by the length of the reference
     rolling_means: tuple[RollingMean, ...]  # at the end, for each metric, route and window; then for each cohort
     lines: tuple[RollingLine, ...]  # lines of the watched metrics
@@ -178,7 +182,7 @@ def monitor(
     products: Iterable[ProductSums] = (),
     marks: Iterable[MonitorMark] = (),
     drift: TrafficDrift | None = None,
-    options: MonitorOptions | None = None,
+    options: MonitorSettings | None = None,
 ) -> MonitorReport:
     """Monitor traffic from its roll-ups, as if minute by minute, up to the last.
 
@@ -195,7 +199,7 @@ def monitor(
     >>> report.drops[0].detection.onset, round(report.drops[0].difference.mean, 2)
     (600, -0.2)
     """
-    asked, known = options or MonitorOptions(), {measure.name: measure for measure in measures}
+    asked, known = options or MonitorSettings(), {measure.name: measure for measure in measures}
     all_ = build_series(rollups)
     if not all_:
         raise UsageError("there is nothing to monitor: no value has a time.")
@@ -290,7 +294,7 @@ def _series_order(key: SeriesKey) -> tuple[bool, str, int, str, str]:
     )
 
 
-def _reference_length(options: MonitorOptions, span: int) -> int:
+def _reference_length(options: MonitorSettings, span: int) -> int:
     """Return the length of the reference in minutes."""
     length = min(MAX_REFERENCE, span // 3) if options.reference is None else options.reference
     if length >= span or length < 1:
@@ -304,7 +308,7 @@ def _reference_length(options: MonitorOptions, span: int) -> int:
 def _measure_references(
     series_by_key: Mapping[SeriesKey, MetricSeries],
     measures: Mapping[str, MetricInfo],
-    options: MonitorOptions,
+    options: MonitorSettings,
     times: tuple[int, int],
 ) -> dict[tuple[str, str | None], ReferencePeriod]:
     """Measure the references of the series that rules and the test need, where there are values enough."""
@@ -320,7 +324,7 @@ def _measure_references(
 def _detect_drops(
     series_by_key: Mapping[SeriesKey, MetricSeries],
     measures: Mapping[str, MetricInfo],
-    options: MonitorOptions,
+    options: MonitorSettings,
     references: Mapping[tuple[str, str | None], ReferencePeriod],
     times: tuple[int, int],
 ) -> tuple[tuple[DetectedDrop, ...], tuple[tuple[str, str | None], ...]]:
@@ -398,7 +402,7 @@ def _widen_by_noise(gap: Difference, period: ReferencePeriod, windows: Sequence[
 def _replay_alerts(
     series_by_key: Mapping[SeriesKey, MetricSeries],
     measures: Mapping[str, MetricInfo],
-    options: MonitorOptions,
+    options: MonitorSettings,
     drops: Sequence[DetectedDrop],
     references: Mapping[tuple[str, str | None], ReferencePeriod],
     times: tuple[int, int],

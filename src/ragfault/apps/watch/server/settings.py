@@ -5,79 +5,124 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta
 
 from ragfault.apps.watch.server.storage.opening import is_store_folder
-from ragfault.evaluation.online.scorer import SamplingPolicy
 from ragfault.http.addresses import format_address, is_loopback
 from ragfault.http.bodies import RequestLimits
 from ragfault.io.redaction import parse_redaction_kinds
 from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import UsageError
+from ragfault.model.settings import (
+    Flag,
+    NaturalInt,
+    NonEmptyText,
+    PathText,
+    PositiveInt,
+    PositiveNumber,
+    Settings,
+    Switch,
+    TextList,
+    declare,
+)
 
 MIN_TOKEN_LENGTH = 16  # characters of a token that is chosen by hand, where other machines can reach the server
 
 
-class ServerSettings(Struct, frozen=True, kw_only=True):
+PortNumber = Annotated[int, Meta(ge=0, le=65535, description="a whole number from 0 to 65535")]
+PositiveShare = Annotated[float, Meta(gt=0, le=1, description="a number above 0, up to 1")]
+DemoSpeed = Annotated[float, Meta(ge=1, le=3600, description="a number from 1 to 3600")]
+
+
+class ServerSettings(Settings, frozen=True, kw_only=True):
     """Settings of a server: storage, network, scoring, alerts, export and retention."""
 
     store: str | Path
     """The folder of the store, created where there is none, or its address: `clickhouse://HOST/DATABASE`."""
-    folder: Path | None = None
-    """The folder of runs and caches; None: that of the store, or ./ragfault-data where the store is an address."""
-    host: str = "127.0.0.1"
-    port: int = 4318
-    token: str | None = None
-    """A token with the role admin, besides those of the store; required where other machines reach the server."""
-    judge: str = DEFAULT_JUDGE
-    profile: str = "general"
-    calibration: str | None = None  # a file of `ragfault judge calibrate`, by which the judge is calibrated
-    metrics: str | tuple[str, ...] = "default"
-    workers: int = 1  # processes that judge; 0: traces are stored and wait
-    check: str | None = None
-    """A stronger judge for spot checks, "llm:MODEL"; None: no spot checks."""
-    share: float = 0.05  # the probability that a trace is drawn for a spot check; suspicious traces have a higher one
-    check_options: dict[str, Any] = {}
-    """Options of that judge, as in `judges.llm.settings`; budgets are per day (UTC)."""
-    cohort_fields: tuple[str, ...] = ("model", "release", "prompt_version")
-    """The fields that divide traffic into cohorts."""
-    reference_minutes: int = 24 * 60  # minutes from the start of a metric on a route that are its reference
-    retention_days: float | None = None  # days for which traces are stored; None: for ever
-    max_bytes: int | None = None  # size of the store above which the oldest traces are deleted
-    rules: Path | None = None  # a TOML file of alert rules, in addition to the built-in ones
-    webhook: str | None = None  # the URL that alerts are sent to
-    shape: str = "ragfault"
-    """The format of webhooks: "ragfault", "slack" or "alertmanager"."""
-    secret: str | None = None  # the key that webhooks are signed with (HMAC-SHA256)
-    mail_to: tuple[str, ...] = ()  # the addresses that alerts are mailed to
-    mail_from: str | None = None
-    smtp: str | None = None  # the mail server: `smtp://user@host:587`, or `smtps://…`
-    smtp_password: str | None = None
-    otlp: str | None = None  # the OTLP/HTTP endpoint that scores of traces received as spans are sent to
-    otlp_headers: tuple[tuple[str, str], ...] = ()  # headers of these requests: names and values
-    otlp_spans: bool = False  # export scores as spans, too
-    redact: tuple[str, ...] = ()
-    """The kinds of values that are redacted before storage: "email", "phone", "card", "key", or "all"."""
-    redact_key: str | None = None  # a secret that keeps redacted ids stable across restarts
-    session_hours: float = 12.0  # hours for which a browser stays signed in
-    trusted_proxies: tuple[str, ...] = ()
-    """Addresses and networks of the proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed."""
-    root_path: str = ""
-    """The path below which a proxy shows this server: "/ragfault"."""
-    public_url: str = ""
-    """The address at which a proxy shows this server, with the root path, for links in notices: "https://rag.test"."""
-    request_log: str | None = None
-    """The file that a line is written to for each request; "-": standard output."""
-    page_files: dict[str, Path] = {}
-    """The files that pages of other apps show, by the options of `ragfault.apps.registry.App.page_options`."""
-    demo: bool = False
-    speed: float = 60.0  # seconds of the demo per real second
-    limits: RequestLimits = RequestLimits()
+    folder: Path | None = declare(
+        None,
+        "Folder for runs and other files.",
+        PathText,
+        Flag(default="in the store; with ClickHouse ./ragfault-data"),
+    )
+    host: str = declare("127.0.0.1", "Address to listen on; any but loopback requires a token.", NonEmptyText)
+    port: int = declare(4318, "Port to listen on; 0: a free one.", PortNumber)
+    token: str | None = declare(
+        None, "Admin token. Prefer RAGFAULT_TOKEN: options are visible to other users.", NonEmptyText
+    )
+    judge: str = declare(DEFAULT_JUDGE, "Judge of every trace.", NonEmptyText)
+    profile: str = declare("general", "Domain profile, as for evaluate.", NonEmptyText)
+    calibration: str | None = declare(None, "Calibration of this judge, written by `judge calibrate -o`.", PathText)
+    metrics: str | tuple[str, ...] = declare("default", "Metric set, or metric names (a,b).", TextList)
+    workers: int = declare(1, "Judging processes; with 0, traces are stored but not judged.", NaturalInt)
+    check: str | None = declare(
+        None,
+        "Stronger judge for a sample of the traces, within a budget per day (UTC).",
+        NonEmptyText,
+        Flag(metavar="llm:MODEL"),
+    )
+    share: float = declare(
+        0.05, "Sampling rate of `check`; higher for failing, uncertain and new traces.", PositiveShare
+    )
+    check_options: dict[str, Any] = declare({}, "Options of the judge of `check`; its budgets are per day (UTC).")
+    cohort_fields: tuple[str, ...] = declare(
+        ("model", "release", "prompt_version"), "Fields that define cohorts (a,b).", TextList, Flag(names=("--by",))
+    )
+    reference_minutes: int = declare(
+        24 * 60, "Minutes from the start of a metric on a route that are its reference.", PositiveInt
+    )
+    retention_days: float | None = declare(None, "Days for which traces are stored; none: for ever.", PositiveNumber)
+    max_bytes: int | None = declare(
+        None, "Size of the store in bytes, above which the oldest traces are deleted.", PositiveInt
+    )
+    rules: Path | None = declare(None, "TOML file of alert rules, in addition to the built-in ones.", PathText)
+    webhook: str | None = declare(None, "URL that receives notices of incidents.", NonEmptyText)
+    shape: Literal["ragfault", "slack", "alertmanager"] = declare(
+        "ragfault",
+        "Format of webhooks.",
+        Literal["ragfault", "slack", "alertmanager"],
+        Flag(names=("--webhook-shape",)),
+    )
+    secret: str | None = declare(None, "Key that webhooks are signed with (HMAC-SHA256).")
+    mail_to: tuple[str, ...] = declare((), "E-mail address that receives notices of incidents.", TextList)
+    mail_from: str | None = declare(None, "Sender address of mail.", NonEmptyText)
+    smtp: str | None = declare(
+        None, "Mail server: smtp://user@host:587 (STARTTLS), or smtps://user@host:465.", NonEmptyText
+    )
+    smtp_password: str | None = declare(None, "Password of the mail server.")
+    otlp: str | None = declare(
+        None,
+        "OTLP endpoint that receives the scores of traces received as spans.",
+        NonEmptyText,
+        Flag(names=("--otlp-endpoint",), metavar="URL"),
+    )
+    otlp_headers: tuple[tuple[str, str], ...] = declare((), "Names and values of headers sent with the scores.")
+    otlp_spans: bool = declare(False, "Also send scores as spans.", Switch)
+    redact: tuple[str, ...] = declare((), "Kinds of values redacted before storing: email, phone, card, key, or all.")
+    redact_key: str | None = declare(None, "Secret that keeps redacted ids the same after a restart.")
+    session_hours: float = declare(12.0, "Hours for which a browser stays signed in.", PositiveNumber)
+    trusted_proxies: tuple[str, ...] = declare(
+        (),
+        "Address or network of a proxy (10.0.0.7, 10.0.0.0/8) whose X-Forwarded headers are trusted; needs a token.",
+        TextList,
+        Flag(names=("--trusted-proxy",), metavar="ADDRESS"),
+    )
+    root_path: str = declare("", "Path below which a proxy shows this server, such as /ragfault.")
+    public_url: str = declare(
+        "", "Address at which a proxy shows this server, with the root path: https://rag.test. For links in notices."
+    )
+    request_log: str | None = declare(
+        None, "File where a line of JSON is written for each request; -: the output.", PathText, Flag(metavar="FILE")
+    )
+    page_files: dict[str, Path] = declare({}, "Files that pages of other apps show, by the options of these apps.")
+    demo: bool = declare(False, "Stream the demo's traces in accelerated time, with a fault in them.", Switch)
+    speed: float = declare(60.0, "Seconds of demo traffic per real second.", DemoSpeed)
+    limits: RequestLimits = declare(RequestLimits(), "Limits on requests.")
 
     def __post_init__(self) -> None:
-        SamplingPolicy(share=self.share)
+        super().__post_init__()
         if self.check is not None and not {"budget", "budget_tokens"} & set(self.check_options):
             raise UsageError(
                 f"{self.check} is asked day and night: say what a day may come to, with --budget 5 (US$) or "
@@ -95,11 +140,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
                 f"the token can be guessed: beyond this machine it has {MIN_TOKEN_LENGTH} characters or more. "
                 "Make one with: openssl rand -hex 32."
             )
-        if self.workers < 0:
-            raise UsageError(f"workers are 0 or more, got {self.workers}.")
         parse_redaction_kinds(self.redact)
-        if not 1 <= self.speed <= 3600:
-            raise UsageError(f"a second is 1 to 3,600 seconds of the demo, got {self.speed:g}.")
 
     def _check_proxy(self) -> None:
         for text in self.trusted_proxies:
@@ -113,8 +154,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         if not host or not re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", self.root_path):
             text = self.root_path if host else self.public_url
             raise UsageError(f'"{text[:60]}" is no root path. Write it as /ragfault, without a slash behind.')
-        if not self.session_hours > 0:
-            raise UsageError(f"a session lasts for more than 0 hours, got {self.session_hours:g}.")
 
     def link_incident(self, id: str) -> str | None:
         """Return the address of an incident; None where others see the server at an address that it does not know."""
