@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -22,7 +22,7 @@ from ragfault.io.formats.field_names import rank_fields
 from ragfault.io.formats.inference import Inference, infer_columns
 from ragfault.io.formats.passages import SplitMarks, choose_split, split_prompt
 from ragfault.io.formats.paths import get_path
-from ragfault.io.formats.record_shapes import SPAN_SHAPES
+from ragfault.io.formats.record_shapes import NATIVE_SHAPE, SPAN_SHAPES, TRACE_FIELDS
 from ragfault.io.normalization import (
     JOINED_ID,
     MAX_AMOUNT,
@@ -170,6 +170,33 @@ class TraceDecoder:
                     self.options.missing_columns.pop(path, None)
         self.header = names
 
+    def recognize_native(self, payloads: Sequence[Any]) -> bool:
+        """Recognise a file in ragfault's own form by its first lines, whose columns then need no inference.
+
+        Each line has to be a whole trace by itself. Metadata are looked through where chunks or answers are missing:
+        another tool may have put them there.
+        """
+        if self.options.column_map or self.options.labeled or self.options.shape not in (None, NATIVE_SHAPE):
+            return False
+        traces: list[Trace] = []
+        for line in payloads:
+            try:
+                trace = self._decode_native_line(line) if type(line) is bytes else None
+            except InvalidRecord:
+                return False
+            if trace is None or (trace.metadata and (trace.chunks is None or trace.answer is None)):
+                return False
+            if trace.chunks is None and split_prompt(trace.query):
+                return False
+            traces.append(trace)
+        if not traces or not any(trace.chunks is not None or trace.answer is not None for trace in traces):
+            return False
+        self.shape, self.is_native, self.columns = NATIVE_SHAPE, True, dict(NATIVE_SHAPE.columns)
+        self.known_keys = {name for name in TRACE_FIELDS for trace in traces if getattr(trace, name)}
+        self.filled = frozenset(self.known_keys)
+        self.options.notify(f"read as {self.shape.title} ({', '.join(name for name in TRACE_FIELDS if name in self.filled)})")
+        return True
+
     def inspect(self, records: list[dict[str, Any]]) -> None:
         """Infer the columns from the first records. Raises `InputError` where they do not tell the fields."""
         if records:
@@ -224,7 +251,7 @@ class TraceDecoder:
             if isinstance(error, InputError):
                 record = parse_record(line)
                 if record.keys() <= set(Trace.__struct_fields__):  # it lacks the query, rather than known columns
-                    normalize_record(record, dict(record_shapes.NATIVE_SHAPE.columns), keep_rest=True)
+                    normalize_record(record, dict(NATIVE_SHAPE.columns), keep_rest=True)
             raise
 
     def decode_records(self, payload: Any) -> list[Trace]:
@@ -278,7 +305,7 @@ class TraceDecoder:
         prompts = [get_path(record, path) for path in self.columns.get("query", ()) for record in flat]
         has_prompts = "chunks" not in self.filled and any(isinstance(p, str) and split_prompt(p) for p in prompts)
         notes = notes._replace(notes=(*notes.notes, PROMPT_NOTE)) if has_prompts else notes
-        is_native = self.shape is record_shapes.NATIVE_SHAPE and self.columns == self.shape.columns
+        is_native = self.shape is NATIVE_SHAPE and self.columns == self.shape.columns
         self.is_native = is_native and not has_prompts
         self._announce_columns(flat, notes)
 
