@@ -172,7 +172,7 @@ class TraceDecoder:
         self.header = names
 
     def recognize_native(self, payloads: Sequence[Any]) -> bool:
-        """Recognise a file in ragfault's own form by its first lines, whose columns then need no inference.
+        """Tell whether a file is in ragfault's own form by its first lines, so that nothing is to be inferred.
 
         Each line has to be a whole trace by itself. Metadata are looked through where chunks or answers are missing:
         another tool may have put them there.
@@ -317,16 +317,18 @@ class TraceDecoder:
     def _infer(self, records: list[dict[str, Any]]) -> Inference:
         """Extend the columns by those of new records; those of a closed shape are all that is read."""
         columns = self.columns or {}
-        found = {field for field, paths in columns.items() if any(has_path(r, path) for r in records for path in paths)}
+        present = {
+            field for field, paths in columns.items() if any(has_path(r, path) for r in records for path in paths)
+        }
         if self.shape is not None and self.shape.closed:
             spare = dict.fromkeys(
                 key for record in records for key in remove_paths(record, list(self.shape.list_paths()))
             )
-            matches = Inference(columns, (), tuple(spare), frozenset(found))
+            matches = Inference(columns, (), tuple(spare), frozenset(present))
         else:
             given = {*self.options.column_map}
             if self.shape is not None and self.shape.drop:
-                given |= found
+                given |= present
                 records = [remove_paths(record, list(self.shape.drop)) for record in records]
             matches = infer_columns(records, columns, given, self.name, self.filled, self.options.labeled)
         self.columns = matches.columns
