@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw
 
-from ragfault.io.datasets.natural_questions import has_places
+from ragfault.io.datasets.natural_questions import flatten_natural_questions, has_places
+from ragfault.io.datasets.ragtruth import make_ragtruth_flattener
 from ragfault.io.error_collector import ErrorCollector
 from ragfault.io.field_values import MAX_METADATA_DEPTH, InvalidRecord, get_json_type
 from ragfault.io.formats import record_shapes
@@ -21,8 +22,8 @@ from ragfault.io.formats.conversations import split_turns
 from ragfault.io.formats.field_names import rank_fields
 from ragfault.io.formats.inference import Inference, infer_columns
 from ragfault.io.formats.passages import SplitMarks, choose_split, split_prompt
-from ragfault.io.formats.paths import get_path
-from ragfault.io.formats.record_shapes import SPAN_SHAPES
+from ragfault.io.formats.paths import get_path, remove_paths
+from ragfault.io.formats.record_shapes import NATIVE_SHAPE, TRACE_FIELDS
 from ragfault.io.normalization import (
     JOINED_ID,
     MAX_AMOUNT,
@@ -117,7 +118,7 @@ class ReadOptions:
     def is_record(self, names: Iterable[str]) -> bool:
         """Tell whether an object with these keys is a record."""
         names = list(names)
-        query = self.column_map.get("query") or (self.shape.columns["query"] if self.shape else ())
+        query = self.column_map.get("query") or (self.shape.columns.get("query", ()) if self.shape else ())
         if any(starts_at_column(path, names) for path in query) or record_shapes.detect_shape(names) is not None:
             return True
         return any(("query", rank) in rank_fields(name) for name in names for rank in range(STRONG_RANK))
@@ -170,6 +171,37 @@ class TraceDecoder:
                     self.options.missing_columns.pop(path, None)
         self.header = names
 
+    def recognize_native(self, payloads: Sequence[Any]) -> bool:
+        """Tell whether a file is in ragfault's own form by its first lines, so that nothing is to be inferred.
+
+        Each line has to be a whole trace by itself. Metadata are looked through where chunks or answers are missing:
+        another tool may have put them there.
+        """
+        if self.options.column_map or self.options.labeled or self.options.shape not in (None, NATIVE_SHAPE):
+            return False
+        traces: list[Trace] = []
+        for line in payloads:
+            try:
+                trace = self._decode_native_line(line) if type(line) is bytes else None
+            except InvalidRecord:
+                return False
+            if trace is None or (trace.metadata and (trace.chunks is None or trace.answer is None)):
+                return False
+            if trace.chunks is None and split_prompt(trace.query):
+                return False
+            traces.append(trace)
+        if not traces or not any(trace.chunks is not None or trace.answer is not None for trace in traces):
+            return False
+        self.shape, self.is_native, self.columns = NATIVE_SHAPE, True, dict(NATIVE_SHAPE.columns)
+        self.known_keys = set(TRACE_FIELDS)
+        self.filled = frozenset(
+            name for name in TRACE_FIELDS if any(getattr(trace, name) not in (None, {}) for trace in traces)
+        )
+        self.options.notify(
+            f"read as {self.shape.title} ({', '.join(name for name in TRACE_FIELDS if name in self.filled)})"
+        )
+        return True
+
     def inspect(self, records: list[dict[str, Any]]) -> None:
         """Infer the columns from the first records. Raises `InputError` where they do not tell the fields."""
         if records:
@@ -198,7 +230,7 @@ class TraceDecoder:
             self.options.observe_columns(record)
         keep_rest, labeled = self.options.keep_rest, self.options.labeled
         trace = normalize_record(
-            record, self.columns or {}, keep_rest, self.is_table, labeled, self.split_marks or "headings"
+            record, self.columns or {}, keep_rest, self.is_table, labeled, self.split_marks or "headings", self.shape
         )
         if "NaN" in constants:
             self.options.notify("NaN, which is no JSON, is read as null")
@@ -224,7 +256,7 @@ class TraceDecoder:
             if isinstance(error, InputError):
                 record = parse_record(line)
                 if record.keys() <= set(Trace.__struct_fields__):  # it lacks the query, rather than known columns
-                    normalize_record(record, dict(record_shapes.NATIVE_SHAPE.columns), keep_rest=True)
+                    normalize_record(record, dict(NATIVE_SHAPE.columns), keep_rest=True)
             raise
 
     def decode_records(self, payload: Any) -> list[Trace]:
@@ -258,14 +290,14 @@ class TraceDecoder:
     def _detect_shape(self, records: list[dict[str, Any]]) -> None:
         """Find the shape and the columns from the first records."""
         keys = dict.fromkeys(key for record in records for key in record)
-        columns, shape = self.options.column_map, self.options.shape or record_shapes.detect_shape(keys)
+        columns, shape = self.options.column_map, self.options.shape or record_shapes.detect_shape(keys, records)
         if shape is not None and shape.name == "natural_questions" and (columns or not any(map(has_places, records))):
             shape = None  # a map is of the columns as they stand, not of what is made of their places
         if shape is not None and shape.name == "ragtruth":
-            self.flatten = record_shapes.make_ragtruth_flattener(self.name, self.options.max_line)
-        elif shape is not None and shape.name not in SPAN_SHAPES:
-            self.flatten = shape.flatten
-        self.shape = None if shape is None or shape.name in SPAN_SHAPES else shape
+            self.flatten = make_ragtruth_flattener(self.name, self.options.max_line)
+        elif shape is not None and shape.name == "natural_questions":
+            self.flatten = flatten_natural_questions
+        self.shape = None if shape is None or shape.spans else shape
         self.columns = {**(self.shape.columns if self.shape else {}), **columns}
         try:
             flat = [self.flatten(record) if self.flatten else record for record in records]
@@ -278,15 +310,27 @@ class TraceDecoder:
         prompts = [get_path(record, path) for path in self.columns.get("query", ()) for record in flat]
         has_prompts = "chunks" not in self.filled and any(isinstance(p, str) and split_prompt(p) for p in prompts)
         notes = notes._replace(notes=(*notes.notes, PROMPT_NOTE)) if has_prompts else notes
-        is_native = self.shape is record_shapes.NATIVE_SHAPE and self.columns == self.shape.columns
+        is_native = self.shape is NATIVE_SHAPE and self.columns == self.shape.columns
         self.is_native = is_native and not has_prompts
         self._announce_columns(flat, notes)
 
     def _infer(self, records: list[dict[str, Any]]) -> Inference:
-        """Extend the columns by those of new records."""
-        matches = infer_columns(
-            records, self.columns or {}, self.options.column_map, self.name, self.filled, self.options.labeled
-        )
+        """Extend the columns by those of new records; those of a closed shape are all that is read."""
+        columns = self.columns or {}
+        present = {
+            field for field, paths in columns.items() if any(has_path(r, path) for r in records for path in paths)
+        }
+        if self.shape is not None and self.shape.closed:
+            spare = dict.fromkeys(
+                key for record in records for key in remove_paths(record, list(self.shape.list_paths()))
+            )
+            matches = Inference(columns, (), tuple(spare), frozenset(present))
+        else:
+            given = {*self.options.column_map}
+            if self.shape is not None and self.shape.drop:
+                given |= present
+                records = [remove_paths(record, list(self.shape.drop)) for record in records]
+            matches = infer_columns(records, columns, given, self.name, self.filled, self.options.labeled)
         self.columns = matches.columns
         for path in matches.columns.get("chunks", ()):
             if self.split_marks is None and any(has_path(record, path) for record in records):

@@ -56,7 +56,7 @@ def _normalize_grades(value: Any) -> Any:
             if chunk_id is None:
                 raise InvalidRecord("a gold chunk without id - at `$.gold`")
             grades[_normalize_gold_id(chunk_id)] = next(
-                (item[key] for key in ("grade", "relevance", "score") if key in item), 1.0
+                (item[key] for key in ("grade", "relevance", "score", "expected_score") if key in item), 1.0
             )
         else:
             is_pair = isinstance(item, (list, tuple)) and len(item) == 2 and isinstance(item[1], int)

@@ -38,7 +38,7 @@ from ragfault.io.formats.passages import (
     split_prompt,
 )
 from ragfault.io.formats.paths import ABSENT, ColumnFunction, count_spread, get_path, get_root, remove_paths
-from ragfault.io.formats.record_shapes import TRACE_FIELDS, ColumnMap, RawRecord
+from ragfault.io.formats.record_shapes import TRACE_FIELDS, ColumnMap, RawRecord, RecordShape, convert_values
 from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.gold_values import name_gold_texts, normalize_gold
 from ragfault.model.records import Chunk, Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
@@ -60,12 +60,13 @@ def normalize_record(
     parse_cells: bool = False,
     empty_query: bool = False,
     split: SplitMarks = "headings",
+    shape: RecordShape | None = None,
 ) -> Trace:
     """Convert a record to a trace.
 
     `keep_rest` keeps the columns that no field takes as metadata; `parse_cells` reads cells of text as the numbers and
     JSON they hold; `empty_query` allows a column of queries without text; `split` names the marks at which a text is
-    split to chunks. The id may be left empty: naming
+    split to chunks; `shape` says how a tool writes its values. The id may be left empty: naming
     such traces is for the reader, who knows the others. Raises `InvalidRecord`, with the path of the invalid value.
 
     >>> names = {"query": ("question",), "chunks": ("docs",)}
@@ -75,6 +76,9 @@ def normalize_record(
     """
     values, taken = _extract_values(record, columns)
     _drop_absent_chunks(values, columns)
+    if shape is not None:
+        values = convert_values(values, shape)
+        taken += shape.drop
     _split_conversation(values)
     _split_rendered_prompt(values)
     taken += _read_agent_steps(record, values, columns)

@@ -279,17 +279,10 @@ def _decode_traces(
 ) -> Iterator[Trace]:
     decoder = TraceDecoder(name, options)
     line = 0
-    payloads = _join_events(_expand_documents(_unwrap_values(payloads, options), options), options)
     samples = list(islice(payloads, SAMPLE_SIZE))
-    if samples and samples[0][0] == 0:
-        decoder.read_header(samples[0][1])
-    records = _parse_samples(samples)
-    decoder.inspect(records)
     payloads = chain(samples, payloads)
-    groups = None if options.labeled else find_row_groups(records, decoder.columns or {})
-    if groups is not None:
-        options.notify(f"rows of one query are its passages: {groups.chunks}")
-        payloads = join_rows(payloads, groups, _parse_payload)
+    if not decoder.recognize_native([payload for _, payload in samples]):
+        payloads = _infer_records(payloads, decoder, options)
     for number, payload in payloads:
         if number == 0:
             continue
@@ -305,6 +298,24 @@ def _decode_traces(
             identified = identified if identified.id else collector.assign_id(identified)
             if collector.accept(identified, name, line, payload):
                 yield identified
+
+
+def _infer_records(
+    payloads: Iterator[tuple[int, Any]], decoder: TraceDecoder, options: ReadOptions
+) -> Iterator[tuple[int, Any]]:
+    """Let the decoder infer the columns from the first records, and join what several lines say of one trace."""
+    payloads = _join_events(_expand_documents(_unwrap_values(payloads, options), options), options)
+    samples = list(islice(payloads, SAMPLE_SIZE))
+    if samples and samples[0][0] == 0:
+        decoder.read_header(samples[0][1])
+    records = _parse_samples(samples)
+    decoder.inspect(records)
+    payloads = chain(samples, payloads)
+    groups = None if options.labeled else find_row_groups(records, decoder.columns or {})
+    if groups is None:
+        return payloads
+    options.notify(f"rows of one query are its passages: {groups.chunks}")
+    return join_rows(payloads, groups, _parse_payload)
 
 
 def _peek_records(payloads: Iterator[tuple[int, Any]]) -> tuple[list[dict[str, Any]], Iterator[tuple[int, Any]]]:

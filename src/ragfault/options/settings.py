@@ -94,7 +94,10 @@ add_trace_options = combine_options(
         help="Read FIELD from COLUMN, or from a path into it: a.b, messages[-1].content, docs[].text, context_*; "
         "or a TOML file of such mappings. Repeatable.",
     ),
-    click.option("--shape", help="Input format (ragas, deepeval, …).  [default: detected]"),
+    click.option(
+        "--shape",
+        help="Input format: a name (ragas, deepeval, …), or a file FILE.toml that describes one.  [default: detected]",
+    ),
     click.option("--qrels", type=click.Path(), help="Relevance judgements (qrels) of a TREC run."),
     click.option("--encoding", help="Encoding of text files: utf-16, latin-1, ….  [default: detected, else UTF-8]"),
     click.option(

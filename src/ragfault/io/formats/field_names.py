@@ -130,7 +130,7 @@ LOWER, UPPER = "a-zß-öø-ÿ", "A-ZÀ-ÖØ-Þ"
 WORD = re.compile(rf"[{UPPER}]+(?![{LOWER}])|[{UPPER}]?[{LOWER}]+|\d+|[^\W\d{UPPER}{LOWER}_]+")
 PLACE_ABOVE = re.compile(r"[./]\*?[./][^./]+$")
 """The end of a path whose last name stands below a place, such as `hits.*.content`."""
-PLACE = re.compile(r"\[(?:-?\d*|[^\[\]=]+=[^\[\]]*)\]")
+PLACE = re.compile(r"\[(?:-?\d*|[^\[\]=~]+[=~][^\[\]]*)\]")
 SEPARATORS = re.compile(r"[./:|]|__")
 
 
@@ -196,7 +196,7 @@ def is_metadata_name(name: str) -> bool:
 
 def is_filtered(path: str) -> bool:
     """Tell whether a path takes the items of a list whose key has a value, as in `steps[type=retriever].output`."""
-    return any("=" in place for place in PLACE.findall(path))
+    return any("=" in place or "~" in place for place in PLACE.findall(path))
 
 
 def strip_places(path: str) -> str:

@@ -1,6 +1,7 @@
 """Paths into records: names joined by dots, `[0]`, `[-1]`, and `*` for numbered names.
 
-`[]` stands for every item of a list, `[type=retriever]` for those whose `type` is that.
+`[]` stands for every item of a list or every row of an object of equally long lists, `[type=retriever]` for the items
+whose `type` is that, `[name~search|find]` for those whose `name` holds one of these words.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "ABSENT"})()
 """What a path that leads nowhere gives; None is a value."""
-PLACE = r"-?\d+|[^\[\]=]+=[^\[\]]*"
+PLACE = r"-?\d+|[^\[\]=~]+[=~][^\[\]]*"
 BRACKETS = re.compile(rf"^(.*?)((?:\[(?:{PLACE})?\])+)$", re.DOTALL)
 BRACKET = re.compile(rf"\[({PLACE})?\]")
 MAX_PATH_DEPTH = 10
@@ -75,6 +76,8 @@ def get_path(record: Any, path: str) -> Any:
     ['a', 'b', 'c']
     >>> get_path({"steps": [{"type": "llm"}, {"type": "search", "output": "b"}]}, "steps[type=search].output")
     ['b']
+    >>> get_path({"hits": {"text": ["a", "b"], "rank": [1, 2]}}, "hits[].text")
+    ['a', 'b']
     """
     if isinstance(path, ColumnFunction):
         return path.call(record)
@@ -83,7 +86,7 @@ def get_path(record: Any, path: str) -> Any:
         return record[path] if path in record else _get_below_object(record, path)
     if isinstance(record, (list, tuple)):
         step, _, rest = path.partition(".")
-        if step.isdecimal() and int(step) < len(record):
+        if step.removeprefix("-").isdecimal() and -len(record) <= int(step) < len(record):
             return get_path(record[int(step)], rest) if rest else record[int(step)]
     return ABSENT
 
@@ -111,13 +114,16 @@ def _get_items(value: Any, brackets: list[str], rest: str) -> Any:
     value = parse_embedded(value)
     if not brackets:
         return get_path(value, rest) if rest else value
+    if isinstance(value, dict) and not brackets[0]:
+        value = _list_rows(value)
     if not isinstance(value, (list, tuple)):
         return ABSENT
-    if "=" in brackets[0]:
-        key, _, expected = brackets[0].partition("=")
-        value = [item for item in value if get_path(item, key) == expected]
+    if "=" in brackets[0] or "~" in brackets[0]:
+        value = [item for item in value if _has_value(item, brackets[0])]
         if not value:
             return ABSENT
+        if len(brackets) > 1 and brackets[1]:
+            return _get_items(value, brackets[1:], rest)
     elif brackets[0]:
         place = int(brackets[0])
         return _get_items(value[place], brackets[1:], rest) if -len(value) <= place < len(value) else ABSENT
@@ -125,6 +131,23 @@ def _get_items(value: Any, brackets: list[str], rest: str) -> Any:
     if matches and all(item is ABSENT for item in matches):
         return ABSENT
     return [None if item is ABSENT else item for item in matches]
+
+
+def _has_value(item: Any, condition: str) -> bool:
+    """Tell whether an item has the value that a place such as `type=retriever` or `name~search|find` asks for."""
+    mark = "=" if "=" in condition else "~"
+    key, _, expected = condition.partition(mark)
+    value = get_path(item, key)
+    if mark == "=":
+        return bool(value == expected)
+    return isinstance(value, str) and any(word in value.lower() for word in expected.split("|"))
+
+
+def _list_rows(value: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """List the rows of an object of equally long lists; None where it is none."""
+    lists = {key: item for key, item in value.items() if isinstance(item, list)}
+    sizes = {len(item) for item in lists.values()}
+    return [{key: item[i] for key, item in lists.items()} for i in range(sizes.pop())] if len(sizes) == 1 else None
 
 
 def list_numbered(names: Any, pattern: str) -> list[str]:
@@ -151,7 +174,8 @@ def count_spread(path: str) -> int:
     >>> count_spread("a[].b[type=c].d[0]")
     2
     """
-    return sum(not place or "=" in place for place in BRACKET.findall(path))
+    places = BRACKET.findall(path)
+    return sum(not place or "=" in place or "~" in place for place in places)
 
 
 def get_root(record: dict[str, Any], path: str) -> list[str]:

@@ -1,25 +1,29 @@
-"""Record shapes of other tools, recognised by their keys, and the JSON Schema of a trace."""
+"""Record shapes of other tools, each a file of `io/shapes`, and the JSON Schema of a trace.
+
+docs/how-to/formats.md documents the form of these files, which a user may write, too.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ragfault.io.datasets.natural_questions import flatten_natural_questions
-from ragfault.io.field_values import make_content_id, to_number
-from ragfault.io.files import iterate_lines, open_bytes
+from ragfault.io.field_values import make_content_id, normalize_id, to_number
+from ragfault.io.formats.paths import ABSENT, get_path, remove_paths
+from ragfault.io.formats.texts import join_text
 from ragfault.model import records
 from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.records import Trace
+from ragfault.model.whole_files import read_toml
 
 
 def build_trace_schema() -> dict[str, Any]:
@@ -76,381 +80,221 @@ ColumnMap = dict[str, tuple[str, ...]]
 
 RawRecord = dict[str, Any]
 
+SHAPE_FOLDER = Path(__file__).parent.parent / "shapes"
+SHAPE_KEYS = frozenset(
+    ("title", "version", "source", "signature", "closed", "fields", "chunks", "units", "split", "drop", "spans")
+)
+CHUNK_KEYS = ("id", "text", "score", "document", "gold")
+MILLISECONDS = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
+"""Unit of a time → how many milliseconds one is."""
+
 
 class RecordShape(NamedTuple):
-    """A layout of records."""
+    """The layout of the records of one tool: what marks them, and where each field is."""
 
     name: str
     title: str
-    signatures: tuple[frozenset[str], ...]
-    """Sets of columns; a record with all columns of one set has the shape."""
+    signatures: tuple[tuple[str, ...], ...]
+    """Sets of paths; a record that has all paths of one set has the shape. `PATH=VALUE` asks for a value there."""
     columns: ColumnMap
-    flatten: Callable[[RawRecord], RawRecord] | None = None
+    version: str = ""
+    """Version of the tool whose layout this is."""
+    source: str = ""
+    """Public address of the definition that the paths were taken from."""
+    closed: bool = False
+    """The fields are complete: no further column is looked at."""
+    chunks: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Field of a chunk, or `gold` → its paths within an item of the chunks."""
+    units: Mapping[str, str] = MappingProxyType({})
+    """Field of a time → the unit in which it is written."""
+    split: Mapping[str, str] = MappingProxyType({})
+    """Field → the text between its items where they are joined in one text."""
+    drop: tuple[str, ...] = ()
+    """Paths that are not kept as metadata."""
+    spans: bool = False
+    """Its records are spans, which are collected to traces."""
+
+    def list_paths(self) -> Iterator[str]:
+        """List the paths that are read, or left out on purpose."""
+        yield from self.drop
+        for paths in self.columns.values():
+            yield from paths
+
+    def count_marks(self, names: frozenset[str], records: Sequence[RawRecord]) -> int:
+        """Count the paths of the longest signature that records with these keys, taken together, have.
+
+        Without records only their keys count.
+        """
+        fitting = (marks for marks in self.signatures if all(_has_mark(mark, names, records) for mark in marks))
+        return max(map(len, fitting), default=0)
 
 
-def _parse_signatures(*sets: str) -> tuple[frozenset[str], ...]:
-    return tuple(frozenset(names.split()) for names in sets)
+def _has_mark(mark: str, names: frozenset[str], records: Sequence[RawRecord]) -> bool:
+    """Tell whether some record has a path, or the value that the mark asks for there."""
+    if mark in names:
+        return True
+    path, _, expected = ("", "", "") if mark.endswith("]") else mark.rpartition("=")
+    if "]" in expected or not path:
+        path, expected = mark, ""
+    for record in records:
+        value = get_path(record, path)
+        if value == expected if expected else value is not ABSENT:
+            return True
+    return False
 
 
-RETRIEVAL_WORDS = ("retriev", "search", "context", "relevant_documents")
+NATIVE_SHAPE = RecordShape("ragfault", "ragfault", (("query",),), {name: (name,) for name in TRACE_FIELDS})
 
 
-def _flatten_trulens(record: RawRecord) -> RawRecord:
-    """Flatten a row of `get_records_and_feedback()`, or a record of its JSON."""
-    flat = dict(record)
-    log = _parse_object(flat.pop("record_json", None))
-    merged = {**log, **flat}
-    calls = merged.pop("calls", None)
-    recorded = any(name in merged for name in ("contexts", "retrieved_contexts"))
-    if not recorded and isinstance(calls, list) and (contexts := _extract_contexts(calls)) is not None:
-        merged["contexts"] = contexts
-    for bulk in ("app_json", "feedback_and_future_results", "feedback_results"):
-        merged.pop(bulk, None)
-    cost = _parse_object(merged.pop("cost_json", None)) or _parse_object(merged.pop("cost", None))
-    spent = {
-        "prompt": merged.pop("n_prompt_tokens", cost.get("n_prompt_tokens")),
-        "completion": merged.pop("n_completion_tokens", cost.get("n_completion_tokens")),
-    }
-    if any(value is not None for value in spent.values()):
-        merged["tokens"] = spent
-    expected = merged.pop("expected_chunks", None)
-    if isinstance(expected, list):
-        merged["gold"] = _build_expected_gold(expected)
-    if (seconds := to_number(merged.get("latency"))) is not None:
-        merged["latency"] = {"total": seconds * 1000}
-    return merged
+def load_shape(path: Path) -> RecordShape:
+    """Load the shape that a TOML file describes. Raises `InputError` for a file that is not one.
 
-
-def _build_expected_gold(chunks: list[Any]) -> dict[str, Any]:
-    """Build gold from the expected chunks of a golden set, with ids derived from their texts."""
-    texts = [chunk if isinstance(chunk, dict) else {"text": chunk} for chunk in chunks]
-    return {make_content_id(str(chunk["text"])): chunk.get("expected_score", 1.0) for chunk in texts if "text" in chunk}
-
-
-def _extract_contexts(calls: list[Any]) -> list[Any] | None:
-    """Return what the last retrieval call returned."""
-    for call in reversed(calls):
-        stack = call.get("stack") if isinstance(call, dict) else None
-        top = stack[-1] if isinstance(stack, list) and stack else None
-        method = top.get("method") if isinstance(top, dict) else None
-        name = str(method.get("name", "")).lower() if isinstance(method, dict) else ""
-        returned = call.get("rets") if isinstance(call, dict) else None
-        if isinstance(returned, list) and any(word in name for word in RETRIEVAL_WORDS):
-            return returned
-    return None
-
-
-def _parse_object(value: object) -> RawRecord:
-    """Parse a JSON object; return an empty one for anything else."""
-    if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _flatten_deepeval(record: RawRecord) -> RawRecord:
-    """Split the passages that a CSV holds in one cell, and convert seconds to milliseconds."""
-    flat = dict(record)
-    for name in ("retrieval_context", "retrievalContext"):
-        if isinstance(text := flat.get(name), str) and not text.lstrip().startswith("["):
-            flat[name] = text.split("|")
-    for name in ("completion_time", "completionTime"):
-        if (seconds := to_number(flat.get(name))) is not None:
-            flat[name] = {"generation": seconds * 1000}
-    return flat
-
-
-SPAN_SHAPES = ("otlp", "langfuse", "langsmith")
-"""Shapes whose records are spans, which are collected to traces."""
-NATIVE_SHAPE = RecordShape("ragfault", "ragfault", _parse_signatures("query"), {name: (name,) for name in TRACE_FIELDS})
-
-SHAPES: dict[str, RecordShape] = {
-    shape.name: shape
-    for shape in (
-        RecordShape(
-            "ragtruth",
-            "RAGTruth",
-            _parse_signatures("source_id response labels", "source_id response quality"),
-            {
-                "id": ("id",),
-                "query": ("query",),
-                "chunks": ("chunks",),
-                "answer": ("response",),
-                "model": ("model",),
-                "route": ("route",),
-                "metadata.spans": ("labels",),
-            },
-        ),
-        RecordShape(
-            "ragchecker",
-            "RAGChecker",
-            _parse_signatures("query retrieved_context", "query gt_answer"),
-            {
-                "id": ("query_id", "id"),
-                "query": ("query",),
-                "chunks": ("retrieved_context",),
-                "answer": ("response",),
-                "reference": ("gt_answer",),
-            },
-        ),
-        RecordShape(
-            "ragas",
-            "Ragas",
-            _parse_signatures("user_input", "question contexts", "question ground_truth"),
-            {
-                "id": ("id", "sample_id"),
-                "query": ("user_input", "question"),
-                "chunks": ("retrieved_contexts", "contexts"),
-                "chunks.id": ("retrieved_context_ids",),
-                "answer": ("response", "answer"),
-                "reference": ("reference", "ground_truth", "ground_truths"),
-                "gold": ("reference_context_ids",),
-            },
-        ),
-        RecordShape(
-            "deepeval",
-            "DeepEval",
-            _parse_signatures(
-                "input actual_output", "input actualOutput", "input retrieval_context", "input expected_output"
-            ),
-            {
-                "id": ("id",),
-                "query": ("input",),
-                "chunks": ("retrieval_context", "retrievalContext"),
-                "latency": ("completion_time", "completionTime"),
-                "answer": ("actual_output", "actualOutput"),
-                "reference": ("expected_output", "expectedOutput"),
-            },
-            _flatten_deepeval,
-        ),
-        RecordShape(
-            "trulens",
-            "TruLens",
-            _parse_signatures(
-                "record_id input", "record_id main_input", "query expected_response", "query expected_chunks"
-            ),
-            {
-                "id": ("record_id", "query_id"),
-                "query": ("input", "main_input", "query"),
-                "chunks": ("contexts", "retrieved_contexts"),
-                "answer": ("output", "main_output"),
-                "reference": ("expected_response", "ground_truth_output"),
-                "gold": ("gold",),
-                "error": ("main_error",),
-                "time": ("ts",),
-                "latency": ("latency",),
-                "tokens": ("tokens",),
-                "route": ("app_id",),
-            },
-            _flatten_trulens,
-        ),
-        RecordShape(
-            "otlp",
-            "OpenTelemetry spans",
-            _parse_signatures(
-                "resourceSpans",
-                "resourceLogs",
-                "traceId spanId",
-                "trace_id span_id",
-                "context.trace_id context.span_id",
-                "context name start_time",
-                "traceId spans",
-                "trace_id trace_metadata spans",
-                "info data",
-                "record_attributes trace",
-            ),
-            {"query": ()},
-        ),
-        RecordShape(
-            "langfuse",
-            "Langfuse",
-            _parse_signatures(
-                "traceId type startTime",
-                "trace_id type start_time",
-                "id timestamp input output sessionId",
-                "id timestamp input output session_id",
-                "id timestamp observations",
-                "trace observations",
-                "traceId name value dataType",
-                "trace_id name value data_type",
-            ),
-            {"query": ()},
-        ),
-        RecordShape(
-            "langsmith",
-            "runs of LangSmith",
-            _parse_signatures(
-                "id run_type inputs",
-                "id run_type child_runs",
-                "run_id trace_id run_type",
-                "trace_id run_count runs",
-                "post patch",
-            ),
-            {"query": ()},
-        ),
-        RecordShape(
-            "haystack",
-            "answers of Haystack",
-            _parse_signatures("data query documents meta"),
-            {"query": ("query",), "chunks": ("documents",), "answer": ("data",)},
-        ),
-        RecordShape(
-            "hotpotqa",
-            "HotpotQA",
-            _parse_signatures("question answer supporting_facts context"),
-            {
-                "id": ("_id", "id"),
-                "query": ("question",),
-                "chunks": ("context",),
-                "reference": ("answer",),
-                "gold": ("supporting_facts",),
-            },
-        ),
-        RecordShape(
-            "natural_questions",
-            "Natural Questions",
-            _parse_signatures("question_text annotations", "question document annotations"),
-            {
-                "id": ("example_id", "id"),
-                "query": ("question_text",),
-                "chunks": ("chunks",),
-                "reference": ("reference",),
-                "gold": ("gold",),
-                "answerable": ("answerable",),
-            },
-            flatten_natural_questions,
-        ),
-        RecordShape(
-            "crag",
-            "CRAG",
-            _parse_signatures("interaction_id query answer search_results"),
-            {"id": ("interaction_id",), "query": ("query",), "chunks": ("search_results",), "reference": ("answer",)},
-        ),
-        RecordShape(
-            "langsmith_example",
-            "examples of LangSmith",
-            _parse_signatures("dataset_id inputs outputs"),
-            {
-                "id": ("id",),
-                "reference": ("outputs.answer", "outputs.output", "outputs.response", "outputs.expected", "outputs"),
-                "time": ("created_at",),
-            },
-        ),
-        RecordShape(
-            "phoenix_example",
-            "examples of Phoenix",
-            _parse_signatures("example_id input output metadata", "node_id input output metadata"),
-            {
-                "id": ("example_id", "id"),
-                "reference": ("output.answer", "output.output", "output.response", "output.expected", "output"),
-            },
-        ),
-        RecordShape(
-            "cohere",
-            "Cohere",
-            _parse_signatures("text citations documents", "message text documents"),
-            {
-                "id": ("id", "generation_id"),
-                "query": ("message", "query"),
-                "chunks": ("documents",),
-                "answer": ("text",),
-                "history": ("chat_history",),
-            },
-        ),
-        RecordShape(
-            "passages",
-            "query and passages",
-            _parse_signatures("query contexts", "query passages", "query passage"),
-            {**NATIVE_SHAPE.columns, "chunks": ("chunks", "contexts", "passages", "passage")},
-        ),
-        NATIVE_SHAPE,
+    >>> load_shape(SHAPE_FOLDER / "ragas.toml").columns["query"]
+    ('user_input', 'question')
+    """
+    table = read_toml(path)
+    if unknown := sorted(table.keys() - SHAPE_KEYS):
+        raise InputError(f"{path}: a shape has no `{unknown[0]}`; there are: {', '.join(sorted(SHAPE_KEYS))}")
+    signatures = table.get("signature") or []
+    if not signatures or not all(
+        isinstance(item, list) and all(isinstance(p, str) for p in item) for item in signatures
+    ):
+        raise InputError(f'{path}: `signature` lists sets of paths that a record must have: [["question", "contexts"]]')
+    spans = bool(table.get("spans"))
+    columns = _read_paths(path, "fields", table.get("fields", {}), (*TRACE_FIELDS, *NESTED_FIELDS))
+    if not spans and not columns:
+        raise InputError(f'{path}: `fields` is missing, which says where each field is: query = "question"')
+    units = table.get("units", {})
+    if wrong := [unit for unit in units.values() if unit not in MILLISECONDS]:
+        raise InputError(f"{path}: the unit {wrong[0]!r} is not known; there are: {', '.join(MILLISECONDS)}")
+    return RecordShape(
+        name=path.stem,
+        title=str(table.get("title", path.stem)),
+        signatures=tuple(map(tuple, signatures)),
+        columns=columns,
+        version=str(table.get("version", "")),
+        source=str(table.get("source", "")),
+        closed=bool(table.get("closed")),
+        chunks=_read_paths(path, "chunks", table.get("chunks", {}), CHUNK_KEYS),
+        units=units,
+        split=table.get("split", {}),
+        drop=tuple(table.get("drop", ())),
+        spans=spans,
     )
-}
-"""Known shapes by name, the most specific first."""
+
+
+NESTED_FIELDS = (
+    *("latency.total", "latency.retrieval", "latency.generation", "tokens.prompt", "tokens.completion"),
+    *("chunks.id", "chunks.text", "chunks.score", "chunks.document"),
+)
+
+
+def _read_paths(path: Path, name: str, table: Any, known: Sequence[str]) -> ColumnMap:
+    """Read a table of field → path or paths, whose fields may be nested tables."""
+    if not isinstance(table, dict):
+        raise InputError(f"{path}: `{name}` is a table of field and path")
+    columns: ColumnMap = {}
+    for field, value in table.items():
+        if isinstance(value, dict):
+            columns |= _read_paths(path, name, {f"{field}.{part}": item for part, item in value.items()}, known)
+            continue
+        paths = [value] if isinstance(value, str) else value
+        if not isinstance(paths, list) or not all(isinstance(item, str) and item for item in paths):
+            raise InputError(
+                f"{path}: `{name}.{field}` is a path, or a list of paths of which the first that exists counts"
+            )
+        if field not in known and not field.startswith("metadata."):
+            raise UnknownName(f"field in `{name}` of {path}", field, [*known, "metadata.NAME"], listed=True)
+        columns[field] = tuple(paths)
+    return columns
+
+
+@cache
+def list_shapes() -> dict[str, RecordShape]:
+    """List the known shapes by name, ragfault's own last.
+
+    >>> list(list_shapes())[-1], list_shapes()["deepeval"].title
+    ('ragfault', 'DeepEval')
+    """
+    shapes = {path.stem: load_shape(path) for path in sorted(SHAPE_FOLDER.glob("*.toml"))}
+    passages = shapes["passages"]
+    shapes["passages"] = passages._replace(columns={**NATIVE_SHAPE.columns, **passages.columns})
+    return {**shapes, NATIVE_SHAPE.name: NATIVE_SHAPE}
 
 
 def get_shape(name: str) -> RecordShape:
-    """Return the shape of that name. Raises `UnknownName`."""
-    if name not in SHAPES:
-        raise UnknownName("shape", name, SHAPES)
-    return SHAPES[name]
+    """Return the shape of that name, or that a TOML file describes. Raises `UnknownName`, `InputError`."""
+    if name.endswith(".toml"):
+        return load_shape(Path(name))
+    if name not in list_shapes():
+        raise UnknownName("shape", name, [*list_shapes(), "a file FILE.toml"])
+    return list_shapes()[name]
 
 
-def detect_shape(names: Iterable[str]) -> RecordShape | None:
-    """Return the shape that these columns mark, or None.
+def detect_shape(names: Iterable[str], records: Sequence[RawRecord] = ()) -> RecordShape | None:
+    """Return the shape that these columns mark, or None; records also show what lies below their columns.
 
     >>> detect_shape(["user_input", "response"]).title, detect_shape(["text"])
     ('Ragas', None)
     """
     columns = frozenset(names)
     if columns == {"observations", "scores"}:
-        return SHAPES["langfuse"]  # the download of a trace
-    return next((shape for shape in SHAPES.values() if any(mark <= columns for mark in shape.signatures)), None)
+        return list_shapes()["langfuse"]  # the download of a trace
+    # the most marks win: a record of CRAG also has the keys of ragfault's own form
+    best = max(list_shapes().values(), key=lambda shape: shape.count_marks(columns, records))
+    return best if best.count_marks(columns, records) else None
 
 
-PASSAGE_PREFIX = re.compile(r"\s*\bpassage \d+:\s*")
+def convert_values(values: dict[str, Any], shape: RecordShape) -> dict[str, Any]:
+    """Convert the values of a record as its shape says: times to milliseconds, texts to lists, chunks by their paths.
 
-
-def make_ragtruth_flattener(name: str, limit: int) -> Callable[[RawRecord], RawRecord]:
-    """Return a function that joins a RAGTruth response to its source.
-
-    The sources are held in memory. Raises `InputError` where their file cannot be read.
+    >>> shape = RecordShape("t", "t", (), {}, chunks={"id": ("key",), "gold": ("used",)}, units={"latency": "s"})
+    >>> convert_values({"latency": 2, "chunks": [{"key": "a", "text": "At ten.", "used": 1}]}, shape)
+    {'latency': {'total': 2000.0}, 'chunks': [{'id': 'a', 'text': 'At ten.', 'metadata': {}}], 'gold': {'a': 1}}
     """
-    sources = _load_ragtruth_sources(Path(name), limit)
-
-    def joined(record: RawRecord) -> RawRecord:
-        text = sources.get(str(record.get("source_id")))
-        source = msgspec.json.decode(text) if text else {}
-        task = source.get("task_type")
-        flat = {key: value for key, value in record.items() if key != "source_id"}
-        flat |= {
-            "query": _extract_ragtruth_query(source),
-            "chunks": _extract_ragtruth_chunks(source.get("source_info")),
-        }
-        flat |= {"source_id": record.get("source_id"), "task": task, "source": source.get("source")}
-        return {key: value for key, value in flat.items() if value is not None}
-
-    return joined
-
-
-def _load_ragtruth_sources(path: Path, limit: int) -> dict[str, bytes]:
-    folder = path.parent
-    beside = [folder / f"source_info.jsonl{ending}" for ending in ("", ".gz", ".zst")]
-    source_file = next((file for file in beside if file.is_file()), None)
-    if str(path) == "-" or source_file is None:
-        raise InputError(f"{path} holds the responses of RAGTruth; put source_info.jsonl beside it")
-    table: dict[str, bytes] = {}
-    with open_bytes(str(source_file)).body as body:
-        for number, line, complete in iterate_lines(body, limit):
-            if not line.strip():
-                continue
-            try:
-                if not complete:
-                    raise InputError(f"{source_file}:{number}: the line is longer than {limit:,} bytes")
-                key = msgspec.json.decode(line, type=dict[str, Any]).get("source_id")
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise InputError(f"{source_file}:{number}: malformed JSON: {error}") from None
-            table[str(key)] = line
-    return table
+    values = dict(values)
+    for field, unit in shape.units.items():
+        amount = to_number(values.get(field))
+        if amount is not None:
+            time = amount * MILLISECONDS[unit]
+            values[field] = {"total": time} if field == "latency" else time
+    for field, mark in shape.split.items():
+        if isinstance(text := values.get(field), str) and not text.lstrip().startswith("["):
+            values[field] = [part for item in text.split(mark) if (part := item.strip())]
+    if shape.chunks and isinstance(chunks := values.get("chunks"), list):
+        converted = [_convert_chunk(item, shape.chunks) for item in chunks if item is not None]
+        values["chunks"] = [chunk for chunk, _ in converted]
+        grades = {chunk["id"]: grade for chunk, grade in converted if grade}
+        if grades and values.get("gold") is None:
+            values["gold"] = grades
+    if shape.closed and isinstance(answer := values.get("answer"), list):
+        values["answer"] = join_text(answer)
+    return values
 
 
-def _extract_ragtruth_query(source: RawRecord) -> str | None:
-    """Return the question, or the part of the prompt before the source."""
-    info, prompt = source.get("source_info"), source.get("prompt")
-    if isinstance(info, dict) and isinstance(info.get("question"), str):
-        question: str = info["question"]
-        return question
-    if not isinstance(prompt, str):
-        return None
-    head = prompt.split(info, 1)[0] if isinstance(info, str) and info else prompt.split("Structured data:", 1)[0]
-    return head.strip() or prompt.split("\n", 1)[0]
-
-
-def _extract_ragtruth_chunks(info: Any) -> list[Any] | None:
-    if info is None:
-        return None
-    if isinstance(info, dict) and isinstance(info.get("passages"), str):
-        return [passage for part in PASSAGE_PREFIX.split(info["passages"]) if (passage := part.strip())]
-    return info if isinstance(info, list) else [info]
+def _convert_chunk(item: Any, columns: Mapping[str, tuple[str, ...]]) -> tuple[Any, Any]:
+    """Convert an item of the chunks to a chunk, and return its grade; what no path takes is its metadata."""
+    if not isinstance(item, dict):
+        return item, None
+    chunk: RawRecord = {}
+    used: list[str] = []
+    for field, paths in columns.items():
+        for path in paths:
+            value = get_path(item, path)
+            if value is not ABSENT and value is not None:
+                chunk[field] = value
+                used.append(path)
+                break
+    grade = to_number(chunk.pop("gold", None))
+    if "text" not in chunk and isinstance(item.get("text"), str):
+        chunk["text"], used = item["text"], [*used, "text"]
+    if isinstance(chunk.get("text"), list):
+        chunk["text"] = join_text(chunk["text"])
+    if "id" in chunk:
+        chunk["id"] = normalize_id(chunk["id"])
+    elif isinstance(chunk.get("text"), str):
+        chunk["id"] = make_content_id(chunk["text"])
+    rest = remove_paths(item, used)
+    inner = rest.pop("metadata", None)
+    chunk["metadata"] = {**rest, **(inner if isinstance(inner, dict) else {} if inner is None else {"metadata": inner})}
+    return chunk, grade

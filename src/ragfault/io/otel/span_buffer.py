@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from ragfault.io.decoder import ReadOptions, parse_record
 from ragfault.io.error_collector import ErrorCollector
 from ragfault.io.field_values import InvalidRecord
-from ragfault.io.formats.record_shapes import SHAPES, SPAN_SHAPES, detect_shape
+from ragfault.io.formats.record_shapes import detect_shape, list_shapes
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel.exported_spans import read_exported_spans
 from ragfault.io.otel.otlp import read_logs_json, read_spans_json
@@ -262,7 +262,7 @@ def contains_spans(payload: Any, options: ReadOptions) -> bool | None:
     True
     """
     if options.shape is not None or options.column_map:
-        return options.shape is not None and options.shape.name in SPAN_SHAPES
+        return options.shape is not None and options.shape.spans
     if isinstance(payload, bytes):
         try:
             payload = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
@@ -271,7 +271,7 @@ def contains_spans(payload: Any, options: ReadOptions) -> bool | None:
     if not isinstance(payload, (dict, list)):
         return None
     shape = detect_shape(map(str, payload))
-    return shape is not None and shape.name in SPAN_SHAPES
+    return shape is not None and shape.spans
 
 
 class SpanFileReader:
@@ -344,11 +344,11 @@ class SpanFileReader:
         if isinstance(payload, bytes):
             for key, read in OTLP_READERS.items():
                 if key.encode() in payload[:200]:
-                    self.options.notify(f"read as {SHAPES['otlp'].title}")
+                    self.options.notify(f"read as {list_shapes()['otlp'].title}")
                     return read(payload, self.limits)
             payload = parse_record(payload)
         shape = self.options.shape or detect_shape(map(str, payload))
-        shape = shape if shape is not None and shape.name in SPAN_READERS else SHAPES["otlp"]
+        shape = shape if shape is not None and shape.name in SPAN_READERS else list_shapes()["otlp"]
         self.options.notify(f"read as {shape.title}")
         for key, read in OTLP_READERS.items():
             if key in payload:
