@@ -170,6 +170,8 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
         trace_source = make_rereadable(trace_source, input_folder)
         executor_used = choose_executor(workers, executor)
         file_stamps = get_file_stamps(trace_source) if executor_used is not None else {}
+        # verdicts and scores name their trace by its id
+        read_options = {**read_options, "unique": "id"}
         survey = _survey_input(trace_source, source_names, skip_bad, on_notice, read_options)
         is_remote_run = executor is not None or is_remote(out)
         batch_size = batch or _choose_batch_size(survey.count, judge, remote=is_remote_run)
@@ -235,7 +237,7 @@ def _index_traces(
     trace_source: TraceSource, surveyed: InputSummary, marks_by_file: Mapping[str, str], read_options: Mapping[str, Any]
 ) -> TraceIndex | None:
     """Index the traces for workers that read them themselves; None if the input must be read as a whole."""
-    options = {name for name, value in read_options.items() if value is not None} - {"shape"}
+    options = {name for name, value in read_options.items() if value is not None} - {"shape", "unique"}
     if (
         options
         or surveyed.bad_count

@@ -23,6 +23,7 @@ from ragfault.io.formats.inference import Inference, infer_columns
 from ragfault.io.formats.passages import SplitMarks, choose_split, split_prompt
 from ragfault.io.formats.paths import get_path
 from ragfault.io.formats.record_shapes import SPAN_SHAPES
+from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.normalization import (
     JOINED_ID,
     MAX_AMOUNT,
@@ -58,9 +59,12 @@ def _define_key_struct(record: type[msgspec.Struct], **options: Any) -> Any:
 
 
 TokenKeys = _define_key_struct(TokenCounts, **dict.fromkeys(TokenCounts.__struct_fields__, Count)) | None
+TurnKeys = tuple[_define_key_struct(ConversationTurn), ...] | None  # type: ignore[misc]
 TraceKeys = _define_key_struct(
     Trace,
-    history=tuple[_define_key_struct(ConversationTurn), ...] | None,  # type: ignore[misc]
+    attempt=Annotated[int, Meta(ge=0, lt=MAX_AMOUNT)],
+    history=TurnKeys,
+    messages=TurnKeys,
     chunks=tuple[_define_key_struct(Chunk, start=Int64, end=Int64), ...] | None,  # type: ignore[misc]
     citations=tuple[_define_key_struct(Citation), ...] | None,  # type: ignore[misc]
     gold=_define_key_struct(Gold, spans=tuple[_define_key_struct(Span, start=Int64, end=Int64), ...]) | None,  # type: ignore[misc]
@@ -139,6 +143,17 @@ class ReadOptions:
 def is_empty(value: Any) -> bool:
     """Tell whether a value says nothing."""
     return value is None or value in ("", [], {})
+
+
+def has_native_messages(record: dict[str, Any]) -> bool:
+    """Tell whether the `messages` of a record, if it has any, are turns as ragfault writes them.
+
+    Elsewhere `messages` are a conversation or the log of an agent, which hold query and answer.
+    """
+    turns = record.get("messages") or ()
+    turns = parse_list_text(turns) if isinstance(turns, str) else turns
+    keys = set(ConversationTurn.__struct_fields__)
+    return isinstance(turns, (list, tuple)) and all(isinstance(turn, dict) and turn.keys() == keys for turn in turns)
 
 
 class TraceDecoder:
@@ -267,6 +282,8 @@ class TraceDecoder:
             self.flatten = shape.flatten
         self.shape = None if shape is None or shape.name in SPAN_SHAPES else shape
         self.columns = {**(self.shape.columns if self.shape else {}), **columns}
+        if "messages" not in columns and not all(map(has_native_messages, records)):
+            self.columns.pop("messages", None)
         try:
             flat = [self.flatten(record) if self.flatten else record for record in records]
             notes = self._infer(flat)

@@ -389,8 +389,10 @@ def _normalize_turn_number(value: Any) -> Any:
 
 FIELD_NORMALIZERS = {
     "turn": _normalize_turn_number,
+    "attempt": _normalize_turn_number,
     "id": normalize_id,
     "history": _normalize_history,
+    "messages": _normalize_history,
     "steps": _normalize_steps,
     "answerable": normalize_flag,
     "chunks": _normalize_chunks,
@@ -406,14 +408,25 @@ FIELD_NORMALIZERS = {
 """Normalizers of fields that accept more than one form."""
 
 
-NESTED_FIELDS = ("chunks", "citations", "facts", "gold", "latency", "steps", "history", "tokens", "metadata")
+NESTED_FIELDS = (
+    "chunks",
+    "citations",
+    "facts",
+    "gold",
+    "latency",
+    "steps",
+    "history",
+    "messages",
+    "tokens",
+    "metadata",
+)
 
 
 def parse_cell(name: str, value: Any) -> Any:
     """Parse a cell of a table: numbers, and lists and objects as JSON or as Python prints them."""
     if not isinstance(value, str):
         return value.tolist() if hasattr(value, "tolist") and not isinstance(value, (int, float, bool)) else value
-    if name == "turn" or name.startswith(("tokens.", "latency.")) or name == "latency":
+    if name in ("turn", "attempt") or name.startswith(("tokens.", "latency.")) or name == "latency":
         number = _parse_number(value)
         if number is not None:
             return number

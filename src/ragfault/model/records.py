@@ -157,6 +157,8 @@ class Trace(FrozenRecord, frozen=True):
     """Names the trace within a run, and pairs it with the same query in another run."""
     query: str
     """The question of the user."""
+    attempt: int = 1
+    """Which of several runs of one query this is, from 1; unique together with `id`."""
     history: tuple[ConversationTurn, ...] | None = None
     """Earlier turns of the conversation, the oldest first."""
     chunks: tuple[Chunk, ...] | None = None
@@ -164,6 +166,8 @@ class Trace(FrozenRecord, frozen=True):
     answer: str | None = None
     citations: tuple[Citation, ...] | None = None
     """Absent: the system does not cite; empty: it cites, but did not here."""
+    messages: tuple[ConversationTurn, ...] | None = None
+    """The request that the generator got, in its order; None: not recorded."""
 
     reference: str | tuple[str, ...] | None = None
     """A right answer, or several."""

@@ -103,10 +103,12 @@ TRACE_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
         pa.field("query", pa.string(), nullable=False),
+        ("attempt", pa.int64()),
         ("history", HISTORY_TYPE),
         ("chunks", _make_list_type(CHUNK_COLUMNS)),
         ("answer", pa.string()),
         ("citations", _make_list_type(CITATION_COLUMNS)),
+        ("messages", HISTORY_TYPE),
         ("reference", pa.list_(pa.string())),
         ("facts", pa.list_(pa.string())),
         ("gold", pa.struct([("chunks", _make_list_type(GRADE_COLUMNS)), ("spans", _make_list_type(SPAN_COLUMNS))])),
@@ -185,6 +187,7 @@ def _build_batch(traces: Sequence[Trace]) -> pa.RecordBatch:
             [trace.chunks for trace in traces], CHUNK_COLUMNS, {"metadata": _encode_metadata}
         ),
         "citations": _build_record_lists([trace.citations for trace in traces], CITATION_COLUMNS),
+        "messages": _build_column([trace.messages for trace in traces], HISTORY_TYPE),
         "reference": _build_text_lists([None if trace.reference is None else trace.references for trace in traces]),
         "facts": _build_text_lists([trace.facts for trace in traces]),
         "gold": _build_gold([trace.gold for trace in traces]),
@@ -354,6 +357,10 @@ def _convert_to_datetime(micros: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=remainder)
 
 
+def _read_turns(column: pa.Array) -> list[tuple[ConversationTurn, ...] | None]:
+    return msgspec.convert(list_rows(column), list[tuple[ConversationTurn, ...] | None])
+
+
 _METADATA_DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -362,7 +369,9 @@ def _decode_metadata(metadata: str | None) -> dict[str, Any]:
 
 
 COLUMN_READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
-    "history": lambda column: msgspec.convert(list_rows(column), list[tuple[ConversationTurn, ...] | None]),
+    "attempt": lambda column: list_values(column.fill_null(1)),
+    "history": _read_turns,
+    "messages": _read_turns,
     "chunks": _read_chunks,
     "citations": _read_citations,
     "reference": _read_references,

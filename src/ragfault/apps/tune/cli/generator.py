@@ -270,7 +270,7 @@ def _read_recorded(
             traces[name] = [trace for trace, _ in pairs]
             verdicts |= {id(trace): verdict for trace, verdict in pairs}
         else:
-            traces[name] = list(read_logged(path, repeated_ids=True, **pick_trace_options(dict(options))))
+            traces[name] = list(read_logged(path, unique="none", **pick_trace_options(dict(options))))
     if not options["by_model"]:
         return traces, verdicts
     grouped = group_by_model([trace for rows in traces.values() for trace in rows])
