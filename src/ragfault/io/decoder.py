@@ -59,14 +59,14 @@ def _define_key_struct(record: type[msgspec.Struct], **options: Any) -> Any:
 
 
 TokenKeys = _define_key_struct(TokenCounts, **dict.fromkeys(TokenCounts.__struct_fields__, Count)) | None
-TurnKeys = tuple[_define_key_struct(ConversationTurn), ...] | None  # type: ignore[misc]
+TurnKeys: Any = tuple[_define_key_struct(ConversationTurn), ...] | None  # type: ignore[misc]
 TraceKeys = _define_key_struct(
     Trace,
     attempt=Annotated[int, Meta(ge=0, lt=MAX_AMOUNT)],
     history=TurnKeys,
     messages=TurnKeys,
     chunks=tuple[_define_key_struct(Chunk, start=Int64, end=Int64), ...] | None,  # type: ignore[misc]
-    citations=tuple[_define_key_struct(Citation), ...] | None,  # type: ignore[misc]
+    citations=tuple[_define_key_struct(Citation, start=Int64, end=Int64), ...] | None,  # type: ignore[misc]
     gold=_define_key_struct(Gold, spans=tuple[_define_key_struct(Span, start=Int64, end=Int64), ...]) | None,  # type: ignore[misc]
     turn=Count,
     latency=_define_key_struct(Latency, **dict.fromkeys(Latency.__struct_fields__, Duration)) | None,

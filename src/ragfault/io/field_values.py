@@ -20,6 +20,7 @@ from ragfault.io.formats.passages import (
     find_passages,
     find_text_key,
     read_listed_passage,
+    split_named_passages,
     split_passages,
     unwrap_passage,
 )
@@ -115,7 +116,7 @@ def _normalize_chunks(value: Any) -> list[Any]:
     if isinstance(value, str):
         if UNREADABLE_LIST.match(value):
             raise InvalidRecord("a printed list that cannot be read - at `$.chunks`")
-        value = split_passages(value)
+        value = split_named_passages(value) or split_passages(value)
     matches = find_passages(value)
     parts: list[Any] = []
     for item in [value] if matches is None else matches:
@@ -264,6 +265,9 @@ def _normalize_citation(value: Any) -> Any:
             citation[field] = citation.pop(alias)
     if "chunk" in citation:
         citation["chunk"] = normalize_id(citation["chunk"])
+    for field in ("start", "end"):
+        if field in citation and type(citation[field]) is not int:  # a time, a page or an anchor
+            citation[f"recorded_{field}"] = citation.pop(field)
     return citation
 
 

@@ -34,6 +34,7 @@ from ragfault.io.formats.passages import (
     align_joined,
     find_passages,
     split_joined,
+    split_named_passages,
     split_passages,
     split_prompt,
 )
@@ -84,7 +85,7 @@ def normalize_record(
     if split != "headings" and isinstance(values.get("chunks"), str):
         chunks = parse_list_text(values["chunks"])
         is_text = isinstance(chunks, str) and not UNREADABLE_LIST.match(chunks)
-        values["chunks"] = split_passages(chunks, split) if is_text else chunks
+        values["chunks"] = split_named_passages(chunks) or split_passages(chunks, split) if is_text else chunks
     has_content = values.get("answer") is not None or any(has_path(record, path) for path in columns.get("query", ()))
     if values.get("query") is None and empty_query and has_content:
         values["query"] = ""

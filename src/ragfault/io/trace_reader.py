@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ragfault.io import files
 from ragfault.io.agents.calls import find_call_keys, join_calls
 from ragfault.io.agents.crew_logs import are_crew_records, join_crew_tasks
+from ragfault.io.citations import read_citations
 from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder, parse_record
 from ragfault.io.documents import join_chunk_texts
 from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations, Uniqueness
@@ -39,7 +40,7 @@ from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel.exported_spans import read_parquet_span_rows
 from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
-from ragfault.model.records import Trace
+from ragfault.model.records import Citation, Trace
 
 
 def read_traces(  # noqa: PLR0913 - the options of one verb
@@ -106,7 +107,9 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
         id_from,
     )
     traces = _read_input(where, plan, ErrorCollector(on_bad, locations, unique=unique), shape == "trec", qrels)
-    return traces if documents is None else join_chunk_texts(traces, documents, notice)
+    if documents is not None:
+        traces = join_chunk_texts(traces, documents, notice)
+    return traces if labeled else read_citations(traces, plan.notify)
 
 
 def _read_input(where: Any, plan: ReadOptions, collector: ErrorCollector, trec: bool, qrels: Any) -> Iterator[Trace]:
@@ -490,6 +493,7 @@ OPTIONAL_DIGEST_FIELDS = ("attempt", "history", "messages", "answerable")
 """Fields that enter the fingerprint only if they are set, so that traces without them keep their fingerprint."""
 DIGEST_FIELDS = tuple(name for name in Trace.__struct_fields__ if name not in OPTIONAL_DIGEST_FIELDS)
 """Fields that always enter the fingerprint, in this order."""
+CITATION_SIZE = 3
 EMPTY_TRACE = Trace(id="", query="")
 READ_DIGEST_FIELDS = attrgetter(*DIGEST_FIELDS)
 PLAIN_TYPES = frozenset({str, float, int, bool, dict, type(None)})
@@ -506,7 +510,9 @@ def _list_field_values(trace: Trace) -> list[Any]:
 def _list_values(value: Any) -> Any:
     """Replace records by the lists of their values, however deep they nest."""
     if isinstance(value, msgspec.Struct):
-        value = msgspec.structs.astuple(value)
+        # citations without a place have the fingerprint of the time before places were read
+        size = CITATION_SIZE if isinstance(value, Citation) and value.start is None else None
+        value = msgspec.structs.astuple(value)[:size]
     if isinstance(value, tuple):
         return [item if type(item) in PLAIN_TYPES else _list_values(item) for item in value]
     return value
