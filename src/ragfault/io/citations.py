@@ -32,7 +32,7 @@ MEANING_WORDS: dict[LabelMeaning, str] = {
 SAMPLE_ANSWERS = 64
 """Answers with marks that decide what marks mean."""
 SAMPLE_TRACES = 512
-"""Traces that are waiting back until it is decided, counted from the first mark."""
+"""Traces that wait until it is decided, counted from the first mark."""
 MIN_RESOLVED = 0.5
 """Share of the labels for which a meaning must find a chunk."""
 NEARLY_EQUAL = 0.9
@@ -77,30 +77,20 @@ def read_citations(traces: Iterable[Trace], notice: Callable[[str], object]) -> 
     """
     decision = MarkDecision(notice)
     waiting: list[Trace] = []
-    error: BaseException | None = None
-    source = iter(traces)
-    while True:
-        try:
-            trace = next(source)
-        except StopIteration:
-            break
-        except Exception as raised:  # noqa: BLE001 - what was read before is yielded first
-            error = raised
-            break
-        if not decision.is_decided and (waiting or list_cited_sources(trace)):
+    try:
+        for trace in traces:
+            if decision.is_decided or not (waiting or list_cited_sources(trace)):
+                yield decision.apply(trace)
+                continue
             waiting.append(trace)
             decision.observe(trace)
             if decision.answer_count >= SAMPLE_ANSWERS or len(waiting) >= SAMPLE_TRACES:
-                decision.decide()
-                yield from map(decision.apply, waiting)
+                yield from decision.decide_and_apply(waiting)
                 waiting = []
-        else:
-            yield decision.apply(trace)
-    if waiting:
-        decision.decide()
-        yield from map(decision.apply, waiting)
-    if error is not None:
-        raise error
+    except Exception:
+        yield from decision.decide_and_apply(waiting)  # what was read before the fault is not lost
+        raise
+    yield from decision.decide_and_apply(waiting)
 
 
 def list_cited_sources(trace: Trace) -> list[CitedSource]:
@@ -192,6 +182,12 @@ class MarkDecision:
             self.notice(f"marks such as `{example}` name no chunk: they are read neither as citations nor as claims")
         else:
             self.notice(f"citations in the text: `{example}` is {MEANING_WORDS[meaning]}")
+
+    def decide_and_apply(self, traces: Sequence[Trace]) -> Iterator[Trace]:
+        """Decide, and yield the traces that waited for it."""
+        if traces:
+            self.decide()
+        yield from map(self.apply, traces)
 
     def apply(self, trace: Trace) -> Trace:
         """Return the trace with the citations of its text."""

@@ -55,7 +55,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     labeled: bool = False,
     locations: TraceLocations | None = None,
     encoding: str | None = None,
-    turns: Literal["last", "each"] = "last",
+    turns: Literal["auto", "last", "each"] = "auto",
     id_from: str | None = None,
     documents: InputPaths | None = None,
     unique: Uniqueness = "attempt",
@@ -77,7 +77,8 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     first 20 bad lines, the first of each further kind, and the count of all; a callable gets each bad line as it comes,
     with the text of the line; "skip" leaves them out. A line of more than `max_line` bytes is bad, and so is the end of
     a truncated file. `encoding` names that of text files which are not UTF-8; `turns="each"` makes every turn of a
-    conversation a trace; `id_from` names the columns that ids are made of, joined by commas, or "line".
+    conversation a trace, "last" the last one, "auto" every turn if earlier turns have chunks of their own.
+    `id_from` names the columns that ids are made of, joined by commas, or "line".
     `locations` is filled with the file and line of each trace by its id. Chunks that have an id and no text get that of
     the document with this id in `documents`, a corpus as `read_documents` takes it. A trace whose `id` and `attempt`
     another one has is a bad line; `unique="id"` allows one attempt of each query, `unique="none"` any repetition.
