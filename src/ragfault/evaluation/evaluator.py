@@ -164,7 +164,7 @@ def evaluate(
         )
         partial = _begin_run(out, plan, settings.force, on_notice)
         report_progress = _make_progress_reporter(judge, settings)
-        reading = settings.reading
+        reading = _list_read_options(settings)
         with (
             BadLineWriter(out.with_name(out.name + ".bad.jsonl"), on_notice) as bad_lines,
             track_spending(judge, partial),
@@ -190,7 +190,7 @@ def _fetch_in_batches(
 ) -> None:
     """Let a judge that can do so ask about all unfinished traces at once."""
     if (fetch := getattr(judge, "fetch_in_batches", None)) is not None:
-        skipping = {**settings.reading, "on_bad": ignore_report}
+        skipping = {**_list_read_options(settings), "on_bad": ignore_report}
         fetch(lambda: read_unfinished(partial, read_traces(trace_source, **skipping)), settings.on_notice)
 
 
@@ -212,6 +212,11 @@ def _choose_batch_size(count: int, judge: Judge, *, remote: bool) -> int:
         return min(DEFAULT_BATCH, max(METERED_BATCH, count // MIN_CLUSTER_BATCHES))
     least = DEFAULT_BATCH if judge.offers else UNJUDGED_BATCH
     return min(MAX_BATCH, max(least, count // MIN_CLUSTER_BATCHES)) if remote else least
+
+
+def _list_read_options(settings: EvaluationSettings) -> dict[str, Any]:
+    """Return the parameters of `read_traces`; verdicts and scores name their trace by its id alone."""
+    return {**settings.reading, "unique": "id"}
 
 
 def _index_traces(
@@ -312,7 +317,7 @@ def _survey_input(
     trace_source: TraceSource, source_names: tuple[str, ...], settings: EvaluationSettings
 ) -> InputSummary:
     """Read the input once before judging: count, fingerprint, bad lines."""
-    survey = summarize_input(trace_source, **settings.reading)
+    survey = summarize_input(trace_source, **_list_read_options(settings))
     if survey.bad_count and not (settings.skip_bad and survey.count):
         bad_lines = survey.bad_lines
         if source_names == ("-",):

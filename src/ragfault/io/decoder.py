@@ -16,14 +16,15 @@ from msgspec import Meta, Raw
 from ragfault.io.datasets.natural_questions import flatten_natural_questions, has_places
 from ragfault.io.datasets.ragtruth import make_ragtruth_flattener
 from ragfault.io.error_collector import ErrorCollector
-from ragfault.io.field_values import MAX_METADATA_DEPTH, InvalidRecord, get_json_type
+from ragfault.io.field_values import FIELD_NORMALIZERS, MAX_METADATA_DEPTH, InvalidRecord, get_json_type
 from ragfault.io.formats import record_shapes
-from ragfault.io.formats.conversations import split_turns
+from ragfault.io.formats.conversations import find_turns, is_outcome_column, list_turn_chunks, split_turns
 from ragfault.io.formats.field_names import rank_fields
 from ragfault.io.formats.inference import Inference, infer_columns
 from ragfault.io.formats.passages import SplitMarks, choose_split, split_prompt
 from ragfault.io.formats.paths import get_path, remove_paths
 from ragfault.io.formats.record_shapes import NATIVE_SHAPE, TRACE_FIELDS
+from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.normalization import (
     JOINED_ID,
     MAX_AMOUNT,
@@ -59,11 +60,14 @@ def _define_key_struct(record: type[msgspec.Struct], **options: Any) -> Any:
 
 
 TokenKeys = _define_key_struct(TokenCounts, **dict.fromkeys(TokenCounts.__struct_fields__, Count)) | None
+TurnKeys: Any = tuple[_define_key_struct(ConversationTurn), ...] | None  # type: ignore[misc]
 TraceKeys = _define_key_struct(
     Trace,
-    history=tuple[_define_key_struct(ConversationTurn), ...] | None,  # type: ignore[misc]
+    attempt=Annotated[int, Meta(ge=0, lt=MAX_AMOUNT)],
+    history=TurnKeys,
+    messages=TurnKeys,
     chunks=tuple[_define_key_struct(Chunk, start=Int64, end=Int64), ...] | None,  # type: ignore[misc]
-    citations=tuple[_define_key_struct(Citation), ...] | None,  # type: ignore[misc]
+    citations=tuple[_define_key_struct(Citation, start=Int64, end=Int64), ...] | None,  # type: ignore[misc]
     gold=_define_key_struct(Gold, spans=tuple[_define_key_struct(Span, start=Int64, end=Int64), ...]) | None,  # type: ignore[misc]
     turn=Count,
     latency=_define_key_struct(Latency, **dict.fromkeys(Latency.__struct_fields__, Duration)) | None,
@@ -90,7 +94,7 @@ class ReadOptions:
         max_line: int,
         labeled: bool = False,
         encoding: str | None = None,
-        turns: str = "last",
+        turns: str = "auto",
         id_from: str | None = None,
     ) -> None:
         self.encoding, self.turns, self.id_from = encoding, turns, id_from
@@ -140,6 +144,26 @@ class ReadOptions:
 def is_empty(value: Any) -> bool:
     """Tell whether a value says nothing."""
     return value is None or value in ("", [], {})
+
+
+def has_native_messages(record: dict[str, Any]) -> bool:
+    """Tell whether the `messages` of a record, if it has any, are turns as ragfault writes them.
+
+    Elsewhere `messages` are a conversation or the log of an agent, which hold query and answer.
+    """
+    turns = record.get("messages") or ()
+    turns = parse_list_text(turns) if isinstance(turns, str) else turns
+    keys = set(ConversationTurn.__struct_fields__)
+    return isinstance(turns, (list, tuple)) and all(isinstance(turn, dict) and turn.keys() == keys for turn in turns)
+
+
+def find_conversation(record: dict[str, Any], columns: record_shapes.ColumnMap) -> list[dict[str, Any]] | None:
+    """Find the turns that the query or the history of a record is taken from; None without a conversation."""
+    for path in (*columns.get("query", ()), *columns.get("history", ())):
+        value = get_path(record, path)
+        if isinstance(value, (list, dict)) and (turns := find_turns(value)) is not None:
+            return turns
+    return None
 
 
 class TraceDecoder:
@@ -260,11 +284,31 @@ class TraceDecoder:
             raise
 
     def decode_records(self, payload: Any) -> list[Trace]:
-        """Decode a payload to its trace, or to one for each turn where that is asked for. Raises as above."""
+        """Decode a payload to its trace, or to one for each turn: if asked to, or if turns have chunks of their own.
+
+        Raises as above.
+        """
         trace = self.decode_record(payload)
-        if self.options.turns != "each" or not trace.history:
+        is_single = self.options.turns == "last" or (self.options.turns == "auto" and self.is_native)
+        if is_single or self.options.labeled or not trace.history:
             return [trace]
-        return list(split_turns(trace))
+        chunks = self._list_turn_chunks(payload)
+        if self.options.turns == "auto" and not any(chunks[:-1]):
+            return [trace]
+        return list(split_turns(trace, chunks))
+
+    def _list_turn_chunks(self, payload: Any) -> list[tuple[Chunk, ...] | None]:
+        """List the chunks of each turn of the user in a record."""
+        if isinstance(payload, Trace):
+            return []
+        record = parse_record(payload) if isinstance(payload, bytes) else payload
+        record = self.flatten(record) if self.flatten else record
+        turns = find_conversation(record, self.columns or {})
+        normalize = FIELD_NORMALIZERS["chunks"]
+        return [
+            msgspec.convert(normalize(chunks), tuple[Chunk, ...]) if chunks else None
+            for chunks in list_turn_chunks(turns or [])
+        ]
 
     def _decode_native_line(self, line: bytes) -> Trace | None:
         """Decode a native line by msgspec alone; return None where it needs the slow path."""
@@ -299,6 +343,8 @@ class TraceDecoder:
             self.flatten = flatten_natural_questions
         self.shape = None if shape is None or shape.spans else shape
         self.columns = {**(self.shape.columns if self.shape else {}), **columns}
+        if "messages" not in columns and not all(map(has_native_messages, records)):
+            self.columns.pop("messages", None)
         try:
             flat = [self.flatten(record) if self.flatten else record for record in records]
             notes = self._infer(flat)
@@ -331,6 +377,7 @@ class TraceDecoder:
                 given |= present
                 records = [remove_paths(record, list(self.shape.drop)) for record in records]
             matches = infer_columns(records, columns, given, self.name, self.filled, self.options.labeled)
+        matches = matches._replace(columns=self._drop_rivals_of_turns(records, matches.columns))
         self.columns = matches.columns
         for path in matches.columns.get("chunks", ()):
             if self.split_marks is None and any(has_path(record, path) for record in records):
@@ -338,6 +385,27 @@ class TraceDecoder:
         self.filled |= matches.filled
         self.known_keys |= {key for record in records for key, value in record.items() if not is_empty(value)}
         return matches
+
+    def _drop_rivals_of_turns(
+        self, records: list[dict[str, Any]], columns: record_shapes.ColumnMap
+    ) -> record_shapes.ColumnMap:
+        """Drop inferred columns beside a conversation that holds the same itself.
+
+        Contexts beside turns with chunks of their own are those of an answer key, and an expected outcome tells what
+        should happen, not what should be spoken.
+        """
+        conversations = [turns for record in records if (turns := find_conversation(record, columns)) is not None]
+        if not conversations:
+            return columns
+        own = self.options.column_map
+        texts = [" ".join(f"{turn['text']} {turn.get('chunks', '')}" for turn in turns) for turns in conversations]
+        dropped = {"chunks"} if any(any(list_turn_chunks(turns)) for turns in conversations) else set()
+        for path in columns.get("reference", ()):
+            values = [get_path(record, path) for record in records]
+            pairs = [(value, spoken) for value, spoken in zip(values, texts, strict=False) if isinstance(value, str)]
+            if is_outcome_column(path, pairs):
+                dropped.add("reference")
+        return {field: paths for field, paths in columns.items() if field not in dropped or field in own}
 
     def _announce_columns(self, records: list[dict[str, Any]], matches: Inference) -> None:
         first_paths = {

@@ -80,6 +80,8 @@ class IdSet:
         self.recent_capacity = max(RECENT_CAPACITY, len(self) // 64)
 
 
+Uniqueness = Literal["attempt", "id", "none"]
+"""What two traces of an input may not share: `id` and `attempt`, the `id`, or nothing."""
 OnBad = Literal["raise", "skip"] | Callable[[BadLine], object]
 
 TraceLocations = dict[str, tuple[str, int]]
@@ -103,10 +105,10 @@ class ErrorCollector:
         on_bad: OnBad,
         locations: TraceLocations | None = None,
         error_type: type[BadTraces] = BadTraces,
-        repeated_ids: bool = False,
+        unique: Uniqueness = "attempt",
     ) -> None:
         self.on_bad, self.locations, self.error_type = on_bad, locations, error_type
-        self.repeated_ids = repeated_ids
+        self.unique = unique
         self.bad_lines: list[BadLine] = []
         self.kinds: dict[str, int] = {}
         """How many bad lines there are of each kind; of an input with very many kinds, of the first ones."""
@@ -122,8 +124,10 @@ class ErrorCollector:
         if file != self.file:
             self.ids_of_file = IdSet() if self.file else None
             self.file = file
-        is_new_in_file = self.ids_of_file is not None and self.ids_of_file.add(trace.id)
-        if self.seen_ids.add(trace.id) or self.repeated_ids:
+        attempt = trace.attempt if isinstance(trace, Trace) else 1
+        key = f"{trace.id}\0{attempt}" if self.unique == "attempt" and attempt != 1 else trace.id
+        is_new_in_file = self.ids_of_file is not None and self.ids_of_file.add(key)
+        if self.seen_ids.add(key) or self.unique == "none":
             self.good_count += 1
             if self.locations is not None:
                 self.locations[trace.id] = (file, line)
@@ -131,6 +135,8 @@ class ErrorCollector:
         remedy = ': make ids unique with --id-from COLUMN or --id-from "line"' if isinstance(trace, Trace) else ""
         if remedy and is_new_in_file:
             remedy = REPEATED_FROM_FILE
+        if self.unique == "id" and attempt != 1:
+            remedy = f" (attempt {attempt}): a run holds one attempt of each query; evaluate each attempt on its own"
         self.report(file, line, f'duplicate id "{trace.id[:80]}"{remedy}', payload)
         return False
 

@@ -20,6 +20,7 @@ from ragfault.io.formats.passages import (
     find_passages,
     find_text_key,
     read_listed_passage,
+    split_named_passages,
     split_passages,
     unwrap_passage,
 )
@@ -115,7 +116,7 @@ def _normalize_chunks(value: Any) -> list[Any]:
     if isinstance(value, str):
         if UNREADABLE_LIST.match(value):
             raise InvalidRecord("a printed list that cannot be read - at `$.chunks`")
-        value = split_passages(value)
+        value = split_named_passages(value) or split_passages(value)
     matches = find_passages(value)
     parts: list[Any] = []
     for item in [value] if matches is None else matches:
@@ -264,6 +265,9 @@ def _normalize_citation(value: Any) -> Any:
             citation[field] = citation.pop(alias)
     if "chunk" in citation:
         citation["chunk"] = normalize_id(citation["chunk"])
+    for field in ("start", "end"):
+        if field in citation and type(citation[field]) is not int:  # a time, a page or an anchor
+            citation[f"recorded_{field}"] = citation.pop(field)
     return citation
 
 
@@ -389,8 +393,10 @@ def _normalize_turn_number(value: Any) -> Any:
 
 FIELD_NORMALIZERS = {
     "turn": _normalize_turn_number,
+    "attempt": _normalize_turn_number,
     "id": normalize_id,
     "history": _normalize_history,
+    "messages": _normalize_history,
     "steps": _normalize_steps,
     "answerable": normalize_flag,
     "chunks": _normalize_chunks,
@@ -406,14 +412,25 @@ FIELD_NORMALIZERS = {
 """Normalizers of fields that accept more than one form."""
 
 
-NESTED_FIELDS = ("chunks", "citations", "facts", "gold", "latency", "steps", "history", "tokens", "metadata")
+NESTED_FIELDS = (
+    "chunks",
+    "citations",
+    "facts",
+    "gold",
+    "latency",
+    "steps",
+    "history",
+    "messages",
+    "tokens",
+    "metadata",
+)
 
 
 def parse_cell(name: str, value: Any) -> Any:
     """Parse a cell of a table: numbers, and lists and objects as JSON or as Python prints them."""
     if not isinstance(value, str):
         return value.tolist() if hasattr(value, "tolist") and not isinstance(value, (int, float, bool)) else value
-    if name == "turn" or name.startswith(("tokens.", "latency.")) or name == "latency":
+    if name in ("turn", "attempt") or name.startswith(("tokens.", "latency.")) or name == "latency":
         number = _parse_number(value)
         if number is not None:
             return number

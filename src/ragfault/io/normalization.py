@@ -34,6 +34,7 @@ from ragfault.io.formats.passages import (
     align_joined,
     find_passages,
     split_joined,
+    split_named_passages,
     split_passages,
     split_prompt,
 )
@@ -48,7 +49,7 @@ from ragfault.text.times import assume_utc
 INT64_LIMIT = 2**63
 MAX_AMOUNT = 10**15
 """Milliseconds and tokens below which a trace takes: sums of squares of larger ones overflow, and say nothing."""
-LISTED_RECORDS = {"chunks": Chunk, "history": ConversationTurn, "steps": Step}
+LISTED_RECORDS = {"chunks": Chunk, "history": ConversationTurn, "messages": ConversationTurn, "steps": Step}
 """Field of a trace → the records that it lists."""
 INVALID_CHOICE = re.compile(r"^Invalid enum value .* at `\$\.(\w+)\[\d+\]\.(\w+)`$")
 
@@ -88,7 +89,7 @@ def normalize_record(
     if split != "headings" and isinstance(values.get("chunks"), str):
         chunks = parse_list_text(values["chunks"])
         is_text = isinstance(chunks, str) and not UNREADABLE_LIST.match(chunks)
-        values["chunks"] = split_passages(chunks, split) if is_text else chunks
+        values["chunks"] = split_named_passages(chunks) or split_passages(chunks, split) if is_text else chunks
     has_content = values.get("answer") is not None or any(has_path(record, path) for path in columns.get("query", ()))
     if values.get("query") is None and empty_query and has_content:
         values["query"] = ""
@@ -310,7 +311,12 @@ def _keep_extra_keys(fields: dict[str, Any]) -> None:
         if isinstance(inner, dict):
             for key in sorted(inner.keys() - set(record.__struct_fields__), key=str):
                 fields["metadata"][f"{field}.{key}"] = inner[key]
-    for field, kind in (("citations", Citation), ("history", ConversationTurn), ("steps", Step)):
+    for field, kind in (
+        ("citations", Citation),
+        ("history", ConversationTurn),
+        ("messages", ConversationTurn),
+        ("steps", Step),
+    ):
         parts = [item if isinstance(item, dict) else {} for item in fields.get(field) or ()]
         for key in dict.fromkeys(key for part in parts for key in part):
             if key not in kind.__struct_fields__:
@@ -382,7 +388,9 @@ def check_values(trace: Trace, empty_query: bool = False) -> None:
             raise InvalidRecord(f"{'NaN' if math.isnan(value) else 'Infinity'} is not a number - at `$.{place}`")
         if isinstance(value, int) and not -INT64_LIMIT <= value < INT64_LIMIT:
             raise InvalidRecord(f"Number out of range - at `$.{place}`")
-        if place.startswith(("latency.", "steps[", "tokens.", "turn")) and (value < 0 or not place.endswith("start")):
+        if place.startswith(("latency.", "steps[", "tokens.", "turn", "attempt")) and (
+            value < 0 or not place.endswith("start")
+        ):
             what = "less than nothing" if value < 0 else "more than any trace takes"
             raise InvalidRecord(f"{value} is {what} - at `$.{place}`")
     try:
@@ -414,3 +422,4 @@ def _iterate_numbers(trace: Trace) -> Iterable[tuple[str, int | str, float | int
             yield "steps[{}].tokens.prompt", index, step.tokens.prompt
             yield "steps[{}].tokens.completion", index, step.tokens.completion
     yield "turn", "", trace.turn
+    yield "attempt", "", trace.attempt

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
+from ragfault.io.error_collector import Uniqueness
 from ragfault.io.files import MAX_LINE
 from ragfault.model.errors import UsageError
 from ragfault.model.settings import Flag, NonEmptyText, PathText, Settings, declare
@@ -58,15 +59,19 @@ class ReadingSettings(Settings, frozen=True, kw_only=True):
     documents: InputPaths | None = declare(
         None, "Corpus whose documents hold the texts of chunks that the traces name by id alone.", PathText
     )
-    turns: Literal["last", "each"] = declare(
-        "last", "Traces of a conversation: only its last turn, or each turn.", Literal["last", "each"]
+    turns: Literal["auto", "last", "each"] = declare(
+        "auto",
+        "Traces of a conversation: its last turn, each turn, or each if turns have chunks of their own (auto).",
+        Literal["auto", "last", "each"],
     )
     id_from: str | None = declare(
         None, "Build ids from these columns, or from file and line.", NonEmptyText, Flag(metavar="COLUMN,…|line")
     )
     max_line: int = declare(MAX_LINE, "Longest line of a file, in bytes; a longer one is a bad line.")
     labeled: bool = declare(False, "Read a set with labels of people: every column is kept, and each row is a trace.")
-    repeated_ids: bool = declare(False, "Read a trace whose id another one has as a further answer to one question.")
+    unique: Uniqueness = declare(
+        "attempt", "What two traces may not share: id and attempt, the id, or nothing (none).", Uniqueness
+    )
 
     @property
     def reading(self) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from ragfault.io import files
 from ragfault.io.agents.calls import find_call_keys, join_calls
 from ragfault.io.agents.crew_logs import are_crew_records, join_crew_tasks
+from ragfault.io.citations import read_citations
 from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder, parse_record
 from ragfault.io.documents import join_chunk_texts
-from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations
+from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations, Uniqueness
 from ragfault.io.field_values import InvalidRecord, build_plain_row
 from ragfault.io.files import MAX_LINE, InputPaths, describe_type, iterate_inputs
 from ragfault.io.formats import json_stream, record_shapes, tables
@@ -39,7 +40,7 @@ from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel.exported_spans import read_parquet_span_rows
 from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
-from ragfault.model.records import Trace
+from ragfault.model.records import Citation, Trace
 
 
 def read_traces(  # noqa: PLR0913 - the options of one verb
@@ -54,10 +55,10 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     labeled: bool = False,
     locations: TraceLocations | None = None,
     encoding: str | None = None,
-    turns: Literal["last", "each"] = "last",
+    turns: Literal["auto", "last", "each"] = "auto",
     id_from: str | None = None,
     documents: InputPaths | None = None,
-    repeated_ids: bool = False,
+    unique: Uniqueness = "attempt",
 ) -> Iterator[Trace]:
     """Yield the traces of one or many files, in order, as a stream with a memory need that does not grow.
 
@@ -76,10 +77,11 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     first 20 bad lines, the first of each further kind, and the count of all; a callable gets each bad line as it comes,
     with the text of the line; "skip" leaves them out. A line of more than `max_line` bytes is bad, and so is the end of
     a truncated file. `encoding` names that of text files which are not UTF-8; `turns="each"` makes every turn of a
-    conversation a trace; `id_from` names the columns that ids are made of, joined by commas, or "line".
+    conversation a trace, "last" the last one, "auto" every turn if earlier turns have chunks of their own.
+    `id_from` names the columns that ids are made of, joined by commas, or "line".
     `locations` is filled with the file and line of each trace by its id. Chunks that have an id and no text get that of
-    the document with this id in `documents`, a corpus as `read_documents` takes it. A trace whose id another one has is
-    a bad line; with `repeated_ids` it is read, as a further answer to one question.
+    the document with this id in `documents`, a corpus as `read_documents` takes it. A trace whose `id` and `attempt`
+    another one has is a bad line; `unique="id"` allows one attempt of each query, `unique="none"` any repetition.
 
     Raises `InputError` for files that are not there, cannot be read, are empty or not recognised, and for a
     column of `map` that is not in a table, or in no record of the whole input; `UnknownName` for a shape or map
@@ -105,10 +107,10 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
         turns,
         id_from,
     )
-    traces = _read_input(
-        where, plan, ErrorCollector(on_bad, locations, repeated_ids=repeated_ids), shape == "trec", qrels
-    )
-    return traces if documents is None else join_chunk_texts(traces, documents, notice)
+    traces = _read_input(where, plan, ErrorCollector(on_bad, locations, unique=unique), shape == "trec", qrels)
+    if documents is not None:
+        traces = join_chunk_texts(traces, documents, notice)
+    return traces if labeled else read_citations(traces, plan.notify)
 
 
 def _read_input(where: Any, plan: ReadOptions, collector: ErrorCollector, trec: bool, qrels: Any) -> Iterator[Trace]:
@@ -499,10 +501,12 @@ class TraceDigest:
         return self._hash.hexdigest()
 
 
-OPTIONAL_DIGEST_FIELDS = ("history", "answerable")
-"""Fields that enter the fingerprint only where they are set, so that traces without them keep their fingerprint."""
+OPTIONAL_DIGEST_FIELDS = ("attempt", "history", "messages", "answerable")
+"""Fields that enter the fingerprint only if they are set, so that traces without them keep their fingerprint."""
 DIGEST_FIELDS = tuple(name for name in Trace.__struct_fields__ if name not in OPTIONAL_DIGEST_FIELDS)
 """Fields that always enter the fingerprint, in this order."""
+CITATION_SIZE = 3
+EMPTY_TRACE = Trace(id="", query="")
 READ_DIGEST_FIELDS = attrgetter(*DIGEST_FIELDS)
 PLAIN_TYPES = frozenset({str, float, int, bool, dict, type(None)})
 
@@ -510,14 +514,17 @@ PLAIN_TYPES = frozenset({str, float, int, bool, dict, type(None)})
 def _list_field_values(trace: Trace) -> list[Any]:
     """List the values of the fields, defaults included: a default that was written out makes no difference."""
     values: list[Any] = _list_values(READ_DIGEST_FIELDS(trace))
-    optional = ((name, _list_values(getattr(trace, name))) for name in OPTIONAL_DIGEST_FIELDS)
-    return [*values, *(part for pair in optional if pair[1] is not None for part in pair)]
+    given = ((name, getattr(trace, name)) for name in OPTIONAL_DIGEST_FIELDS)
+    optional = ((name, _list_values(value)) for name, value in given if value != getattr(EMPTY_TRACE, name))
+    return [*values, *(part for pair in optional for part in pair)]
 
 
 def _list_values(value: Any) -> Any:
     """Replace records by the lists of their values, however deep they nest."""
     if isinstance(value, msgspec.Struct):
-        value = msgspec.structs.astuple(value)
+        # citations without a place have the fingerprint of the time before places were read
+        size = CITATION_SIZE if isinstance(value, Citation) and value.start is None else None
+        value = msgspec.structs.astuple(value)[:size]
     if isinstance(value, tuple):
         return [item if type(item) in PLAIN_TYPES else _list_values(item) for item in value]
     return value

@@ -122,9 +122,10 @@ def _report_left_out(
     left: Counter[str] = Counter()
     fields = [name for name in Trace.__struct_fields__ if name not in (*EXPORTED_FIELDS[shape][0].split(), *more)]
     empty = 0
+    default = Trace(id="", query="")
     for trace in traces:
         empty += not trace.chunks
-        left.update(name for name in fields if getattr(trace, name) not in (None, (), {}))
+        left.update(name for name in fields if getattr(trace, name) not in (None, (), getattr(default, name)))
         yield trace
     names = ", ".join(f"{name} ({format_count(count, 'trace')})" for name, count in left.items())
     if shape == "trec" and empty:

@@ -43,6 +43,7 @@ from ragfault.model.records import (
     Verdicts,
 )
 from ragfault.model.rules import is_wordless_image
+from ragfault.text.citation_marks import blank_citations
 from ragfault.text.normalization import split_content_words
 from ragfault.text.sentences import split_sentences
 
@@ -156,7 +157,10 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
     claims = extract_claims(trace.answer, is_on_topic, session.is_refusal_sentence) if trace.answer is not None else []
     parts["failures"] = _describe_excess(len(claims))
     claims = claims[:MAX_CLAIMS]
-    session.prefetch(_collect_groups(trace, chunks, claims))
+    citations = _resolve_citations(trace, chunks)
+    # a number in a mark is no number of the answer; the length stays, and so do the places of claims
+    trace = replace(trace, answer=trace.answer and blank_citations(trace.answer))
+    session.prefetch(_collect_groups(trace, chunks, claims, citations))
     if trace.chunks is not None and not (lack_text(chunks) and not any(map(is_wordless_image, trace.chunks))):
         parts["chunk"] = _judge_chunks(trace.query, chunks, session, levels)
         parts["missing"] = list_missing(trace.query, chunks, session)
@@ -167,7 +171,7 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
             parts["claim"] = tuple(map(_build_claim_verdict, claims, entailments))
             parts["use"] = _judge_use(trace.query, chunks, claims, entailments)
         if trace.citations is not None:
-            parts["citation"] = _judge_citations(trace, chunks, session)
+            parts["citation"] = _judge_citations(citations, session)
     if trace.answer is not None:
         relevance = [chunk_verdict.relevance for chunk_verdict in parts.get("chunk", ())]
         verdict = judge_answer(trace.query, trace.answer, claims, entailments, chunks, relevance, session)
@@ -227,12 +231,14 @@ def _describe_excess(claim_count: int) -> dict[str, str]:
     return dict.fromkeys(("claim", "use", "answer", "truth"), reason)
 
 
-def _collect_groups(trace: Trace, chunks: Sequence[Passage], claims: Sequence[Claim]) -> list[EntailmentGroup]:
+def _collect_groups(
+    trace: Trace, chunks: Sequence[Passage], claims: Sequence[Claim], citations: Sequence[ResolvedCitation]
+) -> list[EntailmentGroup]:
     groups: list[EntailmentGroup] = []
     texts = [claim.text for claim in claims]
     if trace.chunks is not None and not lack_text(chunks):
         groups += [(texts, chunks)] + [(statements, chunks) for statements in _get_statements(trace)]
-        groups += [([claim], [chunk]) for _, claim, chunk in _resolve_citations(trace, chunks) if chunk and claim]
+        groups += [([claim], [chunk]) for _, claim, chunk in citations if chunk and claim]
     if trace.answer is not None:
         groups.append((trace.facts or (), [Passage("answer", trace.answer)]))
         groups.append((texts, build_reference_passages(_get_references(trace))))
@@ -282,7 +288,7 @@ def _judge_coverage(
 
 def split_statements(reference: str) -> list[str]:
     """Return the sentences of a reference with content."""
-    spans = (reference[start:end] for start, end in split_sentences(reference))
+    spans = (reference[start:end] for start, end in split_sentences(blank_citations(reference)))
     return [span for span in spans if split_content_words(span)]
 
 
@@ -374,10 +380,13 @@ def _judge_facts(facts: Sequence[str], answer: str, query: str, session: ScorerS
     )
 
 
-def _judge_citations(trace: Trace, chunks: Sequence[Passage], session: ScorerSession) -> tuple[CitationVerdict, ...]:
+ResolvedCitation = tuple[Citation, str, Passage | None]
+
+
+def _judge_citations(citations: Sequence[ResolvedCitation], session: ScorerSession) -> tuple[CitationVerdict, ...]:
     """Judge whether each cited chunk supports its claim; a chunk that was not retrieved supports nothing."""
     verdicts = []
-    for citation, claim, chunk in _resolve_citations(trace, chunks):
+    for citation, claim, chunk in citations:
         entailment = session.score_entailment([claim], [chunk])[0] if chunk and claim else None
         scored = entailment or Entailment("unsupported", 0.0)
         supports = scored.support in SUPPORTING_LABELS
@@ -387,7 +396,7 @@ def _judge_citations(trace: Trace, chunks: Sequence[Passage], session: ScorerSes
     return tuple(verdicts)
 
 
-def _resolve_citations(trace: Trace, chunks: Sequence[Passage]) -> list[tuple[Citation, str, Passage | None]]:
+def _resolve_citations(trace: Trace, chunks: Sequence[Passage]) -> list[ResolvedCitation]:
     """Return each citation with its claim and the chunk it names.
 
     One without claim, mark and quote stands for the sentence of the answer that shares most words with its chunk.

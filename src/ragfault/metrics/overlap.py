@@ -18,7 +18,7 @@ def _take_best(trace: Trace, compare: Callable[[str, str], float]) -> MetricResu
         return Undefined("no answer")
     if not trace.references:
         return Undefined("no reference")
-    return max(compare(trace.answer, reference) for reference in trace.references)
+    return max(compare(trace.stated or "", reference) for reference in trace.references)
 
 
 @metric(layer="generation", fields="answer reference", source="SQuAD, Rajpurkar et al. 2016")
@@ -58,7 +58,7 @@ def ngram_f1(trace: Trace, verdicts: Verdicts, *, n: int = 2) -> MetricResult:
         return Undefined("no answer")
     if not trace.references:
         return Undefined("no reference")
-    ours = _count_ngrams(trace.answer, n)
+    ours = _count_ngrams(trace.stated or "", n)
     references = [counts for counts in (_count_ngrams(reference, n) for reference in trace.references) if counts]
     if not references:
         return Undefined(f"no reference has {n} words")

@@ -239,13 +239,14 @@ def match_answer(trace: Trace) -> bool | None:
     (True, False)
     """
     facts = trace.facts or ()
-    if not trace.answer or not trace.answer.strip():
+    answer = trace.stated
+    if not answer or not answer.strip():
         return None
-    if any(repeats_words(trace.query, reference, trace.answer) for reference in trace.references):
+    if any(repeats_words(trace.query, reference, answer) for reference in trace.references):
         return True
-    if facts and all(repeats_words(trace.query, fact, trace.answer) for fact in facts):
+    if facts and all(repeats_words(trace.query, fact, answer) for fact in facts):
         return True
-    index = EntityIndex(trace.answer)
+    index = EntityIndex(answer)
     sources = trace.references or ((" \n".join(facts),) if facts else ())
     absent = [any(entity not in index for entity in _new_entities(trace.query, source)) for source in sources]
     return False if absent and all(absent) else None

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from ragfault.text.citation_marks import remove_citations
+
 Layer = Literal["retrieval", "generation", "crosscut", "operation"]
 """The part of a RAG system that a metric measures."""
 
@@ -59,6 +61,10 @@ class Citation(FrozenRecord, frozen=True):
     """The words it says stand there."""
     claim: str | None = None
     """The sentence of the answer that it stands by."""
+    start: int | None = None
+    """Start of its mark in the answer, in characters; None: it was recorded apart from the text."""
+    end: int | None = None
+    """End of its mark in the answer, in characters, exclusive."""
 
 
 class Document(FrozenRecord, frozen=True):
@@ -157,6 +163,8 @@ class Trace(FrozenRecord, frozen=True):
     """Names the trace within a run, and pairs it with the same query in another run."""
     query: str
     """The question of the user."""
+    attempt: int = 1
+    """Which of several runs of one query this is, from 1; unique together with `id`."""
     history: tuple[ConversationTurn, ...] | None = None
     """Earlier turns of the conversation, the oldest first."""
     chunks: tuple[Chunk, ...] | None = None
@@ -164,6 +172,8 @@ class Trace(FrozenRecord, frozen=True):
     answer: str | None = None
     citations: tuple[Citation, ...] | None = None
     """Absent: the system does not cite; empty: it cites, but did not here."""
+    messages: tuple[ConversationTurn, ...] | None = None
+    """The request that the generator got, in its order; None: not recorded."""
 
     reference: str | tuple[str, ...] | None = None
     """A right answer, or several."""
@@ -194,10 +204,16 @@ class Trace(FrozenRecord, frozen=True):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The references as a tuple, however many were given."""
+        """The references as a tuple, however many were given, without citations in their text."""
         if self.reference is None:
             return ()
-        return (self.reference,) if isinstance(self.reference, str) else self.reference
+        given = (self.reference,) if isinstance(self.reference, str) else self.reference
+        return tuple(map(remove_citations, given))
+
+    @property
+    def stated(self) -> str | None:
+        """What the answer states: its text without citations and without a list of sources."""
+        return None if self.answer is None else remove_citations(self.answer)
 
 
 class Evidence(FrozenRecord, frozen=True):

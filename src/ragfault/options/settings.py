@@ -107,8 +107,9 @@ add_trace_options = combine_options(
     ),
     click.option(
         "--turns",
-        type=click.Choice(["last", "each"]),
-        help="Traces of a conversation: only its last turn, or each turn.  [default: last]",
+        type=click.Choice(["auto", "last", "each"]),
+        help="Traces of a conversation: its last turn, each turn, or each if turns have chunks of their own (auto).  "
+        "[default: auto]",
     ),
     click.option("--id-from", metavar="COLUMN,…|line", help="Build ids from these columns, or from file and line."),
 )

@@ -75,7 +75,10 @@ CHUNK_COLUMNS: ColumnTypes = {
     "kind": pa.string(),
     "metadata": pa.string(),
 }
-CITATION_COLUMNS: ColumnTypes = {"chunk": pa.string(), "quote": pa.string(), "claim": pa.string()}
+CITATION_COLUMNS: ColumnTypes = {
+    **dict.fromkeys(("chunk", "quote", "claim"), pa.string()),
+    **dict.fromkeys(("start", "end"), pa.int64()),
+}
 GRADE_COLUMNS: ColumnTypes = {"id": pa.string(), "grade": pa.float64()}
 SPAN_COLUMNS: ColumnTypes = {
     "document": pa.string(),
@@ -103,10 +106,12 @@ TRACE_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
         pa.field("query", pa.string(), nullable=False),
+        ("attempt", pa.int64()),
         ("history", HISTORY_TYPE),
         ("chunks", _make_list_type(CHUNK_COLUMNS)),
         ("answer", pa.string()),
         ("citations", _make_list_type(CITATION_COLUMNS)),
+        ("messages", HISTORY_TYPE),
         ("reference", pa.list_(pa.string())),
         ("facts", pa.list_(pa.string())),
         ("gold", pa.struct([("chunks", _make_list_type(GRADE_COLUMNS)), ("spans", _make_list_type(SPAN_COLUMNS))])),
@@ -124,6 +129,8 @@ TRACE_SCHEMA = pa.schema(
     ]
 )
 """The columns of a table of traces."""
+EARLIER_TYPES = {"citations": _make_list_type(dict.fromkeys(("chunk", "quote", "claim"), pa.string()))}
+"""Columns with the type that earlier versions wrote: their records lack some fields."""
 
 
 def traces_to_table(traces: Iterable[Trace]) -> pa.Table:
@@ -185,7 +192,8 @@ def _build_batch(traces: Sequence[Trace]) -> pa.RecordBatch:
             [trace.chunks for trace in traces], CHUNK_COLUMNS, {"metadata": _encode_metadata}
         ),
         "citations": _build_record_lists([trace.citations for trace in traces], CITATION_COLUMNS),
-        "reference": _build_text_lists([None if trace.reference is None else trace.references for trace in traces]),
+        "messages": _build_column([trace.messages for trace in traces], HISTORY_TYPE),
+        "reference": _build_text_lists([_list_references(trace.reference) for trace in traces]),
         "facts": _build_text_lists([trace.facts for trace in traces]),
         "gold": _build_gold([trace.gold for trace in traces]),
         "time": _build_array(
@@ -203,6 +211,10 @@ def _build_batch(traces: Sequence[Trace]) -> pa.RecordBatch:
         for field in TRACE_SCHEMA
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=TRACE_SCHEMA)
+
+
+def _list_references(reference: str | tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return (reference,) if isinstance(reference, str) else reference
 
 
 def _build_array(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -308,9 +320,7 @@ def _read_chunks(column: pa.Array) -> list[Any]:
 
 
 def _read_citations(column: pa.Array) -> list[Any]:
-    fields = map(list_values, column.flatten().flatten())
-    citations = (Citation(chunk=chunk, quote=quote, claim=claim) for chunk, quote, claim in zip(*fields, strict=True))
-    return split_values(column, citations)
+    return split_values(column, _read_structs(column.flatten(), Citation))
 
 
 def split_values(column: pa.Array, values: Iterable[Any]) -> list[Any]:
@@ -354,6 +364,10 @@ def _convert_to_datetime(micros: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=remainder)
 
 
+def _read_turns(column: pa.Array) -> list[tuple[ConversationTurn, ...] | None]:
+    return msgspec.convert(list_rows(column), list[tuple[ConversationTurn, ...] | None])
+
+
 _METADATA_DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -362,7 +376,9 @@ def _decode_metadata(metadata: str | None) -> dict[str, Any]:
 
 
 COLUMN_READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
-    "history": lambda column: msgspec.convert(list_rows(column), list[tuple[ConversationTurn, ...] | None]),
+    "attempt": lambda column: list_values(column.fill_null(1)),
+    "history": _read_turns,
+    "messages": _read_turns,
     "chunks": _read_chunks,
     "citations": _read_citations,
     "reference": _read_references,

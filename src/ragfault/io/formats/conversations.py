@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from ragfault.io.formats.field_names import is_metadata_name, join_words, rank_fields, split_words
 from ragfault.io.formats.texts import join_text, parse_list_text
-from ragfault.model.records import Trace
+from ragfault.model.records import Chunk, Trace
+from ragfault.text.normalization import split_content_words
 
 ROLES = {
     "user": "user", "human": "user", "customer": "user", "client": "user", "enduser": "user", "requester": "user",
@@ -327,8 +328,50 @@ def find_text(value: Any, keys: tuple[str, ...], depth: int = 0) -> str | None:
     return next((text for part in parts if (text := find_text(part, keys, depth + 1))), None)
 
 
-def split_turns(trace: Trace) -> Iterator[Trace]:
-    """Yield a trace for each turn of the user, with the turns before it as history; the last has all that is known.
+def list_turn_chunks(turns: Sequence[dict[str, Any]]) -> list[Any]:
+    """List what was retrieved for each turn of the user, up to the next one; None where nothing is recorded.
+
+    >>> said = {"role": "assistant", "text": "In 1040.", "chunks": ["Oslo, 1040"]}
+    >>> list_turn_chunks([{"role": "user", "text": "When?"}, said, {"role": "user", "text": "Why?"}])
+    [['Oslo, 1040'], None]
+    """
+    starts = [place for place, turn in enumerate(turns) if turn["role"] == "user"]
+    spans = [turns[start:end] for start, end in zip(starts, [*starts[1:], len(turns)], strict=False)]
+    parts = [split_conversation(list(span)) for span in spans]
+    return [part.get("chunks") if part else None for part in parts]
+
+
+OUTCOME_WORDS = frozenset(("outcome", "outcomes", "behavior", "behaviour", "goal", "scenario"))
+"""Words of columns that say what a conversation should lead to, and seldom hold an answer."""
+ANSWER_SHARE = 0.5
+
+
+def is_outcome_column(path: str, pairs: Sequence[tuple[str, str]]) -> bool:
+    """Tell whether a column says what should happen rather than what should be said.
+
+    `pairs` are its texts, each with the answer and the chunks of its record: an expected answer has most of its words
+    in them.
+
+    >>> is_outcome_column("expected_outcome", [("The user knows the price", "It costs 3 euros.")])
+    True
+    >>> is_outcome_column("expected_outcome", [("It costs 3 euros", "That is 3 euros. It costs more at night.")])
+    False
+    """
+    if not OUTCOME_WORDS & set(split_words(path)):
+        return False
+    shares = [_measure_share(outcome, spoken) for outcome, spoken in pairs]
+    return not shares or sum(shares) < ANSWER_SHARE * len(shares)
+
+
+def _measure_share(text: str, other: str) -> float:
+    words = frozenset(split_content_words(text))
+    return len(words.intersection(split_content_words(other))) / len(words) if words else 0.0
+
+
+def split_turns(trace: Trace, chunks: Sequence[tuple[Chunk, ...] | None] = ()) -> Iterator[Trace]:
+    """Yield a trace for each turn of the user, with the turns before it as history and its own `chunks`.
+
+    The last turn has all that is known of the trace.
 
     >>> from ragfault.model.records import ConversationTurn
     >>> said = (ConversationTurn(role="user", text="Hello"), ConversationTurn(role="assistant", text="Hi!"))
@@ -339,12 +382,13 @@ def split_turns(trace: Trace) -> Iterator[Trace]:
     user_turns = [i for i, turn in enumerate(history) if turn.role == "user"]
     name = trace.id or make_digest(trace.query + "".join(turn.text for turn in history))
     conversation = trace.conversation or name
-    for number, (start, end) in enumerate(zip(user_turns, [*user_turns[1:], len(history)], strict=True), 1):
+    for number, (start, end) in enumerate(zip(user_turns, [*user_turns[1:], len(history)], strict=False), 1):
         answers = [turn.text for turn in history[start + 1 : end] if turn.role == "assistant"]
         yield Trace(
             id=f"{name}#{number}",
             query=history[start].text,
             history=history[:start] or None,
+            chunks=chunks[number - 1] if number <= len(chunks) else None,
             answer=answers[-1] if answers else None,
             conversation=conversation,
             turn=number,

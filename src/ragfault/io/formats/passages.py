@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ragfault.io.formats.conversations import find_turns
 from ragfault.io.formats.field_names import join_words, split_words
 from ragfault.io.formats.texts import count_words, is_code, join_text, parse_list_text
+from ragfault.text.citation_marks import FILE_STEM
 
 TEXT_KEYS = (
     *("text", "content", "page_content", "passage", "passage_text", "chunk_text", "chunk", "body", "document_text"),
@@ -273,6 +274,28 @@ def split_passages(text: str, marks: SplitMarks = "headings") -> list[str]:
         parts = (RULED_SEPARATOR if marks == "headings" else SEPARATOR).split(text)
     parts = [part.strip() for part in parts if part and part.strip()]
     return parts if len(parts) > 1 else [text]
+
+
+NAMED_HEADING = re.compile(
+    rf"^[ \t]*(?P<name>https?://\S+|{FILE_STEM}(?:#[^\s:]{{1,40}})?):(?:[ \t]+|[ \t]*\n)", re.MULTILINE
+)
+"""A line that begins with the name of a file or with an address: what follows is from there."""
+
+
+def split_named_passages(text: str) -> list[dict[str, str]]:
+    """Split a text whose passages each begin with the file they are from; empty where it is anything else.
+
+    >>> split_named_passages("a.pdf#page=1: Oslo, 1040\\nb.pdf: Bergen, 1070")
+    [{'doc_id': 'a.pdf#page=1', 'text': 'Oslo, 1040'}, {'doc_id': 'b.pdf', 'text': 'Bergen, 1070'}]
+    """
+    headings = list(NAMED_HEADING.finditer(text))
+    if not headings or text[: headings[0].start()].strip():
+        return []
+    ends = [*(heading.start() for heading in headings[1:]), len(text)]
+    return [
+        {"doc_id": heading["name"], "text": text[heading.end() : end].strip()}
+        for heading, end in zip(headings, ends, strict=True)
+    ]
 
 
 def _split_tags(text: str) -> list[str]:

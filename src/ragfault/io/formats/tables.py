@@ -245,10 +245,11 @@ def _iterate_batch_records(batch: Any, native: bool) -> Iterator[Trace | dict[st
 
 
 def _is_trace_schema(schema: Any) -> bool:
-    from ragfault.io.formats.arrow import TRACE_SCHEMA
+    from ragfault.io.formats.arrow import EARLIER_TYPES, TRACE_SCHEMA
 
     return all(
-        name in TRACE_SCHEMA.names and TRACE_SCHEMA.field(name).type.equals(schema.field(name).type)
+        name in TRACE_SCHEMA.names
+        and schema.field(name).type in (TRACE_SCHEMA.field(name).type, EARLIER_TYPES.get(name))
         for name in schema.names
     )
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ragfault.judges.checks.lexicon import LINKING_STEMS
 from ragfault.judges.checks.passages import normalize_spelling
+from ragfault.text.citation_marks import blank_citations, remove_citations
 from ragfault.text.entities import extract_entities
 from ragfault.text.normalization import NEGATIONS, STOP_WORDS, split_content_words, split_words, stem_word
 from ragfault.text.sentences import split_sentences
@@ -163,10 +164,6 @@ def strip_tags(text: str) -> str:
 
 
 LIST_MARKER = re.compile(r"(?:[-*•–]|#+|>|\(?(?:\d{1,3}|[A-Za-z])[.)])\s+|\|[ \t]*\d{1,3}[.)]?[ \t]*\|\s*")
-CITATION_MARK = re.compile(
-    r"\s*(?:\[(?:\d{1,3}(?:[,;–-]\s*)?)+\]|【[^】]{0,40}】|\((?:source|passage|chunk|doc(?:ument)?)s? ?\d+\))",
-    re.IGNORECASE,
-)
 FILLER_PHRASE = re.compile(
     r"(?:i |we )?(?:hope|trust) (?:this|that|it|you)\b|you(?:'re| are) welcome"
     r"|(?:please )?(?:let me know|feel free|do not hesitate)"
@@ -333,7 +330,7 @@ def extract_claims(
     claims: list[Claim] = []
     talk: list[Claim] = []
     refuses = refuses or is_refusal_sentence
-    plain = TABLE_HEAD.sub(lambda head: " " * len(head[0]), blank_tags(answer))
+    plain = TABLE_HEAD.sub(lambda head: " " * len(head[0]), blank_tags(blank_citations(answer)))
     sentences = split_sentences(plain)
     for start, end in sentences:
         marker = LIST_MARKER.match(plain, start, end)
@@ -433,8 +430,7 @@ def strip_marks(text: str) -> str:
     'it was founded in 1040.'
     """
     text = strip_tags(text).replace("**", "").replace("__", "")
-    if "[" in text or "(" in text or "【" in text:
-        text = CITATION_MARK.sub("", text)
+    text = remove_citations(text)
     if SOURCE_NUMBER.search(text.lower()):
         text = SOURCE_REFERENCE.sub("", text).lstrip(" ,")
     opening = SOURCE_SAYS.match(text)

@@ -313,7 +313,7 @@ def _read_recorded(
             traces[name] = [trace for trace, _ in pairs]
             verdicts |= {id(trace): verdict for trace, verdict in pairs}
         else:
-            traces[name] = list(read_logged(path, repeated_ids=True, **reading))
+            traces[name] = list(read_logged(path, unique="none", **reading))
     if not by_model:
         return traces, verdicts
     grouped = group_by_model([trace for rows in traces.values() for trace in rows])
