@@ -362,13 +362,11 @@ def _write_reports(
     from ragfault.diagnosis.run_analysis import analyze
     from ragfault.report.html.report import write_run_html
     from ragfault.report.junit import render_gate_junit
-    from ragfault.report.markdown import pull_request_comment, scorecard
+    from ragfault.report.markdown import pull_request_comment
     from ragfault.report.output import write_report_file
 
     if options["said"]:
-        text = pull_request_comment.render_comment(
-            decision, bisection_result, scorecard.render_scorecard_markdown(analyze(run)), notes
-        )
+        text = pull_request_comment.render_comment(decision, bisection_result, analyze(run), notes)
         write_report_file(options["said"], text, force=True)
     if options["junit"]:
         write_report_file(

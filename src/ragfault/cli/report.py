@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("html", "md", "csv")
 """The formats of a report, beside the terminal's and JSON."""
+VERDICT_LINES = 40
+"""Lines of a terminal that the verdict on a run may take."""
 ABLATED_TRACES = 2_000
 """Questions of two runs on which an agent is run; each costs a run and a judgement for every kind of step."""
 
@@ -112,18 +114,19 @@ def _render_run(run: Any, findings: Any, kind: str, screen: bool, labels: Any = 
 
         return render_run_html(run, findings, labels)
     if kind == "md":
-        from ragfault.report.markdown.scorecard import render_scorecard_markdown
+        from ragfault.report.builders.scorecard import build_findings
+        from ragfault.report.renderers.markdown import render_markdown
 
-        return render_scorecard_markdown(findings)
+        return render_markdown(build_findings(findings))
     if kind == "csv":
         from ragfault.report.output import encode_findings_csv
 
         return encode_findings_csv(findings)
-    from ragfault.report.terminal import scorecard
+    from ragfault.report.builders.scorecard import build_findings
+    from ragfault.report.renderers.terminal import render_terminal
 
-    return scorecard.render_scorecard_terminal(
-        findings, width=None if screen else 100, color=screen and supports_color()
-    )
+    color = screen and supports_color()
+    return render_terminal(build_findings(findings), width=None if screen else 100, color=color)
 
 
 def print_scorecard(
@@ -131,7 +134,8 @@ def print_scorecard(
 ) -> None:
     """Print the verdict on a run that was just made; with `full` every table below it; or all of it as JSON."""
     from ragfault.diagnosis.run_analysis import analyze
-    from ragfault.report.terminal.scorecard import render_summary_terminal
+    from ragfault.report.builders.scorecard import build_verdicts
+    from ragfault.report.renderers.terminal import render_first_fitting
 
     findings = analyze(run, labels=load_run_labels(human_labels, run), **read_targets(table, run))
     if kind == "json":
@@ -142,7 +146,8 @@ def print_scorecard(
     if full:
         click.echo(_render_run(run, findings, "terminal", True), nl=False)
         return
-    click.echo(render_summary_terminal(findings, str(run.path), color=supports_color()), nl=False)
+    verdicts = build_verdicts(findings, str(run.path))
+    click.echo(render_first_fitting(verdicts, VERDICT_LINES, color=supports_color()), nl=False)
 
 
 def read_targets(table: dict[str, Any], run: Run) -> dict[str, Any]:
@@ -212,7 +217,8 @@ def diagnose(
     from ragfault.diagnosis.score_matrix import ScoreMatrix
     from ragfault.io.runs.run import Run
     from ragfault.io.runs.samples import sample_run
-    from ragfault.report.terminal import scorecard
+    from ragfault.report.builders.diagnosis import build_diagnoses
+    from ragfault.report.renderers.terminal import render_terminal
     from ragfault.report.wording import describe_trace_count
 
     labels = load_run_labels(human_labels, Run.open(run))
@@ -226,11 +232,8 @@ def diagnose(
     if kind == "json":
         print_json(diagnoses)
         return
-    if not ids:
-        count = f"of {format_count(opened.manifest.traces, 'trace')}"
-        none = "with a problem that is not excused by the answer key"
-        click.echo(f"Worst {len(diagnoses):,} {count}" if diagnoses else f"None {count} {none}.")
-    click.echo(scorecard.render_diagnoses_terminal(diagnoses, color=supports_color()), nl=False)
+    document = build_diagnoses(diagnoses, None if ids else opened.manifest.traces)
+    click.echo(render_terminal(document, color=supports_color()), nl=False)
 
 
 @click.command(

@@ -69,7 +69,18 @@ class Link:
         return self.url.startswith(("https://", "http://", "#"))
 
 
-Inline: TypeAlias = "str | StyledText | VerdictMark | Link"
+@dataclass(frozen=True, slots=True)
+class IntervalMark:
+    """A mean and its interval as a drawing, for a cell; each in [0, 1], as a share of the metric's range."""
+
+    mean: float
+    low: float
+    high: float
+    kind: VerdictKind = "steady"
+    """Its color: that of the verdict it was held to."""
+
+
+Inline: TypeAlias = "str | StyledText | VerdictMark | Link | IntervalMark"
 Text: TypeAlias = "Inline | tuple[Inline, ...]"
 """A text of one piece or of several, one after the other."""
 
@@ -103,10 +114,12 @@ class TableColumn:
     """Whether its cells are sentences: a terminal writes them below the row."""
     room: int = 0
     """Columns of a terminal from which it is shown there; other media show every column."""
+    graphic: bool = False
+    """Whether its cells are drawings, which Markdown leaves out."""
 
 
 PAGE_ONLY = 10_000
-"""The `room` of a column that no terminal shows."""
+"""The `room` of what no terminal shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +154,8 @@ class Details:
 
     summary: str
     blocks: tuple[Block, ...]
+    room: int = 0
+    """Columns of a terminal from which it is shown there."""
 
 
 Block: TypeAlias = "Heading | Paragraph | Table | Listing | Chart | Details"

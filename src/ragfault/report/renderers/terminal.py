@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ragfault.report.document import (
@@ -12,6 +12,7 @@ from ragfault.report.document import (
     Details,
     Heading,
     Inline,
+    IntervalMark,
     Link,
     Listing,
     Paragraph,
@@ -44,6 +45,9 @@ STYLES = {
 MAX_QUOTE = 300
 """Characters of a quote; what is longer is cut."""
 
+INTERVAL_CELLS = 14
+"""Characters of a drawn interval."""
+
 MAX_UNBROKEN = 32
 """Characters of a figure that stays on one line of its cell."""
 
@@ -60,6 +64,18 @@ def render_terminal(document: ReportDocument, *, width: int | None = None, color
     """
     width = width or shutil.get_terminal_size((100, 24)).columns
     return render_rich(_build_blocks(document.blocks, width), width=width, color=color)
+
+
+def render_first_fitting(
+    documents: Iterable[ReportDocument], max_lines: int, *, width: int | None = None, color: bool = False
+) -> str:
+    """Render the first of several documents that takes at most so many lines, else the last."""
+    text = ""
+    for document in documents:
+        text = render_terminal(document, width=width, color=color)
+        if text.count("\n") <= max_lines:
+            break
+    return text
 
 
 def _build_blocks(blocks: Sequence[Block], width: int) -> list[RenderableType]:
@@ -83,7 +99,7 @@ def _build_block(block: Block, width: int) -> list[RenderableType]:
         case Listing():
             return _build_items(block)
         case Details():
-            return _build_blocks((Heading(block.summary), *block.blocks), width)
+            return _build_blocks((Heading(block.summary), *block.blocks), width) if block.room <= width else []
         case Chart():
             return []
 
@@ -152,6 +168,8 @@ def _get_words(piece: Inline) -> str:
             return keep_edges(piece, clean_text)
         case VerdictMark():
             return f"{TERMINAL_SIGNS[piece.kind]} {piece.word}"
+        case IntervalMark():
+            return _draw_interval(piece)
         case Link():
             return f"{clean_text(piece.text)} ({clean_text(piece.url)})"
         case StyledText():
@@ -160,11 +178,19 @@ def _get_words(piece: Inline) -> str:
             return keep_edges(piece.text, clean_text)
 
 
+def _draw_interval(mark: IntervalMark) -> str:
+    low, mean, high = (min(INTERVAL_CELLS - 1, int(end * INTERVAL_CELLS)) for end in (mark.low, mark.mean, mark.high))
+    signs = ["·"] * INTERVAL_CELLS
+    signs[low : high + 1] = "─" * (high + 1 - low)
+    signs[mean] = "●"
+    return "".join(signs)
+
+
 def _style_text(text: Text, style: str = "") -> list[tuple[str, str]]:
     return [(_get_words(piece), _choose_style(piece) or style) for piece in split_text(text)]
 
 
 def _choose_style(piece: Inline) -> str:
-    if isinstance(piece, VerdictMark):
+    if isinstance(piece, VerdictMark | IntervalMark):
         return STYLES[piece.kind]
     return STYLES[piece.emphasis] if isinstance(piece, StyledText) else ""
