@@ -24,13 +24,13 @@ from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.records import AnswerVerdict
 from ragfault.model.rules import RATE_METRICS, get_rate_metric
 from ragfault.report import output as json_report
+from ragfault.report.builders.judges import build_judge_card
 from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.format import CORRECTED_HEADING
 from ragfault.report.html.report import render_run_html
 from ragfault.report.json_documents import encode_document
 from ragfault.report.renderers.markdown import render_markdown
 from ragfault.report.renderers.terminal import render_terminal
-from ragfault.report.terminal import judges as shown
 from ragfault.report.wording import describe_judge_trust
 from ragfault.stats.estimates import Interval
 from ragfault.stats.intervals import correct_share
@@ -302,7 +302,7 @@ def test_cards_are_shown_in_three_forms(capsys):
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_card_fits_any_width(width):
     """No line of a card is wider than the terminal, and its figures are there at any width."""
-    text = shown.render_card_terminal(CARD, width=width)
+    text = render_terminal(build_judge_card(CARD), width=width)
     assert all(len(line) <= width for line in text.splitlines())
     assert "the claim set" in text
     assert "0.800" in text
@@ -359,7 +359,7 @@ def test_a_card_of_another_judge_is_not_replaced(tmp_path: Path, capsys: pytest.
     assert "exists already" in capsys.readouterr().err
     page = tmp_path / "card.md"
     assert command(["judge", "measure", labels, "--judge", "embedded", "-q", "--card", str(page)]) == 0
-    assert page.read_text(encoding="utf-8").startswith("# The judge embedded")
+    assert page.read_text(encoding="utf-8").startswith("### The judge embedded")
     assert command(["judge", "card", str(place)]) == 0
     assert "Measured against human labels" in capsys.readouterr().out
 

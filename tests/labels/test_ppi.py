@@ -415,7 +415,7 @@ def test_labels_that_were_picked_are_noticed(place: Path):
     best = {f"t{at}": 1.0 for at in order[:40]}
     result = analyze(new, labels=replace(labels, values={"groundedness": best}))
     assert "Warning: by groundedness the judge scores labelled traces unlike the rest" in render_terminal(
-        build_scorecard(result), width=200
+        build_findings(result), width=200
     )
 
 

@@ -16,7 +16,7 @@ from ragfault.options.output import (
     plan_output,
     print_json,
     print_notice,
-    print_result,
+    print_report,
     supports_color,
     write_output,
 )
@@ -257,7 +257,7 @@ def steps(run: str, failed: bool, worst: int, sample: int, kind: str | None, **o
     fault, and what was seen. Exit code 1 where a step is faulty, 3 where it cannot be told, 0 otherwise.
     """
     from ragfault.diagnosis.steps.localization import localize_faulty_steps
-    from ragfault.report.faulty_steps import render_steps_terminal
+    from ragfault.report.builders.steps import build_steps
 
     opened = open_run_or_file(run, sample, **pick_trace_options(options))
     if isinstance(opened, Iterator):
@@ -265,7 +265,7 @@ def steps(run: str, failed: bool, worst: int, sample: int, kind: str | None, **o
     else:
         findings = localize_faulty_steps(opened.traces(), failed=failed)
         findings = replace(findings, population=opened.manifest.population)
-    print_result(findings, kind, partial(render_steps_terminal, worst=worst))
+    print_report(findings, kind, partial(build_steps, worst=worst))
     statuses = {finding.status for finding in findings.traces}
     code = 1 if "fault" in statuses else 3 if "cannot tell" in statuses or not statuses else 0
     click.get_current_context().exit(code)
@@ -311,7 +311,7 @@ def ablate(
     from ragfault.comparison.ablation.step_repair import REPAIR_METRICS, load_agent, repair_steps
     from ragfault.comparison.paired_runs import describe_sample
     from ragfault.io.runs.samples import sample_runs
-    from ragfault.report.faulty_steps import render_repairs_terminal
+    from ragfault.report.builders.steps import build_repairs
 
     function = load_agent(agent)
     reading = pick_trace_options(options)
@@ -323,7 +323,7 @@ def ablate(
             print_notice(notice)
     sides = [list(side if isinstance(side, Iterator) else side.traces()) for side in opened]
     repairs = repair_steps(function, *sides, metrics=metrics or REPAIR_METRICS, judge=judge, margin=margin, seed=seed)
-    print_result(repairs, kind, render_repairs_terminal)
+    print_report(repairs, kind, build_repairs)
     click.get_current_context().exit({"fault": 1, "no fault": 0}.get(repairs.status, 3))
 
 
@@ -331,7 +331,7 @@ def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> 
     """Print the conversations of a run, or those named, with the turn at which each went wrong."""
     from ragfault.diagnosis.conversations import trace_conversations
     from ragfault.model.errors import UnknownName
-    from ragfault.report.faulty_steps import render_conversations_terminal
+    from ragfault.report.builders.steps import build_conversations
 
     outcomes = trace_conversations(run)
     conversations = [outcome.conversation for outcome in outcomes]
@@ -339,4 +339,4 @@ def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> 
         if name not in conversations:
             raise UnknownName(f"conversation in {run}", name, conversations)
     selected = [outcome for outcome in outcomes if not names or outcome.conversation in names]
-    print_result(selected, kind, render_conversations_terminal)
+    print_report(selected, kind, build_conversations)

@@ -7,7 +7,7 @@ traces too: each renderer makes them harmless in one place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -112,6 +112,8 @@ class TableColumn:
     """Whether its cells are aligned right."""
     prose: bool = False
     """Whether its cells are sentences: a terminal writes them below the row."""
+    aside: bool = False
+    """Whether it is one of many figures: a terminal writes those that are known below the row, each by its name."""
     room: int = 0
     """Columns of a terminal from which it is shown there; other media show every column."""
     graphic: bool = False
@@ -195,6 +197,30 @@ def build_section(title: Text, *blocks: Block) -> list[Block]:
     """
     filled = [block for block in blocks if not isinstance(block, Listing) or block.items]
     return [Heading(title), *filled] if filled else []
+
+
+def drop_hidden(blocks: Sequence[Block], is_shown: Callable[[Block], bool]) -> list[Block]:
+    """Drop the blocks that a medium does not show, and the headings that have none but such below them.
+
+    >>> chart = Chart("means", Markup("<svg></svg>"))
+    >>> len(drop_hidden([Heading("Charts"), chart, Heading("Empty")], lambda block: block is not chart))
+    1
+    """
+    kept: list[Block] = []
+    for place, block in enumerate(blocks):
+        content = list(_take_section(block, blocks[place + 1 :])) if isinstance(block, Heading) else [block]
+        if not content or any(map(is_shown, content)):
+            kept.append(block)
+    return kept
+
+
+def _take_section(heading: Heading, blocks: Sequence[Block]) -> Iterator[Block]:
+    """Take what lies below a heading, up to the next of its level, without the headings in between."""
+    for block in blocks:
+        if not isinstance(block, Heading):
+            yield block
+        elif block.level <= heading.level:
+            return
 
 
 def lower_headings(blocks: Sequence[Block]) -> list[Block]:

@@ -60,7 +60,7 @@ def render_html_page(document: ReportDocument, command: str) -> str:
     ]
     return render_page(
         "document.html",
-        ("page.css", "bisection.css"),
+        ("page.css", "bisection.css", "agreement.css"),
         ("theme.js", "open_theme.js"),
         name=document.name,
         command=command,

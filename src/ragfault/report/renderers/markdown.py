@@ -20,6 +20,7 @@ from ragfault.report.document import (
     Table,
     Text,
     VerdictMark,
+    drop_hidden,
     split_text,
 )
 from ragfault.report.format import clip_text, keep_edges
@@ -52,7 +53,8 @@ def render_markdown(document: ReportDocument) -> str:
 
 def render_markdown_blocks(blocks: Sequence[Block]) -> str:
     """Render blocks with an empty line between them."""
-    return "\n\n".join(filter(None, map(_render_block, blocks)))
+    shown = drop_hidden(blocks, lambda block: not isinstance(block, Chart))
+    return "\n\n".join(filter(None, map(_render_block, shown)))
 
 
 def _render_block(block: Block) -> str:
