@@ -5,6 +5,7 @@ python docs/generate.py [--check]
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import sys
@@ -27,10 +28,11 @@ from ragfault.metrics.aliases import ALIASES
 from ragfault.metrics.catalog import MetricDefinition, format_metric, get_definitions, parse_metric
 from ragfault.metrics.selection import DEFAULT_METRICS
 from ragfault.model.records import Score, Trace, Verdicts
+from ragfault.report.builders.agreement import build_measurement
 from ragfault.report.builders.bisection import build_bisection
+from ragfault.report.builders.judges import build_card_figures
+from ragfault.report.renderers.markdown import render_markdown_blocks
 from ragfault.report.renderers.terminal import render_terminal
-from ragfault.report.terminal import agreement
-from ragfault.report.terminal.judges import build_figure_lines
 
 FOLDER = Path(__file__).parent
 GENERATED = "<!-- made by docs/generate.py: change the code, then run `make docs` -->\n"
@@ -175,7 +177,7 @@ def build_judges_page() -> str:
     names = [name for name in list_cards() if f"<!-- card {name}:" in text]
     for name in sorted(names, key=lambda name: text.index(f"<!-- card {name}:")):
         begin, end = f"<!-- card {name}: made by docs/generate.py -->\n", f"<!-- end of card {name} -->"
-        table, *paragraphs = "\n".join(build_figure_lines(load_card(name))).split("\n\n")
+        table, *paragraphs = render_markdown_blocks(build_card_figures(load_card(name))).split("\n\n")
         shown = "\n\n".join([table, *(note for note in paragraphs if note not in notes)])
         notes.update(paragraphs)
         before, rest = text.split(begin, 1)
@@ -198,11 +200,9 @@ def build_integrations_page() -> str:
 def build_measure_page() -> str:
     """Build the page of `judge measure` with the real output of its example, save the speed."""
     text = (FOLDER / "measure.md").read_text(encoding="utf-8")
-    shown = (
-        agreement.render_agreement_terminal(measure_judge(FOLDER / "labelled.jsonl"), width=110)
-        .rstrip()
-        .rpartition("\n")[0]
-    )
+    with contextlib.chdir(FOLDER):  # the report names its source
+        measurement = measure_judge("labelled.jsonl")
+    shown = render_terminal(build_measurement(measurement), width=110).rstrip().rpartition("\n")[0]
     before, rest = text.split("```text\n", 1)
     return f"{before}```text\n{shown}\n```{rest.split('```', 1)[1]}"
 

@@ -87,13 +87,14 @@ retrieval, searches for a better pipeline, and proves the gain on questions that
 ---
 from ragfault import bisect, evaluate
 from ragfault.io.datasets.demo_handbook import write_handbook
-from ragfault.apps.tune.report.pipelines import render_tuning_terminal
+from ragfault.apps.tune.report.pipelines import build_tuning
 from ragfault.retrieval.pipeline_config import PipelineConfig
 from ragfault.io.trace_reader import read_traces
 from ragfault.io.documents import read_documents
 from ragfault.apps.tune.search_space import SearchSpace
 from ragfault.apps.tune.pitfalls import lint
 from ragfault.apps.tune.tuner import tune
+from ragfault.report.renderers.terminal import render_terminal
 
 write_handbook("handbook", force=True)
 old = evaluate("handbook/traces-v1.jsonl", "runs/v1", force=True)
@@ -123,7 +124,7 @@ tuned = tune(
     subject_to=["tokens<=2000"],
     space=SearchSpace(chunkers=("sentences(128)", "recursive(256)"), embedders=(), queries=()),
 )
-print(render_tuning_terminal(tuned, width=110))
+print(render_terminal(build_tuning(tuned), width=110))
 ---
 ## Result
 

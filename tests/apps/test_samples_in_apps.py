@@ -10,9 +10,10 @@ import pytest
 from ragfault import Run, evaluate
 from ragfault.apps.guard.policy import parse_policy
 from ragfault.apps.guard.replay import replay_run
-from ragfault.apps.guard.report import render_replay_terminal
+from ragfault.apps.guard.report import build_replay
 from ragfault.cli.commands import run_command
 from ragfault.io.datasets.demo_handbook import load_handbook
+from ragfault.report.renderers.terminal import render_terminal
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def test_a_replay_says_of_which_sample_it_is(runs: tuple[Run, Run]) -> None:
     policy = parse_policy("[rails.secrets]")
     replay = replay_run(runs[1], policy, sample=40)
     assert (replay.sample, replay.population) == (40, total)
-    assert f"random sample: 40 of {total} traces" in " ".join(render_replay_terminal(replay).split())
+    assert f"random sample: 40 of {total} traces" in " ".join(render_terminal(build_replay(replay)).split())
     labels = {trace.id: False for trace in runs[1].traces()}
     assert replay_run(runs[1], policy, labels=labels, sample=40).population == 0
 

@@ -124,7 +124,7 @@ def test_other_names_and_bad_lines_are_taken_as_by_evaluate(
 
 def test_a_comment_is_never_too_long():
     """What does not fit is left out whole, and that is said; the mark is there in any case."""
-    comment = render_comment(None, None, card="| a |\n" * MAX_COMMENT_LENGTH)
+    comment = render_comment(None, None, notes=("a " * MAX_COMMENT_LENGTH,))
     assert len(comment) < MAX_COMMENT_LENGTH
     assert "too long for a comment" in comment
     assert comment.endswith(COMMENT_MARKER + "\n")

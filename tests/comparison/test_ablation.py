@@ -29,7 +29,8 @@ from ragfault.judges.assembly import grade_relevance
 from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.model.errors import InputError, OutputError, RunError, UsageError
 from ragfault.model.records import Chunk, ChunkVerdict, Latency, Trace, Verdicts
-from ragfault.report.terminal.ablation import render_ablation_terminal
+from ragfault.report.builders.ablation import build_ablation
+from ragfault.report.renderers.terminal import render_terminal
 
 NAMES = ("chunker", "embedder", "reranker", "prompt", "model")
 HOURS = ("noon", "dawn", "dusk", "midnight", "teatime")
@@ -242,9 +243,9 @@ def test_a_change_that_parts_make_together_is_no_effect_of_one_alone():
     systems = table(2, lambda mask, query: 100 + query % 3 + 50 * (mask == 3))
     result = ablate(*systems, numbered(12), metrics=["latency"])
     assert means(result, "latency") == {"chunker": 25.0, "embedder": 25.0}
-    assert "a share is not what one part does alone." in " ".join(render_ablation_terminal(result).split())
+    assert "a share is not what one part does alone." in " ".join(render_terminal(build_ablation(result)).split())
     alone = ablate(*table(2, lambda mask, query: 100 + query % 3 + 50 * (mask & 1)), numbered(12), metrics=["latency"])
-    assert "does alone" not in " ".join(render_ablation_terminal(alone).split())
+    assert "does alone" not in " ".join(render_terminal(build_ablation(alone)).split())
 
 
 def test_amounts_and_three_queries_plan_nothing():
@@ -627,14 +628,14 @@ def test_the_report_names_the_part_at_fault():
         raise ValueError("[bold]\x1b[31mboo")
 
     result = ablate(system(finding(), copying), system(finding(), inventing), QUERIES)
-    text = render_ablation_terminal(result, width=120)
+    text = render_terminal(build_ablation(result), width=120)
     assert text.splitlines()[0].startswith("generator made worse: groundedness")
     assert "−1.000 [" in text
     assert "untouched" in text
     assert "Not scored on any query in every configuration: span_recall" in text
     broken = ablate(system(finding(), copying), system(finding(), generator(failing)), QUERIES[:3])
-    assert "ValueError: [bold]boo" in render_ablation_terminal(broken, width=200)
-    assert "\x1b" not in render_ablation_terminal(broken, width=200)
+    assert "ValueError: [bold]boo" in render_terminal(build_ablation(broken), width=200)
+    assert "\x1b" not in render_terminal(build_ablation(broken), width=200)
 
 
 def test_runs_stay_where_they_were_asked_for(tmp_path: Path):

@@ -27,9 +27,9 @@ from ragfault.io.trace_reader import read_traces
 from ragfault.model.errors import RunError, UsageError
 from ragfault.model.records import Chunk, Gold, Latency, Trace
 from ragfault.report.builders.comparison import build_comparison
+from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.renderers.markdown import render_markdown
 from ragfault.report.renderers.terminal import render_terminal
-from ragfault.report.terminal.scorecard import render_scorecard_terminal
 from ragfault.report.wording import describe_test_terms
 from sample_runs import SYSTEM_METRICS, FixedJudge, Pair, evaluate_system, make_verdicts
 
@@ -212,7 +212,7 @@ def test_a_scorecard_gives_quantiles_of_latency(tmp_path: Path):
     assert [item.quantile for item in few.scorecard.aggregates[0].quantiles] == [0.5, 0.95]
     assert few.scorecard.aggregates[0].quantiles[1].high is None
     line = "latency: p50 15.0 [10.0, 21.0], p95 29.0 [26.0, –] (the upper end of p95 needs about 72 values, not 30)"
-    assert line in render_scorecard_terminal(few, width=200)
+    assert line in render_terminal(build_findings(few), width=200)
     assert few.scorecard.aggregates[1].quantiles == ()
 
 

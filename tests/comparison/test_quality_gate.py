@@ -23,12 +23,12 @@ from ragfault.io.runs.run import Run
 from ragfault.model.errors import RunError, UnknownName, UsageError
 from ragfault.model.records import Chunk, ConversationTurn, Gold, Latency
 from ragfault.report.builders.gate import build_gate
+from ragfault.report.builders.scorecard import build_verdict
 from ragfault.report.document import Heading, StyledText, Table, VerdictMark
 from ragfault.report.json_documents import encode_document
 from ragfault.report.junit import render_gate_junit
 from ragfault.report.renderers.markdown import render_markdown
 from ragfault.report.renderers.terminal import render_terminal
-from ragfault.report.terminal.scorecard import render_summary_terminal
 from ragfault.stats.estimates import Interval
 from sample_runs import FixedJudge, evaluate_pairs, pair
 
@@ -653,7 +653,7 @@ def test_copies_of_one_trace_are_one_observation(talks, tmp_path):
     ]
     run = evaluate_pairs(tmp_path / "copies", pairs)
     text = "only 1 independent, so no interval is known: a conversation, or a query asked again with the same chunks"
-    summary = " ".join(render_summary_terminal(analyze(run)).split())
+    summary = " ".join(render_terminal(build_verdict(analyze(run))).split())
     assert f"run 50 traces, {text}" in summary
     assert "Targets met" not in summary
     result = gate(run, ["groundedness>=0.85"])

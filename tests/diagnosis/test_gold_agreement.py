@@ -18,8 +18,9 @@ from ragfault.io.runs.run import Run
 from ragfault.model.errors import RunError, UnknownName
 from ragfault.model.gold_evidence import match_answer, measure_coverage
 from ragfault.model.records import Chunk, Gold, Trace
+from ragfault.report.builders.scorecard import build_findings
+from ragfault.report.renderers.terminal import render_terminal
 from ragfault.report.run_verdict import describe_layers, describe_problem
-from ragfault.report.terminal.scorecard import render_scorecard_terminal
 
 pytestmark = pytest.mark.long
 
@@ -115,7 +116,7 @@ def test_a_run_with_gold_says_how_its_judge_agrees_with_it(demo):
     assert findings.gold_agreement == analyze(demo["v1 ignored"]).gold_agreement
     assert figures["chunk relevance", "AUROC"].usable is True
     assert figures["missing context", "precision"].usable is False
-    text = " ".join(render_scorecard_terminal(findings).split())
+    text = " ".join(render_terminal(build_findings(findings)).split())
     assert "chunk relevance: AUROC" in text
     assert "to act on without gold: missing context" in text
 
@@ -257,4 +258,4 @@ def test_gold_ids_that_no_trace_retrieves_are_named(tmp_path):
     words = "none of the chunk ids that gold names is retrieved by any of 12 traces"
     for name, first, expected in (("uuid-{}", 0, True), ("hall-{}", 1, False), ("hall-{}", 0, False)):
         run = evaluate(build_traces(name, first), tmp_path / f"{name[:4]}{first}", judge="lexical")
-        assert (words in " ".join(render_scorecard_terminal(analyze(run), color=False).split())) is expected
+        assert (words in " ".join(render_terminal(build_findings(analyze(run))).split())) is expected

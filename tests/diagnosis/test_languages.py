@@ -10,7 +10,8 @@ from ragfault.comparison.investigation.hypotheses import investigate
 from ragfault.diagnosis.languages import describe_wrapped, is_foreign
 from ragfault.diagnosis.run_analysis import analyze
 from ragfault.io.runs.run import Run
-from ragfault.report.terminal.scorecard import render_summary_terminal
+from ragfault.report.builders.scorecard import build_verdict
+from ragfault.report.renderers.terminal import render_terminal
 
 GERMAN = ("Wie lange dauert die Fahrt nach Norden?", "Die Fahrt nach Norden dauert etwa zwei Stunden.")
 ENGLISH = ("How long does the trip to the north take?", "The trip to the north takes about two hours.")
@@ -82,7 +83,7 @@ def test_markup_that_a_judge_by_words_reads_as_words_is_named(form: str, tmp_pat
     traces = [Trace(id=f"t{n}", query=f"{query} {n}", answer=form % answer, chunks=chunks) for n in range(12)]
     run = evaluate(traces, tmp_path / "marked", judge="lexical", metrics=["groundedness"])
     warning = "12 of 12 answers{} are JSON, or hold tags, code, reasoning or the like, which lexical/5 reads as words"
-    assert warning.format("") in " ".join(render_summary_terminal(analyze(run)).split())
+    assert warning.format("") in " ".join(render_terminal(build_verdict(analyze(run))).split())
     assert gate(run, ["groundedness>=0.1"]).warnings[0].startswith(warning.format(" of marked"))
     investigation = investigate(run)
     assert investigation.confidence is None
@@ -129,7 +130,7 @@ def test_one_phrase_in_another_language_as_every_answer_is_not_blamed(phrase: st
     assert "are in another language than the chunks and the baseline's answers on 100 % of pairs" in located.sentence
     alone = investigate(runs[1])
     assert (alone.verdict, alone.confidence) == ("cannot tell", None)
-    for text in (alone.sentence, render_summary_terminal(analyze(runs[1]))):
+    for text in (alone.sentence, render_terminal(build_verdict(analyze(runs[1])))):
         assert "have a query or answer in another language; embedded/4 knows English only" in " ".join(text.split())
 
 
@@ -140,6 +141,6 @@ def test_no_target_is_missed_by_verdicts_in_a_language_that_the_judge_does_not_k
         findings = analyze(runs[name], targets=thresholds)
         assert [row.result for row in findings.scorecard.aggregates] == results
         assert [decision.result for decision in gate(runs[name], thresholds).decisions] == results
-        summary = " ".join(render_summary_terminal(findings).split())
+        summary = " ".join(render_terminal(build_verdict(findings)).split())
         assert ("by a judge that does not know the language" in summary) is (name == "german")
         assert name == "english" or all(remedy.may_be_false_positives for remedy in findings.remedies)

@@ -21,8 +21,9 @@ from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.io.runs.samples import sample_run, sample_runs
 from ragfault.model.errors import RunError
 from ragfault.model.records import Chunk, Trace
+from ragfault.report.builders.clusters import build_clusters
 from ragfault.report.html.report import render_run_html
-from ragfault.report.terminal.clusters import render_clusters_terminal
+from ragfault.report.renderers.terminal import render_terminal
 from ragfault.report.wording import describe_trace_count
 
 
@@ -154,7 +155,7 @@ def test_clusters_say_of_which_sample_they_are(runs: tuple[Run, Run]) -> None:
     total = runs[1].manifest.traces
     report = cluster_runs([runs[1]], sample=60)
     assert (report.traces, report.population) == (60, total)
-    assert f"random sample: 60 of {total} traces" in render_clusters_terminal(report)
+    assert f"random sample: 60 of {total} traces" in render_terminal(build_clusters(report))
     assert cluster_runs([runs[1]]).population == 0
 
 

@@ -34,7 +34,8 @@ from ragfault.judges.loading import load_judge
 from ragfault.metrics.selection import DEFAULT_METRICS
 from ragfault.model.errors import BudgetExceeded, JudgeStopped, RunError, UnknownName, UsageError
 from ragfault.model.protocols import Judge, MeteredJudge
-from ragfault.report.markdown.scorecard import render_scorecard_markdown
+from ragfault.report.builders.scorecard import build_findings
+from ragfault.report.renderers.markdown import render_markdown
 
 SECRET = "sk-test-0123456789abcdef-XYZ"
 FAULTS = {
@@ -323,7 +324,7 @@ def test_what_a_budget_paid_for_can_be_read(tmp_path: Path):
         assert part.manifest.planned == 400
         assert part.manifest.traces == len(list(part.traces())) == len(list(part.verdicts()))
         assert 2 * (part.manifest.traces + 4 + 2 * METERED_BATCH) >= part.manifest.usage.calls > 2 * METERED_BATCH
-        assert "partial run: " in render_scorecard_markdown(analyze(part))
+        assert "partial run: " in render_markdown(build_findings(analyze(part)))
         with pytest.raises(RunError, match="nothing is decided on a part"):
             gate(part, ["error<=0.5"])
         with pytest.raises(RunError, match=r"never finished.*Read what is done at"):

@@ -17,7 +17,8 @@ from ragfault.labels.judges.measuring import measure_judge
 from ragfault.labels.judges.runner import RecordedJudge
 from ragfault.model.errors import UsageError
 from ragfault.model.records import AnswerVerdict, ClaimVerdict, Verdicts
-from ragfault.report.terminal.agreement import render_calibration_terminal
+from ragfault.report.builders.agreement import build_calibration
+from ragfault.report.renderers.terminal import render_terminal
 
 ANSWER = "The hall is red. The roof is flat. The door is open."
 BOUNDS = ((0, 16), (17, 34), (35, 52))
@@ -114,7 +115,9 @@ def test_a_label_of_an_answer_of_several_claims_calibrates_no_claim():
     ]
     calibration = calibrate_judge(bare, judge=judge)
     assert [line.unit for line in calibration.lines] == ["answer"]
-    assert "Claims stay as they are: no label says which claim is bad" in render_calibration_terminal(calibration)
+    assert "Claims stay as they are: no label says which claim is bad" in render_terminal(
+        build_calibration(calibration)
+    )
     single = [msgspec.structs.replace(verdicts, claim=verdicts.claim[:1]) for verdicts in judge.observe(bare)]
     lines = calibrate_judge(bare, judge=RecordedJudge("single/1", single)).lines
     assert [(line.unit, line.n) for line in lines] == [("claim", 60), ("answer", 60)]

@@ -18,9 +18,10 @@ from ragfault.labels.judges.comparison import JudgeComparison, compare_judges, c
 from ragfault.labels.judges.runner import run_judge
 from ragfault.model.errors import BudgetExceeded, InputError, UsageError
 from ragfault.model.records import Trace, Usage, Verdicts
-from ragfault.report.html.pages import render_judges_html
+from ragfault.report.builders.judges import build_judges
 from ragfault.report.json_documents import encode_document
-from ragfault.report.terminal.judges import render_judges_terminal
+from ragfault.report.renderers.html import render_html_page
+from ragfault.report.renderers.terminal import render_terminal
 from sample_runs import FixedJudge, Pair, pair
 
 
@@ -104,7 +105,7 @@ def test_differences_are_named_with_both_words_and_reasons():
     ]
     assert result.disagreements[0].values == ("unsupported", "supported")
     assert result.disagreements[0].reasons == (None, "It is there.")
-    shown = render_judges_terminal(result, width=120)
+    shown = render_terminal(build_judges(result), width=120)
     assert "support of claims: unsupported, supported" in shown
     assert "second: It is there." in shown
 
@@ -189,8 +190,8 @@ def test_texts_of_traces_are_harmless():
     trace, seen = pair("<script>\x1b[2J", "h", "su")
     other = replace(seen, claim=tuple(replace(item, support="contradicted", reason="<b>\x07") for item in seen.claim))
     result = compared([(trace, seen)], [other])
-    assert not set(render_judges_terminal(result)) & set("\x1b\x07")
-    page = render_judges_html(result)
+    assert not set(render_terminal(build_judges(result))) & set("\x1b\x07")
+    page = render_html_page(build_judges(result), "test")
     assert "<script>\x1b" not in page
     assert "&lt;b&gt;" in page
     assert json.loads(encode_document(result))["disagreement_count"] == 2

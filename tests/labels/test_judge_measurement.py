@@ -24,12 +24,13 @@ from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.records import AnswerVerdict
 from ragfault.model.rules import RATE_METRICS, get_rate_metric
 from ragfault.report import output as json_report
+from ragfault.report.builders.judges import build_judge_card
+from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.format import CORRECTED_HEADING
 from ragfault.report.html.report import render_run_html
 from ragfault.report.json_documents import encode_document
-from ragfault.report.markdown import scorecard as markdown
-from ragfault.report.terminal import judges as shown
-from ragfault.report.terminal import scorecard as terminal
+from ragfault.report.renderers.markdown import render_markdown
+from ragfault.report.renderers.terminal import render_terminal
 from ragfault.report.wording import describe_judge_trust
 from ragfault.stats.estimates import Interval
 from ragfault.stats.intervals import correct_share
@@ -239,7 +240,7 @@ def test_reports_show_both_figures_and_on_what_they_rest(tmp_path: Path):
     run = some(tmp_path, refused=1)
     result = analyze(run, corrected=CARD)
     fixed = only(result.scorecard, "groundedness").corrected.interval
-    texts = [terminal.render_scorecard_terminal(result, width=110), markdown.render_scorecard_markdown(result)]
+    texts = [render_terminal(build_findings(result), width=110), render_markdown(build_findings(result))]
     texts.append(render_run_html(run, result))
     for text in texts:
         assert CORRECTED_HEADING.lower() in text.lower().replace("&#39;", "'").replace("&#x27;", "'")
@@ -256,8 +257,8 @@ def test_reports_show_both_figures_and_on_what_they_rest(tmp_path: Path):
 def test_reports_say_nothing_of_correction_unasked(tmp_path: Path):
     """Without the option no report has the column."""
     result = analyze(some(tmp_path))
-    assert CORRECTED_HEADING not in terminal.render_scorecard_terminal(result, width=110).lower()
-    assert CORRECTED_HEADING not in markdown.render_scorecard_markdown(result).lower()
+    assert CORRECTED_HEADING not in render_terminal(build_findings(result), width=110).lower()
+    assert CORRECTED_HEADING not in render_markdown(build_findings(result)).lower()
 
 
 def test_a_refuted_assumption_is_shown_instead_of_a_figure(tmp_path: Path):
@@ -265,7 +266,7 @@ def test_a_refuted_assumption_is_shown_instead_of_a_figure(tmp_path: Path):
     run = evaluate_pairs(tmp_path, [pair(f"t{at}", "h", "sssss") for at in range(60)], ["groundedness"])
     result = analyze(run, corrected=CARD)
     assert only(result.scorecard, "groundedness").corrected.interval is None
-    assert "the error here is another" in " ".join(terminal.render_scorecard_terminal(result, width=160).split())
+    assert "the error here is another" in " ".join(render_terminal(build_findings(result), width=160).split())
 
 
 # --- the command line ------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ def test_cards_are_shown_in_three_forms(capsys):
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_card_fits_any_width(width):
     """No line of a card is wider than the terminal, and its figures are there at any width."""
-    text = shown.render_card_terminal(CARD, width=width)
+    text = render_terminal(build_judge_card(CARD), width=width)
     assert all(len(line) <= width for line in text.splitlines())
     assert "the claim set" in text
     assert "0.800" in text
@@ -358,7 +359,7 @@ def test_a_card_of_another_judge_is_not_replaced(tmp_path: Path, capsys: pytest.
     assert "exists already" in capsys.readouterr().err
     page = tmp_path / "card.md"
     assert command(["judge", "measure", labels, "--judge", "embedded", "-q", "--card", str(page)]) == 0
-    assert page.read_text(encoding="utf-8").startswith("# The judge embedded")
+    assert page.read_text(encoding="utf-8").startswith("### The judge embedded")
     assert command(["judge", "card", str(place)]) == 0
     assert "Measured against human labels" in capsys.readouterr().out
 

@@ -26,8 +26,9 @@ from ragfault.labels.reading.label_parser import LabelRule, parse_grades, parse_
 from ragfault.labels.reading.lines import AnswerLabel, ChunkLabel, ClaimLabel, HumanVerdicts, LabelLine, list_label_line
 from ragfault.model.errors import BadTraces, InputError, JudgeError, UnknownName, UsageError
 from ragfault.model.records import AnswerVerdict, Chunk, ChunkVerdict, ClaimVerdict, Gold, Trace, Verdicts
+from ragfault.report.builders.agreement import build_measurement
 from ragfault.report.json_documents import encode_document
-from ragfault.report.terminal.agreement import render_agreement_terminal
+from ragfault.report.renderers.terminal import render_terminal
 from sample_runs import FixedJudge, evaluate_pairs, pair
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -195,7 +196,7 @@ def test_metrics_stand_beside_those_of_people():
     assert (result.judge.mean, result.human.mean) == (0.75, 0.75)
     assert result.difference.mean == 0.0
     assert result.correlation.value == pytest.approx(1 / 3)  # alike on four of six, three of each kind
-    assert "groundedness  generation  6" in render_agreement_terminal(measure_recorded(rows), width=120)
+    assert "groundedness  generation  6" in render_terminal(build_measurement(measure_recorded(rows)), width=120)
 
 
 def test_labels_speak_only_of_what_they_say():
@@ -305,7 +306,7 @@ def test_generators_are_ordered_as_people_and_as_the_judge_have_them():
         ("z", 0.8, 0.9),
     ]
     assert order.kendall_tau.value == pytest.approx(1 / 3)
-    text = render_agreement_terminal(result, width=120)
+    text = render_terminal(build_measurement(result), width=120)
     assert "Order of generator: Kendall's τ +0.333" in text
     assert measure_recorded(SIX).generator_rankings == ()
     assert measure_recorded(answers_of({"x": 1, "y": 4}, scores)).generator_rankings == ()
@@ -339,9 +340,9 @@ def test_figures_that_need_two_classes_say_which_is_absent():
     result = measure_recorded(SIX[:3])
     assert result.overall.figure("auroc").value is None
     assert result.overall.figure("auroc").reason == "none is positive"
-    assert "– none is positive" in render_agreement_terminal(result, width=120)
-    assert f"0 bad (no value of {result.positive.rsplit(maxsplit=1)[-1]})" in render_agreement_terminal(
-        result, width=120
+    assert "– none is positive" in render_terminal(build_measurement(result), width=120)
+    assert f"0 bad (no value of {result.positive.rsplit(maxsplit=1)[-1]})" in render_terminal(
+        build_measurement(result), width=120
     )
 
 
@@ -512,7 +513,9 @@ def test_labels_that_are_not_known_are_refused_together(tmp_path: Path):
         assert part in str(caught.value)
     result = measure_judge(path, on_bad="skip", resamples=20)
     assert (result.skipped, result.unlabelled, result.traces) == (3, 1, 2)
-    assert "1 without a label, 3 lines or labels that cannot be read" in render_agreement_terminal(result, width=120)
+    assert "1 without a label, 3 lines or labels that cannot be read" in render_terminal(
+        build_measurement(result), width=120
+    )
 
 
 def test_a_sample_is_no_larger_than_it_must_be():
@@ -625,7 +628,7 @@ def test_the_failures_of_a_judge_are_counted_and_reported():
     result = measure_recorded([failed, silent, *SIX[2:]])
     assert (result.traces, result.failed, result.unjudged) == (4, 1, 1)
     assert result.failures == {"out of tea": 1}
-    assert "failed on 1: out of tea" in render_agreement_terminal(result)
+    assert "failed on 1: out of tea" in render_terminal(build_measurement(result))
     with pytest.raises(JudgeError, match='"told/1" cannot be measured here: out of tea'):
         measure_recorded([failed])
 
@@ -639,7 +642,7 @@ def test_a_measurement_is_json():
 def test_the_terminal_is_not_steered_by_labels():
     """Escape sequences in values of a file do not reach the terminal."""
     pairs = [label_trace("a", 0.1, 1, kind="\x1b[31mred"), label_trace("b", 0.9, 0, kind="plain")]
-    assert "\x1b" not in render_agreement_terminal(measure_recorded(pairs, by="kind"))
+    assert "\x1b" not in render_terminal(build_measurement(measure_recorded(pairs, by="kind")))
 
 
 # --- the command line ------------------------------------------------------------------------------

@@ -30,13 +30,12 @@ from ragfault.model.records import Trace, Verdicts
 from ragfault.report import output as json_report
 from ragfault.report.builders.comparison import build_comparison
 from ragfault.report.builders.gate import build_gate
+from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.html.report import render_run_html
 from ragfault.report.html.trace_browser import build_trace_browser
 from ragfault.report.json_documents import encode_document
-from ragfault.report.markdown import scorecard as markdown
 from ragfault.report.renderers.markdown import render_markdown
 from ragfault.report.renderers.terminal import render_terminal
-from ragfault.report.terminal import scorecard as terminal
 from sample_runs import evaluate_pairs, pair
 
 METRICS = ("groundedness", "contradiction", "context_precision", "refusal")
@@ -381,8 +380,8 @@ def test_reports_show_both(place: Path):
     new = opened(place, "new")
     result = analyze(new, labels=load_reference_scores(place / "new.jsonl", new))
     pages = [
-        terminal.render_scorecard_terminal(result, width=140),
-        markdown.render_scorecard_markdown(result),
+        render_terminal(build_findings(result), width=140),
+        render_markdown(build_findings(result)),
         render_run_html(new, result),
     ]
     for page in pages:
@@ -399,14 +398,13 @@ def test_labels_that_were_picked_are_noticed(place: Path):
     """Where the judge has the labelled traces otherwise than all, the report says that they are no random draw."""
     new = opened(place, "new")
     result = analyze(new, labels=load_reference_scores(place / "new.jsonl", new))
-    assert "Beware" not in terminal.render_scorecard_terminal(result)
+    assert "Beware" not in render_terminal(build_findings(result))
     order = np.argsort([-score.value for score in new.scores() if score.metric == "groundedness"])
     labels = load_reference_scores(place / "new.jsonl", new)
     best = {f"t{at}": 1.0 for at in order[:40]}
     result = analyze(new, labels=replace(labels, values={"groundedness": best}))
-    assert (
-        "Warning: by groundedness the judge scores labelled traces unlike the rest"
-        in terminal.render_scorecard_terminal(result, width=200)
+    assert "Warning: by groundedness the judge scores labelled traces unlike the rest" in render_terminal(
+        build_findings(result), width=200
     )
 
 

@@ -9,6 +9,7 @@ from ragfault.report.document import (
     Chart,
     Details,
     Heading,
+    IntervalMark,
     Link,
     Listing,
     Paragraph,
@@ -77,4 +78,33 @@ def test_a_list_counts_what_a_terminal_does_not_show():
     """Items beyond those shown are counted; listings go with their item."""
     listing = Listing(("a", Listing(("b",)), "c", Listing(("d",)), "e"), shown=1)
     lines = render_terminal(ReportDocument("", (listing,)), width=80).splitlines()
-    assert lines == ["  a", "    b", "  and 2 more: -o FILE.md"]
+    assert lines == ["  a", "    b", "  and 2 more"]
+
+
+def test_a_heading_goes_with_what_a_medium_does_not_show():
+    """Where all that is below a heading is left out, so is the heading; one above something that is shown stays."""
+    chart, folded = Chart("means", Markup("<svg></svg>")), Details("bins", (Paragraph("0.1"),), PAGE_ONLY)
+    body = (Heading("Charts"), chart, Heading("Both"), Heading("Drawn", 3), chart, Heading("Told", 3), Paragraph("a"))
+    document = ReportDocument("", (), (*body, Heading("Folded"), folded))
+    assert render_terminal(document, width=80).split() == ["Both", "Told", "a"]
+    assert "Charts" not in render_markdown(document)
+    assert "bins" in render_markdown(document)
+    assert render_html_page(document, "test").count("<svg") == 2
+
+
+def test_many_figures_of_a_row_are_named_below_it_in_a_terminal():
+    """Each known figure is written after the title of its column; other media have a column for each."""
+    columns = (TableColumn("Set"), TableColumn("AUROC", aside=True), TableColumn("F1", aside=True))
+    document = ReportDocument("", (Table(columns, (("one", "0.9", "–"),)),))
+    assert [line.split() for line in render_terminal(document, width=40).splitlines()] == [["one"], ["AUROC", "0.9"]]
+    assert "| one | 0.9 | – |" in render_markdown(document)
+
+
+def test_an_interval_is_drawn_where_there_is_room():
+    """A terminal draws it with signs, a page as a drawing, and Markdown leaves its column out."""
+    columns = (TableColumn("Metric"), TableColumn("", room=60, graphic=True))
+    document = ReportDocument("", (Table(columns, (("recall", IntervalMark(0.5, 0.25, 0.75)),)),))
+    assert "●" in render_terminal(document, width=80)
+    assert "●" not in render_terminal(document, width=50)
+    assert render_html_page(document, "test").count("<svg") == 1
+    assert "| recall |\n" in render_markdown(document)

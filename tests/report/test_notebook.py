@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 from ragfault import analyze, bisect, compare, diagnose, gate, history
-from ragfault.diagnosis.records import Diagnosis
 from ragfault.io.runs.run import Run
-from ragfault.report.html.notebook import NOTEBOOK_RENDERERS
-from ragfault.report.terminal.results import RESULT_RENDERERS
 from sample_runs import evaluate_pairs, pair
 
 nbformat = pytest.importorskip("nbformat", reason="notebooks need the packages of the group test")
@@ -52,12 +49,8 @@ def test_what_is_shown_is_a_fragment_without_script(runs: tuple[Run, Run]):
             assert says.lower() in text.lower()
             assert text.startswith('<div class="ragfault"')
             assert not re.search(r"<script|<style|<link|<img|https?:|javascript:", text)
-            assert text.count("<table") == text.count("</table>") > 0
-
-
-def test_what_is_printed_is_shown():
-    """Every type whose `str` is a report has its HTML, as has a run."""
-    assert {*RESULT_RENDERERS, Diagnosis, Run} == set(NOTEBOOK_RENDERERS)
+            assert text.count("<table") == text.count("</table>")
+            assert "<table" in text or "<li>" in text
 
 
 def test_ipython_shows_results_as_html(runs: tuple[Run, Run]):

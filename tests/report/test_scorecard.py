@@ -19,11 +19,13 @@ from ragfault.diagnosis.run_analysis import analyze, diagnose
 from ragfault.model.records import Latency
 from ragfault.report import format, run_verdict
 from ragfault.report import output as json_report
+from ragfault.report.builders.diagnosis import build_diagnoses
+from ragfault.report.builders.scorecard import build_findings, build_verdicts
 from ragfault.report.json_documents import encode_document
-from ragfault.report.markdown import scorecard as markdown
 from ragfault.report.markdown.syntax import escape_markdown
-from ragfault.report.terminal import scorecard as terminal
-from ragfault.report.wording import describe_judge_trust, describe_warnings
+from ragfault.report.renderers.markdown import render_markdown
+from ragfault.report.renderers.terminal import render_first_fitting, render_terminal
+from ragfault.report.wording import describe_judge_trust, list_run_warnings
 from ragfault.stats.estimates import Interval
 from ragfault.text.number_format import format_percent
 from sample_runs import evaluate_pairs, pair
@@ -103,10 +105,10 @@ def test_a_percentage_never_rounds_to_all_or_nothing(share):
 
 def test_the_scorecard_shows_each_layer_with_counts_and_targets(findings):
     """A line for a metric: mean, interval, plot, scored, undefined, failed, and how its target stands."""
-    text = terminal.render_scorecard_terminal(findings, width=110)
+    text = render_terminal(build_findings(findings), width=110)
     line = next(line for line in text.splitlines() if line.startswith("groundedness"))
     assert line.split()[1] == "0.500"
-    assert line.split()[-7:] == ["3", "1", "0", ">", "0.85", "cannot", "tell"]
+    assert line.split()[-10:] == ["3", "of", "4", "1", "0", ">", "0.85", "?", "cannot", "tell"]
     assert "[too few]" in line
     assert "●" not in line
     for heading in (
@@ -126,7 +128,7 @@ def test_the_scorecard_shows_each_layer_with_counts_and_targets(findings):
 
 def test_metrics_without_a_value_share_a_line_with_their_reason(findings):
     """What is undefined everywhere is told once, by reason, and not in the tables."""
-    text = terminal.render_scorecard_terminal(findings, width=300)
+    text = render_terminal(build_findings(findings), width=300)
     assert "recall@5, precision@5, hit@5, ndcg@10, reciprocal_rank: no gold" in text
     assert text.count("ndcg@10") == 1
 
@@ -134,7 +136,7 @@ def test_metrics_without_a_value_share_a_line_with_their_reason(findings):
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_no_line_is_wider_than_the_terminal(findings, width):
     """Narrow terminals get fewer columns and folded texts."""
-    text = terminal.render_scorecard_terminal(findings, width=width)
+    text = render_terminal(build_findings(findings), width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "groundedness" in text
 
@@ -142,8 +144,8 @@ def test_no_line_is_wider_than_the_terminal(findings, width):
 def test_colour_only_where_asked(findings):
     """Without colour there is no escape sequence; with it the words are the same."""
     bare, painted = (
-        terminal.render_scorecard_terminal(findings, width=90),
-        terminal.render_scorecard_terminal(findings, width=90, color=True),
+        render_terminal(build_findings(findings), width=90),
+        render_terminal(build_findings(findings), width=90, color=True),
     )
     assert "\x1b" not in bare
     assert "\x1b[" in painted
@@ -201,7 +203,7 @@ def test_eight_traces_have_intervals_with_a_picture(tmp_path):
     for count in (7, 8):
         pairs = [pair(f"t{at}", "h", "s") for at in range(count)]
         run = evaluate_pairs(tmp_path / str(count), pairs, ["redundancy", "groundedness"])
-        texts.append(terminal.render_scorecard_terminal(analyze(run), width=110))
+        texts.append(render_terminal(build_findings(analyze(run)), width=110))
     assert ["●" in text for text in texts] == [False, True]
     assert ["[too few]" in text for text in texts] == [True, False]
 
@@ -241,12 +243,13 @@ def test_a_run_in_another_language_warns_of_a_judge_that_knows_english_only(tmp_
         return replace(findings, manifest=replace(findings.manifest, judge="embedded/4 a=b"))
 
     many, few, none = analyze_texts("two", 2), analyze_texts("one", 1), analyze_texts("none", 0)
-    assert "at least 2 of 12 traces have a query or answer in another language; embedded/4" in describe_warnings(many)
-    for page in (terminal.render_scorecard_terminal(many), markdown.render_scorecard_markdown(many)):
-        assert "warning: at least 2 of 12 traces" in page
-    assert describe_warnings(few) is describe_warnings(none) is None
+    [warning] = list_run_warnings(many)
+    assert "at least 2 of 12 traces have a query or answer in another language; embedded/4" in warning
+    for page in (render_terminal(build_findings(many)), render_markdown(build_findings(many))):
+        assert "at least 2 of 12 traces" in page.splitlines()[2] + page.splitlines()[4]
+    assert list_run_warnings(few) == list_run_warnings(none) == []
     model = replace(many, manifest=replace(many.manifest, judge="llm:some-model/1"))
-    assert describe_warnings(model) is None
+    assert list_run_warnings(model) == []
 
 
 def test_no_problem_is_called_absent_where_no_judge_looked(tmp_path):
@@ -269,7 +272,7 @@ def test_no_problem_is_called_absent_where_nothing_was_measured(tmp_path):
 def test_the_summary_is_short_and_harmless_whatever_the_traces_hold(nasty, text):
     """Long and hostile texts neither leave 40 lines of 80 columns nor bring control characters."""
     remedies = tuple(replace(item, example=replace(item.example, text=text, query=text)) for item in nasty.remedies)
-    lines = terminal.render_summary_terminal(replace(nasty, remedies=remedies), "runs/" + text[:50], width=80)
+    lines = render_first_fitting(build_verdicts(replace(nasty, remedies=remedies), "runs/" + text[:50]), 40, width=80)
     assert len(lines.splitlines()) <= 40
     assert max(map(len, lines.splitlines())) <= 80
     assert "\x1b" not in lines
@@ -278,22 +281,22 @@ def test_the_summary_is_short_and_harmless_whatever_the_traces_hold(nasty, text)
 
 def test_texts_of_traces_are_never_markup_in_the_terminal(nasty):
     """Rich markup is shown as it stands, escape sequences are gone."""
-    text = terminal.render_scorecard_terminal(nasty, width=500)
+    text = render_terminal(build_findings(nasty), width=500)
     assert "[red]evil[/red]" in text
     assert not any(sign in text for sign in "\x1b\x07\u202e")
-    described = terminal.render_diagnoses_terminal(nasty.worst, width=500)
+    described = render_terminal(build_diagnoses(nasty.worst), width=500)
     assert "[red]evil[/red]" in described
     assert not any(sign in described for sign in "\x1b\x07\u202e")
 
 
 def test_a_diagnosis_in_full():
-    """Every problem with its reason and the remedies once; a trace without one says so."""
-    text = terminal.render_diagnoses_terminal(
-        [diagnose(*pair("x", "hnn", "uu")), diagnose(*pair("y", "h", "s"))], width=200
+    """Every problem with its reason and the remedies of its kind once; a trace without one says so."""
+    text = render_terminal(
+        build_diagnoses([diagnose(*pair("x", "hnn", "uu")), diagnose(*pair("y", "h", "s"))]), width=200
     )
-    assert text.count("irrelevant chunk") == 2
+    assert "irrelevant chunks ×2" in text
+    assert "unsupported claims ×2" in text
     assert text.count("it shows 2 unsupported claims") == 1
-    assert text.count("unsupported claim") == 3
     assert text.count("require a citation for each claim") == 1
     assert "no problem among 3 things looked at" in text
 
@@ -309,7 +312,7 @@ def cells(line):
 def test_every_table_is_complete(findings):
     """Each row of a table has as many cells as its heading."""
     width = 0
-    for line in markdown.render_scorecard_markdown(findings).splitlines():
+    for line in render_markdown(build_findings(findings)).splitlines():
         if not line.startswith("|"):
             width = 0
             continue
@@ -319,17 +322,17 @@ def test_every_table_is_complete(findings):
 
 def test_the_markdown_holds_the_scorecard(findings):
     """A row of the table is the aggregate."""
-    text = markdown.render_scorecard_markdown(findings)
+    text = render_markdown(build_findings(findings))
     row = next(cells(line) for line in text.splitlines() if line.startswith("| `groundedness` |"))
     assert row[1] == "0.500"
-    assert row[3:6] == ["3", "1", "0"]
-    assert "**cannot tell**" in row[6]
-    assert "## Insights" in text
+    assert row[3:6] == ["3 of 4", "1", "0"]
+    assert "❔ cannot tell" in row[6]
+    assert "<summary>Insights" in text
 
 
 def test_texts_of_traces_are_never_markdown(nasty):
     """No tag, pipe, heading, link, mention or code of a trace takes effect, and no table is broken by one."""
-    text = markdown.render_scorecard_markdown(nasty)
+    text = render_markdown(build_findings(nasty))
     assert "<script" not in text
     assert "&amp;amp;" not in text
     assert "&#60;script&#62;" in text

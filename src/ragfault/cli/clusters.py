@@ -138,15 +138,18 @@ def _apply_actions(registry: ClusterRegistry, options: dict[str, Any], now: str)
 
 
 def _render_clusters(clusters: ClusterReport, kind: str, screen: bool) -> str:
+    from ragfault.report.builders.clusters import build_clusters
+
     if kind == "json":
         return encode_json(clusters)
     if kind == "html":
-        from ragfault.report.html.pages import render_clusters_html
+        from ragfault.report.renderers.html import render_html_page
 
-        return render_clusters_html(clusters)
-    from ragfault.report.terminal.clusters import render_clusters_terminal
+        return render_html_page(build_clusters(clusters), "clusters")
+    from ragfault.report.renderers.terminal import render_terminal
 
-    return render_clusters_terminal(clusters, width=None if screen else 110, color=screen and supports_color())
+    document = build_clusters(clusters)
+    return render_terminal(document, width=None if screen else 110, color=screen and supports_color())
 
 
 @click.command(

@@ -11,7 +11,7 @@ import click
 
 from ragfault.cli.compare import VERDICT_EXIT_CODES
 from ragfault.model.errors import UsageError
-from ragfault.options.output import json_option, print_json, print_result, supports_color
+from ragfault.options.output import json_option, print_json, print_report, supports_color
 from ragfault.options.runs import (
     calibrate_run,
     human_labels_option,
@@ -146,7 +146,6 @@ def gate(
     from ragfault.report.junit import render_gate_junit
     from ragfault.report.output import write_report_file
     from ragfault.report.renderers.markdown import render_markdown
-    from ragfault.report.renderers.terminal import render_terminal
 
     table = load_settings(config).get("gate", {})
     terms = _read_baseline_terms(options, table, baseline)
@@ -175,7 +174,7 @@ def gate(
         write_report_file(junit, render_gate_junit(result), force=True)
     if markdown:
         write_report_file(markdown, render_markdown(build_gate(result)), force=True)
-    print_result(result, kind, lambda gate, color: render_terminal(build_gate(gate), color=color))
+    print_report(result, kind, build_gate)
     return result.exit_code
 
 
@@ -362,13 +361,11 @@ def _write_reports(
     from ragfault.diagnosis.run_analysis import analyze
     from ragfault.report.html.report import write_run_html
     from ragfault.report.junit import render_gate_junit
-    from ragfault.report.markdown import pull_request_comment, scorecard
+    from ragfault.report.markdown import pull_request_comment
     from ragfault.report.output import write_report_file
 
     if options["said"]:
-        text = pull_request_comment.render_comment(
-            decision, bisection_result, scorecard.render_scorecard_markdown(analyze(run)), notes
-        )
+        text = pull_request_comment.render_comment(decision, bisection_result, analyze(run), notes)
         write_report_file(options["said"], text, force=True)
     if options["junit"]:
         write_report_file(

@@ -14,7 +14,7 @@ import click
 from ragfault.model.errors import UsageError
 from ragfault.options.label_results import EXIT_NOT_SHOWN, derive_from_labels, run_with_labels, show_result
 from ragfault.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
-from ragfault.options.output import add_result_options, encode_json, json_option, print_notice, supports_color
+from ragfault.options.output import add_result_options, encode_json, json_option, print_notice, print_report
 from ragfault.options.runs import show_progress
 from ragfault.options.settings import (
     add_executor_options,
@@ -98,10 +98,10 @@ def measure(
         if path is not None:
             check_output_path(path, force=force)
     measurement = run_with_labels(measure_judge, labels, out, options, quiet=quiet)
-    from ragfault.report.terminal.agreement import render_agreement_terminal
+    from ragfault.report.builders.agreement import build_measurement
 
-    renderers = (render_agreement_terminal, _render_measurement_html)
-    show_result(measurement, renderers, {"out": out, "html": html, "force": force, "quiet": quiet, "kind": kind})
+    output = {"out": out, "html": html, "force": force, "quiet": quiet, "kind": kind}
+    show_result(measurement, build_measurement, output, "judge measure")
     if cards is not None:
         print_notice(f"written: {_write_card(measurement, Path(cards), force)}")
 
@@ -126,31 +126,26 @@ def calibrate(labels: tuple[str, ...], **options: Any) -> int:
     is what the calibration changes on labels that it was not fitted on: five folds of whole groups.
     """
     from ragfault.labels.judges.calibration import calibrate_judge
-    from ragfault.report.terminal.agreement import render_calibration_terminal
+    from ragfault.report.builders.agreement import build_calibration
 
-    return derive_from_labels(calibrate_judge, render_calibration_terminal, attrgetter("helps"), labels, options)
+    return derive_from_labels(calibrate_judge, build_calibration, attrgetter("helps"), labels, options)
 
 
 def _write_card(measurement: Any, path: Path, force: bool) -> Path:
     """Write a measurement to a card: added to a card of the same judge, else in a new file."""
     from ragfault.judges.cards.card import read_card
     from ragfault.labels.judges.measurement import build_card
+    from ragfault.report.builders.judges import build_judge_card
     from ragfault.report.output import write_report_file
-    from ragfault.report.terminal.judges import render_card_markdown
+    from ragfault.report.renderers.markdown import render_markdown
 
     command = " ".join(["ragfault", *map(shlex.quote, sys.argv[1:])])
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix.lower() in (".md", ".markdown"):
-        return write_report_file(path, render_card_markdown(build_card(measurement, command)), force=force)
+        return write_report_file(path, render_markdown(build_judge_card(build_card(measurement, command))), force=force)
     old = read_card(path) if path.is_file() else None
     mine = old is not None and old.fingerprint == measurement.judge
     return write_report_file(path, encode_json(build_card(measurement, command, old)), force=force or mine)
-
-
-def _render_measurement_html(measurement: Any) -> str:
-    from ragfault.report.html.pages import render_agreement_html
-
-    return render_agreement_html(measurement)
 
 
 @judge.command(
@@ -168,13 +163,14 @@ def card(name: str, kind: str | None) -> None:
     What it reads and was made from, how far it agrees with people on each set of labels, and what it gets wrong.
     """
     from ragfault.judges.cards.card import load_card, read_card
-    from ragfault.report.terminal.judges import render_card_markdown, render_card_terminal
+    from ragfault.report.builders.judges import build_judge_card
+    from ragfault.report.renderers.markdown import render_markdown
 
     judge_card = read_card(name) if Path(name).is_file() else load_card(name)
-    if kind is None:
-        click.echo(render_card_terminal(judge_card, color=supports_color()), nl=False)
+    if kind == "markdown":
+        click.echo(render_markdown(build_judge_card(judge_card)), nl=False)
     else:
-        click.echo(encode_json(judge_card) if kind == "json" else render_card_markdown(judge_card), nl=False)
+        print_report(judge_card, kind, build_judge_card)
 
 
 @judge.command(
@@ -206,15 +202,14 @@ def compare(first: str, second: str, **options: Any) -> None:
 
     Two finished runs stand for their judges: RUN_A and RUN_B, of the same traces, and nothing is judged again.
     """
-    from ragfault.report.html.pages import render_judges_html
+    from ragfault.report.builders.judges import build_judges
     from ragfault.report.output import check_output_path
-    from ragfault.report.terminal.judges import render_judges_terminal
 
     for place in (options["out"], options["html"]):
         if place is not None:
             check_output_path(place, force=options["force"])
     comparison = _compare_judges(first, second, **options)
-    show_result(comparison, (render_judges_terminal, render_judges_html), options)
+    show_result(comparison, build_judges, options, "judge compare")
 
 
 def _compare_judges(first: str, second: str, traces: tuple[str, ...], **options: Any) -> Any:
@@ -271,8 +266,8 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
     Replies are not kept for this, and so paid for each time. compare, bisect and gate take the file with --flakiness.
     """
     from ragfault.labels.judges.runner import repeat_judge
+    from ragfault.report.builders.judges import build_flakiness
     from ragfault.report.output import check_output_path
-    from ragfault.report.terminal.judges import render_flakiness_terminal
 
     if options["out"] is not None:
         check_output_path(options["out"], force=options["force"])
@@ -292,7 +287,7 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
             progress=progress,
             **build_executor(options.pop("ray"), options),
         )
-    show_result(flakiness, (render_flakiness_terminal, None), options)
+    show_result(flakiness, build_flakiness, options)
 
 
 def _sample_traces(paths: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
@@ -341,7 +336,7 @@ def rubric(run: str, labels: str, flakiness: str | None, seed: int, before: str 
     from ragfault.labels.reading.label_files import read_labels
     from ragfault.labels.rubrics.learning import prove_rubrics
     from ragfault.labels.rubrics.measurement import measure_rubrics
-    from ragfault.report.terminal.judges import render_rubrics_terminal
+    from ragfault.report.builders.judges import build_rubrics
 
     if (options["rubrics"] is None) != (options["examples"] is None):
         raise UsageError("--rubrics FILE holds the rubrics that judged RUN, --examples FILE gets them: give both.")
@@ -356,7 +351,7 @@ def rubric(run: str, labels: str, flakiness: str | None, seed: int, before: str 
         rows, lines = prove_rubrics(before, run, rows)
         print_notice("\n".join(lines))
     measured = measure_rubrics(run, rows, flakiness=load_flakiness(flakiness) if flakiness else None, seed=seed)
-    show_result(measured, (render_rubrics_terminal, None), options)
+    show_result(measured, build_rubrics, options)
     return 0 if measured.usable else EXIT_NOT_SHOWN
 
 

@@ -11,7 +11,7 @@ import click
 
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.options.keys import KeyReader, name_person, open_key_reader
-from ragfault.options.output import json_option, print_json, print_notice, print_result, supports_color
+from ragfault.options.output import json_option, print_json, print_notice, print_report, supports_color
 from ragfault.options.settings import add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_count
 
@@ -191,7 +191,7 @@ def _finish_session(session: Session[AnnotationItem], left: bool) -> None:
     """Print the count of labels, and the agreement of annotators where there are several."""
     from ragfault.labels.annotation.items import measure_annotators
     from ragfault.labels.reading.label_files import read_labels
-    from ragfault.report.terminal.annotation import render_raters_terminal
+    from ragfault.report.builders.annotators import build_annotators
 
     written = f"{format_count(session.label_count, 'label')} written to {session.path}"
     click.echo(f"{written}. {'Run the same command again to resume.' if left else 'Every item is labelled.'}")
@@ -199,7 +199,7 @@ def _finish_session(session: Session[AnnotationItem], left: bool) -> None:
         return
     agreements = [rater_pair for rater_pair in measure_annotators(read_labels(session.path)) if rater_pair.shared]
     if agreements:
-        click.echo(render_raters_terminal(agreements, color=supports_color()), nl=False)
+        print_report(agreements, None, build_annotators)
 
 
 @label.command(
@@ -217,10 +217,10 @@ def agreement(labels: tuple[str, ...], kind: str | None) -> None:
     """
     from ragfault.labels.annotation.items import measure_annotators
     from ragfault.labels.reading.label_files import read_labels
-    from ragfault.report.terminal.annotation import render_raters_terminal
+    from ragfault.report.builders.annotators import build_annotators
 
     agreements = measure_annotators([row for path in labels for row in read_labels(path)])
-    print_result(agreements, kind, render_raters_terminal)
+    print_report(agreements, kind, build_annotators)
 
 
 @label.command(
@@ -293,8 +293,8 @@ def prefer(
     """
     from ragfault.labels.preferences import rate_versions, write_preference_sheet
     from ragfault.labels.reading.label_files import read_labels
+    from ragfault.report.builders.judges import build_preferences
     from ragfault.report.output import check_output_path
-    from ragfault.report.terminal.judges import render_preferences_terminal
 
     if len(sources) > 2 or (len(sources) == 2) != (out is not None) or (not out and Path(sources[0]).is_dir()):
         given = f"{' '.join(sources)}{' with -o' if out else ''}"
@@ -309,5 +309,5 @@ def prefer(
         )
         return 0
     report = rate_versions(read_labels(sources[0], "preferences", notice=print_notice), seed=seed)
-    print_result(report, kind, render_preferences_terminal)
+    print_report(report, kind, build_preferences)
     return 0 if report.preferred else EXIT_NO_PREFERENCE

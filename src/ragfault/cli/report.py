@@ -16,7 +16,7 @@ from ragfault.options.output import (
     plan_output,
     print_json,
     print_notice,
-    print_result,
+    print_report,
     print_text_warnings,
     supports_color,
     write_output,
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("html", "md", "csv")
 """The formats of a report, beside the terminal's and JSON."""
+VERDICT_LINES = 40
+"""Lines of a terminal that the verdict on a run may take."""
 ABLATED_TRACES = 2_000
 """Questions of two runs on which an agent is run; each costs a run and a judgement for every kind of step."""
 
@@ -113,18 +115,19 @@ def _render_run(run: Any, findings: Any, kind: str, screen: bool, labels: Any = 
 
         return render_run_html(run, findings, labels)
     if kind == "md":
-        from ragfault.report.markdown.scorecard import render_scorecard_markdown
+        from ragfault.report.builders.scorecard import build_findings
+        from ragfault.report.renderers.markdown import render_markdown
 
-        return render_scorecard_markdown(findings)
+        return render_markdown(build_findings(findings))
     if kind == "csv":
         from ragfault.report.output import encode_findings_csv
 
         return encode_findings_csv(findings)
-    from ragfault.report.terminal import scorecard
+    from ragfault.report.builders.scorecard import build_findings
+    from ragfault.report.renderers.terminal import render_terminal
 
-    return scorecard.render_scorecard_terminal(
-        findings, width=None if screen else 100, color=screen and supports_color()
-    )
+    color = screen and supports_color()
+    return render_terminal(build_findings(findings), width=None if screen else 100, color=color)
 
 
 def print_scorecard(
@@ -132,7 +135,8 @@ def print_scorecard(
 ) -> None:
     """Print the verdict on a run that was just made; with `full` every table below it; or all of it as JSON."""
     from ragfault.diagnosis.run_analysis import analyze
-    from ragfault.report.terminal.scorecard import render_summary_terminal
+    from ragfault.report.builders.scorecard import build_verdicts
+    from ragfault.report.renderers.terminal import render_first_fitting
 
     findings = analyze(run, labels=load_run_labels(human_labels, run), **read_targets(table, run))
     if kind == "json":
@@ -143,7 +147,8 @@ def print_scorecard(
     if full:
         click.echo(_render_run(run, findings, "terminal", True), nl=False)
         return
-    click.echo(render_summary_terminal(findings, str(run.path), color=supports_color()), nl=False)
+    verdicts = build_verdicts(findings, str(run.path))
+    click.echo(render_first_fitting(verdicts, VERDICT_LINES, color=supports_color()), nl=False)
 
 
 def read_targets(table: dict[str, Any], run: Run) -> dict[str, Any]:
@@ -213,7 +218,8 @@ def diagnose(
     from ragfault.diagnosis.score_matrix import ScoreMatrix
     from ragfault.io.runs.run import Run
     from ragfault.io.runs.samples import sample_run
-    from ragfault.report.terminal import scorecard
+    from ragfault.report.builders.diagnosis import build_diagnoses
+    from ragfault.report.renderers.terminal import render_terminal
     from ragfault.report.wording import describe_trace_count
 
     labels = load_run_labels(human_labels, Run.open(run))
@@ -228,11 +234,8 @@ def diagnose(
     if kind == "json":
         print_json(diagnoses)
         return
-    if not ids:
-        count = f"of {format_count(opened.manifest.traces, 'trace')}"
-        none = "with a problem that is not excused by the answer key"
-        click.echo(f"Worst {len(diagnoses):,} {count}" if diagnoses else f"None {count} {none}.")
-    click.echo(scorecard.render_diagnoses_terminal(diagnoses, color=supports_color()), nl=False)
+    document = build_diagnoses(diagnoses, None if ids else opened.manifest.traces)
+    click.echo(render_terminal(document, color=supports_color()), nl=False)
 
 
 @click.command(
@@ -256,7 +259,7 @@ def steps(run: str, failed: bool, worst: int, sample: int, kind: str | None, **o
     fault, and what was seen. Exit code 1 where a step is faulty, 3 where it cannot be told, 0 otherwise.
     """
     from ragfault.diagnosis.steps.localization import localize_faulty_steps
-    from ragfault.report.faulty_steps import render_steps_terminal
+    from ragfault.report.builders.steps import build_steps
 
     opened = open_run_or_file(run, sample, **pick_trace_options(options))
     if isinstance(opened, Iterator):
@@ -264,7 +267,7 @@ def steps(run: str, failed: bool, worst: int, sample: int, kind: str | None, **o
     else:
         findings = localize_faulty_steps(opened.traces(), failed=failed)
         findings = replace(findings, population=opened.manifest.population)
-    print_result(findings, kind, partial(render_steps_terminal, worst=worst))
+    print_report(findings, kind, partial(build_steps, worst=worst))
     statuses = {finding.status for finding in findings.traces}
     code = 1 if "fault" in statuses else 3 if "cannot tell" in statuses or not statuses else 0
     click.get_current_context().exit(code)
@@ -310,7 +313,7 @@ def ablate(
     from ragfault.comparison.ablation.step_repair import REPAIR_METRICS, load_agent, repair_steps
     from ragfault.comparison.paired_runs import describe_sample
     from ragfault.io.runs.samples import sample_runs
-    from ragfault.report.faulty_steps import render_repairs_terminal
+    from ragfault.report.builders.steps import build_repairs
 
     function = load_agent(agent)
     reading = pick_trace_options(options)
@@ -322,7 +325,7 @@ def ablate(
             print_notice(notice)
     sides = [list(side if isinstance(side, Iterator) else side.traces()) for side in opened]
     repairs = repair_steps(function, *sides, metrics=metrics or REPAIR_METRICS, judge=judge, margin=margin, seed=seed)
-    print_result(repairs, kind, render_repairs_terminal)
+    print_report(repairs, kind, build_repairs)
     click.get_current_context().exit({"fault": 1, "no fault": 0}.get(repairs.status, 3))
 
 
@@ -331,7 +334,7 @@ def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> 
     from ragfault.diagnosis.conversations import trace_conversations
     from ragfault.io.runs.run import Run
     from ragfault.model.errors import UnknownName
-    from ragfault.report.faulty_steps import render_conversations_terminal
+    from ragfault.report.builders.steps import build_conversations
 
     print_text_warnings(Run.open(run))
     outcomes = trace_conversations(run)
@@ -340,4 +343,4 @@ def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> 
         if name not in conversations:
             raise UnknownName(f"conversation in {run}", name, conversations)
     selected = [outcome for outcome in outcomes if not names or outcome.conversation in names]
-    print_result(selected, kind, render_conversations_terminal)
+    print_report(selected, kind, build_conversations)

@@ -73,7 +73,8 @@ class McpTools:
         """
         from ragfault.diagnosis.run_analysis import analyze
         from ragfault.evaluation.evaluator import evaluate
-        from ragfault.report.markdown import scorecard
+        from ragfault.report.builders.scorecard import build_findings
+        from ragfault.report.renderers.markdown import render_markdown
 
         if judge.partition(":")[0] == "llm":
             raise UsageError("a judge that asks a model costs money: let a person run ragfault evaluate --judge llm:…")
@@ -82,7 +83,7 @@ class McpTools:
             raise UsageError(f"there is a run at {out} already: choose another `out`, or pass `replace`.")
         selection = metrics or "default"
         run = evaluate(self._resolve_path(traces), target, metrics=selection, judge=judge, force=replace, map=map)
-        return scorecard.render_scorecard_markdown(analyze(run, n=SCORECARD_TRACES))
+        return render_markdown(build_findings(analyze(run, n=SCORECARD_TRACES)))
 
     def bisect(self, baseline: str, candidate: str) -> str:
         """Name the layer that broke between two runs: evidence, possible causes, and the traces that show it."""

@@ -15,7 +15,7 @@ class PrintedResult:
 
     def __str__(self) -> str:
         # Found by name: reports lie in a layer above.
-        return str(import_module("ragfault.report.terminal.results").render_result(self))
+        return str(import_module("ragfault.report.results").render_result(self))
 
     def _repr_html_(self) -> str:
-        return str(import_module("ragfault.report.html.notebook").render_notebook_html(self))
+        return str(import_module("ragfault.report.results").render_result_html(self))

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
-
-import click
+from typing import TYPE_CHECKING, Any, Literal
 
 from ragfault.model.errors import BadLine
 from ragfault.options.llm_judge import LLM_FLAGS, resolve_judge_options
-from ragfault.options.output import encode_json, print_json, print_notice, supports_color
+from ragfault.options.output import encode_json, print_notice, print_report
 from ragfault.options.runs import show_progress
 from ragfault.options.settings import build_executor, load_settings, pick_trace_options
+
+if TYPE_CHECKING:
+    from ragfault.report.document import ReportDocument
 
 EXIT_NOT_SHOWN = 3
 """Exit code where the labels do not show what was asked of them: nothing is written."""
@@ -21,7 +22,7 @@ EXIT_NOT_SHOWN = 3
 
 def derive_from_labels(
     work: Callable[..., Any],
-    render: Callable[..., str],
+    build: Callable[[Any], ReportDocument],
     is_shown: Callable[[Any], bool],
     labels: tuple[str, ...],
     options: dict[str, Any],
@@ -35,7 +36,7 @@ def derive_from_labels(
         check_output_path(out, force=output["force"])
     result = run_with_labels(work, labels, out, options, quiet=output["quiet"])
     holds = is_shown(result)
-    show_result(result, (render, None), {**output, "out": out if holds else None, "html": None})
+    show_result(result, build, {**output, "out": out if holds else None})
     if not holds and out is not None:
         print_notice(f"not written: {out}")
     return 0 if holds else EXIT_NOT_SHOWN
@@ -74,20 +75,16 @@ def _handle_bad_lines(skip: bool, out: str | None) -> Iterator[Literal["raise", 
 
 
 def show_result(
-    record: Any, renderers: tuple[Callable[..., str], Callable[[Any], str] | None], options: dict[str, Any]
+    record: Any, build: Callable[[Any], ReportDocument], options: dict[str, Any], command: str = ""
 ) -> None:
-    """Print the table, or JSON; write the files that the options name, and print their paths.
-
-    The renderers are those for the terminal and for HTML.
-    """
+    """Print the report that `build` makes, or JSON; write the files that the options name, and print their paths."""
     from ragfault.report.output import write_report_file
+    from ragfault.report.renderers.html import render_html_page
 
-    in_terminal, in_html = renderers
-    if options["kind"] == "json":
-        print_json(record)
-    elif not options["quiet"]:
-        click.echo(in_terminal(record, color=supports_color()), nl=False)
+    if options["kind"] == "json" or not options["quiet"]:
+        print_report(record, options["kind"], build)
     if options["out"] is not None:
         print_notice(f"written: {write_report_file(options['out'], encode_json(record), force=options['force'])}")
-    if in_html is not None and options["html"] is not None:
-        print_notice(f"written: {write_report_file(options['html'], in_html(record), force=options['force'])}")
+    if options.get("html") is not None:
+        page = render_html_page(build(record), command)
+        print_notice(f"written: {write_report_file(options['html'], page, force=options['force'])}")

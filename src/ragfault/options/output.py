@@ -15,6 +15,7 @@ from ragfault.model.errors import BadLine, UsageError
 if TYPE_CHECKING:
     from ragfault.io.runs.run import Run
     from ragfault.model.records import Document
+    from ragfault.report.document import ReportDocument
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -111,12 +112,14 @@ def print_json(record: Any) -> None:
     click.echo(encode_json(record), nl=False)
 
 
-def print_result(result: Any, kind: str | None, render: Callable[..., str]) -> None:
-    """Print the result of a verb as JSON where that was asked for, else as a renderer of the terminal has it."""
+def print_report(result: Any, kind: str | None, build: Callable[[Any], ReportDocument]) -> None:
+    """Print the result of a verb as JSON where that was asked for, else the report that `build` makes of it."""
     if kind == "json":
         print_json(result)
     else:
-        click.echo(render(result, color=supports_color()), nl=False)
+        from ragfault.report.renderers.terminal import render_terminal
+
+        click.echo(render_terminal(build(result), color=supports_color()), nl=False)
 
 
 def print_notice(text: str) -> None:

@@ -7,7 +7,7 @@ traces too: each renderer makes them harmless in one place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -69,7 +69,18 @@ class Link:
         return self.url.startswith(("https://", "http://", "#"))
 
 
-Inline: TypeAlias = "str | StyledText | VerdictMark | Link"
+@dataclass(frozen=True, slots=True)
+class IntervalMark:
+    """A mean and its interval as a drawing, for a cell; each in [0, 1], as a share of the metric's range."""
+
+    mean: float
+    low: float
+    high: float
+    kind: VerdictKind = "steady"
+    """Its color: that of the verdict it was held to."""
+
+
+Inline: TypeAlias = "str | StyledText | VerdictMark | Link | IntervalMark"
 Text: TypeAlias = "Inline | tuple[Inline, ...]"
 """A text of one piece or of several, one after the other."""
 
@@ -101,12 +112,16 @@ class TableColumn:
     """Whether its cells are aligned right."""
     prose: bool = False
     """Whether its cells are sentences: a terminal writes them below the row."""
+    aside: bool = False
+    """Whether it is one of many figures: a terminal writes those that are known below the row, each by its name."""
     room: int = 0
     """Columns of a terminal from which it is shown there; other media show every column."""
+    graphic: bool = False
+    """Whether its cells are drawings, which Markdown leaves out."""
 
 
 PAGE_ONLY = 10_000
-"""The `room` of a column that no terminal shows."""
+"""The `room` of what no terminal shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +156,8 @@ class Details:
 
     summary: str
     blocks: tuple[Block, ...]
+    room: int = 0
+    """Columns of a terminal from which it is shown there."""
 
 
 Block: TypeAlias = "Heading | Paragraph | Table | Listing | Chart | Details"
@@ -180,6 +197,30 @@ def build_section(title: Text, *blocks: Block) -> list[Block]:
     """
     filled = [block for block in blocks if not isinstance(block, Listing) or block.items]
     return [Heading(title), *filled] if filled else []
+
+
+def drop_hidden(blocks: Sequence[Block], is_shown: Callable[[Block], bool]) -> list[Block]:
+    """Drop the blocks that a medium does not show, and the headings that have none but such below them.
+
+    >>> chart = Chart("means", Markup("<svg></svg>"))
+    >>> len(drop_hidden([Heading("Charts"), chart, Heading("Empty")], lambda block: block is not chart))
+    1
+    """
+    kept: list[Block] = []
+    for place, block in enumerate(blocks):
+        content = list(_take_section(block, blocks[place + 1 :])) if isinstance(block, Heading) else [block]
+        if not content or any(map(is_shown, content)):
+            kept.append(block)
+    return kept
+
+
+def _take_section(heading: Heading, blocks: Sequence[Block]) -> Iterator[Block]:
+    """Take what lies below a heading, up to the next of its level, without the headings in between."""
+    for block in blocks:
+        if not isinstance(block, Heading):
+            yield block
+        elif block.level <= heading.level:
+            return
 
 
 def lower_headings(blocks: Sequence[Block]) -> list[Block]:

@@ -18,8 +18,9 @@ from ragfault.diagnosis.run_analysis import analyze
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.samples import SAMPLE_TRACES
 from ragfault.model.errors import OutputError, UsageError, require_extra
-from ragfault.report.markdown.scorecard import render_scorecard_markdown
+from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.output import check_output_path, escape_csv_cell, write_report_file
+from ragfault.report.renderers.markdown import render_markdown
 
 MAX_TABLE_ROWS = 10_000
 """Maximum number of traces in a table; all of them are in the files of the run."""
@@ -166,7 +167,7 @@ def _log_run(client: Any, key: str, run: Run, findings: Findings) -> None:
     lines = list(list_trace_rows(run))
     names = [*TEXT_COLUMNS, *(measure.name for measure in run.manifest.metrics)]
     client.log_table(key, {name: [line[name] for line in lines] for name in names}, "traces.json")
-    client.log_text(key, render_scorecard_markdown(findings), "report.md")
+    client.log_text(key, render_markdown(build_findings(findings)), "report.md")
     if isinstance(run.path, Path):
         for file in sorted(run.path.iterdir()):
             if file.is_file():

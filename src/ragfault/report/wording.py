@@ -84,8 +84,8 @@ def describe_alert(alert: HealthAlert) -> str:
     return f"{figure} {format_number(alert.value)} is {side} {alert.limit:g}, {sure}; severity: {alert.severity}"
 
 
-def describe_warnings(findings: Findings) -> str | None:
-    """Describe languages and markup that the judge does not know, and gold ids that no trace retrieves; else None."""
+def list_run_warnings(findings: Findings) -> list[str]:
+    """List warnings on languages and markup that the judge does not know, and on gold ids that no trace retrieves."""
     manifest, unmatched = findings.manifest, findings.unmatched_gold
     texts = [
         describe_foreign(manifest.judge, findings.foreign_traces, manifest.traces),
@@ -96,7 +96,7 @@ def describe_warnings(findings: Findings) -> str | None:
             f"none of the chunk ids that gold names is retrieved by any of {format_count(unmatched, 'trace')}: if they "
             "are ids of another index, no metric of gold ids (recall@k, ndcg@k, …) means anything here"
         )
-    return "; ".join(f"warning: {clean_text(text)}" for text in texts if text) or None
+    return [clean_text(text) for text in texts if text]
 
 
 def describe_trace_count(manifest: Manifest, aggregates: Iterable[MetricAggregate] = ()) -> str:

@@ -7,9 +7,10 @@ import pytest
 from ragfault import evaluate
 from ragfault.apps.testsets.description import describe_testset
 from ragfault.apps.testsets.difficulty import measure_difficulty
-from ragfault.apps.testsets.report.html import render_testset_html
+from ragfault.apps.testsets.report.description import build_description
 from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.records import Chunk, Gold, Trace
+from ragfault.report.renderers.html import render_html_page
 
 ITEMS = [
     Trace(id=name, query=f"Which fee has {name}?", gold=Gold(chunks={name: 1}), metadata={"kind": kind})
@@ -56,9 +57,11 @@ def test_a_metric_or_a_set_that_the_runs_do_not_have_is_an_error(runs):
 
 def test_the_page_shows_every_part_and_escapes_what_items_say(runs):
     odd = [*ITEMS, Trace(id="x", query="<script>alert(1)</script>", metadata={"kind": "<i>odd</i>"})]
-    page = render_testset_html("set.jsonl", describe_testset(odd), measure_difficulty(odd, runs))
+    page = render_html_page(
+        build_description("set.jsonl", describe_testset(odd), measure_difficulty(odd, runs)), "test"
+    )
     assert page.count("<svg") >= 4
     assert "<i>odd</i>" not in page
     assert "<script>alert" not in page
     assert "Which fee has hard?" in page
-    assert "Difficulty" not in render_testset_html("set.jsonl", describe_testset(odd))
+    assert "Difficulty" not in render_html_page(build_description("set.jsonl", describe_testset(odd)), "test")

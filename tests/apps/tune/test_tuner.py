@@ -16,7 +16,7 @@ from browser import start_browser
 from ragfault import evaluate
 from ragfault.apps.tune.holdout import gather_questions, select_undominated, split_questions
 from ragfault.apps.tune.pitfalls import lint
-from ragfault.apps.tune.report.pipelines import render_tuning_markdown, render_tuning_terminal
+from ragfault.apps.tune.report.pipelines import build_tuning
 from ragfault.apps.tune.results import Bound, QuestionOutcome, TuningQuestion, TuningResult, summarize_tuning
 from ragfault.apps.tune.search import PipelineSearch, plan_round_sizes, race_configs
 from ragfault.apps.tune.search_space import SearchSpace, default_space, parse_bound, parse_budget
@@ -31,6 +31,9 @@ from ragfault.io.runs.samples import sample_run
 from ragfault.io.trace_reader import read_traces
 from ragfault.model.errors import InputError, StageFailed, UnknownName, UsageError
 from ragfault.model.records import Chunk, Document, Gold, Span, Trace
+from ragfault.report.renderers.html import render_html_page
+from ragfault.report.renderers.markdown import render_markdown
+from ragfault.report.renderers.terminal import render_terminal
 from ragfault.retrieval.pipeline_config import PipelineConfig, load_pipeline, read_pipeline_config, replace_stage
 
 pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
@@ -327,9 +330,10 @@ def test_the_frontier_is_one_table_of_value_latency_and_tokens(tuned: TuningResu
     assert all(point.undominated for point in tuned.frontier if point.measured.config.name not in compared)
     assert any(point.undominated for point in tuned.frontier)
     assert all(point.measured.p50 <= point.measured.p95 for point in tuned.frontier)
-    for text in (render_tuning_terminal(tuned), render_tuning_markdown(tuned)):
+    document = build_tuning(tuned)
+    for text in (render_terminal(document, width=120), render_markdown(document)):
         assert "p50 ms" in text
-        assert "frontier" in text
+        assert "Frontier" in text
 
 
 def test_a_gain_is_shown_by_its_corrected_test_alone(tuned: TuningResult):
@@ -457,9 +461,7 @@ def test_the_command_leaves_a_pipeline_that_loads(
 
 def test_the_page_stands_alone(tuned: TuningResult):
     """The HTML page carries charts and figures, asks nothing of any network, and runs one script by its hash."""
-    from ragfault.apps.tune.report.html import render_tuning_html
-
-    page = render_tuning_html(tuned)
+    page = render_html_page(build_tuning(tuned), "tune")
     assert page.count("<svg") == 3
     assert "default-src 'none'" in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
@@ -573,10 +575,9 @@ def test_bad_documents_can_be_left_out(handbook: Path, tmp_path: Path, capsys: p
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_silent_in_a_browser(tuned: TuningResult, scheme: str, tmp_path: Path):
     """Opened from a disk it asks for nothing, reports no fault, draws its charts, and follows the colour scheme."""
-    from ragfault.apps.tune.report.html import render_tuning_html
     from ragfault.report.output import write_report_file
 
-    place = write_report_file(tmp_path / "tuning.html", render_tuning_html(tuned))
+    place = write_report_file(tmp_path / "tuning.html", render_html_page(build_tuning(tuned), "tune"))
     requests: list[str] = []
     noise: list[str] = []
     with start_browser() as browser:

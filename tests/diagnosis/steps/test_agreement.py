@@ -8,7 +8,8 @@ from ragfault.diagnosis.steps.agreement import MAX_OTHERS, Agreement, measure_ag
 from ragfault.diagnosis.steps.localization import localize_faulty_steps
 from ragfault.diagnosis.steps.model import OUTCOMES, load_step_model, weigh_agreement
 from ragfault.model.records import Step, Trace
-from ragfault.report.faulty_steps import render_steps_terminal
+from ragfault.report.builders.steps import build_steps
+from ragfault.report.renderers.terminal import render_terminal
 
 QUERY = "Which town lies at the mouth of the Varn?"
 
@@ -83,7 +84,7 @@ def test_what_others_answer_is_counted_where_no_reference_is_given():
         ("compared", 1, 2),
         ("compared", 0, 2),
     ]
-    assert "1 of 2 other runs give its answer" in render_steps_terminal(findings, worst=3)
+    assert "1 of 2 other runs give its answer" in render_terminal(build_steps(findings, worst=3))
     outcomes = [f.outcome for f in localize_faulty_steps([replace(run, reference="Ostrey") for run in runs]).traces]
     assert outcomes == ["right", "right", "differs"]
     assert {f.outcome for f in localize_faulty_steps(runs, failed=True).traces} == {"failed"}

@@ -8,7 +8,8 @@ from ragfault.diagnosis.steps.localization import detect_outcome, localize_fault
 from ragfault.diagnosis.steps.model import chain_hazards, load_step_model, select_members, weigh_outcome
 from ragfault.io.datasets.agent import SimulatedAgent, ToolFailure
 from ragfault.model.records import Chunk, Step, Trace
-from ragfault.report.faulty_steps import render_steps_terminal
+from ragfault.report.builders.steps import build_steps
+from ragfault.report.renderers.terminal import render_terminal
 
 FERRY = Chunk(
     id="f", document="Ferry", text="The Marsdiep ferry is run by the company Teso, which was founded in 1907."
@@ -159,7 +160,7 @@ def test_a_well_rewriting_is_not_called_faulty():
 def test_a_reason_is_printed_in_place_of_a_probability():
     """Where nothing can be told, the first lines say why, and no share is given for a trace without a faulty step."""
     findings = localize_faulty_steps(SimulatedAgent(5).answer_all()[:3])
-    lines = render_steps_terminal(findings, worst=5).splitlines()
+    lines = render_terminal(build_steps(findings, worst=5)).splitlines()
     assert lines[1].startswith("3 traces: of rewrite steps, which no labelled run has")
     assert not [line for line in lines if "no faulty step:" in line]
 

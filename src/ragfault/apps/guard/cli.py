@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragfault.options.label_results import derive_from_labels
-from ragfault.options.output import add_result_options, json_option, print_notice, print_result
+from ragfault.options.output import add_result_options, json_option, print_notice, print_report
 from ragfault.options.runs import sample_option
 from ragfault.options.settings import add_label_options, calibration_option
 
@@ -89,10 +89,10 @@ def certify(
     inputs of the released answers, against which traffic is watched.
     """
     from ragfault.apps.guard.certificate import certify
-    from ragfault.apps.guard.report import render_certificate_terminal
+    from ragfault.apps.guard.report import build_certificate
 
     promise = {"alpha": alpha, "delta": delta, "start": start, "routes": routes, "ranking": ranking}
-    return derive_from_labels(certify, render_certificate_terminal, attrgetter("promises"), labels, shared | promise)
+    return derive_from_labels(certify, build_certificate, attrgetter("promises"), labels, shared | promise)
 
 
 @guard.command(
@@ -124,13 +124,13 @@ def replay(
     trace is left out.
     """
     from ragfault.apps.guard.replay import replay_run
-    from ragfault.apps.guard.report import render_replay_terminal
+    from ragfault.apps.guard.report import build_replay
     from ragfault.io.runs.run import Run
 
     opened = Run.open(run)
     bad = read_bad_answers(opened, labels) if labels else None
     result = replay_run(opened, policy, labels=bad, costs=costs, sample=sample)
-    print_result(result, kind, render_replay_terminal)
+    print_report(result, kind, build_replay)
     return 0
 
 

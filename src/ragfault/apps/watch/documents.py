@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragfault.apps.watch.monitoring.monitor import DetectedDrop, MonitorReport
-from ragfault.apps.watch.report.terminal import describe_drop, summarize_monitor
+from ragfault.apps.watch.report.monitor import describe_drop, summarize_monitor
 from ragfault.report.json_documents import ComputedFields, VerbDocument, WrittenTraces
 
 

@@ -288,7 +288,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         # Found by name: reports lie in a layer above.
-        return str(import_module("ragfault.report.html.notebook").render_notebook_html(self))
+        return str(import_module("ragfault.report.results").render_result_html(self))
 
     @classmethod
     def open(cls, path: str | AnyPath) -> Run:

@@ -46,7 +46,7 @@ from ragfault.report.wording import (
     describe_judge_trust,
     describe_judge_usage,
     describe_trace_count,
-    describe_warnings,
+    list_run_warnings,
 )
 
 REPORT_SCRIPTS = ("theme.js", "dom.js", "store.js", "list.js", "detail.js", "page.js")
@@ -95,7 +95,7 @@ def render_run_html(run: Run, findings: Findings | None = None, labels: HumanLab
         facts=_list_facts(findings),
         judge_note=_explain_judge(findings.manifest),
         findings=findings,
-        warning=describe_warnings(findings),
+        warnings=list_run_warnings(findings),
         verdict=[*describe_layers(findings), *describe_targets(findings)],
         problems=[
             (describe_problem(remedy), describe_example(remedy), remedy.steps[0])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ragfault.comparison.gate.records import GateResult
 from ragfault.comparison.records import Bisection
+from ragfault.diagnosis.records import Findings
 from ragfault.report.builders.bisection import build_bisection
 from ragfault.report.builders.gate import build_gate
+from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.document import Details, VerdictMark
 from ragfault.report.markdown.syntax import escape_markdown, format_code
 from ragfault.report.renderers.markdown import render_markdown_blocks, render_markdown_text
@@ -22,12 +24,15 @@ COMMENT_MARKER = "<!-- ragfault -->"
 
 
 def render_comment(
-    decision: GateResult | None, bisection_result: Bisection | None, card: str = "", notes: tuple[str, ...] = ()
+    decision: GateResult | None,
+    bisection_result: Bisection | None,
+    findings: Findings | None = None,
+    notes: tuple[str, ...] = (),
 ) -> str:
     """Render a gate, a bisection, or both, as the Markdown of one comment.
 
     The first line is the layer that broke where one did, else what the gate decided and by which rules, else that
-    nothing was asked. Below it stand `notes`, the bisection and, folded, the gate's tables and the scorecard `card`.
+    nothing was asked. Below it stand `notes`, the bisection and, folded, the gate's tables and the scorecard.
     What would make it longer than `MAX_COMMENT_LENGTH` is left out from the end, and that is said.
 
     >>> render_comment(None, None, notes=("no baseline",)).splitlines()[0]
@@ -40,8 +45,8 @@ def render_comment(
     if decision is not None:
         folded = Details("Every threshold and metric", build_gate(decision, title_level=2).blocks)
         parts.append(render_markdown_blocks([folded]))
-    if card:
-        parts.append(_fold_section("Scorecard", card))
+    if findings is not None:
+        parts.append(render_markdown_blocks([Details("Scorecard", build_findings(findings).blocks)]))
     return _limit_length([part.strip() for part in parts if part.strip()])
 
 
@@ -64,12 +69,6 @@ def _summarize_gate(gate: GateResult) -> str:
         return f"{mark}: {len(rules)} of {len(rules)}"
     more = f" and {len(rules) - RULES_SHOWN} more" if len(rules) > RULES_SHOWN else ""
     return f"{mark}: {', '.join(map(format_code, rules[:RULES_SHOWN]))}{more}"
-
-
-def _fold_section(summary: str, text: str) -> str:
-    """Fold markdown behind a line to click on, its headings smaller than that of the comment."""
-    small = "\n".join(f"#### {line.lstrip('# ')}" if line.startswith("#") else line for line in text.splitlines())
-    return f"<details><summary>{summary}</summary>\n\n{small}\n\n</details>"
 
 
 def _limit_length(parts: list[str]) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from ragfault.report.charts.svg import build_sign, tag
+from ragfault.report.charts.svg import build_sign, draw_whisker, tag
 from ragfault.report.document import (
     Block,
     Chart,
     Details,
     Heading,
     Inline,
+    IntervalMark,
     Link,
     Listing,
     Paragraph,
@@ -38,6 +39,9 @@ MAX_TEXT = 1_200
 NOTEBOOK_COLORS = {"good": "#1e8449", "bad": "#c0392b", "warn": "#b7791f", "none": "#7f8c8d"}
 """Tint → a color that can be read on a light and on a dark ground."""
 
+INTERVAL_WIDTH, INTERVAL_MARGIN = 120, 5
+"""Pixels of an interval in a notebook."""
+
 CELL_STYLE = "padding:.15em .8em .15em 0;text-align:left;vertical-align:top"
 """Style of a cell in a notebook."""
 
@@ -56,7 +60,7 @@ def render_html_page(document: ReportDocument, command: str) -> str:
     ]
     return render_page(
         "document.html",
-        ("page.css", "bisection.css"),
+        ("page.css", "bisection.css", "agreement.css"),
         ("theme.js", "open_theme.js"),
         name=document.name,
         command=command,
@@ -154,6 +158,8 @@ def _render_inline(piece: Inline, in_place: bool = False) -> Markup:
                 glyph = tag("span", sign, aria_hidden="true")
                 return tag("b", glyph, " ", piece.word, style=f"color: {NOTEBOOK_COLORS[tint]}")
             return build_sign(sign, piece.word, tint)
+        case IntervalMark():
+            return _draw_interval(piece, in_place)
         case Link():
             name = clean_label(piece.text, MAX_TEXT)
             return tag("a", name, href=piece.url) if piece.is_safe else escape(name)
@@ -162,3 +168,23 @@ def _render_inline(piece: Inline, in_place: bool = False) -> Markup:
             if piece.emphasis in ("code", "strong"):
                 return tag("code" if piece.emphasis == "code" else "b", text)
             return tag("bdi", text) if piece.emphasis == "quote" else tag("span", text, class_="note")
+
+
+def _draw_interval(mark: IntervalMark, in_place: bool) -> Markup:
+    """Draw a mean and its interval on the whole range; without a style sheet in the colors of the text."""
+    if not in_place:
+        return draw_whisker(mark.mean, mark.low, mark.high, (0.0, 1.0))
+
+    def place(share: float) -> float:
+        return round(INTERVAL_MARGIN + INTERVAL_WIDTH * share, 1)
+
+    line: dict[str, str | int | float | bool | None] = {"y1": 6, "y2": 6, "stroke": "currentColor"}
+    return tag(
+        "svg",
+        tag("line", x1=place(0), x2=place(1), stroke_opacity="0.25", **line),
+        tag("line", x1=place(mark.low), x2=place(mark.high), stroke_width=4, stroke_opacity="0.55", **line),
+        tag("circle", cx=place(mark.mean), cy=6, r=4, fill="currentColor"),
+        width=INTERVAL_WIDTH + 2 * INTERVAL_MARGIN,
+        height=12,
+        aria_hidden="true",
+    )

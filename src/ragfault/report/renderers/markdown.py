@@ -11,6 +11,7 @@ from ragfault.report.document import (
     Details,
     Heading,
     Inline,
+    IntervalMark,
     Link,
     Listing,
     Paragraph,
@@ -19,6 +20,7 @@ from ragfault.report.document import (
     Table,
     Text,
     VerdictMark,
+    drop_hidden,
     split_text,
 )
 from ragfault.report.format import clip_text, keep_edges
@@ -51,7 +53,8 @@ def render_markdown(document: ReportDocument) -> str:
 
 def render_markdown_blocks(blocks: Sequence[Block]) -> str:
     """Render blocks with an empty line between them."""
-    return "\n\n".join(filter(None, map(_render_block, blocks)))
+    shown = drop_hidden(blocks, lambda block: not isinstance(block, Chart))
+    return "\n\n".join(filter(None, map(_render_block, shown)))
 
 
 def _render_block(block: Block) -> str:
@@ -63,8 +66,10 @@ def _render_block(block: Block) -> str:
         case Paragraph():
             return f"{'> ⚠️ ' if block.role == 'warning' else ''}{render_markdown_text(block.text)}"
         case Table():
-            heads = [f"{escape_markdown(column.title)}{':' if column.numeric else ''}" for column in block.columns]
-            cells = [[render_markdown_text(cell) for cell in row] for row in block.rows]
+            shown = [index for index, column in enumerate(block.columns) if not column.graphic]
+            columns = [block.columns[index] for index in shown]
+            heads = [f"{escape_markdown(column.title)}{':' if column.numeric else ''}" for column in columns]
+            cells = [[render_markdown_text(row[index]) for index in shown] for row in block.rows]
             return "\n".join(build_markdown_table(heads, cells))
         case Listing():
             return "\n".join(_list_items(block))
@@ -96,6 +101,8 @@ def _render_inline(piece: Inline) -> str:
             return keep_edges(piece, escape_markdown)
         case VerdictMark():
             return f"{MARKDOWN_SIGNS[piece.kind]} {piece.word}".lstrip()
+        case IntervalMark():
+            return ""
         case Link():
             name = escape_markdown(piece.text)
             return f"[{name}]({quote(piece.url, safe=URL_SIGNS)})" if piece.is_safe else name

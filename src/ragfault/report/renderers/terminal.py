@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ragfault.report.document import (
@@ -12,6 +12,7 @@ from ragfault.report.document import (
     Details,
     Heading,
     Inline,
+    IntervalMark,
     Link,
     Listing,
     Paragraph,
@@ -21,10 +22,12 @@ from ragfault.report.document import (
     TableColumn,
     Text,
     VerdictMark,
+    drop_hidden,
     split_text,
 )
 from ragfault.report.format import clean_text, clip_text, keep_edges
 from ragfault.report.terminal.layout import build_line, build_table, indent_line, render_rich
+from ragfault.text.number_format import MISSING
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -44,8 +47,14 @@ STYLES = {
 MAX_QUOTE = 300
 """Characters of a quote; what is longer is cut."""
 
+INTERVAL_CELLS = 14
+"""Characters of a drawn interval."""
+
 MAX_UNBROKEN = 32
 """Characters of a figure that stays on one line of its cell."""
+
+MAX_DEPTH = 15
+"""Columns by which what stands below a row is indented, at most."""
 
 HEADING_STYLES = {1: "bold", 2: "bold cyan", 3: "cyan"}
 
@@ -62,8 +71,27 @@ def render_terminal(document: ReportDocument, *, width: int | None = None, color
     return render_rich(_build_blocks(document.blocks, width), width=width, color=color)
 
 
+def render_first_fitting(
+    documents: Iterable[ReportDocument], max_lines: int, *, width: int | None = None, color: bool = False
+) -> str:
+    """Render the first of several documents that takes at most so many lines, else the last."""
+    text = ""
+    for document in documents:
+        text = render_terminal(document, width=width, color=color)
+        if text.count("\n") <= max_lines:
+            break
+    return text
+
+
 def _build_blocks(blocks: Sequence[Block], width: int) -> list[RenderableType]:
-    return [part for block in blocks for part in _build_block(block, width)]
+    shown = drop_hidden(blocks, lambda block: _has_room(block, width))
+    return [part for block in shown for part in _build_block(block, width)]
+
+
+def _has_room(block: Block, width: int) -> bool:
+    if isinstance(block, Table):
+        return any(column.room <= width for column in block.columns)
+    return not isinstance(block, Chart) and (not isinstance(block, Details) or block.room <= width)
 
 
 def _build_block(block: Block, width: int) -> list[RenderableType]:
@@ -78,7 +106,7 @@ def _build_block(block: Block, width: int) -> list[RenderableType]:
             shown = [index for index, column in enumerate(block.columns) if column.room <= width]
             columns = [block.columns[index] for index in shown]
             rows = [[row[index] for index in shown] for row in block.rows]
-            build = _build_entries if any(column.prose for column in columns) else _build_grid
+            build = _build_entries if any(column.prose or column.aside for column in columns) else _build_grid
             return build(columns, rows)
         case Listing():
             return _build_items(block)
@@ -111,16 +139,20 @@ def _build_grid(columns: Sequence[TableColumn], rows: Sequence[Sequence[Text]]) 
 
 
 def _build_entries(columns: Sequence[TableColumn], rows: Sequence[Sequence[Text]]) -> list[RenderableType]:
-    """Build rows as lines, each with its sentences below it, under the second cell."""
+    """Build rows as lines, each with its figures and sentences below it, under the second cell."""
     first = 2 + max((len(_get_text(row[0])) for row in rows), default=0)
+    depth = min(first, MAX_DEPTH)
     lines: list[RenderableType] = []
     for row in rows:
-        cells = [cell for cell, column in zip(row, columns, strict=True) if not column.prose]
+        pairs = list(zip(row, columns, strict=True))
+        cells = [cell for cell, column in pairs if not (column.prose or column.aside)]
         head = [*_style_text(cells[0]), (" " * (first - len(_get_text(cells[0]))), "")]
         names = [piece for cell in cells[1:] for piece in (*_style_text(cell, "bold"), ("  ", ""))]
         lines.append(build_line(*head, *names))
-        prose = [cell for cell, column in zip(row, columns, strict=True) if column.prose and cell]
-        lines += [indent_line(first, *_style_text(cell)) for cell in prose]
+        known = [(cell, column) for cell, column in pairs if _get_text(cell) not in ("", MISSING)]
+        figures = ", ".join(f"{column.title} {_get_text(cell)}" for cell, column in known if column.aside)
+        lines += [indent_line(depth, figures)] if figures else []
+        lines += [indent_line(depth, *_style_text(cell)) for cell, column in known if column.prose]
     return lines
 
 
@@ -137,7 +169,7 @@ def _build_items(listing: Listing, depth: int = 2) -> list[RenderableType]:
             number = f"{count}. " if listing.ordered else ""
             lines.append(indent_line(depth, number, *_style_text(item)))
     if count > listing.shown:
-        lines.append(indent_line(depth, (f"and {count - listing.shown} more: -o FILE.md", "dim")))
+        lines.append(indent_line(depth, (f"and {count - listing.shown:,} more", "dim")))
     return lines
 
 
@@ -152,6 +184,8 @@ def _get_words(piece: Inline) -> str:
             return keep_edges(piece, clean_text)
         case VerdictMark():
             return f"{TERMINAL_SIGNS[piece.kind]} {piece.word}"
+        case IntervalMark():
+            return _draw_interval(piece)
         case Link():
             return f"{clean_text(piece.text)} ({clean_text(piece.url)})"
         case StyledText():
@@ -160,11 +194,19 @@ def _get_words(piece: Inline) -> str:
             return keep_edges(piece.text, clean_text)
 
 
+def _draw_interval(mark: IntervalMark) -> str:
+    low, mean, high = (min(INTERVAL_CELLS - 1, int(end * INTERVAL_CELLS)) for end in (mark.low, mark.mean, mark.high))
+    signs = ["·"] * INTERVAL_CELLS
+    signs[low : high + 1] = "─" * (high + 1 - low)
+    signs[mean] = "●"
+    return "".join(signs)
+
+
 def _style_text(text: Text, style: str = "") -> list[tuple[str, str]]:
     return [(_get_words(piece), _choose_style(piece) or style) for piece in split_text(text)]
 
 
 def _choose_style(piece: Inline) -> str:
-    if isinstance(piece, VerdictMark):
+    if isinstance(piece, VerdictMark | IntervalMark):
         return STYLES[piece.kind]
     return STYLES[piece.emphasis] if isinstance(piece, StyledText) else ""

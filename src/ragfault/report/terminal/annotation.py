@@ -1,21 +1,14 @@
-"""Items to label, and agreement between raters, for the terminal and as JSON."""
+"""Items to label, each as a card for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ragfault.labels.annotation.items import (
-    AnnotationItem,
-    AnnotatorAgreement,
-    ItemKind,
-    describe_verdict,
-    list_choices,
-)
+from ragfault.labels.annotation.items import AnnotationItem, ItemKind, describe_verdict, list_choices
 from ragfault.model.records import Chunk, Evidence
 from ragfault.report.format import clean_text, clip_text
-from ragfault.report.terminal.layout import build_table, render_rich
-from ragfault.text.number_format import MIN_INDEPENDENT, MISSING, TOO_FEW, format_count, format_interval
+from ragfault.report.terminal.layout import render_rich
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -158,33 +151,3 @@ def _clean_with_spaces(text: str) -> str:
     if not inner:
         return " " if text[:1].isspace() else ""
     return f"{' ' * text[0].isspace()}{inner}{' ' * text[-1].isspace()}"
-
-
-def render_raters_terminal(raters: Sequence[AnnotatorAgreement], *, color: bool = False) -> str:
-    """Render the agreement of annotators, kind by kind, and the items on which they differ."""
-    from rich.text import Text
-
-    table = build_table(("", "annotators", "labelled", "by two or more", "agreement", "kappa", "alpha"))
-    for rater in raters:
-        annotators = ", ".join(clip_text(name or "unnamed", 20) for name in rater.annotators)
-        figures = rater.accuracy, rater.kappa, rater.alpha
-        cells = list(map(format_interval, figures))
-        if rater.shared < MIN_INDEPENDENT:
-            cells = [cell.split(" [")[0] + ("" if cell == MISSING else f" [{TOO_FEW}]") for cell in cells]
-        shared = f"{rater.shared:,}" if rater.reason is None else f"0: {rater.reason}"
-        table.add_row(rater.kind, annotators, f"{rater.items:,}", shared, *cells)
-    parts: list[RenderableType] = [Text("Agreement between annotators", style="bold"), table]
-    disputes = [(rater.kind, dispute) for rater in raters for dispute in rater.disputes]
-    if disputes:
-        parts.append(Text(f"\nThey disagree on {format_count(len(disputes), 'item')}", style="bold cyan"))
-    for kind, dispute in disputes[:10]:
-        labels = ", ".join(
-            f"{clip_text(name, 20)}: {_format_label(word)}" for name, word in sorted(dispute.values.items())
-        )
-        item = clip_text(" ".join(str(part) for part in dispute.key[1:] if part not in ("level", "refused")), 40)
-        parts.append(Text(f"  {clip_text(dispute.trace, 40)}  {kind} {item}: {labels}"))
-    return render_rich(parts, color=color)
-
-
-def _format_label(word: object) -> str:
-    return {True: "yes", False: "no"}.get(word, str(word)) if isinstance(word, bool) else clip_text(str(word), 30)

@@ -57,7 +57,7 @@ from ragfault.apps.watch.monitoring.windows import (
     window_insights,
     window_mean,
 )
-from ragfault.apps.watch.report.terminal import describe_monitoring_settings, summarize_monitor
+from ragfault.apps.watch.report.monitor import describe_monitoring_settings, summarize_monitor
 from ragfault.cli.commands import run_command
 from ragfault.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.diagnosis.chunk_insights import compute_insights as insights_of

@@ -19,7 +19,7 @@ from ragfault.apps.watch.monitoring.rollups import (
     observe_trace,
     roll_up,
 )
-from ragfault.apps.watch.report.terminal import describe_drop
+from ragfault.apps.watch.report.monitor import describe_drop
 from ragfault.cli.commands import run_command
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.records import Step, Trace

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ragfault.apps.watch.monitoring.monitor import DetectedDrop, MonitorSettings, monitor
 from ragfault.apps.watch.monitoring.rollups import Observation, roll_up
 from ragfault.apps.watch.monitoring.traffic_mix import describe_query_change
-from ragfault.apps.watch.report.terminal import describe_drop
+from ragfault.apps.watch.report.monitor import describe_drop
 from ragfault.io.runs.run import MetricInfo
 
 DAY, DAYS, SWITCH = 1440, 4, 3 * 1440

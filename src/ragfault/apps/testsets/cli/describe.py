@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ragfault.model.errors import UsageError
-from ragfault.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
-from ragfault.text.number_format import format_percent
-
-if TYPE_CHECKING:
-    from ragfault.apps.testsets.description import TestsetDescription
-    from ragfault.apps.testsets.difficulty import TestsetDifficulty
+from ragfault.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option, supports_color
 
 
 @click.command(
@@ -48,10 +42,12 @@ def describe(
     from ragfault.apps.testsets.description import describe_testset
     from ragfault.apps.testsets.difficulty import measure_difficulty
     from ragfault.apps.testsets.documents import DescribedTestset
-    from ragfault.apps.testsets.report.html import render_testset_html
+    from ragfault.apps.testsets.report.description import build_description
     from ragfault.io.atomic_files import write_atomically
     from ragfault.io.runs.run import Run
     from ragfault.io.trace_reader import read_traces
+    from ragfault.report.renderers.html import render_html_page
+    from ragfault.report.renderers.terminal import render_terminal
 
     if metric is not None and not runs:
         raise UsageError("--metric is that of the difficulty: name runs with --runs RUN.")
@@ -59,36 +55,12 @@ def describe(
     documents = None if corpus is None else read_corpus(corpus, skip_bad)
     result = describe_testset(testset, documents)
     difficulty = measure_difficulty(testset, [Run.open(path) for path in runs], metric) if runs else None
+    document = build_description(Path(items).name, result, difficulty)
     if html is not None:
-        write_atomically(Path(html), render_testset_html(Path(items).name, result, difficulty).encode())
+        write_atomically(Path(html), render_html_page(document, "testset describe").encode())
     if kind == "json":
         print_json(result if difficulty is None else DescribedTestset(description=result, difficulty=difficulty))
         return
-    for line in [*_format_lines(result), *(_format_difficulty(difficulty) if difficulty else ())]:
-        click.echo(line)
+    click.echo(render_terminal(document, color=supports_color()), nl=False)
     if html is not None:
         click.echo(f"page: {html}")
-
-
-def _format_difficulty(difficulty: TestsetDifficulty) -> list[str]:
-    count = len(difficulty.items)
-    lines = [
-        f"difficulty by {difficulty.metric}: of {count:,} items {difficulty.solved:,} have at least 0.5 in every run, "
-        f"{difficulty.unsolved:,} in none; {difficulty.missing:,} have no value in some run"
-    ]
-    lines += [f"  run {name}: mean {mean:.3f}" for name, mean in difficulty.runs.items()]
-    lines += [f"  kind {name}: mean {mean:.3f}" for name, mean in difficulty.kinds.items()]
-    hardest = difficulty.items[: min(5, count)]
-    return lines + [f"  hard: {row.item}  {row.mean:.2f}  {row.query}" for row in hardest]
-
-
-def _format_lines(result: TestsetDescription) -> list[str]:
-    from ragfault.apps.testsets.report.html import list_facts
-
-    lines = list_facts(result)
-    lines += [f"  {part.document}: {part.items:,} items, {format_percent(part.share)}" for part in result.documents[:5]]
-    weakest = sorted(result.topics.items(), key=lambda pair: pair[1])[:5]
-    lines += [f"  topic {topic}: {format_percent(share)} of its passages have gold" for topic, share in weakest]
-    if result.uncovered:
-        lines.append(f"  without an item: {', '.join(result.uncovered[:5])}")
-    return lines + [f"warning: {text}" for text in result.warnings]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ragfault.model.errors import InputError, OutputError, UnknownName, UsageError
-from ragfault.options.output import combine_options, json_option, print_result
+from ragfault.options.output import combine_options, json_option, print_report
 from ragfault.options.runs import read_logged
 from ragfault.options.settings import add_trace_options, pick_trace_options
 
@@ -346,19 +346,20 @@ def _read_space(path: str) -> tuple[GeneratorConfig, Any]:
 
 def _show_choice(choice: GeneratorChoice, config: PipelineConfig | None, folder: Path | None, kind: str | None) -> int:
     """Print a choice, and write its files."""
-    from ragfault.apps.tune.report.generators import render_choice_markdown, render_choice_terminal
+    from ragfault.apps.tune.report.generators import build_choice
     from ragfault.report.json_documents import encode_document
     from ragfault.report.output import write_report_file
+    from ragfault.report.renderers.markdown import render_markdown
     from ragfault.retrieval.pipeline_config import format_pipeline_config
 
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         write_report_file(folder / "generator.json", encode_document(choice), force=True)
-        write_report_file(folder / "generator.md", render_choice_markdown(choice), force=True)
+        write_report_file(folder / "generator.md", render_markdown(build_choice(choice)), force=True)
         if config is not None:
             text = format_pipeline_config(config, choice.reason)
             write_report_file(folder / "pipeline.toml", text, force=True)
-    print_result(choice, kind, render_choice_terminal)
+    print_report(choice, kind, build_choice)
     if folder is not None and kind != "json":
         names = OUTPUT_FILES if config is not None else OUTPUT_FILES[1:]
         click.echo(f"\nwritten: {', '.join(str(folder / name) for name in names)}")

@@ -6,19 +6,19 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ragfault.model.errors import BadTraces, OutputError, UsageError
-from ragfault.options.output import json_option, print_json, print_left_out, print_notice, print_result
+from ragfault.options.output import json_option, print_json, print_left_out, print_notice, print_report
 from ragfault.options.runs import sample_option
 from ragfault.options.settings import add_executor_options, add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_cost, format_count, format_number, format_signed
 
 if TYPE_CHECKING:
-    from ragfault.apps.tune.relevance import RelevanceComparison
     from ragfault.apps.tune.results import TuningResult
     from ragfault.apps.tune.savings import Savings
     from ragfault.apps.tune.search_space import SearchSpace
@@ -93,7 +93,7 @@ def pipeline(
     measures. OUT gets pipeline.toml, tuning.html, tuning.md and tuning.json; results are cached in OUT/cache, so that
     the same command resumes an interrupted search.
     """
-    from ragfault.apps.tune.report.pipelines import render_tuning_terminal
+    from ragfault.apps.tune.report.pipelines import build_tuning
     from ragfault.apps.tune.settings import TuneSettings
     from ragfault.apps.tune.tuner import tune
     from ragfault.io.documents import read_documents
@@ -125,7 +125,7 @@ def pipeline(
             settings,
         )
     _write_outputs(result, folder)
-    print_result(result, kind, render_tuning_terminal)
+    print_report(result, kind, build_tuning)
     if kind != "json":
         click.echo(f"\nwritten: {', '.join(str(folder / name) for name in OUTPUT_FILES)}")
 
@@ -142,18 +142,20 @@ def _make_space(embedders: str, chunkers: tuple[str, ...]) -> SearchSpace:
 
 def _write_outputs(result: TuningResult, folder: Path) -> None:
     """Write the files of a result."""
-    from ragfault.apps.tune.report.html import render_tuning_html
-    from ragfault.apps.tune.report.pipelines import describe_tuning_terms, render_tuning_markdown, summarize_tuning
+    from ragfault.apps.tune.report.pipelines import build_tuning, describe_tuning_terms, summarize_tuning
     from ragfault.report.json_documents import encode_document
     from ragfault.report.output import write_report_file
+    from ragfault.report.renderers.html import render_html_page
+    from ragfault.report.renderers.markdown import render_markdown
     from ragfault.retrieval.pipeline_config import format_pipeline_config
 
     folder.mkdir(parents=True, exist_ok=True)
     comment = f"{summarize_tuning(result)}\n{describe_tuning_terms(result)}"
     write_report_file(folder / "pipeline.toml", format_pipeline_config(result.config, comment), force=True)
     write_report_file(folder / "tuning.json", encode_document(result), force=True)
-    write_report_file(folder / "tuning.md", render_tuning_markdown(result), force=True)
-    write_report_file(folder / "tuning.html", render_tuning_html(result), force=True)
+    document = build_tuning(result)
+    write_report_file(folder / "tuning.md", render_markdown(document), force=True)
+    write_report_file(folder / "tuning.html", render_html_page(document, "tune"), force=True)
 
 
 @contextlib.contextmanager
@@ -463,6 +465,7 @@ def relevance(
     Shows model, time and cost of each judge, and how far they differ.
     """
     from ragfault.apps.tune.relevance import compare_relevance
+    from ragfault.apps.tune.report.relevance import build_relevance
     from ragfault.io.documents import read_documents
 
     documents = tuple(read_documents(list(files), on_bad="skip" if skip_bad else "raise"))
@@ -472,35 +475,4 @@ def relevance(
 
         print_json(RelevanceDocument(comparison=comparison, gaps=comparison.gaps, documents=comparison.documents))
         return
-    width = 100 if not sys.stdout.isatty() else None
-    click.echo(_render_scores(comparison, limit, worst, width), nl=False)
-
-
-def _render_scores(relevance: RelevanceComparison, limit: int, worst: bool, width: int | None) -> str:
-    """Render the chunks with each judge's value, then the judges."""
-    import shutil
-
-    from ragfault.report.format import clean_text, clip_text
-    from ragfault.report.terminal.layout import build_table, render_rich
-
-    several = len(relevance.scored) > 1
-    judges = [clean_text(scores.judge) for scores in relevance.scored]
-    table = build_table([*judges, *(["difference"] if several else []), "document", "text"])
-    first, gaps = relevance.scored[0].values, relevance.gaps
-    order = sorted(range(len(first)), key=lambda row: -(gaps if worst else first)[row])[:limit]
-    for row in order:
-        values = [format_number(scores.values[row], 3) for scores in relevance.scored]
-        chunk = relevance.chunks[row]
-        shown = clip_text(" ".join(chunk.text.split()), PREVIEW_LENGTH)
-        table.add_row(
-            *values, *([format_number(gaps[row], 3)] if several else []), clean_text(chunk.document or ""), shown
-        )
-    lines = [
-        f"{clean_text(scores.judge)}: {clean_text(scores.fingerprint)}, "
-        f"{format_number(scores.seconds, 2)} s, {format_cost(scores.cost)}"
-        for scores in relevance.scored
-    ]
-    count = f"{len(first):,} chunks of {len(relevance.documents):,} documents"
-    return render_rich(
-        [table, "", count, *lines], width=width or shutil.get_terminal_size((100, 24)).columns, color=False
-    )
+    print_report(comparison, kind, partial(build_relevance, limit=limit, worst=worst))

@@ -1,85 +1,106 @@
-"""Choices of a generator for the terminal and as Markdown."""
+"""The report of a choice of a generator: the recommendation, the figures, the race and what qualifies them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from ragfault.apps.tune.generators.choice import describe_spending, list_noise_notes
 from ragfault.apps.tune.generators.records import GeneratorChoice, GeneratorFigures
+from ragfault.report.document import (
+    Block,
+    Heading,
+    Listing,
+    Paragraph,
+    ReportDocument,
+    StyledText,
+    Table,
+    TableColumn,
+    Text,
+    build_section,
+)
 from ragfault.report.format import clean_text
-from ragfault.report.markdown.syntax import build_markdown_table, escape_markdown
-from ragfault.report.terminal.layout import build_table, render_rich
-from ragfault.text.number_format import format_cost, format_interval, format_number, format_p_value, format_signed
+from ragfault.text.number_format import (
+    MISSING,
+    format_cost,
+    format_interval,
+    format_number,
+    format_p_value,
+    format_signed,
+)
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+FIGURE_COLUMNS = (
+    TableColumn("Generator"),
+    TableColumn("Questions", numeric=True),
+    TableColumn("Value"),
+    TableColumn("Undefined", numeric=True),
+    TableColumn("US$", numeric=True),
+    TableColumn("ms", numeric=True),
+    TableColumn("p50 ms", numeric=True),
+    TableColumn("p95 ms", numeric=True),
+    TableColumn("Tokens", numeric=True),
+)
+DROP_COLUMNS = (
+    TableColumn("Left after"),
+    TableColumn("Generator"),
+    TableColumn("Why"),
+    TableColumn("Behind the leader", numeric=True),
+    TableColumn("p", numeric=True),
+)
 
-HEADINGS = ("generator", "questions", "value", "undefined", "US$", "ms", "p50 ms", "p95 ms", "tokens", "frontier")
-DROP_HEADINGS = ("left after", "generator", "why", "behind the leader", "p")
+ALWAYS_SHOWN = 3
+"""Columns of figures that are shown even where no generator has a value."""
 
 
-def build_figure_cells(row: GeneratorFigures, frontier: tuple[str, ...]) -> tuple[str, ...]:
-    """Build the cells of a generator: HEADINGS."""
+def build_choice(choice: GeneratorChoice) -> ReportDocument:
+    """Build the report of a choice: what to use and why, then the figures on questions that did not choose."""
+    title = f"Recommended: {choice.recommended}"
+    lead = (Heading(title, 1), Paragraph(choice.reason), Paragraph(_describe_terms(choice), "note"))
+    measured = "On the held-out questions" if choice.selection_questions else "On the questions"
+    body: list[Block] = build_section(measured, _build_figures(choice.measured, choice.frontier))
+    if choice.raced:
+        raced = "On the questions that chose, as far as each came"
+        body += build_section(raced, _build_figures(choice.raced, choice.frontier))
+    drops = tuple(_list_drops(choice))
+    body += build_section("The race", Table(DROP_COLUMNS, drops)) if drops else []
+    star = ["* On the frontier: no other generator is better in one figure and no worse in the rest."]
+    remarks = (*(star if choice.frontier else []), *_list_remarks(choice))
+    return ReportDocument("generator", lead, (*body, *build_section("Remarks", Listing(remarks))))
+
+
+def _build_figures(rows: Sequence[GeneratorFigures], frontier: tuple[str, ...]) -> Table:
+    """Build the figures of generators, those on the frontier with a star; without columns that have no value."""
+    cells = [_build_cells(row, row.name in frontier) for row in rows]
+    used = [
+        place
+        for place in range(len(FIGURE_COLUMNS))
+        if place < ALWAYS_SHOWN or any(row[place] not in (MISSING, "0") for row in cells)
+    ]
+    columns = tuple(FIGURE_COLUMNS[place] for place in used)
+    return Table(columns, tuple(tuple(row[place] for place in used) for row in cells))
+
+
+def _build_cells(row: GeneratorFigures, on_frontier: bool) -> tuple[Text, ...]:
     return (
-        clean_text(row.name),
+        (StyledText(row.name, "code"), " *") if on_frontier else StyledText(row.name, "code"),
         f"{row.n:,}",
         format_interval(row, 3),
         f"{row.undefined:,}",
-        "–" if row.cost is None else format_cost(row.cost),
-        "–" if row.latency is None else format_number(row.latency, 0),
-        "–" if row.latency_p50 is None else format_number(row.latency_p50, 0),
-        "–" if row.latency_p95 is None else format_number(row.latency_p95, 0),
-        "–" if row.tokens is None else format_number(row.tokens, 0),
-        "yes" if row.name in frontier else "",
+        MISSING if row.cost is None else format_cost(row.cost),
+        format_number(row.latency, 0),
+        format_number(row.latency_p50, 0),
+        format_number(row.latency_p95, 0),
+        format_number(row.tokens, 0),
     )
 
 
-def build_measured_table(choice: GeneratorChoice) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """Build headings and rows of the generators that were measured; the frontier where no others were raced."""
-    end = len(HEADINGS) - bool(choice.raced)
-    return HEADINGS[:end], [build_figure_cells(row, choice.frontier)[:end] for row in choice.measured]
+def _list_drops(choice: GeneratorChoice) -> Iterator[tuple[Text, ...]]:
+    for step in choice.rounds:
+        for gone in step.dropped:
+            questions = f"{step.questions:,} questions"
+            yield (questions, gone.name, gone.reason, format_signed(gone.behind, 3), format_p_value(gone.p))
 
 
-def condense_figures(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """Condense a table of figures to the width of a terminal.
-
-    Both quantiles stand in one column, the frontier is a star at the name, and columns without any value are left out.
-
-    >>> condense_figures(HEADINGS, [("a", "40", "0.7", "0", "–", "–", "30", "90", "–", "yes")])
-    (['generator', 'questions', 'value', 'p50/p95 ms'], [['a *', '40', '0.7', '30/90']])
-    """
-    p50 = heads.index("p50 ms")
-    marked_rows = [[f"{row[0]} *" if row[-1] == "yes" else row[0], *row[1:]] for row in rows]
-    joined = [
-        [*row[:p50], "–" if row[p50] == row[p50 + 1] == "–" else f"{row[p50]}/{row[p50 + 1]}", *row[p50 + 2 :]]
-        for row in marked_rows
-    ]
-    titles = [*heads[:p50], "p50/p95 ms", *heads[p50 + 2 :]]
-    used = [
-        i
-        for i, title in enumerate(titles)
-        if i < 3 or (title != "frontier" and any(row[i] not in ("–", "0", "") for row in joined))
-    ]
-    return [titles[place] for place in used], [[row[place] for place in used] for row in joined]
-
-
-def list_drops(choice: GeneratorChoice) -> list[tuple[str, ...]]:
-    """Return the rows of the generators that left the race: DROP_HEADINGS."""
-    return [
-        (
-            f"{step.questions:,} questions",
-            clean_text(gone.name),
-            gone.reason,
-            format_signed(gone.behind, 3),
-            format_p_value(gone.p),
-        )
-        for step in choice.rounds
-        for gone in step.dropped
-    ]
-
-
-def describe_terms(choice: GeneratorChoice) -> str:
+def _describe_terms(choice: GeneratorChoice) -> str:
     """Describe on how many questions a choice rests, and what it took."""
     bounds = f" subject to {', '.join(map(str, choice.bounds))}" if choice.bounds else ""
     chose = f"{choice.selection_questions:,} questions chose, " if choice.selection_questions else ""
@@ -89,8 +110,8 @@ def describe_terms(choice: GeneratorChoice) -> str:
     )
 
 
-def list_remarks(choice: GeneratorChoice) -> list[str]:
-    """Return what qualifies a choice, as sentences."""
+def _list_remarks(choice: GeneratorChoice) -> list[str]:
+    """List what qualifies a choice, as sentences."""
     lines = list(choice.notes)
     gain = choice.gain
     if gain is not None:
@@ -116,48 +137,3 @@ def list_remarks(choice: GeneratorChoice) -> list[str]:
     else:
         lines.append("No control of nothing against nothing: there is one answer to each question.")
     return [clean_text(line) for line in (*lines, *list_noise_notes(choice.noise))]
-
-
-def render_choice_terminal(choice: GeneratorChoice, *, color: bool = False) -> str:
-    """Render the recommendation first, then the figures, the race and the remarks."""
-    from rich.text import Text
-
-    parts: list[RenderableType] = [
-        Text(f"Recommended: {clean_text(choice.recommended)}. {clean_text(choice.reason)}", style="bold"),
-        Text(describe_terms(choice), style="dim"),
-        Text("\nOn the held-out questions" if choice.selection_questions else "\nOn the questions", style="bold cyan"),
-        build_table(*condense_figures(*build_measured_table(choice))),
-    ]
-    if choice.raced:
-        parts += [
-            Text("\nOn the questions that chose, as far as each came", style="bold cyan"),
-            build_table(
-                *condense_figures(HEADINGS, [build_figure_cells(row, choice.frontier) for row in choice.raced])
-            ),
-        ]
-    if drops := list_drops(choice):
-        parts += [Text("\nThe race", style="bold cyan"), build_table(DROP_HEADINGS, drops)]
-    star = ["* On the frontier: no other generator is better in one figure and no worse in the rest."]
-    parts += [Text(""), *(Text(line) for line in (*(star if choice.frontier else []), *list_remarks(choice)))]
-    return render_rich(parts, color=color)
-
-
-def render_choice_markdown(choice: GeneratorChoice) -> str:
-    """Render a choice as Markdown: the recommendation, the figures, the race and the remarks."""
-    blocks = [
-        f"**Recommended: {escape_markdown(choice.recommended)}.** {escape_markdown(choice.reason)}",
-        escape_markdown(describe_terms(choice)),
-        "## Held-out questions" if choice.selection_questions else "## Questions",
-        _table(*build_measured_table(choice)),
-    ]
-    if choice.raced:
-        rows = [build_figure_cells(row, choice.frontier) for row in choice.raced]
-        blocks += ["## Questions that chose", _table(HEADINGS, rows)]
-    if drops := list_drops(choice):
-        blocks += ["## The race", _table(DROP_HEADINGS, drops)]
-    blocks += ["\n".join(f"- {escape_markdown(line)}" for line in list_remarks(choice))]
-    return "\n\n".join(blocks) + "\n"
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(build_markdown_table(headings, [[escape_markdown(cell) for cell in row] for row in rows]))

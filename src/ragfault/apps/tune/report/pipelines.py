@@ -1,65 +1,77 @@
-"""Results of tuning for the terminal, as Markdown and as JSON."""
+"""The report of a tuning: what is recommended and why, the pipelines, the gain of each step, and the frontier."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from ragfault.apps.tune.report.charts import COST_LABELS, draw_cost_frontier, draw_recall_frontier
 from ragfault.apps.tune.results import FrontierPoint, Gain, MeasuredPipeline, TuningResult
+from ragfault.report.document import (
+    PAGE_ONLY,
+    Block,
+    Chart,
+    Details,
+    Heading,
+    Listing,
+    Paragraph,
+    ReportDocument,
+    StyledText,
+    Table,
+    TableColumn,
+    Text,
+    VerdictKind,
+    VerdictMark,
+    build_section,
+)
 from ragfault.report.format import clean_text
-from ragfault.report.markdown.syntax import build_markdown_table, escape_markdown
-from ragfault.report.terminal.layout import build_table, render_rich
-from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
+from ragfault.retrieval.pipeline_config import format_pipeline_config
+from ragfault.text.number_format import MISSING, format_interval, format_number, format_p_value, format_signed
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
+GAIN_COLUMNS = (
+    TableColumn("Step"),
+    TableColumn("By"),
+    TableColumn("Instead of"),
+    TableColumn("Gain"),
+    TableColumn("p", numeric=True),
+    TableColumn("ms", numeric=True, room=90),
+    TableColumn("Tokens", numeric=True, room=100),
+    TableColumn(""),
+)
+
+GAIN_KINDS: dict[str, VerdictKind] = {"gains": "better", "loses": "worse", "no gain shown": "unsure"}
 
 
-PIPELINE_HEADINGS = ("pipeline", "metric", "recall", "precision", "IoU", "ms", "p50 ms", "p95 ms", "tokens")
-FRONTIER_HEADINGS = (*PIPELINE_HEADINGS, "frontier")
-STEP_HEADINGS = ("step", "by", "instead of", "gain", "p", "ms", "tokens", "")
-GAIN_STYLES = {"gains": "green", "loses": "red", "no gain shown": "yellow"}
-
-
-def build_pipeline_cells(row: MeasuredPipeline) -> tuple[str, ...]:
-    """Build the cells of a row: FIGURES."""
-    return (
-        clean_text(row.name),
-        format_interval(row, 3),
-        format_number(row.recall, 3),
-        format_number(row.precision, 3),
-        format_number(row.iou, 3),
-        format_number(row.ms, 1),
-        format_number(row.p50, 1),
-        format_number(row.p95, 1),
-        format_number(row.tokens, 0),
+def build_tuning(result: TuningResult) -> ReportDocument:
+    """Build the report of a tuning; every figure is of questions that took no part in the search."""
+    lead: tuple[Block, ...] = (
+        Heading(summarize_tuning(result), 1),
+        Paragraph(describe_tuning_terms(result), "note"),
+        *(Paragraph(note, "note") for note in result.notes),
+        Listing(
+            (
+                ("recommended: ", StyledText(result.config.name, "code")),
+                ("best-scoring: ", StyledText(result.best.name, "code")),
+            )
+        ),
     )
-
-
-def build_frontier_cells(point: FrontierPoint) -> tuple[str, ...]:
-    """Build the cells of a pipeline with its place on the frontier or off it: FRONTIER_HEADINGS."""
-    mark = "–" if point.undominated is None else "yes" if point.undominated else ""
-    return (*build_pipeline_cells(point.measured), mark)
-
-
-def build_gain_cells(gain: Gain) -> tuple[str, ...]:
-    """Build the cells of a comparison: STEPS."""
-    return (
-        "pipeline" if gain.component == gain.chosen else clean_text(gain.component),
-        clean_text(gain.chosen),
-        clean_text(gain.alternative),
-        format_interval(gain.difference, signed=True),
-        format_p_value(gain.adjusted_p),
-        format_signed(gain.ms, 1),
-        format_signed(gain.tokens, 0),
-        gain.verdict,
-    )
+    measured = tuple(map(_build_pipeline, result.measured))
+    body: list[Block] = build_section("On the held-out questions", Table(_list_columns(result), measured))
+    for title, gains in (
+        ("Whole pipelines", result.gains),
+        ("Gain of each step of the best-scoring pipeline", result.ablations),
+        ("Alternatives tried (gain of the best-scoring pipeline over each)", result.rejected),
+    ):
+        body += build_section(title, _build_gains(gains)) if gains else []
+    body += _build_frontier(result)
+    body += build_section("In words", Listing(result.summary[1:]))
+    lines = tuple(StyledText(line, "code") for line in format_pipeline_config(result.config).splitlines() if line)
+    config = Details("The recommended pipeline: pipeline.toml", (Listing(lines),), PAGE_ONLY)
+    terms = "Intervals and tests are paired by question, resampled by group, and corrected by Holm."
+    return ReportDocument("tuning", lead, (*body, config, Paragraph(terms, "note")))
 
 
 def summarize_tuning(result: TuningResult) -> str:
-    """Return what is recommended and why, in a line."""
+    """Summarize what is recommended and why, in a line."""
     return clean_text(result.summary[0]) if result.summary else "Nothing was measured."
 
 
@@ -73,84 +85,62 @@ def describe_tuning_terms(result: TuningResult) -> str:
     )
 
 
-def render_tuning_terminal(result: TuningResult, *, width: int | None = None, color: bool = False) -> str:
-    """Render what is recommended first, then the pipelines, each step, and what was not taken."""
-    from rich.text import Text
-
-    parts: list[RenderableType] = [
-        Text(summarize_tuning(result), style="bold"),
-        Text(describe_tuning_terms(result), style="dim"),
-        *(Text(f"note: {clean_text(line)}", style="yellow") for line in result.notes),
-        Text(f"\nrecommended:  {clean_text(result.config.name)}\nbest-scoring: {clean_text(result.best.name)}"),
-        Text("\nOn the held-out questions", style="bold cyan"),
-        build_table(PIPELINE_HEADINGS, [build_pipeline_cells(row) for row in result.measured]),
-    ]
-    parts += [
-        Text(
-            "\nFrontier of value, ms and tokens on the questions that chose, measured on the held-out ones",
-            style="bold cyan",
-        ),
-        build_table(FRONTIER_HEADINGS, [build_frontier_cells(point) for point in result.frontier]),
-    ]
-    for title, gains in _group_gains(result):
-        if gains:
-            parts += [Text(f"\n{title}", style="bold cyan"), _build_gain_table(gains)]
-    parts += [Text("\nIn words", style="bold cyan"), *(Text(clean_text(line)) for line in result.summary[1:])]
-    return render_rich(parts, width=width or shutil.get_terminal_size((120, 24)).columns, color=color)
-
-
-def _group_gains(result: TuningResult) -> tuple[tuple[str, tuple[Gain, ...]], ...]:
+def _list_columns(result: TuningResult) -> tuple[TableColumn, ...]:
     return (
-        ("Whole pipelines", result.gains),
-        ("Gain of each step of the best-scoring pipeline", result.ablations),
-        ("Alternatives tried (gain of the best-scoring pipeline over each)", result.rejected),
+        TableColumn("Pipeline"),
+        TableColumn(result.metric),
+        TableColumn("Recall", numeric=True),
+        TableColumn("Precision", numeric=True),
+        TableColumn("IoU", numeric=True, room=100),
+        TableColumn("ms", numeric=True),
+        TableColumn("p50 ms", numeric=True, room=90),
+        TableColumn("p95 ms", numeric=True, room=100),
+        TableColumn("Tokens", numeric=True),
     )
 
 
-def _build_gain_table(gains: Sequence[Gain]) -> Table:
-    from rich.text import Text
+def _build_pipeline(row: MeasuredPipeline) -> tuple[Text, ...]:
+    return (
+        StyledText(row.name, "code"),
+        format_interval(row, 3),
+        format_number(row.recall, 3),
+        format_number(row.precision, 3),
+        format_number(row.iou, 3),
+        format_number(row.ms, 1),
+        format_number(row.p50, 1),
+        format_number(row.p95, 1),
+        format_number(row.tokens, 0),
+    )
 
-    table = build_table(STEP_HEADINGS, [])
-    for gain in gains:
-        *cells, shown = build_gain_cells(gain)
-        table.add_row(*cells, Text(shown, style=GAIN_STYLES[shown]))
-    return table
 
-
-def render_tuning_markdown(result: TuningResult) -> str:
-    """Render the same as the terminal's, as Markdown."""
-    lines = [
-        "# Tuning",
-        "",
-        f"**{escape_markdown(summarize_tuning(result))}**",
-        "",
-        escape_markdown(describe_tuning_terms(result)),
-        "",
+def _build_frontier(result: TuningResult) -> list[Block]:
+    """Build the frontier as charts, and each pipeline with its place on the frontier or off it."""
+    charts = [
+        Chart(f"{result.metric} and {unit}", draw_cost_frontier(result, cost)) for cost, unit in COST_LABELS.items()
     ]
-    lines += [f"- {escape_markdown(line)}" for line in result.notes]
-    lines += ["", f"Recommended: `{clean_text(result.config.name)}`", ""]
-    lines += [f"Best-scoring: `{clean_text(result.best.name)}`", "", "## On the held-out questions", ""]
-    heads = [result.metric if head == "metric" else head for head in PIPELINE_HEADINGS]
-    lines += build_markdown_table(heads, [_escape_cells(build_pipeline_cells(row)) for row in result.measured])
-    for title, gains in _group_gains(result):
-        if gains:
-            lines += [
-                "",
-                f"## {title}",
-                "",
-                *build_markdown_table(STEP_HEADINGS, [_escape_cells(build_gain_cells(gain)) for gain in gains]),
-            ]
-    lines += [
-        "",
-        "## Frontier",
-        "",
-        *build_markdown_table(
-            [*heads, "frontier"], [_escape_cells(build_frontier_cells(point)) for point in result.frontier]
-        ),
-    ]
-    lines += ["", "## In words", "", *(f"- {escape_markdown(line)}" for line in result.summary)]
-    return "\n".join(lines) + "\n"
+    table = Table((*_list_columns(result), TableColumn("Frontier")), tuple(map(_build_point, result.frontier)))
+    title = "Frontier of value, ms and tokens on the questions that chose, measured on the held-out ones"
+    recall = Chart("precision and recall", draw_recall_frontier(result.frontier))
+    return build_section(title, *charts, recall, table)
 
 
-def _escape_cells(cells: Sequence[str]) -> list[str]:
-    return [escape_markdown(text) for text in cells]
+def _build_point(point: FrontierPoint) -> tuple[Text, ...]:
+    mark = MISSING if point.undominated is None else "yes" if point.undominated else ""
+    return (*_build_pipeline(point.measured), mark)
+
+
+def _build_gains(gains: Iterable[Gain]) -> Table:
+    rows = tuple(
+        (
+            "pipeline" if gain.component == gain.chosen else gain.component,
+            gain.chosen,
+            gain.alternative,
+            format_interval(gain.difference, signed=True),
+            format_p_value(gain.adjusted_p),
+            format_signed(gain.ms, 1),
+            format_signed(gain.tokens, 0),
+            VerdictMark(gain.verdict, GAIN_KINDS[gain.verdict]),
+        )
+        for gain in gains
+    )
+    return Table(GAIN_COLUMNS, rows)

@@ -76,7 +76,7 @@ def monitor(
     Drops are detected by a sequential test: its rate of false alarms is the same however often the result is read. Each
     drop has its beginning, its size and the traces that show it. The alerts that the rules would have sent are listed.
     """
-    from ragfault.apps.watch.report.terminal import summarize_monitor
+    from ragfault.apps.watch.report.monitor import summarize_monitor
 
     output = {"out": out, "kind": kind, "force": force}
     plan = plan_output(output, "html")
@@ -87,15 +87,18 @@ def monitor(
 
 
 def _render_monitor(report: MonitorReport, kind: str, screen: bool) -> str:
+    from ragfault.apps.watch.report.monitor import build_monitor
+
     if kind == "json":
         return encode_json(report)
     if kind == "html":
-        from ragfault.apps.watch.report.html import render_monitor_html
+        from ragfault.report.renderers.html import render_html_page
 
-        return render_monitor_html(report)
-    from ragfault.apps.watch.report.terminal import render_monitor_terminal
+        return render_html_page(build_monitor(report), "monitor")
+    from ragfault.report.renderers.terminal import render_terminal
 
-    return render_monitor_terminal(report, **({"color": supports_color()} if screen else {"width": 160}))
+    document = build_monitor(report)
+    return render_terminal(document, width=None if screen else 160, color=screen and supports_color())
 
 
 def _monitor_runs(
