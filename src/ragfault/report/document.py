@@ -206,12 +206,12 @@ def drop_hidden(blocks: Sequence[Block], is_shown: Callable[[Block], bool]) -> l
     >>> len(drop_hidden([Heading("Charts"), chart, Heading("Empty")], lambda block: block is not chart))
     1
     """
-    kept: list[Block] = []
+    shown: list[Block] = []
     for place, block in enumerate(blocks):
         content = list(_take_section(block, blocks[place + 1 :])) if isinstance(block, Heading) else [block]
         if not content or any(map(is_shown, content)):
-            kept.append(block)
-    return kept
+            shown.append(block)
+    return shown
 
 
 def _take_section(heading: Heading, blocks: Sequence[Block]) -> Iterator[Block]:
