@@ -17,6 +17,7 @@ import pytest
 from ragfault.apps.guard.policy import load_policy
 from ragfault.apps.tune.cli.generator import _read_space
 from ragfault.cli.commands import COMMANDS, run_command
+from ragfault.io.formats.record_shapes import load_shape
 from ragfault.judges.domain.profile import load_profile
 from ragfault.model.records import Trace
 from ragfault.model.rubrics import load_rubrics
@@ -35,6 +36,7 @@ SETTINGS_READERS = {
     "guard.md": load_policy,
     "generators.md": _read_space,
     "rubrics.md": load_rubrics,
+    "formats.md": lambda path: load_shape(Path(path)),
 }
 """Page → what reads the TOML that it shows, where that is not `ragfault.toml`."""
 

@@ -419,11 +419,12 @@ def test_tolerant_parts(tmp_path):
 
 
 def test_citations_keep_everything(tmp_path):
-    """The quote of a citation may be called text or content; what no field takes is kept in the metadata."""
+    """The quote of a citation may be called text or content; its place in the answer is read."""
     cited = [{"chunk": "x", "text": "a"}, {"doc_id": 4, "content": "b", "start": 7}, "y"]
     trace = read_single(put(tmp_path / "t.jsonl", {"id": "1", "query": "q", "citations": cited}))
-    assert trace.citations == (Citation(chunk="x", quote="a"), Citation(chunk="4", quote="b"), Citation(chunk="y"))
-    assert trace.metadata == {"citations.start": [None, 7, None]}
+    numbered = Citation(chunk="4", quote="b", start=7)
+    assert trace.citations == (Citation(chunk="x", quote="a"), numbered, Citation(chunk="y"))
+    assert trace.metadata == {}
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.csv"])
