@@ -9,13 +9,14 @@ from itertools import permutations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ragfault.judges.checks.claims import extract_claims, is_refusal
 from ragfault.judges.checks.queries import split_query
 from ragfault.judges.loading import JUDGES, load_judge
 from ragfault.model.errors import MissingExtra, UnknownName, UsageError
 from ragfault.model.protocols import VERDICT_KINDS, Judge
-from ragfault.model.records import Chunk, Citation, ClaimVerdict, Trace, Verdicts
+from ragfault.model.records import Chunk, Citation, ClaimVerdict, ConversationTurn, Trace, Verdicts
 
 JUDGE = load_judge("lexical")
 HANDBOOK = (
@@ -673,3 +674,26 @@ def test_a_greeting_and_thanks_change_no_verdict(name: str, before: str, after: 
         [Trace(id="1", query=text, chunks=HANDBOOK, answer=answer) for text in (query, f"{before}{query}{after}")]
     )
     assert polite == plain
+
+
+def test_a_follow_up_question_keeps_its_subject() -> None:
+    """A question without a subject of its own is judged with the question before it, for passages and answer alike."""
+    chunks = (
+        Chunk(id="tent", text="The Fjell 3 tent has a steel frame. The Fjell 3 tent weighs 2.1 kg with its pegs."),
+        Chunk(id="stove", text="The Glim stove burns alcohol and boils water in six minutes."),
+    )
+    follow_up = Trace(id="1", query="How heavy is it?", chunks=chunks, answer="The Fjell 3 tent weighs 2.1 kg.")
+    turns = (
+        ConversationTurn(role="user", text="Does the Fjell 3 tent have a steel frame?"),
+        ConversationTurn(role="assistant", text="Yes."),
+    )
+    for name in ("embedded", "lexical"):
+        alone, after = (
+            load_judge(name).observe([trace])[0] for trace in (follow_up, replace(follow_up, history=turns))
+        )
+        assert alone.chunk is not None
+        assert after.chunk is not None
+        assert after.chunk[0].relevance > max(0.5, alone.chunk[0].relevance)
+        assert after.chunk[1].relevance < 0.5
+        assert after.answer is not None
+        assert (after.answer.relevance or 0) >= 0.5

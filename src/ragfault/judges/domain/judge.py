@@ -16,7 +16,8 @@ from ragfault.judges.domain.identifiers import (
     explain_query_conflict,
 )
 from ragfault.judges.domain.profile import DomainProfile
-from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore, Scorer, ScorerSession
+from ragfault.judges.scorer import Entailment, RelevanceScore, Scorer, ScorerSession
+from ragfault.judges.wrapping import WrappedSession
 from ragfault.model.records import ClaimSupport
 
 OTHER_SUBJECT_FACTOR, LEVEL_GAP = 0.4, 0.05
@@ -55,11 +56,12 @@ class ProfiledJudge(ScorerJudge):
         return ProfiledSession(self.scorer.open_session(query, history), self.profile, query)
 
 
-class ProfiledSession:
+class ProfiledSession(WrappedSession):
     """The scores of one trace with a domain profile."""
 
     def __init__(self, session: ScorerSession, profile: DomainProfile, query: str = "") -> None:
-        self._session, self._profile, self._query = session, profile, query
+        super().__init__(session)
+        self._profile, self._query = profile, query
         self._lowered: set[Entailment] = set()
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
@@ -68,18 +70,6 @@ class ProfiledSession:
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         return self._adjust_relevance(self._session.score_coverage, query, passages)
-
-    def is_refusal(self, answer: str) -> bool:
-        return self._session.is_refusal(answer)
-
-    def is_refusal_sentence(self, sentence: str) -> bool:
-        return self._session.is_refusal_sentence(sentence)
-
-    def score_agreement(self, answer: str, references: Sequence[str]) -> float | None:
-        return self._session.score_agreement(answer, references)
-
-    def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
-        self._session.prefetch(groups)
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """Return the scorer's entailment, lowered for claims with another identifier than the passages."""
@@ -101,9 +91,6 @@ class ProfiledSession:
         """Return the scorer's groundedness, at most the probability of a claim that the profile lowered."""
         groundedness = self._session.score_groundedness(answer, claims, entailments)
         return min([groundedness, *(entailment.p for entailment in entailments if entailment in self._lowered)])
-
-    def measure_similarity(self, left: str, right: str) -> float:
-        return self._session.measure_similarity(left, right)
 
     def _adjust_relevance(
         self,
