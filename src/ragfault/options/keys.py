@@ -7,24 +7,20 @@ import getpass
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    pass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
 
 def name_person(by: str | None) -> str:
-    """Return the name that was given, or the user's; empty where the user has none."""
+    """Return the name that was given, with single spaces, or the user's; empty where the user has none.
+
+    >>> name_person(" Ann  Lee ")
+    'Ann Lee'
+    """
     if by is None:
         with contextlib.suppress(OSError, KeyError, ImportError):
             return getpass.getuser()
-    return by or ""
+    return " ".join((by or "").split())
 
 
 @contextlib.contextmanager

@@ -210,7 +210,7 @@ def _get_sampling_probabilities(source: LabelSource, consensus: Mapping[str, Lab
 
 
 def _format_authors(labels: Iterable[Label], source: LabelSource) -> str:
-    names = list(dict.fromkeys(label.annotator for label in labels if label.annotator))
+    names = list({label.person: label.annotator.strip() for label in labels if label.person}.values())
     if not names:
         return Path(source).name
     more = f" and {len(names) - MAX_LABELERS_SHOWN} more" if len(names) > MAX_LABELERS_SHOWN else ""
