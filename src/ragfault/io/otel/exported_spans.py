@@ -21,6 +21,7 @@ from ragfault.io.otel.spans import (
     add_events,
     build_rating,
     check_span_ids,
+    convert_decimal_id,
     parse_status,
 )
 from ragfault.io.remote_paths import open_for_arrow
@@ -70,12 +71,12 @@ def read_exported_span(record: dict[str, Any]) -> OtelSpan:
     >>> span.trace[:4], span.attributes
     ('aaaa', {'llm.model_name': 'm', 'openinference.span.kind': 'LLM'})
     """
-    trace = _normalize_hex(_get_field(record, "trace_id", "traceId"))
-    name = _normalize_hex(_get_field(record, "span_id", "spanId"))
+    trace = _normalize_hex(_get_field(record, "trace_id", "traceId"), 32)
+    name = _normalize_hex(_get_field(record, "span_id", "spanId"), 16)
     wrong = check_span_ids(trace, name)
     if wrong:
         raise InvalidRecord(f"a span with {wrong}")
-    parent = _normalize_hex(_get_field(record, "parent_id", "parent_span_id", "parentSpanId"))
+    parent = _normalize_hex(_get_field(record, "parent_id", "parent_span_id", "parentSpanId"), 16)
     start = parse_nanoseconds(
         _get_field(record, "start_time", "start_timestamp", "startTimeUnixNano", "start_time_unix_nano")
     )
@@ -112,11 +113,12 @@ def _get_field(record: dict[str, Any], *names: str) -> Any:
     return None
 
 
-def _normalize_hex(value: Any) -> str:
-    """Return an id in hexadecimal digits; MLflow writes ids as protobuf does in JSON, in base64."""
+def _normalize_hex(value: Any, digits: int) -> str:
+    """Return an id in hexadecimal digits; MLflow writes ids in base64, TruLens as decimal numbers."""
     if BASE64_ID.fullmatch(str(value)):
         return b64decode(str(value)).hex()
-    return str(value or "").lower().removeprefix("0x").replace("-", "")
+    text = str(value or "").lower()
+    return convert_decimal_id(text, digits).removeprefix("0x").replace("-", "")
 
 
 EPOCH_UNITS = ((range(5 * 10**11, 5 * 10**12), 10**6), (range(5 * 10**14, 5 * 10**15), 10**3))

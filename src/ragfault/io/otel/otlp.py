@@ -21,6 +21,7 @@ from ragfault.io.otel.spans import (
     OtelSpan,
     SpanEvent,
     check_span_ids,
+    convert_decimal_id,
     parse_linked_id,
     parse_status,
 )
@@ -285,7 +286,7 @@ def _parse_id(text: str, digits: int) -> str:
             return b64decode(text, validate=True).hex()
         except binascii.Error:
             return text
-    return text.lower()
+    return convert_decimal_id(text.lower(), digits)
 
 
 def _parse_nanoseconds(value: int | str) -> int:

@@ -20,6 +20,7 @@ from ragfault.io.otel.recorded_content import collect_numbered
 from ragfault.io.otel.semantic_conventions import (
     DOCUMENT_PREFIXES,
     DOCUMENTS_ATTRIBUTES,
+    INPUT_ATTRIBUTES,
     OUTPUT_ATTRIBUTES,
     RESULT_EVENTS,
     TRACE_OUTPUT_ATTRIBUTES,
@@ -53,9 +54,23 @@ def extract_chunks(span: OtelSpan, role: str) -> tuple[Chunk, ...] | None:
     passages = _read_numbered_documents(span.attributes, role)
     if passages is None:
         passages = _read_documents(span)
+    if passages is None and _retrieved_nothing(span):
+        passages = []
     if passages is None:
         return None
     return _drop_duplicates([chunk for item in passages if (chunk := _build_chunk(item)) is not None])
+
+
+def _retrieved_nothing(span: OtelSpan) -> bool:
+    """Tell whether a retriever of OpenInference recorded its query and no document.
+
+    OpenInference numbers documents, one attribute each, so that an empty list leaves no attribute.
+    """
+    attributes = span.attributes
+    is_retriever = str(attributes.get("openinference.span.kind", "")).upper() == "RETRIEVER"
+    is_recorded = get_first_attribute(attributes, INPUT_ATTRIBUTES) is not None
+    is_silent = get_first_attribute(attributes, (*OUTPUT_ATTRIBUTES, *DOCUMENTS_ATTRIBUTES)) is None
+    return is_retriever and is_recorded and is_silent and not span.events and span.status != "error"
 
 
 def extract_reply_chunks(span: OtelSpan) -> tuple[Chunk, ...] | None:

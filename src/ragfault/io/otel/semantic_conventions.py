@@ -56,6 +56,7 @@ AGENT_NAME_ATTRIBUTES = ("gen_ai.agent.name", "agent.name")
 WORKFLOW_NAME_ATTRIBUTE = "gen_ai.workflow.name"
 QUERY_ATTRIBUTES = ("gen_ai.retrieval.query.text", "retrieval.query", "reranker.query", "db.query.text")
 DOCUMENTS_ATTRIBUTES = (
+    "reranker.output_documents",
     "gen_ai.retrieval.documents",
     "gen_ai.retriever.results",
     "retrieval.documents",

@@ -215,6 +215,19 @@ def check_span_ids(trace_id: str, span_id: str) -> str | None:
     return None
 
 
+def convert_decimal_id(text: str, digits: int) -> str:
+    """Return an id that is written as a decimal number in hex; any other text as it is.
+
+    Digits of the length of an id in hex are one.
+
+    >>> convert_decimal_id("1311768467463790320", 16), convert_decimal_id("1234567890123456", 16)
+    ('123456789abcdef0', '1234567890123456')
+    """
+    if not text.isdecimal() or len(text) == digits or not 0 < int(text) < 16**digits:
+        return text
+    return f"{int(text):0{digits}x}"
+
+
 def parse_linked_id(text: str, digits: int) -> str:
     """Return the id to which a span or record points; empty where the text is no id.
 
