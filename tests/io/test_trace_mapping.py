@@ -644,10 +644,10 @@ def test_a_failed_step_tells_where_there_is_no_answer():
 
 @pytest.mark.parametrize(
     ("output", "expected"),
-    [("[]", ()), ('{"documents": []}', ()), (None, None), ('["<NodeWithScore(node=TextNode(id_=n1))>"]', None)],
+    [("[]", ()), ('{"documents": []}', ()), (None, ()), ('["<NodeWithScore(node=TextNode(id_=n1))>"]', None)],
 )
 def test_nothing_retrieved_is_not_nothing_recorded(output, expected):
-    """An empty list of passages is no chunks; a retriever that says nothing leaves them absent."""
+    """An empty list of passages, and a query without a list, are no chunks; an unreadable list leaves them absent."""
     attributes = {"openinference.span.kind": "RETRIEVER", "input.value": QUERY}
     attributes |= {} if output is None else {"output.value": output}
     assert build_trace(changed(1, build_openinference(), attributes=attributes)).chunks == expected
