@@ -28,6 +28,8 @@ from ragfault.metrics.aliases import ALIASES
 from ragfault.metrics.catalog import MetricDefinition, format_metric, get_definitions, parse_metric
 from ragfault.metrics.selection import DEFAULT_METRICS
 from ragfault.model.records import Score, Trace, Verdicts
+from ragfault.model.settings import Settings
+from ragfault.options.records import name_flag
 from ragfault.report.builders.agreement import build_measurement
 from ragfault.report.builders.bisection import build_bisection
 from ragfault.report.builders.judges import build_card_figures
@@ -133,7 +135,9 @@ def build_python_page() -> str:
         value = getattr(ragfault, name)
         shown = f"{name}{format_signature(value)}" if inspect.isroutine(value) else f"class {name}"
         parts += [f"\n## {name}\n", f"```text\n{shown}\n```\n", format_docstring(value)]
-        if not inspect.isroutine(value):
+        if inspect.isclass(value) and issubclass(value, Settings):
+            parts += list(yield_settings_table(value))
+        elif not inspect.isroutine(value):
             descriptions = describe_fields(value) if hasattr(value, "__struct_fields__") else {}
             parts += [f"- `{field}`{f': {text}' if text else ''}" for field, text in descriptions.items() if field]
             parts += [
@@ -144,6 +148,22 @@ def build_python_page() -> str:
                 and inspect.getdoc(getattr(value, member))
             ]
     return "\n".join(parts) + "\n"
+
+
+def yield_settings_table(record: type[Settings]) -> Iterator[str]:
+    """Yield the table of the fields of a record of settings: what each sets, its default, form and flag."""
+    yield "| field | what it sets | default | written as | flag |\n|---|---|---|---|---|"
+    for name, setting in record.declared.items():
+        is_plain = setting.default is None or isinstance(setting.default, bool | int | float | str | tuple)
+        flag = f"`{name_flag(name, setting)}`" if setting.flag is not None else ""
+        cells = (
+            f"`{name}`",
+            setting.sentence,
+            f"`{setting.default!r}`" if is_plain else "",
+            setting.words if setting.form is not None else "only in Python",
+            flag,
+        )
+        yield f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |"
 
 
 def format_signature(function: Callable[..., object]) -> str:

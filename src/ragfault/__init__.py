@@ -18,6 +18,7 @@ if _typing.TYPE_CHECKING:
     from ragfault.diagnosis.run_analysis import analyze, diagnose
     from ragfault.evaluation.evaluator import evaluate
     from ragfault.evaluation.rescorer import rescore
+    from ragfault.evaluation.settings import EvaluationSettings, RescoringSettings
     from ragfault.io.runs.run import Run
     from ragfault.io.trace_reader import read_traces
     from ragfault.io.trace_writer import write_traces
@@ -26,8 +27,9 @@ if _typing.TYPE_CHECKING:
     from ragfault.model.rubrics import rubric
 
 __all__ = [
-    "Chunk", "Citation", "Gold", "Run", "Score", "Span", "Trace", "Verdicts", "ablate", "analyze", "bisect", "compare",
-    "diagnose", "evaluate", "gate", "history", "metric", "read_traces", "replay", "rescore", "rubric", "write_traces",
+    "Chunk", "Citation", "EvaluationSettings", "Gold", "RescoringSettings", "Run", "Score", "Span", "Trace", "Verdicts",
+    "ablate", "analyze", "bisect", "compare", "diagnose", "evaluate", "gate", "history", "metric", "read_traces",
+    "replay", "rescore", "rubric", "write_traces",
 ]  # fmt: skip
 
 _EXPORT_MODULES = {
@@ -40,6 +42,7 @@ _EXPORT_MODULES = {
     "ragfault.diagnosis.run_analysis": {"analyze", "diagnose"},
     "ragfault.evaluation.evaluator": {"evaluate"},
     "ragfault.evaluation.rescorer": {"rescore"},
+    "ragfault.evaluation.settings": {"EvaluationSettings", "RescoringSettings"},
     "ragfault.io.runs.run": {"Run"},
     "ragfault.io.trace_reader": {"read_traces"},
     "ragfault.io.trace_writer": {"write_traces"},

@@ -12,7 +12,7 @@ from ragfault.io.trace_reader import read_traces
 from ragfault.io.trace_writer import write_traces
 from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.records import Chunk, Trace
-from ragfault.options.settings import load_settings, parse_column_map
+from ragfault.options.settings import load_settings, pick_trace_options
 
 
 @pytest.fixture
@@ -94,11 +94,11 @@ def test_the_map_is_that_of_a_map_file(load_text, tmp_path):
     assert table == {"query": "q", "latency.total": "ms", "chunks.id": "ids", "chunks.text": "docs"}
     (tmp_path / "map.toml").write_text(text)
     (tmp_path / "t.jsonl").write_text('{"q": "When?", "ms": 7, "ids": ["a"], "docs": ["In 1040."]}\n')
-    by_settings = list(read_traces(tmp_path / "t.jsonl", map=parse_column_map((), table)))
+    by_settings = list(read_traces(tmp_path / "t.jsonl", **pick_trace_options({}, table)))
     assert by_settings == list(read_traces(tmp_path / "t.jsonl", map=tmp_path / "map.toml"))
     assert by_settings[0].chunks[0].id == "a"
-    assert parse_column_map(("query=other",), table) == {"query": "other"}
-    assert parse_column_map((), {}) is None
+    assert pick_trace_options({"map": ("query=other",)}, table) == {"map": {"query": "other"}}
+    assert pick_trace_options({}, {}) == {}
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "gate", "report"])

@@ -10,25 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.evaluation.settings import EvaluationSettings, RescoringSettings
 from ragfault.model.errors import UsageError
-from ragfault.options.llm_judge import (
-    EVALUATE_LLM_FLAGS,
-    add_llm_options,
-    estimate_cost,
-    format_estimate,
-    resolve_judge_options,
-)
+from ragfault.options.llm_judge import add_llm_options, estimate_cost, format_estimate, resolve_judge_options
 from ragfault.options.output import json_option, print_json
+from ragfault.options.records import add_fields, take_fields
 from ragfault.options.runs import human_labels_option, show_progress
-from ragfault.options.settings import (
-    add_config_option,
-    add_executor_options,
-    add_trace_options,
-    build_executor,
-    calibration_option,
-    load_settings,
-    pick_trace_options,
-)
+from ragfault.options.settings import add_config_option, add_trace_options, list_fields, load_settings
 from ragfault.text.number_format import MIN_INDEPENDENT, TOO_FEW
 
 if TYPE_CHECKING:
@@ -39,13 +27,6 @@ if TYPE_CHECKING:
 EXIT_SCORES_LOST = 3
 """The exit code where scores were lost to failures of the judge or of a metric."""
 
-
-gold_option = click.option(
-    "--gold",
-    type=click.Choice(["apply", "ignore"]),
-    help="Gold, facts, references and answerability labels: apply them before the judge's verdicts, or ignore them in "
-    "metrics that read verdicts.  [default: apply; of a run that is rescored, as it was]",
-)
 
 full_option = click.option("--full", is_flag=True, help="Also print every table, as `ragfault report` does.")
 
@@ -69,45 +50,7 @@ were lost to failures; the summary says which."""
 )
 @click.argument("traces", nargs=-1, required=True)
 @click.option("-o", "--out", type=click.Path(), help="New directory for the run.  [default: runs/NAME-TIME]")
-@click.option(
-    "-m",
-    "--metrics",
-    multiple=True,
-    help="A metric such as ndcg@10, a layer, `default` or `all`. Repeatable.  [default: default]",
-)
-@click.option(
-    "--metrics-by",
-    multiple=True,
-    metavar="FIELD=VALUE:METRICS",
-    help="Metrics of the traces with a tag (route, model, or a key of the metadata), separated by commas; others get "
-    "all metrics. Repeatable.",
-)
-@click.option(
-    "--judge",
-    help="Judge: embedded (trained, in the package), lexical (words alone), minilm (a small "
-    "language model), none, onnx:PATH for a model in ONNX: a folder, a file, or OWNER/NAME in the cache of the "
-    "Hugging Face hub, or llm:MODEL or llm:PROVIDER/MODEL, which is asked over the network.  [default: embedded]",
-)
-@click.option(
-    "--profile",
-    metavar="NAME|FILE",
-    help="Domain profile, whose terms must match exactly: legal, medical, financial, technical, or a TOML file.  "
-    "[default: general]",
-)
-@calibration_option
-@click.option(
-    "--trusted",
-    type=click.Path(),
-    metavar="PATH",
-    help="Trusted documents: claims are also checked against the nearest of their passages, for factual_accuracy.",
-)
-@gold_option
-@add_executor_options
-@click.option(
-    "--batch",
-    type=click.IntRange(1),
-    help="Batch size: traces judged and saved together.  [default: 64; 1024 without a judge; up to 1024 on a cluster]",
-)
+@add_fields(EvaluationSettings)
 @add_llm_options
 @click.option(
     "--batch-api",
@@ -116,8 +59,6 @@ were lost to failures; the summary says which."""
 )
 @click.option("--dry-run", is_flag=True, help="Estimate calls, tokens and cost without sending anything.")
 @add_trace_options
-@click.option("--skip-bad", is_flag=True, help="Skip lines that are not traces and write them to OUT.bad.jsonl.")
-@click.option("--force", is_flag=True, help="Replace an existing run at OUT.")
 @full_option
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor verdict.")
@@ -126,9 +67,6 @@ were lost to failures; the summary says which."""
 def evaluate(
     traces: tuple[str, ...],
     out: str | None,
-    metrics: tuple[str, ...],
-    force: bool,
-    skip_bad: bool,
     full: bool,
     kind: str | None,
     quiet: bool,
@@ -146,28 +84,21 @@ def evaluate(
     from ragfault.evaluation.evaluator import evaluate
 
     table = load_settings(config)
-    reading = pick_trace_options(options, table.get("map"))
-    merged = _merge_options(metrics, options, table)
-    merged |= build_executor(merged.pop("ray", None), merged)
-    reading = {**({"shape": merged.pop("shape")} if "shape" in merged else {}), **reading}
+    fields = take_fields(EvaluationSettings, options, list_fields(table))
+    fields["options"] = resolve_judge_options(fields.get("judge"), options, table.get("llm", {}))
     where = list(traces) if len(traces) > 1 else traces[0]
     if dry_run:
-        if merged.pop("trusted", None):
+        if fields.get("trusted"):
             raise UsageError("--dry-run does not know what --trusted adds: up to as many calls again. Leave it out.")
-        _print_estimate(where, merged, reading, kind)
+        _print_estimate(where, EvaluationSettings(**fields), kind)
         return 0
     with show_progress(quiet) as progress:
-        run = evaluate(
-            where,
-            out or _name_run(traces[0]),
-            force=force,
-            skip_bad=skip_bad,
-            on_progress=progress,
-            on_usage=progress.show_usage,
-            on_notice=_make_notice(quiet),
-            **reading,
-            **merged,
-        )
+        reports: dict[str, Any] = {
+            "on_progress": progress,
+            "on_usage": progress.show_usage,
+            "on_notice": _make_notice(quiet),
+        }
+        run = evaluate(where, out or _name_run(traces[0]), EvaluationSettings(**fields, **reports))
     if not human_labels and not quiet and len(traces) == 1 and Path(traces[0]).is_file():
         _suggest_labels(run, traces[0])
     return _report_run(run, table, human_labels, full=full, kind=kind, quiet=quiet)
@@ -206,16 +137,7 @@ def _name_run(source: str) -> str:
     return f"runs/{name}-{datetime.now().strftime('%Y-%m-%dT%H-%M-%S')}"
 
 
-def _merge_options(metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
-    """Merge what `evaluate` is given: flags before settings, and what is for a judge that asks a model apart."""
-    flags = {
-        name: value for name, value in options.items() if value not in (None, ()) and name not in EVALUATE_LLM_FLAGS
-    }
-    merged = {**table.get("evaluate", {}), **flags, **({"metrics": metrics} if metrics else {})}
-    return {**merged, "options": resolve_judge_options(merged.get("judge"), options, table.get("llm", {}))}
-
-
-def _print_estimate(where: Any, options: dict[str, Any], reading: dict[str, Any], kind: str | None) -> None:
+def _print_estimate(where: Any, settings: EvaluationSettings, kind: str | None) -> None:
     """Print what evaluating would ask of a model."""
     from ragfault.evaluation.metric_choices import add_chosen_metrics, select_judged
     from ragfault.io.trace_reader import read_traces
@@ -223,14 +145,14 @@ def _print_estimate(where: Any, options: dict[str, Any], reading: dict[str, Any]
     from ragfault.metrics.catalog import list_verdict_kinds
     from ragfault.metrics.selection import select_metrics
 
-    traces, choices = read_traces(where, **reading), options.get("metrics_by", ())
-    requested = options.get("metrics", "default")
-    metrics = add_chosen_metrics(select_metrics([requested] if isinstance(requested, str) else requested), choices)
+    traces, choices = read_traces(where, **settings.reading), settings.tag_choices
+    requested = [settings.metrics] if isinstance(settings.metrics, str) else list(map(str, settings.metrics))
+    metrics = add_chosen_metrics(select_metrics(requested), choices)
     if choices:
         traces = select_judged(traces, metrics, choices)
-    judge = options.get("judge", "embedded")
-    judge_options = {**limit_verdicts(judge, list_verdict_kinds(metrics)), **options["options"]}
-    estimate, model = estimate_cost(traces, judge, judge_options, options.get("profile", "general"))
+    judge, profile = str(settings.judge), str(settings.profile)
+    judge_options = {**limit_verdicts(judge, list_verdict_kinds(metrics)), **dict(settings.options or {})}  # type: ignore[arg-type]
+    estimate, model = estimate_cost(traces, judge, judge_options, profile)
     if kind == "json":
         print_json(estimate)
     else:
@@ -245,27 +167,12 @@ Examples:
 )
 @click.argument("run", type=click.Path())
 @click.option("-o", "--out", required=True, type=click.Path(), help="Directory for the new run.")
-@click.option("-m", "--metrics", multiple=True, help="Metrics, as for evaluate.  [default: those of RUN]")
-@gold_option
-@add_executor_options
-@click.option("--force", is_flag=True, help="Replace an existing run at OUT.")
+@add_fields(RescoringSettings)
 @full_option
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="No verdict.")
 @add_config_option
-def rescore(
-    run: str,
-    out: str,
-    metrics: tuple[str, ...],
-    gold: str | None,
-    workers: int | None,
-    ray: str | None,
-    force: bool,
-    full: bool,
-    kind: str | None,
-    quiet: bool,
-    config: str | None,
-) -> int:
+def rescore(run: str, out: str, full: bool, kind: str | None, quiet: bool, config: str | None, **options: Any) -> int:
     """Compute metrics on the stored verdicts of RUN, without judging again.
 
     For other weights, penalties, thresholds or metrics. Nothing is sent or spent.
@@ -273,13 +180,12 @@ def rescore(
     from ragfault.evaluation.rescorer import rescore
     from ragfault.metrics.aliases import explain_aliases
 
-    spread = build_executor(ray, {"workers": workers})
     table = load_settings(config)
-    if mode := gold or table.get("evaluate", {}).get("gold"):
-        spread["gold"] = mode
-    for line in explain_aliases(metrics):
+    gold = {key: value for key, value in table.get("evaluate", {}).items() if key == "gold"}
+    settings = RescoringSettings(**take_fields(RescoringSettings, options, gold))
+    for line in explain_aliases(settings.metrics or ()):
         click.echo(line, err=True)
-    rescored = rescore(run, out, metrics=metrics or None, force=force, **spread)
+    rescored = rescore(run, out, settings)
     return _report_run(rescored, table, full=full, kind=kind, quiet=quiet)
 
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.compare import VERDICT_EXIT_CODES
+from ragfault.evaluation.settings import EvaluationSettings
 from ragfault.model.errors import UsageError
-from ragfault.options.output import json_option, print_json, print_report, supports_color
+from ragfault.options.output import json_option, print_json, print_notice, print_report, supports_color
+from ragfault.options.records import add_fields, take_fields
 from ragfault.options.runs import (
     calibrate_run,
     human_labels_option,
@@ -26,8 +28,8 @@ from ragfault.options.settings import (
     add_git_option,
     add_trace_options,
     calibration_option,
+    list_fields,
     load_settings,
-    pick_trace_options,
 )
 
 if TYPE_CHECKING:
@@ -255,8 +257,7 @@ Exit code 0: every threshold and metric passes, or none was given; 1: one fails,
     help="Pass or fail where the gate cannot tell.",
 )
 @add_trace_options
-@click.option("--skip-bad", is_flag=True, help="Skip lines that are not traces and write them to OUT.bad.jsonl.")
-@click.option("-w", "--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
+@add_fields(EvaluationSettings, "skip_bad", "workers", "ray")
 @json_option
 @add_config_option
 @add_git_option
@@ -291,20 +292,12 @@ def _evaluate_traces(traces: tuple[str, ...], out: str, options: dict[str, Any],
     from ragfault.evaluation.evaluator import evaluate
     from ragfault.options.llm_judge import resolve_judge_options
 
-    workers = {"workers": options["workers"]} if options["workers"] is not None else {}
-    merged = {**table.get("evaluate", {}), **workers, **pick_trace_options(options, table.get("map"))}
-    merged["options"] = resolve_judge_options(merged.get("judge"), {}, table.get("llm", {}))
+    fields = take_fields(EvaluationSettings, options, list_fields(table))
+    fields["options"] = resolve_judge_options(fields.get("judge"), {}, table.get("llm", {}))
     with show_progress(False) as progress:
-        return evaluate(
-            list(traces) if len(traces) > 1 else traces[0],
-            out,
-            force=True,
-            skip_bad=options["skip_bad"],
-            on_progress=progress,
-            on_usage=progress.show_usage,
-            on_notice=lambda line: click.echo(line, err=True),
-            **merged,
-        )
+        reports: dict[str, Any] = {"on_progress": progress, "on_usage": progress.show_usage, "on_notice": print_notice}
+        settings = EvaluationSettings(**{**fields, **reports, "force": True})
+        return evaluate(list(traces) if len(traces) > 1 else traces[0], out, settings)
 
 
 def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[Run | None, tuple[str, ...]]:

@@ -19,6 +19,7 @@ import numpy as np
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.jobs import import_modules, list_metric_modules
+from ragfault.evaluation.settings import RescoringSettings
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.remote_paths import AnyPath, open_for_arrow
 from ragfault.io.runs.checksums import compare_checksums, compute_checksum
@@ -27,29 +28,22 @@ from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_g
 from ragfault.metrics.catalog import Metric, compute_score_table, parse_metric
 from ragfault.metrics.selection import select_metrics
 from ragfault.model.errors import RunError
-from ragfault.model.gold_evidence import GoldMode, check_gold_mode
+from ragfault.model.gold_evidence import GoldMode
 from ragfault.model.protocols import Executor
 from ragfault.model.records import Verdicts
+from ragfault.model.settings import accept_fields
 from ragfault.model.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def rescore(
-    run: str | AnyPath | Run,
-    out: str | AnyPath,
-    *,
-    metrics: str | Sequence[str] | None = None,
-    gold: GoldMode | None = None,
-    workers: int = 1,
-    executor: Executor | None = None,
-    force: bool = False,
-) -> Run:
+@accept_fields(RescoringSettings)
+def rescore(run: str | AnyPath | Run, out: str | AnyPath, settings: RescoringSettings) -> Run:
     """Compute metrics on the stored verdicts of a run, and write the result as another run.
 
-    `metrics`, `workers` and `executor` as for `evaluate`; metrics=None computes the metrics of the run again. `gold` is
-    "apply" or "ignore", else as in the run.
+    `metrics`, `workers`, `ray` and `executor` are as for `evaluate`; metrics=None computes the metrics of the run
+    again. `gold` is "apply" or "ignore", else as in the run.
     Nothing is judged: a changed weight, penalty or threshold costs milliseconds a trace. A metric that reads verdicts
     which the run's judge did not make is undefined, and says so.
 
@@ -66,11 +60,10 @@ def rescore(
     """
     run = run if isinstance(run, Run) else Run.open(run)
     out = parse_output(out)
-    gold = gold or run.manifest.gold
-    check_gold_mode(gold)
-    check_free(out, force=force)
+    gold, metrics = settings.gold or run.manifest.gold, settings.metrics
+    check_free(out, force=settings.force)
     selected = select_metrics(metrics if metrics is not None else [metric.name for metric in run.manifest.metrics])
-    executor_used = choose_executor(workers, executor)
+    executor = choose_executor(settings.workers, settings.executor, settings.ray)
     with (
         convert_write_errors(out),
         tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=_prepare_parent(out)) as folder,
@@ -87,13 +80,13 @@ def rescore(
             compare_checksums(run.path / copy.name, written[copy.name], expected)
         tables = (
             _compute_tables(run, selected, gold)
-            if executor_used is None
-            else _distribute_batches(run, selected, gold, executor_used, parts)
+            if executor is None
+            else _distribute_batches(run, selected, gold, executor, parts)
         )
         scores = write_row_groups(tables, draft / "scores.parquet", ROW_GROUP_SIZES["scores"])
         checksums = {**written, "scores.parquet": scores.checksum}
         write_manifest(draft, _make_manifest(run.manifest, selected, gold, scores.states, checksums))
-        publish_run(draft, out, force=force)
+        publish_run(draft, out, force=settings.force)
     return Run.open(out)
 
 

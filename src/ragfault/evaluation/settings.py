@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ragfault.io.reading_settings import ReadingSettings
 from ragfault.judges.loading import DEFAULT_JUDGE
-from ragfault.model.settings import Flag, NonEmptyText, PathText, PositiveInt, Switch, TextList, declare
+from ragfault.model.settings import Flag, NonEmptyText, PathText, PositiveInt, Settings, Switch, TextList, declare
 
 if TYPE_CHECKING:
     from ragfault.judges.calibration import JudgeCalibration
@@ -29,7 +29,7 @@ WORKERS: int | None = declare(
     None,
     "Worker processes; with `ray`, concurrent tasks.",
     PositiveInt,
-    Flag(names=("-w", "--workers"), default="1; with --ray every processor"),
+    Flag(names=("-w", "--workers"), default="1; with `ray` every processor"),
 )
 RAY: str | None = declare(
     None,
@@ -110,3 +110,22 @@ class EvaluationSettings(ReadingSettings, frozen=True, kw_only=True):
     def tag_choices(self) -> tuple[str, ...]:
         """The choices of `metrics_by`."""
         return (self.metrics_by,) if isinstance(self.metrics_by, str) else tuple(self.metrics_by)
+
+
+class RescoringSettings(Settings, frozen=True, kw_only=True):
+    """How the verdicts of a run are scored again: `rescore` explains each field."""
+
+    metrics: str | Sequence[str] | None = declare(
+        None, "Metrics, as for evaluate.", TextList, Flag(names=("-m", "--metrics"), default="those of RUN")
+    )
+    gold: GoldMode | None = declare(
+        None,
+        "Gold, facts, references and answerability labels: apply them before the judge's verdicts, or ignore them in "
+        "metrics that read verdicts.",
+        Literal["apply", "ignore"],
+        Flag(default="as in RUN"),
+    )
+    workers: int | None = WORKERS
+    ray: str | None = RAY
+    executor: Executor | None = EXECUTOR
+    force: bool = declare(False, "Replace an existing run at OUT.", Switch, is_key=False)

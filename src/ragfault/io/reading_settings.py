@@ -51,7 +51,12 @@ class ReadingSettings(Settings, frozen=True, kw_only=True):
         Flag(metavar="FIELD=COLUMN|FILE", parse=parse_column_flags),
         is_key=False,
     )
-    shape: str | None = declare(None, "Input format (ragas, deepeval, …).", NonEmptyText, Flag(default="detected"))
+    shape: str | None = declare(
+        None,
+        "Input format: a name (ragas, deepeval, …), or a file FILE.toml that describes one.",
+        NonEmptyText,
+        Flag(default="detected"),
+    )
     qrels: str | os.PathLike[str] | None = declare(None, "Relevance judgements (qrels) of a TREC run.", PathText)
     encoding: str | None = declare(
         None, "Encoding of text files: utf-16, latin-1, ….", NonEmptyText, Flag(default="detected, else UTF-8")
@@ -70,7 +75,11 @@ class ReadingSettings(Settings, frozen=True, kw_only=True):
     max_line: int = declare(MAX_LINE, "Longest line of a file, in bytes; a longer one is a bad line.")
     labeled: bool = declare(False, "Read a set with labels of people: every column is kept, and each row is a trace.")
     unique: Uniqueness = declare(
-        "attempt", "What two traces may not share: id and attempt, the id, or nothing (none).", Uniqueness
+        "attempt",
+        "What two traces may not share: id and attempt, the id, or nothing (none).",
+        Uniqueness,
+        None,
+        is_key=False,
     )
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
+from operator import index
 from typing import (
     Annotated,
     Any,
@@ -158,8 +159,9 @@ def check_setting(name: str, setting: Setting, value: Any) -> None:
             raise UnknownName(f"value of {name}", str(value), setting.choices)
     elif setting.kind in (int, float):
         try:
-            # numbers of numpy count as numbers, True does not
-            msgspec.convert(value if isinstance(value, bool) else setting.kind(value), setting.form)
+            # Numbers of numpy count as numbers; True is not one.
+            number = value if isinstance(value, bool) else index(value) if setting.kind is int else float(value)
+            msgspec.convert(number, setting.form)
         except (msgspec.ValidationError, TypeError, ValueError):
             raise UsageError(f"{name} is {setting.words}, not {value!r}.") from None
 

@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import click
-import msgspec
 from msgspec import Meta
 
+from ragfault.evaluation.settings import EvaluationSettings
+from ragfault.io.reading_settings import ReadingSettings
 from ragfault.model.errors import InputError, UnknownName, UsageError
+from ragfault.model.settings import ClosedShare, NonEmptyText, OpenShare, PositiveInt, PositiveNumber, Setting, TextList
 from ragfault.model.whole_files import read_toml
 from ragfault.options.llm_judge import add_llm_options
 from ragfault.options.output import combine_options
 from ragfault.options.process import GIT_OPTION
+from ragfault.options.records import add_fields, convert_value, take_fields
 
 SETTINGS_FILE = "ragfault.toml"
 
-NonEmptyText = Annotated[str, Meta(min_length=1, description="a text")]
-PositiveInt = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
-TextList = Annotated[str | list[str], Meta(description="a text or a list of texts")]
-ClosedShare = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
-OpenShare = Annotated[float, Meta(gt=0, lt=1, description="a number between 0 and 1")]
-PositiveNumber = Annotated[float, Meta(gt=0, description="a number above 0")]
 MarginTable = Annotated[dict[str, PositiveNumber], Meta(description="a table of metrics, each with a number above 0")]
 RouteTable = Annotated[
     dict[str, str | list[str]], Meta(description="a table of routes, each with a threshold or a list of thresholds")
 ]
 
 SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
-    "evaluate": {
-        "judge": NonEmptyText,
-        "profile": NonEmptyText,
-        "calibration": NonEmptyText,
-        "trusted": NonEmptyText,
-        "metrics": TextList,
-        "metrics_by": TextList,
-        "gold": Annotated[Literal["apply", "ignore"], Meta(description='"apply" or "ignore"')],
-        "workers": PositiveInt,
-        "ray": NonEmptyText,
-        "batch": PositiveInt,
-        "shape": NonEmptyText,
-    },
-    "map": {},
     "llm": {
         "model": NonEmptyText,
         "provider": NonEmptyText,
@@ -82,66 +66,25 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
     "compare": {"margin": OpenShare, "alpha": OpenShare, "power": OpenShare, "margins": MarginTable},
     "targets": {"thresholds": TextList, "routes": RouteTable},
 }
-"""Tables of the settings file, with their keys and what they hold; `map` has the keys that maps have."""
+"""Tables of the settings file that no record describes yet, with their keys and what they hold."""
+
+SETTINGS_TABLES = {"evaluate": "ragfault.evaluation.settings:EvaluationSettings"}
+"""Table of the settings file → the record whose fields are its keys; imported when a file has the table."""
 
 
-add_trace_options = combine_options(
-    click.option(
-        "--map",
-        "maps",
-        multiple=True,
-        metavar="FIELD=COLUMN|FILE",
-        help="Read FIELD from COLUMN, or from a path into it: a.b, messages[-1].content, docs[].text, context_*; "
-        "or a TOML file of such mappings. Repeatable.",
-    ),
-    click.option(
-        "--shape",
-        help="Input format: a name (ragas, deepeval, …), or a file FILE.toml that describes one.  [default: detected]",
-    ),
-    click.option("--qrels", type=click.Path(), help="Relevance judgements (qrels) of a TREC run."),
-    click.option("--encoding", help="Encoding of text files: utf-16, latin-1, ….  [default: detected, else UTF-8]"),
-    click.option(
-        "--documents",
-        type=click.Path(),
-        help="Corpus whose documents hold the texts of chunks that the traces name by id alone.",
-    ),
-    click.option(
-        "--turns",
-        type=click.Choice(["auto", "last", "each"]),
-        help="Traces of a conversation: its last turn, each turn, or each if turns have chunks of their own (auto).  "
-        "[default: auto]",
-    ),
-    click.option("--id-from", metavar="COLUMN,…|line", help="Build ids from these columns, or from file and line."),
-)
+add_trace_options = add_fields(ReadingSettings)
 """Add the options that say how traces are read."""
 
 
-READ_OPTIONS = ("shape", "qrels", "documents", "encoding", "turns", "id_from")
-
-
 def pick_trace_options(options: dict[str, Any], table: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Pick the options above that were given, in the form that `read_traces` takes; they are taken out.
+    """Take the options above that were given, in the form that `read_traces` takes.
 
     The column map is that of the flags, else that of the settings.
     """
-    picked = {name: options.pop(name, None) for name in READ_OPTIONS}
-    options_set = {name: value for name, value in picked.items() if value is not None}
-    return {"map": parse_column_map(options.pop("maps"), table or {}), **options_set}
+    return take_fields(ReadingSettings, options, {"map": dict(table)} if table else {})
 
 
-add_executor_options = combine_options(
-    click.option(
-        "-w",
-        "--workers",
-        type=click.IntRange(1),
-        help="Worker processes; with --ray, concurrent tasks.  [default: 1; with --ray every processor]",
-    ),
-    click.option(
-        "--ray",
-        metavar="ADDRESS|local",
-        help="Ray cluster to run on: auto, HOST:PORT, ray://HOST:PORT, or local to start one here.",
-    ),
-)
+add_executor_options = add_fields(EvaluationSettings, "workers", "ray")
 """Add the options that say where the work is done."""
 
 
@@ -160,12 +103,7 @@ add_config_option = click.option(
 )
 """Add the option that names the settings file."""
 
-calibration_option = click.option(
-    "--calibration",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Calibration of this judge, written by `judge calibrate -o`.",
-)
+calibration_option = add_fields(EvaluationSettings, "calibration")
 
 
 add_git_option = click.option(
@@ -175,19 +113,6 @@ add_git_option = click.option(
     help="Exit codes for git bisect run: 125 (skip) instead of 2, 3 and above.",
 )
 """Add the option by which exit codes are those of `git bisect run`; `run_command` maps them."""
-
-
-def parse_column_map(maps: tuple[str, ...], table: Mapping[str, Any]) -> dict[str, str] | str | None:
-    """Parse the column map of the flags, else of the settings, in the form that `read_traces` takes."""
-    pairs = {}
-    for text in maps:
-        field, equals, column = text.partition("=")
-        if not equals:
-            if len(maps) > 1:
-                raise UsageError(f"--map {text}: a map file cannot be combined with other --map options.")
-            return text
-        pairs[field.strip()] = column.strip()
-    return pairs or dict(table) or None
 
 
 def load_settings(path: str | None) -> dict[str, dict[str, Any]]:
@@ -205,47 +130,41 @@ def load_settings(path: str | None) -> dict[str, dict[str, Any]]:
     return {name: _check_table(file, name, table) for name, table in tables.items()}
 
 
+def list_fields(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """List the fields of an evaluation that the settings file gives: those of [evaluate], and the map."""
+    column_map = tables.get("map")
+    return {**tables.get("evaluate", {}), **({"map": dict(column_map)} if column_map else {})}
+
+
 def _check_table(path: Path, name: str, table: Any) -> dict[str, Any]:
     """Check a table of the settings file, each value checked."""
-    if name not in SETTINGS_SCHEMA:
-        raise UnknownName(f"table of {path}", name, SETTINGS_SCHEMA, listed=True)
+    known = ("map", *SETTINGS_TABLES, *SETTINGS_SCHEMA)
+    if name not in known:
+        raise UnknownName(f"table of {path}", name, known, listed=True)
     if not isinstance(table, dict):
         raise InputError(f"{path}: {name} is a table. Write [{name}] and its keys below it.")
     if name == "map":
         from ragfault.io.formats.columns import flatten_map
 
-        return {key: _check_value(path, name, key, value, NonEmptyText) for key, value in flatten_map(table).items()}
+        table = flatten_map(table)
+        keys = dict.fromkeys(table, Setting(None, "", NonEmptyText, None, True))
+    else:
+        keys = _list_keys(name)
     for key in table:
         if name == "llm" and "key" in key.lower():
             raise UsageError(f"{path}: API keys are read only from the environment. Leave {key} out of [llm].")
-        if key not in SETTINGS_SCHEMA[name]:
-            raise UnknownName(f"key of [{name}] in {path}", key, SETTINGS_SCHEMA[name], listed=True)
-    return {key: _check_value(path, name, key, value, SETTINGS_SCHEMA[name][key]) for key, value in table.items()}
+        if key not in keys:
+            raise UnknownName(f"key of [{name}] in {path}", key, keys, listed=True)
+    return {key: convert_value(keys[key], value, f"{path}: {key} of [{name}]") for key, value in table.items()}
 
 
-def _check_value(path: Path, name: str, key: str, value: Any, kind: Any) -> Any:
-    """Check the value of a key, in the one form that it has."""
-    try:
-        converted = msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        expected = kind.__metadata__[0].description
-        raise InputError(f"{path}: {key} of [{name}] should be {expected}, not {_format_value(value)}.") from None
-    if kind is TextList:
-        return _as_list(converted)
-    return {route: _as_list(thresholds) for route, thresholds in converted.items()} if kind is RouteTable else converted
-
-
-def _as_list(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
-
-
-def _format_value(value: Any) -> str:
-    """Format a value as a settings file would have it, as far as there is room."""
-    try:
-        text = str(value) if isinstance(value, float) else msgspec.json.encode(value).decode()
-    except (TypeError, ValueError):
-        text = str(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
+def _list_keys(name: str) -> dict[str, Setting]:
+    """List the keys of a table of the settings file, each with its declaration."""
+    if name not in SETTINGS_TABLES:
+        return {key: Setting(None, "", form, None, True) for key, form in SETTINGS_SCHEMA[name].items()}
+    module, _, record = SETTINGS_TABLES[name].partition(":")
+    declared: dict[str, Setting] = getattr(import_module(module), record).declared
+    return {key: setting for key, setting in declared.items() if setting.is_key}
 
 
 add_label_options = combine_options(
