@@ -30,7 +30,8 @@ from benchmarks.null_bisections import bisect_level
 from ragfault.comparison.compare import ALPHA, POWER, classify_difference, compare, pairs_to_decide
 from ragfault.comparison.decision_tree import TREE_METRICS
 from ragfault.comparison.paired_runs import PairedRuns, pair_runs
-from ragfault.diagnosis.score_matrix import metric_name, open_matrix
+from ragfault.diagnosis.run_table import open_table
+from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.io.runs.run import MetricInfo
@@ -244,7 +245,7 @@ def compute_demo_scores() -> Scores:
     """Return the scores of the metrics of the decision tree on the demo, traces by metrics."""
     with tempfile.TemporaryDirectory() as folder:
         run = evaluate(list(load_handbook().traces["v1"]), Path(folder) / "run", judge="lexical")
-        matrix = open_matrix(run)
+        matrix = open_table(run)
         columns: dict[str, int] = {}
         for index, name in enumerate(matrix.metric_names):
             if metric_name(name) in TREE_METRICS:

@@ -11,10 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ragfault.diagnosis.chunk_insights import compute_insights
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS
-from ragfault.diagnosis.run_analysis import analyze, diagnose, diagnose_run, suggest_remedies, worst_traces
-from ragfault.diagnosis.score_matrix import ScoreMatrix
+from ragfault.diagnosis.run_analysis import (
+    analyze,
+    compute_insights,
+    diagnose,
+    diagnose_run,
+    suggest_remedies,
+    worst_traces,
+)
+from ragfault.diagnosis.run_table import RunTable
 from ragfault.diagnosis.scorecard import (
     assess_health,
     assess_rag,
@@ -643,7 +649,7 @@ def test_the_matrix_has_every_score_in_its_place(tmp_path_factory, signs):
     """Row i, column j of the grid is trace i, metric j of the run."""
     pairs = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
     run = evaluate_pairs(tmp_path_factory.mktemp("grid"), pairs, ["groundedness", "error", "triad"])
-    matrix = ScoreMatrix(run)
+    matrix = RunTable(run)
     for at, row in enumerate(run.scores()):
         value = matrix.values[at // 3, at % 3]
         assert np.isnan(value) if row.value is None else value == row.value

@@ -215,7 +215,7 @@ def diagnose(
         _print_conversations(run, ids, kind)
         return
     from ragfault.diagnosis.run_analysis import diagnose_run, worst_traces
-    from ragfault.diagnosis.score_matrix import ScoreMatrix
+    from ragfault.diagnosis.run_table import RunTable
     from ragfault.io.runs.run import Run
     from ragfault.io.runs.samples import sample_run
     from ragfault.report.builders.diagnosis import build_diagnoses
@@ -227,7 +227,7 @@ def diagnose(
     if opened.manifest.population:
         print_notice(f"{describe_trace_count(opened.manifest)}; --sample 0 takes all")
     print_text_warnings(opened)
-    source = ScoreMatrix(opened, labels) if labels else opened
+    source = RunTable(opened, labels) if labels else opened
     trace_ids = dict.fromkeys(ids or (diagnosis.trace for diagnosis in worst_traces(source, worst)))
     by_id = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(source, tuple(trace_ids))}
     diagnoses = [by_id[name] for name in trace_ids]

@@ -17,15 +17,7 @@ from msgspec.structs import replace
 
 from ragfault.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.comparison.records import ChangeState, Comparison, MetricChange, MovedTrace
-from ragfault.diagnosis.score_matrix import (
-    FAILED,
-    QUANTILES,
-    SCORED,
-    is_amount,
-    match_metrics,
-    metric_name,
-    segment_codes,
-)
+from ragfault.diagnosis.score_matrix import FAILED, QUANTILES, SCORED, is_amount, match_metrics, metric_name
 from ragfault.io.runs.run import AnyRun, MetricInfo
 from ragfault.labels.correction import Codes, Floats, LabeledScores, Mask, correct_difference, metric_bounds
 from ragfault.labels.judges.flakiness import widen_intervals
@@ -145,7 +137,7 @@ class SegmentMask(Struct, frozen=True, eq=False):
 
 def split_segments(paired: PairedRuns, by: str) -> list[SegmentMask]:
     """Split the pairs by a field of the baseline, the largest segment first."""
-    codes, names = segment_codes(paired.runs[0], by)
+    codes, names = paired.matrices[0].segment_codes(by)
     pair_codes = codes[paired.pairing.baseline]
     segments = [SegmentMask(name, pair_codes == code) for code, name in enumerate(names)]
     return sorted(

@@ -32,8 +32,8 @@ from ragfault.comparison.renamed_ids import (
     score_without_notices,
 )
 from ragfault.comparison.run_profile import RunProfile, profile_run, rename_profile
-from ragfault.diagnosis.languages import list_text_warnings
-from ragfault.diagnosis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metric_name
+from ragfault.diagnosis.run_table import RunTable, list_text_warnings
+from ragfault.diagnosis.score_matrix import SCORED, UNDEFINED, metric_name
 from ragfault.io.runs.run import AnyRun, MetricInfo, Run, open_run
 from ragfault.io.runs.samples import SAMPLE_TRACES, sample_runs
 from ragfault.labels.correction import HumanLabels, LabelValues
@@ -101,12 +101,12 @@ class PairedRuns:
         self.judge_flakiness = flakiness and check_judge(flakiness, judges)
         """Flakiness of the judge of both runs."""
         self.runs = (baseline, candidate)
+        self.matrices = (RunTable(baseline, labels[0]), RunTable(candidate, labels[1]))
         self.warnings = (
             *check_comparable(baseline, candidate, anyway=anyway),
-            *list_text_warnings(baseline, candidate),
+            *list_text_warnings(*self.matrices),
             *describe_sample(baseline, candidate),
         )
-        self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
         lists = read_chunks(baseline), read_chunks(candidate)
         old, new = map(read_contents, self.runs, lists)
         self.contents: tuple[RunContents, RunContents] = (old, new)

@@ -16,8 +16,8 @@ from ragfault.comparison.compare import ALPHA
 from ragfault.comparison.decision_tree import TREE_METRICS
 from ragfault.comparison.paired_runs import PairedRuns, check_comparable, describe_sample, pair_runs
 from ragfault.comparison.records import Bisection
-from ragfault.diagnosis.languages import list_text_warnings
-from ragfault.diagnosis.score_matrix import ScoreMatrix, metric_name
+from ragfault.diagnosis.run_table import RunTable, list_text_warnings
+from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.io.runs.run import AnyRun, MetricInfo, Run, open_run
 from ragfault.io.runs.samples import SAMPLE_TRACES, sample_runs
 from ragfault.model.errors import RunError, UsageError
@@ -262,7 +262,7 @@ def _follow_metrics(
     alpha: float,
     seed: int,
 ) -> tuple[MetricHistory, ...]:
-    matrices = [ScoreMatrix(run) for run in runs]
+    matrices = [RunTable(run) for run in runs]
     names = [set(matrix.metric_names) for matrix in matrices]
     shared = [measure for measure in matrices[-1].measures if all(measure.name in there for there in names)]
     chosen = [measure for measure in shared if metrics is None or measure.name in metrics]
@@ -340,7 +340,7 @@ def _is_gradual(means: Floats, shifts: Sequence[MetricShift]) -> bool:
     return float(((means - line) ** 2).sum()) < single
 
 
-def _values_by_run(measure: MetricInfo, matrices: Sequence[ScoreMatrix], rows: Sequence[NDArray[np.int64]]) -> Floats:
+def _values_by_run(measure: MetricInfo, matrices: Sequence[RunTable], rows: Sequence[NDArray[np.int64]]) -> Floats:
     """Return the values of a metric, traces × runs; NaN where it is not scored."""
     columns = []
     for matrix, places in zip(matrices, rows, strict=True):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Literal
 
 from ragfault.diagnosis.records import GoldAgreement
-from ragfault.io.runs.run import Run
+from ragfault.diagnosis.run_scan import TraceBatch, scan_run
+from ragfault.diagnosis.run_table import RunTable, open_table
+from ragfault.io.runs.run import AnyRun
 from ragfault.metrics.catalog import compute_score, parse_metric
-from ragfault.model.gold_evidence import match_answer, measure_coverage
+from ragfault.model.gold_evidence import has_answer_key, match_answer, measure_coverage
 from ragfault.model.records import Trace, Verdicts
 from ragfault.stats.classification import auroc
 from ragfault.stats.intervals import wilson_interval
@@ -25,7 +27,57 @@ MAX_TRACES = 5_000
 Case = tuple[float, bool]  # what the judge says, and whether gold says yes
 
 
-def measure_gold_agreement(run: Run) -> tuple[GoldAgreement, ...]:
+class GoldObserver:
+    """Cases in which gold confirms or refutes a verdict, and whether its chunk ids are retrieved."""
+
+    trace_columns: Sequence[str] | None = None
+    verdict_columns: Sequence[str] | None = None
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._distinct: dict[int, list[tuple[str, Case]]] = {}
+        self._named: set[str] = set()
+        self._retrieved: set[str] = set()
+        self._named_traces = 0
+
+    def add(self, batch: TraceBatch) -> None:
+        """Observe the next traces, up to `MAX_TRACES` of the run."""
+        left = MAX_TRACES - batch.start
+        self.is_done = left <= len(batch)
+        for trace, verdicts in islice(zip(batch.traces, batch.verdicts, strict=True), left):
+            # The last trace of one query with the same chunks stands for all of them.
+            contents = (chunk.text or chunk.id for chunk in trace.chunks or ())
+            self._distinct[hash((trace.query, str(trace.history), *contents))] = (
+                list(_list_cases(trace, verdicts)) if has_answer_key(trace) else []
+            )
+            if trace.chunks and trace.gold is not None and trace.gold.chunks:
+                self._named_traces += 1
+                self._named.update(trace.gold.chunks)
+                self._retrieved.update(chunk.id for chunk in trace.chunks)
+
+    def measure_agreement(self) -> tuple[GoldAgreement, ...]:
+        """Measure how far the stored verdicts agree with gold; empty without gold."""
+        cases: defaultdict[str, list[Case]] = defaultdict(list)
+        for verdict, case in (pair for pairs in self._distinct.values() for pair in pairs):
+            cases[verdict].append(case)
+        agreements = []
+        for verdict in ("chunk relevance", "groundedness", "completeness"):
+            if cases[verdict]:
+                agreements.append(_measure_ranking(verdict, cases[verdict]))  # type: ignore[arg-type]
+        if missing := cases["missing context"]:
+            agreements[1:1] = [
+                _measure_share("precision", [gold for alarm, gold in missing if alarm]),
+                _measure_share("recall", [bool(alarm) for alarm, gold in missing if gold]),
+            ]
+        return tuple(agreements)
+
+    def count_unmatched(self) -> int:
+        """Count the traces with chunks and chunk ids in gold; 0 where any of these ids is retrieved."""
+        is_unmatched = self._named_traces >= MIN_CASES and self._named.isdisjoint(self._retrieved)
+        return self._named_traces if is_unmatched else 0
+
+
+def measure_gold_agreement(source: AnyRun | RunTable) -> tuple[GoldAgreement, ...]:
     """Measure how far the stored verdicts agree with gold, on the first 5,000 traces; empty without gold.
 
     Traces of one query with the same chunks count once.
@@ -33,40 +85,12 @@ def measure_gold_agreement(run: Run) -> tuple[GoldAgreement, ...]:
     which the judge misses something, against those on which some gold was not retrieved. Groundedness and completeness:
     AUROC of right against wrong answers, where the words of the reference tell without a judge.
     """
-    if not run.has_gold():
+    table = open_table(source)
+    if not table.has_key:
         return ()
-    cases: defaultdict[str, list[Case]] = defaultdict(list)
-    first = islice(zip(run.traces(), run.verdicts(), strict=True), MAX_TRACES)
-    distinct = {
-        (pair[0].query, pair[0].history, *(chunk.text or chunk.id for chunk in pair[0].chunks or ())): pair
-        for pair in first
-    }
-    for trace, verdicts in distinct.values():
-        for verdict, case in _list_cases(trace, verdicts):
-            cases[verdict].append(case)
-    agreements = []
-    for verdict in ("chunk relevance", "groundedness", "completeness"):
-        if cases[verdict]:
-            agreements.append(_measure_ranking(verdict, cases[verdict]))  # type: ignore[arg-type]
-    if missing := cases["missing context"]:
-        agreements[1:1] = [
-            _measure_share("precision", [gold for alarm, gold in missing if alarm]),
-            _measure_share("recall", [bool(alarm) for alarm, gold in missing if gold]),
-        ]
-    return tuple(agreements)
-
-
-def count_unmatched_gold(run: Run) -> int:
-    """Count the traces with chunks and chunk ids in gold, of the first 5,000; 0 where any of these ids is retrieved."""
-    named: set[str] = set()
-    retrieved: set[str] = set()
-    traces = 0
-    for trace in islice(run.traces(), MAX_TRACES if run.has_gold() else 0):
-        if trace.chunks and trace.gold is not None and trace.gold.chunks:
-            traces += 1
-            named.update(trace.gold.chunks)
-            retrieved.update(chunk.id for chunk in trace.chunks)
-    return traces if traces >= MIN_CASES and named.isdisjoint(retrieved) else 0
+    observer = GoldObserver()
+    scan_run(table.run, [observer])
+    return observer.measure_agreement()
 
 
 def _list_cases(trace: Trace, verdicts: Verdicts) -> Iterator[tuple[str, Case]]:

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ragfault.io.runs.run import Run
 from ragfault.judges.checks.claims import strip_tags
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.text.markup import MARKUP_SHARE, is_wrapped
@@ -76,24 +71,9 @@ def is_foreign(text: str) -> bool:
     return len(unknown) >= MIN_UNKNOWN_SHARE * len(words)
 
 
-@lru_cache(maxsize=2)
-def mark_foreign(run: Run) -> NDArray[np.bool_]:
-    """Return, for each trace, whether its query or answer shows another language than English."""
-    marks = (
-        is_foreign(query) or is_foreign(answer or "")
-        for batch in run.iterate_batches("traces", ["query", "answer"])
-        for query, answer in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    )
-    return np.fromiter(marks, bool)
-
-
-def estimate_unknown_share(run: Run, rows: NDArray[np.int64] | None = None) -> float:
-    """Estimate of how many traces the judge does not know the language; all, where it is half of them."""
-    foreign = mark_foreign(run)
-    if describe_foreign(run.manifest.judge, int(foreign.sum()), len(foreign)) is None:
-        return 0.0
-    share = float(foreign[... if rows is None else rows].mean())
-    return 1.0 if share >= MOSTLY_FOREIGN_SHARE else share
+def knows_english_only(judge: str) -> bool:
+    """Return whether a judge, by its fingerprint, knows English only."""
+    return re.split("[ /]", judge, maxsplit=1)[0] in ENGLISH_JUDGES
 
 
 def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str | None:
@@ -105,7 +85,7 @@ def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str
     >>> describe_foreign("llm:some-model/1", 9, 12)
     """
     name = judge.split(" ", maxsplit=1)[0]
-    if name.split("/")[0] not in ENGLISH_JUDGES or not foreign or foreign < MIN_FOREIGN_SHARE * traces:
+    if not knows_english_only(judge) or not foreign or foreign < MIN_FOREIGN_SHARE * traces:
         return None
     least = "at least " if foreign < traces else ""  # of a few words none may be told
     which = f"{least}{foreign:,} of {traces:,} traces{f' of {of}' if of else ''}"
@@ -115,11 +95,10 @@ def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str
     )
 
 
-def count_wrapped(run: Run) -> int:
-    """Count the traces whose answer is JSON, or holds tags that do not only format text, reasoning or fenced code."""
-    batches = run.iterate_batches("traces", ["answer"])
-    answers = (strip_tags(answer or "") for batch in batches for answer in batch["answer"].to_pylist())
-    return sum("```" in answer or is_wrapped(answer) for answer in answers)
+def has_markup(answer: str) -> bool:
+    """Return whether an answer is JSON, or holds tags that do not only format text, reasoning or fenced code."""
+    plain = strip_tags(answer)
+    return "```" in plain or is_wrapped(plain)
 
 
 def describe_wrapped(judge: str, wrapped: int, traces: int, of: str = "") -> str | None:
@@ -136,13 +115,3 @@ def describe_wrapped(judge: str, wrapped: int, traces: int, of: str = "") -> str
     return (
         f"{which} are JSON, or hold tags, code, reasoning or the like, which {name} reads as words: record plain ones"
     )
-
-
-def list_text_warnings(*runs: Run) -> tuple[str, ...]:
-    """List the warnings about the language and the markup of runs."""
-    counts = ((describe_foreign, mark_foreign), (describe_wrapped, count_wrapped))
-    facts = (
-        (describe, int(np.sum(count(run))), run.manifest, run.path.name) for run in runs for describe, count in counts
-    )
-    texts = (describe(manifest.judge, number, manifest.traces, name) for describe, number, manifest, name in facts)
-    return tuple(text for text in texts if text is not None)

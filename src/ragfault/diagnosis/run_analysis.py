@@ -15,11 +15,12 @@ from ragfault.diagnosis.assessment import assess_trace
 from ragfault.diagnosis.causes.records import AnswerCause
 from ragfault.diagnosis.causes.summary import count_causes
 from ragfault.diagnosis.causes.table import find_cause
-from ragfault.diagnosis.chunk_insights import compute_insights, load_chunks
+from ragfault.diagnosis.chunk_insights import compute_chunk_insights
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS, diagnose_trace
-from ragfault.diagnosis.gold_agreement import count_unmatched_gold, measure_gold_agreement
-from ragfault.diagnosis.languages import WORD_JUDGES, count_wrapped, estimate_unknown_share, mark_foreign
+from ragfault.diagnosis.gold_agreement import GoldObserver, measure_gold_agreement
+from ragfault.diagnosis.languages import WORD_JUDGES
 from ragfault.diagnosis.records import (
+    ChunkInsight,
     Diagnosis,
     Findings,
     GoldAgreement,
@@ -28,7 +29,9 @@ from ragfault.diagnosis.records import (
     ProblemKind,
     Remedy,
 )
-from ragfault.diagnosis.score_matrix import ScoreMatrix, estimate_mean, metric_name, open_matrix
+from ragfault.diagnosis.run_scan import TraceBatch
+from ragfault.diagnosis.run_table import RunTable, open_table
+from ragfault.diagnosis.score_matrix import SEGMENT_FIELDS, estimate_mean, metric_name
 from ragfault.diagnosis.scorecard import (
     TARGETS,
     Thresholds,
@@ -108,21 +111,21 @@ def diagnose(
     return _complete_diagnosis(source, verdicts, localize_recorded_step(source))
 
 
-def diagnose_run(source: AnyRun | ScoreMatrix, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
+def diagnose_run(source: AnyRun | RunTable, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
     """Diagnose every trace (of `ids`) in order, with its triad and quality level where the run has them.
 
-    Where a score matrix has human labels, they take the place of verdicts. The first faulty step is located where `ids`
+    Where a score table has human labels, they take the place of verdicts. The first faulty step is located where `ids`
     are given: it takes some milliseconds a trace.
     Raises UnknownName for an id that no trace has.
     """
-    run = source.run if isinstance(source, ScoreMatrix) else open_run(source)
-    items = source.labels.items if isinstance(source, ScoreMatrix) and source.labels else {}
+    table = open_table(source)
+    run, items = table.run, table.labels.items if table.labels else {}
     if ids is None:
-        triads = iter(_list_triads(source if isinstance(source, ScoreMatrix) else run))
-        for trace, verdicts in run.evidence():
+        triads = table.list_triads()
+        for row, (trace, verdicts) in enumerate(run.evidence()):
             labeled = apply_labels(verdicts, items.get(trace.id, {}))
             own = trace.id in items
-            yield _complete_diagnosis(trace, labeled, triad=next(triads, math.nan), labeled=own)
+            yield _complete_diagnosis(trace, labeled, triad=triads[row], labeled=own)
         return
     _check_ids(run, ids)
     rows = [row for row in run.scores(ids) if metric_name(row.metric) == "triad"]
@@ -152,27 +155,14 @@ def _complete_diagnosis(
     )
 
 
-def _list_triads(source: Run | ScoreMatrix) -> list[float]:
-    """Return the triad of each trace, NaN where it has none; none at all where the run lacks the metric."""
-    if isinstance(source, Run):  # of all metrics only this one is read
-        names = [measure.name for measure in source.manifest.metrics if metric_name(measure.name) == "triad"]
-        if not names:
-            return []
-        source = ScoreMatrix(source, metrics=names)
-    at = source.triad_column()
-    return [] if at is None else source.values[:, at].tolist()
-
-
 def _check_ids(run: Run, ids: Sequence[str]) -> None:
-    missing = set(ids)
-    for batch in run.iterate_batches("traces", ["id"]) if missing else ():
-        missing.difference_update(batch.column("id").to_pylist())
+    known = RunTable(run).ids if ids else []
+    missing = set(ids).difference(known)
     if missing:
-        known = run.to_arrow("traces", ["id"])["id"].to_pylist()
         raise UnknownName(f"trace in {run.path.name}", next(name for name in ids if name in missing), known)
 
 
-def worst_traces(source: AnyRun | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, ...]:
+def worst_traces(source: AnyRun | RunTable, n: int = 10) -> tuple[Diagnosis, ...]:
     """Return the `n` worst traces, worst first, without those that have no problem.
 
     Traces whose pipeline failed come first, then those whose answer or refusal is wrong by the answer key, most of the
@@ -184,16 +174,16 @@ def worst_traces(source: AnyRun | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, 
     return _summarize(diagnose_run(source), n)[0].worst_traces()
 
 
-def suggest_remedies(source: AnyRun | ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
+def suggest_remedies(source: AnyRun | RunTable, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
     """Return the kinds of problem of a run with their remedies, the most frequent first.
 
     Left out is missing context by words alone, where the gold of the run shows that most of these verdicts are wrong,
     and where no more traces have it than by mistake: the lower end of the share's interval is at most 0.18. So is then
     an answer although the chunks do not cover the query, where nothing but missing context says that.
     """
-    matrix = open_matrix(source)
-    summaries = _summarize(diagnose_run(matrix), 0, matrix.labels)
-    return _choose_remedies(summaries, matrix, measure_gold_agreement(matrix.run), examples)
+    table = open_table(source)
+    summaries = _summarize(diagnose_run(table), 0, table.labels)
+    return _choose_remedies(summaries, table, measure_gold_agreement(table), examples)
 
 
 def find_doubtful_kinds(runs: Sequence[Run], diagnoses: Iterable[Iterable[Diagnosis]]) -> frozenset[ProblemKind]:
@@ -204,8 +194,9 @@ def find_doubtful_kinds(runs: Sequence[Run], diagnoses: Iterable[Iterable[Diagno
     doubtful: set[ProblemKind] = set()
     believed: set[ProblemKind] = set()
     for run, own in zip(runs, diagnoses, strict=True):
-        remedies = _summarize(own, 0)[0].suggest_remedies(open_matrix(run), 0)
-        left_out = _find_doubtful(remedies, run, measure_gold_agreement(run))
+        table = open_table(run)
+        remedies = _summarize(own, 0)[0].suggest_remedies(table, 0)
+        left_out = _find_doubtful(remedies, run, measure_gold_agreement(table))
         doubtful.update(left_out)
         believed.update(remedy.kind for remedy in remedies if remedy.kind not in left_out)
     return frozenset(doubtful - believed)
@@ -230,18 +221,46 @@ def _summarize(
     """Summarize diagnoses with and without the kinds that may be doubtful; the first summary keeps the `n` worst."""
     summary, believed = DiagnosisSummary(n, labels), DiagnosisSummary(0, labels)
     for row, diagnosis in enumerate(diagnoses):
-        summary.add(row, diagnosis)
-        believed.add(row, leave_out(diagnosis, DOUBTFUL_KINDS))
+        _add_to_summaries((summary, believed), row, diagnosis)
     return summary, believed
 
 
+def _add_to_summaries(summaries: tuple[DiagnosisSummary, DiagnosisSummary], row: int, diagnosis: Diagnosis) -> None:
+    summaries[0].add(row, diagnosis)
+    summaries[1].add(row, leave_out(diagnosis, DOUBTFUL_KINDS))
+
+
+class DiagnosisObserver:
+    """Diagnoses of the traces in a pass, summarized with and without the kinds that may be doubtful."""
+
+    trace_columns: Sequence[str] | None = None
+    verdict_columns: Sequence[str] | None = None
+    is_done = False
+
+    def __init__(self, table: RunTable, n: int) -> None:
+        self.summaries = DiagnosisSummary(n, table.labels), DiagnosisSummary(0, table.labels)
+        """With all kinds, storing the `n` worst traces, and without the kinds that may be doubtful."""
+        self._items = table.labels.items if table.labels else {}
+        at = table.triad_column()
+        # An analysis reads all scores anyway, so they are not read for the triad only.
+        self._triads = [math.nan] * table.traces if at is None else table.values[:, at].tolist()
+
+    def add(self, batch: TraceBatch) -> None:
+        """Diagnose the next traces."""
+        for row, (trace, verdicts) in enumerate(zip(batch.traces, batch.evidence, strict=True), batch.start):
+            labeled = apply_labels(verdicts, self._items.get(trace.id, {}))
+            own = trace.id in self._items
+            diagnosis = _complete_diagnosis(trace, labeled, triad=self._triads[row], labeled=own)
+            _add_to_summaries(self.summaries, row, diagnosis)
+
+
 def _choose_remedies(
-    summaries: Sequence[DiagnosisSummary], matrix: ScoreMatrix, agreements: tuple[GoldAgreement, ...], examples: int
+    summaries: Sequence[DiagnosisSummary], table: RunTable, agreements: tuple[GoldAgreement, ...], examples: int
 ) -> tuple[Remedy, ...]:
     """Return the remedies of the first summary, or those of the second where a kind in the first is doubtful."""
-    remedies = summaries[0].suggest_remedies(matrix, examples)
-    if _find_doubtful(remedies, matrix.run, agreements):
-        return summaries[1].suggest_remedies(matrix, examples)
+    remedies = summaries[0].suggest_remedies(table, examples)
+    if _find_doubtful(remedies, table.run, agreements):
+        return summaries[1].suggest_remedies(table, examples)
     return remedies
 
 
@@ -331,12 +350,12 @@ class DiagnosisSummary:
         """Return the worst traces, worst first."""
         return tuple(entry[-1] for entry in sorted(self._worst_heap, key=lambda entry: entry[:3], reverse=True))
 
-    def suggest_remedies(self, matrix: ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
+    def suggest_remedies(self, table: RunTable, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
         """Return the remedies, the most frequent first, and last what may be false positives alone.
 
         Their examples are the worst traces.
         """
-        remedies = [self._build_remedy(kind, matrix, examples) for kind in self._rows_by_kind]
+        remedies = [self._build_remedy(kind, table, examples) for kind in self._rows_by_kind]
         return tuple(
             sorted(
                 remedies,
@@ -344,24 +363,24 @@ class DiagnosisSummary:
             )
         )
 
-    def _get_false_positive_rate(self, kind: ProblemKind, matrix: ScoreMatrix) -> float | None:
+    def _get_false_positive_rate(self, kind: ProblemKind, table: RunTable) -> float | None:
         """Return how often the judge sees a kind of problem where there is none; None where that does not decide.
 
         It does not where the answer key or a label says that any of the traces is wrong, and for what gold decides.
         The share of traces in a language that the judge does not know counts as well.
         """
-        run = matrix.run
-        by_gold = kind in RELEVANCE_KINDS and run.manifest.gold == "apply" and matrix.has_gold
+        run = table.run
+        by_gold = kind in RELEVANCE_KINDS and run.manifest.gold == "apply" and table.has_gold
         if by_gold or kind in self._confirmed or not run.manifest.judge.startswith(WORD_JUDGES):
             return None
         rate = FALSE_POSITIVE_RATES.get(kind)
-        unknown = 0.0 if kind in WORDLESS_KINDS else estimate_unknown_share(run)
+        unknown = 0.0 if kind in WORDLESS_KINDS else table.estimate_unknown_share()
         return min(1.0, (rate or 0.0) + unknown) if unknown else rate
 
-    def _build_remedy(self, kind: ProblemKind, matrix: ScoreMatrix, examples: int) -> Remedy:
-        shows = np.zeros(matrix.traces, dtype=bool)
+    def _build_remedy(self, kind: ProblemKind, table: RunTable, examples: int) -> Remedy:
+        shows = np.zeros(table.traces, dtype=bool)
         shows[self._rows_by_kind[kind]] = True
-        share = estimate_mean(shows, matrix.clusters)
+        share = estimate_mean(shows, table.clusters)
         assert share is not None  # a run has traces
         meaning = PROBLEM_KINDS[kind]
         shown = [entry[-1] for entry in sorted(self._worst_by_kind[kind], key=lambda entry: entry[:2], reverse=True)]
@@ -375,7 +394,7 @@ class DiagnosisSummary:
             share=share,
             examples=tuple(example.trace for example in shown)[:examples],
             example=shown[0],
-            false_positive_rate=self._get_false_positive_rate(kind, matrix),
+            false_positive_rate=self._get_false_positive_rate(kind, table),
         )
 
 
@@ -417,42 +436,38 @@ def analyze(
     >>> [(row.metric, row.interval.mean, row.result) for row in findings.scorecard.aggregates]
     [('recall', 0.5, 'fail')]
     """
-    run = sample_run(open_run(run), 0 if labels else sample)
-    matrix = ScoreMatrix(run, labels)
+    table = RunTable(sample_run(open_run(run), 0 if labels else sample), labels)
     targets = tuple(targets)
-    seen = load_chunks(run)
-    levels, unrated = count_quality(matrix)
-    summaries = _summarize(diagnose_run(matrix), n, labels)
-    parts = build_segments(matrix, by, targets, routes)
-    agreements = measure_gold_agreement(run)
+    diagnoses, gold = DiagnosisObserver(table, n), GoldObserver()
+    segmented = [by] if by in SEGMENT_FIELDS else ["metadata"]
+    table.load(diagnoses, gold, columns=["route", "turn", *segmented])
+    levels, unrated = count_quality(table)
+    parts = build_segments(table, by, targets, routes)
+    agreements = gold.measure_agreement()
     return Findings(
-        run=run.path.name,
-        manifest=run.manifest,
-        scorecard=build_scorecard(matrix, targets, corrected=corrected),
-        health=assess_health(matrix),
-        rag=assess_rag(matrix, seen),
+        run=table.run.path.name,
+        manifest=table.run.manifest,
+        scorecard=build_scorecard(table, targets, corrected=corrected),
+        health=assess_health(table),
+        rag=assess_rag(table),
         quality=levels,
         unrated=unrated,
-        pairs=pair_tradeoffs(matrix),
-        insights=compute_insights(run, seen),
-        worst=summaries[0].worst_traces(),
-        remedies=_choose_remedies(summaries, matrix, agreements, MAX_EXAMPLES),
+        pairs=pair_tradeoffs(table),
+        insights=compute_insights(table),
+        worst=diagnoses.summaries[0].worst_traces(),
+        remedies=_choose_remedies(diagnoses.summaries, table, agreements, MAX_EXAMPLES),
         segments=parts if len(parts) > 1 else (),
         gold_agreement=agreements,
-        answers=count_causes(summaries[0].causes, matrix.clusters),
-        key_outcomes=dict(summaries[0].key_outcomes),
-        suspected_injections=_count_injections(run),
-        foreign_traces=int(mark_foreign(run).sum()),
-        markup_answers=count_wrapped(run),
-        unmatched_gold=count_unmatched_gold(run),
+        answers=count_causes(diagnoses.summaries[0].causes, table.clusters),
+        key_outcomes=dict(diagnoses.summaries[0].key_outcomes),
+        suspected_injections=table.injections,
+        foreign_traces=int(table.foreign.sum()),
+        markup_answers=table.texts.wrapped,
+        unmatched_gold=gold.count_unmatched(),
     )
 
 
-def _count_injections(run: Run) -> int:
-    """Count the traces with suspected prompt injections; 0 for runs without that column."""
-    import pyarrow.compute as pc
-
-    table = run.to_arrow("verdicts", columns=["injections"])
-    if not table.num_columns:
-        return 0
-    return int(pc.sum(pc.greater(pc.list_value_length(table["injections"]), 0)).as_py() or 0)
+def compute_insights(source: AnyRun | RunTable) -> tuple[ChunkInsight, ...]:
+    """Compute the mean relevance and the share used of the chunks of a run in each bucket of each property."""
+    table = open_table(source)
+    return compute_chunk_insights(table.chunks, table.segment_codes("turn"), table.segment_codes("route"))

@@ -1,18 +1,16 @@
-"""The scores of a run as a matrix, traces × metrics, in numpy."""
+"""Scores and columns of a run in numpy: how they are read, coded, and estimated."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.io.runs.run import AnyRun, MetricInfo, Run, open_run
-from ragfault.labels.correction import Codes, Floats, HumanLabels, LabelValues, Mask, metric_bounds
+from ragfault.io.runs.run import MetricInfo, Run
+from ragfault.labels.correction import Codes, Floats, Mask, metric_bounds
 from ragfault.metrics.aliases import ALIASES, resolve_alias
 from ragfault.model.errors import RunError, UnknownName
 from ragfault.stats.estimates import Interval, QuantileInterval
@@ -35,70 +33,15 @@ SmallInts = NDArray[Any]  # small whole numbers, in as few bytes as they need
 CodedTexts = tuple[Codes, list[str]]  # a code for each trace, or NONE, and the texts that the codes stand for
 
 
-class ScoreMatrix:
-    """Scores of a run: row i is its trace i, column j its metric j; with human labels where there are any.
+class RunScores(NamedTuple):
+    """The scores of a run, traces × metrics."""
 
-    `metrics` selects those that are read, by their full names: a whole matrix takes 13 bytes for each score.
-    """
-
-    def __init__(self, run: Run, labels: HumanLabels | None = None, *, metrics: Collection[str] | None = None) -> None:
-        self.run, self.labels = run, labels
-        self.measures = tuple(measure for measure in run.manifest.metrics if metrics is None or measure.name in metrics)
-        self.metric_names = [measure.name for measure in self.measures]
-        self.status, self.values, self.reason_codes, self.reasons = _read_scores(run, self.metric_names)
-        self.values[self.status != SCORED] = math.nan
-
-    @cached_property
-    def clusters(self) -> Codes | None:
-        """Return a code for each trace as `cluster_traces` does."""
-        return cluster_traces(self.run)
-
-    @property
-    def traces(self) -> int:
-        """Return the number of traces."""
-        return len(self.status)
-
-    def column_index(self, name: str) -> int | None:
-        """Return the column of the metric of that text, or None."""
-        return self.metric_names.index(name) if name in self.metric_names else None
-
-    def triad_column(self) -> int | None:
-        """Return the column of the triad, whatever its parameters, or None."""
-        exact = self.column_index("triad")
-        if exact is not None:
-            return exact
-        return next((i for i, text in enumerate(self.metric_names) if metric_name(text) == "triad"), None)
-
-    @cached_property
-    def ids(self) -> list[str]:
-        """Return the ids of the traces."""
-        ids: list[str] = self.run.to_arrow("traces", ["id"])["id"].to_pylist()
-        return ids
-
-    @cached_property
-    def has_gold(self) -> bool:
-        """Return whether any trace of the run has gold."""
-        golds = self.run.to_arrow("traces", ["gold"]).column(0)
-        return bool(golds.null_count < len(golds))
-
-    def label_values(self, column: int) -> LabelValues | None:
-        """Return the human label values of a metric; None where there are none."""
-        return None if self.labels is None else self.labels.values_of(self.metric_names[column], self.ids)
-
-    def scored_values(self, column: int, rows: Codes | None = None) -> tuple[Floats, Codes | None]:
-        """Return the values of a metric where it is scored, and the clusters of their traces."""
-        scored = self.scored_rows(column, rows)
-        return self.values[scored, column], None if self.clusters is None else self.clusters[scored]
-
-    def scored_rows(self, column: int, rows: Codes | None = None) -> Codes:
-        """Return the rows on which a metric is scored."""
-        states = self.status[:, column] if rows is None else self.status[rows, column]
-        return np.flatnonzero(states == SCORED) if rows is None else rows[states == SCORED]
-
-
-def open_matrix(source: AnyRun | ScoreMatrix, labels: HumanLabels | None = None) -> ScoreMatrix:
-    """Return the score matrix of a run, also by its path; a matrix is returned as it is, to be shared by analyses."""
-    return source if isinstance(source, ScoreMatrix) else ScoreMatrix(open_run(source), labels)
+    status: SmallInts
+    """Place of each status in `STATUSES`."""
+    values: Floats
+    reason_codes: SmallInts
+    reasons: list[str]
+    """The texts that the codes stand for."""
 
 
 def metric_name(metric: str) -> str:
@@ -171,7 +114,7 @@ def _to_floats(column: pa.Array) -> Floats:
     return np.array(pc.fill_null(column, math.nan).to_numpy(), dtype=np.float64)
 
 
-def _read_scores(run: Run, chosen: Sequence[str]) -> tuple[SmallInts, Floats, SmallInts, list[str]]:
+def read_scores(run: Run, chosen: Sequence[str]) -> RunScores:
     """Read statuses, values, reason codes (traces × chosen metrics) and the reasons, a piece of the file at a time."""
     import pyarrow as pa
 
@@ -196,7 +139,7 @@ def _read_scores(run: Run, chosen: Sequence[str]) -> tuple[SmallInts, Floats, Sm
         at = rows.stop
     if row != run.manifest.traces * len(names):
         raise _incomplete_scores(run)
-    return status, values, why, list(reasons)
+    return RunScores(status, values, why, list(reasons))
 
 
 def _in_metric_order(column: pa.Array, names: Sequence[str], start: int) -> bool:
@@ -213,66 +156,18 @@ def _incomplete_scores(run: Run) -> RunError:
     )
 
 
-def cluster_traces(run: Run) -> Codes | None:
-    """Return a code for each trace, shared within a conversation, else by one query with the same chunks and history.
-
-    None: all traces are independent. An instruction given with other chunks each time is not one query. Where no chunks
-    are recorded, nothing tells whether they were the same, and answers to one question are not independent of it: it is
-    one query, whatever was answered and when.
-    """
-    table = run.to_arrow("traces", ["conversation", "query"])
-    conversations, names = encode_texts(table["conversation"])
-    turns = np.bincount(conversations[conversations != NO_CODE], minlength=len(names) + 1)[conversations]
-    queries, texts = encode_texts(table["query"])
-    if turns.max() < 2 and len(texts) == len(queries):
-        return None
-    items: Codes = np.arange(len(queries))
-    repeated = np.bincount(queries)[queries] > 1
-    rows = items[repeated]
-    marks = (hash((queries[row], *asked)) for row, asked in _iterate_contexts(run, repeated))
-    _, first, group = np.unique(np.fromiter(marks, np.int64, len(rows)), return_index=True, return_inverse=True)
-    items[rows] = rows[first[group]]
-    return np.where(turns > 1, conversations, len(names) + items)
-
-
-def _iterate_contexts(run: Run, mask: Mask) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Yield row, history and chunks of some traces: the text of a chunk, else its id."""
-    from ragfault.io.formats.arrow import list_values
-
-    start = 0
-    for batch in run.iterate_batches("traces", ["history", "chunks"]) if mask.any() else ():
-        rows = np.flatnonzero(mask[start : start + batch.num_rows])
-        part = batch.take(rows)
-        chunks = part.column("chunks")
-        names = (list_values(chunks.flatten().field(name)) for name in ("text", "id"))
-        contents = (text or id for text, id in zip(*names, strict=True))
-        counts = [0 if count is None else count for count in chunks.value_lengths().to_pylist()]
-        for row, turns, count in zip(rows.tolist(), part.column("history").to_pylist(), counts, strict=True):
-            yield start + row, (str(turns or ""), *islice(contents, count))
-        start += batch.num_rows
-
-
 SEGMENT_FIELDS = ("route", "conversation", "model", "turn")
 METADATA_PREFIX = "metadata."
 
 
-def segment_codes(run: Run, by: str) -> CodedTexts:
-    """Return the value of a field for each trace as codes: route, conversation, model, turn, or metadata.KEY.
-
-    Raises UnknownName for another field, or a metadata key that no trace has.
-    """
-    import pyarrow as pa
-
-    if by in SEGMENT_FIELDS:
-        return encode_texts(run.to_arrow("traces", [by])[by].cast(pa.string()))
-    if not by.startswith(METADATA_PREFIX):
-        raise UnknownName("field to divide by", by, [*SEGMENT_FIELDS, f"{METADATA_PREFIX}KEY"])
-    key = by.removeprefix(METADATA_PREFIX)
-    codes, texts = encode_texts(run.to_arrow("traces", ["metadata"])["metadata"])
+def code_metadata(column: pa.ChunkedArray, key: str) -> CodedTexts:
+    """Return the value of a key of the metadata as codes. Raises UnknownName for a key that no trace has."""
+    codes, texts = encode_texts(column)
     objects = [parse_object(text) for text in texts]
     if not any(key in entry for entry in objects):
         keys = sorted({name for entry in objects for name in entry})
-        raise UnknownName("field to divide by", by, [*SEGMENT_FIELDS, *(METADATA_PREFIX + name for name in keys)])
+        names = [*SEGMENT_FIELDS, *(METADATA_PREFIX + name for name in keys)]
+        raise UnknownName("field to divide by", METADATA_PREFIX + key, names)
     return _deduplicate_codes(codes, [_label_text(entry.get(key)) for entry in objects])
 
 

@@ -8,8 +8,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.diagnosis.chunk_insights import ChunkTable, load_chunks
-from ragfault.diagnosis.languages import estimate_unknown_share
 from ragfault.diagnosis.records import (
     HealthAlert,
     LayerHealth,
@@ -20,17 +18,15 @@ from ragfault.diagnosis.records import (
     Scorecard,
     TradeoffPair,
 )
+from ragfault.diagnosis.run_table import RunTable, open_table
 from ragfault.diagnosis.score_matrix import (
     FAILED,
     NO_CODE,
     SCORED,
     UNDEFINED,
-    ScoreMatrix,
     estimate_mean,
     estimate_quantiles,
     metric_name,
-    open_matrix,
-    segment_codes,
 )
 from ragfault.diagnosis.thresholds import Threshold, check_threshold, parse_thresholds
 from ragfault.io.runs.run import AnyRun, MetricInfo
@@ -74,7 +70,7 @@ MAX_REASONS = 3  # maximum number of reasons of one kind in an aggregate
 
 
 def build_scorecard(
-    source: AnyRun | ScoreMatrix,
+    source: AnyRun | RunTable,
     targets: Thresholds = TARGETS,
     *,
     corrected: CardChoice = False,
@@ -96,11 +92,11 @@ def build_scorecard(
     Raises UsageError where the run's judge has no card, or one of another version or other settings, or where both
     are asked for; UnknownName for a shape that is not on the card.
     """
-    matrix = open_matrix(source, labels)
-    if matrix.labels is not None and corrected is not False:
+    table = open_table(source, labels)
+    if table.labels is not None and corrected is not False:
         raise UsageError("figures are corrected by the judge's card or by human labels: ask for one of the two.")
-    scorecard = _build_card(matrix, None, _thresholds_by_metric(targets))
-    known = load_correction(matrix.run, tuple(matrix.metric_names), corrected)
+    scorecard = _build_card(table, None, _thresholds_by_metric(targets))
+    known = load_correction(table.run, tuple(table.metric_names), corrected)
     if known is None:
         return scorecard
     return replace(
@@ -114,7 +110,7 @@ def build_scorecard(
 
 
 def build_segments(
-    source: AnyRun | ScoreMatrix, by: str, targets: Thresholds = TARGETS, routes: Mapping[str, Thresholds] | None = None
+    source: AnyRun | RunTable, by: str, targets: Thresholds = TARGETS, routes: Mapping[str, Thresholds] | None = None
 ) -> tuple[Scorecard, ...]:
     """Build the scorecard of each segment of the traces, the largest first.
 
@@ -123,8 +119,8 @@ def build_segments(
 
     Raises UnknownName for another field.
     """
-    matrix = open_matrix(source)
-    codes, names = segment_codes(matrix.run, by)
+    table = open_table(source)
+    codes, names = table.segment_codes(by)
     general = _thresholds_by_metric(targets)
     cards = []
     order = np.argsort(codes, kind="stable")
@@ -132,7 +128,7 @@ def build_segments(
         code = int(codes[rows[0]])
         name = None if code == NO_CODE else names[code]
         own = _thresholds_by_metric(routes.get(name, ())) if routes and name is not None else {}
-        cards.append((len(rows), name, _build_card(matrix, rows, general | own, by, name)))
+        cards.append((len(rows), name, _build_card(table, rows, general | own, by, name)))
     cards.sort(key=lambda part: (-part[0], part[1] is None, part[1] or ""))
     return tuple(card for _, _, card in cards)
 
@@ -146,38 +142,32 @@ def _thresholds_by_metric(targets: Thresholds) -> dict[str, Threshold]:
 
 
 def _build_card(
-    matrix: ScoreMatrix,
-    rows: Codes | None,
-    targets: dict[str, Threshold],
-    by: str | None = None,
-    name: str | None = None,
+    table: RunTable, rows: Codes | None, targets: dict[str, Threshold], by: str | None = None, name: str | None = None
 ) -> Scorecard:
     return Scorecard(
-        traces=matrix.traces if rows is None else len(rows),
+        traces=table.traces if rows is None else len(rows),
         aggregates=tuple(
-            _spare_refusals(matrix, i, rows, aggregate_metric(matrix, i, rows, _target_for(text, targets)))
-            for i, text in enumerate(matrix.metric_names)
+            _spare_refusals(table, i, rows, aggregate_metric(table, i, rows, _target_for(text, targets)))
+            for i, text in enumerate(table.metric_names)
         ),
         by=by,
         segment=name,
-        label_source=None if matrix.labels is None else matrix.labels.source,
+        label_source=None if table.labels is None else table.labels.source,
     )
 
 
-def _spare_refusals(
-    matrix: ScoreMatrix, column: int, rows: Codes | None, aggregate: MetricAggregate
-) -> MetricAggregate:
+def _spare_refusals(table: RunTable, column: int, rows: Codes | None, aggregate: MetricAggregate) -> MetricAggregate:
     """Drop a result of the use of chunks that the answers which do not refuse do not share: a refusal uses none."""
     if metric_name(aggregate.metric) != "chunk_utilization" or aggregate.result in (None, "pass"):
         return aggregate
-    answers = aggregate_metric(matrix, column, _list_answers(matrix, rows), aggregate.target)
+    answers = aggregate_metric(table, column, _list_answers(table, rows), aggregate.target)
     return aggregate if answers.result == aggregate.result else replace(aggregate, result=None)
 
 
-def _list_answers(matrix: ScoreMatrix, rows: Codes | None = None) -> Codes:
+def _list_answers(table: RunTable, rows: Codes | None = None) -> Codes:
     """Return the rows whose answer does not refuse, where the run has the metric refusal; else all."""
-    rows, refusal = np.arange(matrix.traces) if rows is None else rows, matrix.column_index("refusal")
-    return rows if refusal is None else rows[matrix.values[rows, refusal] != 1]
+    rows, refusal = np.arange(table.traces) if rows is None else rows, table.column_index("refusal")
+    return rows if refusal is None else rows[table.values[rows, refusal] != 1]
 
 
 def _target_for(metric: str, targets: dict[str, Threshold]) -> Threshold | None:
@@ -188,26 +178,28 @@ def _target_for(metric: str, targets: dict[str, Threshold]) -> Threshold | None:
 
 
 def aggregate_metric(
-    matrix: ScoreMatrix, column: int, rows: Codes | None = None, target: Threshold | None = None
+    table: RunTable, column: int, rows: Codes | None = None, target: Threshold | None = None
 ) -> MetricAggregate:
     """Aggregate one metric over all traces, or over some rows."""
-    measure = matrix.measures[column]
-    states = matrix.status[:, column] if rows is None else matrix.status[rows, column]
-    why = matrix.reason_codes[:, column] if rows is None else matrix.reason_codes[rows, column]
+    measure = table.measures[column]
+    states = table.status[:, column] if rows is None else table.status[rows, column]
+    why = table.scores.reason_codes[:, column] if rows is None else table.scores.reason_codes[rows, column]
     counts = np.bincount(states, minlength=3).tolist()
-    judged, clusters = matrix.scored_values(column, rows)
-    interval, labels = estimate_mean(judged, clusters, measure), matrix.label_values(column)
+    judged, clusters = table.scored_values(column, rows)
+    interval, labels = estimate_mean(judged, clusters, measure), table.label_values(column)
     right = (
         None
         if labels is None
-        else correct_mean(judged, labels.select(matrix.scored_rows(column, rows)), clusters, measure)
+        else correct_mean(judged, labels.select(table.scored_rows(column, rows)), clusters, measure)
     )
-    interval_used = (right and right.interval) or _widen_unknown(matrix, measure, target, interval, rows)
+    interval_used = (right and right.interval) or _widen_unknown(table, measure, target, interval, rows)
 
     def reasons(state: int) -> tuple[ReasonCount, ...]:
         codes = why[(states == state) & (why != NO_CODE)]
         tally = np.bincount(codes, minlength=1)
-        grouped = group_messages({matrix.reasons[code]: int(tally[code]) for code in np.flatnonzero(tally).tolist()})
+        grouped = group_messages(
+            {table.scores.reasons[code]: int(tally[code]) for code in np.flatnonzero(tally).tolist()}
+        )
         return tuple(ReasonCount(text=text, count=count) for text, count in list(grouped.items())[:MAX_REASONS])
 
     return MetricAggregate(
@@ -231,24 +223,24 @@ def aggregate_metric(
 
 
 def _widen_unknown(
-    matrix: ScoreMatrix, measure: MetricInfo, target: Threshold | None, interval: Interval | None, rows: Codes | None
+    table: RunTable, measure: MetricInfo, target: Threshold | None, interval: Interval | None, rows: Codes | None
 ) -> Interval | None:
     """Widen an interval by what verdicts on traces in a language that the judge does not know may change."""
     definition = get_definitions().get(metric_name(measure.name))
     if target is None or interval is None or definition is None or not definition.verdicts:
         return interval
     low, high = metric_bounds(measure)
-    spread = (high - low) * share if (share := estimate_unknown_share(matrix.run, rows)) else 0.0
+    spread = (high - low) * share if (share := table.estimate_unknown_share(rows)) else 0.0
     return replace(interval, low=interval.low - spread, high=interval.high + spread)
 
 
-def pair_tradeoffs(source: AnyRun | ScoreMatrix) -> tuple[TradeoffPair, ...]:
+def pair_tradeoffs(source: AnyRun | RunTable) -> tuple[TradeoffPair, ...]:
     """Return the metrics that trade off against each other, in pairs; pairs without a value are left out."""
-    matrix = open_matrix(source)
+    table = open_table(source)
     pairs = []
     for names in TRADEOFF_PAIRS:
         first, second = (
-            None if (at := matrix.column_index(name)) is None else aggregate_metric(matrix, at) for name in names
+            None if (at := table.column_index(name)) is None else aggregate_metric(table, at) for name in names
         )
         if any(side is not None and side.interval for side in (first, second)):
             pairs.append(TradeoffPair(first=first, second=second, names=names))
@@ -262,7 +254,7 @@ HEALTH_PARTS: tuple[tuple[str, Layer, tuple[str, ...]], ...] = (
 """Parts of each layer's health."""
 
 
-def assess_health(source: AnyRun | ScoreMatrix) -> tuple[LayerHealth, ...]:
+def assess_health(source: AnyRun | RunTable) -> tuple[LayerHealth, ...]:
     """Assess the health of the retrieval and of the generation layer; there is no global figure.
 
     A layer's health is the mean of the means of its parts, each over the traces where it is defined. A part that the
@@ -272,25 +264,23 @@ def assess_health(source: AnyRun | ScoreMatrix) -> tuple[LayerHealth, ...]:
     Where human labels correct a part, its corrected mean counts, and the ends of the interval are the means of those of
     the parts: as if all of them moved together.
     """
-    matrix = open_matrix(source)
-    return tuple(_assess_layer(matrix, name, layer, parts) for name, layer, parts in HEALTH_PARTS)
+    table = open_table(source)
+    return tuple(_assess_layer(table, name, layer, parts) for name, layer, parts in HEALTH_PARTS)
 
 
-def _assess_layer(matrix: ScoreMatrix, name: str, layer: Layer, parts: tuple[str, ...]) -> LayerHealth:
+def _assess_layer(table: RunTable, name: str, layer: Layer, parts: tuple[str, ...]) -> LayerHealth:
     known, columns = {}, []
     for part in parts:
-        at = matrix.column_index(part)
-        rows = _list_answers(matrix) if part == "chunk_utilization" else np.arange(matrix.traces)
-        if at is not None and (card := aggregate_metric(matrix, at, rows)).interval:
+        at = table.column_index(part)
+        rows = _list_answers(table) if part == "chunk_utilization" else np.arange(table.traces)
+        if at is not None and (card := aggregate_metric(table, at, rows)).interval:
             known[part] = card
-            columns.append(np.full(matrix.traces, np.nan))
-            columns[-1][rows] = matrix.values[rows, at]
+            columns.append(np.full(table.traces, np.nan))
+            columns[-1][rows] = table.values[rows, at]
     return LayerHealth(
         name=name,  # type: ignore[arg-type]
         layer=layer,
-        interval=_correct_health(known.values(), _mean_of_parts(matrix, np.stack(columns, axis=1)))
-        if columns
-        else None,
+        interval=_correct_health(known.values(), _mean_of_parts(table, np.stack(columns, axis=1))) if columns else None,
         parts=tuple(known.values()),
         absent=tuple(part for part in parts if part not in known),
     )
@@ -305,14 +295,14 @@ def _correct_health(parts: Iterable[MetricAggregate], judged: Interval | None) -
     return replace(judged, mean=mean, low=low, high=high)
 
 
-def _mean_of_parts(matrix: ScoreMatrix, values: Floats) -> Interval | None:
+def _mean_of_parts(table: RunTable, values: Floats) -> Interval | None:
     """Return the mean of the means of some metrics, traces × metrics, with its linearised interval."""
     there = ~np.isnan(values)
     counts, rows = there.sum(axis=0), there.any(axis=1)
     means = np.nansum(values, axis=0) / counts
     pull = np.where(there, values - means, 0.0) / counts
     trace_values = means.mean() + rows.sum() * pull.mean(axis=1)
-    clusters = None if matrix.clusters is None else matrix.clusters[rows]
+    clusters = None if table.clusters is None else table.clusters[rows]
     return estimate_mean(np.round(trace_values[rows], 12), clusters)
 
 
@@ -344,11 +334,11 @@ def quality_level(triad: float) -> QualityLevel:
     return next((kind for kind in QUALITY_LEVELS if triad >= kind.low - ROUNDING_SLACK), QUALITY_LEVELS[-1])
 
 
-def count_quality(source: AnyRun | ScoreMatrix) -> tuple[tuple[QualityCount, ...], int]:
+def count_quality(source: AnyRun | RunTable) -> tuple[tuple[QualityCount, ...], int]:
     """Count the traces in each quality level by triad, best first, and those without a triad."""
-    matrix = open_matrix(source)
-    at = matrix.triad_column()
-    values, clusters = (np.empty(0), None) if at is None else matrix.scored_values(at)
+    table = open_table(source)
+    at = table.triad_column()
+    values, clusters = (np.empty(0), None) if at is None else table.scored_values(at)
     upper = [float("inf"), *(kind.low for kind in QUALITY_LEVELS)]
     counts = []
     for kind, below in zip(QUALITY_LEVELS, upper, strict=False):
@@ -364,7 +354,7 @@ def count_quality(source: AnyRun | ScoreMatrix) -> tuple[tuple[QualityCount, ...
                 share=estimate_mean(inside, clusters),
             )
         )
-    return tuple(counts), matrix.traces - len(values)
+    return tuple(counts), table.traces - len(values)
 
 
 OPTIMAL_CHUNKS = (3, 5)  # range of the number of relevant chunks of a good context
@@ -377,40 +367,40 @@ HEALTH_ALERTS = (
 """Name, severity, figure and limit; missing context above its limit, the others below."""
 
 
-def assess_rag(source: AnyRun | ScoreMatrix, chunks: ChunkTable | None = None) -> RagHealth:
+def assess_rag(source: AnyRun | RunTable) -> RagHealth:
     """Assess RAG health by the run's metrics, under their names and with their numbers.
 
     Alerts go by the mean: LOW_RELEVANCE where context_relevance is below 0.6, LOW_USAGE where chunk_utilization is
     below 0.4, MISSING_CONTEXT where missing_context_rate is above 0.3; each says whether the whole interval is on
     that side. A refusal uses no chunk: LOW_USAGE needs answers that do not refuse below the limit as well.
     """
-    matrix = open_matrix(source)
-    seen = chunks or load_chunks(matrix.run)
+    table = open_table(source)
     figures: dict[str, Interval | None] = {}
     for name in ("context_relevance", "chunk_utilization", "context_ranking"):
-        at = matrix.column_index(name)
-        figures[name] = None if at is None else estimate_mean(*matrix.scored_values(at), matrix.measures[at])
-    missing = matrix.column_index("missing_context")
+        at = table.column_index(name)
+        figures[name] = None if at is None else estimate_mean(*table.scored_values(at), table.measures[at])
+    missing = table.column_index("missing_context")
     figures["missing_context_rate"] = None
     if missing is not None:
-        counts, clusters = matrix.scored_values(missing)
+        counts, clusters = table.scored_values(missing)
         figures["missing_context_rate"] = estimate_mean(counts > 0, clusters)
-    figures["optimal_context_rate"] = _estimate_optimal_context(matrix, seen)
+    figures["optimal_context_rate"] = _estimate_optimal_context(table)
     alerts = _raise_alerts(figures)
-    usage = matrix.column_index("chunk_utilization")
-    answers = None if usage is None else estimate_mean(*matrix.scored_values(usage, _list_answers(matrix)))
-    is_read = estimate_unknown_share(matrix.run) < 1
+    usage = table.column_index("chunk_utilization")
+    answers = None if usage is None else estimate_mean(*table.scored_values(usage, _list_answers(table)))
+    is_read = table.estimate_unknown_share() < 1
     confirmed = {alert.name for alert in _raise_alerts({**figures, "chunk_utilization": answers}) if is_read}
     return RagHealth(**figures, alerts=tuple(alert for alert in alerts if alert.name in confirmed))
 
 
-def _estimate_optimal_context(matrix: ScoreMatrix, seen: ChunkTable) -> Interval | None:
+def _estimate_optimal_context(table: RunTable) -> Interval | None:
     """Estimate the share of traces with a good number of relevant chunks, over those whose chunks were judged."""
+    seen = table.chunks
     some = np.bincount(seen.trace_index[seen.judged], minlength=seen.trace_count) > 0
     relevant = np.bincount(seen.trace_index[seen.relevant], minlength=seen.trace_count)
     optimal = (relevant >= OPTIMAL_CHUNKS[0]) & (relevant <= OPTIMAL_CHUNKS[1])
     rated = some | ((seen.counts == 0) & some.any())
-    return estimate_mean(optimal[rated], None if matrix.clusters is None else matrix.clusters[rated])
+    return estimate_mean(optimal[rated], None if table.clusters is None else table.clusters[rated])
 
 
 def _raise_alerts(figures: dict[str, Interval | None]) -> tuple[HealthAlert, ...]:

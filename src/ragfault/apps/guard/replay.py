@@ -16,7 +16,7 @@ from ragfault.apps.guard.policy import GuardPolicy, load_policy
 from ragfault.apps.guard.rails import Outcome
 from ragfault.apps.guard.rates import GuardedRequest, RailRate, average, rate_rail
 from ragfault.apps.guard.runtime import Guard
-from ragfault.diagnosis.score_matrix import cluster_traces
+from ragfault.diagnosis.run_table import open_table
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.samples import SAMPLE_TRACES, sample_run
 from ragfault.judges.loading import load_judge
@@ -126,7 +126,7 @@ def replay_run(
     known = labels or {}
     if labels is not None and not any(trace.id in known for trace in traces):
         raise UsageError(f"these labels say of no answer of {opened.path} whether it is bad: are they of another run?")
-    codes = cluster_traces(opened)
+    codes = open_table(opened).clusters
     groups = {} if codes is None else dict(zip(judge.traces, codes.tolist(), strict=True))
     requests = [
         GuardedRequest(decision.trace, decision.route, (decision,), groups.get(decision.trace))

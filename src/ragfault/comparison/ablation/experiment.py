@@ -33,7 +33,7 @@ from ragfault.comparison.ablation.parts import (
     strip_outputs,
 )
 from ragfault.comparison.compare import MARGIN
-from ragfault.diagnosis.score_matrix import ScoreMatrix
+from ragfault.diagnosis.run_table import RunTable
 from ragfault.evaluation.evaluator import describe_metric, evaluate
 from ragfault.evaluation.settings import ignore_report
 from ragfault.io.formats.tables import is_memory_table
@@ -179,7 +179,7 @@ def run_experiment(
         with PartRunner(baseline, candidate, folder.calls_path) as maker:
             runs = _ConfigurationRuns(folder, maker, queries, design, options)
             configurations = [runs.ensure_run(mask) for mask in design.masks]
-        values = np.stack([ScoreMatrix(folder.open_run(attributions.name)).values for attributions in configurations])
+        values = np.stack([RunTable(folder.open_run(attributions.name)).values for attributions in configurations])
     attributions = attribute_change(
         values,
         plan.metrics,

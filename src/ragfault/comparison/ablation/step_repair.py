@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ragfault.comparison.ablation.experiment_cache import CachedJudge
 from ragfault.comparison.ablation.parts import strip_outputs
 from ragfault.comparison.compare import MARGIN, default_margin
-from ragfault.diagnosis.score_matrix import ScoreMatrix
+from ragfault.diagnosis.run_table import RunTable
 from ragfault.diagnosis.steps.differences import list_kinds_in_order
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.agents.recorded_steps import RecordedSteps
@@ -212,7 +212,7 @@ def _run(agent: Agent, start: Trace, recorded: RecordedSteps) -> Trace:
 def _score(
     traces: Sequence[Trace], path: Path, metrics: Sequence[str], judge: Judge
 ) -> tuple[tuple[MetricInfo, ...], Values, Any]:
-    matrix = ScoreMatrix(evaluate(traces, path, judge=judge, metrics=list(metrics)))
+    matrix = RunTable(evaluate(traces, path, judge=judge, metrics=list(metrics)))
     return matrix.measures, np.array(matrix.values, float), matrix.clusters
 
 

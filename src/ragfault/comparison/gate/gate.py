@@ -12,9 +12,9 @@ from ragfault.comparison.gate.records import GateResult, RegressionReport, Thres
 from ragfault.comparison.gate.regression import MAX_NEEDED, check_regression
 from ragfault.comparison.paired_runs import PairedLabels, pair_runs
 from ragfault.comparison.records import describe_dependence
-from ragfault.diagnosis.languages import list_text_warnings
 from ragfault.diagnosis.records import GateOutcome, MetricAggregate
-from ragfault.diagnosis.score_matrix import ScoreMatrix, match_metrics
+from ragfault.diagnosis.run_table import RunTable, list_text_warnings
+from ragfault.diagnosis.score_matrix import match_metrics
 from ragfault.diagnosis.scorecard import aggregate_metric
 from ragfault.diagnosis.thresholds import Threshold, check_threshold, parse_thresholds
 from ragfault.io.runs.run import AnyRun, Run, open_run
@@ -29,7 +29,7 @@ MIN_COVERAGE = 0.5
 
 
 def gate(
-    source: AnyRun | ScoreMatrix,
+    source: AnyRun | RunTable,
     thresholds: Iterable[Threshold | str] = (),
     *,
     coverage: float = MIN_COVERAGE,
@@ -74,18 +74,18 @@ def gate(
         raise UsageError('no threshold was set. Set one (--threshold "groundedness>=0.85"), or give a --baseline.')
     if options and baseline is None:
         raise UsageError(f"{', '.join(options)}: without a baseline there is nothing to compare with.")
-    run = source.run if isinstance(source, ScoreMatrix) else open_run(source)
+    run = source.run if isinstance(source, RunTable) else open_run(source)
     _check_complete(run)
     metrics = {_match_metric(run, threshold) for threshold in parsed}
     check_rubric_proofs(run, [*sorted(metrics), *(options.get("metrics") or ())], rubric_proofs)
-    matrix = source if isinstance(source, ScoreMatrix) else ScoreMatrix(run, labels[1], metrics=metrics)
+    table = source if isinstance(source, RunTable) else RunTable(run, labels[1], metrics=metrics)
     return GateResult(
-        run=matrix.run.path.name,
-        traces=matrix.traces,
-        decisions=tuple(_decide_threshold(matrix, threshold, coverage) for threshold in parsed),
-        regression=None if baseline is None else _check_baseline(baseline, matrix, coverage, labels, options),
-        label_source=None if matrix.labels is None else matrix.labels.source,
-        warnings=list_text_warnings(matrix.run),
+        run=table.run.path.name,
+        traces=table.traces,
+        decisions=tuple(_decide_threshold(table, threshold, coverage) for threshold in parsed),
+        regression=None if baseline is None else _check_baseline(baseline, table, coverage, labels, options),
+        label_source=None if table.labels is None else table.labels.source,
+        warnings=list_text_warnings(table),
     )
 
 
@@ -100,22 +100,22 @@ def _check_complete(run: Run) -> None:
 
 
 def _check_baseline(
-    baseline: AnyRun, matrix: ScoreMatrix, coverage: float, labels: PairedLabels, options: dict[str, Any]
+    baseline: AnyRun, table: RunTable, coverage: float, labels: PairedLabels, options: dict[str, Any]
 ) -> RegressionReport:
     baseline = open_run(baseline)
     _check_complete(baseline)
     anyway, flakiness = bool(options.pop("anyway", False)), options.pop("flakiness", None)
     sample = options.pop("sample", SAMPLE_TRACES)
-    side = pair_runs(baseline, matrix.run, anyway=anyway, labels=labels, flakiness=flakiness, sample=sample)
+    side = pair_runs(baseline, table.run, anyway=anyway, labels=labels, flakiness=flakiness, sample=sample)
     return check_regression(side, coverage=coverage, **options)
 
 
-def _decide_threshold(matrix: ScoreMatrix, threshold: Threshold, coverage: float) -> ThresholdDecision:
-    at = matrix.metric_names.index(_match_metric(matrix.run, threshold))
-    threshold = Threshold(matrix.metric_names[at], threshold.sign, threshold.value)
-    aggregate = aggregate_metric(matrix, at, target=threshold)
+def _decide_threshold(table: RunTable, threshold: Threshold, coverage: float) -> ThresholdDecision:
+    at = table.metric_names.index(_match_metric(table.run, threshold))
+    threshold = Threshold(table.metric_names[at], threshold.sign, threshold.value)
+    aggregate = aggregate_metric(table, at, target=threshold)
     _check_range(threshold, aggregate)
-    share = aggregate.scored / matrix.traces
+    share = aggregate.scored / table.traces
     interval = aggregate.decision_interval
     if interval is None:
         return _build_decision(
@@ -141,7 +141,7 @@ def _decide_threshold(matrix: ScoreMatrix, threshold: Threshold, coverage: float
     if share < coverage and result != "fail":
         result = "cannot tell"
         reason = (
-            f"only {aggregate.scored:,} of {matrix.traces:,} traces are scored "
+            f"only {aggregate.scored:,} of {table.traces:,} traces are scored "
             f"({format_percent(share)}, and {format_percent(coverage)} are "
             f"asked for){_reason_text(aggregate)}; of these: {reason}"
         )

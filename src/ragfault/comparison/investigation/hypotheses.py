@@ -17,10 +17,9 @@ from ragfault.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.comparison.records import Bisection, BranchDecision, LayerFault, describe_dependence
 from ragfault.diagnosis.clusters.description import is_failing
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS
-from ragfault.diagnosis.languages import list_text_warnings
 from ragfault.diagnosis.records import Diagnosis, ProblemKind
 from ragfault.diagnosis.run_analysis import diagnose_run, find_doubtful_kinds, leave_out
-from ragfault.diagnosis.score_matrix import cluster_traces
+from ragfault.diagnosis.run_table import list_text_warnings, open_table
 from ragfault.io.runs.run import AnyRun, Run, open_run
 from ragfault.io.runs.samples import SAMPLE_TRACES, sample_run
 from ragfault.labels.correction import Codes, Mask
@@ -196,7 +195,7 @@ def _investigate_alone(run: Run) -> Investigation:
     first = {diagnosis.trace: _first_problem(diagnosis) for diagnosis in failing}
     counts = Counter(first.values())
     name = shlex.quote(str(run.path))
-    clusters = cluster_traces(run)
+    clusters = open_table(run).clusters
     fails = np.array([diagnosis.trace in first for diagnosis in diagnoses])
     kinds = np.array(list(first.values()))
     groups = None if clusters is None else clusters[fails]
@@ -278,7 +277,7 @@ def measure_claim_origins(run: AnyRun) -> ClaimOrigins | None:
             others.append(failed)
     if not values:
         return None
-    clusters = cluster_traces(run)
+    clusters = open_table(run).clusters
     return ClaimOrigins(
         claims=len(values),
         traces=len(set(rows)),

@@ -15,6 +15,7 @@ from ragfault.diagnosis.clusters.records import Cluster, ClusterExample, Cluster
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS
 from ragfault.diagnosis.records import Diagnosis, ProblemKind
 from ragfault.diagnosis.run_analysis import DOUBTFUL_KINDS, diagnose_run, find_doubtful_kinds, leave_out
+from ragfault.diagnosis.run_table import RunTable
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs.run import Run
 from ragfault.judges.checks.lexicon import load_idf
@@ -127,8 +128,8 @@ def failure_from_diagnosis(diagnosis: Diagnosis, run_index: int = 0, row: int = 
 
 def load_population(run: Run) -> TracePopulation:
     """Load the data of all traces of a run that clustering needs."""
-    from ragfault.diagnosis.score_matrix import cluster_traces
-
+    table = RunTable(run)
+    table.read_columns("query", "time")
     manifest = run.manifest
     return TracePopulation(
         name=run.path.resolve().name,
@@ -137,9 +138,9 @@ def load_population(run: Run) -> TracePopulation:
         judge=manifest.judge,
         traces=manifest.traces,
         total=manifest.population,
-        clusters=cluster_traces(run),
-        queries=run.to_arrow("traces", ["query"])["query"].to_pylist(),
-        times=_trace_times(run),
+        clusters=table.clusters,
+        queries=table.column("query").to_pylist(),
+        times=_trace_times(table),
     )
 
 
@@ -148,9 +149,9 @@ def run_fingerprint(run: Run) -> str:
     return f"{run.manifest.fingerprint} {run.manifest.judge}"
 
 
-def _trace_times(run: Run) -> Array | None:
+def _trace_times(table: RunTable) -> Array | None:
     """Return the time of each trace in microseconds, −1 where it has none; None where no trace has one."""
-    times = run.to_arrow("traces", ["time"])["time"].to_pylist()
+    times = table.column("time").to_pylist()
     if all(time is None for time in times):
         return None
     return np.array([-1 if time is None else int(time.timestamp() * 1e6) for time in times], np.int64)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.diagnosis.run_analysis import diagnose_run
-from ragfault.diagnosis.score_matrix import ScoreMatrix
+from ragfault.diagnosis.run_table import RunTable
 from ragfault.io.runs.run import Run
 from ragfault.labels.correction import HumanLabels, apply_labels
 from ragfault.model.records import Score, Trace, Verdicts
@@ -50,7 +50,7 @@ class TraceBrowserData(Struct, frozen=True, kw_only=True):
 
 def build_trace_browser(run: Run, labels: HumanLabels | None = None) -> TraceBrowserData:
     """Read a run and make the browser of its traces; human labels take the place of verdicts."""
-    diagnoses = diagnose_run(run if labels is None else ScoreMatrix(run, labels))
+    diagnoses = diagnose_run(RunTable(run, labels))
     items = {} if labels is None else labels.items
     columns: dict[str, list[Any]] = {name: [] for name in ("ids", "queries", "answers", "route", "level", "problems")}
     routes: dict[str, int] = {}

@@ -60,7 +60,7 @@ from ragfault.apps.watch.monitoring.windows import (
 from ragfault.apps.watch.report.monitor import describe_monitoring_settings, summarize_monitor
 from ragfault.cli.commands import run_command
 from ragfault.comparison.decision_tree import EQUAL_DEPTH
-from ragfault.diagnosis.chunk_insights import compute_insights as insights_of
+from ragfault.diagnosis.run_analysis import compute_insights as insights_of
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import MetricInfo, Run
 from ragfault.model.errors import InputError, UnknownName, UsageError

@@ -112,7 +112,7 @@ def _monitor_runs(
     """Monitor the runs as one stretch of traffic, a sample of them where they are large."""
     from ragfault.apps.watch.monitoring.monitor import CORRELATED_PAIRS, explain_by_query, load_marks, monitor
     from ragfault.apps.watch.monitoring.rollups import collect_measures, observe_runs, roll_up, sum_products
-    from ragfault.diagnosis.languages import list_text_warnings
+    from ragfault.diagnosis.run_table import list_text_warnings
     from ragfault.io.runs.run import Run
     from ragfault.io.runs.samples import count_population, sample_run
 

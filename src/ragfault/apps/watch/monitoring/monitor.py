@@ -48,7 +48,8 @@ from ragfault.apps.watch.monitoring.windows import (
     window_mean,
 )
 from ragfault.diagnosis.records import ChunkInsight
-from ragfault.diagnosis.score_matrix import ScoreMatrix, metric_name
+from ragfault.diagnosis.run_table import RunTable
+from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.diagnosis.scorecard import HEALTH_ALERTS
 from ragfault.io.runs.run import MetricInfo, Run
 from ragfault.model.errors import InputError, UsageError
@@ -468,7 +469,7 @@ def _iterate_values(run: Run, metric: str, route: str | None) -> list[tuple[int,
     """Return minute, query and value of the timed traces of a route with a value; none where no score is of it."""
     if metric not in [measure.name for measure in run.manifest.metrics]:
         return []
-    values = ScoreMatrix(run, metrics=[metric]).values[:, 0]
+    values = RunTable(run, metrics=[metric]).values[:, 0]
     columns = run.to_arrow("traces", ["time", "query", "route"])
     rows = zip(*(columns[name].to_pylist() for name in ("time", "query", "route")), values.tolist(), strict=True)
     return [

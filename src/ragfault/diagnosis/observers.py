@@ -1,0 +1,172 @@
+"""What one pass over a run observes: columns, repeated queries, the answer key, languages and injections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragfault.diagnosis.languages import has_markup, is_foreign
+from ragfault.diagnosis.run_scan import TraceBatch
+from ragfault.diagnosis.score_matrix import NO_CODE, encode_texts
+from ragfault.labels.correction import Codes, Mask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEY_FIELDS = ("gold", "facts", "reference", "answerable")
+"""Fields of a trace that are its answer key."""
+
+
+class ColumnObserver:
+    """Columns of the traces, as they are."""
+
+    verdict_columns: Sequence[str] = ()
+    is_done = False
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.trace_columns = tuple(names)
+        self._parts: dict[str, list[pa.ChunkedArray]] = {name: [] for name in self.trace_columns}
+
+    def add(self, batch: TraceBatch) -> None:
+        """Keep the columns of the next traces."""
+        for name, parts in self._parts.items():
+            parts.append(batch.columns[name])
+
+    def join(self) -> dict[str, pa.ChunkedArray]:
+        """Return each column of the whole run."""
+        import pyarrow as pa
+
+        return {
+            name: pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type)
+            for name, parts in self._parts.items()
+        }
+
+
+class ClusterObserver:
+    """Conversations and queries, of which the traces of one are not independent."""
+
+    trace_columns = ("conversation", "query")
+    verdict_columns: Sequence[str] = ()
+    is_done = False
+
+    def __init__(self) -> None:
+        self._columns = ColumnObserver(["conversation"])
+        self._queries: list[int] = []
+
+    def add(self, batch: TraceBatch) -> None:
+        """Keep the conversations, and the hashes of the queries."""
+        from ragfault.io.formats.arrow import list_values
+
+        self._columns.add(batch)
+        self._queries += map(hash, list_values(batch.columns["query"].combine_chunks()))
+
+    def assign(self, hash_contexts: Callable[[Mask], Codes]) -> Codes | None:
+        """Return a code for each trace, equal for those of one cluster; None if all traces are independent.
+
+        `hash_contexts` hashes history and chunks of the traces in a mask, those with a repeated query.
+        """
+        conversations, names = encode_texts(self._columns.join()["conversation"])
+        turns = np.bincount(conversations[conversations != NO_CODE], minlength=len(names) + 1)[conversations]
+        _, queries = np.unique(np.array(self._queries, np.int64), return_inverse=True)
+        counts = np.bincount(queries)
+        if turns.max() < 2 and len(counts) == len(queries):
+            return None
+        items: Codes = np.arange(len(queries))
+        repeated = counts[queries] > 1
+        rows = items[repeated]
+        if len(rows):
+            pairs = np.stack([queries[rows], hash_contexts(repeated)], axis=1)
+            _, first, group = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+            items[rows] = rows[first[group]]
+        return np.where(turns > 1, conversations, len(names) + items)
+
+
+class ContextObserver:
+    """Hashes of what the generator was given beside the query: history and chunks, by text or else by id."""
+
+    trace_columns = ("id", "query", "history", "chunks")
+    verdict_columns: Sequence[str] = ()
+    is_done = False
+
+    def __init__(self, mask: Mask | None) -> None:
+        self._mask = mask
+        """The traces whose contexts are hashed; None: all."""
+        self._hashes: list[int] = []
+
+    def add(self, batch: TraceBatch) -> None:
+        """Hash the contexts of the next traces."""
+        part = batch
+        if self._mask is not None:
+            rows = np.flatnonzero(self._mask[batch.start : batch.start + len(batch)])
+            part = batch.take(rows)
+        self._hashes += [
+            hash((str(trace.history or ""), *(chunk.text or chunk.id for chunk in trace.chunks or ())))
+            for trace in part.traces
+        ]
+
+    def hashes(self, mask: Mask) -> Codes:
+        """Return the hashes of the traces in a mask."""
+        values = np.array(self._hashes, np.int64)
+        return values[mask] if self._mask is None else values
+
+
+class KeyObserver:
+    """Which parts of the answer key any trace has."""
+
+    trace_columns = KEY_FIELDS
+    verdict_columns: Sequence[str] = ()
+    is_done = False
+
+    def __init__(self) -> None:
+        self.present: set[str] = set()
+
+    def add(self, batch: TraceBatch) -> None:
+        """Note the parts that the next traces have."""
+        self.present |= {name for name in KEY_FIELDS if batch.columns[name].null_count < len(batch)}
+
+
+class TextObserver:
+    """Languages and markup of queries and answers."""
+
+    trace_columns = ("query", "answer")
+    verdict_columns: Sequence[str] = ()
+    is_done = False
+
+    def __init__(self) -> None:
+        self.wrapped = 0
+        """Answers that are JSON, or hold tags that do not only format text, reasoning or fenced code."""
+        self._marks: list[bool] = []
+
+    @property
+    def foreign(self) -> NDArray[np.bool_]:
+        """For each trace, whether its query or answer shows another language than English."""
+        return np.array(self._marks, bool)
+
+    def add(self, batch: TraceBatch) -> None:
+        """Tell the languages of the next traces, and count wrapped answers."""
+        queries, answers = (batch.columns[name].to_pylist() for name in self.trace_columns)
+        for query, answer in zip(queries, answers, strict=True):
+            self._marks.append(is_foreign(query) or is_foreign(answer or ""))
+            self.wrapped += has_markup(answer or "")
+
+
+class InjectionObserver:
+    """The number of traces with suspected prompt injections."""
+
+    trace_columns: Sequence[str] = ()
+    verdict_columns = ("injections",)
+    is_done = False
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, batch: TraceBatch) -> None:
+        """Count those of the next traces."""
+        import pyarrow.compute as pc
+
+        columns = batch.verdict_columns
+        if columns is not None and "injections" in columns.column_names:
+            self.count += int(pc.sum(pc.greater(pc.list_value_length(columns["injections"]), 0)).as_py() or 0)
