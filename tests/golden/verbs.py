@@ -1,4 +1,4 @@
-"""Output of every verb that has JSON, on the demo: one command after the other, in one process and one folder."""
+"""Output and report of every verb that has JSON, on the demo: one command after the other, in one folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 import runpy
 import shutil
 import sys
@@ -106,6 +107,9 @@ CASES = {
 }
 """Name of a file of results → its command, without --json. Later commands read the files of earlier ones."""
 
+TIMES = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC|[\d.,]+ s\b|[\d.,]+ traces/s")
+"""Points in time, lengths of time and speeds in a report."""
+
 UNSTORED = {
     *("handbook", "agent", "store", "restored", "backup.tar"),  # made by the demo, and of bytes that differ each time
     *("tuned", "replies.jsonl", "replies.sqlite", "replies.sqlite-shm", "replies.sqlite-wal"),  # with times and keys
@@ -127,7 +131,9 @@ def run_verbs(folder: Path) -> Iterator[tuple[str, Any]]:
                 PREPARATIONS[name](folder)
             known |= set(list_files(folder))
             volatile = VOLATILE.get(name, set())
-            code, printed = run_command(split_command(line, server.url))
+            with keep_records() as records:
+                code, printed = run_command(split_command(line, server.url))
+            report = render_report(records)
             files = [path for path in list_files(folder) if path not in known]
             yield (
                 name,
@@ -140,6 +146,7 @@ def run_verbs(folder: Path) -> Iterator[tuple[str, Any]]:
                         for path in files
                         if is_stored(path)
                     },
+                    **({"report": normalize(report, folder, volatile)} if report else {}),
                 },
             )
 
@@ -168,6 +175,49 @@ def run_command(arguments: list[str]) -> tuple[int | str | None, Any]:
         return code, json.loads(printed)
     except ValueError:
         return code, {"no JSON": printed.splitlines(), "error": complaint.splitlines()}
+
+
+@contextlib.contextmanager
+def keep_records() -> Iterator[list[Any]]:
+    """Keep the records that are encoded as JSON meanwhile."""
+    from ragfault.report import json_documents
+
+    records: list[Any] = []
+    encode = json_documents.encode_document
+
+    def keep(record: Any) -> str:
+        records.append(record)
+        return encode(record)
+
+    json_documents.encode_document = keep
+    try:
+        yield records
+    finally:
+        json_documents.encode_document = encode
+
+
+def render_report(records: list[Any]) -> list[str]:
+    """Render the report of the last record for a terminal of 100 columns, without times; nothing if it has none."""
+    from ragfault.apps.guard.certificate import Certificate
+    from ragfault.apps.guard.replay import GuardReplay
+    from ragfault.apps.guard.report import build_certificate, build_replay
+    from ragfault.apps.tune.generators.records import GeneratorChoice
+    from ragfault.apps.tune.report.generators import build_choice
+    from ragfault.apps.watch.monitoring.monitor import MonitorReport
+    from ragfault.apps.watch.report.monitor import build_monitor
+    from ragfault.report.builders.catalogue import RECORD_BUILDERS
+    from ragfault.report.renderers.terminal import render_terminal
+
+    of_apps = {
+        Certificate: build_certificate,
+        GeneratorChoice: build_choice,
+        GuardReplay: build_replay,
+        MonitorReport: build_monitor,
+    }
+    build = (RECORD_BUILDERS | of_apps).get(type(records[-1])) if records else None
+    if build is None:
+        return []
+    return [TIMES.sub("<time>", line) for line in render_terminal(build(records[-1]), width=100).splitlines()]
 
 
 def list_files(folder: Path) -> list[Path]:

@@ -100,7 +100,7 @@ def test_many_figures_of_a_row_are_named_below_it_in_a_terminal():
     assert "| one | 0.9 | – |" in render_markdown(document)
 
 
-def test_an_interval_is_shown_where_there_is_room():
+def test_an_interval_has_a_picture_where_there_is_room():
     """A terminal draws it with signs, a page as a drawing, and Markdown leaves its column out."""
     columns = (TableColumn("Metric"), TableColumn("", room=60, graphic=True))
     document = ReportDocument("", (Table(columns, (("recall", IntervalMark(0.5, 0.25, 0.75)),)),))
