@@ -39,7 +39,7 @@ def documents(*names):
 
 
 ASK = span(PARENT, None, "CHAIN", input__value="When does the lift run?", output__value="Until ten.")
-FIND = span(CHILD, PARENT, "RETRIEVER", input__value="lift", retrieval__documents=documents("a", "b", "c"))
+LOOKUP = span(CHILD, PARENT, "RETRIEVER", input__value="lift", retrieval__documents=documents("a", "b", "c"))
 
 
 def read_ids(path):
@@ -50,14 +50,14 @@ def read_ids(path):
 
 def test_documents_in_a_text_are_the_chunks(tmp_path):
     """A list of documents that was written as JSON text is that list."""
-    (tmp_path / "t.jsonl").write_text(export(ASK, FIND))
+    (tmp_path / "t.jsonl").write_text(export(ASK, LOOKUP))
     assert read_ids(tmp_path / "t.jsonl") == ["a", "b", "c"]
 
 
 def test_the_list_of_the_reranker_is_the_final_one(tmp_path):
     """What a reranker returned, in its order, is what the generator saw."""
     rank = span(CHILD + 1, PARENT, "RERANKER", reranker__output_documents=documents("c", "a"))
-    (tmp_path / "t.jsonl").write_text(export(ASK, FIND, rank))
+    (tmp_path / "t.jsonl").write_text(export(ASK, LOOKUP, rank))
     assert read_ids(tmp_path / "t.jsonl") == ["c", "a"]
 
 
@@ -97,7 +97,7 @@ def test_decimal_ids_are_those_in_hex(kind, tmp_path):
 
 def test_spans_of_one_trace_in_several_files_are_one_trace(tmp_path):
     """A collector that writes one file an export spreads a trace over files."""
-    (tmp_path / "1.jsonl").write_text(export(FIND))
+    (tmp_path / "1.jsonl").write_text(export(LOOKUP))
     (tmp_path / "2.jsonl").write_text(export(ASK))
     [trace] = read_traces(tmp_path)
     assert (trace.answer, [chunk.id for chunk in trace.chunks]) == ("Until ten.", ["a", "b", "c"])

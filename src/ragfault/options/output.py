@@ -129,7 +129,7 @@ def print_notice(text: str) -> None:
 
 def print_text_warnings(*runs: Run) -> None:
     """Print on standard error which runs hold texts in a language or in markup that their judge does not know."""
-    from ragfault.diagnosis.languages import list_text_warnings
+    from ragfault.diagnosis.run_table import list_text_warnings
 
     for warning in list_text_warnings(*runs):
         print_notice(f"warning: {warning}")
