@@ -44,6 +44,8 @@ NoticeCallback = Callable[[str], object]
 PROMPT_NOTE = "question and contexts taken out of the prompt"
 STRONG_RANK = 8
 """Names of the query of a lower rank than this are never those of a document."""
+EMPTY_TRACE = Trace(id="", query="")
+"""A trace that records nothing: a field with its value is not a column."""
 MAX_KNOWN_COLUMNS = 1000
 """Maximum number of column names kept for suggestions."""
 
@@ -219,7 +221,7 @@ class TraceDecoder:
         self.shape, self.is_native, self.columns = NATIVE_SHAPE, True, dict(NATIVE_SHAPE.columns)
         self.known_keys = set(TRACE_FIELDS)
         self.filled = frozenset(
-            name for name in TRACE_FIELDS if any(getattr(trace, name) not in (None, {}) for trace in traces)
+            name for name in TRACE_FIELDS if any(getattr(trace, name) != getattr(EMPTY_TRACE, name) for trace in traces)
         )
         self.options.notify(
             f"read as {self.shape.title} ({', '.join(name for name in TRACE_FIELDS if name in self.filled)})"

@@ -19,7 +19,7 @@ from ragfault.io import files
 from ragfault.io.agents.calls import find_call_keys, join_calls
 from ragfault.io.agents.crew_logs import are_crew_records, join_crew_tasks
 from ragfault.io.citations import read_citations
-from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder, parse_record
+from ragfault.io.decoder import EMPTY_TRACE, NoticeCallback, ReadOptions, TraceDecoder, parse_record
 from ragfault.io.documents import join_chunk_texts
 from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations, Uniqueness
 from ragfault.io.field_values import InvalidRecord, build_plain_row
@@ -506,7 +506,6 @@ OPTIONAL_DIGEST_FIELDS = ("attempt", "history", "messages", "answerable")
 DIGEST_FIELDS = tuple(name for name in Trace.__struct_fields__ if name not in OPTIONAL_DIGEST_FIELDS)
 """Fields that always enter the fingerprint, in this order."""
 CITATION_SIZE = 3
-EMPTY_TRACE = Trace(id="", query="")
 READ_DIGEST_FIELDS = attrgetter(*DIGEST_FIELDS)
 PLAIN_TYPES = frozenset({str, float, int, bool, dict, type(None)})
 
