@@ -47,7 +47,7 @@ def test_a_record_of_a_tool_is_read_by_its_format(path, tmp_path):
     fixture = json.loads(path.read_text("utf-8"))
     records = fixture["records"]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    traces = [msgspec.to_builtins(trace) for trace in read_traces(tmp_path / "t.jsonl", notice=notices.append)]
+    traces = msgspec.json.decode(msgspec.json.encode(list(read_traces(tmp_path / "t.jsonl", notice=notices.append))))
     shape = list_shapes()[path.stem]
     assert f"read as {shape.title}" in notices[0]
     assert len(traces) == len(fixture["traces"])
