@@ -121,6 +121,25 @@ def test_a_column_that_repeats_the_answer_is_no_reference(tmp_path):
         check_trace(trace, {**question, "reference": None})
 
 
+@pytest.mark.parametrize(
+    ("column", "value"), [("# Relevant Passages", "2"), ("n_gold", 3), ("gold_count", 1), ("expected_answer_count", 2)]
+)
+def test_a_number_of_passages_is_no_gold_and_no_reference(column, value, tmp_path):
+    """Numbers that name no chunk of the file are metadata, whatever their column is called."""
+    chunks = [{"document_id": "d1", "text": FIRST}, {"document_id": "d2", "text": SECOND}]
+    rows = [{"question": q["query"], "contexts": chunks, "answer": q["answer"], column: value} for q in QUESTIONS]
+    for trace in read_traces(put(tmp_path / "t.jsonl", *rows)):
+        assert (trace.gold, trace.reference, trace.metadata) == (None, None, {column: value})
+
+
+def test_a_number_that_names_a_chunk_is_gold(tmp_path):
+    """Ids of chunks may be numbers, and so are those of the gold."""
+    chunks = [{"id": 1, "text": FIRST}, {"id": 2, "text": SECOND}]
+    rows = [{"question": q["query"], "docs": chunks, "bot_reply": q["answer"], "gold_ids": [2]} for q in QUESTIONS]
+    for trace in read_traces(put(tmp_path / "t.jsonl", *rows)):
+        assert trace.gold.chunks == {"2": 1.0}
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_lines_of_one_request_are_one_trace(interleaved, tmp_path):
     """Steps of requests on lines of their own are joined by the id they share, also where requests overlap."""

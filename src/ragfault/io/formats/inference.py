@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ragfault.io.field_values import CHUNK_ID_KEYS, CHUNK_SCORE_KEYS, FLAG_WORDS
+from ragfault.io.field_values import CHUNK_ID_KEYS, CHUNK_SCORE_KEYS, FLAG_WORDS, to_number
 from ragfault.io.formats.columns import Column, ColumnMap, RawRecord, list_columns, overlaps
 from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text
 from ragfault.io.formats.field_names import (
@@ -29,6 +29,7 @@ from ragfault.io.formats.leftovers import check_leftovers, format_map
 from ragfault.io.formats.passages import (
     align_joined,
     classify,
+    find_passages,
     find_text_key,
     split_joined,
     split_passages,
@@ -128,6 +129,8 @@ def infer_columns(
         if field in filled:
             continue
         fitting = columns
+        if field in ("gold", "reference"):
+            fitting = [column for column in columns if not _counts(field, column, columns, inferred, samples)]
         if field.startswith("chunks."):
             joined = [column._replace(kind="codes") for column in columns if _is_joined(column, inferred, samples)]
             fitting = joined or (columns if _can_take_parts(inferred, samples) else [])
@@ -153,6 +156,37 @@ def infer_columns(
     else:
         check_leftovers(columns, used_paths, filled | set(filled_before), name, samples, inferred)
     return Inference(inferred, tuple(notes), tuple(_list_metadata(samples, used_paths)), frozenset(filled))
+
+
+def _counts(
+    field: str, column: Column, columns: list[Column], inferred: ColumnMap, samples: Sequence[RawRecord]
+) -> bool:
+    """Tell whether a column holds numbers that count something, such as `n_gold`, and are no gold and no reference.
+
+    A number is a gold id only if it names a chunk, and a reference also under a whole name such as `ground_truth`.
+    """
+    values = [item for value in column.values for item in (value if isinstance(value, list) else [value])]
+    if not values or any(isinstance(item, bool) or to_number(item) is None for item in values):
+        return False
+    if field == "reference" and dict(rank_fields(strip_places(column.path))).get(field, WORD_RANK) < WORD_RANK:
+        return False
+    passages = [get_path(sample, path) for path in inferred.get("chunks", ()) for sample in samples]
+    items = [item for value in passages for item in find_passages(None if value is ABSENT else value) or ()]
+    ids = {str(item[key]) for item in items if isinstance(item, dict) for key in CHUNK_ID_KEYS if key in item}
+    named = [other for other in columns if is_id_column(other.path)]
+    ids |= {
+        str(item) for other in named for value in other.values for item in (value if isinstance(value, list) else ())
+    }
+    return not {str(item) for item in values} <= ids
+
+
+def is_id_column(path: str) -> bool:
+    """Tell whether the name of a column says that it lists the ids of the chunks.
+
+    >>> is_id_column("retrieved_ids"), is_id_column("relevant_ids")
+    (True, False)
+    """
+    return any(field == "chunks.id" for field, _ in rank_fields(strip_places(path))[:1])
 
 
 CLAIM_NAMES = {
