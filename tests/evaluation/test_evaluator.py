@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from benchmarks.passes import PassCounter
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.evaluation.rescorer import rescore
 from ragfault.io.datasets.demo_handbook import write_handbook
@@ -331,18 +332,21 @@ def test_two_evaluations_do_not_share_an_output(tmp_path: Path):
     assert evaluate(some(4), tmp_path / "run", metrics="error", on_progress=again).manifest.traces == 4
 
 
-def test_changed_input_raises(tmp_path: Path):
-    """Lines added between the survey and the work raise InputError; no run is written."""
+def test_lines_added_after_the_survey_are_not_evaluated(tmp_path: Path):
+    """The input is read once: a line that is added while traces are judged is of the next evaluation."""
     path = tmp_path / "t.jsonl"
     write_traces(some(4), path)
+    grown = []
 
-    def grow(line: str) -> None:
-        with path.open("a") as file:
-            file.write('{"id": "late", "query": "q"}\n')
+    def grow(done: int, total: int) -> None:
+        if not grown:
+            grown.append(path.write_text(path.read_text() + '{"id": "late", "query": "q"}\n'))
 
-    with pytest.raises(InputError, match="the input changed while it was read: 4 traces before, 5 now"):
-        evaluate(path, tmp_path / "run", metrics="error", on_notice=grow)
-    assert not (tmp_path / "run").exists()
+    with PassCounter(path) as counter:
+        run = evaluate(path, tmp_path / "run", metrics="error", on_progress=grow, judge="none")
+    assert run.manifest.traces == 4
+    assert [trace.id for trace in run.traces()] == [trace.id for trace in some(4)]
+    assert counter.counts["input"] == 3  # and the two of this test
 
 
 def test_a_pipe_is_read_once(tmp_path: Path):

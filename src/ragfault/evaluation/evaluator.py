@@ -22,6 +22,7 @@ from ragfault.evaluation.jobs import (
 )
 from ragfault.evaluation.metric_choices import add_chosen_metrics, explain_unused, parse_choices
 from ragfault.evaluation.settings import EvaluationSettings, ignore_report
+from ragfault.evaluation.surveyed_traces import SurveyedTraces
 from ragfault.io.files import describe_input, expand_paths
 from ragfault.io.formats.tables import TableLike
 from ragfault.io.reading_settings import ReadingSettings
@@ -29,14 +30,14 @@ from ragfault.io.remote_paths import AnyPath, is_remote
 from ragfault.io.runs.run import MetricInfo, Run, check_free, lock_run, parse_output
 from ragfault.io.runs.writer import PartialRun, RunPlan
 from ragfault.io.slices import TraceIndex, get_file_stamps, index_traces
-from ragfault.io.trace_reader import InputSummary, TraceDigest, explain_missing_fields, read_traces, summarize_input
+from ragfault.io.trace_reader import InputSummary, explain_missing_fields, summarize_input
 from ragfault.judges.calibration import wrap_judge
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.loading import apply_profile, limit_verdicts, list_rubrics, load_judge
 from ragfault.metrics.aliases import explain_aliases
 from ragfault.metrics.catalog import Metric, get_definitions, list_verdict_kinds, parse_metric
 from ragfault.metrics.selection import select_metrics
-from ragfault.model.errors import BadRunRows, BadTraces, BudgetExceeded, InputError, JudgeStopped, UsageError
+from ragfault.model.errors import BadLine, BadRunRows, BadTraces, BudgetExceeded, JudgeStopped, UsageError
 from ragfault.model.protocols import Executor, Judge, MeteredJudge
 from ragfault.model.records import Trace, Usage
 from ragfault.model.rubrics import METRIC_NAME, Rubric, check_rubrics
@@ -81,6 +82,8 @@ def _describe_progress(partial: PartialRun, readable_run: Run | None, larger: st
 
 METERED_BATCH, DEFAULT_BATCH, UNJUDGED_BATCH, MAX_BATCH = 16, 64, 1024, 1024
 """Traces to a part, here and on a cluster: at most so many are lost, for each worker, when an evaluation is killed."""
+SURVEYED_NAME = "surveyed"
+"""Name of the file of surveyed traces in the folder of an unfinished run."""
 MIN_CLUSTER_BATCHES = 256  # parts that a cluster's work is cut into at the least, before they are made larger than here
 
 
@@ -145,10 +148,17 @@ def evaluate(
     for line in (*_explain_missing_metrics(requested), *explain_aliases(requested)):
         on_notice(line)
     source_names = describe_input(trace_source)
-    with lock_run(out) as run_folder, open_input_folder(run_folder) as input_folder:
+    with (
+        lock_run(out) as run_folder,
+        open_input_folder(run_folder) as input_folder,
+        BadLineWriter(out.with_name(out.name + ".bad.jsonl"), on_notice) as bad_lines,
+    ):
         trace_source = make_rereadable(trace_source, input_folder)
         file_stamps = get_file_stamps(trace_source) if executor is not None else {}
-        survey = _survey_input(trace_source, source_names, settings)
+        # The survey writes what the judge reads: all faults are shown before the first verdict, from one reading.
+        with SurveyedTraces(input_folder / "input" / SURVEYED_NAME) as surveyed:
+            on_bad = bad_lines.write if settings.skip_bad else ignore_report
+            survey = _survey_input(trace_source, source_names, settings, surveyed.add, on_bad)
         is_spread = settings.executor is not None or settings.ray is not None or is_remote(out)
         plan = RunPlan(
             ragfault=__version__,
@@ -164,16 +174,13 @@ def evaluate(
         )
         partial = _begin_run(out, plan, settings.force, on_notice)
         report_progress = _make_progress_reporter(judge, settings)
-        reading = _list_read_options(settings)
-        with (
-            BadLineWriter(out.with_name(out.name + ".bad.jsonl"), on_notice) as bad_lines,
-            track_spending(judge, partial),
-        ):
-            _fetch_in_batches(judge, partial, trace_source, settings)
-            traces = _verify_unchanged(read_traces(trace_source, on_bad=bad_lines.write, **reading), survey)
+        with track_spending(judge, partial):
+            # A judge that can do so is asked about all unfinished traces at once.
+            if (fetch := getattr(judge, "fetch_in_batches", None)) is not None:
+                fetch(lambda: read_unfinished(partial, surveyed.read()), on_notice)
             index = None if executor is None else _index_traces(trace_source, survey, file_stamps, settings)
             job = EvaluationJob.create(partial, judge, selected)
-            run_job(job, traces, index, executor, report_progress, on_notice)
+            run_job(job, surveyed.read(), index, executor, report_progress, on_notice)
         return _report_unused(partial.finish(force=settings.force, usage=get_usage(judge)), settings)
 
 
@@ -183,15 +190,6 @@ def _report_unused(run: Run, settings: EvaluationSettings) -> Run:
     for line in explain_unused(parse_choices(choices), run.traces() if choices else ()):
         settings.on_notice(line)
     return run
-
-
-def _fetch_in_batches(
-    judge: Judge, partial: PartialRun, trace_source: TraceSource, settings: EvaluationSettings
-) -> None:
-    """Let a judge that can do so ask about all unfinished traces at once."""
-    if (fetch := getattr(judge, "fetch_in_batches", None)) is not None:
-        skipping = {**_list_read_options(settings), "on_bad": ignore_report}
-        fetch(lambda: read_unfinished(partial, read_traces(trace_source, **skipping)), settings.on_notice)
 
 
 def _begin_run(out: AnyPath, plan: RunPlan, force: bool, on_notice: Callable[[str], None]) -> PartialRun:
@@ -314,10 +312,14 @@ def _make_progress_reporter(judge: Judge, settings: EvaluationSettings) -> Calla
 
 
 def _survey_input(
-    trace_source: TraceSource, source_names: tuple[str, ...], settings: EvaluationSettings
+    trace_source: TraceSource,
+    source_names: tuple[str, ...],
+    settings: EvaluationSettings,
+    on_trace: Callable[[Trace], object],
+    on_bad: Callable[[BadLine], object],
 ) -> InputSummary:
-    """Read the input once before judging: count, fingerprint, bad lines."""
-    survey = summarize_input(trace_source, **_list_read_options(settings))
+    """Read the input before judging: count, fingerprint, bad lines; hand on each trace and each bad line."""
+    survey = summarize_input(trace_source, on_trace=on_trace, on_bad=on_bad, **_list_read_options(settings))
     if survey.bad_count and not (settings.skip_bad and survey.count):
         bad_lines = survey.bad_lines
         if source_names == ("-",):
@@ -330,19 +332,6 @@ def _survey_input(
     if (missing := explain_missing_fields(survey)) is not None:
         settings.on_notice(missing)
     return survey
-
-
-def _verify_unchanged(traces: Iterable[Trace], surveyed: InputSummary) -> Iterator[Trace]:
-    """Yield the traces; raise InputError at their end if they are not the surveyed ones."""
-    digest = TraceDigest(as_read=True)
-    for trace in traces:
-        digest.add(trace)
-        yield trace
-    if digest.fingerprint != surveyed.checksum:
-        raise InputError(
-            f"the input changed while it was read: {surveyed.count:,} traces before, {digest.count:,} now, or other "
-            "ones. Evaluate again when nothing writes to it."
-        )
 
 
 def _explain_missing_metrics(metrics: str | Sequence[str]) -> Iterator[str]:

@@ -51,7 +51,7 @@ def open_input_folder(run_folder: AnyPath) -> Iterator[Path]:
 
 
 def make_rereadable(trace_source: TraceSource | Iterable[Trace] | TableLike, run_folder: Path) -> TraceSource:
-    """Return an input that can be read twice; copy standard input, pipes, traces and frames in memory."""
+    """Return an input that workers can read again; copy standard input, pipes, traces and frames in memory."""
     if isinstance(trace_source, str | Path):
         return _copy_input(trace_source, run_folder, 0) if _is_single_use(trace_source) else trace_source
     if (
