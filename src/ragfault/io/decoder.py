@@ -83,7 +83,6 @@ TraceKeys = _define_key_struct(
 
 check_keys = msgspec.json.Decoder(TraceKeys).decode
 decode_native = msgspec.json.Decoder(Trace).decode
-"""A trace with the default of every field."""
 
 
 class ReadOptions:
