@@ -15,7 +15,9 @@ from ragfault.model import errors
 PUBLIC_NAMES = [
     "Chunk",
     "Citation",
+    "EvaluationSettings",
     "Gold",
+    "RescoringSettings",
     "Run",
     "Score",
     "Span",
@@ -40,7 +42,7 @@ HEAVY_PACKAGES = ("numpy", "pyarrow", "rich", "sentencex", "rapidfuzz", "pandas"
 
 
 def test_the_public_names_are_exact():
-    """`__all__` and `dir` list the 22 public names and, besides dunder names, nothing else."""
+    """`__all__` and `dir` list the 24 public names and, besides dunder names, nothing else."""
     assert sorted(ragfault.__all__) == sorted(PUBLIC_NAMES)
     assert [name for name in dir(ragfault) if not name.startswith("__")] == sorted(PUBLIC_NAMES)
     assert {"__version__", "__doc__"} <= set(dir(ragfault))

@@ -485,7 +485,7 @@ def test_advice_is_given_on_the_command_line(verb: str, tmp_path: Path, capsys: 
         "relevance": (
             ["Do dogs need a lead?", str(tmp_path / "dogs.md"), "--judge", "lexical", "--judge", "embedded"],
             0,
-            "difference",
+            "Difference",
         ),
     }
     arguments, code, message = commands[verb]

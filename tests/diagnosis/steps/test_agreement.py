@@ -84,7 +84,7 @@ def test_what_others_answer_is_counted_where_no_reference_is_given():
         ("compared", 1, 2),
         ("compared", 0, 2),
     ]
-    assert "1 of 2 other runs give its answer" in render_terminal(build_steps(findings, worst=3))
+    assert "1 of 2 other runs give its answer" in " ".join(render_terminal(build_steps(findings, worst=3)).split())
     outcomes = [f.outcome for f in localize_faulty_steps([replace(run, reference="Ostrey") for run in runs]).traces]
     assert outcomes == ["right", "right", "differs"]
     assert {f.outcome for f in localize_faulty_steps(runs, failed=True).traces} == {"failed"}

@@ -161,7 +161,7 @@ def infer_columns(
 def _counts(
     field: str, column: Column, columns: list[Column], inferred: ColumnMap, samples: Sequence[RawRecord]
 ) -> bool:
-    """Tell whether a column holds numbers that count something, such as `n_gold`, and are no gold and no reference.
+    """Tell whether a column holds numbers that count something, and are no gold and no reference.
 
     A number is a gold id only if it names a chunk, and a reference also under a whole name such as `ground_truth`.
     """

@@ -250,7 +250,7 @@ def convert_values(values: dict[str, Any], shape: RecordShape) -> dict[str, Any]
 
     >>> shape = RecordShape("t", "t", (), {}, chunks={"id": ("key",), "gold": ("used",)}, units={"latency": "s"})
     >>> convert_values({"latency": 2, "chunks": [{"key": "a", "text": "At ten.", "used": 1}]}, shape)
-    {'latency': {'total': 2000.0}, 'chunks': [{'id': 'a', 'text': 'At ten.', 'metadata': {}}], 'gold': {'a': 1}}
+    {'latency': {'total': 2000.0}, 'chunks': [{'id': 'a', 'text': 'At ten.', 'metadata': {}}], 'gold': {'a': 1.0}}
     """
     values = dict(values)
     for field, unit in shape.units.items():

@@ -807,7 +807,7 @@ def test_rules_of_ones_own_fire(calm: Run, tmp_path: Path, capsys: pytest.Captur
         (["--window", "30"], "not a length of time"),
         (["--window", "0m"], "at least one minute"),
         (["--reference", "9d"], "Name a shorter one"),
-        (["--rate", "3"], "shares between 0 and 1"),
+        (["--rate", "3"], "between 0 and 1"),
         (["--against", "nope"], "no run at nope"),
         (["--rules", "nope.toml"], "cannot read nope.toml"),
         (["-o", "page.csv"], "has no known suffix"),
@@ -845,10 +845,11 @@ def test_what_is_not_watched_is_stated(tmp_path: Path, capsys: pytest.CaptureFix
     evaluate(traces, path, judge="lexical", metrics=["groundedness"])
     out = " ".join(run_monitor(capsys, path).split())
     assert out.startswith("Nothing is watched for drops in 91 min of traffic, since no metric has enough values in the")
-    assert "beware: 6 of 12 traces have no time and are left out beware: 12 of 12 answers of run are JSON, or" in out
+    assert "6 of 12 traces have no time and are left out" in out
+    assert "12 of 12 answers of run are JSON, or" in out
     assert "12 traces have the id of another one" in " ".join(run_monitor(capsys, path, path).split())
     run_monitor(capsys, path, "-o", tmp_path / "page.html")
-    assert "beware: 6 of 12 traces have no time and are left out" in (tmp_path / "page.html").read_text("utf-8")
+    assert "6 of 12 traces have no time and are left out" in (tmp_path / "page.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("every", [1, 2])
