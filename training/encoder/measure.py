@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import BertConfig, BertTokenizerFast
+from transformers import BertTokenizerFast
 
 from ragfault.judges.encoder.evidence import claim_text, evidence
 from training.authored.check import auroc
 from training.data_files import Row, iterate_rows
-from training.encoder.model import Encoder
+from training.encoder.model import Encoder, read_configuration
 from training.encoder.rows import (
     LETTERS,
     Pair,
@@ -27,7 +27,7 @@ from training.encoder.rows import (
     relevance_rows,
     reply_rows,
 )
-from training.encoder.train import encoded
+from training.encoder.train import HAS_BFLOAT16, encoded
 
 BATCH = 32
 
@@ -38,7 +38,7 @@ class Reader:
     def __init__(self, base: Path, state: Path) -> None:
         saved = torch.load(state / "state.pt", weights_only=False)
         self.seen = saved["seen"]
-        self.model = Encoder(BertConfig.from_pretrained(base))
+        self.model = Encoder(read_configuration(base))
         self.model.load_state_dict(saved["average"])
         self.model.eval()
         self.tokenizer = BertTokenizerFast.from_pretrained(base)
@@ -50,7 +50,7 @@ class Reader:
         result = None
         for start in range(0, len(order), BATCH):
             places = order[start : start + BATCH]
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=HAS_BFLOAT16):
                 outputs = self.model(*encoded(self.tokenizer, [pairs[place] for place in places]))[head]
             values = torch.softmax(outputs.float(), dim=-1).numpy()
             if result is None:

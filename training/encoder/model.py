@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
-__all__ = ["HEADS", "Encoder"]
+__all__ = ["HEADS", "Encoder", "read_configuration"]
 
 # The classes of each head, in the order of its outputs.
 HEADS = {
@@ -18,6 +18,11 @@ HEADS = {
     "relevance": ("relevant", "not_relevant"),
     "reply": ("refusal", "partial", "answer"),
 }
+
+
+def read_configuration(folder: Path) -> BertConfig:
+    """Return the configuration of the base model without dropout: few pairs are seen twice, and masks cost a third."""
+    return BertConfig.from_pretrained(folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 class Encoder(nn.Module):
@@ -35,10 +40,12 @@ class Encoder(nn.Module):
 
     @classmethod
     def from_start(cls, folder: Path, start: Path) -> Encoder:
-        """Return the encoder with the weights of a file (`training.encoder.start`) and new heads."""
-        model = cls(BertConfig.from_pretrained(folder))
+        """Return the encoder with the weights of a file (`training.encoder.start`), and new heads if it has none."""
+        model = cls(read_configuration(folder))
         with np.load(start) as packed:
             tensors = {name: torch.from_numpy(packed[name]) for name in packed.files}
+        own = {name: tensors.pop(name) for name in list(tensors) if name.startswith(("join.", "heads."))}
+        model.load_state_dict(own, strict=False)
         missing, unexpected = model.encoder.load_state_dict(tensors, strict=False)
         assert not unexpected, unexpected
         assert all("position_ids" in name for name in missing), missing

@@ -238,9 +238,9 @@ def relevance_rows(data: Path) -> Iterator[Pair]:
 
 # Each source with its reader and its share of the pairs that are drawn.
 SOURCES: dict[str, tuple[Callable[[Path], Iterator[Pair]], float]] = {
-    "authored": (authored_rows, 0.50),
-    "lingnli": (entailment_rows("lingnli"), 0.12),
-    "mnli_dev": (entailment_rows("mnli_dev"), 0.05),
+    "authored": (authored_rows, 0.45),
+    "lingnli": (entailment_rows("lingnli"), 0.15),
+    "mnli_dev": (entailment_rows("mnli_dev"), 0.07),
     "snli": (entailment_rows("snli"), 0.03),
     "fever": (fever_rows, 0.04),
     "sufficient_facts": (entailment_rows("sufficient_facts"), 0.02),

@@ -1,27 +1,32 @@
-"""Write the weights that the encoder starts from: those of the judge minilm.
+"""Write the weights that a training of the encoder starts from.
 
-python -m training.encoder.start TARGET.npz
+python -m training.encoder.start TARGET.npz             those of the judge minilm, which have learned from RAGTruth
+                                                        which words of a claim its evidence lacks
+python -m training.encoder.start TARGET.npz --shipped   those of the judge encoder, where the state that they came from
+                                                        is lost
 
-They have learned from RAGTruth which words of a claim its evidence lacks, and they stand under the names of BERT.
+They stand under the names of BERT.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
 
+from ragfault.judges.encoder.model import HEADS
 from ragfault.judges.minilm.encoder import LAYER_COUNT, apply_delta, load_base_weights, load_delta, locate_weights
 
 LINEAR_NAMES = {"out": "attention.output.dense", "up": "intermediate.dense", "down": "output.dense"}
 NORM_NAMES = {"n1": "attention.output.LayerNorm", "n2": "output.LayerNorm"}
 
 
-def load_start() -> dict[str, np.ndarray]:
-    """Return the trained weights of minilm under the names of the published ones."""
-    delta = load_delta()
-    weights = apply_delta(load_base_weights(locate_weights(), delta.base_digest), delta)
+SHIPPED = Path(__file__).parents[2] / "src/ragfault/judges/encoder/weights.npz"
+
+
+def rename_weights(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the weights of a graph under the names of the published ones."""
     renamed = {
         "embeddings.word_embeddings.weight": weights["word"],
         "embeddings.position_embeddings.weight": weights["place"],
@@ -45,5 +50,36 @@ def load_start() -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in renamed.items()}
 
 
+def load_minilm() -> dict[str, np.ndarray]:
+    """Return the trained weights of minilm."""
+    delta = load_delta()
+    return rename_weights(apply_delta(load_base_weights(locate_weights(), delta.base_digest), delta))
+
+
+def load_shipped() -> dict[str, np.ndarray]:
+    """Return the shipped weights of the encoder and its heads, from 8-bit integers to floats again."""
+    with np.load(SHIPPED) as packed:
+        weights = {name: packed[name] for name in packed.files}
+    weights["word"] = weights["word"] * weights["word.s"][:, None]
+    for name in list(weights):
+        if name[0].isdigit() and name.endswith(".s"):
+            matrix = f"{name.removesuffix('s')}w"
+            weights[matrix] = weights[matrix] * weights[name]
+    tensors = rename_weights(weights)
+    tensors["join.weight"] = np.ascontiguousarray(weights["join.w"].T)
+    tensors["join.bias"] = weights["join.b"]
+    place = 0
+    for head, classes in HEADS.items():
+        end = place + len(classes)
+        tensors[f"heads.{head}.weight"] = np.ascontiguousarray(weights["head.w"][:, place:end].T)
+        tensors[f"heads.{head}.bias"] = weights["head.b"][place:end]
+        place = end
+    return tensors
+
+
 if __name__ == "__main__":
-    np.savez(Path(sys.argv[1]), **load_start())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--shipped", action="store_true")
+    options = parser.parse_args()
+    np.savez(options.target, **(load_shipped() if options.shipped else load_minilm()))
