@@ -138,9 +138,12 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
-    gc.set_threshold(50_000, 20, 50)  # an eighth of the time of an analysis goes into looking for garbage else
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # work is spread over processes, not within one
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # gives memory back that it no longer needs
+    # an eighth of the time of an analysis goes into looking for garbage else
+    gc.set_threshold(50_000, 20, 50)
+    # work is spread over processes, not within one
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # gives memory back that it no longer needs
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.exit(run_command(arguments))
 
 
@@ -179,7 +182,8 @@ def _run_command(arguments: Sequence[str]) -> int:
         click.echo("interrupted. Finished work is kept: run the same command again to resume.", err=True)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains of the pipe at its end
+        # else Python complains of the pipe at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     finally:
         FLAGS_SHOWN.reset(shown)

@@ -387,7 +387,8 @@ def _print_results(
     location = f"{run.manifest.traces:,} traces in {run.path}   →   ragfault report {run.path}"
     parts = [] if decision is None else [render_terminal(build_gate(decision), color=supports_color())]
     if bisection_result is not None:
-        place = 0 if bisection_result.verdict == "fault" else len(parts)  # what decides the exit code stands first
+        # what decides the exit code stands first
+        place = 0 if bisection_result.verdict == "fault" else len(parts)
         parts.insert(place, render_terminal(build_bisection(bisection_result), color=supports_color()))
     click.echo("\n\n".join([*(part.strip("\n") for part in parts), location]))
 

@@ -87,7 +87,8 @@ LEAST_PROBABILITY = 0.05
 MODEL_DIFFERENCES = {"embedded": 0.07, "lexical": 0.22, "minilm": 0.08}
 """Greatest difference of groundedness by a judge between two models on answers in which people marked nothing, of
 RAGTruth's six (`benchmarks/models.py --unmarked`)."""
-LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights of context_relevance
+# weights of context_relevance
+LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}
 
 
 def bisect(

@@ -32,42 +32,62 @@ from ragfault.stats.significance import mcnemar_test
 from ragfault.text.notices import Stretch
 from ragfault.text.number_format import format_percent
 
-EVERYTHING = "everything"  # stands for every field
-CHUNK_TEXT = "chunk texts"  # the texts of the chunks, beside their ids and places
-CHUNK_ORDER = "chunk order"  # the order of the chunks, beside which they are
+# stands for every field
+EVERYTHING = "everything"
+# the texts of the chunks, beside their ids and places
+CHUNK_TEXT = "chunk texts"
+# the order of the chunks, beside which they are
+CHUNK_ORDER = "chunk order"
 RANK_METRICS = frozenset((
     "ndcg", "reciprocal_rank", "average_precision", "r_precision", "rbp", "bpref", "context_precision",
     "context_ranking",
 ))  # fmt: skip
 """Metrics that read the order of the chunks, beside those cut at a depth."""
-GOLD_SPANS = "gold spans"  # the spans of documents in the gold, beside its chunk ids
-CITED_CLAIMS = "cited claims"  # what citations stand by: a claim that they name, else a sentence of the answer
-FULL_ANSWER = "full answer"  # the answer with what surrounds what it says, such as a greeting
+# the spans of documents in the gold, beside its chunk ids
+GOLD_SPANS = "gold spans"
+# what citations stand by: a claim that they name, else a sentence of the answer
+CITED_CLAIMS = "cited claims"
+# the answer with what surrounds what it says, such as a greeting
+FULL_ANSWER = "full answer"
 PART_METRICS = frozenset(("groundedness", "contradiction", "factual_accuracy", "claim_precision", "completeness"))
 """Metrics that read what an answer says claim by claim, and not the whole of it."""
-ASPECTS = "aspects"  # what an answer is judged by where there are no facts; a judge sees the chunks as well
-CLIPPED_SHARE = 0.9  # of the chunks with another text under one id, so many are beginnings of the other side's
-BROKEN_OFF_SHARE = 0.5  # so many of them end within a sentence; texts to which something was added do not
+# what an answer is judged by where there are no facts; a judge sees the chunks as well
+ASPECTS = "aspects"
+# of the chunks with another text under one id, so many are beginnings of the other side's
+CLIPPED_SHARE = 0.9
+# so many of them end within a sentence; texts to which something was added do not
+BROKEN_OFF_SHARE = 0.5
 SENTENCE_ENDS = (".", "!", "?", ":", ")", "”", '"')
-CONTAINED_SHARE = 0.2  # of the chunks under new ids, so many within old texts mean that the corpus was re-chunked
-LEAST_QUERIES = 5  # fewer distinct queries show no habit of a logger
-MAX_TEXTS = 400  # texts looked at to tell clipping from other changes
-MISSING_SHARE = 0.1  # of the traces of the baseline; with more of them missing "no fault" is not said
-UNPAIRED_SHARE = 0.05  # of the traces of a run; more without a partner are said in the verdict
-MAX_NET_LOSS = 0.02  # share of the pairs; more scores lost in the candidate than gained exclude "no fault"
-ASYMMETRY_ALPHA = 0.001  # for citations, which a system may leave out where there are none; see TREE_SHARE
+# of the chunks under new ids, so many within old texts mean that the corpus was re-chunked
+CONTAINED_SHARE = 0.2
+# fewer distinct queries show no habit of a logger
+LEAST_QUERIES = 5
+# texts looked at to tell clipping from other changes
+MAX_TEXTS = 400
+# of the traces of the baseline; with more of them missing "no fault" is not said
+MISSING_SHARE = 0.1
+# of the traces of a run; more without a partner are said in the verdict
+UNPAIRED_SHARE = 0.05
+# share of the pairs; more scores lost in the candidate than gained exclude "no fault"
+MAX_NET_LOSS = 0.02
+# for citations, which a system may leave out where there are none; see TREE_SHARE
+ASYMMETRY_ALPHA = 0.001
 
 
 class LocatedMismatch(Struct, frozen=True, eq=False, kw_only=True):
     """Mismatch with the pairs that it concerns."""
 
     kind: MismatchKind
-    text: str  # its sentence, with a place for the share of pairs
+    # its sentence, with a place for the share of pairs
+    text: str
     pairs: Mask
-    left_out: Mapping[str, Mask] = {}  # field → pairs on which it cannot be compared
+    # field → pairs on which it cannot be compared
+    left_out: Mapping[str, Mask] = {}
     blocks: bool = True
-    side: int | None = None  # of the answers of which the stretches are not judged
-    stretches: Mapping[int, tuple[Stretch, ...]] = {}  # pair → stretches of that answer
+    # of the answers of which the stretches are not judged
+    side: int | None = None
+    # pair → stretches of that answer
+    stretches: Mapping[int, tuple[Stretch, ...]] = {}
 
 
 def find_mismatches(
@@ -299,7 +319,8 @@ def _are_beginnings(runs: tuple[Run, Run], sizes: Sequence[Mapping[str, object]]
     """Return whether texts of one side begin the other's and break off, and the rest does not stand under new ids."""
     chosen = set(sorted(ids)[:MAX_TEXTS])
     added = set(sorted(name for name in sizes[short] if name not in sizes[1 - short])[:MAX_TEXTS])
-    others = set(sorted(sizes[1 - short] if len(added) > len(chosen) else ())[:MAX_TEXTS])  # most ids are new
+    # most ids are new
+    others = set(sorted(sizes[1 - short] if len(added) > len(chosen) else ())[:MAX_TEXTS])
     brief, full = (load_texts(runs[side], chosen | added | others, shortest=True) for side in (short, 1 - short))
     stems = {name: brief[name].removesuffix("…").removesuffix("...").rstrip() for name in chosen}
     begun = [full[name].startswith(stem) for name, stem in stems.items()]

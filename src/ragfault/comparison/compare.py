@@ -34,9 +34,12 @@ from ragfault.stats.significance import count_flips, equivalence_test, holm_adju
 from ragfault.text.number_format import has_too_few
 
 ALPHA, POWER = 0.05, 0.8
-MARGIN = 0.02  # the smallest change that matters for a metric with a range from 0 to 1
-RELATIVE_MARGIN = 0.05  # the same for an unbounded metric, as a share of the baseline's mean
-MAX_MOVED = 5  # number of traces in a list of those that moved most
+# the smallest change that matters for a metric with a range from 0 to 1
+MARGIN = 0.02
+# the same for an unbounded metric, as a share of the baseline's mean
+RELATIVE_MARGIN = 0.05
+# number of traces in a list of those that moved most
+MAX_MOVED = 5
 
 ANSWER_FREE_FIELDS = frozenset({"query", "chunks", "reference", "facts", "gold"})
 """Fields of a trace that do not depend on the answer."""
@@ -101,7 +104,8 @@ def compare(  # noqa: PLR0913 - the options of one verb
 
     measures = [measure for measure in paired.shared_metrics() if metrics is None or measure.name in metrics]
     samples = [_sample_metric(paired, measure, mask) for measure in measures]
-    with ThreadPoolExecutor(1) as pool:  # numpy computes both at once
+    # numpy computes both at once
+    with ThreadPoolExecutor(1) as pool:
         amounts = pool.map(lambda sample: _compare_amounts(paired, sample, mask), samples)
         tests = _test_metrics(paired, samples, mask, options, seed) if samples else []
     family = sum(test.adjusted is not None for test in tests) / share
@@ -214,10 +218,13 @@ class MetricSample(Struct, frozen=True, eq=False, kw_only=True):
     """Scores of one metric on the compared pairs."""
 
     measure: MetricInfo
-    baseline: Floats  # 0 where the pair is not scored on both sides
+    # 0 where the pair is not scored on both sides
+    baseline: Floats
     candidate: Floats
-    defined: Mask  # pairs that are scored on both sides
-    identical: bool  # all inputs of the metric, and its values, are the same in both runs
+    # pairs that are scored on both sides
+    defined: Mask
+    # all inputs of the metric, and its values, are the same in both runs
+    identical: bool
 
 
 def _sample_metric(paired: PairedRuns, measure: MetricInfo, mask: Mask) -> MetricSample:
@@ -251,10 +258,14 @@ def ignores_answer(definition: MetricDefinition) -> bool:
 class MetricTest(Struct, frozen=True, kw_only=True):
     """Difference of one metric with its test; None where no pair is scored on both sides."""
 
-    judge_difference: Difference | None  # by the judge's scores alone
-    ppi: PpiDifference | None  # corrected by human labels; None where there are none
-    p: float | None  # of the label-corrected difference where there is one, else of the sign-flip test
-    adjusted: float | None = None  # by Holm over all metrics whose inputs differ
+    # by the judge's scores alone
+    judge_difference: Difference | None
+    # corrected by human labels; None where there are none
+    ppi: PpiDifference | None
+    # of the label-corrected difference where there is one, else of the sign-flip test
+    p: float | None
+    # by Holm over all metrics whose inputs differ
+    adjusted: float | None = None
 
     @property
     def difference(self) -> Difference | None:
@@ -328,7 +339,8 @@ def _describe_change(
         state = classify_difference(difference, test.adjusted, equivalence_p, options.alpha)
         clusters = None if paired.pairing.clusters is None else paired.pairing.clusters[mask]
         jump = typical_jump(sample.candidate - sample.baseline, clusters, _metric_reach(measure))
-        is_plannable = not is_amount(measure)  # the spread of some skewed amounts is mostly below that of many
+        # the spread of some skewed amounts is mostly below that of many
+        is_plannable = not is_amount(measure)
         if is_plannable:
             detectable = _detectable_change(difference, margin, jump, _metric_reach(measure), options, family)
         if is_plannable and state == "cannot tell":

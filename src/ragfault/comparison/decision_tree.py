@@ -16,7 +16,8 @@ from ragfault.text.number_format import format_number, format_signed
 EQUAL_DEPTH = "context_relevance at equal depth"
 """context_relevance over as many chunks as both runs retrieved: a longer list alone does not lower it."""
 
-GOLD_METRICS = ("recall", "ndcg", "span_recall")  # metrics of retrieval by gold labels
+# metrics of retrieval by gold labels
+GOLD_METRICS = ("recall", "ndcg", "span_recall")
 
 TREE_METRICS = (
     *GOLD_METRICS,
@@ -32,8 +33,10 @@ TREE_METRICS = (
 )
 """The metrics that the tree reads."""
 
-LEAST_PAIRS = 10  # fewer rule nothing out, also where nothing differs on them
-MAX_COPIES = 0.05  # by so much more copies among the retrieved texts, lists hold fewer passages
+# fewer rule nothing out, also where nothing differs on them
+LEAST_PAIRS = 10
+# by so much more copies among the retrieved texts, lists hold fewer passages
+MAX_COPIES = 0.05
 
 RETRIEVER_STAGES = (
     "chunker", "embedder", "index", "index coverage", "reranker", "filter", "top-k", "score threshold",
@@ -83,10 +86,14 @@ class TreeBranch(Struct, frozen=True, kw_only=True):
     name: str
     layer: Literal["retrieval", "generation", "source data"]
     title: str
-    match: Callable[[TreeWalk], list[MetricChange]]  # return the changes that make the branch match; empty: no match
-    reads: tuple[str, ...]  # the metrics it rests on
-    stages: tuple[str, ...]  # stages of the pipeline in which the fault usually lies
-    differences: tuple[str, ...]  # names of the run differences that point to it
+    # return the changes that make the branch match; empty: no match
+    match: Callable[[TreeWalk], list[MetricChange]]
+    # the metrics it rests on
+    reads: tuple[str, ...]
+    # stages of the pipeline in which the fault usually lies
+    stages: tuple[str, ...]
+    # names of the run differences that point to it
+    differences: tuple[str, ...]
     remedies: tuple[str, ...]
 
     def build_fault(

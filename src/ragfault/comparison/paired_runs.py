@@ -82,7 +82,8 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
     return tuple(warnings)
 
 
-PairedLabels = tuple[HumanLabels | None, HumanLabels | None]  # human labels of the baseline and of the candidate
+# human labels of the baseline and of the candidate
+PairedLabels = tuple[HumanLabels | None, HumanLabels | None]
 
 
 class PairedRuns:

@@ -22,47 +22,70 @@ if TYPE_CHECKING:
 RowIndices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-MIN_PAIRED_SHARE = 0.5  # least share of the smaller run that must pair by id; otherwise queries are used
-MAX_IDS_READ = 100  # pairs whose ids show whether they were recorded
-QUERY_ENDS = " ?!.？！。"  # what ends a query is no other query
-LEAST_CHUNK_LENGTH = 250  # characters of a chunk that an answer hardly repeats in full
-NOT_RECORDED = -1  # the count of a list that a trace does not record
+# least share of the smaller run that must pair by id; otherwise queries are used
+MIN_PAIRED_SHARE = 0.5
+# pairs whose ids show whether they were recorded
+MAX_IDS_READ = 100
+# what ends a query is no other query
+QUERY_ENDS = " ?!.？！。"
+# characters of a chunk that an answer hardly repeats in full
+LEAST_CHUNK_LENGTH = 250
+# the count of a list that a trace does not record
+NOT_RECORDED = -1
 
 
 class ChunkKey(Struct, frozen=True):
     """A chunk as two runs recognize it."""
 
     id: str
-    text: int  # a fingerprint of its text, white space normalized; 0: no text
+    # a fingerprint of its text, white space normalized; 0: no text
+    text: int
     document: str | None
     start: int | None
     end: int | None
-    size: int  # characters of its text
+    # characters of its text
+    size: int
 
 
 class RunContents(Struct, frozen=True, eq=False, kw_only=True):
     """Fingerprints of what the traces of a run hold, one value for each trace."""
 
     queries: RowIndices
-    chunks: RowIndices  # of the texts of the chunks in their order; an id stands for a chunk without text
-    answers: RowIndices  # of the answer, and the ids and quotes it cites
-    answers_by_text: RowIndices  # of the same with the texts of the cited chunks in place of their ids
-    histories: RowIndices  # of the earlier turns; 0: none recorded
-    references: RowIndices  # 0: none
-    facts: RowIndices  # 0: none
-    answerable: RowIndices  # 1: yes, 0: no, NOT_RECORDED
-    chunk_counts: RowIndices  # NOT_RECORDED where they are absent
-    citation_counts: RowIndices  # NOT_RECORDED where they are absent
-    answered: Mask  # an answer is recorded, if a blank one
-    blank: Mask  # the answer is absent, empty or white space
+    # of the texts of the chunks in their order; an id stands for a chunk without text
+    chunks: RowIndices
+    # of the answer, and the ids and quotes it cites
+    answers: RowIndices
+    # of the same with the texts of the cited chunks in place of their ids
+    answers_by_text: RowIndices
+    # of the earlier turns; 0: none recorded
+    histories: RowIndices
+    # 0: none
+    references: RowIndices
+    # 0: none
+    facts: RowIndices
+    # 1: yes, 0: no, NOT_RECORDED
+    answerable: RowIndices
+    # NOT_RECORDED where they are absent
+    chunk_counts: RowIndices
+    # NOT_RECORDED where they are absent
+    citation_counts: RowIndices
+    # an answer is recorded, if a blank one
+    answered: Mask
+    # the answer is absent, empty or white space
+    blank: Mask
     errors: Mask
     has_steps: Mask
-    has_claims: Mask  # each citation has the claim that it stands by
-    has_quotes: Mask  # some citation has a claim, or a quote or a mark that leads to it
+    # each citation has the claim that it stands by
+    has_claims: Mask
+    # some citation has a claim, or a quote or a mark that leads to it
+    has_quotes: Mask
     gold: list[Gold | None]
-    keys: tuple[ChunkKey, ...]  # the distinct chunks of the run
-    trace_keys: list[tuple[int, ...]]  # the places in `keys` of the chunks of a trace
-    failed_steps: Counter[str]  # kind or name of the step that failed → traces with an error there
+    # the distinct chunks of the run
+    keys: tuple[ChunkKey, ...]
+    # the places in `keys` of the chunks of a trace
+    trace_keys: list[tuple[int, ...]]
+    # kind or name of the step that failed → traces with an error there
+    failed_steps: Counter[str]
 
     @property
     def has_text(self) -> Mask:
@@ -84,17 +107,20 @@ def has_all_texts(contents: RunContents, other: RunContents) -> Mask:
 class TracePairing(Struct, frozen=True):
     """Paired traces of two runs, as rows of each."""
 
-    paired_by: Literal["id", "query"]  # key of the pairing
+    # key of the pairing
+    paired_by: Literal["id", "query"]
     baseline: RowIndices
     candidate: RowIndices
     clusters: RowIndices | None
     """A code for each pair, shared within a conversation, else by pairs of one query with the same chunks; None: all
     independent. An instruction given with other chunks each time is not one query."""
-    unpaired: tuple[int, int]  # traces without a partner, of the baseline and of the candidate
+    # traces without a partner, of the baseline and of the candidate
+    unpaired: tuple[int, int]
     same_chunks: Mask
     """Pairs on which both runs retrieved the same texts in the same order. Nothing is known of chunks that are not
     recorded: only where the pipeline failed on both sides are they the same."""
-    same_answers: Mask  # pairs with the same recorded answer and the same citations
+    # pairs with the same recorded answer and the same citations
+    same_answers: Mask
 
     def __len__(self) -> int:
         return len(self.baseline)
@@ -135,14 +161,16 @@ class ChunkRow(NamedTuple):
 
 TraceChunks = list[Sequence[ChunkRow] | None]
 """The chunks of each trace of a run, equal ones as one object; None: not recorded."""
-ChunkPair = tuple[TraceChunks, TraceChunks]  # of two runs
+# of two runs
+ChunkPair = tuple[TraceChunks, TraceChunks]
 
 
 def read_chunks(run: Run) -> TraceChunks:
     """Read the chunks of all traces of a run."""
     from ragfault.io.formats.arrow import list_values, split_values
 
-    known: dict[ChunkRow, ChunkRow] = {}  # the same chunk is retrieved many times
+    # the same chunk is retrieved many times
+    known: dict[ChunkRow, ChunkRow] = {}
     lists: TraceChunks = []
     for batch in run.iterate_batches("traces", ["chunks"]):
         chunks = batch.column("chunks").flatten()
@@ -176,7 +204,8 @@ CONTENT_FIELDS = ("history", "answer", "citations", "reference", "facts", "gold"
 def read_contents(run: Run, chunk_lists: TraceChunks) -> RunContents:
     """Read the fingerprints of all traces of a run, whose chunks were read."""
     places: dict[ChunkKey, int] = {}
-    known: dict[str, int] = {}  # text → fingerprint
+    # text → fingerprint
+    known: dict[str, int] = {}
     place_by_row: dict[ChunkRow, int] = {}
     for row in dict.fromkeys(chunk for chunks in chunk_lists for chunk in chunks or ()):
         place_by_row[row] = places.setdefault(_identify_chunk(row, known), len(places))

@@ -28,8 +28,10 @@ class PipelineCheck(Struct, frozen=True, kw_only=True):
     metric: str
     layer: FaultLayer
     title: str
-    fact: str  # what is so, with a place for the share of traces
-    blocks: bool  # whether other metrics say nothing of a trace that shows it
+    # what is so, with a place for the share of traces
+    fact: str
+    # whether other metrics say nothing of a trace that shows it
+    blocks: bool
     remedies: tuple[str, ...]
 
 
@@ -107,7 +109,8 @@ def _measure_checks(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
     silent = failed | emptied
     uncited = bool((cited[0] == 0).any() or (cited[1] == 0).any())
     none = np.zeros(len(failed), dtype=bool)
-    refused = find_refusals(paired, 0) | find_refusals(paired, 1) if uncited else none  # a refusal has nothing to cite
+    # a refusal has nothing to cite
+    refused = find_refusals(paired, 0) | find_refusals(paired, 1) if uncited else none
     measured = {
         "error": [(error, none) for error in errors],
         "empty_retrieval": [(count == 0, failed | (count == NOT_RECORDED)) for count in counts],

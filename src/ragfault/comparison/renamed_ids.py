@@ -20,24 +20,37 @@ from ragfault.model.grouping import group_by
 from ragfault.model.records import Chunk, Citation, Gold, RelevanceLevel, Trace, Verdicts
 from ragfault.text.notices import Stretch
 
-NEARLY_SAME = 0.7  # of the phrases of the longer text; a corpus that is cut anew shares fewer
-KNOWN_SHARE = 0.8  # of the texts under new ids; fewer are known where the corpus was re-chunked
-MAX_EDITED = 20_000  # texts that are searched for edits
-LEAST_CUTS, CUT_SHARE = 5, 0.3  # ids that stand for other cuts, and their share of the ids with another text
-LEAST_MOVED, MOVED_SHARE = 5, 0.2  # phrases that a text gained or lost, and their share of its phrases
-KNOWN_CUT = 0.5  # of these phrases that stand in other chunks of the document on the other side
-MAX_CUTS = 400  # texts looked at to tell cuts from edits
+# of the phrases of the longer text; a corpus that is cut anew shares fewer
+NEARLY_SAME = 0.7
+# of the texts under new ids; fewer are known where the corpus was re-chunked
+KNOWN_SHARE = 0.8
+# texts that are searched for edits
+MAX_EDITED = 20_000
+# ids that stand for other cuts, and their share of the ids with another text
+LEAST_CUTS, CUT_SHARE = 5, 0.3
+# phrases that a text gained or lost, and their share of its phrases
+LEAST_MOVED, MOVED_SHARE = 5, 0.2
+# of these phrases that stand in other chunks of the document on the other side
+KNOWN_CUT = 0.5
+# texts looked at to tell cuts from edits
+MAX_CUTS = 400
 
 
 class RenamedIds(Struct, frozen=True, eq=False):
     """Chunks of the candidate that the baseline has under another id or at another place of a document."""
 
-    places: dict[int, ChunkKey]  # place among the candidate's chunks → the baseline's chunk of the same text
-    ids: dict[str, str]  # the candidate's id → the baseline's
-    documents: dict[str, str]  # the candidate's document → the baseline's
-    taken: frozenset[str]  # ids of the baseline that another text has in the candidate
-    pairs: Mask  # pairs on which such a chunk was retrieved
-    same_texts: bool  # False where some of the texts were edited besides
+    # place among the candidate's chunks → the baseline's chunk of the same text
+    places: dict[int, ChunkKey]
+    # the candidate's id → the baseline's
+    ids: dict[str, str]
+    # the candidate's document → the baseline's
+    documents: dict[str, str]
+    # ids of the baseline that another text has in the candidate
+    taken: frozenset[str]
+    # pairs on which such a chunk was retrieved
+    pairs: Mask
+    # False where some of the texts were edited besides
+    same_texts: bool
 
 
 def find_renamed_ids(
@@ -141,7 +154,8 @@ def _is_cut_anew(runs: tuple[Run, Run], keys: Sequence[Mapping[str, ChunkKey]], 
         return False
     documents = {keys[0][name].document for name in differing}
     parts: list[dict[str, frozenset[str]]] = []
-    holders: list[defaultdict[str | None, Counter[str]]] = []  # document → phrase → chunks with it
+    # document → phrase → chunks with it
+    holders: list[defaultdict[str | None, Counter[str]]] = []
     for run, side in zip(runs, keys, strict=True):
         texts = load_texts(run, {name for name, key in side.items() if key.document in documents})
         parts.append({name: _split_phrases(text) for name, text in texts.items()})

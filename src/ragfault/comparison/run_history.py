@@ -26,7 +26,8 @@ from ragfault.model.records import Layer
 from ragfault.stats.sequences import detect_mean_shifts
 from ragfault.stats.significance import sign_flip_test
 
-RECOVERED_SHARE = 0.25  # of a drop that may remain where a metric is said to have recovered
+# of a drop that may remain where a metric is said to have recovered
+RECOVERED_SHARE = 0.25
 
 Floats = NDArray[np.float64]
 
@@ -191,7 +192,8 @@ def _follow_runs(
     warnings += (*list_text_warnings(*runs), *describe_sample(*runs))
     rows = _common_rows(runs)
     labels = _name_runs(runs)
-    share = alpha / 2 / len(runs)  # one bisection for each step, and one over all
+    # one bisection for each step, and one over all
+    share = alpha / 2 / len(runs)
     pairs = [*pairwise(range(len(runs))), (0, len(runs) - 1)]
     clusters: NDArray[np.int64] | None = None
     bisections, left_out = list[Bisection](), dict[str, NDArray[np.bool_]]()
@@ -201,7 +203,8 @@ def _follow_runs(
             clusters = codes[rows[0]]
         bisections.append(bisect(side, alpha=share, seed=seed, **options))
         _mark_incomparable(side, rows[old], left_out)
-        del side  # what was read of these runs is not held while the next ones are read
+        # what was read of these runs is not held while the next ones are read
+        del side
     *steps, overall = [
         _shorten(result, labels[old], labels[new]) for result, (old, new) in zip(bisections, pairs, strict=True)
     ]

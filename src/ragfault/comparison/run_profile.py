@@ -14,7 +14,8 @@ from ragfault.io.runs.run import Run
 from ragfault.model.records import Trace
 from ragfault.text.number_format import format_percent
 
-SHARED_IDS_LIMIT = 0.2  # below this share of chunk ids in common, the corpus was re-chunked
+# below this share of chunk ids in common, the corpus was re-chunked
+SHARED_IDS_LIMIT = 0.2
 
 GOLD_ID_METRICS = frozenset({
     "recall", "precision", "f1", "hit", "reciprocal_rank", "average_precision", "ndcg", "r_precision", "rbp", "bpref",
@@ -26,13 +27,19 @@ GOLD_ID_METRICS = frozenset({
 class RunProfile(Struct):
     """Properties of a RAG system that the traces of a run show."""
 
-    chunks: dict[str, int]  # chunk id → a hash of its text, white space normalized
+    # chunk id → a hash of its text, white space normalized
+    chunks: dict[str, int]
     documents: set[str]
-    gold: dict[str, frozenset[str]]  # trace id → the chunk ids of its gold
-    chunk_counts: list[int]  # chunks of each trace
-    chunk_lengths: list[int]  # characters of the chunks
-    answer_lengths: list[int]  # characters of the answers
-    citation_counts: list[int]  # citations of the answers
+    # trace id → the chunk ids of its gold
+    gold: dict[str, frozenset[str]]
+    # chunks of each trace
+    chunk_counts: list[int]
+    # characters of the chunks
+    chunk_lengths: list[int]
+    # characters of the answers
+    answer_lengths: list[int]
+    # citations of the answers
+    citation_counts: list[int]
     refusals: list[bool]
     models: set[str]
 
@@ -137,7 +144,8 @@ def _size_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifferenc
         "depth", "chunks per trace", old.chunk_counts, new.chunk_counts, 1.25, ("top-k",), ("filter", "top-k")
     )
     yield from _length_difference(old, new)
-    texts = (profile.chunks for profile in (old, new))  # those under more than one id are copies
+    # those under more than one id are copies
+    texts = (profile.chunks for profile in (old, new))
     copies = [1 - len(set(chunks.values())) / len(chunks) if chunks else 0.0 for chunks in texts]
     if copies[1] > copies[0] + 0.02:
         text = (

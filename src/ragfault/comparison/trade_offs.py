@@ -34,10 +34,14 @@ COUNTERPARTS = {
 REFUSED_METRICS = frozenset({"completeness", "answer_relevance"})
 """Metrics that a refusal lowers, right or wrong."""
 
-RIGHT_SHARE = 0.5  # share of the new refusals that must be right in a trade-off
-UNSUPPORTED_SHARE = 0.5  # share of the baseline's claims without support from which a refusal was better
-LEAST_ECHO = 4  # words of a query; a shorter one stands in an answer by chance
-KNOWN_SHARE = 0.8  # of the words of a shorter answer stand in the former answer or the chunks
+# share of the new refusals that must be right in a trade-off
+RIGHT_SHARE = 0.5
+# share of the baseline's claims without support from which a refusal was better
+UNSUPPORTED_SHARE = 0.5
+# words of a query; a shorter one stands in an answer by chance
+LEAST_ECHO = 4
+# of the words of a shorter answer stand in the former answer or the chunks
+KNOWN_SHARE = 0.8
 
 
 class RefusalShift(Struct, frozen=True, eq=False):

@@ -34,13 +34,16 @@ class ChunkTable:
 
     def __init__(self, columns: Columns, clusters: Ints | None = None) -> None:
         shapes = sights = columns
-        self.counts: Ints = shapes["counts"]  # chunks of each trace; −1: not recorded
+        # chunks of each trace; −1: not recorded
+        self.counts: Ints = shapes["counts"]
         self.trace_count = len(self.counts)
         sizes = np.maximum(self.counts, 0)
-        self.trace_index: Ints = np.repeat(np.arange(self.trace_count), sizes)  # the trace of each chunk
+        # the trace of each chunk
+        self.trace_index: Ints = np.repeat(np.arange(self.trace_count), sizes)
         begin = np.concatenate([[0], np.cumsum(sizes)])[:-1]
         self.position: Ints = np.arange(len(self.trace_index)) - np.repeat(begin, sizes) + 1
-        self.length: Ints = shapes["length"]  # characters
+        # characters
+        self.length: Ints = shapes["length"]
         self.age: Floats = (shapes["time"][self.trace_index] - shapes["updated"]) / DAY_SECONDS
         """Days from `updated_at` to the query; NaN: not known."""
         self.judged, places = _match_verdicts(self.counts, sights["chunk"], self.trace_index)
@@ -51,7 +54,8 @@ class ChunkTable:
         self.use_judged, places = _match_verdicts(self.counts, sights["use"], self.trace_index)
         self.used: Mask = np.zeros(len(self.trace_index), dtype=bool)
         self.used[self.use_judged] = sights["used"][places]
-        self.missing: Ints = sights["missing"]  # missing items of each trace; −1: nobody looked
+        # missing items of each trace; −1: nobody looked
+        self.missing: Ints = sights["missing"]
         self.clusters: Ints = self.trace_index if clusters is None else clusters[self.trace_index]
         """The cluster of each chunk: its conversation, else its trace."""
 
@@ -135,7 +139,8 @@ def _read_verdicts(columns: pa.Table | None) -> Columns:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    assert columns is not None  # this observer asks for them
+    # this observer asks for them
+    assert columns is not None
     chunks, uses, missing = (columns[name].combine_chunks() for name in ("chunk", "use", "missing"))
     chunk, use = pc.list_flatten(chunks), pc.list_flatten(uses)
     level = pc.is_in(pc.struct_field(chunk, "level"), value_set=pa.array(RELEVANT_LEVELS))
@@ -166,7 +171,8 @@ def _describe_evidence(evidence: Sequence[Verdicts]) -> Columns:
 ChunkProperty = Literal["chunks", "position", "length", "turn", "age", "route"]
 Codes = NDArray[np.int64]
 
-BucketCodes = tuple[Codes, list[str]]  # a bucket's number for each chunk, or NONE, and the labels of the buckets
+# a bucket's number for each chunk, or NONE, and the labels of the buckets
+BucketCodes = tuple[Codes, list[str]]
 
 
 def compute_chunk_insights(chunks: ChunkTable, turns: CodedTexts, routes: CodedTexts) -> tuple[ChunkInsight, ...]:

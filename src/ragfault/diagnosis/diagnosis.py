@@ -18,7 +18,8 @@ class ProblemDefinition(Struct, frozen=True):
 
     title: str
     layer: Layer
-    steps: tuple[str, ...]  # the cheapest first
+    # the cheapest first
+    steps: tuple[str, ...]
 
 
 RANKING_REMEDIES = (
@@ -118,7 +119,8 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
 
 
 SUPPORTED = ("supported", "inferred")
-LOW_SCORE = 0.5  # below this, the relevance of an answer and each of the triad's parts is low
+# below this, the relevance of an answer and each of the triad's parts is low
+LOW_SCORE = 0.5
 
 WORDLESS_KINDS = ("pipeline_error", "nothing_retrieved", "empty_answer", "bad_quote")
 """Problems that show whatever the language."""

@@ -24,7 +24,8 @@ LEAST_AUROC, LEAST_SHARE = 0.7, 0.5
 MAX_TRACES = 5_000
 """Traces that are compared, the first of a run."""
 
-Case = tuple[float, bool]  # what the judge says, and whether gold says yes
+# what the judge says, and whether gold says yes
+Case = tuple[float, bool]
 
 
 class GoldObserver:

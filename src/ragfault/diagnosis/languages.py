@@ -56,7 +56,8 @@ def is_foreign(text: str) -> bool:
             return True
     common = sum(map(FOREIGN_WORDS.__contains__, map(str.lower, words)))
     if common < LEAST_COMMON and not PLAIN_ENGLISH_WORDS.isdisjoint(text.lower().split()):
-        return False  # as most English texts: one such word suffices, and none need be stemmed
+        # as most English texts: one such word suffices, and none need be stemmed
+        return False
     english = sum(map(ENGLISH_WORDS.__contains__, split_words(text)))
     if common >= LEAST_COMMON and common > english:
         return True
@@ -87,7 +88,8 @@ def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str
     name = judge.split(" ", maxsplit=1)[0]
     if not knows_english_only(judge) or not foreign or foreign < MIN_FOREIGN_SHARE * traces:
         return None
-    least = "at least " if foreign < traces else ""  # of a few words none may be told
+    # of a few words none may be told
+    least = "at least " if foreign < traces else ""
     which = f"{least}{foreign:,} of {traces:,} traces{f' of {of}' if of else ''}"
     return (
         f"{which} {'have' if foreign != 1 else 'has'} a query or answer in another language; {name} knows English "

@@ -59,7 +59,8 @@ GOOD_LEVELS = ("excellent", "good")
 """Quality levels at which an answer is returned."""
 UNCOVERED_KINDS: Set[ProblemKind] = frozenset(("nothing_retrieved", "nothing_relevant", "uncovered_statement"))
 """Problems of which each says that the chunks do not cover the query."""
-MAX_EXAMPLES = 5  # how many traces a remedy names
+# how many traces a remedy names
+MAX_EXAMPLES = 5
 FALSE_POSITIVE_RATES: Mapping[ProblemKind, float] = {
     "missing_context": 0.17, "missed_refusal": 0.19, "unanswered_aspect": 0.11, "irrelevant_answer": 0.11,
     "nothing_relevant": 0.12, "irrelevant_chunk": 0.05, "unsupported_claim": 0.18, "contradicted_claim": 0.05,
@@ -343,7 +344,8 @@ class DiagnosisSummary:
             self._rows_by_kind[kind].append(row)
             examples = self._worst_by_kind[kind]
             push_example = heapq.heappush if len(examples) < MAX_EXAMPLES else heapq.heappushpop
-            shown = bad if bad <= 1 or kind == "pipeline_error" else 0.0  # a failed pipeline explains the rest
+            # a failed pipeline explains the rest
+            shown = bad if bad <= 1 or kind == "pipeline_error" else 0.0
             push_example(examples, (shown, -row, _build_example(diagnosis, kind)))
 
     def worst_traces(self) -> tuple[Diagnosis, ...]:
@@ -381,7 +383,8 @@ class DiagnosisSummary:
         shows = np.zeros(table.traces, dtype=bool)
         shows[self._rows_by_kind[kind]] = True
         share = estimate_mean(shows, table.clusters)
-        assert share is not None  # a run has traces
+        # a run has traces
+        assert share is not None
         meaning = PROBLEM_KINDS[kind]
         shown = [entry[-1] for entry in sorted(self._worst_by_kind[kind], key=lambda entry: entry[:2], reverse=True)]
         return Remedy(

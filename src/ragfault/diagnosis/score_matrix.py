@@ -26,11 +26,15 @@ QUANTILES = (0.5, 0.95, 0.99)
 
 SCORED, UNDEFINED, FAILED = range(3)
 STATUSES = ("scored", "undefined", "failed")
-NO_CODE = -1  # the code of what is not there
-TEXT_COLUMNS = ("metric", "status", "reason")  # columns of the scores that hold few texts, many times
+# the code of what is not there
+NO_CODE = -1
+# columns of the scores that hold few texts, many times
+TEXT_COLUMNS = ("metric", "status", "reason")
 
-SmallInts = NDArray[Any]  # small whole numbers, in as few bytes as they need
-CodedTexts = tuple[Codes, list[str]]  # a code for each trace, or NONE, and the texts that the codes stand for
+# small whole numbers, in as few bytes as they need
+SmallInts = NDArray[Any]
+# a code for each trace, or NONE, and the texts that the codes stand for
+CodedTexts = tuple[Codes, list[str]]
 
 
 class RunScores(NamedTuple):

@@ -66,7 +66,8 @@ TRADEOFF_PAIRS = (
 )
 """Metrics that trade off against each other."""
 
-MAX_REASONS = 3  # maximum number of reasons of one kind in an aggregate
+# maximum number of reasons of one kind in an aggregate
+MAX_REASONS = 3
 
 
 def build_scorecard(
@@ -322,7 +323,8 @@ QUALITY_LEVELS = (
 )
 """The quality levels by triad, best first."""
 
-ROUNDING_SLACK = 1e-9  # tolerance of a level's limit for rounding of a weighted sum
+# tolerance of a level's limit for rounding of a weighted sum
+ROUNDING_SLACK = 1e-9
 
 
 def quality_level(triad: float) -> QualityLevel:
@@ -357,7 +359,8 @@ def count_quality(source: AnyRun | RunTable) -> tuple[tuple[QualityCount, ...], 
     return tuple(counts), table.traces - len(values)
 
 
-OPTIMAL_CHUNKS = (3, 5)  # range of the number of relevant chunks of a good context
+# range of the number of relevant chunks of a good context
+OPTIMAL_CHUNKS = (3, 5)
 
 HEALTH_ALERTS = (
     ("LOW_RELEVANCE", "high", "context_relevance", 0.6),

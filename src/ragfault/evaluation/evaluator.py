@@ -84,7 +84,8 @@ METERED_BATCH, DEFAULT_BATCH, UNJUDGED_BATCH, MAX_BATCH = 16, 64, 1024, 1024
 """Traces to a part, here and on a cluster: at most so many are lost, for each worker, when an evaluation is killed."""
 SURVEYED_NAME = "surveyed"
 """Name of the file of surveyed traces in the folder of an unfinished run."""
-MIN_CLUSTER_BATCHES = 256  # parts that a cluster's work is cut into at the least, before they are made larger than here
+# parts that a cluster's work is cut into at the least, before they are made larger than here
+MIN_CLUSTER_BATCHES = 256
 
 
 @accept_fields(EvaluationSettings)

@@ -17,7 +17,8 @@ from ragfault.model.protocols import Executor
 
 P = TypeVar("P")
 R = TypeVar("R")
-ITEMS_PER_WORKER = 3  # items in flight for each worker: one in work, the others so that it never waits
+# items in flight for each worker: one in work, the others so that it never waits
+ITEMS_PER_WORKER = 3
 
 
 class ProcessExecutor:
@@ -86,7 +87,8 @@ def _run_task(item: Any) -> Any:
 
 ITEMS_PER_CPU = 3
 """Items in flight for each processor: one in work, the others so that it never waits, and that a cluster scales up."""
-MAX_RETRIES = 8  # number of times an item is repeated whose worker or machine was lost
+# number of times an item is repeated whose worker or machine was lost
+MAX_RETRIES = 8
 LOCAL_OBJECT_STORE_BYTES = 256 * 2**20
 """Shared memory of a cluster that is started here; nothing large passes through it."""
 

@@ -104,7 +104,8 @@ class BadLineWriter:
         self.path, self.on_notice, self.count = path, on_notice, 0
         self._draft: Path | None = None
         self._file: Any = None
-        self._problems: list[BadLine] = []  # the first, and the last
+        # the first, and the last
+        self._problems: list[BadLine] = []
 
     def write(self, bad_line: BadLine) -> None:
         """Write a bad line."""
@@ -153,8 +154,10 @@ def choose_free_path(path: AnyPath) -> AnyPath:
     return candidate
 
 
-MAX_SHARD_TRACES = 2048  # most traces of a shard
-MIN_SHARDS = 64  # least number of shards of an input, if it has as many batches
+# most traces of a shard
+MAX_SHARD_TRACES = 2048
+# least number of shards of an input, if it has as many batches
+MIN_SHARDS = 64
 
 
 class InlineBatch(Struct, frozen=True):
@@ -167,7 +170,8 @@ class InlineBatch(Struct, frozen=True):
 class TraceShard(Struct, frozen=True):
     """Consecutive batches, whose traces the worker reads."""
 
-    number: int  # number of the first batch
+    # number of the first batch
+    number: int
     slice: TraceSlice
 
 
@@ -230,7 +234,8 @@ def make_changed_error() -> InputError:
 
 MAX_TRACES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT = 1024, 32
 """Maximum numbers of traces and of batches in flight, for a judge that waits on a network."""
-POLL_SECONDS = 0.5  # seconds after which usage is reported, also if no batch is finished
+# seconds after which usage is reported, also if no batch is finished
+POLL_SECONDS = 0.5
 
 
 class EvaluationJob(Struct, frozen=True, kw_only=True):
@@ -240,7 +245,8 @@ class EvaluationJob(Struct, frozen=True, kw_only=True):
     judge: Judge
     metrics: tuple[str, ...]
     gold: GoldMode
-    modules: tuple[str, ...]  # the modules that define the metrics; a fresh process must import them
+    # the modules that define the metrics; a fresh process must import them
+    modules: tuple[str, ...]
     choices: tuple[MetricChoice, ...] = ()
 
     @classmethod
@@ -355,10 +361,12 @@ def _pack_shard(shard: TraceShard, batch_size: int) -> Iterator[WorkItem]:
 class WorkResult(Struct, frozen=True):
     """The result of a work item."""
 
-    trace_count: int = 0  # number of scored traces
+    # number of scored traces
+    trace_count: int = 0
     pending_batches: tuple[tuple[int, TableBlobs], ...] = ()
     """Batches that are still to be written, if the worker cannot reach the run."""
-    unavailable_shard: TraceShard | None = None  # the item itself, if the worker cannot read its files
+    # the item itself, if the worker cannot read its files
+    unavailable_shard: TraceShard | None = None
 
 
 def _distribute_items(

@@ -13,21 +13,29 @@ from starlette.requests import Request
 class RequestLimits(Struct, frozen=True, kw_only=True):
     """Limits on requests; what exceeds them is rejected with the reason, and counted."""
 
-    body: int = 8_000_000  # bytes of a compressed request body
-    decompressed: int = 32_000_000  # bytes of a decompressed request body
-    trace: int = 1_000_000  # bytes of one trace as JSON
-    traces: int = 10_000  # traces in one request
-    unscored: int = 100_000  # traces waiting to be judged above which ingest answers 429
-    pending_writes: int = 256  # requests waiting to be written above which ingest answers 429
+    # bytes of a compressed request body
+    body: int = 8_000_000
+    # bytes of a decompressed request body
+    decompressed: int = 32_000_000
+    # bytes of one trace as JSON
+    trace: int = 1_000_000
+    # traces in one request
+    traces: int = 10_000
+    # traces waiting to be judged above which ingest answers 429
+    unscored: int = 100_000
+    # requests waiting to be written above which ingest answers 429
+    pending_writes: int = 256
     rate: float = 0.0
     """Average requests per second of one client, bursts of twice as many; 0: unlimited. Reading has the same limit."""
-    timeout: float = 60.0  # seconds within which the head of a request and its body must arrive
+    # seconds within which the head of a request and its body must arrive
+    timeout: float = 60.0
 
 
 DRAIN_FACTOR = 10
 """Multiples of the limit that are read and discarded, so that the client receives the error instead of a reset."""
 
-MAX_MEMBERS = 64  # members of a compressed body
+# members of a compressed body
+MAX_MEMBERS = 64
 
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """Content encodings and their window bits for zlib."""

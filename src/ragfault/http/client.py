@@ -15,7 +15,8 @@ from ragfault.model.errors import InputError, UsageError
 from ragfault.report.format import clean_text
 from ragfault.text.http import URL_OPENER
 
-DOWNLOAD_TIMEOUT = 600  # seconds to wait for a response
+# seconds to wait for a response
+DOWNLOAD_TIMEOUT = 600
 
 
 def fetch_incidents(url: str, token: str | None) -> Any:

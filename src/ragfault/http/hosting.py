@@ -54,7 +54,8 @@ class RouteView(WindowView, frozen=True, kw_only=True):
     """None: all routes; empty: traces without a route."""
 
 
-NO_ROUTE = "-"  # form value for traces without a route
+# form value for traces without a route
+NO_ROUTE = "-"
 
 
 def parse_route(text: str | None) -> str | None:
@@ -120,7 +121,8 @@ def get_host(request: Request) -> PageHost:
 
 
 async def _provide_host(request: Request) -> PageHost:
-    return get_host(request)  # FastAPI would call a function that is not async in a thread
+    # FastAPI would call a function that is not async in a thread
+    return get_host(request)
 
 
 Host = Annotated[PageHost, Depends(_provide_host)]

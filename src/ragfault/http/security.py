@@ -69,7 +69,8 @@ class SecurityMiddleware:
         try:
             await self._app(scope, receive, sending)
         except ClientDisconnect:
-            return  # the client has disconnected
+            # the client has disconnected
+            return
         except Exception as error:
             if begun:
                 raise

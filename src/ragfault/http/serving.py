@@ -37,5 +37,6 @@ def bind_socket(config: Any) -> socket.socket:
         raise OutputError(
             f"cannot listen on {config.host}:{config.port}: the port is taken. Name another with --port."
         ) from None
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections take it over: no waiting for more
+    # connections take it over: no waiting for more
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound

@@ -30,7 +30,8 @@ class _HaystackSpan(Span):
         """Set a tag."""
         self.tags[key] = value
 
-    set_content_tag = set_tag  # traces need the texts, independent of HAYSTACK_CONTENT_TRACING_ENABLED
+    # traces need the texts, independent of HAYSTACK_CONTENT_TRACING_ENABLED
+    set_content_tag = set_tag
 
 
 _active_span: ContextVar[_HaystackSpan | None] = ContextVar("active", default=None)
@@ -63,7 +64,8 @@ class HaystackTracer(Tracer):
             error = raised
             raise
         finally:
-            with contextlib.suppress(ValueError):  # where a pipeline that streams is ended from another context
+            # where a pipeline that streams is ended from another context
+            with contextlib.suppress(ValueError):
                 _active_span.reset(token)
             self._end_span(span, error)
 

@@ -88,7 +88,8 @@ def read_citations(traces: Iterable[Trace], notice: Callable[[str], object]) -> 
                 yield from decision.decide_and_apply(waiting)
                 waiting = []
     except Exception:
-        yield from decision.decide_and_apply(waiting)  # what was read before the fault is not lost
+        # what was read before the fault is not lost
+        yield from decision.decide_and_apply(waiting)
         raise
     yield from decision.decide_and_apply(waiting)
 
@@ -195,7 +196,8 @@ class MarkDecision:
         if not cited_sources:
             return trace
         if any(cited.kind not in self.meanings for cited in cited_sources):
-            self.observe(trace)  # a form that the first answers did not have
+            # a form that the first answers did not have
+            self.observe(trace)
             self.decide()
         citations = [citation for cited in cited_sources if (citation := self._resolve(trace, cited)) is not None]
         return replace(trace, citations=tuple(citations)) if citations else trace

@@ -270,7 +270,8 @@ class TraceDecoder:
         `decode_record`.
         """
         trace = None
-        with contextlib.suppress(InvalidRecord):  # decode_record says what is wrong
+        # decode_record says what is wrong
+        with contextlib.suppress(InvalidRecord):
             trace = self._decode_native_line(line)
         if trace is not None and (trace.chunks is not None or not split_prompt(trace.query)):
             return trace
@@ -281,7 +282,8 @@ class TraceDecoder:
                 return trace
             if isinstance(error, InputError):
                 record = parse_record(line)
-                if record.keys() <= set(Trace.__struct_fields__):  # it lacks the query, rather than known columns
+                # it lacks the query, rather than known columns
+                if record.keys() <= set(Trace.__struct_fields__):
                     normalize_record(record, dict(NATIVE_SHAPE.columns), keep_rest=True)
             raise
 
@@ -338,7 +340,8 @@ class TraceDecoder:
         keys = dict.fromkeys(key for record in records for key in record)
         columns, shape = self.options.column_map, self.options.shape or record_shapes.detect_shape(keys, records)
         if shape is not None and shape.name == "natural_questions" and (columns or not any(map(has_places, records))):
-            shape = None  # a map is of the columns as they stand, not of what is made of their places
+            # a map is of the columns as they stand, not of what is made of their places
+            shape = None
         if shape is not None and shape.name == "ragtruth":
             self.flatten = make_ragtruth_flattener(self.name, self.options.max_line)
         elif shape is not None and shape.name == "natural_questions":

@@ -183,7 +183,8 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
     inner = parse_list_text(value[key]) if isinstance(value.get(key), str) else value.get(key)
     chunk["metadata"] = _collect_chunk_metadata({**value, "metadata": inner}, {*used, key})
     if "score" not in chunk and isinstance(inner, dict) and (scored := _find_keys(inner, CHUNK_SCORE_KEYS)):
-        score = inner[scored[0]]  # NaN stays metadata alone, as what is no number does
+        # NaN stays metadata alone, as what is no number does
+        score = inner[scored[0]]
         chunk |= {"score": score} if type(score) in (int, float) and abs(score) < float("inf") else {}
     if chunk.get("document") is None and (matches := _find_document_name(value, chunk["metadata"], used)) is not None:
         key, chunk["document"] = matches
@@ -266,7 +267,8 @@ def _normalize_citation(value: Any) -> Any:
     if "chunk" in citation:
         citation["chunk"] = normalize_id(citation["chunk"])
     for field in ("start", "end"):
-        if field in citation and type(citation[field]) is not int:  # a time, a page or an anchor
+        # a time, a page or an anchor
+        if field in citation and type(citation[field]) is not int:
             citation[f"recorded_{field}"] = citation.pop(field)
     return citation
 

@@ -145,7 +145,8 @@ class RemotePath:
             yield store, path
         except OSError:
             raise
-        except Exception as error:  # the packages of object stores raise errors of any type
+        except Exception as error:
+            # the packages of object stores raise errors of any type
             raise OSError(f"{type(error).__name__}: {error}") from error
 
     def _resolve_store(self) -> tuple[Any, str]:

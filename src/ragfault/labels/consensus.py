@@ -17,11 +17,16 @@ class LabelConsensus(NamedTuple):
     """Consensus of the annotators of one trace."""
 
     values: Mapping[Subject, SubjectValue]
-    reviewed_parts: frozenset[str]  # parts that some annotator reviewed
-    annotators: tuple[str, ...]  # annotators, in the order of their first label
-    disputed: int  # subjects on which annotators differ, with or without a majority
-    answer: str | None  # fingerprint of the answer they saw; None where it was not recorded
-    chance: float | None  # probability of the trace to be sampled
+    # parts that some annotator reviewed
+    reviewed_parts: frozenset[str]
+    # annotators, in the order of their first label
+    annotators: tuple[str, ...]
+    # subjects on which annotators differ, with or without a majority
+    disputed: int
+    # fingerprint of the answer they saw; None where it was not recorded
+    answer: str | None
+    # probability of the trace to be sampled
+    chance: float | None
 
 
 def group_labels(labels: Iterable[Label]) -> dict[str, list[Label]]:

@@ -30,8 +30,10 @@ Mask = NDArray[np.bool_]
 class LabelValues(NamedTuple):
     """Human label values of one metric."""
 
-    values: Floats  # NaN where there is no label
-    probabilities: Floats  # sampling probability of each trace
+    # NaN where there is no label
+    values: Floats
+    # sampling probability of each trace
+    probabilities: Floats
 
     def select(self, rows: Codes | Mask) -> LabelValues:
         """Return the values of some traces."""

@@ -98,7 +98,8 @@ def write_preference_sheet(first: AnyRun, second: AnyRun, path: str | Path, *, l
         answers_shown = [answers[index][name].answer for index in order]
         cells = (name, answers[0][name].query, *answers_shown, "", *(names[index] for index in order))
         writer.writerow([escape_formula(cell) if cell else "" for cell in cells])
-    write_atomically(Path(path), buffer.getvalue().encode("utf-8-sig"))  # spreadsheets look for the mark
+    # spreadsheets look for the mark
+    write_atomically(Path(path), buffer.getvalue().encode("utf-8-sig"))
     return len(sampled_ids)
 
 

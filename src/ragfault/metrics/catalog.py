@@ -457,7 +457,8 @@ def compute_score_table(
     import pyarrow as pa
 
     plans = [_plan_metric(metric) for metric in metrics]
-    applies = gold == "apply" and any(map(_may_read_verdicts, plans))  # what reads none gains nothing by it
+    # what reads none gains nothing by it
+    applies = gold == "apply" and any(map(_may_read_verdicts, plans))
     applied = [apply_gold(*pair) if applies else pair[1] for pair in zip(traces, verdicts, strict=True)]
     prepared: dict[Callable[[Sequence[Trace]], Any], Any] = {}
     columns = [_compute_column(plan, traces, applied, prepared) for plan in plans]

@@ -45,7 +45,8 @@ _RENAMED = {
     "otlp-endpoint": "otlp",
 }  # fmt: skip
 """Flag → the parameter of Python where that has another name."""
-_WORD = r"[^\s(`](?:[^\s`]*[^\s`.,;)])?"  # a word of a command, without the punctuation of the sentence
+# a word of a command, without the punctuation of the sentence
+_WORD = r"[^\s(`](?:[^\s`]*[^\s`.,;)])?"
 _SHELL_COMMAND = rf"\b(?:ragfault [a-z]+|pip install|hf download)(?: {_WORD})+"
 _MAPS = re.compile(r"--map (?:'[^']*'|\S+=\S+)(?: --map (?:'[^']*'|\S+=\S+))*(?<![.,;:)])")
 _FLAG = re.compile(
@@ -88,7 +89,8 @@ def _name_map(match: re.Match[str]) -> str:
 
 def _name_parameter(match: re.Match[str]) -> str:
     if match[0].startswith(("ragfault ", "pip ", "hf ")):
-        return match[0]  # a command for a shell, as a whole
+        # a command for a shell, as a whole
+        return match[0]
     flag, value = match[1] or match[2], match[3]
     name = _RENAMED.get(flag, flag.replace("-", "_"))
     if flag in SWITCHES:
@@ -272,7 +274,8 @@ class BadTraces(InputError):
         files: Sequence[str] = (),
     ) -> None:
         count = len(bad_lines) if count is None else count
-        shown = bad_lines[: 2 * MAX_BAD_LINES_SHOWN]  # the first ones, and the first of each further kind
+        # the first ones, and the first of each further kind
+        shown = bad_lines[: 2 * MAX_BAD_LINES_SHOWN]
         if shown and all(bad_line.problem.endswith(REPEATED_FROM_FILE) for bad_line in shown):
             files = files if len(files) > 1 else list(dict.fromkeys(bad_line.where for bad_line in shown))
             lines = _explain_repeated_files(files, good, count)

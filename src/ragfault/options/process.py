@@ -4,7 +4,8 @@ from __future__ import annotations
 
 GIT_OPTION = "--git"
 
-GIT_SKIP = 125  # the exit code by which `git bisect run` skips a commit; 128 and above would end it
+# the exit code by which `git bisect run` skips a commit; 128 and above would end it
+GIT_SKIP = 125
 
 
 def clean_output(text: str) -> str:

@@ -47,8 +47,10 @@ PPI_HEADING = "corrected by human labels"
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 BIDI_OVERRIDES = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 _ESCAPE_SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links, strings
+    # colours, cursor
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    # titles, links, strings
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b[ -/]*[0-~]?"
 )
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs"}

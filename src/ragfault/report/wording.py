@@ -374,7 +374,8 @@ def describe_pairing(comparison: Comparison) -> list[str]:
         for count, what in ((comparison.same_chunks, "chunks"), (comparison.same_answers, f"answers{cited}"))
         if count
         and 2 * count >= comparison.pairs
-        and known - {"error", "latency", "tokens"}  # else nothing is recorded
+        # else nothing is recorded
+        and known - {"error", "latency", "tokens"}
     ]
     return [
         paired,

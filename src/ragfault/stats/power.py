@@ -185,7 +185,8 @@ def _solve_shift(df: float, power: float, alpha: float) -> float:
     while lacking(high) < 0:
         low, high = high, 2 * high
     at_low, at_high, last = lacking(low), lacking(high), 0
-    while high - low > 1e-13 * high and at_high > 0:  # regula falsi, halved at the end that stays (Illinois)
+    # regula falsi, halved at the end that stays (Illinois)
+    while high - low > 1e-13 * high and at_high > 0:
         middle = high - at_high * (high - low) / (at_high - at_low)
         middle = middle if low < middle < high else (low + high) / 2
         value = lacking(middle)

@@ -179,7 +179,8 @@ def quantile_changes(
     both = np.sort(np.concatenate([old, new]))
     pooled = both[np.array([_find_rank(both.size, q) - 1 for q in quantiles], dtype=np.intp)]
     tests = sign_flip_tests(old[:, None] > pooled, new[:, None] > pooled, clusters, seed=seed)
-    p_values = [test.p for test in tests if test is not None]  # each has pairs
+    # each has pairs
+    p_values = [test.p for test in tests if test is not None]
     changes = []
     for q, before, after, column, p in zip(quantiles, *sides, replicates.T, p_values, strict=True):
         value, reason = after.value - before.value, before.reason or after.reason

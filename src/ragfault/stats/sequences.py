@@ -15,7 +15,8 @@ from ragfault.stats.bootstrap import Clusters, FloatArray, Values, tabulate_clus
 from ragfault.stats.significance import RELATIVE_TOLERANCE, sign_flip_test
 
 RESAMPLES = 1999
-SHIFT_RESAMPLES = 499  # of the interval of one shift among several
+# of the interval of one shift among several
+SHIFT_RESAMPLES = 499
 MAX_BATCHES = 2000
 """More rows are summed in batches, which are as exchangeable as the rows."""
 

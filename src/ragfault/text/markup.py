@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-MARKUP_SHARE = 0.1  # of the pairs; answers of a model that is asked twice seldom differ in markup alone
+# of the pairs; answers of a model that is asked twice seldom differ in markup alone
+MARKUP_SHARE = 0.1
 
 TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
 

@@ -32,7 +32,8 @@ def normalize_answer(text: str) -> str:
     """
     text = text.lower().translate(PUNCTUATION)
     words = text.split()
-    if "".join(words).isalnum():  # then articles are words by themselves, and need no search
+    # then articles are words by themselves, and need no search
+    if "".join(words).isalnum():
         return " ".join([word for word in words if word not in ARTICLE_WORDS])
     return " ".join(ARTICLES.sub(" ", text).split())
 
@@ -107,8 +108,10 @@ NUMERALS = dict(zip(SMALL_NUMERALS.split(), map(str, range(21)), strict=True)) |
 
 STRAIGHT_QUOTES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "´": "'", "`": "'", "“": '"', "”": '"', "„": '"'})
 WORD_PATTERN = re.compile(
-    r"\d+(?:[.,:/]\d+)*"  # 1,234  3.5  17:00  2.3.1
-    r"|[\u3040-\u30ff\u3400-\u9fff]"  # scripts written without spaces: sign by sign
+    # 1,234  3.5  17:00  2.3.1
+    r"\d+(?:[.,:/]\d+)*"
+    # scripts written without spaces: sign by sign
+    r"|[\u3040-\u30ff\u3400-\u9fff]"
     r"|[^\W\d_\u3040-\u30ff\u3400-\u9fff]+(?:'[^\W\d_]+)*"
 )
 ASCII_WORD_PATTERN = re.compile(r"[A-Za-z]++(?:'[A-Za-z]++)*|\d++(?:[.,:/]\d++)*", re.ASCII)

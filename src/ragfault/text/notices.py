@@ -13,12 +13,18 @@ from functools import cache
 from ragfault.text.normalization import split_content_words
 from ragfault.text.sentences import split_sentences
 
-NOTICE_SHARE = 0.9  # of the texts; a model words some of its notices differently
-VARIANT_SHARE = 0.1  # of the texts; what begins or ends fewer is no variant of a notice
-LEAST_VARIANTS = 5  # texts
-MAX_OUTER_SENTENCES = 5  # sentences of a notice at the beginning, and at the end
-MAX_SHOWN = 60  # characters
-LEAST_WORDS = 5  # of a sentence within a text; shorter ones are phrases that a model often uses
+# of the texts; a model words some of its notices differently
+NOTICE_SHARE = 0.9
+# of the texts; what begins or ends fewer is no variant of a notice
+VARIANT_SHARE = 0.1
+# texts
+LEAST_VARIANTS = 5
+# sentences of a notice at the beginning, and at the end
+MAX_OUTER_SENTENCES = 5
+# characters
+MAX_SHOWN = 60
+# of a sentence within a text; shorter ones are phrases that a model often uses
+LEAST_WORDS = 5
 MONTH = r"(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]*\.?"
 DATE_PATTERN = re.compile(
     r"\b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?(?:\.\d+)?(?:Z|[+-]\d{2}:?\d{2})?)?"

@@ -30,7 +30,8 @@ def format_number(value: float | None, digits: int | None = None) -> str:
     size = abs(value)
     if digits is None:
         digits = 3 if size < 10 else 1 if size < 100 else 0
-    return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", "−")  # 0.0 is added so that no zero is negative
+    # 0.0 is added so that no zero is negative
+    return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", "−")
 
 
 def format_signed(value: float | None, digits: int | None = None) -> str:

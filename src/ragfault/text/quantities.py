@@ -107,7 +107,8 @@ def convert_number_words(text: str) -> str:
     '25 days in 3 harbours'
     """
     lower = text.lower()
-    if not text.isascii():  # its lower case may have other offsets
+    # its lower case may have other offsets
+    if not text.isascii():
         return SPELLED_NUMBER.sub(_convert_number_word, text) if SPELLED_NUMBER_LOWER.search(lower) else text
     parts, end = [], 0
     for match in SPELLED_NUMBER_LOWER.finditer(lower):

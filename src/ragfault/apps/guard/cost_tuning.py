@@ -166,7 +166,8 @@ def _score_rail(policy: GuardPolicy, rail: str, trace: Trace, decision: GuardDec
     """Return the largest score that a rail gives a trace; above 1 where it blocks whatever the threshold is."""
     results = [result for result in decision.results if result.rail == rail]
     if not results:
-        return -1.0  # it does not apply to the route, or another rail blocked before
+        # it does not apply to the route, or another rail blocked before
+        return -1.0
     if any(result.failed and result.outcome == "block" for result in results):
         return NEVER + 1
     kind = _get_kind(policy, rail)

@@ -165,7 +165,8 @@ async def _check(rail: Rail, trace: Trace, stage: Stage, deadline: float | None)
         else:
             check = await asyncio.wait_for(_call(rail, trace, stage), time_left)
         if time.perf_counter() - start > time_left:
-            raise TimeoutError  # it did not wait, or is `async` and would not be cancelled
+            # it did not wait, or is `async` and would not be cancelled
+            raise TimeoutError
         if not isinstance(check, RailCheck) or (check.outcome == "fix") != (check.fixed is not None):
             raise TypeError(f"the rail returned {type(check).__name__}, not a check with its fixed trace")
         if check.outcome not in ("pass", "flag", "fix", "block"):
@@ -210,7 +211,8 @@ async def call_function(function: Callable[..., Any], *arguments: Any) -> Any:
 async def run_in_thread(function: Callable[[], T]) -> T:
     """Run a function in a daemon thread: unlike those of an executor it cannot keep the program from ending."""
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # the thread goes on where the request is cancelled
+    # the thread goes on where the request is cancelled
+    future.set_running_or_notify_cancel()
 
     def work() -> None:
         try:

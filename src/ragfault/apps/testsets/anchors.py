@@ -118,7 +118,8 @@ def iterate_tokens(text: str) -> Iterator[DocumentToken]:
     """
     for match in TOKEN.finditer(text):
         form = normalize_typography(normalize("NFC", match.group())).casefold()
-        if form[0] == "{":  # one word, however it is spaced
+        # one word, however it is spaced
+        if form[0] == "{":
             form = "\u00a0".join([form[:2], *form[2:-2].strip("-").split(), form[-2:]])
         if form not in ARTICLES:
             yield DocumentToken(NUMERALS.get(form, form), match.start(), match.end())

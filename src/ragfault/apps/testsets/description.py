@@ -42,7 +42,8 @@ class DocumentCoverage(Struct, frozen=True, kw_only=True):
 class TestsetDescription(Struct, frozen=True, kw_only=True):
     """Content of an evaluation set, and how much can be concluded from it."""
 
-    __test__ = False  # not a class of tests
+    # not a class of tests
+    __test__ = False
 
     items: int
     kinds: dict[str, int]

@@ -34,7 +34,8 @@ class ItemDifficulty(Struct, frozen=True, kw_only=True):
 class TestsetDifficulty(Struct, frozen=True, kw_only=True):
     """Difficulty of an evaluation set for some systems."""
 
-    __test__ = False  # not a class of tests
+    # not a class of tests
+    __test__ = False
 
     metric: str
     runs: dict[str, float]

@@ -49,7 +49,8 @@ class RejectedItem(Struct, frozen=True, kw_only=True):
 class TestsetResult(Struct, frozen=True, kw_only=True):
     """A made evaluation set, and what was left out of it."""
 
-    __test__ = False  # not a class of tests
+    # not a class of tests
+    __test__ = False
 
     items: tuple[Trace, ...]
     rejected: tuple[RejectedItem, ...]

@@ -98,7 +98,8 @@ class GeneratorSettings(Settings, frozen=True, kw_only=True):
     @property
     def bounds(self) -> tuple[Bound, ...]:
         """The bounds of `subject_to`."""
-        from ragfault.apps.tune.generators.recorded import parse_answer_bound  # costs more than all settings
+        # costs more than all settings
+        from ragfault.apps.tune.generators.recorded import parse_answer_bound
 
         texts = (self.subject_to,) if isinstance(self.subject_to, str) else self.subject_to
         return tuple(map(parse_answer_bound, texts))

@@ -43,7 +43,8 @@ def measure_elsewhere(
         runner.measure(config, first)
     if (time.perf_counter() - start) / len(first) * len(missing) < least_seconds:
         return
-    runner.cache.flush()  # workers on the same disk go on from there
+    # workers on the same disk go on from there
+    runner.cache.flush()
     task = TrialTask(runner.cache.folder, runner.cache.documents, str(runner.metric))
     places = range(0, len(missing), QUESTIONS_PER_ITEM)
     items = ((configs, missing[place : place + QUESTIONS_PER_ITEM]) for place in places)

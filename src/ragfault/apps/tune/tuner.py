@@ -137,7 +137,8 @@ def _add_token_bound(
     if any(bound.name == "tokens" for bound in bounds):
         return bounds
     tokens = compute_figure("tokens", runner.measure(start, questions))
-    bound = Bound("tokens", "<=", max(100.0, math.ceil(tokens / 100) * 100.0))  # more text retrieves more
+    # more text retrieves more
+    bound = Bound("tokens", "<=", max(100.0, math.ceil(tokens / 100) * 100.0))
     notes.add(f"no bound on tokens is given, so that of the present configuration holds: {bound}")
     return (*bounds, bound)
 

@@ -29,17 +29,23 @@ from ragfault.stats.estimates import Difference
 from ragfault.stats.significance import SignificanceTest, count_flips, equivalence_test, holm_adjust, sign_flip_tests
 from ragfault.text.number_format import format_signed
 
-MAX_FACTORIAL_PARTS = 4  # up to so many parts all 2^k configurations are run, unless orders are asked for
+# up to so many parts all 2^k configurations are run, unless orders are asked for
+MAX_FACTORIAL_PARTS = 4
 
 
 class ExperimentDesign(Struct, frozen=True, kw_only=True):
     """Configurations of an experiment and the weights of its effects on them."""
 
-    masks: tuple[int, ...]  # the configurations, by how many parts they take from the candidate
-    total: FloatArray  # weights of the whole change
-    shares: FloatArray  # parts by configurations: weights of the Shapley shares
-    interactions: tuple[tuple[int, int, FloatArray], ...]  # weights of the interaction of two parts, for each pair
-    permutations: int | None  # how many orders of swapping the shares are a mean of; None: all
+    # the configurations, by how many parts they take from the candidate
+    masks: tuple[int, ...]
+    # weights of the whole change
+    total: FloatArray
+    # parts by configurations: weights of the Shapley shares
+    shares: FloatArray
+    # weights of the interaction of two parts, for each pair
+    interactions: tuple[tuple[int, int, FloatArray], ...]
+    # how many orders of swapping the shares are a mean of; None: all
+    permutations: int | None
 
 
 def factorial_design(k: int) -> ExperimentDesign:
@@ -207,15 +213,17 @@ def list_fixed_parts(
     chunk.
     """
     fixed = {i for i, name in enumerate(baseline) if baseline[name] is candidate[name]}
+    # to swap these never changed a chunk
     blind = {
         i
         for i in range(len(baseline))
         if all(hashed == retrieval_hashes.get(mask | 1 << i, hashed) for mask, hashed in retrieval_hashes.items())
-    }  # to swap these never changed a chunk
+    }
     return [sorted(fixed | (blind if ignores_answer(metric.definition) else set())) for metric in metrics]
 
 
-ROUNDING_SLACK = 1e-12  # relative size below which an effect on a query is rounding
+# relative size below which an effect on a query is rounding
+ROUNDING_SLACK = 1e-12
 
 Mask = NDArray[np.bool_]
 
@@ -225,7 +233,8 @@ class EffectTest(Struct, frozen=True):
 
     difference: Difference
     sign_flip: SignificanceTest
-    testable: bool  # whether it is other than 0 on some query, so that it could be significant
+    # whether it is other than 0 on some query, so that it could be significant
+    testable: bool
 
 
 class EffectOptions(Struct, frozen=True, kw_only=True):
@@ -288,14 +297,16 @@ def attribute_change(
     for index, measure in enumerate(measures):
         means = values[:, complete[:, index], index].mean(axis=1).tolist() if complete[:, index].any() else []
         margin = options.margin_for(measure, means[0] if means else 0.0)
-        fixed = set(fixed_parts[index]) if fixed_parts else set()  # with one (or, for all, with each) it is zero
+        # with one (or, for all, with each) it is zero
+        fixed = set(fixed_parts[index]) if fixed_parts else set()
         null = [any(i in fixed for i in group) if group else len(fixed) == len(parts) for group in groups]
         effects = [
             _build_effect(tuple(parts[i] for i in group), test, p, margin, still, options, family)
             for group, test, p, still in zip(groups, tests[index], adjusted[index], null, strict=True)
             if test is not None
         ]
-        if is_amount(measure):  # of which no number is known, as in `compare`
+        # of which no number is known, as in `compare`
+        if is_amount(measure):
             effects = [replace(effect, needed=None) for effect in effects]
         attributions.append(
             _build_attribution(measure, means, int(complete[:, index].sum()), lost[index], margin, effects, len(parts))

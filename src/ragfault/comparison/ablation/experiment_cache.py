@@ -91,7 +91,8 @@ class ExperimentPlan(Struct, frozen=True, kw_only=True):
     """Fingerprints that the parts state, those of the baseline first; other changes of a part go unnoticed."""
     judge: str
     metrics: tuple[MetricInfo, ...]
-    queries: str  # a hash of the queries with their answer keys
+    # a hash of the queries with their answer keys
+    queries: str
 
 
 class ExperimentFolder:

@@ -27,12 +27,18 @@ from ragfault.stats.estimates import Difference
 class SystemConfiguration(Struct, frozen=True, kw_only=True):
     """System of parts from the baseline and the candidate, and how it ran."""
 
-    name: str  # "baseline", "candidate", or the parts taken from the candidate joined by "+"
-    parts: tuple[str, ...]  # the parts taken from the candidate; the others are the baseline's
-    errors: int = 0  # queries on which a part failed
-    error: str | None = None  # the first of these errors
-    reused: bool = False  # whether it was found finished in the folder and not run again
-    run: str | None = None  # where its run lies; None where no folder was given
+    # "baseline", "candidate", or the parts taken from the candidate joined by "+"
+    name: str
+    # the parts taken from the candidate; the others are the baseline's
+    parts: tuple[str, ...]
+    # queries on which a part failed
+    errors: int = 0
+    # the first of these errors
+    error: str | None = None
+    # whether it was found finished in the folder and not run again
+    reused: bool = False
+    # where its run lies; None where no folder was given
+    run: str | None = None
 
 
 class PartEffect(Struct, frozen=True, kw_only=True):
@@ -129,9 +135,11 @@ class Ablation(Struct, frozen=True, kw_only=True):
 SystemPart = Callable[[Trace], Trace]
 """A part that can be run: it takes the trace as the parts before it left it, and returns it with its own work added."""
 
-System = Mapping[str, SystemPart]  # part name → part, in the order in which they run
+# part name → part, in the order in which they run
+System = Mapping[str, SystemPart]
 
-AnswerFunction = Callable[[str, tuple[Chunk, ...]], str | Trace]  # a generator as a plain function of query and chunks
+# a generator as a plain function of query and chunks
+AnswerFunction = Callable[[str, tuple[Chunk, ...]], str | Trace]
 
 RESERVED_NAMES = ("baseline", "candidate", "made")
 

@@ -36,11 +36,16 @@ class AnswerDefect(Struct, frozen=True, kw_only=True):
 
     metric: str
     title: str
-    branch: str  # number of the branch
-    shows: Callable[[Trace, Trace], bool]  # whether a trace shows it, given that of the other run
-    same_chunks: bool = False  # whether other chunks may be the cause, so that it is measured on the same ones
-    regression_metric: str | None = None  # metric that must have dropped on the pairs that show it
-    text: str | None = None  # description of these answers, where it has not
+    # number of the branch
+    branch: str
+    # whether a trace shows it, given that of the other run
+    shows: Callable[[Trace, Trace], bool]
+    # whether other chunks may be the cause, so that it is measured on the same ones
+    same_chunks: bool = False
+    # metric that must have dropped on the pairs that show it
+    regression_metric: str | None = None
+    # description of these answers, where it has not
+    text: str | None = None
 
 
 def _is_cut(trace: Trace, other: Trace) -> bool:

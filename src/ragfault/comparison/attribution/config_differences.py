@@ -21,7 +21,8 @@ from ragfault.text.redaction import detect_sensitive
 
 CONFIG_SUFFIXES = (".yaml", ".yml", ".toml", ".json")
 MAX_BYTES, MAX_SETTINGS, MAX_DEPTH = 1_000_000, 5_000, 12
-MAX_SHOWN, MAX_VALUE = 50, 40  # settings in a result, characters of a value
+# settings in a result, characters of a value
+MAX_SHOWN, MAX_VALUE = 50, 40
 NOT_SET = "not set"
 MASKED = "masked"
 

@@ -22,10 +22,12 @@ from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.text.entities import extract_literals
 from ragfault.text.number_format import format_percent
 
-KEY_METRICS = ("factual_accuracy", "context_recall")  # measured where there is an answer key
+# measured where there is an answer key
+KEY_METRICS = ("factual_accuracy", "context_recall")
 SOURCE_BRANCH = next(branch for branch in BRANCHES if branch.layer == "source data")
 GENERATION_BRANCH = next(branch for branch in BRANCHES if branch.name == "2 generation")
-LEAST_COMMON = 0.5  # share of its words that an edited text keeps
+# share of its words that an edited text keeps
+LEAST_COMMON = 0.5
 FIGURE = re.compile(r"\d+")
 
 PairMask = NDArray[np.bool_]

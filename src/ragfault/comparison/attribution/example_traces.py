@@ -8,7 +8,8 @@ from ragfault.labels.correction import apply_labels
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.rules import RELEVANT_LEVELS, quote_matches
 
-MAX_CHARACTERS = 400  # maximum length of a text in an example
+# maximum length of a text in an example
+MAX_CHARACTERS = 400
 
 JudgedTrace = tuple[Trace, Verdicts]
 

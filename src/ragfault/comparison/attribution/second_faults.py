@@ -21,7 +21,8 @@ from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.model.rules import RELEVANT_LEVELS
 from ragfault.text.normalization import split_content_words
 
-SECOND_LOOK = "again: {layer}"  # branch name of the check of a layer behind another fault
+# branch name of the check of a layer behind another fault
+SECOND_LOOK = "again: {layer}"
 LEAST_UNMOVED, UNMOVED_SHARE = 30, 0.2
 """Pairs with the same chunks, and their share, from which a second fault must show there as well."""
 

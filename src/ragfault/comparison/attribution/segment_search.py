@@ -30,13 +30,17 @@ MIN_AGREEMENT = 0.99
 """Least share of the pairs on which both runs record the same value of a field. What follows from the answer, such as
 a user's rating, differs between the runs; to choose the pairs that were rated well before would make a drop."""
 
-LOCATION_ALPHA = 0.05  # chance of naming a segment where all dropped alike
+# chance of naming a segment where all dropped alike
+LOCATION_ALPHA = 0.05
 MAX_REPORTED = 3
-RESAMPLES = 999  # at least
+# at least
+RESAMPLES = 999
 MAX_PERMUTED_UNITS = 5_000
 """With more clusters the normal limit and Bonferroni's correction are used."""
-CONFINED_SHARE = 0.25  # of the drop in a segment that may also be elsewhere where it is said to be confined
-MAX_NAME = 60  # characters of a value that are shown
+# of the drop in a segment that may also be elsewhere where it is said to be confined
+CONFINED_SHARE = 0.25
+# characters of a value that are shown
+MAX_NAME = 60
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

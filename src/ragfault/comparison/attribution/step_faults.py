@@ -35,7 +35,8 @@ LEAST_MOVED = 6
 """Pairs that must differ: with fewer no test could show a change, whatever their signs."""
 MAX_LOCALIZED = 500
 """Pairs in which the first faulty step is located, evenly spaced."""
-USUAL_SHARE = 0.9  # of the traces that take a kind of step, or record a part of one
+# of the traces that take a kind of step, or record a part of one
+USUAL_SHARE = 0.9
 LEAST_PAIRS, CONFINED_SHARE = 8, 0.35
 """Pairs that must first differ at a kind of step to name it; share of their mean drop that later ones may have."""
 
@@ -283,7 +284,8 @@ def trace_to_steps(paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: 
     order = list_kinds_in_order([*old, *new])
     traced = []
     for fault in faults:
-        same = 1.0 if fault.layer == "retrieval" else SAME_CHUNKS  # one chunk less can be all that retrieval lost
+        # one chunk less can be all that retrieval lost
+        same = 1.0 if fault.layer == "retrieval" else SAME_CHUNKS
         firsts = [find_first_difference(left, right, same) for left, right in zip(old, new, strict=True)]
         ranks = np.full(len(paired.pairing), -1)
         ranks[places] = [len(order) if first is None else order.index(first.kind) for first in firsts]
@@ -321,6 +323,7 @@ def _trace_fault(
 
 def _is_shown_drop(drops: Values, part: Mask, clusters: NDArray[np.int64] | None) -> bool:
     if bool((drops[part] > 0).all()):
-        return True  # the spread of equal values is not known, but their sign is the same on every pair
+        # the spread of equal values is not known, but their sign is the same on every pair
+        return True
     rows = None if clusters is None else clusters[part]
     return paired_difference(np.zeros(int(part.sum())), drops[part], rows).low > 0

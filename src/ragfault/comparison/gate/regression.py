@@ -47,7 +47,8 @@ from ragfault.text.number_format import (
     has_too_few,
 )
 
-MAX_NEEDED = 1_000_000  # larger numbers of needed traces are not reported
+# larger numbers of needed traces are not reported
+MAX_NEEDED = 1_000_000
 
 
 def check_regression(  # noqa: PLR0913 - the options of one verb
@@ -126,9 +127,12 @@ class _RegressionOptions(Struct, frozen=True):
     alpha: float
     power: float
     coverage: float
-    tests: int  # number of metrics corrected together
-    lost_gold: float | None  # share of missing gold ids, where the gold no longer describes the corpus
-    low_coverage: str | None  # message where too little of the run is paired
+    # number of metrics corrected together
+    tests: int
+    # share of missing gold ids, where the gold no longer describes the corpus
+    lost_gold: float | None
+    # message where too little of the run is paired
+    low_coverage: str | None
 
 
 def _select_metrics(paired: PairedRuns, metrics: Sequence[str] | None) -> list[str]:
@@ -301,7 +305,8 @@ def _needed_pairs(change: MetricChange, bound: float | None, options: _Regressio
     if difference is None or bound is None:
         return None, ""
     if not change.rose and not change.fell and change.judge_difference is None:
-        ends = 2 * difference.cluster_size  # a cluster is added at each end of the range
+        # a cluster is added at each end of the range
+        ends = 2 * difference.cluster_size
         estimate = (change.n + ends) * abs(bound) / change.margin - ends
         return _round_needed(estimate, change.n), "pass it, if none of them changes"
 

@@ -27,9 +27,12 @@ from ragfault.text.markup import (
 )
 from ragfault.text.normalization import fold_case, split_content_words
 
-LEAST_PAIRS = 5  # fewer pairs show no habit of a logger
-CUT_SHARE = 0.02  # of the pairs
-LEAST_WORDS = 5  # a shorter answer may be known by heart
+# fewer pairs show no habit of a logger
+LEAST_PAIRS = 5
+# of the pairs
+CUT_SHARE = 0.02
+# a shorter answer may be known by heart
+LEAST_WORDS = 5
 MARK_PATTERN = re.compile(
     r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|^\|\s*\d{1,3}\s*(?=\|)|[*_`]{1,3}|\|(?:\s*:?-{3,}:?\s*\|)*"
 )
@@ -193,7 +196,8 @@ def _unwrap_json(text: str) -> str:
         return text
     try:
         values = [json.loads(unfence(text))]
-    except (ValueError, RecursionError):  # no JSON, or nested deeper than any answer is
+    except (ValueError, RecursionError):
+        # no JSON, or nested deeper than any answer is
         return text
     longest = None
     while values and (longest is None or " " not in longest):

@@ -22,15 +22,22 @@ from ragfault.text.markup import MARKUP_SHARE, is_url_encoded
 from ragfault.text.normalization import ENGLISH_WORDS, MIN_ENGLISH_SHARE, split_words
 from ragfault.text.notices import LINK_PATTERN, clip_notice
 
-SAME_LENGTH_SHARE = 0.8  # of the answers that are beginnings of the other side's; some are so by chance
-FOREIGN_SHARE = 0.02  # of the pairs; fewer answers in another language hardly move a mean
-SHORT_UNKNOWN_SHARE = 0.5  # of the words of a short answer in another language
+# of the answers that are beginnings of the other side's; some are so by chance
+SAME_LENGTH_SHARE = 0.8
+# of the pairs; fewer answers in another language hardly move a mean
+FOREIGN_SHARE = 0.02
+# of the words of a short answer in another language
+SHORT_UNKNOWN_SHARE = 0.5
 MASK_PATTERN = re.compile(r"[*#█•]+|X{3,}|[\[<(](?:[A-Z_ ]{3,}(?:[_ ]?\d+)?|(?i:redacted|masked|removed))[\]>)]")
-RULE_SHARE = 0.8  # of the occurrences of what is masked somewhere; a recogniser of names overlooks some
+# of the occurrences of what is masked somewhere; a recogniser of names overlooks some
+RULE_SHARE = 0.8
 MAX_RULE_WORDS = 300
-BEFORE_DIFFERENCE = 10  # characters that are quoted before it, at least
-MAX_MASKED = 60  # characters that one mask stands for
-UNKNOWN_SHARE = 0.3  # of the words of an answer in another language; names and numbers are the same in both
+# characters that are quoted before it, at least
+BEFORE_DIFFERENCE = 10
+# characters that one mask stands for
+MAX_MASKED = 60
+# of the words of an answer in another language; names and numbers are the same in both
+UNKNOWN_SHARE = 0.3
 
 
 def find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:

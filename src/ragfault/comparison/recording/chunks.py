@@ -31,21 +31,35 @@ from ragfault.text.markup import MARKUP_SHARE
 from ragfault.text.normalization import repair_encoding, split_content_words
 from ragfault.text.number_format import format_percent
 
-MOVED_COVER = 0.3  # an answer that loses more of its words with the chunks that are gone was drawn from these
-CARRIED_COVER = 0.6  # the share of its words that the best chunk of an answer holds
-JOINED_SHARE = 0.8  # of the joined text; headings and separators are the rest
-CITED_SHARE = 0.9  # of the pairs with citations
-UNCHANGED_SHARE = 0.5  # of the answers whose chunk is gone, so many are the same where the generator read it still
-REWRITTEN_SHARE = 0.02  # of the pairs; a model that is asked again words more answers anew
-LEAST_OTHER_FIRST = 15  # fewer pairs with another first chunk, or without, show nothing
-OTHER_PLACE_SHARE = 0.1  # of the shorter lists: without the first chunk, or of another length than most
-SAME_ANSWER_SHARE = 0.6  # of the answers where another chunk is first are the same
-SAME_ANSWER_LOSS = 0.1  # by so much at most their share is smaller than elsewhere
-MASKED_SHARE = 0.9  # of the chunk texts that differ under one id
-SORTED_SHARES = (0.98, 0.5)  # of the lists of the side in the order of ids, at least; of the other side, at most
-LEAST_SORTED = 3  # a list of two is in the order of its ids by chance
+# an answer that loses more of its words with the chunks that are gone was drawn from these
+MOVED_COVER = 0.3
+# the share of its words that the best chunk of an answer holds
+CARRIED_COVER = 0.6
+# of the joined text; headings and separators are the rest
+JOINED_SHARE = 0.8
+# of the pairs with citations
+CITED_SHARE = 0.9
+# of the answers whose chunk is gone, so many are the same where the generator read it still
+UNCHANGED_SHARE = 0.5
+# of the pairs; a model that is asked again words more answers anew
+REWRITTEN_SHARE = 0.02
+# fewer pairs with another first chunk, or without, show nothing
+LEAST_OTHER_FIRST = 15
+# of the shorter lists: without the first chunk, or of another length than most
+OTHER_PLACE_SHARE = 0.1
+# of the answers where another chunk is first are the same
+SAME_ANSWER_SHARE = 0.6
+# by so much at most their share is smaller than elsewhere
+SAME_ANSWER_LOSS = 0.1
+# of the chunk texts that differ under one id
+MASKED_SHARE = 0.9
+# of the lists of the side in the order of ids, at least; of the other side, at most
+SORTED_SHARES = (0.98, 0.5)
+# a list of two is in the order of its ids by chance
+LEAST_SORTED = 3
 ADDRESS_PATTERN = re.compile(r"[a-z][\w+.-]*://|www\.|/?[\w./-]+\.(?:html?|md|pdf|docx?|txt|php|aspx?)(?:[#?]|$)")
-LEAST_NAME = 3  # characters; a shorter name may stand within another by chance
+# characters; a shorter name may stand within another by chance
+LEAST_NAME = 3
 
 
 def find_chunk_mismatches(

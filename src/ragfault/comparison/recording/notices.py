@@ -15,11 +15,16 @@ from ragfault.text.markup import is_wrapped
 from ragfault.text.normalization import split_content_words
 from ragfault.text.notices import Stretch, clip_notice, cut_stretches, locate_added_lines, locate_notices
 
-LEAST_NOTICES = 15  # answers; in fewer, one sentence may be the answer to all
-NOTED_SHARE = 0.5  # of the answers with a notice keep the words of the other side's; a refusal with a notice does not
-ALONE_SHARE = 0.1  # of the answers with a notice; a sentence that is all of more of them is an answer
-REPEATED_COVER = 0.5  # of the words of an answer
-NOTICE_COVER = 0.1  # of the words of the other answer; a sentence that holds more of them is part of the answer
+# answers; in fewer, one sentence may be the answer to all
+LEAST_NOTICES = 15
+# of the answers with a notice keep the words of the other side's; a refusal with a notice does not
+NOTED_SHARE = 0.5
+# of the answers with a notice; a sentence that is all of more of them is an answer
+ALONE_SHARE = 0.1
+# of the words of an answer
+REPEATED_COVER = 0.5
+# of the words of the other answer; a sentence that holds more of them is part of the answer
+NOTICE_COVER = 0.1
 NOTICE_DOUBT = "a notice or a claim, which is not judged; if it is a false claim, generation broke"
 
 

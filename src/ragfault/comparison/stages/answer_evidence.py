@@ -15,12 +15,18 @@ from ragfault.model.rules import quote_matches
 from ragfault.text.number_format import format_percent
 from ragfault.text.quantities import EntityMatch, extract_quantities
 
-REPEATED_SHARE = 0.3  # of the sentences of an answer
-MAX_EQUAL = 2  # an answer that more queries share is a phrase
-LEAST_WORDS = 3  # a shorter answer may fit several queries
-IN_PLACE_SHARE = 0.6  # of its words, an answer keeps where others took the place of the rest
-LEAST_STRAY = 20  # fewer words that came in show no habit
-FAST_SHARE = 0.1  # of the time before: an answer in less was not written
+# of the sentences of an answer
+REPEATED_SHARE = 0.3
+# an answer that more queries share is a phrase
+MAX_EQUAL = 2
+# a shorter answer may fit several queries
+LEAST_WORDS = 3
+# of its words, an answer keeps where others took the place of the rest
+IN_PLACE_SHARE = 0.6
+# fewer words that came in show no habit
+LEAST_STRAY = 20
+# of the time before: an answer in less was not written
+FAST_SHARE = 0.1
 WORD = re.compile(r"[^\W\d_]{2,}")
 SENTENCE_END = re.compile(r"[.!?…:;)\]}\"'”’»|*`。！？]\s*(?:\[[^\]]*\]\s*)*$")
 FIGURE = re.compile(r"\d+")

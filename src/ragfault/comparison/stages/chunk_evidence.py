@@ -15,11 +15,15 @@ from ragfault.text.number_format import format_percent
 
 ORDERED_SHARE = 0.98
 """Share of the changed lists that differ in their order alone: of fewer, the others may be all that a metric lost."""
-MAX_LIKENESS = 200  # lists whose chunks are compared with each other
-LEAST_SCORES = 20  # fewer scores of the same chunk for the same query show nothing
-TOLERANCE = 1e-3  # of a score; an index that is built again rounds otherwise
+# lists whose chunks are compared with each other
+MAX_LIKENESS = 200
+# fewer scores of the same chunk for the same query show nothing
+LEAST_SCORES = 20
+# of a score; an index that is built again rounds otherwise
+TOLERANCE = 1e-3
 
-Scores = dict[str, float]  # chunk id → score
+# chunk id → score
+Scores = dict[str, float]
 REMOVING_STAGES = ("filter", "index coverage", "index", "top-k", "score threshold", "deduplication")
 """Stages that leave chunks out, and do not score them."""
 
@@ -28,9 +32,12 @@ class _ChunkLists(NamedTuple):
     """Chunk keys of the pairs whose lists differ, the same on both sides for the same passage."""
 
     changed: list[tuple[TracePair, list[str], list[str]]]
-    pairs: list[TracePair]  # with recorded chunks on both sides
-    candidate_keys: frozenset[str]  # in any list of the candidate
-    same_passages: bool  # whether most passages of the smaller run are in the other
+    # with recorded chunks on both sides
+    pairs: list[TracePair]
+    # in any list of the candidate
+    candidate_keys: frozenset[str]
+    # whether most passages of the smaller run are in the other
+    same_passages: bool
 
 
 def _shared(left: Collection[Hashable], right: Collection[Hashable]) -> float:
@@ -248,7 +255,8 @@ def _empty_rules(lists: _ChunkLists) -> Evidence:
     best = sorted(score for pair in lists.pairs if (score := _best_score(pair.old)) is not None)
     lost = [score for pair in emptied if (score := _best_score(pair.old)) is not None]
     if lost and len(best) > len(lost):
-        low = fmean(score <= best[len(lost) - 1] for score in lost)  # 1: those that were emptied scored lowest
+        # 1: those that were emptied scored lowest
+        low = fmean(score <= best[len(lost) - 1] for score in lost)
         chance = len(lost) / len(best)
         yield from give("empty", strength * ramp(low - chance, 0.0, 0.7 * (1 - chance)), text, "score threshold")
     else:
@@ -357,7 +365,8 @@ def _shared_score_rules(lists: Sequence[tuple[Sequence[Chunk], Sequence[Chunk]]]
             "lowest score that is left"
         )
         counts = Counter(len(new) for _, new in scores)
-        varied = 1 - counts.most_common(1)[0][1] / len(scores)  # a list of k chunks ends at its k-th score
+        # a list of k chunks ends at its k-th score
+        varied = 1 - counts.most_common(1)[0][1] / len(scores)
         yield from give("floor", ramp(below, 0.8, 1.0) * ramp(varied, 0.05, 0.3), text, "score threshold")
 
 

@@ -11,8 +11,10 @@ from ragfault.comparison.stages.paired_traces import Evidence, PairedTraces, Tra
 from ragfault.model.records import Chunk
 from ragfault.text.number_format import format_percent
 
-LEAST_LISTS = 10  # fewer lists show no habit
-UNIFORM_SHARE = 0.9  # of the lists of the baseline hold one value of a field alone
+# fewer lists show no habit
+LEAST_LISTS = 10
+# of the lists of the baseline hold one value of a field alone
+UNIFORM_SHARE = 0.9
 PREFIX = re.compile(r"^[^\W_]+")
 FIELD_STAGES = {
     "embed": "embedder", "chunk": "chunker", "split": "chunker", "rerank": "reranker", "top_k": "top-k",

@@ -14,8 +14,10 @@ from ragfault.comparison.renamed_ids import rename_chunks
 from ragfault.comparison.run_profile import RunProfile
 from ragfault.model.records import Trace, Verdicts
 
-MAX_PAIRS = 1_000  # pairs that are read for evidence, evenly spaced
-LEAST_SHARE = 0.02  # an effect on a smaller share of the pairs is no evidence
+# pairs that are read for evidence, evenly spaced
+MAX_PAIRS = 1_000
+# an effect on a smaller share of the pairs is no evidence
+LEAST_SHARE = 0.02
 
 
 class TracePair(NamedTuple):

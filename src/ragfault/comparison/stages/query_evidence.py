@@ -11,8 +11,10 @@ from ragfault.model.records import Chunk, Trace
 from ragfault.text.normalization import split_content_words
 from ragfault.text.number_format import format_percent
 
-LEAST_LISTS = 10  # fewer changed lists show no habit
-OFTEN = 5  # the number of chunks that are retrieved most
+# fewer changed lists show no habit
+LEAST_LISTS = 10
+# the number of chunks that are retrieved most
+OFTEN = 5
 
 
 def query_rules(traces: PairedTraces) -> Evidence:

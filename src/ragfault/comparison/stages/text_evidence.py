@@ -17,15 +17,18 @@ DAMAGE = re.compile(
     r"[ÃÂ][\u0080-\u00bf\u2018-\u2122]|â€|\ufffd|&(?:#\d+|[a-zA-Z]{2,8});|</?[a-zA-Z][^<>]{0,80}>|[^\W\d_]\d+[^\W\d_]"
 )
 """Wrong encodings, escaped characters, tags, and digits within words."""
-MAX_TEXTS = 1_000  # changed texts that are looked at
-UNKNOWN_SHARE = 0.1  # of the words of a text; more that no text of the baseline holds are no edit of a sentence or two
+# changed texts that are looked at
+MAX_TEXTS = 1_000
+# of the words of a text; more that no text of the baseline holds are no edit of a sentence or two
+UNKNOWN_SHARE = 0.1
 
 
 class ChangedTexts(NamedTuple):
     """Texts that both runs retrieved under one id, white space normalized."""
 
     changed: list[tuple[str, str]]
-    shared: int  # chunk ids in both runs
+    # chunk ids in both runs
+    shared: int
 
     @property
     def share(self) -> float:

@@ -31,9 +31,12 @@ from ragfault.model.grouping import group_positions
 from ragfault.model.protocols import Embedder
 from ragfault.text.normalization import split_content_words
 
-CLUSTERED_TRACES = 8_000  # of a run with more traces so many are drawn at random
-DIMENSIONS = 20  # to so many dimensions failures are brought before they are clustered
-WORD_VECTORS = "word vectors"  # the name of the embedding that needs no embedder
+# of a run with more traces so many are drawn at random
+CLUSTERED_TRACES = 8_000
+# to so many dimensions failures are brought before they are clustered
+DIMENSIONS = 20
+# the name of the embedding that needs no embedder
+WORD_VECTORS = "word vectors"
 
 Array = np.ndarray[Any, Any]
 
@@ -77,18 +80,24 @@ def reduce_dimensions(meaning: Array, kinds: Array) -> Array:
     with require_extra("clustering by meaning", "cluster"):
         from sklearn.decomposition import PCA
     rows = np.hstack([meaning, kinds])
-    if (rows == rows[0]).all():  # without variance there are no components
+    # without variance there are no components
+    if (rows == rows[0]).all():
         return np.zeros((len(rows), 1))
     size = min(DIMENSIONS, *rows.shape)
     components: Array = PCA(size, svd_solver="covariance_eigh").fit_transform(rows)
     return np.round(components, 6)
 
 
-DENSITY_MINIMUM = 30  # below so many failures density says nothing, and they are grouped by kind and words
-NO_CLUSTER = -1  # the label of a failure that belongs to no group
-NEIGHBORS = 3  # the neighbours by which the density at a failure is measured, itself among them
-MERGE_SIMILARITY = 0.8  # from this cosine of their middles on, two clusters are one
-MIN_WORD_GROUP = 2  # the least size of a group by words
+# below so many failures density says nothing, and they are grouped by kind and words
+DENSITY_MINIMUM = 30
+# the label of a failure that belongs to no group
+NO_CLUSTER = -1
+# the neighbours by which the density at a failure is measured, itself among them
+NEIGHBORS = 3
+# from this cosine of their middles on, two clusters are one
+MERGE_SIMILARITY = 0.8
+# the least size of a group by words
+MIN_WORD_GROUP = 2
 
 
 def minimum_size(failures: int) -> int:
@@ -138,8 +147,10 @@ def merge_similar(labels: Sequence[int], vectors: Array) -> list[int]:
     return [now[label] for label in labels]
 
 
-FUZZIFIER = 1.5  # 1 is all or nothing, and the greater it is, the more equal are the memberships
-MIN_MEMBERSHIP = 0.1  # memberships below it are not listed
+# 1 is all or nothing, and the greater it is, the more equal are the memberships
+FUZZIFIER = 1.5
+# memberships below it are not listed
+MIN_MEMBERSHIP = 0.1
 
 
 def compute_memberships(vectors: Array, groups: Sequence[Sequence[int]]) -> Array:
@@ -222,7 +233,8 @@ def _share_word(
     return [place for place in candidates if ranked[0] in words_by_failure[place]]
 
 
-UNGROUPED_NAME = "single failures"  # what failures are called that are like no others
+# what failures are called that are like no others
+UNGROUPED_NAME = "single failures"
 
 
 def cluster_runs(

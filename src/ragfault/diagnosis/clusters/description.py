@@ -24,8 +24,10 @@ from ragfault.stats.estimates import Interval
 from ragfault.stats.intervals import mean_interval
 from ragfault.text.normalization import STOP_WORDS, normalize_answer, stem_word
 
-LOW_TRIAD = 0.5  # a trace whose triad is below this fails, whatever else is said of it
-MAX_TEXT = 400  # characters of a problem that are kept
+# a trace whose triad is below this fails, whatever else is said of it
+LOW_TRIAD = 0.5
+# characters of a problem that are kept
+MAX_TEXT = 400
 
 CAUSE_ORDER: tuple[ProblemKind, ...] = (
     "pipeline_error", "nothing_retrieved", "empty_answer", "wrong_refusal", "nothing_relevant", "false_claim",
@@ -158,15 +160,19 @@ def _trace_times(table: RunTable) -> Array | None:
 
 
 WORD_PATTERN = re.compile(r"[^\W_]+(?:['’-][^\W\d_]+)*")
-MAX_NAME_WORDS = 4  # so many words stand in a name
-MAX_TERMS = 40  # so many terms of a cluster are kept, to recognise it by
+# so many words stand in a name
+MAX_NAME_WORDS = 4
+# so many terms of a cluster are kept, to recognise it by
+MAX_TERMS = 40
 
 
 class ClusterTerms(NamedTuple):
     """Distinctive words of a cluster."""
 
-    words: tuple[str, ...]  # as they are mostly written, those that tell most first
-    terms: dict[str, float]  # stem → weight; of length 1
+    # as they are mostly written, those that tell most first
+    words: tuple[str, ...]
+    # stem → weight; of length 1
+    terms: dict[str, float]
 
 
 def distinctive_terms(groups: Sequence[Sequence[FailingTrace]]) -> list[ClusterTerms]:
@@ -230,10 +236,14 @@ def name_cluster(kind: ProblemKind, terms: ClusterTerms) -> str:
 
 
 MEDOIDS = 3
-MAX_PERIODS = 8  # into at most so many stretches of time a run is divided
-MIN_PERIOD_TRACES = 10  # at most so many stretches that each would hold this many traces if they came evenly
-STEADY_CHANGE = 0.05  # a change of share that is certainly smaller than this is none
-DAY_MICROSECONDS = 86_400_000_000  # microseconds
+# into at most so many stretches of time a run is divided
+MAX_PERIODS = 8
+# at most so many stretches that each would hold this many traces if they came evenly
+MIN_PERIOD_TRACES = 10
+# a change of share that is certainly smaller than this is none
+STEADY_CHANGE = 0.05
+# microseconds
+DAY_MICROSECONDS = 86_400_000_000
 
 
 class RunPeriod(NamedTuple):
@@ -241,7 +251,8 @@ class RunPeriod(NamedTuple):
 
     label: str
     run: int
-    rows: Array  # the rows of the run that lie in it
+    # the rows of the run that lie in it
+    rows: Array
 
 
 def failure_key(failure: FailingTrace) -> str:

@@ -24,7 +24,8 @@ from ragfault.model.records import Trace
 from ragfault.text.normalization import normalize_answer
 from ragfault.text.similarity import make_shingles
 
-DUPLICATE_SIMILARITY = 0.8  # queries are duplicates from this Jaccard similarity of their three-word shingles on
+# queries are duplicates from this Jaccard similarity of their three-word shingles on
+DUPLICATE_SIMILARITY = 0.8
 
 
 class PromotionResult(Struct, frozen=True):

@@ -13,7 +13,8 @@ from ragfault.stats.estimates import Interval
 ClusterState = Literal["open", "muted", "resolved"]
 """State of a cluster: to be examined, not to be reported, or fixed."""
 
-ClusterTrend = Literal["rising", "falling", "steady", "cannot tell"]  # where the share of a cluster is going
+# where the share of a cluster is going
+ClusterTrend = Literal["rising", "falling", "steady", "cannot tell"]
 
 
 class ClusterRecord(Struct, frozen=True, kw_only=True):

@@ -40,7 +40,8 @@ from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.whole_files import read_record
 from ragfault.stats.intervals import mean_interval
 
-MATCH_THRESHOLD = 0.5  # from this similarity on a cluster is the known one
+# from this similarity on a cluster is the known one
+MATCH_THRESHOLD = 0.5
 
 
 def cluster_similarity(cluster: Cluster, known: KnownCluster, embedder: str = "") -> float:
@@ -99,7 +100,8 @@ def match_clusters(
     return matches
 
 
-MAX_REMEMBERED = 8  # number of the newest sightings whose failure keys are stored
+# number of the newest sightings whose failure keys are stored
+MAX_REMEMBERED = 8
 
 
 def record_clusters(

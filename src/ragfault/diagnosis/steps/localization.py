@@ -98,7 +98,8 @@ def localize_faulty_step(moves: Moves, outcome: Outcome, agreement: Agreement | 
             reason=f"the trace has more than {MAX_MOVES} steps that could be faulty",
         )
     kind = detect_run_kind(moves)
-    known: Outcome = "failed" if kind == "team" else outcome  # the model of teams was trained on failed runs alone
+    # the model of teams was trained on failed runs alone
+    known: Outcome = "failed" if kind == "team" else outcome
     agreement = agreement if known == "unknown" else None
     if agreement is not None:
         known = outcome = "compared"

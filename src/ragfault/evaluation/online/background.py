@@ -32,7 +32,8 @@ from ragfault.model.records import Trace, Verdicts
 WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 """One numeric thread in each worker process: more would compete for the cores."""
 MESSAGE_HEADER = struct.Struct("<I")
-END_MESSAGE = b""  # the last message
+# the last message
+END_MESSAGE = b""
 ScoreCallback = Callable[[int, ScoredTrace], None]
 
 
@@ -60,7 +61,8 @@ class WorkerConfig(Struct, frozen=True):
     profile: str
     metrics: tuple[str, ...]
     calibration: str | None = None
-    judge_object: Any = None  # a judge object runs in a thread
+    # a judge object runs in a thread
+    judge_object: Any = None
 
     @classmethod
     def create(
@@ -105,7 +107,8 @@ class ProcessWorker:
         self._on_exit, self._used = on_exit, False
         self._reader = threading.Thread(target=self._read_scores, name="ragfault-scores", daemon=True)
         self._reader.start()
-        with contextlib.suppress(OSError):  # a process that dies here is noticed by the reader thread
+        # a process that dies here is noticed by the reader thread
+        with contextlib.suppress(OSError):
             names = [config.judge, config.profile, config.metrics, config.calibration]
             write_message(self._input, msgspec.msgpack.encode(names))
 
@@ -132,7 +135,8 @@ class ProcessWorker:
         if not self._used:
             self._process.kill()
         with contextlib.suppress(OSError):
-            write_message(self._input, END_MESSAGE)  # a forked process may hold the pipe open, too
+            # a forked process may hold the pipe open, too
+            write_message(self._input, END_MESSAGE)
         with contextlib.suppress(OSError):
             self._input.close()
         self._process.wait()
@@ -219,10 +223,13 @@ def run_worker(input_stream: IO[bytes], output_stream: IO[bytes]) -> None:
 
 ScoreSink = Callable[[ScoredTrace], object]
 """The receiver of scores; called on a thread of the background scorer, one at a time."""
-MAX_ATTEMPTS = 2  # the number of workers that a trace may crash
-POLL_SECONDS = 0.05  # seconds between checks for pending traces at the end
+# the number of workers that a trace may crash
+MAX_ATTEMPTS = 2
+# seconds between checks for pending traces at the end
+POLL_SECONDS = 0.05
 CRASH_REASON = "the worker process crashed twice on this trace"
-WORKER_DIED = "died"  # a message in the queue: a worker has ended
+# a message in the queue: a worker has ended
+WORKER_DIED = "died"
 
 
 class BackgroundScorer:
@@ -265,14 +272,16 @@ class BackgroundScorer:
     def _reset(self) -> None:
         """Reset all state, in this process."""
         self._process = os.getpid()
-        self._parent_worker = self._worker  # belongs to the parent of a forked process
+        # belongs to the parent of a forked process
+        self._parent_worker = self._worker
         self._worker = None
         self._queue: SimpleQueue[Trace | str | None] = SimpleQueue()
         self._pending: OrderedDict[int, tuple[Trace, int]] = OrderedDict()
         self._lock, self._submit_lock, self._all_scored = (threading.Lock(), threading.Lock(), threading.Condition())
         self.submitted = self.scored = self.dropped = self.sink_failures = self.rejected = 0
         self._closed, self._was_killed = False, False
-        self._start_worker()  # now: no thread can be started while the interpreter exits
+        # now: no thread can be started while the interpreter exits
+        self._start_worker()
         self._thread = threading.Thread(target=self._run, name="ragfault-background", daemon=True)
         self._thread.start()
         if self._time_limit is not None:
@@ -379,7 +388,8 @@ class BackgroundScorer:
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             self._deliver(number, build_failed_score(trace, self._config, f"it cannot be sent to the worker: {error}"))
             return
-        if not sent:  # it died before this trace, perhaps while none was pending
+        # it died before this trace, perhaps while none was pending
+        if not sent:
             self._replace_worker(unsent=number)
 
     def _start_worker(self) -> bool:
@@ -403,7 +413,8 @@ class BackgroundScorer:
             self._worker.close()
         pending = self._list_pending()
         was_killed, self._was_killed = self._was_killed, False
-        if pending and pending[0][0] != unsent and not was_killed:  # the trace that was being scored when it died
+        # the trace that was being scored when it died
+        if pending and pending[0][0] != unsent and not was_killed:
             number, (trace, attempts) = pending[0]
             if attempts >= MAX_ATTEMPTS:
                 self._deliver(number, build_failed_score(trace, self._config, CRASH_REASON))
@@ -413,7 +424,8 @@ class BackgroundScorer:
         if self._start_worker():
             for number, (trace, _) in self._list_pending():
                 if self._worker is None or not self._worker.send(number, trace):
-                    return  # the reader thread reports its end
+                    # the reader thread reports its end
+                    return
 
     def _deliver(self, number: int, scored: ScoredTrace) -> None:
         """Deliver an outcome to the sink, exactly once."""

@@ -27,11 +27,16 @@ FAILURE_THRESHOLDS = {metric: critical for metric, (_, critical) in METRIC_LEVEL
 class SamplingPolicy(Struct, frozen=True, kw_only=True):
     """The share of the traffic to sample, and factors for some traces, of which the largest counts."""
 
-    share: float = 0.05  # the chance of any trace, above 0, so that no sampling weight is infinite
-    failing: float = 4.0  # the factor of a trace that fails (`FAILURE_THRESHOLDS`) or whose judging failed
-    unsure: float = 2.0  # the factor of a trace that the judge is unsure of
-    fresh: float = 4.0  # the factor of the first traces of a route
-    first: int = 100  # the number of first traces of a route
+    # the chance of any trace, above 0, so that no sampling weight is infinite
+    share: float = 0.05
+    # the factor of a trace that fails (`FAILURE_THRESHOLDS`) or whose judging failed
+    failing: float = 4.0
+    # the factor of a trace that the judge is unsure of
+    unsure: float = 2.0
+    # the factor of the first traces of a route
+    fresh: float = 4.0
+    # the number of first traces of a route
+    first: int = 100
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -62,7 +67,8 @@ class SamplingDraw(Struct, frozen=True):
     """The draw of a trace; stored for every trace, taken or not."""
 
     trace: str
-    judge: str  # the fingerprint of the judge that scores the taken traces
+    # the fingerprint of the judge that scores the taken traces
+    judge: str
     chance: float
     taken: bool
 

@@ -98,7 +98,8 @@ def _list_items(record: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
         return []
     if key == "input" and _list_items(record, "output"):
-        return []  # read with the output
+        # read with the output
+        return []
     before = record.get("input") if key == "output" else None
     if isinstance(before, list) and all(isinstance(item, dict) for item in before) and value[: len(before)] != before:
         return [*before, *value]
@@ -115,7 +116,8 @@ def _is_agent_log(messages: list[AgentMessage], is_named: bool) -> bool:
 def _read_message(item: dict[str, Any]) -> AgentMessage:
     name = str(item["step"])
     inner = item.get("kwargs", item.get("data"))
-    if isinstance(inner, dict) and ("content" in inner or "tool_calls" in inner):  # LangGraph, as it serializes
+    # LangGraph, as it serializes
+    if isinstance(inner, dict) and ("content" in inner or "tool_calls" in inner):
         message_type = item["id"][-1] if isinstance(item.get("id"), list) and item["id"] else item.get("type")
         item = {**inner, "type": message_type}
     form = str(item.get("type", ""))
@@ -128,17 +130,20 @@ def _read_message(item: dict[str, Any]) -> AgentMessage:
     if role is None:
         role, agent = _classify_agent(speaker, form, agent)
     if role == "tool" and (item.get("tool_call_id") or form in ("tool", "ToolMessage")):
-        agent = None  # the name is that of the tool
+        # the name is that of the tool
+        agent = None
     if kind.startswith("tool"):
         role = "tool"
     elif role == "user" and kind != "question" and agent and join_words(agent) not in ROLES:
-        role = "assistant"  # a group chat: each agent hears the others as the user
+        # a group chat: each agent hears the others as the user
+        role = "assistant"
     text = join_text(item.get("content", item.get("text", item.get("raw", item.get("output"))))) or ""
     if isinstance(item.get("think"), str) and item["think"]:
         text = f"{item['think']}\n{text}".strip()
     documents = item.get("documents")
     if not documents and role == "tool":
-        documents = _list_parts(item.get("artifact")) or None  # documents of LangChain's retrievers as tools
+        # documents of LangChain's retrievers as tools
+        documents = _list_parts(item.get("artifact")) or None
     return AgentMessage(
         name,
         role,
@@ -173,7 +178,8 @@ def _read_response_item(item: dict[str, Any], name: str, form: str) -> AgentMess
     failed = item.get("error") or (f"the call ended as {item['status']}" if item.get("status") == "failed" else None)
     output = item.get("output", item.get("outputs"))
     is_complete = isinstance(results, list) or output is not None or failed or form not in CALLED_ELSEWHERE
-    if is_complete:  # the call and its result in one item
+    # the call and its result in one item
+    if is_complete:
         text = join_text(failed or [part.get("logs", part) for part in _list_parts(output)] or output) or ""
         documents = tuple(results) if isinstance(results, list) else None
         return AgentMessage(name, "tool", None, text, calls, call, documents, bool(failed))
@@ -223,9 +229,11 @@ def _build_log(messages: list[AgentMessage], columns: tuple[str, ...]) -> AgentL
             steps.append({"id": message.id, "kind": "tool", "error": message.text[:ERROR_LENGTH], "parent": parent})
             waiting.clear()
         elif message.role == "user" and steps and CLOSING.match(message.text):
-            continue  # the person ends the run
+            # the person ends the run
+            continue
         elif message.role == "user":
-            steps.clear()  # earlier turns are the history of the last question
+            # earlier turns are the history of the last question
+            steps.clear()
             chunks.clear()
             query = message.text
         elif message.role == "tool":

@@ -311,7 +311,8 @@ def _read_chunks(column: pa.Array) -> list[Any]:
             document=document,
             start=start,
             end=end,
-            kind="text" if kind in (None, "text") else kind,  # the object of the default, which is not written
+            # the object of the default, which is not written
+            kind="text" if kind in (None, "text") else kind,
             metadata=_decode_metadata(metadata),
         )
         for name, text, score, document, start, end, kind, metadata in zip(*fields, strict=True)

@@ -97,7 +97,8 @@ def _is_below_container(path: str, sample: RawRecord, enter: bool) -> bool:
     """Tell whether a path leads into an object that is metadata at once; passages in `metadata` are content."""
     parts = path.split(".")
     if path in sample and parts[0] == "attributes":
-        parts = parts[1:]  # a table of spans
+        # a table of spans
+        parts = parts[1:]
     if not any(is_metadata_container(part) and (not enter or not is_record_metadata(part)) for part in parts[:-1]):
         return False
     is_named = any(field == "chunks" for field, _ in rank_fields(path))

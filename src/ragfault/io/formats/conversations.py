@@ -179,7 +179,8 @@ def _read_turn_objects(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | No
         if role is None:
             return None
         if text is None or not text.strip():
-            continue  # a call of a tool, which says nothing
+            # a call of a tool, which says nothing
+            continue
         chunk_keys = (k for k in turn if k not in (key, role_key) and ("chunks" in dict(rank_fields(str(k)))))
         chunks = next((turn[k] for k in (*TURN_CHUNK_KEYS, *chunk_keys) if turn.get(k)), None) or _list_documents(
             turn.get(key or "")
@@ -228,7 +229,8 @@ def _find_role_key(turns: list[dict[str, Any]], keys: list[str]) -> str | None:
         if all(roles) and set(roles) != {"tool"}:
             return key
         if key in TURN_ROLE_KEYS and {"user", "assistant"} <= set(roles):
-            turns[:] = [turn for turn, role in zip(turns, roles, strict=True) if role]  # steps in which nobody speaks
+            # steps in which nobody speaks
+            turns[:] = [turn for turn, role in zip(turns, roles, strict=True) if role]
             return key
     if any(join_words(str(turn.get("role"))) in ROLES for turn in turns):
         for turn in turns:

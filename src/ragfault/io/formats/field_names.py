@@ -221,7 +221,8 @@ def rank_fields(path: str) -> tuple[tuple[str, int], ...]:
     words, above = split_words(parts[-1]), {word for part in parts[:-1] for word in split_words(part)}
     last, both = join_words(parts[-1]), join_words("_".join(parts[-2:]))
     if len(parts) > 1 and last in PLAIN_WORDS and (last != "content" or PLACE_ABOVE.search(path)):
-        words, last = split_words(parts[-2]), join_words(parts[-2])  # `input.value`: the object says what it is
+        # `input.value`: the object says what it is
+        words, last = split_words(parts[-2]), join_words(parts[-2])
         above = {word for part in parts[:-2] for word in split_words(part)}
     matches: dict[str, int] = {}
     for field, ranks in RANKS.items():
@@ -229,7 +230,8 @@ def rank_fields(path: str) -> tuple[tuple[str, int], ...]:
         if rank < WORD_RANK:
             matches[field] = rank
     if above & REPLY_WORDS and set(words) & SPEECH_WORDS | {"messages"} & set(words) and "query" in matches:
-        matches = {"answer": matches["query"]}  # the message of a reply
+        # the message of a reply
+        matches = {"answer": matches["query"]}
     if above & REFERENCE_WORDS:
         rank = min(matches.pop("answer", WORD_RANK), matches.pop("query", WORD_RANK))
         if rank < WORD_RANK:

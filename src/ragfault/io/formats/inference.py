@@ -309,8 +309,10 @@ def _rank_candidates(
         if not _fits_field(field, column, ranks, inferred):
             continue
         if field == "id" and ("[" in column.path or (column.depth and len(set(column.values)) < len(column.values))):
-            continue  # the id of a part, or of what all records lie in
-        is_bare = field == "chunks" and column.kind in ("object", "objects")  # ids alone
+            # the id of a part, or of what all records lie in
+            continue
+        # ids alone
+        is_bare = field == "chunks" and column.kind in ("object", "objects")
         matches.append((ranks[field] + (2 * WORD_RANK if is_bare else 0), column))
     return sorted(matches, key=lambda item: (item[0], item[1].depth, item[1].place))
 

@@ -187,7 +187,8 @@ def _is_content(column: Column) -> bool:
         return False
     is_summary = column.kind == "text" and "summary" in names[-2:]
     if not is_summary and any(is_metadata_name(name) for name, part in zip(names, parts, strict=True) if name != part):
-        return False  # an item of annotations, scores, labels
+        # an item of annotations, scores, labels
+        return False
     if column.kind == "conversation":
         return True
     return column.kind in ("text", "word", "passages", "texts") and (is_summary or not is_metadata_name(parts[-1]))
@@ -208,14 +209,16 @@ def _looks_like(field: str, column: Column, known_texts: list[str]) -> bool:
     if column.kind == "text" and sum(len(text.split()) for text in texts) >= 3 * len(texts):
         return True
     if len(texts) > 2 and len(set(texts)) * 2 <= len(texts):
-        return False  # a few values over and over: a category
+        # a few values over and over: a category
+        return False
     if field == "answer" and len(texts) > 2 and len(set(texts)) >= 0.8 * len(texts):
         return True
     words = [rf"(?<![a-z0-9]){re.escape(text.lower())}(?![a-z0-9])" for text in texts]
+    # a single Latin letter is a label
     matches = [
         len(text.encode()) > 1 and any(re.search(word, source_text) for source_text in known_texts)
         for text, word in zip(texts, words, strict=True)
-    ]  # a single Latin letter is a label
+    ]
     return bool(matches) and sum(matches) * 2 > len(matches)
 
 

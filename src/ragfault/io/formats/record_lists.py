@@ -395,7 +395,8 @@ def find_event_key(samples: Sequence[RawRecord]) -> str | None:
     ('req', None)
     """
     if any(row.keys() >= {"event_id", "sample_id", "data"} for row in samples):
-        return "sample_id"  # a log of OpenAI's evals
+        # a log of OpenAI's evals
+        return "sample_id"
     parts = [{key: field for key in row if (field := _find_content(key, row[key]))} for row in samples]
     asking = [i for i, fields in enumerate(parts) if "query" in fields.values()]
     if not asking or len(asking) == len(samples) or not any(parts[p] for p in range(len(samples)) if p not in asking):
@@ -433,12 +434,14 @@ def join_events(
         except InvalidRecord:
             row = None
         if not isinstance(row, dict) or row.get(key) is None:
-            if not isinstance(row, dict) or row.keys().isdisjoint(("spec", "final_report")):  # of such a log
+            # of such a log
+            if not isinstance(row, dict) or row.keys().isdisjoint(("spec", "final_report")):
                 yield number, payload
             continue
         first, record = waiting.pop(row[key], (number, {}))
         if any(name in record and _find_content(name, value) == "query" for name, value in row.items()):
-            yield first, record  # the id asks again
+            # the id asks again
+            yield first, record
             first, record = number, {}
         inner = {k: {**row[k], **v} for k, v in record.items() if isinstance(v, dict) and isinstance(row.get(k), dict)}
         waiting[row[key]] = first, {**row, **record, **inner}

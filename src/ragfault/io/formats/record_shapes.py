@@ -239,7 +239,8 @@ def detect_shape(names: Iterable[str], records: Sequence[RawRecord] = ()) -> Rec
     """
     columns = frozenset(names)
     if columns == {"observations", "scores"}:
-        return list_shapes()["langfuse"]  # the download of a trace
+        # the download of a trace
+        return list_shapes()["langfuse"]
     # the most marks win: a record of CRAG also has the keys of ragfault's own form
     best = max(list_shapes().values(), key=lambda shape: shape.count_marks(columns, records))
     return best if best.count_marks(columns, records) else None

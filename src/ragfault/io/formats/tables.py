@@ -377,7 +377,8 @@ def _open_arrow_stream(table: Any) -> Iterable[Any]:
         reader: Iterable[Any] = pa.RecordBatchReader.from_stream(table)
         return reader
     except (pa.ArrowException, TypeError, ValueError) as error:
-        if hasattr(table, "select_dtypes") and table.columns.is_unique:  # pandas: columns hold objects of any kinds
+        # pandas: columns hold objects of any kinds
+        if hasattr(table, "select_dtypes") and table.columns.is_unique:
             objects = table.loc[:, [str(kind) == "object" for kind in table.dtypes]]
             texts = objects.map(encode_object).where(objects.notna(), None)
             batches: Iterable[Any] = pa.Table.from_pandas(table.assign(**texts)).to_batches()

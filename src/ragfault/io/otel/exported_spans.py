@@ -82,7 +82,8 @@ def read_exported_span(record: dict[str, Any]) -> OtelSpan:
     )
     end = parse_nanoseconds(_get_field(record, "end_time", "timestamp", "endTimeUnixNano", "end_time_unix_nano"))
     status, message = _parse_status(record)
-    rated = "annotations" in record or "notes" in record or "context" not in record  # which a frame spreads
+    # which a frame spreads
+    rated = "annotations" in record or "notes" in record or "context" not in record
     return OtelSpan(
         trace=trace,
         id=name,
@@ -204,7 +205,8 @@ def _flatten_value(value: Any, name: str, attributes: dict[str, Any], depth: int
     ):
         return
     if isinstance(value, list) and value and set(map(type, value)) <= {dict} and "key" in value[0] and not name:
-        pairs = [(str(pair.get("key")), pair.get("value")) for pair in value]  # values of OTLP name their type
+        # values of OTLP name their type
+        pairs = [(str(pair.get("key")), pair.get("value")) for pair in value]
         value = {key: next(iter(x.values()), None) if isinstance(x, dict) else x for key, x in pairs}
     if isinstance(value, dict) and name not in OBJECT_ATTRIBUTES:
         for key, item in value.items():

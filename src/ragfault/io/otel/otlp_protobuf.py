@@ -216,7 +216,8 @@ def _build_attributes(pairs: Any, checker: LimitChecker) -> dict[str, Any]:
     for pair in pairs if len(pairs) <= limits.attributes else checker.cut_values(pairs, limits.attributes):
         key, value = pair.key, pair.value
         if not key.endswith(VECTOR_SUFFIX):
-            text = value.string_value  # most are texts, and one that is not empty needs no look at its type
+            # most are texts, and one that is not empty needs no look at its type
+            text = value.string_value
             is_plain = text and len(text) <= limits.text
             attributes[key] = text if is_plain else _convert_value(value, checker, 0)
     return attributes

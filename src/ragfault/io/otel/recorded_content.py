@@ -123,7 +123,8 @@ def _extract_message(value: Any) -> RecordedMessage | None:
         return RecordedMessage(value[0], value[1])
     if not isinstance(value, dict):
         return None
-    named = {"type": path[-1]} if isinstance(path := value.get("id"), list) and path else {}  # the class, in JavaScript
+    # the class, in JavaScript
+    named = {"type": path[-1]} if isinstance(path := value.get("id"), list) and path else {}
     for wrapper in ("message", "kwargs", "data"):
         inner = value.get(wrapper)
         if isinstance(inner, dict) and (message := _extract_message({**named, **inner})) is not None:

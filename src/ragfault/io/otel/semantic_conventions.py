@@ -147,7 +147,8 @@ TRACELOOP_ROLES: dict[str, SpanRole] = {"workflow": "chain", "task": "chain", "a
 
 def get_first_attribute(attributes: dict[str, Any], names: Collection[str]) -> Any:
     """Return the first of these attributes that is set and not empty."""
-    if attributes.keys().isdisjoint(names):  # most spans have none of them, which this says without a loop
+    # most spans have none of them, which this says without a loop
+    if attributes.keys().isdisjoint(names):
         return None
     for name in names:
         value = attributes.get(name)

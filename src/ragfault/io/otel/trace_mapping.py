@@ -93,7 +93,8 @@ def collect_metadata(tree: SpanTree, events: Sequence[SpanEvent]) -> dict[str, A
             for event in group
             if event.name == RATING_EVENT and len(event.attributes) > 1
         ]
-        ratings += [rating for rating in given if rating not in ratings]  # each row of a trace may repeat its ratings
+        # each row of a trace may repeat its ratings
+        ratings += [rating for rating in given if rating not in ratings]
     if ratings:
         metadata["evaluations"] = ratings
     guarded = sorted((event for event in rated if event.name == GUARD_EVENT), key=lambda event: event.time)
@@ -113,7 +114,8 @@ def _iterate_own_metadata(tree: SpanTree) -> Iterator[tuple[str, Any]]:
         for name in METADATA_OBJECTS:
             value = parse_embedded(span.attributes.get(name))
             if isinstance(value, dict):
-                yield from ((key, item) for key, item in value.items() if item is not None)  # Arrow fills in the others
+                # Arrow fills in the others
+                yield from ((key, item) for key, item in value.items() if item is not None)
         for name, value in span.attributes.items():
             if name.startswith(METADATA_PREFIXES):
                 prefix = next(known for known in METADATA_PREFIXES if name.startswith(known))
@@ -188,7 +190,8 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
     query = _get_trace_query(outline)
     if query is None:
         if not outline.select_steps(*OUTER_ROLES, *RETRIEVAL_ROLES, "llm"):
-            return None  # embeddings, guards and judges alone are not the way of a query
+            # embeddings, guards and judges alone are not the way of a query
+            return None
         raise InvalidRecord(
             f"no span of the trace {outline.root.trace} holds a query: is the recording of inputs switched off?"
         )

@@ -260,7 +260,8 @@ def _build_run_attributes(record: dict[str, Any], root: bool) -> dict[str, Any]:
     if kind == "RETRIEVER" and isinstance(outputs, dict) and isinstance(outputs.get("documents"), list):
         attributes["gen_ai.retrieval.documents"] = [
             document["kwargs"] if isinstance(document, dict) and isinstance(document.get("kwargs"), dict) else document
-            for document in outputs["documents"]  # some are written as the call that makes them
+            # some are written as the call that makes them
+            for document in outputs["documents"]
         ]
     if kind == "LLM":
         attributes |= _build_model_attributes(record, inputs, outputs, metadata)

@@ -278,7 +278,8 @@ class Run:
             raise RunError(
                 f"a run or its path is needed, not {kind}. Make one of traces: ragfault evaluate TRACES -o RUN"
             )
-        self.path = cast(Path, parse_path(path))  # a place in a store has the methods of a path that are used on runs
+        # a place in a store has the methods of a path that are used on runs
+        self.path = cast(Path, parse_path(path))
         self.manifest = _load_manifest(self.path) if manifest is None else manifest
         self._evidence: list[tuple[Trace, Verdicts]] | None = None
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 SAMPLE_TRACES = 20_000
 """Most traces of a run of which every text is analysed; of a larger run a random sample is."""
-MIN_SHARED_IDS = 0.5  # least share of the smaller run with an id of the other; else runs are paired by query
+# least share of the smaller run with an id of the other; else runs are paired by query
+MIN_SHARED_IDS = 0.5
 STATUSES = ("scored", "undefined", "failed")
 DICTIONARY_BYTES = 2**20
 """A column of a row group whose dictionary is larger is stored as plain texts from there on."""
@@ -62,7 +63,8 @@ class RunSample(Run):
         """Return where a table of the sample lies."""
         path = self._folder / f"{name}.parquet"
         if not path.exists():
-            part = path.with_suffix(f".{uuid4().hex}")  # two threads may read it first
+            # two threads may read it first
+            part = path.with_suffix(f".{uuid4().hex}")
             _copy_rows(self._source, part, name, self._rows, self._ids)
             part.replace(path)
         return path
@@ -95,14 +97,16 @@ def sample_runs(runs: Sequence[Run], most: int = SAMPLE_TRACES) -> tuple[Run, ..
     if 0 < len(shared) <= most:
         return tuple(runs)
     rows = _draw_rows(hashes, most, shared)
-    del hashes, shared  # they grow with the runs, and samples do not
+    # they grow with the runs, and samples do not
+    del hashes, shared
 
     def draw(run: Run, mask: Mask) -> Run:
         sample = RunSample(run, mask)
         sample.get_table_path("traces")
         return sample
 
-    with ThreadPoolExecutor(2) as pool:  # Arrow copies tables of two runs at once
+    # Arrow copies tables of two runs at once
+    with ThreadPoolExecutor(2) as pool:
         return tuple(pool.map(draw, runs, rows))
 
 
@@ -123,7 +127,8 @@ def _select_shared(hashes: Sequence[Hashes]) -> Hashes:
 def _draw_rows(hashes: Sequence[Hashes], most: int, shared: Hashes | None = None) -> list[Mask]:
     """Return the rows of each run whose hash is among the `most` lowest of the shared ones, else of the first run."""
     pool = hashes[0] if shared is None or not len(shared) else shared
-    bound = min(2**64 - 1, 2**63 // max(len(pool), 1) * 3 * most)  # about 1.5 times as many, to copy fewer than all
+    # about 1.5 times as many, to copy fewer than all
+    bound = min(2**64 - 1, 2**63 // max(len(pool), 1) * 3 * most)
     lowest = pool[pool <= np.uint64(bound)]
     lowest = lowest if len(lowest) >= most else pool
     highest = np.partition(lowest, most - 1)[most - 1] if most < len(lowest) else lowest.max(initial=0)
@@ -152,7 +157,8 @@ def _hash_texts(texts: pa.Array) -> Hashes:
         values = [" ".join(text.lower().split()) for text in values]
     empty, digests = blake2b(digest_size=8), []
     for text in values:
-        state = empty.copy()  # takes less time than a new one
+        # takes less time than a new one
+        state = empty.copy()
         state.update(text.encode())
         digests.append(state.digest())
     return np.frombuffer(b"".join(digests), dtype="<u8")
@@ -195,7 +201,8 @@ def _copy_rows(run: Run, path: Path, name: str, rows: Mask, ids: pa.ChunkedArray
     finally:
         if writer is not None:
             writer.close()
-        pa.default_memory_pool().release_unused()  # what was read was many times what is left of it
+        # what was read was many times what is left of it
+        pa.default_memory_pool().release_unused()
     return counts
 
 

@@ -115,7 +115,8 @@ def _apply_query_checks(
     text = index.passages[0].text
     score = RelevanceScore(min(1.0, value), weighted_query.describe_missing(missing))
     checked = check_identifiers(weighted_query, text, score)
-    if checked.is_other_subject:  # by its words alone: a terse answer need not repeat the section
+    # by its words alone: a terse answer need not repeat the section
+    if checked.is_other_subject:
         return checked._replace(is_other_subject=False)
     if weighted_query.answer_kind and not KIND_PATTERNS[weighted_query.answer_kind].search(text):
         return score._replace(value=score.value * OTHER_KIND_FACTOR)

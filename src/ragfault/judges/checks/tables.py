@@ -104,7 +104,8 @@ def detect_row_conflict(
         if table is None or row.cells[0] <= longest or len(row.cells) != len(table.cells):
             continue
         if any(row.cells[0] <= cell for cell in table.cells[1:]) or any(table.cells[0] <= c for c in row.cells[1:]):
-            continue  # one names the other, as a manager: a claim on one may state values of both
+            # one names the other, as a manager: a claim on one may state values of both
+            continue
         for cell, own_cell, text, own_text in zip(
             row.cells[1:], table.cells[1:], row.texts[1:], table.texts[1:], strict=True
         ):

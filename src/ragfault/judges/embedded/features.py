@@ -241,7 +241,8 @@ def _compute_adjacency_columns(claims: ClaimWords, matches: ClaimMatches) -> Col
     has_content = claims.stem_numbers >= 0
     stems, owners = claims.stem_numbers[has_content], claims.claim_numbers[has_content]
     count = len(claims.texts)
-    is_lost = np.zeros(len(stems) + count, bool)  # with a gap after each claim
+    # with a gap after each claim
+    is_lost = np.zeros(len(stems) + count, bool)
     is_lost[np.arange(len(stems)) + owners] = ~matches.is_present[stems]
     sizes = np.bincount(owners, minlength=count) + 1
     is_pair = owners[1:] == owners[:-1]

@@ -45,7 +45,8 @@ def compute_relevance_features(weighted_query: WeightedQuery, arrays: PassageArr
     bounds = passage_numbers.searchsorted(np.arange(len(passages) + 1))
     sizes = bounds[1:] - bounds[:-1]
     nonempty = np.flatnonzero(sizes)
-    first, sizes = (bounds[nonempty], sizes[nonempty])  # of each passage that has any, its first sentence, and how many
+    # of each passage that has any, its first sentence, and how many
+    first, sizes = (bounds[nonempty], sizes[nonempty])
     best_similarity = np.maximum.reduceat(similarity, first)
     matched = best_similarity > SAME_WORD_SIMILARITY
     holds[nonempty] = matched
@@ -165,7 +166,8 @@ class EmbeddedSession(WordReading):
         weighed = self.weigh_claims(claims, passages)
         if weighed is None:
             return [Entailment("unsupported", 0.0, shares=(0.0,) * len(passages)) for _ in claims]
-        is_single = len(weighed.texts) == 1  # then what is said of the answer as a whole is better informed
+        # then what is said of the answer as a whole is better informed
+        is_single = len(weighed.texts) == 1
         probabilities = (
             [load_support_model().predict_groundedness(weighed.answer_odds, weighed.text_type)]
             if is_single
@@ -196,7 +198,8 @@ class EmbeddedSession(WordReading):
             self.prefetch([key])
         weighed = self._weighed[key]
         if weighed is not None:
-            self._weighed_by_claims.setdefault(key[0], weighed)  # against all chunks first, later against single ones
+            # against all chunks first, later against single ones
+            self._weighed_by_claims.setdefault(key[0], weighed)
         return weighed
 
     def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002

@@ -48,7 +48,8 @@ class TreeEnsemble(NamedTuple):
         )
         leaf = left == np.arange(len(left))
         tree = np.repeat(np.arange(len(roots)), np.diff(np.append(roots, len(left))))
-        leaves_before = np.cumsum(leaf) - leaf  # leaves before a node in all trees; rank is the number in its own tree
+        # leaves before a node in all trees; rank is the number in its own tree
+        leaves_before = np.cumsum(leaf) - leaf
         rank = (leaves_before - leaves_before[roots][tree]).astype(np.uint64)
         unit = np.uint64(1)
         mask = (ALL_LEAVES ^ ((unit << rank[right]) - (unit << rank[left]))).astype(np.uint32)
@@ -68,9 +69,8 @@ class TreeEnsemble(NamedTuple):
     def _score_block(self, features: Array) -> Array:
         is_above = features.take(self.feature, axis=1) > self.threshold
         remaining = np.bitwise_and.reduce(self.mask | (is_above.view(np.uint8) - LOWEST_BIT), axis=1)
-        leaf = (remaining & (~remaining + LOWEST_BIT)).astype(np.float32).view(
-            np.uint32
-        ) >> 23  # the exponent of 2^n is n
+        # the exponent of 2^n is n
+        leaf = (remaining & (~remaining + LOWEST_BIT)).astype(np.float32).view(np.uint32) >> 23
         trees = self.leaf_values.shape[1]
         positions = (leaf - np.uint32(127)) * np.uint32(trees) + np.arange(trees, dtype=np.uint32)
         summed: Array = self.leaf_values.ravel().take(positions).sum(1)
@@ -160,9 +160,8 @@ def _align_block(
     passage_words = np.where(is_inside, batch.tokens[positions], -2)[claim_numbers - first]
     is_same = ngrams.tokens[words, None] == passage_words
     stems = claims.stem_numbers[words, None]
-    similarity = matches.similarity.take(
-        passage_words * len(claims.stem_groups) + stems, mode="clip"
-    )  # clipped is what the next line replaces
+    # clipped is what the next line replaces
+    similarity = matches.similarity.take(passage_words * len(claims.stem_groups) + stems, mode="clip")
     score = np.where(stems >= 0, similarity, is_same).astype(float)
     score[passage_words < 0] = -1.0
     claim_word, passage_word = np.nonzero(

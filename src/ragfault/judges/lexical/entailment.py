@@ -139,7 +139,8 @@ def decide_support(
     if support in {"contradicted", "unsupported"}:
         p = min(p, thresholds.inferred - 0.01) * (CONTRADICTION_FACTOR if support == "contradicted" else 1.0)
     evidence = _select_evidence(check.alignment, index)
-    if support != "inferred":  # the sentence that says it or otherwise, or that comes nearest
+    # the sentence that says it or otherwise, or that comes nearest
+    if support != "inferred":
         evidence = evidence[:1]
     return Entailment(
         support,

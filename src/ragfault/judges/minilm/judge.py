@@ -188,7 +188,8 @@ class MiniLMSession(WordReading):
             np.array([build_claim_inputs(*inputs) for inputs in zip(weighed.odds.tolist(), logits, strict=True)])
         )
         self._weighed_odds.setdefault(tuple(claims), (weighed, odds))
-        if len(odds) == 1:  # then what is said of the answer as a whole is better informed
+        # then what is said of the answer as a whole is better informed
+        if len(odds) == 1:
             grounded = load_calibration().predict_groundedness(odds, weighed.text_type)
             probabilities = [round(grounded, PROBABILITY_DIGITS)]
         else:

@@ -231,7 +231,8 @@ def read_labels(config: dict[str, Any], setting: str | None) -> list[str]:
     labels = config.get("id2label")
     if isinstance(labels, dict) and all(str(number) in labels for number in range(len(labels))) and labels:
         return [str(labels[str(number)]) for number in range(len(labels))]
-    count = config.get("num_labels", 2)  # two is what the library that writes these files takes for granted
+    # two is what the library that writes these files takes for granted
+    count = config.get("num_labels", 2)
     return [f"LABEL_{number}" for number in range(count if isinstance(count, int) and 0 < count < 100 else 2)]
 
 
@@ -269,5 +270,6 @@ def _read_max_tokens(location: str, config: dict[str, Any], kind: ModelKind, set
     positions = config.get("max_position_embeddings")
     max_tokens = float(positions) if isinstance(positions, int) and positions > 0 else math.inf
     if config.get("model_type") in {"roberta", "xlm-roberta", "camembert"}:
-        max_tokens -= 2  # two places are taken by the padding
+        # two places are taken by the padding
+        max_tokens -= 2
     return int(max(MIN_TOKENS, min(MAX_TOKENS_BY_KIND[kind], max_tokens)))

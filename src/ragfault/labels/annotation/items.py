@@ -146,7 +146,8 @@ class AnnotatorDispute(Struct, frozen=True, kw_only=True):
 
     trace: str
     key: Subject
-    values: dict[str, SubjectValue]  # annotator → value
+    # annotator → value
+    values: dict[str, SubjectValue]
 
 
 class AnnotatorAgreement(Struct, frozen=True, kw_only=True):

@@ -19,8 +19,10 @@ from ragfault.model.errors import BadLine, InputError, UsageError
 from ragfault.model.records import Verdicts
 from ragfault.stats.bootstrap import FloatArray
 
-UNIFORM_SHARE = 0.5  # share of the sample drawn uniformly: it bounds the weights
-SURE_ERROR = 0.1  # assumed error of a verdict without a probability, where the judge is sure
+# share of the sample drawn uniformly: it bounds the weights
+UNIFORM_SHARE = 0.5
+# assumed error of a verdict without a probability, where the judge is sure
+SURE_ERROR = 0.1
 
 METRIC_VERDICTS = {"groundedness": "claim", "context_relevance": "chunk", "chunk_attribution": "citation"}
 """Metric → verdicts whose uncertainty it shares."""
@@ -30,8 +32,10 @@ class SuggestedTrace(Struct, frozen=True, kw_only=True):
     """Trace that is worth a label."""
 
     trace: str
-    chance: float  # probability with which it was sampled
-    uncertainty: float  # expected error of the judge on it, as a standard deviation of the metric
+    # probability with which it was sampled
+    chance: float
+    # expected error of the judge on it, as a standard deviation of the metric
+    uncertainty: float
 
 
 def shuffle_ids(ids: Sequence[str], seed: int = 0) -> list[str]:

@@ -41,18 +41,21 @@ VERDICT_ORDER: dict[ComparedKind, tuple[Any, ...]] = {
 }  # fmt: skip
 """Kind of verdict → labels; those of chunks are ranked."""
 
-MIN_CLAIM_OVERLAP = 0.5  # share of the shorter claim that two matching claims have in common
+# share of the shorter claim that two matching claims have in common
+MIN_CLAIM_OVERLAP = 0.5
 
 
 class VerdictPair(NamedTuple):
     """Verdicts of two judges on one item."""
 
     kind: ComparedKind
-    trace_index: int  # index of the trace
+    # index of the trace
+    trace_index: int
     item: str
     values: tuple[Any, Any]
     reasons: tuple[str | None, str | None] = (None, None)
-    gap: float = 0.0  # distance of their probabilities, in [0, 1]
+    # distance of their probabilities, in [0, 1]
+    gap: float = 0.0
 
 
 def pair_verdicts(trace_index: int, trace: Trace, first: Verdicts, second: Verdicts) -> Iterator[VerdictPair]:
@@ -130,19 +133,25 @@ def _overlap_share(first: ClaimVerdict, second: ClaimVerdict) -> float:
     return max(0, min(first.end, second.end) - max(first.start, second.start)) / shorter if shorter > 0 else 0.0
 
 
-MAX_DISAGREEMENTS = 20  # disagreements that are listed
-COMPARED_TRACES = 10_000  # most traces of two runs whose verdicts are held at once
+# disagreements that are listed
+MAX_DISAGREEMENTS = 20
+# most traces of two runs whose verdicts are held at once
+COMPARED_TRACES = 10_000
 
 
 class KindAgreement(Struct, frozen=True, kw_only=True):
     """Agreement of two judges on verdicts of one kind."""
 
     kind: ComparedKind
-    n: int  # items with a verdict of both
-    unmatched: tuple[int, int]  # items with a verdict of only the first, or only the second
+    # items with a verdict of both
+    n: int
+    # items with a verdict of only the first, or only the second
+    unmatched: tuple[int, int]
     accuracy: BootstrapEstimate
-    kappa: BootstrapEstimate  # cohen's; linear for relevance levels. None where both always give the same single label.
-    alpha: BootstrapEstimate  # krippendorff's; ordinal for relevance levels
+    # cohen's; linear for relevance levels. None where both always give the same single label.
+    kappa: BootstrapEstimate
+    # krippendorff's; ordinal for relevance levels
+    alpha: BootstrapEstimate
 
 
 class JudgeMetricComparison(Struct, frozen=True, kw_only=True):
@@ -150,9 +159,11 @@ class JudgeMetricComparison(Struct, frozen=True, kw_only=True):
 
     metric: str
     layer: Layer
-    n: int  # traces with a value of both
+    # traces with a value of both
+    n: int
     means: tuple[Interval, Interval]
-    difference: Difference  # mean of the second minus that of the first
+    # mean of the second minus that of the first
+    difference: Difference
     correlation: BootstrapEstimate
 
 

@@ -25,7 +25,8 @@ from ragfault.stats.intervals import mean_interval
 
 FOLDS = 5
 HISTOGRAM_BINS = 20
-ROC_POINTS = 200  # points of the ROC curve
+# points of the ROC curve
+ROC_POINTS = 200
 
 Statistic = Callable[[FloatArray], FloatArray]
 
@@ -121,7 +122,8 @@ FIGURE_ORDER = (
 
 SIGNED_FIGURES = ("balanced_accuracy_lost", "kappa", "alpha", "kappa_linear", "kappa_quadratic", "alpha_ordinal")
 """Statistics that may be negative."""
-THRESHOLD_FIGURES = ("f1", "precision", "recall")  # statistics at the threshold
+# statistics at the threshold
+THRESHOLD_FIGURES = ("f1", "precision", "recall")
 INFLATED_FIGURES = ("best_balanced_accuracy", "balanced_accuracy_lost", "calibration_error")
 """Statistics that are biased upwards by chance."""
 CALIBRATION_NOISE = "noise"

@@ -22,10 +22,14 @@ class MetricFlakiness(Struct, frozen=True, kw_only=True):
     """Spread of a metric when the same judge judges the same traces again."""
 
     metric: str
-    n: int  # traces that have a value in every repeat
-    deviation: float  # the standard deviation within a trace, over repeats
-    drift: float  # the standard deviation of the mean of a whole repeat beyond what the traces by themselves make
-    flips: float  # the share of traces whose value is not the same in all repeats
+    # traces that have a value in every repeat
+    n: int
+    # the standard deviation within a trace, over repeats
+    deviation: float
+    # the standard deviation of the mean of a whole repeat beyond what the traces by themselves make
+    drift: float
+    # the share of traces whose value is not the same in all repeats
+    flips: float
     reliability: float | None
     """The intraclass correlation: the share of the variance that is between traces; None where there is no variance."""
 
@@ -33,7 +37,8 @@ class MetricFlakiness(Struct, frozen=True, kw_only=True):
 class JudgeFlakiness(Struct, frozen=True, kw_only=True):
     """Flakiness of a judge, metric by metric."""
 
-    judge: str  # its fingerprint
+    # its fingerprint
+    judge: str
     repeats: int
     traces: int
     metrics: tuple[MetricFlakiness, ...]

@@ -20,12 +20,16 @@ UnitKind = Literal["answer", "claim", "sentence", "chunk"]
 class AgreementFigure(Struct, frozen=True, kw_only=True):
     """Statistic with its interval."""
 
-    name: str  # `auroc`, `f1`, `sensitivity`, …
+    # `auroc`, `f1`, `sensitivity`, …
+    name: str
     value: float | None
-    low: float | None = None  # none where the data do not determine the spread
+    # none where the data do not determine the spread
+    low: float | None = None
     high: float | None = None
-    n: int = 0  # units, or those of them that it is a share of
-    reason: str | None = None  # reason of a missing value
+    # units, or those of them that it is a share of
+    n: int = 0
+    # reason of a missing value
+    reason: str | None = None
 
 
 class ScoreBin(Struct, frozen=True, kw_only=True):
@@ -66,7 +70,8 @@ class UnitAgreement(Struct, frozen=True, kw_only=True):
 class SpanAgreement(Struct, frozen=True, kw_only=True):
     """Overlap of the claims that the judge calls bad with the labeled spans."""
 
-    spans: int  # labeled spans
+    # labeled spans
+    spans: int
     figures: tuple[AgreementFigure, ...]
     """`found`: share of the spans that such a claim touches; `precision`, `recall` and `f1` of characters."""
 
@@ -134,7 +139,8 @@ class LabelColumns(Struct, frozen=True, kw_only=True):
     spans: str | None = None
     claims: str | None = None
     grades: str | None = None
-    group: str | None = None  # none: every trace is its own group
+    # none: every trace is its own group
+    group: str | None = None
 
 
 class JudgeMeasurement(Struct, frozen=True, kw_only=True):

@@ -112,8 +112,10 @@ def load_run_labels(run: str | Path | Run, labels: str | Path, task: LabelTask |
     return RunLabels(given, readings, RecordedJudge(run.manifest.judge, list(run.verdicts(list(readings)))), notes)
 
 
-MAX_SLICES = 100  # rows of a column, of its largest values
-TASK_PARTS = {"answer": "claim", "support": "claim", "relevance": "chunk"}  # task → part of the verdicts it needs
+# rows of a column, of its largest values
+MAX_SLICES = 100
+# task → part of the verdicts it needs
+TASK_PARTS = {"answer": "claim", "support": "claim", "relevance": "chunk"}
 
 
 class JudgedLabels(NamedTuple):
@@ -121,7 +123,8 @@ class JudgedLabels(NamedTuple):
 
     labeled: Sequence[LabeledTrace]
     verdicts: Sequence[Verdicts]
-    claim_verdicts: Sequence[Verdicts]  # on labeled claims that are not in their answers
+    # on labeled claims that are not in their answers
+    claim_verdicts: Sequence[Verdicts]
     readings: Mapping[str, LabelReading] | None = None
     """Labels of the items of a run, by trace; None: only the labels of traces."""
 
@@ -343,7 +346,8 @@ def measure_judge(
 class JudgedSource(NamedTuple):
     """Labeled traces with the verdicts of a judge."""
 
-    judge: str  # fingerprint
+    # fingerprint
+    judge: str
     labeled: LabeledTraces
     judged: JudgedLabels
     speed: JudgeSpeed

@@ -29,7 +29,8 @@ from ragfault.model.records import Trace, Usage, Verdicts
 BATCH_SIZE = 64
 POLL_SECONDS = 0.5
 WALL_CLOCK, PROCESSOR_CLOCK = time.perf_counter, time.process_time
-WARMUP_TRACES = 5  # traces of each process that are not timed, as they load models and tables
+# traces of each process that are not timed, as they load models and tables
+WARMUP_TRACES = 5
 
 
 class RecordedJudge:

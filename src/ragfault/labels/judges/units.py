@@ -15,9 +15,12 @@ from ragfault.model.rules import BAD_SUPPORT
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.text.sentences import split_sentences
 
-OWN_THRESHOLD = 0.5  # threshold of the judge itself: from this score on it calls an answer bad and a chunk relevant
-UNSURE_RANGE = (0.36, 0.64)  # between these probabilities of an answer the judge is unsure of the answer
-MAX_GRADE = 10  # agreement on grades is computed up to this highest grade
+# threshold of the judge itself: from this score on it calls an answer bad and a chunk relevant
+OWN_THRESHOLD = 0.5
+# between these probabilities of an answer the judge is unsure of the answer
+UNSURE_RANGE = (0.36, 0.64)
+# agreement on grades is computed up to this highest grade
+MAX_GRADE = 10
 
 Bools = NDArray[np.bool_]
 
@@ -25,9 +28,12 @@ Bools = NDArray[np.bool_]
 class JudgedUnit(NamedTuple):
     """Unit as the judge sees it."""
 
-    score: float  # probability of the positive class (bad, or relevant), in [0, 1]
-    called: bool  # the judge calls it positive
-    unsure: bool | None  # the judge is unsure; None where it does not say
+    # probability of the positive class (bad, or relevant), in [0, 1]
+    score: float
+    # the judge calls it positive
+    called: bool
+    # the judge is unsure; None where it does not say
+    unsure: bool | None
 
 
 class ScoredUnits(NamedTuple):
@@ -38,8 +44,10 @@ class ScoredUnits(NamedTuple):
     label: Bools
     called: Bools
     unsure: Bools | None
-    trace: NDArray[np.intp]  # index of each unit's trace
-    grades: NDArray[np.intp] | None = None  # human and judge grades, where there are more than two
+    # index of each unit's trace
+    trace: NDArray[np.intp]
+    # human and judge grades, where there are more than two
+    grades: NDArray[np.intp] | None = None
 
     def select(self, mask: Bools) -> ScoredUnits:
         """Select the units of a mask."""
@@ -194,8 +202,10 @@ class SpanOverlap(NamedTuple):
     """Overlap of the labeled spans of one answer with the claims that the judge calls bad."""
 
     trace: int
-    touched: tuple[bool, ...]  # for each span whether such a claim overlaps it
-    shared: int  # characters that are labeled and in such a claim
+    # for each span whether such a claim overlaps it
+    touched: tuple[bool, ...]
+    # characters that are labeled and in such a claim
+    shared: int
     called: int
     marked: int
 

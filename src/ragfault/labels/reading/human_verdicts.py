@@ -35,7 +35,8 @@ class LabelReading(Struct, frozen=True):
     """Possible interpretation of the labels of a trace."""
 
     values: SubjectValues
-    reviewed_parts: frozenset[str]  # parts of the verdicts that were reviewed
+    # parts of the verdicts that were reviewed
+    reviewed_parts: frozenset[str]
 
 
 class _PartialRecord:

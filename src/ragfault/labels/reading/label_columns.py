@@ -22,7 +22,8 @@ from ragfault.labels.reading.label_parser import (
 from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.records import Trace
 
-LABEL_KEYS = ("label", "spans", "claims", "grades")  # map keys of the label columns
+# map keys of the label columns
+LABEL_KEYS = ("label", "spans", "claims", "grades")
 
 COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "label": (
@@ -39,7 +40,8 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 }
 """Key → known column names, the most specific first."""
 
-TRACE_FIELDS = ("id", "query", "model", "route", "conversation", "turn")  # trace fields that can be named as a column
+# trace fields that can be named as a column
+TRACE_FIELDS = ("id", "query", "model", "route", "conversation", "turn")
 
 
 def split_map(map: Mapping[str, str] | str | Path | None) -> tuple[dict[str, str], dict[str, str]]:

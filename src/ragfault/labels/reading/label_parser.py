@@ -36,7 +36,8 @@ RELEVANT_LABELS = frozenset(
     {"relevant", "highly relevant", "partially relevant", "perfectly relevant", "high", "medium"}
 )
 IRRELEVANT_LABELS = frozenset({"not relevant", "irrelevant", "non relevant", "nonrelevant", "low", "none"})
-LEVEL_GRADES = {"none": 0, "low": 1, "medium": 2, "high": 3}  # relevance levels as grades
+# relevance levels as grades
+LEVEL_GRADES = {"none": 0, "low": 1, "medium": 2, "high": 3}
 BOOLEAN_NUMBERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 GOOD_STEMS = ("support", "attribut", "ground", "faithful", "consisten", "entail", "factual", "correct", "accura")
 """Beginnings of words in names of columns in which 1 is the good value."""
@@ -53,7 +54,8 @@ def names_good(column: str) -> bool:
 
 
 PERCENTAGE = re.compile(r"[-+]?[\d.,]+ ?%")
-MAX_LABELS_SHOWN = 12  # distinct labels named in a message
+# distinct labels named in a message
+MAX_LABELS_SHOWN = 12
 
 
 def normalize_label(value: Any) -> str:
@@ -88,8 +90,10 @@ class ChunkGrade(NamedTuple):
     """Human label of the relevance of a chunk."""
 
     relevant: bool
-    grade: int | None  # from 0 on; None where the label is no grade
-    max_grade: int = 0  # highest grade, as far as this label tells: 3 for words
+    # from 0 on; None where the label is no grade
+    grade: int | None
+    # highest grade, as far as this label tells: 3 for words
+    max_grade: int = 0
 
 
 class LabelRule:
@@ -108,7 +112,8 @@ class LabelRule:
         self.threshold = (
             _parse_number(positive_labels[0]) if task == "relevance" and len(positive_labels) == 1 else None
         )
-        self.labels: dict[str, bool] = {}  # the labels that were met, and whether they are positive
+        # the labels that were met, and whether they are positive
+        self.labels: dict[str, bool] = {}
 
     def is_positive(self, value: Any) -> bool:
         """Decide whether a label is positive; raises InvalidRecord for an unknown one."""

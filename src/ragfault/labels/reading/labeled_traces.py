@@ -65,7 +65,8 @@ class LabeledClaim(NamedTuple):
     """Claim with its human label."""
 
     text: str
-    start: int  # offset in the answer; -1 where the answer does not contain it
+    # offset in the answer; -1 where the answer does not contain it
+    start: int
     end: int
     positive: bool
 
@@ -75,7 +76,8 @@ class LabeledTrace(NamedTuple):
 
     trace: Trace
     group: str
-    positive: bool | None = None  # label of the whole answer
+    # label of the whole answer
+    positive: bool | None = None
     spans: tuple[tuple[int, int], ...] | None = None
     claims: tuple[LabeledClaim, ...] | None = None
     grades: Mapping[str, ChunkGrade] | None = None
@@ -274,7 +276,8 @@ def build_labeled_trace(trace: Trace, group: str, labels: Sequence[Label], rule:
     if "span" in by_part:
         spans = tuple((int(start), int(end)) for _, start, end in _list_subjects(by_part["span"]))
     if votes and 2 * sum(votes) == len(votes):
-        return None  # as many for as against
+        # as many for as against
+        return None
     positive = 2 * sum(votes) > len(votes) if votes else bool(spans)
     return labeled._replace(positive=positive, spans=spans) if votes or spans is not None else None
 

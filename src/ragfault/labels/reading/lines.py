@@ -40,7 +40,8 @@ class LabelRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ClaimLabel(LabelRecord, frozen=True):
     """Label of a claim of the answer."""
 
-    start: int  # offset of the claim in the answer, as in the verdict of the run
+    # offset of the claim in the answer, as in the verdict of the run
+    start: int
     end: int
     support: ClaimSupport
 
@@ -62,7 +63,8 @@ class AnswerLabel(LabelRecord, frozen=True):
 
     relevance: UnitFloat | None = None
     refused: bool | None = None
-    aspects: tuple[Aspect, ...] = ()  # reviewed aspects of the query, in the words of the run's verdict
+    # reviewed aspects of the query, in the words of the run's verdict
+    aspects: tuple[Aspect, ...] = ()
 
 
 class HumanVerdicts(LabelRecord, frozen=True):
@@ -82,14 +84,18 @@ class HumanVerdicts(LabelRecord, frozen=True):
 class LabelLine(LabelRecord, frozen=True):
     """Verdicts of one annotator on one trace at one time: a line of a file, and a label of the server."""
 
-    trace: str  # trace id
+    # trace id
+    trace: str
     verdicts: HumanVerdicts
-    by: str = ""  # annotator
+    # annotator
+    by: str = ""
     time: datetime | None = None
     answer: str | None = None
     """Fingerprint of the answer that was shown: for another one only labels of the retrieval hold."""
-    chance: Probability | None = None  # probability of the trace to be sampled; None: uniform
-    note: str = ""  # remark of the annotator
+    # probability of the trace to be sampled; None: uniform
+    chance: Probability | None = None
+    # remark of the annotator
+    note: str = ""
 
 
 class ReviewLine(LabelRecord, frozen=True):
@@ -103,7 +109,8 @@ class ReviewLine(LabelRecord, frozen=True):
     """Fingerprint of the item that was shown: a review of another version of the item does not count."""
     edited: Trace | None = None
     """The item after the edit; None where nothing was changed."""
-    note: str = ""  # remark of the reviewer
+    # remark of the reviewer
+    note: str = ""
 
 
 def list_label_line(line: LabelLine) -> list[Label]:

@@ -33,7 +33,8 @@ LabelForm = Literal["run", "labels", "values", "traces"]
 MetricValues = dict[str, dict[str, float]]
 LabelSource = str | Path
 
-MAX_LABELERS_SHOWN = 3  # annotators that are named
+# annotators that are named
+MAX_LABELERS_SHOWN = 3
 
 
 def load_reference_scores(
@@ -146,10 +147,14 @@ class LoadedScores(NamedTuple):
 
     labelers: str
     values: MetricValues
-    labeled: list[str]  # ids of all traces in the file
-    disputed: int = 0  # items on which annotators differ
-    probabilities: Mapping[str, float] = {}  # sampling probabilities of the traces
-    items: Mapping[str, LabeledItems] = {}  # labels of the items of each trace
+    # ids of all traces in the file
+    labeled: list[str]
+    # items on which annotators differ
+    disputed: int = 0
+    # sampling probabilities of the traces
+    probabilities: Mapping[str, float] = {}
+    # labels of the items of each trace
+    items: Mapping[str, LabeledItems] = {}
 
 
 def _load_run(source: LabelSource, run: Run, _: bool) -> LoadedScores:

@@ -133,7 +133,8 @@ def _list_repairs(rows: Sequence[StepRepair], repairs: StepRepairs) -> tuple[tup
 
 def _format_effect(difference: Difference) -> str:
     if not math.isfinite(difference.low):
-        return format_signed(difference.mean)  # equal on every question, or too few to tell the spread
+        # equal on every question, or too few to tell the spread
+        return format_signed(difference.mean)
     return format_interval(difference, signed=True)
 
 

@@ -222,7 +222,8 @@ def _split_table(table: TokenSpan, text: str, tokens: TokenOffsets, size: int) -
         head_end = table.start
     starts = [token for token in tokens.tokens_at(first + position for position, _ in lines) if token > head_end]
     head = text[first : tokens.ends[head_end - 1]] + "\n" if head_end > table.start else ""
-    divide = make_divider([make_break_finder(starts)], size)  # a table may be longer, so the head takes no row away
+    # a table may be longer, so the head takes no row away
+    divide = make_divider([make_break_finder(starts)], size)
     pieces = divide(TokenSpan(head_end, table.end))
     for number, piece in enumerate(pieces):
         if number:

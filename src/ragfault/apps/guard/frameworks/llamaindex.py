@@ -20,7 +20,8 @@ from ragfault.apps.guard.rails import run_sync
 from ragfault.apps.guard.runtime import Guard
 from ragfault.model.records import Chunk
 
-ENGINE_ACTIONS = ActionSettings(("correct", "cut", "abstain"))  # an engine has its own number of nodes: none to widen
+# an engine has its own number of nodes: none to widen
+ENGINE_ACTIONS = ActionSettings(("correct", "cut", "abstain"))
 
 
 class GuardedQueryEngine(BaseQueryEngine):
@@ -41,7 +42,8 @@ class GuardedQueryEngine(BaseQueryEngine):
         settings: ActionSettings = ENGINE_ACTIONS,
     ) -> None:
         super().__init__(engine.callback_manager)
-        self._engine: Any = engine  # the base class has no `aretrieve`
+        # the base class has no `aretrieve`
+        self._engine: Any = engine
         self._strong, self._settings = strong, settings
         self._guard = guard if isinstance(guard, Guard) else Guard(guard)
 

@@ -14,9 +14,12 @@ from ragfault.http.hosting import PageHost, RouteView, TimeRange
 from ragfault.io.otel.guard_events import MAX_DECISIONS
 from ragfault.labels.consensus import group_labels, rate_labeled_answer
 
-MAX_REQUESTS = 20_000  # latest traces of the window that are read
-MAX_LABELS = 1_000  # held-back answers with a label that are compared with it
-FRESH_SECONDS = 20.0  # seconds for which computed rates are shown again
+# latest traces of the window that are read
+MAX_REQUESTS = 20_000
+# held-back answers with a label that are compared with it
+MAX_LABELS = 1_000
+# seconds for which computed rates are shown again
+FRESH_SECONDS = 20.0
 
 
 class GuardView(RouteView, frozen=True, kw_only=True):
@@ -71,7 +74,8 @@ def _load_requests(host: PageHost, route: str | None, times: TimeRange) -> list[
         try:
             record = decoder.decode(body)
         except msgspec.MsgspecError:
-            continue  # metadata of that name that is no list of decisions
+            # metadata of that name that is no list of decisions
+            continue
         decisions = parse_decisions(record.metadata.guard_decisions[:MAX_DECISIONS])
         if decisions:
             requests.append(GuardedRequest(record.id, record.route, decisions))

@@ -107,9 +107,11 @@ def cut_clauses(sentence: str, is_word: Callable[[str], bool] = lambda _: False)
     for index, piece in enumerate(CLAUSE_BREAK.split(plain_text)):
         words = re.split(r",(?!\d)", piece)
         while len(words) > 1 and (words[0].split() or [""])[0].lower() in PREPOSITIONS | ADVERBIALS:
-            words.pop(0)  # an adverbial before the clause
+            # an adverbial before the clause
+            words.pop(0)
         if len(words) > 2 and len(words[1].split()) <= 2:
-            continue  # it enumerates, and would be cut within
+            # it enumerates, and would be cut within
+            continue
         tokens = TOKEN.findall(words[0].rstrip(" .!"))
         while tokens and tokens[0].lower() in JOINTS:
             tokens.pop(0)
@@ -139,7 +141,8 @@ def list_answers(tokens: Sequence[str], speaks_of_people: bool) -> Iterator[Fact
     [('5', 'how many'), ('May', 'which month')]
     """
     if sum(token[0].isupper() for token in tokens) * 2 > len(tokens) + 1:
-        return  # a title or a notice in capitals
+        # a title or a notice in capitals
+        return
     position = 0
     while position < len(tokens):
         stop = _find_answer_end(tokens, position)
@@ -185,7 +188,8 @@ def _ask(tokens: Sequence[str], start: int, stop: int, speaks_of_people: bool) -
     after = tokens[stop] if stop < len(tokens) else ""
     words = tokens[start:stop]
     if {before, after.lower()} & {"and", "or", "between"} or len(words) > MAX_ANSWER_WORDS:
-        return None  # one of several, or an end of a range
+        # one of several, or an end of a range
+        return None
     text = " ".join(words)
     if any(word.lower() in MONTHS or word.lower() in WEEKDAYS for word in words):
         return _ask_date(tokens, start, stop, text)
@@ -201,7 +205,8 @@ def _ask(tokens: Sequence[str], start: int, stop: int, speaks_of_people: bool) -
         start -= 1
         before = tokens[start - 1].lower() if start else ""
     elif is_content(before) and not before.endswith(("ed", "s")):
-        return None  # the end of a longer name, or an adjective before it
+        # the end of a longer name, or an adjective before it
+        return None
     asks_kind = after.islower() and is_content(after) and not after.endswith(("s", "ed", "ly"))
     if asks_kind:
         return FactoidAnswer(start, stop, text, ("which",))
@@ -280,7 +285,8 @@ def ask_about(tokens: Sequence[str], answer: FactoidAnswer, size: int) -> tuple[
         )
     )
     if auxiliary is None and not any(word.islower() and word.endswith(("s", "ed")) for word in main_clause):
-        return None  # perhaps no clause: nothing looks like its verb
+        # perhaps no clause: nothing looks like its verb
+        return None
     subject_start = answer.stop if auxiliary is None or answer.start < auxiliary else auxiliary + 1
     starts = [i for i in range(subject_start, len(tokens)) if i == subject_start or tokens[i] in PART_STARTS]
     parts = list(itertools.pairwise([*starts, len(tokens)]))
@@ -326,7 +332,8 @@ def is_plain_question(tokens: Sequence[str], answer: FactoidAnswer, words: Seque
     counts = answer.question[-1] in ("many", "percentage")
     names_noun = counts or answer.question[-1] == "which"
     if answer.start == 0:
-        if remaining[-1].endswith(("ed", "ing")) and len(words) < len(tokens):  # what followed was cut off
+        # what followed was cut off
+        if remaining[-1].endswith(("ed", "ing")) and len(words) < len(tokens):
             return False
         verb = answer.stop + names_noun
         has_object = tokens[verb].endswith(("ed", "s")) and (tokens[verb + 1 :] or [""])[0] in ARTICLES | OWNERS

@@ -133,7 +133,8 @@ class _TestsetMaker:
     def make(self, counts: Mapping[QuestionKind, int]) -> TestsetResult:
         """Make the items of all kinds, the rarest first, and fill up with extractive ones."""
         short = 0
-        tried = 0  # items of model kinds that fell short: the calls for them are spent
+        # items of model kinds that fell short: the calls for them are spent
+        tried = 0
         for kind in reversed(QUESTION_KINDS):
             goal = counts.get(kind, 0) + (short if kind == "extractive" else 0)
             if not goal:

@@ -172,7 +172,8 @@ def match_definition(sentence: str) -> str | None:
     if not words or not all(is_content(word) or word == "of" for word in words) or words[0].lower() in PRONOUNS:
         return None
     predicate = sentence[match.end() :].lower().replace(":", " ").split()[:3]
-    is_back_reference = sentence.startswith("The ") and not words[0][0].isupper()  # "The outcome was a …"
+    # "The outcome was a …"
+    is_back_reference = sentence.startswith("The ") and not words[0][0].isupper()
     if (
         is_back_reference
         or words[-1].endswith("ly")
@@ -369,7 +370,8 @@ def draft_swapped(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
         ]
         if not swaps:
             continue
-        question, before, old, new = random.Random(sentence.text).choice(swaps)  # one question of each sentence
+        # one question of each sentence
+        question, before, old, new = random.Random(sentence.text).choice(swaps)
         topic = _name_topic(index, index.passages[sentence.passage], sentence.heading, question)
         if old.lower() in topic.lower():
             continue
@@ -425,9 +427,12 @@ def draft_false_premises(index: CorpusIndex, writer: QueryWriter) -> Iterator[Dr
             and answer.start
             and len(tokens) <= MAX_PREMISE_WORDS
             and tokens[answer.start - 1].islower()
-            and tokens[answer.start - 1] not in ARTICLES  # "the 7020 chip": a name
-            and any(token.endswith("s") for token in tokens[answer.stop :][:2])  # a quantity, unlike "32 bit"
-            and (find_auxiliary(tokens) is not None or tokens[0] in SUBJECT_STARTS)  # else perhaps an instruction
+            # "the 7020 chip": a name
+            and tokens[answer.start - 1] not in ARTICLES
+            # a quantity, unlike "32 bit"
+            and any(token.endswith("s") for token in tokens[answer.stop :][:2])
+            # else perhaps an instruction
+            and (find_auxiliary(tokens) is not None or tokens[0] in SUBJECT_STARTS)
             and not BOUNDS.search(" ".join(tokens))
             and not re.search(rf"[~≈#]{answer.text}|\b{answer.text}(?:\+| ?[ap]\.?m\b)", sentence.text)
             and not sentence.text.startswith(("For example", "E.g."))
@@ -455,7 +460,8 @@ def draft_ambiguous(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
     """Yield questions with two or more right places: headings that several documents have."""
     by_heading: dict[str, list[int]] = {}
     for i, passage in enumerate(index.passages):
-        is_heading = find_heading(index.headings[passage.document], passage.end) != ""  # no title of a whole document
+        # no title of a whole document
+        is_heading = find_heading(index.headings[passage.document], passage.end) != ""
         if passage.heading and is_heading and not passage.is_table:
             by_heading.setdefault(passage.heading.lower(), []).append(i)
     shared_headings = {

@@ -76,7 +76,8 @@ class ReviewForm(NamedTuple):
 class TestsetParams(BaseModel):
     """Query parameters of a page of the set: the reader, and the fields of `ItemSelection` with their bounds."""
 
-    __test__ = False  # not a class of tests
+    # not a class of tests
+    __test__ = False
 
     by: Annotated[str, Query(max_length=80)] = ""
     show: ShownItems = "waiting"

@@ -15,7 +15,8 @@ from ragfault.model.errors import UsageError
 ShownItems = Literal["waiting", "all", "reviewed", "disputed", "written"]
 SHOWN_ITEMS: tuple[ShownItems, ...] = get_args(ShownItems)
 """Items of a page: those that wait for the reader, all, those the reader reviewed, disputed by others, by people."""
-ITEMS_SHOWN = 50  # items of a page
+# items of a page
+ITEMS_SHOWN = 50
 QUERY_CHARACTERS = 300
 DISPUTES_SHOWN = 50
 
@@ -23,7 +24,8 @@ DISPUTES_SHOWN = 50
 class TestsetLine(Struct, frozen=True, kw_only=True):
     """An item in a list."""
 
-    __test__ = False  # not a class of tests
+    # not a class of tests
+    __test__ = False
 
     id: str
     query: str
@@ -47,7 +49,8 @@ class AgreementView(ReviewAgreement, frozen=True, kw_only=True):
 class TestsetView(Struct, frozen=True, kw_only=True):
     """A page of the items of a set, and the agreement of its reviewers."""
 
-    __test__ = False  # not a class of tests
+    # not a class of tests
+    __test__ = False
 
     path: str | None
     """The file of the set; None where the server has none."""

@@ -154,7 +154,8 @@ def _plan_route(
         reason = f"{main} {word} the floor {policy.floor:g} ({format_bounds(lead)}): nothing is explored"
     elif rivals:
         promises = [((r.mean or 0.0) * r.n + 1) / (r.n + 2) + math.sqrt(1 / (r.n + 2)) for r in rivals]
-        tried = rivals[promises.index(max(promises))]  # the optimistic mean (UCB, Auer et al. 2002)
+        # the optimistic mean (UCB, Auer et al. 2002)
+        tried = rivals[promises.index(max(promises))]
         price = lead.low - tried.low
         share = MAX_EXPLORATION if price <= 0 else min(MAX_EXPLORATION, (lead.low - policy.floor) / price)
         if share >= MIN_SHARE:

@@ -106,7 +106,8 @@ def measure_gain(
     before, after = average_repetitions(measured[alternative]), average_repetitions(measured[winner])
     difference = paired_difference(before, after, groups, bounds=limits, seed=seed)
     two_sided = sign_flip_test(before, after, groups, seed=seed)
-    p = two_sided.p / 2 if two_sided.statistic > 0 else 1 - two_sided.p / 2  # one-sided, of a mean above 0
+    # one-sided, of a mean above 0
+    p = two_sided.p / 2 if two_sided.statistic > 0 else 1 - two_sided.p / 2
     n, level = difference.n, GAIN_ALPHA
     if evidence is not None:
         outcomes = evidence.race.outcomes

@@ -18,8 +18,10 @@ from ragfault.model.records import Trace
 from ragfault.stats.estimates import Interval
 from ragfault.stats.intervals import mean_interval
 
-MAX_DECISIONS = 20_000  # latest traces of the window that are read
-FRESH_SECONDS = 20.0  # seconds for which computed rewards are shown again
+# latest traces of the window that are read
+MAX_DECISIONS = 20_000
+# seconds for which computed rewards are shown again
+FRESH_SECONDS = 20.0
 
 
 class RouteRewards(Struct, frozen=True, kw_only=True):

@@ -117,7 +117,8 @@ def _monitor_runs(
     from ragfault.io.runs.samples import count_population, sample_run
 
     opened = [Run.open(name) for name in names]
-    share = sample_size / max(1, sum(run.manifest.traces for run in opened))  # the same of each run
+    # the same of each run
+    share = sample_size / max(1, sum(run.manifest.traces for run in opened))
     if 0 < share < 1:
         opened = [sample_run(run, max(1, round(share * run.manifest.traces))) for run in opened]
     against = sample_run(Run.open(against_run), sample_size) if against_run else None
@@ -137,7 +138,8 @@ def _monitor_runs(
     correlated.clear()
     drift = _measure_drift(against, opened, rollups, measures, settings.seed)
     remaining = iter(rollups)
-    del rollups  # the largest thing in memory: the iterator alone holds it, until series are built
+    # the largest thing in memory: the iterator alone holds it, until series are built
+    del rollups
     report = monitor(remaining, measures, products=products, marks=marks, drift=drift, options=settings)
     population = count_population(opened)
     sample = sum(run.manifest.traces for run in opened) if population else 0

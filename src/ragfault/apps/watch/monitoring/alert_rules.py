@@ -23,7 +23,8 @@ from ragfault.model.whole_files import parse_toml, read_text
 
 Severity = Literal["critical", "high", "medium", "warning"]
 
-SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "warning")  # the most urgent first
+# the most urgent first
+SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "warning")
 
 UNIT_MINUTES = {"m": 1, "h": 60, "d": 1440}
 _DURATION_PATTERN = re.compile(r"(\d+)\s*([mhd])")
@@ -41,24 +42,34 @@ class AlertRule(Struct, frozen=True, kw_only=True):
     """Alert rule: the rolling mean of a metric beyond a limit, for a duration."""
 
     name: str
-    metric: str  # as it prints or its bare name; "*": every one of WATCHED_METRICS, but OPERATION_TITLES as called only
-    route: str | None = None  # none: every route, each by itself
-    window: int = 30  # minutes
-    below: float | None = None  # the rolling mean is below this …
-    above: float | None = None  # … or above this …
+    # as it prints or its bare name; "*": every one of WATCHED_METRICS, but OPERATION_TITLES as called only
+    metric: str
+    # none: every route, each by itself
+    route: str | None = None
+    # minutes
+    window: int = 30
+    # the rolling mean is below this …
+    below: float | None = None
+    # … or above this …
+    above: float | None = None
     drop: float | None = None
     """… or at least so much worse than the day that ended where the window begins, in the metric's units …"""
-    drop_detected: bool = False  # … or the sequential test has called a drop
+    # … or the sequential test has called a drop
+    drop_detected: bool = False
     severity: Severity = "high"
-    duration: int = 0  # how many minutes it must be so before it fires, and be well again before it resolves
-    hysteresis: float = 0.0  # how far back over its limit the mean must be to count as well again (hysteresis)
-    cooldown: int = 0  # minutes after resolving in which it does not fire again
+    # how many minutes it must be so before it fires, and be well again before it resolves
+    duration: int = 0
+    # how far back over its limit the mean must be to count as well again (hysteresis)
+    hysteresis: float = 0.0
+    # minutes after resolving in which it does not fire again
+    cooldown: int = 0
     repeat: int | None = None
     """After so many minutes of firing that nobody acknowledged it is told again; None: once is enough."""
     certain: bool = False
     """Whether the limit must be passed by more than the pattern of the week and the noise of the reference explain; as
     long as there is no reference, by the whole 95 % interval, and no drop is told."""
-    min_values: int = 1  # windows with fewer values say nothing
+    # windows with fewer values say nothing
+    min_values: int = 1
     unusual: bool = False
     """Whether it says nothing of a route whose mean is usually beyond the limit: the share of relevant chunks is low by
     design where a system retrieves many for each question."""
@@ -70,10 +81,14 @@ class RuleReading(Struct, frozen=True, kw_only=True):
     rule: AlertRule
     metric: str
     route: str | None
-    value: float | None  # the figure that is held against the limit; None: too few values to say
-    breach: bool = False  # beyond the limit
-    recovered: bool = False  # back over it by as much as resolving asks for; never together with `breach`
-    traces: tuple[str, ...] = ()  # the worst traces of the window
+    # the figure that is held against the limit; None: too few values to say
+    value: float | None
+    # beyond the limit
+    breach: bool = False
+    # back over it by as much as resolving asks for; never together with `breach`
+    recovered: bool = False
+    # the worst traces of the window
+    traces: tuple[str, ...] = ()
 
 
 def _level_rules() -> Iterator[AlertRule]:
@@ -275,4 +290,5 @@ def describe_limit(rule: AlertRule) -> str:
     return f"is below {rule.below:g}" if rule.below is not None else f"is above {rule.above:g}"
 
 
-AlertKey = tuple[str, str, str]  # rule, metric, route; no route is the empty text
+# rule, metric, route; no route is the empty text
+AlertKey = tuple[str, str, str]

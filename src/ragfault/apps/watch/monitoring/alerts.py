@@ -18,11 +18,16 @@ class Alert(Struct, frozen=True, kw_only=True):
     metric: str
     route: str | None
     status: Literal["pending", "firing", "resolved"]
-    since: float  # when it came to be so, in seconds since 1970
-    well_since: float | None = None  # since when a firing alert is well again without a break; None: it is not
-    notified: bool = False  # whether the outside was told that it fires, and not yet that it resolved
-    last_notified: float | None = None  # when the outside was last told
-    acknowledged: str | None = None  # by whom; None: by nobody
+    # when it came to be so, in seconds since 1970
+    since: float
+    # since when a firing alert is well again without a break; None: it is not
+    well_since: float | None = None
+    # whether the outside was told that it fires, and not yet that it resolved
+    notified: bool = False
+    # when the outside was last told
+    last_notified: float | None = None
+    # by whom; None: by nobody
+    acknowledged: str | None = None
     value: float | None = None
     traces: tuple[str, ...] = ()
 
@@ -36,7 +41,8 @@ class AlertSilence(Struct, frozen=True, kw_only=True):
     """Silence: no notification of the alerts it covers until a time."""
 
     until: float
-    rule: str | None = None  # none: of every rule
+    # none: of every rule
+    rule: str | None = None
     metric: str | None = None
     route: str | None = None
 
@@ -48,7 +54,8 @@ class AlertSilence(Struct, frozen=True, kw_only=True):
 class AlertState(Struct, frozen=True, kw_only=True):
     """Alerts and silences; can be stored as JSON."""
 
-    alerts: tuple[Alert, ...] = ()  # ordered by rule, metric and route
+    # ordered by rule, metric and route
+    alerts: tuple[Alert, ...] = ()
     silences: tuple[AlertSilence, ...] = ()
 
     @property
@@ -71,7 +78,8 @@ class AlertTransition(Struct, frozen=True, kw_only=True):
     severity: str
     metric: str
     route: str | None
-    since: float  # when the alert began to fire, or resolved
+    # when the alert began to fire, or resolved
+    since: float
     value: float | None
     traces: tuple[str, ...] = ()
 

@@ -47,15 +47,24 @@ from ragfault.stats.estimates import Difference
 from ragfault.stats.sequences import detect_change_point
 from ragfault.stats.significance import equivalence_test, holm_adjust
 
-MONTH_MINUTES = 30 * 24 * 60  # minutes
-FALSE_ALARM_RATE = 0.05  # false alarms per metric and route in a month, at most
-FAILURE_RATE = 0.2  # as much of it besides, for a second test of shares of failing traces
-MIN_DROP = 0.005  # a drop smaller than this, as a share of the metric's range, is not looked for
-MIN_SLOWDOWN = 0.03  # the same of LOG_LATENCY: half as long again
-BET_DROPS = (0.01, 0.02, 0.05, 0.1, 0.2)  # the drops, as shares of the range, that bets are placed for
-MIN_VALUES = 30  # fewer values than this are no reference
-WINDOW_OVERLAP = 10  # how many windows of a length count as independent in its time
-RECOVERY_MINUTES = 90  # minutes, at least, over which the mean must be back at the floor before watching begins anew
+# minutes
+MONTH_MINUTES = 30 * 24 * 60
+# false alarms per metric and route in a month, at most
+FALSE_ALARM_RATE = 0.05
+# as much of it besides, for a second test of shares of failing traces
+FAILURE_RATE = 0.2
+# a drop smaller than this, as a share of the metric's range, is not looked for
+MIN_DROP = 0.005
+# the same of LOG_LATENCY: half as long again
+MIN_SLOWDOWN = 0.03
+# the drops, as shares of the range, that bets are placed for
+BET_DROPS = (0.01, 0.02, 0.05, 0.1, 0.2)
+# fewer values than this are no reference
+MIN_VALUES = 30
+# how many windows of a length count as independent in its time
+WINDOW_OVERLAP = 10
+# minutes, at least, over which the mean must be back at the floor before watching begins anew
+RECOVERY_MINUTES = 90
 
 CHANGE_POINT_BLOCKS = 160
 """Into how many stretches of as many values each the time around a drop is cut, to find when it began."""
@@ -67,20 +76,25 @@ class ReferencePeriod(Struct, frozen=True, kw_only=True):
     metric: str
     route: str | None
     first: int
-    last: int  # the minute at which it ends, exclusive
+    # the minute at which it ends, exclusive
+    last: int
     n: int
-    mean: float  # in the metric's own units
+    # in the metric's own units
+    mean: float
     floors: tuple[float, ...]
     """What the mean is held against, from 0 to 1 where 1 is best: the lower limit of the reference, less at least
     the margin; at each hour of the week from Thursday 0 h UTC, or one for all."""
-    bets: tuple[float, ...]  # the λ of the mixture, at the mean of the floors
+    # the λ of the mixture, at the mean of the floors
+    bets: tuple[float, ...]
     low: float
     high: float
-    higher_is_better: bool  # whether higher values are better
+    # whether higher values are better
+    higher_is_better: bool
     design_effects: tuple[float, ...] = ()
     """How many values count as one for each bet, since those near each other in time move together: its evidence is
     divided by it. None: all values are independent."""
-    noise: NoiseModel | None = None  # the pattern by hour of the week and the noise; None: neither
+    # the pattern by hour of the week and the noise; None: neither
+    noise: NoiseModel | None = None
 
     def floors_at(self, minutes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the floors of some minutes."""
@@ -100,13 +114,18 @@ class SequentialTest(Struct, frozen=True, kw_only=True):
     """State of a sequential test, of constant size."""
 
     period: ReferencePeriod
-    log_sums: tuple[float, ...]  # the logarithm of the Shiryaev-Roberts sum of each bet
-    log_peaks: tuple[float, ...]  # the logarithm of each bet's capital since its best beginning
-    starts: tuple[int, ...]  # that beginning, a minute
-    minute: int  # the last minute taken in
+    # the logarithm of the Shiryaev-Roberts sum of each bet
+    log_sums: tuple[float, ...]
+    # the logarithm of each bet's capital since its best beginning
+    log_peaks: tuple[float, ...]
+    # that beginning, a minute
+    starts: tuple[int, ...]
+    # the last minute taken in
+    minute: int
     log_evidence: float = -math.inf
     """The logarithm of the e-detector: the mean of the sums. A drop is detected where it reaches `log_threshold`."""
-    first: int = 0  # the minute from which on it tests
+    # the minute from which on it tests
+    first: int = 0
 
     @property
     def likely_onset(self) -> int:
@@ -117,12 +136,17 @@ class SequentialTest(Struct, frozen=True, kw_only=True):
 class DropDetection(Struct, frozen=True, kw_only=True):
     """Detected drop."""
 
-    detected_at: int  # the minute at which there was evidence enough
-    onset: int  # when it began, by the change point of the values around it
+    # the minute at which there was evidence enough
+    detected_at: int
+    # when it began, by the change point of the values around it
+    onset: int
     earliest: int
-    latest: int  # between which minutes that was, at 95 %
-    log_evidence: float  # the logarithm of the e-detector when it was called, by it or as a rise of failing traces
-    recovered_at: int | None = None  # the minute at which the mean was back at the floor; None where it has not been
+    # between which minutes that was, at 95 %
+    latest: int
+    # the logarithm of the e-detector when it was called, by it or as a rise of failing traces
+    log_evidence: float
+    # the minute at which the mean was back at the floor; None where it has not been
+    recovered_at: int | None = None
 
 
 def measure_reference(
@@ -173,7 +197,8 @@ def measure_reference(
     )
 
 
-SUDDEN_DROP = 0.5  # share of the values that fall to the other end of the range in a sudden drop
+# share of the values that fall to the other end of the range in a sudden drop
+SUDDEN_DROP = 0.5
 
 
 def _choose_bets(
@@ -202,7 +227,8 @@ def _choose_bets(
     places = list(dict.fromkeys(chosen))
     sudden = (bets * SUDDEN_DROP / scale + cost * SUDDEN_DROP * floor / scale**2) / effects
     if sudden[places].max() <= 0:
-        places.append(int(sudden.argmax()))  # values that hardly vary: bets on small drops lose on values far below
+        # values that hardly vary: bets on small drops lose on values far below
+        places.append(int(sudden.argmax()))
     return tuple(bets[places].tolist()), tuple(effects[places].tolist())
 
 
@@ -297,9 +323,12 @@ class SeriesWatch(Struct, frozen=True, kw_only=True):
 
     metric: str
     route: str | None
-    test: SequentialTest | None = None  # none: the reference is still being collected
-    detection: DropDetection | None = None  # drop that has not recovered
-    reference_minutes: int = 0  # minutes that the reference was extended to; 0: it was not
+    # none: the reference is still being collected
+    test: SequentialTest | None = None
+    # drop that has not recovered
+    detection: DropDetection | None = None
+    # minutes that the reference was extended to; 0: it was not
+    reference_minutes: int = 0
 
 
 def advance_watch(
@@ -388,7 +417,8 @@ def estimate_onset(series: MetricSeries, test: SequentialTest, seed: int = 0) ->
         return test.likely_onset, test.likely_onset, test.minute
     change_point = detect_change_point([mean for _, mean in blocks], resamples=199, seed=seed)
     times = [minute for minute, _ in blocks]
-    before = part.minutes[(part.n > 0) & (part.minutes < times[change_point.low])]  # it may have begun after the last
+    # it may have begun after the last
+    before = part.minutes[(part.n > 0) & (part.minutes < times[change_point.low])]
     earliest = int(before[-1]) + 1 if before.size else times[0]
     return times[change_point.step], earliest, times[min(change_point.high, len(times) - 1)]
 
@@ -410,10 +440,13 @@ def _equal_blocks(series: MetricSeries) -> Iterator[tuple[int, float]]:
 class FaultLocation(Struct, frozen=True, kw_only=True):
     """Result of the decision tree on two windows of one route."""
 
-    fault: LayerFault | None  # none where no branch matches, or where something else may explain the drop
+    # none where no branch matches, or where something else may explain the drop
+    fault: LayerFault | None
     decisions: tuple[BranchDecision, ...]
-    changes: tuple[MetricChange, ...]  # the metrics of the tree on the two windows, corrected among themselves
-    explanation: str | None = None  # what may explain the drop in place of a fault
+    # the metrics of the tree on the two windows, corrected among themselves
+    changes: tuple[MetricChange, ...]
+    # what may explain the drop in place of a fault
+    explanation: str | None = None
 
     @property
     def evidence_size(self) -> float:

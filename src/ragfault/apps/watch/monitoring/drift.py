@@ -28,22 +28,28 @@ from ragfault.stats.estimates import Difference
 from ragfault.stats.significance import holm_adjust
 from ragfault.text.normalization import split_content_words
 
-MAX_QUERIES = 4000  # of so many queries of a side at most topics are compared; of more, a random draw
+# of so many queries of a side at most topics are compared; of more, a random draw
+MAX_QUERIES = 4000
 RESAMPLES = 499
 MAX_STEMS = 8
-MIN_QUERIES = 3  # stems in fewer queries than this say nothing of a topic
-BATCH_TRACES = 256  # traces of the evaluation set that are in memory at once
+# stems in fewer queries than this say nothing of a topic
+MIN_QUERIES = 3
+# traces of the evaluation set that are in memory at once
+BATCH_TRACES = 256
 
 
 class ScoreDrift(Struct, frozen=True, kw_only=True):
     """Drift of one metric: the evaluation set against live traffic."""
 
     metric: str
-    difference: Difference  # live less evaluated
+    # live less evaluated
+    difference: Difference
     distance: float
     """The largest gap between the two distribution functions, at the edges of the bins (Kolmogorov-Smirnov)."""
-    p: float  # that both are draws of one distribution; somewhat large for values in few bins
-    adjusted: float  # corrected by Holm for all metrics
+    # that both are draws of one distribution; somewhat large for values in few bins
+    p: float
+    # corrected by Holm for all metrics
+    adjusted: float
 
 
 class TopicDrift(Struct, frozen=True, kw_only=True):
@@ -51,11 +57,14 @@ class TopicDrift(Struct, frozen=True, kw_only=True):
 
     distance: float
     """The Jensen-Shannon distance between the two distributions of stems, from 0 (alike) to 1 (none in common)."""
-    low: float  # 95 % interval of the distance under random divisions of the same queries
+    # 95 % interval of the distance under random divisions of the same queries
+    low: float
     high: float
     p: float
-    queries: tuple[int, int]  # of the evaluation set, and live
-    risen_stems: tuple[str, ...]  # stems more frequent in live traffic, the most significant first
+    # of the evaluation set, and live
+    queries: tuple[int, int]
+    # stems more frequent in live traffic, the most significant first
+    risen_stems: tuple[str, ...]
     fallen_stems: tuple[str, ...]
 
 
@@ -64,7 +73,8 @@ class TrafficDrift(Struct, frozen=True, kw_only=True):
 
     run: str
     scores: tuple[ScoreDrift, ...]
-    topics: TopicDrift | None  # none where one side has no query with a word
+    # none where one side has no query with a word
+    topics: TopicDrift | None
 
 
 def build_evaluation_series(run: Run) -> dict[SeriesKey, MetricSeries]:

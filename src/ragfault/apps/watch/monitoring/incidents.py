@@ -30,16 +30,22 @@ IncidentState = Literal["open", "acknowledged", "resolved"]
 NoticeKind = Literal["opened", "grew", "reminder", "resolved"]
 RouteState = Literal["affected", "unaffected", "cannot tell"]
 
-ONSET_SLACK = 15  # minutes by which the intervals of two onsets may miss each other and still be one
-MARK_MINUTES = 60  # minutes before the earliest onset within which a mark may have caused it
-CAUSE_MINUTES = 15  # the same, for a mark that is evidence of one cause on several routes
+# minutes by which the intervals of two onsets may miss each other and still be one
+ONSET_SLACK = 15
+# minutes before the earliest onset within which a mark may have caused it
+MARK_MINUTES = 60
+# the same, for a mark that is evidence of one cause on several routes
+CAUSE_MINUTES = 15
 DECIDE_MINUTES = 20
 """Minutes for which an alert waits until it is decided whether its cause is that of an incident on other routes."""
-MIN_ROUTES = 3  # routes with the same onset and branch that are no coincidence
+# routes with the same onset and branch that are no coincidence
+MIN_ROUTES = 3
 UNDECIDED_SHARE = 0.2
 """Share of the values since the onset on routes that cannot be told, up to which the others decide."""
-SCOPE_CONFIDENCE = 0.99  # confidence with which a route is called affected or not
-SHARED = 1.5  # times the mean share of a cohort in the traces that it may have on one route
+# confidence with which a route is called affected or not
+SCOPE_CONFIDENCE = 0.99
+# times the mean share of a cohort in the traces that it may have on one route
+SHARED = 1.5
 MIN_EVIDENCE = 3.0
 """Log evidence of a sequential test from which its onset is estimated before it has detected a drop."""
 LAYER_ORDER = ("retrieval", "source data", "generation", "crosscut")
@@ -63,8 +69,10 @@ class IncidentSize(Struct, frozen=True, kw_only=True):
 
     metric: str
     route: str | None
-    before: float  # mean of the day before the onset
-    since: float  # mean since the onset
+    # mean of the day before the onset
+    before: float
+    # mean since the onset
+    since: float
     difference: float
     low: float
     high: float
@@ -76,9 +84,11 @@ class CohortChange(Struct, frozen=True, kw_only=True):
     cohort: str
     """"release=7"."""
     state: RouteState
-    n: int  # values since the onset
+    # values since the onset
+    n: int
     since: float
-    difference: float | None  # None: no value before the onset
+    # None: no value before the onset
+    difference: float | None
 
 
 class MarkBefore(Struct, frozen=True, kw_only=True):
@@ -98,28 +108,40 @@ class Incident(Struct, frozen=True, kw_only=True):
     severity: Severity = "high"
     title: str
     """In a few words: "Retrieval broke (the wrong chunks are retrieved)"."""
-    sentence: str  # the verdict as `ragfault bisect` says it of the day before the onset and the time since
-    layer: str = "operation"  # layer at fault by the decision tree, otherwise that of the metric
+    # the verdict as `ragfault bisect` says it of the day before the onset and the time since
+    sentence: str
+    # layer at fault by the decision tree, otherwise that of the metric
+    layer: str = "operation"
     branch: str | None = None
     """Branch of the decision tree that named the layer; None: which layer, the data cannot tell."""
-    routes: tuple[str | None, ...] = ()  # routes on which alerts fired, the first first
-    opened: float  # seconds since 1970, as every time of an incident
+    # routes on which alerts fired, the first first
+    routes: tuple[str | None, ...] = ()
+    # seconds since 1970, as every time of an incident
+    opened: float
     onset: float
     earliest: float
-    latest: float  # the onset's 95 % interval, or the window of the first alert
+    # the onset's 95 % interval, or the window of the first alert
+    latest: float
     detected: bool = True
     """Whether the onset was estimated from the values, otherwise it lies anywhere in that window."""
     resolved: float | None = None
-    acknowledged: str | None = None  # by whom; None: by nobody
-    alerts: tuple[AlertKey, ...] = ()  # rule, metric and route of each alert that fired
+    # by whom; None: by nobody
+    acknowledged: str | None = None
+    # rule, metric and route of each alert that fired
+    alerts: tuple[AlertKey, ...] = ()
     size: IncidentSize | None = None
-    marks: tuple[MarkBefore, ...] = ()  # marks shortly before, the latest first
-    scored: int = 0  # scored traces of its routes since the onset
-    share: float | None = None  # share of all scored traces since the onset that these are
-    cohorts: tuple[CohortChange, ...] = ()  # cohorts with the most values since the onset
+    # marks shortly before, the latest first
+    marks: tuple[MarkBefore, ...] = ()
+    # scored traces of its routes since the onset
+    scored: int = 0
+    # share of all scored traces since the onset that these are
+    share: float | None = None
+    # cohorts with the most values since the onset
+    cohorts: tuple[CohortChange, ...] = ()
     suspects: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
-    traces: tuple[str, ...] = ()  # the worst traces since the onset
+    # the worst traces since the onset
+    traces: tuple[str, ...] = ()
     notified: tuple[str | None, ...] | None = None
     """What the receivers were told: the branch, then the routes; None: nothing yet."""
 
@@ -133,9 +155,11 @@ class AlertCause(Struct, frozen=True, kw_only=True):
     """A firing alert with what is known of its cause."""
 
     alert: Alert
-    layer: str  # layer of the metric
+    # layer of the metric
+    layer: str
     onset: Onset
-    detected: bool  # whether the onset was estimated from the values, otherwise it is the window of the rule
+    # whether the onset was estimated from the values, otherwise it is the window of the rule
+    detected: bool
     location: FaultLocation | None = None
     """The tree on the day before the onset and the time since; None where there is nothing before it."""
 
@@ -182,9 +206,11 @@ def matches_route(
     """
     alert, onset = cause.alert, incident.interval
     if (alert.metric, alert.key[2]) in {(metric, route) for _, metric, route in incident.alerts}:
-        return True  # whatever onset another rule or test sees
+        # whatever onset another rule or test sees
+        return True
     if alert.metric == "triad" and alert.route in incident.routes and incident.layer != "operation":
-        return True  # the mean of others breaks by none but these
+        # the mean of others breaks by none but these
+        return True
     if not overlaps(incident, alert.route, alert.metric) or not explains(incident, alert.metric, cause.layer):
         return False
     if _is_shared(incident, alert, series, measure):
@@ -279,7 +305,8 @@ def is_one_cause(
         return False
     if fault is None and incident.branch is None:
         is_alike = metric in {known for _, known, _ in incident.alerts}
-    elif fault is None or incident.branch is None:  # not by failing traces, which may explain the fall of one of both
+    elif fault is None or incident.branch is None:
+        # not by failing traces, which may explain the fall of one of both
         is_alike = metric == size.metric and (cause.location is None or cause.location.explanation is None)
     else:
         is_alike = fault.branch == incident.branch

@@ -64,8 +64,10 @@ class MonitorMark(Struct, frozen=True, kw_only=True):
     """Event on the timeline, such as a release."""
 
     time: datetime
-    text: str  # in words: "release 7"
-    route: str | None = None  # none: to all routes
+    # in words: "release 7"
+    text: str
+    # none: to all routes
+    route: str | None = None
 
     @property
     def minute(self) -> int:
@@ -91,16 +93,22 @@ def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
     return tuple(marks)
 
 
-HEALTH_METRICS = tuple(figure for _, _, figure, _ in HEALTH_ALERTS)  # of which the rules of RAG health hold limits
+# of which the rules of RAG health hold limits
+HEALTH_METRICS = tuple(figure for _, _, figure, _ in HEALTH_ALERTS)
 
 CORRELATED_PAIRS = tuple(combinations(("context_relevance", "groundedness", "answer_relevance", "completeness"), 2))
 """The pairs of metrics whose products are summed: the triad's parts and completeness."""
 
-MAX_REFERENCE = 7 * DAY_MINUTES  # maximum length of the reference
-MAX_REPLAY_STEPS, REPLAY_MINUTES = 2000, 5  # alert rules are replayed every five minutes, and at most this many times
-LINE_POINTS = 96  # number of points of a line over time
-STRAY_SHARE = 0.01  # share of the traces whose times may be no times of this traffic
-CHUNK_COHORTS = ("position=", "chunks=")  # cohorts of chunks, which are shown as insights
+# maximum length of the reference
+MAX_REFERENCE = 7 * DAY_MINUTES
+# alert rules are replayed every five minutes, and at most this many times
+MAX_REPLAY_STEPS, REPLAY_MINUTES = 2000, 5
+# number of points of a line over time
+LINE_POINTS = 96
+# share of the traces whose times may be no times of this traffic
+STRAY_SHARE = 0.01
+# cohorts of chunks, which are shown as insights
+CHUNK_COHORTS = ("position=", "chunks=")
 
 
 class MonitorSettings(Settings, frozen=True, kw_only=True):
@@ -124,8 +132,10 @@ class RollingLine(Struct, frozen=True, kw_only=True):
     metric: str
     route: str | None
     window: int
-    minutes: tuple[int, ...]  # at which the windows end
-    means: tuple[float | None, ...]  # none: no value in the window
+    # at which the windows end
+    minutes: tuple[int, ...]
+    # none: no value in the window
+    means: tuple[float | None, ...]
     lows: tuple[float | None, ...]
     highs: tuple[float | None, ...]
 
@@ -135,12 +145,15 @@ class DetectedDrop(Struct, frozen=True, kw_only=True):
 
     reference: ReferencePeriod
     detection: DropDetection
-    until: int  # end of the described time: the recovery, else the last minute
+    # end of the described time: the recovery, else the last minute
+    until: int
     difference: Difference
     """Since the onset, against the reference. The onset was estimated from the same values, so that a small drop that
     was only just detected looks somewhat larger than it is."""
-    location: FaultLocation  # result of the decision tree on the reference and the time since the onset
-    traces: tuple[str, ...]  # worst traces since the onset
+    # result of the decision tree on the reference and the time since the onset
+    location: FaultLocation
+    # worst traces since the onset
+    traces: tuple[str, ...]
     explanation: str | None = None
     """Other shares of cohorts, or days that the reference lacks, which may explain it; then no layer is named."""
 
@@ -149,26 +162,38 @@ class MonitorReport(Struct, frozen=True, kw_only=True):
     """Live traffic over time; the data of every monitor report."""
 
     first: int
-    last: int  # the minute after the last trace
-    traces: int  # largest number of values of any metric
+    # the minute after the last trace
+    last: int
+    # largest number of values of any metric
+    traces: int
     options: MonitorSettings
-    promise: str  # for which traffic without a change the rate of false alarms holds, by the length of the reference
-    rolling_means: tuple[RollingMean, ...]  # at the end, for each metric, route and window; then for each cohort
-    lines: tuple[RollingLine, ...]  # lines of the watched metrics
-    drops: tuple[DetectedDrop, ...]  # in order of detection
+    # for which traffic without a change the rate of false alarms holds, by the length of the reference
+    promise: str
+    # at the end, for each metric, route and window; then for each cohort
+    rolling_means: tuple[RollingMean, ...]
+    # lines of the watched metrics
+    lines: tuple[RollingLine, ...]
+    # in order of detection
+    drops: tuple[DetectedDrop, ...]
     unwatched: tuple[tuple[str, str | None], ...]
     """Metrics and routes with too few values in the reference to be tested."""
     distributions: tuple[MetricDistribution, ...]
     correlations: tuple[MetricCorrelation, ...]
     insights: tuple[ChunkInsight, ...]
-    events: tuple[AlertTransition, ...]  # notifications that would have been sent, in order of time
-    alert_state: AlertState  # the alerts as they stand at the end
+    # notifications that would have been sent, in order of time
+    events: tuple[AlertTransition, ...]
+    # the alerts as they stand at the end
+    alert_state: AlertState
     marks: tuple[MonitorMark, ...] = ()
     drift: TrafficDrift | None = None
-    sample: int = 0  # traces of the random sample that was monitored; 0: all were
-    population: int = 0  # traces of the runs that the sample was drawn from
-    warnings: tuple[str, ...] = ()  # traces without a time, and languages and markup that the judge does not know
-    stray: int = 0  # traces that are left out, since their times lie far from those of all others
+    # traces of the random sample that was monitored; 0: all were
+    sample: int = 0
+    # traces of the runs that the sample was drawn from
+    population: int = 0
+    # traces without a time, and languages and markup that the judge does not know
+    warnings: tuple[str, ...] = ()
+    # traces that are left out, since their times lie far from those of all others
+    stray: int = 0
 
     @property
     def fired(self) -> tuple[AlertTransition, ...]:
@@ -338,7 +363,8 @@ def _detect_drops(
             continue
         for call in detect_drops(series_by_key[key].between(*times), period, rate=options.rate, seed=options.seed):
             drops.append(_describe_drop(series_by_key, measures, period, call, times[1]))
-    drops.sort(key=lambda drop: drop.detection.detected_at)  # else in the order of the tree, and of the steps
+    # else in the order of the tree, and of the steps
+    drops.sort(key=lambda drop: drop.detection.detected_at)
     return tuple(drops), tuple(silent)
 
 

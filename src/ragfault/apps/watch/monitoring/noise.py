@@ -33,33 +33,48 @@ FloatArray = NDArray[np.float64]
 
 HOUR_MINUTES = 60
 WEEK_HOURS = 168
-BLOCK_LENGTHS = (1, 2, 5, 10, 15, 30, 60, 120)  # minutes; the shortest that gives at most MAX_BLOCKS is used
+# minutes; the shortest that gives at most MAX_BLOCKS is used
+BLOCK_LENGTHS = (1, 2, 5, 10, 15, 30, 60, 120)
 MAX_BLOCKS = 170
-MEMORIES = tuple((15.0 * 1.67 ** np.arange(12)).tolist())  # minutes, of the noise: a quarter of an hour to three days
-NOISE_VARIANCES = 40  # how many variances of the noise are considered for each memory, besides none
+# minutes, of the noise: a quarter of an hour to three days
+MEMORIES = tuple((15.0 * 1.67 ** np.arange(12)).tolist())
+# how many variances of the noise are considered for each memory, besides none
+NOISE_VARIANCES = 40
 PATTERNS = ((0.0, 0.0), (0.05, 0.0), (0.7, 0.0), (0.0, 0.3), (0.05, 0.3), (0.7, 0.3))
 """Variances of the pattern of the day and of the weekend, as shares of the variance of the blocks."""
-KNOWN_MEMORY = 1 / 3  # the longest memory of noise that is considered, as a share of the reference
-PROMISED_MEMORY = 1 / 28  # the longest promised, as a share: 6 h after 7 days, as simulated; a day was too long
-KNOWN_DAY, KNOWN_WEEK = DAY_MINUTES - 60, 7 * DAY_MINUTES - 60  # how long a reference must be to know a pattern
-PATTERN_HOURS = 6.0  # hours over which the pattern of a day is alike
-NOISE_LEVEL = 0.95  # the quantile over the choices that limits are set by
-CHOICE_COUNT = 40  # how many choices are chosen, spread evenly over their weights
+# the longest memory of noise that is considered, as a share of the reference
+KNOWN_MEMORY = 1 / 3
+# the longest promised, as a share: 6 h after 7 days, as simulated; a day was too long
+PROMISED_MEMORY = 1 / 28
+# how long a reference must be to know a pattern
+KNOWN_DAY, KNOWN_WEEK = DAY_MINUTES - 60, 7 * DAY_MINUTES - 60
+# hours over which the pattern of a day is alike
+PATTERN_HOURS = 6.0
+# the quantile over the choices that limits are set by
+NOISE_LEVEL = 0.95
+# how many choices are chosen, spread evenly over their weights
+CHOICE_COUNT = 40
 
-RISE_WINDOWS = (60, 240, 360)  # minutes of the windows that are compared with the history before them
+# minutes of the windows that are compared with the history before them
+RISE_WINDOWS = (60, 240, 360)
 HISTORY_MINUTES = 2 * DAY_MINUTES + max(RISE_WINDOWS)
 """Minutes before the end of a window from which on there is history: two whole nights before any of the windows."""
-BURST_MINUTES = 5  # minutes within which failures of a window count once
+# minutes within which failures of a window count once
+BURST_MINUTES = 5
 MIN_FAILURES = 8
 """Fewer in a window are no rise: two nights in a row may by chance hide that two or three traces fail each night."""
-WORST_FACTOR = 4  # times as many failures as in the worst stretch of the history
+# times as many failures as in the worst stretch of the history
+WORST_FACTOR = 4
 WELL_VALUES, WELL_DEVIATES = 10, 2.33
 """Values at the end of a window that show a recovery, and by how many standard errors they are above those before."""
 CLEAR_MINUTES, CLEAR_SHARES, CLEAR_DEVIATES = 30, (1.0, 1.5, 2.0, 3.0, 4.0), 4.5
 """Minutes at the end of a drop that show its recovery, with WELL_VALUES; as many times of both are tried."""
-MIN_HISTORY = 30  # fewer traces than this, or than the window has, are no history
-MIN_RISE = 0.05  # the least rise of the share that is told
-MIN_USUAL = 0.001  # the least share that is taken as usual where an onset is estimated
+# fewer traces than this, or than the window has, are no history
+MIN_HISTORY = 30
+# the least rise of the share that is told
+MIN_RISE = 0.05
+# the least share that is taken as usual where an onset is estimated
+MIN_USUAL = 0.001
 LIKELY_GAP = 4.0
 """Log likelihood by which the onset may be less likely than the likeliest and still be within its interval."""
 
@@ -70,11 +85,14 @@ class NoiseModel(Struct, frozen=True, kw_only=True):
     mean: float
     season: tuple[float, ...]
     """The expected mean at each hour of the week less the overall one, from Thursday 0 h UTC (as the epoch)."""
-    errors: tuple[float, ...]  # standard errors of the expected means of those hours
-    variance: float  # of one value, times the design effect of values within a minute
+    # standard errors of the expected means of those hours
+    errors: tuple[float, ...]
+    # of one value, times the design effect of values within a minute
+    variance: float
     components: tuple[tuple[float, float, float], ...]
     """Weight, variance and memory (minutes) of the noise in each choice that remains possible."""
-    rate: float  # values in a minute, in the busiest hours
+    # values in a minute, in the busiest hours
+    rate: float
 
     def season_at(self, minutes: NDArray[np.int64]) -> FloatArray:
         """Return the season of some minutes since 1970."""
@@ -395,7 +413,8 @@ def find_rise(
         for length in RISE_WINDOWS:
             window = minute + 1 - length, minute + 1
             limits = [minute + 1 - HISTORY_MINUTES, *window]
-            begin, start, end = np.searchsorted(series.minutes, limits).tolist()  # of the history, and of the window
+            # of the history, and of the window
+            begin, start, end = np.searchsorted(series.minutes, limits).tolist()
             size, before = traces[end] - traces[start], traces[start] - traces[begin]
             if window[0] < first or before < max(MIN_HISTORY, size):
                 continue
@@ -404,9 +423,8 @@ def find_rise(
                 continue
             if incomplete_beta(count, past + 1, size / (size + before), before / (size + before)) > tail * length:
                 continue
-            ends = np.minimum(
-                np.searchsorted(traces, traces[begin:start] + size), start
-            )  # of the stretch with as many traces
+            # of the stretch with as many traces
+            ends = np.minimum(np.searchsorted(traces, traces[begin:start] + size), start)
             if count >= WORST_FACTOR * (failures[ends] - failures[begin:start]).max():
                 return minute, *_estimate_onset(
                     series.between(window[0] - max(RISE_WINDOWS), minute + 1), past / before

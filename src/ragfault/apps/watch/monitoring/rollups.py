@@ -21,10 +21,14 @@ from ragfault.model.grouping import group_by
 from ragfault.model.records import Score, ScoreStatus, StepKind, Trace, Verdicts
 from ragfault.text.times import assume_utc
 
-BINS = 20  # how many bins a histogram has
-COMMON_VALUES = {0.0: 0.0, 1.0: 1.0}  # most values: one object each; each is its own square
-MAX_WORST = 5  # how many of its worst traces a roll-up names
-MAX_BUILDERS = 20_000  # how many roll-ups are in the making at once: each takes more memory than a finished one
+# how many bins a histogram has
+BINS = 20
+# most values: one object each; each is its own square
+COMMON_VALUES = {0.0: 0.0, 1.0: 1.0}
+# how many of its worst traces a roll-up names
+MAX_WORST = 5
+# how many roll-ups are in the making at once: each takes more memory than a finished one
+MAX_BUILDERS = 20_000
 
 VALUE_GRAIN = 1 << 16
 """Values are kept to one part in so many: sums of such, and of their squares, are exact in floating point for up to
@@ -36,18 +40,23 @@ class Observation(Struct, frozen=True, kw_only=True, gc=False):
 
     metric: str
     trace: str
-    time: float  # seconds since 1970, UTC
+    # seconds since 1970, UTC
+    time: float
     status: ScoreStatus = "scored"
-    value: float | None = None  # a number exactly where `status` is "scored"
+    # a number exactly where `status` is "scored"
+    value: float | None = None
     route: str | None = None
-    cohorts: tuple[str, ...] = ()  # what else it is counted under: "release=7", "position=3"
-    counts_for_route: bool = True  # whether it counts for its route as well, or for its cohorts only
+    # what else it is counted under: "release=7", "position=3"
+    cohorts: tuple[str, ...] = ()
+    # whether it counts for its route as well, or for its cohorts only
+    counts_for_route: bool = True
 
 
 class WorstTrace(Struct, frozen=True, order=True, gc=False):
     """Trace with its value; the worse sorts first."""
 
-    badness: float  # the value where lower is better, negated: the least of these is the worst
+    # the value where lower is better, negated: the least of these is the worst
+    badness: float
     trace: str
     value: float
 
@@ -56,17 +65,22 @@ class Rollup(Struct, frozen=True, kw_only=True, gc=False):
     """Summary of the values of one metric on one route within a minute, or within any merged stretch."""
 
     metric: str
-    route: str | None = None  # none: the traces that name no route
+    # none: the traces that name no route
+    route: str | None = None
     cohort: str | None = None
     """None: all traces of the route; else those of one cohort, such as "release=7", over all routes."""
-    minute: int  # minutes since 1970, UTC; of merged roll-ups the first
-    n: int = 0  # values
+    # minutes since 1970, UTC; of merged roll-ups the first
+    minute: int
+    # values
+    n: int = 0
     sum: float = 0.0
     squares: float = 0.0
-    bins: tuple[int, ...] = (0,) * BINS  # how many values are in each bin of `bin_edges`
+    # how many values are in each bin of `bin_edges`
+    bins: tuple[int, ...] = (0,) * BINS
     undefined: int = 0
     failed: int = 0
-    worst: tuple[WorstTrace, ...] = ()  # the traces with the worst values, the worst first, at most five
+    # the traces with the worst values, the worst first, at most five
+    worst: tuple[WorstTrace, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str, int]:
@@ -165,8 +179,10 @@ def roll_up(observations: Iterable[Observation], measures: Iterable[MetricInfo] 
     known = {measure.name: measure for measure in measures}
     tallies: dict[tuple[str, str | None, str | None, int], _RollupBuilder] = {}
     rollups: list[Rollup] = []
-    histograms: dict[tuple[int, ...], tuple[int, ...]] = {}  # equal ones are stored once
-    minutes: dict[int, int] = {}  # each is one object, for all metrics
+    # equal ones are stored once
+    histograms: dict[tuple[int, ...], tuple[int, ...]] = {}
+    # each is one object, for all metrics
+    minutes: dict[int, int] = {}
     for observation in observations:
         if len(tallies) > MAX_BUILDERS:
             rollups += (tally.build(*key, histograms) for key, tally in tallies.items())

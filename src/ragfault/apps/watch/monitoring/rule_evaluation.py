@@ -19,16 +19,20 @@ from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.io.runs.run import MetricInfo
 from ragfault.stats.distributions import normal_quantile
 
-DROP_CONFIDENCE = 0.999  # the confidence with which a drop must be one where there is no reference
+# the confidence with which a drop must be one where there is no reference
+DROP_CONFIDENCE = 0.999
 
 RULE_RATE = 0.001
 """False alarms of a rule that must be certain, per metric and route in a month, where there is a reference: some fifty
 built-in rules and metrics of a route together stay below 0.05."""
 
-WIDER = 4  # a limit is also held against a window so many times as long, and against a day
-LASTING_MINUTES = 600  # minutes of firing after which the day before a window is too much part of the fault
+# a limit is also held against a window so many times as long, and against a day
+WIDER = 4
+# minutes of firing after which the day before a window is too much part of the fault
+LASTING_MINUTES = 600
 
-MetricRoute = tuple[str, str | None]  # None: all routes
+# None: all routes
+MetricRoute = tuple[str, str | None]
 
 
 class RuleContext(NamedTuple):

@@ -14,15 +14,23 @@ from ragfault.text.number_format import format_percent, format_signed
 
 SYSTEM_FIELDS = frozenset(("release", "model", "prompt_version"))
 """Fields that tell versions of the system; other shares of these are no other traffic."""
-CHUNK_FIELDS = frozenset(("position", "chunks"))  # fields that tell places of chunks
-LEAST_COVERAGE = 0.9  # of the values of each window, in cohorts
-LEAST_COMMON = (0.05, 0.5)  # of the values of each window, in cohorts that both have; others may have vanished
-LEAST_VALUES = 30  # in these cohorts; of fewer the spread is not known
-SHOWN_ERRORS = 2.5  # a cohort that dropped by more standard errors got worse itself
-MAX_REST, MAX_BOUND = 0.25, 0.5  # share of the drop that is left at equal shares of the cohorts, and its bound
+# fields that tell places of chunks
+CHUNK_FIELDS = frozenset(("position", "chunks"))
+# of the values of each window, in cohorts
+LEAST_COVERAGE = 0.9
+# of the values of each window, in cohorts that both have; others may have vanished
+LEAST_COMMON = (0.05, 0.5)
+# in these cohorts; of fewer the spread is not known
+LEAST_VALUES = 30
+# a cohort that dropped by more standard errors got worse itself
+SHOWN_ERRORS = 2.5
+# share of the drop that is left at equal shares of the cohorts, and its bound
+MAX_REST, MAX_BOUND = 0.25, 0.5
 
-MAX_QUOTED = 60  # characters of a query
-LEAST_WEEKEND = 0.5  # days of a weekend that a reference needs to tell how weekends are
+# characters of a query
+MAX_QUOTED = 60
+# days of a weekend that a reference needs to tell how weekends are
+LEAST_WEEKEND = 0.5
 
 Window = tuple[int, int]
 
@@ -123,7 +131,8 @@ def _describe_field(
     if means[0] is None or means[1] is None:
         return None
     for known, common, window, least in zip(every, counts, windows, LEAST_COMMON, strict=True):
-        size = window.value_count  # cohorts of a field are those of all routes
+        # cohorts of a field are those of all routes
+        size = window.value_count
         if abs(known - size) > (1 - LEAST_COVERAGE) * size or common < max(LEAST_VALUES, least * size):
             return None
     drop, rest, error = means[1] - means[0], 0.0, 0.0

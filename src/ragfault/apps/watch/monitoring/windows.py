@@ -30,15 +30,22 @@ from ragfault.stats.distributions import t_quantile
 from ragfault.stats.estimates import Difference, Interval
 
 DAY_MINUTES = 24 * 60
-WINDOW_MINUTES = (30, 90, DAY_MINUTES)  # the windows of rolling means, in minutes
-BLOCK_MINUTES, LEAST_BLOCKS = (5, 15, 60, 180, 720, 1440), 10  # blocks that differences are judged by, and how many
-LEAST_FREEDOM = 2.0  # degrees of freedom of an error by blocks that move together, at least
-LEAST_SEEN = 0.2  # share of the variance of their mean that blocks which move together show at least
-STALE_MINUTES, STALE_GAPS = 10, 5  # a last value is stale if older than so many minutes, and than so many usual gaps
-OUTLIER_FENCE = 1.5  # how many interquartile ranges beyond a quartile a value is an outlier (Tukey 1977)
+# the windows of rolling means, in minutes
+WINDOW_MINUTES = (30, 90, DAY_MINUTES)
+# blocks that differences are judged by, and how many
+BLOCK_MINUTES, LEAST_BLOCKS = (5, 15, 60, 180, 720, 1440), 10
+# degrees of freedom of an error by blocks that move together, at least
+LEAST_FREEDOM = 2.0
+# share of the variance of their mean that blocks which move together show at least
+LEAST_SEEN = 0.2
+# a last value is stale if older than so many minutes, and than so many usual gaps
+STALE_MINUTES, STALE_GAPS = 10, 5
+# how many interquartile ranges beyond a quartile a value is an outlier (Tukey 1977)
+OUTLIER_FENCE = 1.5
 
 FloatArray = NDArray[np.float64]
-SeriesKey = tuple[str, str | None, str | None]  # metric, route, cohort
+# metric, route, cohort
+SeriesKey = tuple[str, str | None, str | None]
 
 
 class MetricSeries(Struct, frozen=True, eq=False):
@@ -48,8 +55,10 @@ class MetricSeries(Struct, frozen=True, eq=False):
     n: NDArray[np.float64]
     sum: NDArray[np.float64]
     squares: NDArray[np.float64]
-    bins: NDArray[np.signedinteger[Any]]  # as many bytes as the largest count needs
-    unscored: NDArray[np.int64]  # undefined and failed values of each minute, as two columns
+    # as many bytes as the largest count needs
+    bins: NDArray[np.signedinteger[Any]]
+    # undefined and failed values of each minute, as two columns
+    unscored: NDArray[np.int64]
     worst: tuple[tuple[WorstTrace, ...], ...]
 
     def between(self, first: int, last: int) -> MetricSeries:
@@ -107,13 +116,15 @@ def _build_columns(rollups: Sequence[Rollup]) -> MetricSeries:
         np.array([rollup.n for rollup in rollups], dtype=np.float64),
         np.array([rollup.sum for rollup in rollups], dtype=np.float64),
         np.array([rollup.squares for rollup in rollups], dtype=np.float64),
-        bins.astype(np.min_scalar_type(-1 - int(bins.max(initial=0)))),  # of sparse traffic a byte instead of eight
+        # of sparse traffic a byte instead of eight
+        bins.astype(np.min_scalar_type(-1 - int(bins.max(initial=0)))),
         np.array([(rollup.undefined, rollup.failed) for rollup in rollups], dtype=np.int64).reshape(-1, 2),
         tuple(rollup.worst for rollup in rollups),
     )
 
 
-@lru_cache(maxsize=4)  # a window is asked for its mean, and again for its difference to the one before
+# a window is asked for its mean, and again for its difference to the one before
+@lru_cache(maxsize=4)
 def _estimate_moments(series: MetricSeries, measure: MetricInfo) -> tuple[float, float, float, float]:
     """Return count, mean, standard error (the larger of that by minute and by value) and degrees of freedom.
 
@@ -147,9 +158,11 @@ def _estimate_block_errors(windows: Sequence[MetricSeries]) -> list[tuple[float,
     for length in BLOCK_MINUTES:
         tables = [_sum_blocks(series, length) for series in windows]
         if all(len(sums) < LEAST_BLOCKS for sums, _ in tables):
-            break  # longer blocks are fewer
+            # longer blocks are fewer
+            break
         if sizes == (sizes := [len(sums) for sums, _ in tables]):
-            continue  # as many blocks as of the length before, which divides this one: they are the same
+            # as many blocks as of the length before, which divides this one: they are the same
+            continue
         alike = max((_correlate_blocks(sums, counts) for sums, counts in tables), default=0.0)
         for errors, (sums, counts) in zip(estimates, tables, strict=True):
             if len(sums) < LEAST_BLOCKS:
@@ -167,7 +180,8 @@ def _estimate_block_errors(windows: Sequence[MetricSeries]) -> list[tuple[float,
 def _sum_blocks(series: MetricSeries, length: int) -> tuple[FloatArray, FloatArray]:
     """Return the sums and the counts of the values of each block of minutes that has any."""
     there = series.n > 0
-    blocks = series.minutes[there] // length  # minutes are in order
+    # minutes are in order
+    blocks = series.minutes[there] // length
     if not len(blocks):
         return np.zeros(0), np.zeros(0)
     starts = np.concatenate(([0], np.flatnonzero(blocks[1:] != blocks[:-1]) + 1))
@@ -270,10 +284,14 @@ class RollingMean(Struct, frozen=True, kw_only=True):
     metric: str
     route: str | None
     cohort: str | None = None
-    window: int  # minutes
-    end: int  # the minute at which it ends, exclusive
-    interval: Interval | None  # none: no value in the window
-    delta: Difference | None  # against the window of the same length before it; None where one of them is empty
+    # minutes
+    window: int
+    # the minute at which it ends, exclusive
+    end: int
+    # none: no value in the window
+    interval: Interval | None
+    # against the window of the same length before it; None where one of them is empty
+    delta: Difference | None
     undefined: int
     failed: int
 
@@ -316,9 +334,12 @@ class MetricDistribution(Struct, frozen=True, kw_only=True):
     n: int
     edges: tuple[float, ...]
     bins: tuple[int, ...]
-    quartiles: tuple[float, float, float]  # within the width of a bin
-    fence: float | None  # beyond it a value is an outlier on the worse side; None where that lies outside the range
-    outliers: tuple[WorstTrace, ...]  # the worst traces beyond it, at most five
+    # within the width of a bin
+    quartiles: tuple[float, float, float]
+    # beyond it a value is an outlier on the worse side; None where that lies outside the range
+    fence: float | None
+    # the worst traces beyond it, at most five
+    outliers: tuple[WorstTrace, ...]
 
 
 def describe_distribution(key: SeriesKey, series: MetricSeries, measure: MetricInfo) -> MetricDistribution | None:
@@ -364,7 +385,8 @@ class MetricCorrelation(Struct, frozen=True, kw_only=True):
     first: str
     second: str
     n: int
-    r: float  # pearson's
+    # pearson's
+    r: float
     low: float
     high: float
 

@@ -67,7 +67,8 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
     if clock is None:
         clock = DemoClock(settings.speed) if settings.demo else time.time
     check_otlp_settings(settings)
-    build_receivers(settings)  # report errors in the settings before a store is created
+    # report errors in the settings before a store is created
+    build_receivers(settings)
     opened = open_app_pages(settings.page_files)
     with convert_write_errors(settings.data_folder):
         settings.data_folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +118,8 @@ COLLECTION_THRESHOLDS = (20_000, 20, 20)
 """Objects after which garbage is looked for. A server makes many that live for seconds, such as spans that wait for
 the others of their trace: with Python's 700 an eighth of the processor of ingest went into looking at them."""
 
-SHUTDOWN_SECONDS = 20  # seconds for which requests in progress may finish at shutdown
+# seconds for which requests in progress may finish at shutdown
+SHUTDOWN_SECONDS = 20
 
 
 def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambda _: None) -> None:
@@ -136,7 +138,8 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
         port=settings.port,
         log_level="warning",
         access_log=False,
-        proxy_headers=False,  # ProxyMiddleware believes the proxies that were named, and no other
+        # ProxyMiddleware believes the proxies that were named, and no other
+        proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         h11_max_incomplete_event_size=65536,

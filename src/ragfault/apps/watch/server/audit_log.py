@@ -22,14 +22,18 @@ from ragfault.apps.watch.server.storage.store import TraceStore
 from ragfault.io.atomic_files import convert_write_errors
 
 AUDIT_FILE = "audit.jsonl"
-AUDIT_DAYS = 400  # days for which the store keeps the audit log; the file has its own bound
-MAX_FILE_BYTES = 50_000_000  # bytes of a log file, after which it is renamed and a new one begun
-OLD_FILES = 4  # renamed files of a log that stay
+# days for which the store keeps the audit log; the file has its own bound
+AUDIT_DAYS = 400
+# bytes of a log file, after which it is renamed and a new one begun
+MAX_FILE_BYTES = 50_000_000
+# renamed files of a log that stay
+OLD_FILES = 4
 REFUSALS_PER_SECOND = 1.0
 """Refused sign-ins and tokens that are recorded, on average: more would let strangers fill the log."""
 REPEATS_PER_SECOND = 1 / 3600
 """Refusals of one wrong token from one address that are recorded: a client that repeats it stands there each hour."""
-MAX_TEXT = 300  # characters of a target or detail, and of a user agent in the log of requests
+# characters of a target or detail, and of a user agent in the log of requests
+MAX_TEXT = 300
 
 
 class AuditLog:

@@ -57,7 +57,8 @@ class EventCounters:
 LATENCY_EDGES = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """Upper ends of the bins, in seconds; the last bin has none."""
 
-RECENT_COUNT = 1000  # the number of latest traces that the quantiles describe
+# the number of latest traces that the quantiles describe
+RECENT_COUNT = 1000
 
 
 class LatencyHistogram:

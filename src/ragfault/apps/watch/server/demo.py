@@ -16,15 +16,24 @@ from ragfault.apps.watch.server.storage.records import TimelineMark
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.model.records import Trace
 
-DEMO_SPEED = 60.0  # seconds of the demo per real second
-HISTORY_MINUTES = 180  # minutes of healthy traffic before the demo starts
-FAULT_START = 30  # the minute of the demo at which retrieval breaks
-FAULT_MINUTES = 240  # minutes for which retrieval stays broken
-TRACES_PER_MINUTE = 6  # traces per minute of the demo
-POLL_SECONDS = 0.1  # seconds between two ticks of the clock
-MAX_WAITING = 2 * TRACES_PER_MINUTE  # unjudged traces above which the clock pauses
-DEMO_ROUTES = ("counter", "website")  # the routes of the demo
-FAULTY_ROUTE = "website"  # the route whose retrieval breaks
+# seconds of the demo per real second
+DEMO_SPEED = 60.0
+# minutes of healthy traffic before the demo starts
+HISTORY_MINUTES = 180
+# the minute of the demo at which retrieval breaks
+FAULT_START = 30
+# minutes for which retrieval stays broken
+FAULT_MINUTES = 240
+# traces per minute of the demo
+TRACES_PER_MINUTE = 6
+# seconds between two ticks of the clock
+POLL_SECONDS = 0.1
+# unjudged traces above which the clock pauses
+MAX_WAITING = 2 * TRACES_PER_MINUTE
+# the routes of the demo
+DEMO_ROUTES = ("counter", "website")
+# the route whose retrieval breaks
+FAULTY_ROUTE = "website"
 NO_CONVERSATION: dict[str, Any] = {"conversation": None, "turn": None}
 """Fields that make a question of the demo independent of the others."""
 BROKEN_SHARE = 0.7

@@ -22,10 +22,14 @@ from ragfault.model.version import __version__
 from ragfault.report.format import clean_text
 from ragfault.text.http import URL_OPENER, parse_retry_after
 
-POST_TIMEOUT = 10.0  # seconds to wait for a response
-MAX_RETRY_AFTER = 300.0  # largest `Retry-After` that is respected, in seconds
-RETRY_STATUSES = (408, 425, 429)  # statuses besides those from 500 on after which a retry may succeed
-MAX_RESPONSE_BYTES = 100_000  # bytes of a response that are read
+# seconds to wait for a response
+POST_TIMEOUT = 10.0
+# largest `Retry-After` that is respected, in seconds
+MAX_RETRY_AFTER = 300.0
+# statuses besides those from 500 on after which a retry may succeed
+RETRY_STATUSES = (408, 425, 429)
+# bytes of a response that are read
+MAX_RESPONSE_BYTES = 100_000
 
 
 class DeliveryAttempt(NamedTuple):
@@ -56,7 +60,8 @@ def post(url: str, body: bytes, headers: dict[str, str], receiver: str) -> Deliv
         return DeliveryAttempt(f"{receiver} answered {status}", retryable, requested, status)
     except (OSError, HTTPException) as error:
         return DeliveryAttempt(f"{receiver} cannot be reached: {getattr(error, 'reason', error)}", True)
-    except ValueError as error:  # an address or a header that cannot be written down
+    except ValueError as error:
+        # an address or a header that cannot be written down
         return DeliveryAttempt(f"{receiver} cannot be asked: {type(error).__name__}")
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-MAX_FORWARDED = 20  # addresses of `X-Forwarded-For` that are read, from the last one back
+# addresses of `X-Forwarded-For` that are read, from the last one back
+MAX_FORWARDED = 20
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 

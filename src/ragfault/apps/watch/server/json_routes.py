@@ -16,7 +16,8 @@ def get_server(request: Request) -> ServerState:
 
 
 async def _provide_server(request: Request) -> ServerState:
-    return get_server(request)  # FastAPI would call a function that is not async in a thread
+    # FastAPI would call a function that is not async in a thread
+    return get_server(request)
 
 
 Server = Annotated[ServerState, Depends(_provide_server)]

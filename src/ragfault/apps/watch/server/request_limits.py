@@ -11,7 +11,8 @@ import h11
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MAX_CLIENTS = 10_000  # clients whose rate is tracked
+# clients whose rate is tracked
+MAX_CLIENTS = 10_000
 
 
 class RateLimiter:

@@ -29,14 +29,20 @@ ROLE_GRANTS: dict[AccessRole, frozenset[AccessRole]] = {
     "read": frozenset(("read",)),
     "ingest": frozenset(("ingest",)),
 }
-TOKEN_CACHE_SECONDS = 5.0  # seconds for which the tokens of the store are cached
-USES_SETTING = "token_uses"  # the setting that holds the time of the last use of each token, by its hash
-USE_SECONDS = 60.0  # seconds between two writes of these times
+# seconds for which the tokens of the store are cached
+TOKEN_CACHE_SECONDS = 5.0
+# the setting that holds the time of the last use of each token, by its hash
+USES_SETTING = "token_uses"
+# seconds between two writes of these times
+USE_SECONDS = 60.0
 SIGN_IN_RATE, SIGN_IN_BURST = 0.1, 10
 """Wrong tokens of one address, by sign-in or as bearer: so many a second on average, and so many at once."""
-MAX_TRIED = 10_000  # bearer tokens that are remembered with the address that sent them
-MAX_NAME = 80  # characters of the name of a token
-MAX_DAYS = 36_500  # days for which a token may be valid
+# bearer tokens that are remembered with the address that sent them
+MAX_TRIED = 10_000
+# characters of the name of a token
+MAX_NAME = 80
+# days for which a token may be valid
+MAX_DAYS = 36_500
 
 
 def issue_token(store: TraceStore, name: str, role: AccessRole, days: float | None = None, by: str = "") -> str:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from ragfault.apps.watch.server.storage.records import AccessToken, BrowserSession
 from ragfault.apps.watch.server.storage.store import TraceStore
 
-MAX_SESSIONS = 10_000  # sessions above which the oldest ends
+# sessions above which the oldest ends
+MAX_SESSIONS = 10_000
 
 
 def hash_secret(text: str) -> str:

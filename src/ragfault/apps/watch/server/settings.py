@@ -28,7 +28,8 @@ from ragfault.model.settings import (
     declare,
 )
 
-MIN_TOKEN_LENGTH = 16  # characters of a token that is chosen by hand, where other machines can reach the server
+# characters of a token that is chosen by hand, where other machines can reach the server
+MIN_TOKEN_LENGTH = 16
 
 
 PortNumber = Annotated[int, Meta(ge=0, le=65535, description="a whole number from 0 to 65535")]

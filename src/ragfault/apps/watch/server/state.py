@@ -31,14 +31,18 @@ from ragfault.model.records import Trace
 log = logging.getLogger("ragfault.server")
 
 T = TypeVar("T")
-CACHE_SECONDS = 2.0  # seconds for which a cached value is fresh
+# seconds for which a cached value is fresh
+CACHE_SECONDS = 2.0
 STALE_SECONDS = 10.0
 """Seconds for which a stale value is still served while it is recomputed: longer than a page takes to refresh."""
-MAX_CACHED = 200  # cached values; the oldest go first
+# cached values; the oldest go first
+MAX_CACHED = 200
 MAX_CLOCK_STEP = 3600.0
 """Seconds by which the clock may be set while the server runs without retention being held back."""
-ALERTS_SETTING = "alerts"  # the setting that holds the state of all alerts
-INCIDENTS_SETTING = "incidents"  # the setting that holds the incidents that are open, or whose end was not told yet
+# the setting that holds the state of all alerts
+ALERTS_SETTING = "alerts"
+# the setting that holds the incidents that are open, or whose end was not told yet
+INCIDENTS_SETTING = "incidents"
 
 
 def measure_clock_offset() -> float:
@@ -98,7 +102,8 @@ class ServerState:
         """
         with self._lock:
             lock = self._cache_locks.setdefault(name, threading.Lock())
-        with lock:  # one thread computes a missing value, and those of other names need not wait for it
+        # one thread computes a missing value, and those of other names need not wait for it
+        with lock:
             with self._lock:
                 computed_at, value = self._cached.get(name, (-math.inf, None))
             age = time.monotonic() - computed_at

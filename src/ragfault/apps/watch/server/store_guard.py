@@ -10,9 +10,12 @@ from collections.abc import Callable
 from ragfault.apps.watch.server.background_thread import BackgroundThread
 from ragfault.apps.watch.server.storage.store import TraceStore
 
-GIVE_UP_SECONDS = 60.0  # seconds for which a lost store is tried to be opened again before the server ends
-TRY_SECONDS = 1.0  # seconds between two tries
-EXIT_SECONDS = 60.0  # seconds after which a process that gave up and has not ended is ended at once
+# seconds for which a lost store is tried to be opened again before the server ends
+GIVE_UP_SECONDS = 60.0
+# seconds between two tries
+TRY_SECONDS = 1.0
+# seconds after which a process that gave up and has not ended is ended at once
+EXIT_SECONDS = 60.0
 
 
 class StoreGuard(BackgroundThread):
@@ -34,7 +37,8 @@ class StoreGuard(BackgroundThread):
                 continue
             now = time.monotonic()
             lost_at = now if lost_at is None else lost_at
-            self._store.submit(lambda _: None)  # a write opens it again where it can
+            # a write opens it again where it can
+            self._store.submit(lambda _: None)
             if now - lost_at >= GIVE_UP_SECONDS:
                 self.has_given_up = True
                 self._timer.start()

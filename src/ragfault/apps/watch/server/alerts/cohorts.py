@@ -19,11 +19,16 @@ from ragfault.io.runs.run import MetricInfo
 
 MAX_FOLLOWED = 20
 """Cohorts that are followed, those with the most values of a day; they share the false alarms of one route."""
-LEAST_VALUES = 30  # values of a day, below which a cohort is not followed
-FINE_MINUTES, COARSE_GRAIN = 240, 15  # minutes that are read one by one; older ones are read in coarser segments
-MAX_SEARCHED = 500  # worst traces of all routes among which those of a cohort are sought
-MAX_COHORTS = 6  # cohorts that an incident lists
-REST_GRAIN = 5  # minutes of a segment where a cohort is held against all others
+# values of a day, below which a cohort is not followed
+LEAST_VALUES = 30
+# minutes that are read one by one; older ones are read in coarser segments
+FINE_MINUTES, COARSE_GRAIN = 240, 15
+# worst traces of all routes among which those of a cohort are sought
+MAX_SEARCHED = 500
+# cohorts that an incident lists
+MAX_COHORTS = 6
+# minutes of a segment where a cohort is held against all others
+REST_GRAIN = 5
 
 
 def load_cohorts(store: TraceStore, first: int, until: int) -> dict[SeriesKey, MetricSeries]:

@@ -41,9 +41,11 @@ class IncidentNotice(Struct, frozen=True, kw_only=True):
     """Notice that an incident opened, grew, is still open, or resolved."""
 
     kind: NoticeKind
-    time: float  # seconds since 1970
+    # seconds since 1970
+    time: float
     incident: Incident
-    link: str | None = None  # the address of the incident on the dashboard; None: not known
+    # the address of the incident on the dashboard; None: not known
+    link: str | None = None
 
     @property
     def key(self) -> str:
@@ -121,7 +123,8 @@ def sign_body(secret: str, moment: int, body: bytes) -> str:
 
 ADDRESS_PATTERN = re.compile(r"[^\s@<>\"(),:;\\\[\]]{1,64}@[^\s@<>\"(),:;\\\[\]]{1,255}")
 DEFAULT_PORTS = {"smtp": 587, "smtps": 465}
-MAX_SUBJECT_LENGTH = 180  # longest subject in characters
+# longest subject in characters
+MAX_SUBJECT_LENGTH = 180
 
 
 class MailServer(NamedTuple):
@@ -130,7 +133,8 @@ class MailServer(NamedTuple):
     host: str
     port: int
     user: str | None = None
-    implicit_tls: bool = False  # TLS from the start of the connection, otherwise STARTTLS
+    # TLS from the start of the connection, otherwise STARTTLS
+    implicit_tls: bool = False
 
 
 def parse_mail_server(url: str) -> MailServer:
@@ -293,12 +297,15 @@ def _single_line(text: str) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in plain).split())
 
 
-RETRY_DELAYS = (0.0, 1.0, 5.0, 30.0, 120.0)  # seconds before each attempt
-QUEUE_SIZE = 1000  # notices that may wait per receiver
+# seconds before each attempt
+RETRY_DELAYS = (0.0, 1.0, 5.0, 30.0, 120.0)
+# notices that may wait per receiver
+QUEUE_SIZE = 1000
 
 REDELIVERY_SECONDS = 300.0
 """Seconds after which a notice that failed is sent once more, as long as its receiver fails."""
-MAX_UNSENT = 100  # notices that are kept for that
+# notices that are kept for that
+MAX_UNSENT = 100
 
 
 class Receiver(Protocol):
@@ -317,8 +324,10 @@ class ReceiverFault(Struct, frozen=True, kw_only=True):
 
     receiver: str
     error: str
-    since: float  # seconds since 1970
-    unsent: int  # notices that failed
+    # seconds since 1970
+    since: float
+    # notices that failed
+    unsent: int
 
 
 DeliveryCallback = Callable[[IncidentNotice, str | None], None]

@@ -42,7 +42,8 @@ from ragfault.io.runs.run import MetricInfo
 from ragfault.stats.estimates import Difference
 from ragfault.text.number_format import format_number, format_percent
 
-RETRIEVAL_BRANCH = "1 retrieval"  # the first branch of the tree, whose fault shows in all others
+# the first branch of the tree, whose fault shows in all others
+RETRIEVAL_BRANCH = "1 retrieval"
 CAUSE_LAYERS = {"chunk_utilization": "crosscut", "empty_retrieval": "retrieval"}
 """Layer in which a fault moves a metric that is called of another: chunks are used less where answers leave them."""
 STEP_LAYERS = {"retrieve": "retrieval", "generate": "generation"}
@@ -55,12 +56,18 @@ OPERATION_REMEDIES = {
 }
 """What to do where a metric of operation got worse."""
 LATE_SENTENCE = " The last traces came "
-MAX_TRACES = 5  # traces that an incident lists
-MAX_SEARCHED = 200  # first traces of a route since the onset that are searched for faults of steps
-MIN_REPEATED = 0.1  # share of the traces by which those of one query have to rise, at least, to explain a change
-MORE = 1.5  # times as much that a cohort changes as a route which it alone explains
-MAX_LOCATED = 10  # routes of an incident on which the decision tree is walked
-WATCH_MINUTES = DAY_MINUTES  # minutes since the onset for which the figures of an incident are computed anew
+# traces that an incident lists
+MAX_TRACES = 5
+# first traces of a route since the onset that are searched for faults of steps
+MAX_SEARCHED = 200
+# share of the traces by which those of one query have to rise, at least, to explain a change
+MIN_REPEATED = 0.1
+# times as much that a cohort changes as a route which it alone explains
+MORE = 1.5
+# routes of an incident on which the decision tree is walked
+MAX_LOCATED = 10
+# minutes since the onset for which the figures of an incident are computed anew
+WATCH_MINUTES = DAY_MINUTES
 
 
 class IncidentBuilder:
@@ -184,7 +191,8 @@ class IncidentBuilder:
             alerts=(alert.key,),
             **_onset_fields(cause.onset, cause.detected),
         )
-        return self._refresh(self._refresh(blank, alerts), alerts)  # whose it is shows by its size
+        # whose it is shows by its size
+        return self._refresh(self._refresh(blank, alerts), alerts)
 
     def _join(self, incident: Incident, cause: AlertCause, alerts: Mapping[AlertKey, Alert]) -> Incident:
         """Add an alert, and its route, unless it is a cohort beside routes, or changed far less than a cohort did."""
@@ -278,7 +286,8 @@ class IncidentBuilder:
         order = [*STEP_METRICS.values(), *OPERATION_TITLES]
         names = [name for _, name, _ in incident.alerts]
         first = next((name for name in order if name in names), names[0])
-        members = [alert for alert in members if alert.route in incident.routes]  # routes that share a cohort's traces
+        # routes that share a cohort's traces
+        members = [alert for alert in members if alert.route in incident.routes]
         lasting = [alert for alert in members if alert.well_since is None]
         if incident.sentence and first not in [alert.metric for alert in lasting]:
             return incident
@@ -293,7 +302,8 @@ class IncidentBuilder:
         if size is not None and (size.low > 0 or size.high < 0):
             title = f"{alert.metric} {'fell' if size.difference < 0 else 'rose'}"
         elif incident.sentence:
-            return incident  # what was shown when it opened is not undone by a mean that is back, or by few values
+            # what was shown when it opened is not undone by a mean that is back, or by few values
+            return incident
         else:
             size = None
         value = "" if alert.value is None else f" ({format_number(alert.value)})"

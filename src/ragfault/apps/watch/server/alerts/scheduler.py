@@ -48,12 +48,16 @@ from ragfault.apps.watch.server.storage.records import AlertEvent, TimelineMark
 from ragfault.apps.watch.server.storage.run_transfer import IMPORTED_JUDGES_SETTING
 from ragfault.io.runs.run import MetricInfo
 
-LAG_MINUTES = 2  # minutes before a minute is processed: traces are judged a little after they arrive
+# minutes before a minute is processed: traces are judged a little after they arrive
+LAG_MINUTES = 2
 EXTENDED_MINUTES = (2 * DAY_MINUTES, 3 * DAY_MINUTES, 7 * DAY_MINUTES)
 """Minutes to which shorter references are extended once they have passed: these know more of seasons and of noise."""
-EXTENSION_DELAY = 360  # minutes after these, so that a fault can be found before it is part of a reference
-MAX_LATE_MINUTES = 360  # minutes by which all traces may come late and still be held against the rules
-MAX_EXTENDED = 5  # references that are extended in a round
+# minutes after these, so that a fault can be found before it is part of a reference
+EXTENSION_DELAY = 360
+# minutes by which all traces may come late and still be held against the rules
+MAX_LATE_MINUTES = 360
+# references that are extended in a round
+MAX_EXTENDED = 5
 
 
 class DropEvent(Struct, frozen=True, kw_only=True):
@@ -69,7 +73,8 @@ class DetectorState(Struct, frozen=True, kw_only=True):
 
     watches: dict[str, SeriesWatch] = {}
     judge: str = ""
-    first: int = 0  # the minute before which another judge scored: nothing is compared with values of then
+    # the minute before which another judge scored: nothing is compared with values of then
+    first: int = 0
 
 
 def encode_state(state: DetectorState) -> str:
@@ -157,10 +162,14 @@ def is_usual(incident: Incident, period: ReferencePeriod) -> bool:
 
 log = logging.getLogger("ragfault.server")
 
-ROUND_SECONDS = 60.0  # seconds between rounds by the server's clock
-POLL_SECONDS = 0.25  # seconds between readings of that clock
-DETECTOR_SETTING = "change_detector"  # the setting that holds the state of the sequential tests
-RETENTION_ROUNDS = 60  # rounds between two deletions of expired traces
+# seconds between rounds by the server's clock
+ROUND_SECONDS = 60.0
+# seconds between readings of that clock
+POLL_SECONDS = 0.25
+# the setting that holds the state of the sequential tests
+DETECTOR_SETTING = "change_detector"
+# rounds between two deletions of expired traces
+RETENTION_ROUNDS = 60
 
 
 class AlertScheduler(BackgroundThread):
@@ -202,13 +211,15 @@ class AlertScheduler(BackgroundThread):
     def _run(self) -> None:
         last = self._server.now()
         while not self._stopping.wait(POLL_SECONDS):
-            self._server.counters.flush()  # a kill loses counts of what was refused for this long
+            # a kill loses counts of what was refused for this long
+            self._server.counters.flush()
             now = self._server.now()
             if now - last >= ROUND_SECONDS:
                 last = now
                 try:
                     self.run_round()
-                except Exception:  # one failed round must not end the thread
+                except Exception:
+                    # one failed round must not end the thread
                     log.exception("a round of the alert scheduler failed")
 
     def _delete_expired(self) -> None:

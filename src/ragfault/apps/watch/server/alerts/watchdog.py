@@ -18,21 +18,29 @@ from ragfault.apps.watch.server.state import ServerState
 from ragfault.io.field_values import make_content_id
 from ragfault.text.number_format import format_count
 
-MIN_SILENCE = 10  # minutes without a trace below which nothing is said
+# minutes without a trace below which nothing is said
+MIN_SILENCE = 10
 MIN_EXPECTED = 14.0
 """Traces that the reference had in as many minutes, at least: of traces that come by chance, none comes in a time of 14
 once in a million times, and a store of little traffic sees tens of thousands of pauses a year."""
-GAP_FACTOR = 2  # a silence is longer than so many times the longest gap around the same time of the reference
-AROUND_MINUTES = 180  # minutes before and after, in which that gap is sought
+# a silence is longer than so many times the longest gap around the same time of the reference
+GAP_FACTOR = 2
+# minutes before and after, in which that gap is sought
+AROUND_MINUTES = 180
 HISTORY_MINUTES = 15 * DAY_MINUTES
 """Minutes of traffic that are read: a week before the first minute of a silence of up to eight days."""
-MIN_HISTORY = 60  # minutes of traffic before the first silence that is noticed
+# minutes of traffic before the first silence that is noticed
+MIN_HISTORY = 60
 BACKLOG_SECONDS = (600.0, 120.0)
 """Age of the oldest trace that waits to be judged, above which a backlog opens, and below which it is over."""
-STALLED_SECONDS = 300.0  # seconds without a stored outcome after which scorers are dead, while traces wait
-DISK_SHARE = 0.05  # free share of the disk below which it is nearly full …
-DISK_BYTES = (20_000_000_000, 500_000_000)  # … if less than the first is free; below the second it is in any case
-DISK_HYSTERESIS = 1.2  # how many times these limits must be free for it to be over
+# seconds without a stored outcome after which scorers are dead, while traces wait
+STALLED_SECONDS = 300.0
+# free share of the disk below which it is nearly full …
+DISK_SHARE = 0.05
+# … if less than the first is free; below the second it is in any case
+DISK_BYTES = (20_000_000_000, 500_000_000)
+# how many times these limits must be free for it to be over
+DISK_HYSTERESIS = 1.2
 
 
 class ServerProblem(NamedTuple):
@@ -107,7 +115,8 @@ def _compare_with_reference(
     last = max(counts) + 1
     hours = (range(end - AROUND_MINUTES, end) for end in (last, last - shift))
     latest, former = (1 + sum(counts.get(minute, 0) for minute in minutes) for minutes in hours)
-    usual = len(then) * sum(counts.get(minute, 0) for minute in around) / len(around)  # a few traces came by chance
+    # a few traces came by chance
+    usual = len(then) * sum(counts.get(minute, 0) for minute in around) / len(around)
     usual = min(expected, usual) * min(1.0, latest / former)
     is_silent = usual >= MIN_EXPECTED and missed > max(MIN_SILENCE, GAP_FACTOR * max(gaps))
     return TrafficGap(len(then), expected, reference) if is_silent else None

@@ -24,7 +24,8 @@ from ragfault.http.problems import SCHEMA_PREFIX, problem_responses
 from ragfault.http.security import require_role
 from ragfault.model.errors import UsageError
 
-BODY_LIMITS = RequestLimits(body=10_000, decompressed=10_000)  # limits on the body of a request for a token
+# limits on the body of a request for a token
+BODY_LIMITS = RequestLimits(body=10_000, decompressed=10_000)
 
 MAX_AUDIT_LINES = 1000
 

@@ -37,15 +37,20 @@ if TYPE_CHECKING:
     from ragfault.diagnosis.clusters.records import Cluster, ClusterReport
 
 
-VIEWS_SETTING = "views"  # the setting that holds saved selections by name
+# the setting that holds saved selections by name
+VIEWS_SETTING = "views"
 
-CLUSTERS_SETTING = "clusters"  # the setting that holds the latest clusters and their registry
+# the setting that holds the latest clusters and their registry
+CLUSTERS_SETTING = "clusters"
 
-MAX_LABELED_TRACES = 500  # latest labelled traces that the page of the judge covers
+# latest labelled traces that the page of the judge covers
+MAX_LABELED_TRACES = 500
 
-MAX_LABELS = 5000  # latest labels among which these are
+# latest labels among which these are
+MAX_LABELS = 5000
 
-MAX_MEMBERS = 200  # traces of a cluster that its views list
+# traces of a cluster that its views list
+MAX_MEMBERS = 200
 
 
 class WindowComparison(Struct, frozen=True, kw_only=True):
@@ -81,7 +86,8 @@ def compare_windows(
     return WindowComparison(route=route, before=before, after=after, blame=blame)
 
 
-MAX_MINUTE = 2**31  # minutes since 1970 that the store can hold end before this one
+# minutes since 1970 that the store can hold end before this one
+MAX_MINUTE = 2**31
 
 
 def parse_selection(fields: Sequence[tuple[str, str]]) -> TraceSelection:
@@ -121,10 +127,12 @@ def parse_range(server: ServerState, query: Mapping[str, str], longest: int = 36
     else:
         last = math.ceil(_parse_time(until) / 60) if until else server.next_minute
         size = last - math.floor(_parse_time(since) / 60) if since else size
-    most = longest + 60 if since else longest  # the links of a long window begin and end at full hours
+    # the links of a long window begin and end at full hours
+    most = longest + 60 if since else longest
     if not 1 <= size <= most or not 0 <= last < MAX_MINUTE:
         raise UsageError(f"a window is 1 to {longest:,} minutes, and ends after it begins; got {size:,}.")
-    if size >= traffic_views.LONG_WINDOW:  # no minute that was chosen is left out
+    # no minute that was chosen is left out
+    if size >= traffic_views.LONG_WINDOW:
         first, last = last - size, traffic_views.align_end(last, size)
         size = traffic_views.align_end(last - first, size) if since or until else size
     return TimeRange(size, last, bool(since or until))

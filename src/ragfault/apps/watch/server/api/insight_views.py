@@ -45,9 +45,11 @@ from ragfault.io.runs.run import MetricInfo
 from ragfault.model.records import Layer
 from ragfault.stats.estimates import Difference
 
-MAX_QUERIES = 1000  # latest live queries of the window whose words are compared
+# latest live queries of the window whose words are compared
+MAX_QUERIES = 1000
 
-DRIFT_POINTS = 240  # largest number of segments of a window
+# largest number of segments of a window
+DRIFT_POINTS = 240
 
 
 class DriftView(RouteView, frozen=True, kw_only=True):
@@ -90,16 +92,21 @@ def _load_queries(server: ServerState, selection: TraceSelection) -> list[str]:
     return queries
 
 
-INSIGHT_MINUTES = 30 * DAY_MINUTES  # the longest window of the insights
+# the longest window of the insights
+INSIGHT_MINUTES = 30 * DAY_MINUTES
 
-MAX_ROUTES = 6  # routes that are shown, those with the most traffic
+# routes that are shown, those with the most traffic
+MAX_ROUTES = 6
 
-MAX_POINTS = 120  # points of a trend
+# points of a trend
+MAX_POINTS = 120
 
-MAX_COHORTS = 20  # cohorts shown per field, those with the most traffic
+# cohorts shown per field, those with the most traffic
+MAX_COHORTS = 20
 
 
-MAX_VERSIONS = 4  # versions that stand side by side, those with the most traffic
+# versions that stand side by side, those with the most traffic
+MAX_VERSIONS = 4
 
 
 class VersionMean(Struct, frozen=True, kw_only=True):
@@ -259,7 +266,8 @@ def _compute_insights(server: ServerState, route: str | None, times: TimeRange) 
     for (_, name, _), part in series.items():
         sizes[name] = max(sizes[name], part.value_count)
     routes = sorted((name for name in sizes if sizes[name]), key=lambda name: (-sizes[name], name or ""))
-    pairs = store.read_products(since, until, grain=window)  # correlations are of the window as a whole
+    # correlations are of the window as a whole
+    pairs = store.read_products(since, until, grain=window)
     products = (row for row in pairs if route is None or (row.route or "") == route)
     return InsightsView(
         now=now,
@@ -319,7 +327,8 @@ def _build_distributions(
         if key[1] in routes and (shape := describe_distribution(key, part, measures[key[0]])) is not None
     }
     worse = {name: 1.0 if measures[name].better == "higher" else -1.0 for name in {name for name, *_ in shapes}}
-    fences: dict[str, float] = {}  # of each metric the one of the route that leaves out least
+    # of each metric the one of the route that leaves out least
+    fences: dict[str, float] = {}
     for (name, *_), shape in shapes.items():
         if shape.fence is not None:
             farther = max if worse[name] > 0 else min

@@ -46,8 +46,10 @@ from ragfault.http.security import require_role
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.gold_evidence import GoldMode
 
-MAX_SERIES = 320  # histograms that Prometheus gets: of so many routes as fit, and the others together
-MAX_SERIES_BYTES = 900_000  # bytes of these histograms: with long names of routes fewer fit
+# histograms that Prometheus gets: of so many routes as fit, and the others together
+MAX_SERIES = 320
+# bytes of these histograms: with long names of routes fewer fit
+MAX_SERIES_BYTES = 900_000
 
 
 def render_metrics(server: ServerState) -> str:
@@ -99,7 +101,8 @@ def _render_scores(server: ServerState) -> list[str]:
         size = sum(len(line.encode()) + 1 for line in lines)
         if size <= MAX_SERIES_BYTES or limit <= 1:
             return lines
-        limit = min(limit - 1, limit * MAX_SERIES_BYTES // size)  # routes with long names
+        # routes with long names
+        limit = min(limit - 1, limit * MAX_SERIES_BYTES // size)
 
 
 def _render_rollups(rollups: Sequence[Rollup], measures: Mapping[str, MetricInfo]) -> Iterator[str]:
@@ -263,7 +266,8 @@ def get_interface(request: Request) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if root:
         changes["servers"] = [{"url": root}]
-    if app.state.access.is_open:  # a token may become necessary while the server runs
+    # a token may become necessary while the server runs
+    if app.state.access.is_open:
         changes["security"] = [{}, {"token": []}]
     return app.openapi_schema | changes
 

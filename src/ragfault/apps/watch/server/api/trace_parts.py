@@ -15,16 +15,21 @@ from ragfault.apps.watch.server.state import ServerState
 from ragfault.apps.watch.server.storage.records import TraceComment
 from ragfault.model.errors import UnknownName, UsageError
 
-MAX_PAGE_BYTES = 900_000  # bytes that a trace may take on its page, or as JSON, before parts of it are left out
-PART_BYTES = 400_000  # bytes of a page of the rest of a list
-PART_CHARACTERS = 50_000  # characters of a page of the rest of a text
+# bytes that a trace may take on its page, or as JSON, before parts of it are left out
+MAX_PAGE_BYTES = 900_000
+# bytes of a page of the rest of a list
+PART_BYTES = 400_000
+# characters of a page of the rest of a text
+PART_CHARACTERS = 50_000
 ITEM_LEVELS = (None, 500, 300, 200, 140, 100, 70, 50, 35, 20, 10)
 TEXT_LEVELS = (None, 20_000, 5_000, 1_000)
 """Items of a list and characters of a text that are tried in turn until a part takes no more than its share."""
-SHORT_TEXT = 200  # characters of a text where even few items with longer ones are too much
+# characters of a text where even few items with longer ones are too much
+SHORT_TEXT = 200
 MAX_FIELDS = 40
 """Fields of an object above which it counts as a list: metadata, which traffic chooses; no record has as many."""
-SIX_BYTES = re.compile(r"[\x00-\x1f\x7f-\x9f\"&'<>]")  # characters that take up to six bytes in HTML or JSON
+# characters that take up to six bytes in HTML or JSON
+SIX_BYTES = re.compile(r"[\x00-\x1f\x7f-\x9f\"&'<>]")
 
 
 class PartShare(NamedTuple):

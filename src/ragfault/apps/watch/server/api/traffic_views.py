@@ -46,14 +46,21 @@ from ragfault.model.errors import UnknownName
 from ragfault.model.gold_evidence import GoldMode
 from ragfault.model.records import Layer
 
-OVERVIEW_WINDOWS = (30, 90, DAY_MINUTES)  # the windows of the overview in minutes
-PAGE_LINES = 50  # lines of a page of a list
-MAX_TRENDS = 1500  # trends of the overview: so many routes are shown as fit
-RESOLVED_SHOWN = 3  # past incidents of the overview
-MIN_ROUTES = 3  # routes that are shown however many metrics there are
-MIN_ROUTE_VALUES = 20  # values of a route in a window, below which it is not called the worst
+# the windows of the overview in minutes
+OVERVIEW_WINDOWS = (30, 90, DAY_MINUTES)
+# lines of a page of a list
+PAGE_LINES = 50
+# trends of the overview: so many routes are shown as fit
+MAX_TRENDS = 1500
+# past incidents of the overview
+RESOLVED_SHOWN = 3
+# routes that are shown however many metrics there are
+MIN_ROUTES = 3
+# values of a route in a window, below which it is not called the worst
+MIN_ROUTE_VALUES = 20
 TRIAD_METRICS = ("context_relevance", "groundedness", "answer_relevance")
-WINDOW_SEGMENTS = 12  # segments of a window, whose means give the interval of the overall mean
+# segments of a window, whose means give the interval of the overall mean
+WINDOW_SEGMENTS = 12
 LONG_WINDOW = 2 * DAY_MINUTES
 """Minutes from which on a window consists of full hours, which are read from roll-ups by hour."""
 

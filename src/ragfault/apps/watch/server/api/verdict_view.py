@@ -14,7 +14,8 @@ from ragfault.labels.reading.lines import LabelLine, iterate_values, list_label_
 from ragfault.model.errors import UsageError
 from ragfault.model.records import Citation, ClaimSupport, Trace, Verdicts
 
-MAX_QUOTE_LENGTH = 2000  # longest quote that is searched for, in characters
+# longest quote that is searched for, in characters
+MAX_QUOTE_LENGTH = 2000
 
 SUPPORT_ORDER: tuple[ClaimSupport, ...] = ("contradicted", "unsupported", "inferred", "supported")
 """Kinds of support, the worst first: it colours the text where claims overlap."""

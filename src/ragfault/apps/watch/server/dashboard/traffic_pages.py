@@ -303,7 +303,8 @@ def _draw_triad(
     """Draw the triad for each route; return minutes per point and the charts."""
     grain, points = charts.coarsen_lines({str(i): trend.points for i, trend in enumerate(view.triad)}, view.grain)
     minutes = [point.minute for line in points.values() for point in line if point.mean is not None]
-    times = (max(times[0], min(minutes, default=times[0]) - grain), times[1])  # one axis for all routes
+    # one axis for all routes
+    times = (max(times[0], min(minutes, default=times[0]) - grain), times[1])
     lines_by_route: dict[str | None, dict[str, list[TrendPoint]]] = {}
     for trend, line in zip(view.triad, points.values(), strict=True):
         lines_by_route.setdefault(trend.route, {})[trend.metric] = line

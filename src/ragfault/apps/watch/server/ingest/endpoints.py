@@ -29,7 +29,8 @@ router = APIRouter(
     route_class=JsonRoute, dependencies=[Depends(require_role("ingest"))], responses=problem_responses(*WRITE_ERRORS)
 )
 
-MAX_LISTED = 100  # rejected records that a response lists
+# rejected records that a response lists
+MAX_LISTED = 100
 
 
 class MarksReceipt(msgspec.Struct):

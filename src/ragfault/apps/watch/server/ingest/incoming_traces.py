@@ -29,9 +29,11 @@ MAP_FLAG = re.compile(r"--map '?([\w.]+)=([^\s']+?)'?(?=[.,;:)]?(?:\s|$))")
 EARLIEST_TIME, LATEST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 """The range of times that traces may have."""
 
-MAX_ID_LENGTH = 512  # longest id in characters
+# longest id in characters
+MAX_ID_LENGTH = 512
 
-MAX_MARK_BYTES = 2000  # longest mark as JSON: views show many at once
+# longest mark as JSON: views show many at once
+MAX_MARK_BYTES = 2000
 
 SentTime = Annotated[
     str,

@@ -13,13 +13,17 @@ from ragfault.model.records import Trace
 
 MAX_ROUTES = 100
 """Routes with figures of their own at one time: those with the most traffic; others are counted together."""
-MAX_COHORT_VALUES = 50  # values of a cohort field with figures of their own
-MIN_TRAFFIC = 20  # traces of a name before it may take the place of one with less than half of its traffic
-MAX_LABEL_LENGTH = 120  # longest route or cohort value, in characters
+# values of a cohort field with figures of their own
+MAX_COHORT_VALUES = 50
+# traces of a name before it may take the place of one with less than half of its traffic
+MIN_TRAFFIC = 20
+# longest route or cohort value, in characters
+MAX_LABEL_LENGTH = 120
 MAX_ROUTE_READ = 1000
 """Characters of a route that are looked at: the patterns below take the square of the length at worst, and a sender may
 write a route of a megabyte, in which one look held the server for minutes."""
-OTHER_LABEL = "other"  # the route, or the value of a cohort field, of what is beyond the bounds
+# the route, or the value of a cohort field, of what is beyond the bounds
+OTHER_LABEL = "other"
 
 QUERY_STRING = re.compile(r"(?<=/)([^\s?#]*)[?#]\S*")
 IDENTIFIER = re.compile(

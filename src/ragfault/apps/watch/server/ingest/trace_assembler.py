@@ -32,17 +32,24 @@ from ragfault.model.records import Trace
 
 log = logging.getLogger("ragfault.server")
 
-SETTLE_SECONDS = 2.0  # seconds after the arrival of the root span after which a trace is complete
+# seconds after the arrival of the root span after which a trace is complete
+SETTLE_SECONDS = 2.0
 MAX_WAIT_SECONDS = 120.0
 """Seconds after the arrival of the first span after which a trace is stored even if incomplete."""
-POLL_SECONDS = 0.25  # seconds between checks for complete traces
-BATCH_SIZE = 512  # traces stored at once
-RETRY_SECONDS = 2.0  # seconds before a failed write is retried
-MAX_INCOMING_BYTES = 64_000_000  # bytes of spans that wait to be joined above which ingest answers 429
+# seconds between checks for complete traces
+POLL_SECONDS = 0.25
+# traces stored at once
+BATCH_SIZE = 512
+# seconds before a failed write is retried
+RETRY_SECONDS = 2.0
+# bytes of spans that wait to be joined above which ingest answers 429
+MAX_INCOMING_BYTES = 64_000_000
 MAX_STEP_BYTES = 1_000_000
 """Bytes of the steps of a trace above which their texts are cut: they repeat what chunks and answer hold."""
-MAX_TRACE_BYTES = 8_000_000  # bytes of a trace of spans above which it is rejected even so
-STEP_TEXT_LEVELS = (5000, 1000, 200, 20)  # characters of these texts that are tried in turn
+# bytes of a trace of spans above which it is rejected even so
+MAX_TRACE_BYTES = 8_000_000
+# characters of these texts that are tried in turn
+STEP_TEXT_LEVELS = (5000, 1000, 200, 20)
 
 
 class SpanBatch(msgspec.Struct, frozen=True):
@@ -127,7 +134,8 @@ class TraceAssembler(BackgroundThread):
         while not self._stopping.wait(self._poll_seconds):
             try:
                 self._run_round(time.monotonic())
-            except Exception:  # a failed round is logged and tried again; no span is lost
+            except Exception:
+                # a failed round is logged and tried again; no span is lost
                 log.exception("spans cannot be joined")
 
     def _run_round(self, now: float) -> None:
@@ -187,7 +195,8 @@ class TraceAssembler(BackgroundThread):
         """Build a trace from spans; None, and counted, if it is not of a RAG system or is invalid."""
         try:
             return self._convert_spans(joined)
-        except Exception as error:  # unexpected spans lose no other trace
+        except Exception as error:
+            # unexpected spans lose no other trace
             if not isinstance(error, InvalidRecord):
                 log.exception("spans cannot be read")
             self._counters.add("rejected")

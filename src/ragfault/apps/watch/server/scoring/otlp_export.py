@@ -27,7 +27,8 @@ from ragfault.model.errors import UsageError, require_extra
 from ragfault.model.records import Score, Trace
 from ragfault.model.version import __version__
 
-ORIGIN_KEY = "otlp"  # metadata key that holds the origin of a trace received as spans
+# metadata key that holds the origin of a trace received as spans
+ORIGIN_KEY = "otlp"
 EVALUATION_SPAN = "ragfault.evaluate"
 TRACE_ID_PATTERN, SPAN_ID_PATTERN = re.compile(r"(?!0{32})[0-9a-f]{32}"), re.compile(r"(?!0{16})[0-9a-f]{16}")
 SEVERITY_INFO = 9
@@ -178,11 +179,16 @@ def _set_attributes(message: Any, attributes: Mapping[str, Any]) -> None:
             added.double_value = value
 
 
-RETRY_DELAYS = (0.0, 1.0, 5.0, 15.0, 30.0)  # seconds before each attempt
-QUEUE_SIZE = 10_000  # traces whose scores may wait
-BATCH_SIZE = 256  # traces whose scores are sent at once
-GATHER_SECONDS = 1.0  # seconds for which scores are collected into a batch
-RETRY_STATUSES = (429, 502, 503, 504)  # statuses after which OTLP asks for a retry
+# seconds before each attempt
+RETRY_DELAYS = (0.0, 1.0, 5.0, 15.0, 30.0)
+# traces whose scores may wait
+QUEUE_SIZE = 10_000
+# traces whose scores are sent at once
+BATCH_SIZE = 256
+# seconds for which scores are collected into a batch
+GATHER_SECONDS = 1.0
+# statuses after which OTLP asks for a retry
+RETRY_STATUSES = (429, 502, 503, 504)
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 

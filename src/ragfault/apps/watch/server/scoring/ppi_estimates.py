@@ -31,10 +31,14 @@ from ragfault.stats.ppi import UnlabeledSums
 
 log = logging.getLogger("ragfault.server")
 
-POLL_SECONDS = 1.0  # least seconds between two readings of the progress
-REFRESH_SECONDS = 10.0  # least seconds between two refreshes of all estimates
-MAX_TIME_SHARE = 0.1  # largest share of the time that refreshes may take
-CACHE_SECONDS = 30.0  # seconds for which an estimate over another window is cached
+# least seconds between two readings of the progress
+POLL_SECONDS = 1.0
+# least seconds between two refreshes of all estimates
+REFRESH_SECONDS = 10.0
+# largest share of the time that refreshes may take
+MAX_TIME_SHARE = 0.1
+# seconds for which an estimate over another window is cached
+CACHE_SECONDS = 30.0
 
 
 class PpiEstimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -158,6 +162,7 @@ class PpiEstimator(BackgroundThread):
                     self.refresh_daily()
                     took = time.monotonic() - began
                     due = began + max(REFRESH_SECONDS, took / MAX_TIME_SHARE if self._daily else REFRESH_SECONDS)
-            except Exception:  # a failure is logged, and retried the next time
+            except Exception:
+                # a failure is logged, and retried the next time
                 log.exception("the estimates could not be made")
                 pause = REFRESH_SECONDS

@@ -27,14 +27,20 @@ from ragfault.model.records import Trace
 
 log = logging.getLogger("ragfault.server")
 
-WORKER_QUEUE_SIZE = 256  # traces queued per worker
+# traces queued per worker
+WORKER_QUEUE_SIZE = 256
 TRACE_SECONDS = 60.0
 """Seconds that one trace may take a worker, its start included; then it has failed, and the next ones go on."""
-BATCH_SIZE = 128  # maximum number of outcomes stored in one write
-GATHER_SECONDS = 0.5  # seconds for which outcomes are collected into one write
-POLL_SECONDS = 0.5  # seconds between checks for shutdown
-IDLE_SECONDS = 30.0  # seconds between polls of the store without a notification
-RETRY_SECONDS = 2.0  # seconds before a failed write is retried
+# maximum number of outcomes stored in one write
+BATCH_SIZE = 128
+# seconds for which outcomes are collected into one write
+GATHER_SECONDS = 0.5
+# seconds between checks for shutdown
+POLL_SECONDS = 0.5
+# seconds between polls of the store without a notification
+IDLE_SECONDS = 30.0
+# seconds before a failed write is retried
+RETRY_SECONDS = 2.0
 
 
 class ScoringWorkers:
@@ -145,7 +151,8 @@ class ScoringWorkers:
             self._wake.clear()
             try:
                 batch = self._store.list_unscored(after)
-            except Exception:  # a failed read is logged and retried
+            except Exception:
+                # a failed read is logged and retried
                 log.exception("the waiting traces cannot be read")
                 self._stopping.wait(RETRY_SECONDS)
                 continue

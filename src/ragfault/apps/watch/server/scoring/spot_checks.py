@@ -29,7 +29,8 @@ from ragfault.metrics.selection import select_metrics
 from ragfault.model.errors import BudgetExceeded, JudgeStopped, UsageError
 from ragfault.model.records import Usage, Verdicts
 
-REPLY_CACHE = "replies.sqlite"  # the file that caches replies and the amount spent, unless the options name another
+# the file that caches replies and the amount spent, unless the options name another
+REPLY_CACHE = "replies.sqlite"
 
 JudgeReply = tuple[Verdicts, Usage] | JudgeStopped
 """Verdicts and their usage, or what stopped the judge."""
@@ -82,7 +83,8 @@ log = logging.getLogger("ragfault.server")
 
 SALT_SETTING, SPENT_SETTING = "checks.salt", "checks.spent"
 """The settings that hold the salt of the draw, and the day whose budget is spent."""
-POLL_SECONDS = 0.5  # seconds between polls of the queue
+# seconds between polls of the queue
+POLL_SECONDS = 0.5
 MAX_SKIPPED = 1000
 """Failed traces that are skipped at most to find others: answers for these tell whether trace or judge is at fault."""
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 300.0
@@ -191,7 +193,8 @@ class SpotChecker(BackgroundThread):
         while not self._stopping.is_set():
             try:
                 self._run_round()
-            except Exception as error:  # a failed round is logged, and the next one follows
+            except Exception as error:
+                # a failed round is logged, and the next one follows
                 log.exception("a round of checks failed")
                 self._back_off(f"{type(error).__name__}: {error}")
         self._finish_in_flight()
@@ -242,7 +245,8 @@ class SpotChecker(BackgroundThread):
             return self._judge.observe_with_usage(queued.trace)
         except JudgeStopped as error:
             return error
-        except Exception as error:  # a trace that cannot be judged, not a lost thread
+        except Exception as error:
+            # a trace that cannot be judged, not a lost thread
             log.exception("a check failed")
             reason = f"{type(error).__name__}: {error}"
             return Verdicts(trace=queued.trace.id, judge=self.fingerprint, failures={"*": reason}), Usage()

@@ -81,7 +81,8 @@ def _build_tar(manifest: BackupManifest, paths: dict[str, Path]) -> Iterator[byt
     for name, path in paths.items():
         size = manifest.files[name].bytes
         yield _build_header(name, size, manifest.created)
-        with path.open("rb") as file:  # a log that grows meanwhile is cut where it ended before
+        # a log that grows meanwhile is cut where it ended before
+        with path.open("rb") as file:
             left = size
             while left and (part := file.read(min(PART, left))):
                 left -= len(part)
@@ -226,7 +227,8 @@ def restore_backup(path: Path, folder: Path) -> BackupManifest:
             rows = count_rows(Path(draft, DATABASE_FILE))
             if rows != manifest.tables:
                 raise InputError(f"the tables of {path} do not have the rows that its manifest says. Make another.")
-            DuckDBStore(Path(draft)).close()  # it opens, and gets the migrations that it lacks
+            # it opens, and gets the migrations that it lacks
+            DuckDBStore(Path(draft)).close()
             for name in sorted(manifest.files, key=lambda name: name == DATABASE_FILE):
                 target = folder / name
                 if target.exists():

@@ -37,7 +37,8 @@ class ReceivedTrace(NamedTuple):
     """A trace that waits to be judged, with its place in the order of arrival."""
 
     number: int
-    received: float  # seconds since 1970, UTC
+    # seconds since 1970, UTC
+    received: float
     trace: Trace
 
 
@@ -52,8 +53,10 @@ class PendingBody(NamedTuple):
 class AppendResult(NamedTuple):
     """Result of appending traces."""
 
-    added: int  # new ones
-    duplicates: int  # those whose id was there already; they are left as they were
+    # new ones
+    added: int
+    # those whose id was there already; they are left as they were
+    duplicates: int
 
 
 class StoredTrace(StoredRecord, frozen=True, kw_only=True):
@@ -62,31 +65,43 @@ class StoredTrace(StoredRecord, frozen=True, kw_only=True):
     trace: Trace
     received: float
     state: TraceState
-    verdicts: Verdicts | None = None  # None: it waits to be judged
+    # None: it waits to be judged
+    verdicts: Verdicts | None = None
     scores: tuple[Score, ...] = ()
-    scored: float | None = None  # time of judging, in seconds since 1970, UTC
-    gold: GoldMode | None = None  # use of gold in the scores; None: not judged
+    # time of judging, in seconds since 1970, UTC
+    scored: float | None = None
+    # use of gold in the scores; None: not judged
+    gold: GoldMode | None = None
 
 
 class TraceSelection(StoredRecord, frozen=True, kw_only=True):
     """A selection of traces, and how it is sorted and paged; what is None leaves nothing out."""
 
-    since: float | None = None  # seconds since 1970, UTC, inclusive; of the trace's own time, else of its arrival
-    until: float | None = None  # exclusive
-    route: str | None = None  # the empty text: traces that name no route
+    # seconds since 1970, UTC, inclusive; of the trace's own time, else of its arrival
+    since: float | None = None
+    # exclusive
+    until: float | None = None
+    # the empty text: traces that name no route
+    route: str | None = None
     model: str | None = None
     conversation: str | None = None
     state: TraceState | None = None
-    judge: str | None = None  # the fingerprint of the judge
-    text: str | None = None  # words in id, query or answer, in any case
-    metric: str | None = None  # only traces on which this metric has a value …
-    low: float | None = None  # … at least this …
-    high: float | None = None  # … and at most this
+    # the fingerprint of the judge
+    judge: str | None = None
+    # words in id, query or answer, in any case
+    text: str | None = None
+    # only traces on which this metric has a value …
+    metric: str | None = None
+    # … at least this …
+    low: float | None = None
+    # … and at most this
+    high: float | None = None
     ids: tuple[str, ...] | None = None
     sort: str = "time"
     """"time", or the name of a metric: then only traces on which it has a value."""
     order: Literal["descending", "ascending"] = "descending"
-    after: str | None = None  # the `next` of the page before
+    # the `next` of the page before
+    after: str | None = None
     limit: int = 50
 
 
@@ -97,42 +112,51 @@ class TraceSummary(StoredRecord, frozen=True, kw_only=True):
     time: float
     route: str | None = None
     model: str | None = None
-    query: str  # the first 300 characters
-    answer: str | None = None  # the first 300 characters
+    # the first 300 characters
+    query: str
+    # the first 300 characters
+    answer: str | None = None
     error: str | None = None
     state: TraceState
-    values: dict[str, float] = field(default_factory=dict)  # metric → value, of those that have one
+    # metric → value, of those that have one
+    values: dict[str, float] = field(default_factory=dict)
 
 
 class TracePage(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
     """A page of a selection."""
 
     lines: tuple[TraceSummary, ...]
-    next: str | None = None  # cursor of the next page, for `TraceSelection.after`; None on the last page
+    # cursor of the next page, for `TraceSelection.after`; None on the last page
+    next: str | None = None
 
 
 class LabelPage(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
     """A page of human labels."""
 
     labels: tuple[LabelLine, ...]
-    next: int | None = None  # `after` of the next page; None on the last page
+    # `after` of the next page; None on the last page
+    next: int | None = None
 
 
 class TimelineMark(StoredRecord, frozen=True, kw_only=True):
     """A moment worth remembering: a deployment, a new index, a changed prompt."""
 
     text: str
-    time: datetime | None = None  # absent: when it came in
-    route: str | None = None  # absent: all routes
+    # absent: when it came in
+    time: datetime | None = None
+    # absent: all routes
+    route: str | None = None
     kind: str = "deployment"
     metadata: dict[str, Any] = field(default_factory=dict)
-    id: str = ""  # two marks of one id are one; absent: made from text, time and route
+    # two marks of one id are one; absent: made from text, time and route
+    id: str = ""
 
 
 class AlertEvent(StoredRecord, frozen=True, kw_only=True):
     """Something that happened to an alert or an incident."""
 
-    alert: str  # the key of the alert, or the id of the incident
+    # the key of the alert, or the id of the incident
+    alert: str
     time: float
     kind: str
     """"firing", "opened", "grew", "resolved", "acknowledged", "silenced", "sent" …"""
@@ -145,44 +169,57 @@ class AccessToken(StoredRecord, frozen=True, kw_only=True):
 
     name: str
     role: AccessRole
-    hash: str  # SHA-256 of the token (which is random, so that no slow hash is needed), in hex
+    # SHA-256 of the token (which is random, so that no slow hash is needed), in hex
+    hash: str
     created: float
-    expires: float | None = None  # time from which it is refused, in seconds since 1970, UTC; None: never
-    by: str = ""  # who made it; empty: the command line
+    # time from which it is refused, in seconds since 1970, UTC; None: never
+    expires: float | None = None
+    # who made it; empty: the command line
+    by: str = ""
 
 
 class BrowserSession(StoredRecord, frozen=True, kw_only=True):
     """A signed-in browser as it is kept: its id only as a hash."""
 
-    hash: str  # SHA-256 of the session id, in hex
-    token: str  # hash of the token that signed in: the session has its role, and ends with it
+    # SHA-256 of the session id, in hex
+    hash: str
+    # hash of the token that signed in: the session has its role, and ends with it
+    token: str
     created: float
     expires: float
-    address: str = ""  # address of the client that signed in
+    # address of the client that signed in
+    address: str = ""
 
 
 class AuditRecord(StoredRecord, frozen=True, kw_only=True):
     """Something that somebody did on the server."""
 
-    time: float  # seconds since 1970, UTC
+    # seconds since 1970, UTC
+    time: float
     who: str
     """Name of the token, or "local" where none was needed."""
     action: str
     """"sign_in", "token_issued", "label", "run_exported" …"""
-    target: str = ""  # what it was done to: a trace, an alert, a token …
+    # what it was done to: a trace, an alert, a token …
+    target: str = ""
     detail: str = ""
-    address: str = ""  # address of the client
+    # address of the client
+    address: str = ""
 
 
 class ConversationSummary(StoredRecord, frozen=True, kw_only=True):
     """A conversation as a list shows it."""
 
     id: str
-    traces: int  # number of its turns that are stored
-    first: float  # time of its first trace, in seconds since 1970, UTC
+    # number of its turns that are stored
+    traces: int
+    # time of its first trace, in seconds since 1970, UTC
+    first: float
     last: float
-    errors: int  # traces whose pipeline failed
-    query: str  # the first 300 characters of its first query
+    # traces whose pipeline failed
+    errors: int
+    # the first 300 characters of its first query
+    query: str
 
 
 class TraceComment(StoredRecord, frozen=True, kw_only=True):
@@ -191,7 +228,8 @@ class TraceComment(StoredRecord, frozen=True, kw_only=True):
     trace: str
     text: str
     by: str
-    time: float  # seconds since 1970, UTC
+    # seconds since 1970, UTC
+    time: float
 
 
 class EventCount(NamedTuple):
@@ -206,24 +244,33 @@ class StoreTotals(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
     """Counts of the records of a store."""
 
     traces: int
-    waiting: int  # not judged yet
-    pending: int = 0  # not yet traces
-    oldest: float | None = None  # the time of the oldest trace
+    # not judged yet
+    waiting: int
+    # not yet traces
+    pending: int = 0
+    # the time of the oldest trace
+    oldest: float | None = None
     newest: float | None = None
-    bytes: int = 0  # on the disk
-    schema: int = 0  # the number of the last migration
+    # on the disk
+    bytes: int = 0
+    # the number of the last migration
+    schema: int = 0
 
 
 class SpotCheck(StoredRecord, frozen=True, kw_only=True):
     """Verdicts of a better judge on a sampled trace."""
 
     trace: str
-    judge: str  # fingerprint of the better judge
-    time: float  # time of the check, or of leaving it out, in seconds since 1970, UTC
-    chance: float = 1.0  # sampling probability of the trace
+    # fingerprint of the better judge
+    judge: str
+    # time of the check, or of leaving it out, in seconds since 1970, UTC
+    time: float
+    # sampling probability of the trace
+    chance: float = 1.0
     state: Literal["checked", "failed", "left"] = "checked"
     """Judged, at least in part; failed; left out because the budget of the day was spent."""
-    cost: float | None = 0.0  # cost of the check in US$; None if the price is unknown
+    # cost of the check in US$; None if the price is unknown
+    cost: float | None = 0.0
     verdicts: Verdicts | None = None
     scores: tuple[Score, ...] = ()
 
@@ -234,8 +281,10 @@ class SpotCheckCounts(StoredRecord, frozen=True, kw_only=True, omit_defaults=Fal
     checked: int = 0
     failed: int = 0
     left: int = 0
-    waiting: int = 0  # sampled and not checked yet, of any age
-    cost: float | None = 0.0  # US$; None if a price is unknown
+    # sampled and not checked yet, of any age
+    waiting: int = 0
+    # US$; None if a price is unknown
+    cost: float | None = 0.0
 
 
 class SpotCheckSample(NamedTuple):
@@ -247,16 +296,24 @@ class SpotCheckSample(NamedTuple):
     """
 
     metric: str
-    route: str  # empty: traces that name none
-    scored: int  # traces with a value by the judge of every trace
+    # empty: traces that name none
+    route: str
+    # traces with a value by the judge of every trace
+    scored: int
     covered: int
-    failed: int  # covered ones that were drawn, and that the better judge gave no value
-    remainder: tuple[int, float, float]  # number, sum and sum of squares of the covered values that are in no column
+    # covered ones that were drawn, and that the better judge gave no value
+    failed: int
+    # number, sum and sum of squares of the covered values that are in no column
+    remainder: tuple[int, float, float]
     base_values: NDArray[np.float64]
-    reference_values: NDArray[np.float64]  # by the better judge; NaN where it gave none
-    chance: NDArray[np.float64]  # with which each trace was drawn
-    cost: NDArray[np.float64]  # cost in US$; NaN without a check, or if the price is unknown
-    conversation: NDArray[np.uint64]  # a code that the turns of a conversation share; 0: of none
+    # by the better judge; NaN where it gave none
+    reference_values: NDArray[np.float64]
+    # with which each trace was drawn
+    chance: NDArray[np.float64]
+    # cost in US$; NaN without a check, or if the price is unknown
+    cost: NDArray[np.float64]
+    # a code that the turns of a conversation share; 0: of none
+    conversation: NDArray[np.uint64]
 
 
 MAX_SHOWN_CHARACTERS = 300

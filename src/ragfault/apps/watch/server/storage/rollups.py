@@ -42,7 +42,8 @@ class RollupTables(TraceTables, NoteTables):
     HOURS: ClassVar[str] = "hours"
     TOTALS: ClassVar[str] = "sums"
     """The tables, or views, of the roll-ups by minute, by hour and of all time."""
-    latest_judge: str = ""  # fingerprint of the judge of the outcomes that were added last; empty: none were
+    # fingerprint of the judge of the outcomes that were added last; empty: none were
+    latest_judge: str = ""
 
     def add_outcomes(
         self,
@@ -57,7 +58,8 @@ class RollupTables(TraceTables, NoteTables):
         gold in the scores. Return the number of added outcomes.
         """
         self.latest_judge = outcomes[-1].verdicts.judge if outcomes else self.latest_judge
-        rows = build_outcome_rows(outcomes, cohort_fields, gold)  # on the caller's thread: the writer only writes
+        # on the caller's thread: the writer only writes
+        rows = build_outcome_rows(outcomes, cohort_fields, gold)
         return self.submit_batch(self._add_outcome_batches, OutcomeBatch(rows, tuple(measures), tuple(cohort_fields)))
 
     def _add_outcome_batches(self, batches: Sequence[OutcomeBatch]) -> list[int]:
@@ -221,7 +223,8 @@ class RollupTables(TraceTables, NoteTables):
         Of each metric only values on the worse side of its fence count.
         """
         signs = {measure.name: 1 if measure.better == "higher" else -1 for measure in self.read_measures()}
-        parts: list[str] = []  # one for each metric, so that the engine skips the values of all others
+        # one for each metric, so that the engine skips the values of all others
+        parts: list[str] = []
         parameters: dict[str, Any] = {"since": since * 60.0, "until": until * 60.0, "limit": limit}
         for index, (metric, fence) in enumerate(sorted(fences.items())):
             side = "<" if signs[metric] > 0 else ">"

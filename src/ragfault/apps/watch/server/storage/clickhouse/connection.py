@@ -47,7 +47,8 @@ class ClickHouseAddress:
             return f"chdb://{self.folder}?database={self.database}"
         return f"clickhouse{'s' if self.secure else ''}://{self.host}:{self.port}/{self.database}"
 
-    __repr__ = __str__  # so that no traceback shows the password
+    # so that no traceback shows the password
+    __repr__ = __str__
 
 
 def parse_address(text: str) -> ClickHouseAddress:
@@ -172,7 +173,8 @@ class ClickHouseConnection:
 
     def close(self) -> None:
         """Let the server go. Safe to call twice."""
-        with contextlib.suppress(Exception):  # a client that is closed already
+        # a client that is closed already
+        with contextlib.suppress(Exception):
             self._client.close()
 
     def _select_database(self) -> None:

@@ -72,7 +72,8 @@ class StoreLease:
         first = self._read_holder()
         if first is None or _has_ended(first):
             return
-        if first["host"] != socket.gethostname():  # it may have ended: then its lease expires
+        # it may have ended: then its lease expires
+        if first["host"] != socket.gethostname():
             time.sleep(first["left"] + 0.5)
             holder = self._read_holder()
             if holder is None:

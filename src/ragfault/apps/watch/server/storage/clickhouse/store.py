@@ -310,7 +310,8 @@ class ClickHouseStore(TraceStore):
 
     def _disconnect(self) -> None:
         if self._lease is not None:
-            with contextlib.suppress(OutputError):  # a server that does not answer: the lease expires
+            # a server that does not answer: the lease expires
+            with contextlib.suppress(OutputError):
                 self._lease.release()
         self.writer.close()
         self.reader.close()

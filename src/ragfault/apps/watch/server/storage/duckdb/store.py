@@ -94,7 +94,8 @@ class DuckDBSpotChecks(SpotCheckStore):
             f"AND k.judge = $judge AND k.metric = s.metric WHERE {where}"
         )
         with self._store.reader.cursor() as con:  # type: ignore[attr-defined]
-            con.begin()  # sums and rows are of one moment
+            # sums and rows are of one moment
+            con.begin()
             sums = con.execute(
                 f"{COVERED_DRAWS} SELECT s.metric, s.route, count(*), count(*) FILTER (o.covered), "
                 "count(*) FILTER (o.covered AND o.taken AND k.value IS NULL), "
@@ -199,7 +200,8 @@ class DuckDBStore(TraceStore):
         self._numbers = count(self._find_last_number() + 1)
         self._issued = {}
         self.queue = WriteQueue(self._run_batch, MAX_BATCH)
-        self.reader.on_lost = lambda: self.submit(lambda _: None)  # a write finds out, and opens it again
+        # a write finds out, and opens it again
+        self.reader.on_lost = lambda: self.submit(lambda _: None)
         self.spot_checks = DuckDBSpotChecks(self)
 
     @property
@@ -222,11 +224,13 @@ class DuckDBStore(TraceStore):
                 results.extend(work([request.payload for request in group]))
             self.writer.execute("COMMIT")
         except BaseException as error:
-            with contextlib.suppress(Exception):  # a transaction that ended by itself
+            # a transaction that ended by itself
+            with contextlib.suppress(Exception):
                 self.writer.execute("ROLLBACK")
             if isinstance(error, (duckdb.FatalException, duckdb.ConnectionException)):
                 self._is_lost = True
-                with contextlib.suppress(OutputError):  # the next write tries again
+                # the next write tries again
+                with contextlib.suppress(OutputError):
                     self._reopen()
             raise
         return results
@@ -238,7 +242,8 @@ class DuckDBStore(TraceStore):
         Raises OutputError while it cannot be opened.
         """
         for connection in (self.writer.raw, self._database):
-            with contextlib.suppress(Exception):  # a connection that is closed already
+            # a connection that is closed already
+            with contextlib.suppress(Exception):
                 connection.close()
         self._database = open_database(self._path)
         self.reader.raw, self.writer.raw = self._database, self._database.cursor()
@@ -364,7 +369,8 @@ class DuckDBStore(TraceStore):
         last = con.fetch_value(LAST_SORTED)
         newer = "FROM scores WHERE number > {last:Int64}"
         end = con.fetch_value(f"SELECT max(number) {newer}", {"last": last})
-        if rows > 2 * SORTED_ROWS:  # many waited, as while a run was imported: a part each time
+        # many waited, as while a run was imported: a part each time
+        if rows > 2 * SORTED_ROWS:
             share = SORTED_ROWS / rows
             end = con.fetch_value(f"SELECT quantile_disc(number, {share:.9f}) {newer}", {"last": last})
         part = f"{newer} AND number <= {{end:Int64}}"
@@ -397,5 +403,6 @@ class DuckDBStore(TraceStore):
     def close(self) -> None:
         """Finish the queued writes and close the file. Safe to call twice."""
         self.queue.close()
-        with contextlib.suppress(Exception):  # a connection that is closed already
+        # a connection that is closed already
+        with contextlib.suppress(Exception):
             self._database.close()
