@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from msgspec.structs import replace
 
@@ -16,9 +18,12 @@ from ragfault.model.records import (
     ChunkVerdict,
     ClaimVerdict,
     ConversationTurn,
+    Evidence,
+    FactVerdict,
     Gold,
     Step,
     Trace,
+    TruthVerdict,
     Verdicts,
 )
 
@@ -42,10 +47,15 @@ RIGHT = Verdicts(
     claim=(ClaimVerdict(claim="The tide gate opens at 05:40.", start=0, end=29, support="supported", p=0.95),),
     answer=AnswerVerdict(relevance=0.9, grounded=0.95),
 )
-FALSE = replace(RIGHT, claim=(replace(RIGHT.claim[0], support="contradicted", p=0.05),))
-INVENTED = replace(RIGHT, claim=(replace(RIGHT.claim[0], support="unsupported", p=0.05),))
+BASELESS = AnswerVerdict(relevance=0.9, grounded=0.05)
+FALSE = replace(RIGHT, answer=BASELESS, claim=(replace(RIGHT.claim[0], support="contradicted", p=0.05),))
+INVENTED = replace(RIGHT, answer=BASELESS, claim=(replace(RIGHT.claim[0], support="unsupported", p=0.05),))
 REFUSED = replace(RIGHT, claim=(), answer=AnswerVerdict(relevance=None, refused=True))
 MISSED = replace(TRACE, chunks=(OTHER,))
+KEYLESS = replace(TRACE, gold=None, reference=None)
+USELESS = replace(INVENTED, chunk=RIGHT.chunk[1:])
+EXPIRED = replace(SHOWN, metadata={"valid_to": "2019-12-31"})
+CITED = replace(RIGHT.claim[0], evidence=(Evidence(chunk="tide", start=0, end=29),))
 
 
 def look(trace: Trace, verdicts: Verdicts = RIGHT) -> AnswerCause:
@@ -81,18 +91,36 @@ CASES: dict[CauseName, tuple[Trace, Verdicts]] = {
         ),
         REFUSED,
     ),
+    "stale_source": (
+        replace(TRACE, chunks=(EXPIRED, OTHER), reference="At 06:10.", time=datetime(2024, 5, 1, tzinfo=UTC)),
+        replace(RIGHT, claim=(CITED,)),
+    ),
+    "wrong_source": (
+        replace(TRACE, reference="At 06:10."),
+        replace(
+            RIGHT, claim=(CITED,), truth=(TruthVerdict(claim="The tide gate opens at 05:40.", status="contradicted"),)
+        ),
+    ),
     "not_shown": (
         replace(MISSED, answer="I do not know.", steps=(Step(id="s1", kind="retrieve", chunks=("tide", "dues")),)),
         REFUSED,
     ),
     "not_retrieved": (replace(MISSED, answer="I do not know."), REFUSED),
-    "answered_unanswerable": (
-        replace(TRACE, gold=None, reference=None, answerable=False, answer="At dawn, always."),
-        INVENTED,
-    ),
+    "wrong_entity": (replace(KEYLESS, query="When does gate 7 open?", chunks=(OTHER,), answer="At dawn."), USELESS),
+    "not_covered": (replace(KEYLESS, query="when does it open?", chunks=(OTHER,), answer="At dawn."), USELESS),
+    "answered_unanswerable": (replace(KEYLESS, answerable=False, answer="At dawn, always."), INVENTED),
     "refused": (replace(TRACE, answer="I do not know."), REFUSED),
+    "cut_off": (replace(TRACE, answer="The tide gate, of which the harbour master is in charge, opens at"), RIGHT),
     "contradicted": (replace(TRACE, answer="The tide gate opens at 06:40."), FALSE),
     "invented": (replace(TRACE, answer="The gate opens at 09:15 to a fanfare."), INVENTED),
+    "left_out": (
+        replace(KEYLESS, facts=("It opens at 05:40.", "It stays open for two hours."), answer="It is a gate."),
+        replace(RIGHT, fact=(FactVerdict(fact="It opens at 05:40.", present=False),) * 2),
+    ),
+    "off_topic": (
+        replace(KEYLESS, answer="Dues are paid by the slip."),
+        replace(RIGHT, answer=AnswerVerdict(relevance=0.05, grounded=0.7)),
+    ),
     "undecided": (replace(TRACE, answer="It stays open for 2 hours."), RIGHT),
 }
 
@@ -104,9 +132,14 @@ def test_each_cause_is_named_where_the_record_shows_it(name: CauseName):
     assert (cause.rating.outcome, cause.cause, cause.stage) == ("bad", name, CAUSES[name].stage)
 
 
+def test_every_cause_has_a_case():
+    """So that none is in the table that no record can show."""
+    assert set(CASES) == set(CAUSES)
+
+
 def test_a_right_answer_has_no_cause():
     """By the key, and by the judge where there is no key."""
-    for trace in (TRACE, replace(TRACE, gold=None, reference=None)):
+    for trace in (TRACE, KEYLESS):
         cause = look(trace)
         assert (cause.rating.outcome, cause.cause) == ("right", None)
 
@@ -124,7 +157,7 @@ def test_what_follows_from_an_earlier_stage_is_not_its_own_cause():
 
 def test_a_refusal_is_right_where_the_corpus_has_no_answer():
     """An unanswerable query: right; the passage not retrieved: bad."""
-    unanswerable = replace(TRACE, gold=None, reference=None, answerable=False, answer="I do not know.")
+    unanswerable = replace(KEYLESS, answerable=False, answer="I do not know.")
     assert look(unanswerable, REFUSED).rating.outcome == "right"
 
 

@@ -125,16 +125,17 @@ def diagnose_run(source: AnyRun | RunTable, ids: Sequence[str] | None = None) ->
         triads = table.list_triads()
         for row, (trace, verdicts) in enumerate(run.evidence()):
             labeled = apply_labels(verdicts, items.get(trace.id, {}))
-            own = trace.id in items
-            yield _complete_diagnosis(trace, labeled, triad=triads[row], labeled=own)
+            judged = judges_answer(items.get(trace.id, {}))
+            yield _complete_diagnosis(trace, labeled, triad=triads[row], labeled=judged)
         return
     _check_ids(run, ids)
     rows = [row for row in run.scores(ids) if metric_name(row.metric) == "triad"]
     values = {row.trace: row.value for row in reversed(rows) if row.value is not None}
     for trace, verdicts in run.evidence(ids):
-        labeled = apply_labels(verdicts, items.get(trace.id, {}))
+        own = items.get(trace.id, {})
+        labeled = apply_labels(verdicts, own)
         step, triad = localize_recorded_step(trace), values.get(trace.id, math.nan)
-        yield _complete_diagnosis(trace, labeled, step, triad, labeled=trace.id in items)
+        yield _complete_diagnosis(trace, labeled, step, triad, labeled=judges_answer(own))
 
 
 def _complete_diagnosis(
@@ -154,6 +155,15 @@ def _complete_diagnosis(
         assessment=assess_trace(trace, verdicts, diagnosis),
         cause=find_cause(trace, verdicts, diagnosis, labeled=labeled),
     )
+
+
+def judges_answer(items: LabeledItems) -> bool:
+    """Return whether people labelled the answer of a trace: its claims, what it answers, or that it refuses.
+
+    >>> judges_answer({("claim", 0, 12): ("supported",)}), judges_answer({("chunk", "a", "level"): ("high",)})
+    (True, False)
+    """
+    return any(key[0] in ("claim", "aspect") or key == ("answer", "refused") for key in items)
 
 
 def _check_ids(run: Run, ids: Sequence[str]) -> None:
@@ -249,9 +259,11 @@ class DiagnosisObserver:
     def add(self, batch: TraceBatch) -> None:
         """Diagnose the next traces."""
         for row, (trace, verdicts) in enumerate(zip(batch.traces, batch.evidence, strict=True), batch.start):
-            labeled = apply_labels(verdicts, self._items.get(trace.id, {}))
-            own = trace.id in self._items
-            diagnosis = _complete_diagnosis(trace, labeled, triad=self._triads[row], labeled=own)
+            own = self._items.get(trace.id, {})
+            labeled = judges_answer(own)
+            diagnosis = _complete_diagnosis(
+                trace, apply_labels(verdicts, own), triad=self._triads[row], labeled=labeled
+            )
             _add_to_summaries(self.summaries, row, diagnosis)
 
 

@@ -11,14 +11,18 @@ from ragfault.model.records import Trace, Verdicts
 from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query
 from ragfault.text.markup import REASONING_PATTERN, is_json, may_reason, unfence
 
-BAD_FROM, RIGHT_BELOW = 0.6, 0.4
-"""Probabilities from which an answer is called bad, and below which it is called right."""
-KEY_ERROR = 0.04
-"""Share of the answers on which the answer key, compared by words, is wrong (docs/metrics.md)."""
+BAD_FROM, RIGHT_UP_TO = 0.6, 0.4
+"""Probabilities from which an answer is called bad, and up to which it is called right; chosen, not measured."""
+BAD_IF_AGREEING, BAD_IF_LACKING = 17 / 1320, 369 / 472
+"""Share of the answers that people found bad: of those that agree with a short reference, and of those without a name
+or number of it (docs/evaluate.md, `python -m benchmarks.answer_key`)."""
+BAD_IF_PLAIN, BAD_IF_REFUSED = 0.95, 0.85
+"""The same where the record shows that it is bad, such as a refusal although gold was shown, and for a refusal of which
+the judge says that the chunks cover the query; chosen, not measured."""
 OFF_TOPIC = 0.25
-"""Relevance below which an answer is beside the question rather than worded unlike it."""
+"""Relevance below which an answer is beside the question rather than worded unlike it; chosen, not measured."""
 MAX_ERROR_WORDS = 40
-"""A longer text that opens like an error of a provider goes on to answer."""
+"""A longer text that opens like an error of a provider goes on to answer; chosen, not measured."""
 PROVIDER_ERROR = re.compile(
     r"\A\W*(?:(?:http|status|error)[ :]*(?:code[ :]*)?)?(?:4\d\d|5\d\d)\b.{0,40}"
     r"(?:error|too many|unauthori[sz]ed|forbidden|unavailable|time-?out|gateway|limit|bad request|overloaded)"
@@ -33,9 +37,10 @@ ENDS = frozenset('.!?…:;)]}"”’»。！？*`|>')
 def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labeled: bool = False) -> AnswerRating:
     """Rate the answer of a trace: right, bad or unsure, with the probability that it is bad.
 
-    A failed pipeline, a blank and a text that is no answer are bad. Else the answer key decides where it tells; a
-    refusal is right only where the query has no answer. Else the judge: `labeled` says that people gave the verdicts
-    on its claims. "Unsure" is a probability from 0.4 to 0.6, and an answer of which nothing was judged.
+    A failed pipeline, a blank and a text that is not an answer are bad. Otherwise the answer key decides if it tells; a
+    refusal is right only if the query has no answer. Otherwise the judge decides; `labeled` says that people gave the
+    verdicts on the answer. An answer is right up to a probability of 0.4 and bad from 0.6; "unsure" is one between,
+    or an answer of which nothing was judged. The probabilities are not calibrated yet.
 
     >>> from ragfault.diagnosis.diagnosis import diagnose_trace
     >>> trace, verdicts = Trace(id="1", query="When?", answer=""), Verdicts(trace="1")
@@ -47,7 +52,7 @@ def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, label
     if trace.answer is None:
         return AnswerRating(outcome="unsure", probability=0.5, source="none")
     if describe_non_answer(trace):
-        return build_rating(1.0 - KEY_ERROR, "pipeline")
+        return build_rating(BAD_IF_PLAIN, "pipeline")
     by_key = _rate_by_key(trace, diagnosis)
     if by_key is not None:
         return build_rating(by_key, "answer key")
@@ -59,7 +64,7 @@ def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, label
 
 def build_rating(probability: float, source: OutcomeSource) -> AnswerRating:
     """Return the rating of an answer that is bad with this probability."""
-    outcome: AnswerOutcome = "bad" if probability >= BAD_FROM else "right" if probability < RIGHT_BELOW else "unsure"
+    outcome: AnswerOutcome = "bad" if probability >= BAD_FROM else "right" if probability <= RIGHT_UP_TO else "unsure"
     return AnswerRating(outcome=outcome, probability=round(probability, 4), source=source)
 
 
@@ -67,14 +72,16 @@ def _rate_by_key(trace: Trace, diagnosis: Diagnosis) -> float | None:
     """Return the probability of a bad answer by the answer key; None where the key does not tell."""
     match diagnosis.key_outcome:
         case "right answer":
-            return KEY_ERROR
+            return BAD_IF_AGREEING
         case "right refusal":
             # Who asked has no answer either way; without one in the corpus that is as it should be.
-            return KEY_ERROR if trace.answerable is False else 1 - KEY_ERROR
-        case "wrong answer" | "wrong refusal":
-            return 1 - KEY_ERROR
+            return 1 - BAD_IF_PLAIN if trace.answerable is False else BAD_IF_PLAIN
+        case "wrong answer":
+            return BAD_IF_LACKING
+        case "wrong refusal":
+            return BAD_IF_PLAIN
         case "missed refusal":
-            return 1 - KEY_ERROR if trace.answerable is False else None
+            return BAD_IF_PLAIN if trace.answerable is False else None
     return None
 
 
@@ -86,7 +93,7 @@ def _rate_by_judge(trace: Trace, verdicts: Verdicts) -> float | None:
     answer = verdicts.answer
     if answer is not None and answer.refused:
         covered = chunks_cover_query(trace, verdicts)
-        return None if covered is None else 0.85
+        return None if covered is None else BAD_IF_REFUSED
     claims = verdicts.claim or ()
     if answer is None and not claims:
         return None
@@ -96,7 +103,7 @@ def _rate_by_judge(trace: Trace, verdicts: Verdicts) -> float | None:
         grounded = min(known) if known else float(all(claim.support not in BAD_SUPPORT for claim in claims))
     if claims and not any(claim.support in BAD_SUPPORT for claim in claims):
         # One decision, not two: an answer whose claims all pass is not bad for its claims.
-        grounded = max(grounded, 1 - RIGHT_BELOW + 0.05)
+        grounded = max(grounded, 1 - RIGHT_UP_TO)
     on_topic = 1.0
     if answer is not None and answer.relevance is not None and answer.relevance < OFF_TOPIC:
         on_topic = 0.5 + answer.relevance

@@ -47,7 +47,7 @@ class AnswerRating(Struct, frozen=True, kw_only=True):
 
     outcome: AnswerOutcome
     probability: float
-    """The probability that the answer is bad, in [0, 1]."""
+    """The probability that the answer is bad, in [0, 1]; not calibrated yet."""
     source: OutcomeSource
 
 
@@ -61,7 +61,7 @@ class AnswerCause(Struct, frozen=True, kw_only=True):
     """None where the answer is not bad."""
     cause: CauseName | None = None
     probability: float | None = None
-    """The probability that this is the cause, if the answer is bad, in [0, 1]."""
+    """The probability that this is the cause, if the answer is bad, in [0, 1]; not calibrated yet."""
     quote: str = ""
     """The passage, claim or query that shows it; from the trace, so not to be trusted as markup."""
     reason: str = ""

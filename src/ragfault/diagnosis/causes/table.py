@@ -54,7 +54,8 @@ class CauseDefinition(Struct, frozen=True):
 
 
 SURE, LIKELY, POSSIBLE = 0.95, 0.8, 0.6
-"""Probabilities of a cause that the record states, that gold or a person shows, and that the judge sees."""
+"""Probabilities of a cause that the record states, that gold or a person shows, and that the judge sees; chosen, not
+calibrated."""
 
 
 def find_cause(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labeled: bool = False) -> AnswerCause:
@@ -313,7 +314,7 @@ CAUSES: dict[CauseName, CauseDefinition] = {
     ),
     "invented": CauseDefinition(
         "generation",
-        "invented beside the passages",
+        "invented: no passage says it",
         "the model, or the prompt's rules of faithfulness",
         _cite_problem("unsupported_claim"),
     ),
@@ -331,4 +332,5 @@ CAUSES: dict[CauseName, CauseDefinition] = {
     ),
     "undecided": CauseDefinition("undecided", "undecided", "label some of them: ragfault label", _find_nothing),
 }
-"""Every cause, in the order in which they are looked for: that of the pipeline."""
+"""Every cause, in the order in which they are looked for: that of the pipeline. `cut_off` comes after the causes of
+retrieval, because a text without a last stop may be complete; the judge's verdicts on its claims come after that."""
