@@ -1,14 +1,20 @@
 """Laws of several attempts of one query, and of recorded requests: both survive every form."""
 
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
 import pyarrow.parquet as pq
 import pytest
 
+from ragfault.diagnosis.run_table import RunTable
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.formats.arrow import table_to_traces, traces_to_table
 from ragfault.io.trace_reader import TraceDigest, read_traces
 from ragfault.io.trace_writer import write_traces
 from ragfault.model.errors import BadTraces
-from ragfault.model.records import ConversationTurn, Trace
+from ragfault.model.records import Chunk, ConversationTurn, Trace
 
 REQUEST = (ConversationTurn(role="system", text="Be brief."), ConversationTurn(role="user", text="When does it open?"))
 ATTEMPTS = [
@@ -64,11 +70,90 @@ def test_an_attempt_that_is_repeated_is_a_bad_line(tmp_path):
     assert len(list(read_traces(path, unique="none"))) == 2
 
 
-def test_a_run_holds_one_attempt_of_a_query(tmp_path):
-    """Verdicts name their trace by its id, so that a second attempt in the same run is refused."""
+def test_a_duplicate_names_both_lines(tmp_path):
+    """The error about a repeated attempt names its own line and the line that has the attempt first."""
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"id": "1", "query": "a"}\n' + '{"id": "1", "query": "a", "attempt": 2}\n' * 2)
+    with pytest.raises(BadTraces) as error:
+        evaluate(path, tmp_path / "run", metrics="error")
+    [line] = error.value.bad_lines
+    assert line.line == 3
+    assert "attempt 2, first on line 2" in line.problem
+
+
+def read_attempts(path, **options):
+    """Evaluate a file, and return id, query id and attempt of each trace of the run."""
+    run = evaluate(path, path.with_suffix(".run"), metrics="error", **options)
+    traces = list(run.traces())
+    ids = [trace.id for trace in traces]
+    assert [verdicts.trace for verdicts in run.verdicts()] == ids == [score.trace for score in run.scores()]
+    assert len(set(ids)) == len(ids)
+    return [(trace.id, trace.query_id, trace.attempt) for trace in traces]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_id_names_one_attempt_of_a_run(workers, tmp_path):
+    """In a run the id of an attempt after the first ends with its number, for any number of workers."""
     write_traces(ATTEMPTS, tmp_path / "t.jsonl")
-    with pytest.raises(BadTraces):
-        evaluate(tmp_path / "t.jsonl", tmp_path / "run", metrics="error")
+    assert read_attempts(tmp_path / "t.jsonl", workers=workers) == [("1", "1", 1), ("1#2", "1", 2)]
+
+
+def test_ids_stay_if_no_query_has_several_attempts(tmp_path):
+    """A number of attempts without a second attempt of any query changes no id."""
+    (tmp_path / "t.jsonl").write_text('{"id": "1", "query": "a", "attempt": 2}\n{"id": "2", "query": "b"}\n')
+    assert [name for name, _, _ in read_attempts(tmp_path / "t.jsonl")] == ["1", "2"]
+
+
+def test_attempts_of_a_run_are_those_of_its_traces(tmp_path):
+    """Traces that were exported from a run have the same ids and attempts when they are evaluated again."""
+    write_traces(ATTEMPTS, tmp_path / "t.jsonl")
+    first = read_attempts(tmp_path / "t.jsonl")
+    write_traces(evaluate(ATTEMPTS, tmp_path / "r", metrics="error").traces(), tmp_path / "again.jsonl")
+    assert read_attempts(tmp_path / "again.jsonl") == first
+
+
+def test_repeated_ids_are_numbered_on_request(tmp_path):
+    """With `unique="none"` a repeated id is the next attempt of its query."""
+    (tmp_path / "t.jsonl").write_text('{"id": "1", "query": "a"}\n' * 3)
+    assert [number for _, _, number in read_attempts(tmp_path / "t.jsonl", unique="none")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["run_index", "epoch", "repeat", "trial", "iteration", "repeatIndex"])
+def test_other_tools_number_attempts_under_names_of_their_own(name, tmp_path):
+    """A number that is called a repeat is the attempt, counted from 1 if the file counts from 0."""
+    rows = [{"id": "1", "question": "When?", "answer": "Now.", name: number} for number in (0, 1)]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert read_attempts(tmp_path / "t.jsonl") == [("1", "1", 1), ("1#2", "1", 2)]
+
+
+@pytest.mark.parametrize("value", [1767225600, "first"])
+def test_times_and_words_are_no_numbers_of_attempts(value, tmp_path):
+    """An `epoch` in seconds is metadata."""
+    (tmp_path / "t.jsonl").write_text(json.dumps({"id": "1", "question": "When?", "answer": "Now.", "epoch": value}))
+    [trace] = read_traces(tmp_path / "t.jsonl")
+    assert trace.attempt == 1
+    assert trace.metadata["epoch"] == value
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "repeats").glob("*.json")), ids=lambda path: path.stem)
+def test_repeats_of_other_tools_are_attempts(path, tmp_path):
+    """The files of promptfoo, Inspect and DeepEval hold three queries with two attempts each."""
+    shutil.copy(path, tmp_path / path.name)
+    rows = read_attempts(tmp_path / path.name)
+    assert Counter(number for _, _, number in rows) == {1: 3, 2: 3}
+    assert len({query for _, query, _ in rows}) == 3
+
+
+def test_attempts_with_other_chunks_are_one_query(tmp_path):
+    """Attempts of a query count as one, whatever they retrieved; other queries stay apart."""
+    traces = [
+        Trace(id=name, query=f"When is {name}?", attempt=number, chunks=(Chunk(id=f"{number}", text=f"At {number}."),))
+        for name in "ab"
+        for number in (1, 2)
+    ]
+    table = RunTable(evaluate(traces, tmp_path / "run", metrics="error"))
+    assert table.queries.tolist() == [0, 0, 1, 1]
+    assert len(set(table.clusters.tolist())) == 2
 
 
 def test_absent_attempts_and_requests_do_not_change_a_fingerprint():

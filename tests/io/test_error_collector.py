@@ -128,7 +128,7 @@ def test_files_with_the_same_ids_are_versions_that_are_evaluated_apart(tmp_path)
     assert all(f'ragfault.evaluate("{tmp_path}/{name}.jsonl", "runs/{name}")' in message for name in ("a", "b"))
     assert 'id_from="line"' in message
     (tmp_path / "b.jsonl").write_bytes(b'{"id": "3", "query": "q"}\n{"id": "3", "query": "r"}\n')
-    with pytest.raises(BadTraces, match=r"b.jsonl:2: duplicate id \"3\": make ids unique"):
+    with pytest.raises(BadTraces, match=r"b.jsonl:2: duplicate id \"3\", first on line 1: make ids unique"):
         list(read_traces(tmp_path))
 
 

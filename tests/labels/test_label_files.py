@@ -173,3 +173,11 @@ def test_a_file_without_labels_says_how_to_get_some(tmp_path: Path):
         with pytest.raises(InputError) as caught:
             read_labels(tmp_path / "empty.jsonl", name)
         assert layout.advice in str(caught.value)
+
+
+def test_labels_of_an_attempt_name_its_trace(tmp_path):
+    """A row with an attempt is about the trace that has this attempt in a run."""
+    path = tmp_path / "labels.csv"
+    path.write_text("id,attempt,groundedness\n7,1,1\n7,2,0\n")
+    labels = read_labels(path, "metric values", expected=EXPECTED)
+    assert [item.trace for item in labels] == ["7", "7#2"]

@@ -292,11 +292,12 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
 
 def _sample_traces(paths: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
     """Sample the traces of files, or so many of them in an order drawn at random."""
+    from ragfault.io.attempts import rename_attempts
     from ragfault.io.trace_reader import read_traces
     from ragfault.labels.annotation.sampling import shuffle_ids
 
     where = list(paths) if len(paths) > 1 else paths[0]
-    by_id = {trace.id: trace for trace in read_traces(where, **pick_trace_options(options))}
+    by_id = {trace.id: trace for trace in rename_attempts(read_traces(where, **pick_trace_options(options)))}
     ids = list(by_id)
     return [
         by_id[name] for name in (shuffle_ids(ids, options["seed"])[: options["limit"]] if options["limit"] else ids)

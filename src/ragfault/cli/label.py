@@ -133,12 +133,13 @@ def _read_run(path: str, options: dict[str, Any]) -> Iterator[tuple[Trace, Verdi
 
 def _read_files(paths: tuple[str, ...], options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
     """Read the traces of files, with what a judge finds in them: the claims that are asked about."""
+    from ragfault.io.attempts import rename_attempts
     from ragfault.io.trace_reader import read_traces
     from ragfault.judges.assembly import observe_traces
     from ragfault.judges.loading import load_judge
 
     where = list(paths) if len(paths) > 1 else paths[0]
-    by_id = {trace.id: trace for trace in read_traces(where, **pick_trace_options(options))}
+    by_id = {trace.id: trace for trace in rename_attempts(read_traces(where, **pick_trace_options(options)))}
     judge = load_judge(options["name"])
     ids = _order_ids(list(by_id), options)
     for part in _split_batches(ids):

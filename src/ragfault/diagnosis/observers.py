@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ from ragfault.diagnosis.languages import has_markup, is_foreign
 from ragfault.diagnosis.run_scan import TraceBatch
 from ragfault.diagnosis.score_matrix import NO_CODE, encode_texts
 from ragfault.labels.correction import Codes, Mask
+from ragfault.model.grouping import join_by_marks
+from ragfault.model.records import get_query_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,12 +50,13 @@ class ColumnObserver:
 class ClusterObserver:
     """Conversations and queries, of which the traces of one are not independent."""
 
-    trace_columns = ("conversation", "query")
+    trace_columns = ("conversation", "query", "id", "attempt")
     verdict_columns: Sequence[str] = ()
     is_done = False
 
     def __init__(self) -> None:
         self._columns = ColumnObserver(["conversation"])
+        self._attempts = AttemptObserver()
         self._queries: list[int] = []
 
     def add(self, batch: TraceBatch) -> None:
@@ -61,6 +64,7 @@ class ClusterObserver:
         from ragfault.io.formats.arrow import list_values
 
         self._columns.add(batch)
+        self._attempts.add(batch)
         self._queries += map(hash, list_values(batch.columns["query"].combine_chunks()))
 
     def assign(self, hash_contexts: Callable[[Mask], Codes]) -> Codes | None:
@@ -73,7 +77,7 @@ class ClusterObserver:
         _, queries = np.unique(np.array(self._queries, np.int64), return_inverse=True)
         counts = np.bincount(queries)
         if turns.max() < 2 and len(counts) == len(queries):
-            return None
+            return self._attempts.assign()
         items: Codes = np.arange(len(queries))
         repeated = counts[queries] > 1
         rows = items[repeated]
@@ -81,7 +85,47 @@ class ClusterObserver:
             pairs = np.stack([queries[rows], hash_contexts(repeated)], axis=1)
             _, first, group = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
             items[rows] = rows[first[group]]
-        return np.where(turns > 1, conversations, len(names) + items)
+        clusters: Codes = np.where(turns > 1, conversations, len(names) + items)
+        attempts = self._attempts.assign()
+        return clusters if attempts is None else _join_codes(clusters, attempts)
+
+
+def _join_codes(first: Codes, second: Codes) -> Codes:
+    """Return codes that traces share if they share one of two codes, directly or through others."""
+    marks = {
+        row: (("first", codes[0]), ("second", codes[1])) for row, codes in enumerate(zip(first, second, strict=True))
+    }
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(mark, len(numbers)) for mark in join_by_marks(marks).values()], np.int64)
+
+
+class AttemptObserver:
+    """Queries of the traces, of which one has several attempts."""
+
+    trace_columns = ("id", "attempt")
+    verdict_columns: Sequence[str] = ()
+    is_done = False
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+        self._numbers: list[int] = []
+
+    def add(self, batch: TraceBatch) -> None:
+        """Keep the ids and numbers of the next traces; those of a run before there were attempts are first ones."""
+        names = batch.columns.column_names
+        self._ids += batch.columns["id"].to_pylist()
+        self._numbers += batch.columns["attempt"].fill_null(1).to_pylist() if "attempt" in names else [1] * len(batch)
+
+    def assign(self) -> Codes | None:
+        """Return a code for each trace, shared by the attempts of one query; None if each query has one."""
+        if all(number == 1 for number in self._numbers):
+            return None
+        codes: dict[str, int] = {}
+        queries = [
+            codes.setdefault(get_query_id(name, number), len(codes))
+            for name, number in zip(self._ids, self._numbers, strict=True)
+        ]
+        return np.array(queries, np.int64) if len(codes) < len(queries) else None
 
 
 class ContextObserver:

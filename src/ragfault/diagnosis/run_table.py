@@ -14,6 +14,7 @@ from ragfault.diagnosis.chunk_insights import ChunkObserver, ChunkTable
 from ragfault.diagnosis.languages import MOSTLY_FOREIGN_SHARE, describe_foreign, describe_wrapped, knows_english_only
 from ragfault.diagnosis.observers import (
     KEY_FIELDS,
+    AttemptObserver,
     ClusterObserver,
     ColumnObserver,
     ContextObserver,
@@ -102,8 +103,16 @@ class RunTable:
         return self.run.manifest.traces
 
     @cached_property
+    def queries(self) -> Codes | None:
+        """A code for each trace, shared by the attempts of one query; None if each query has one attempt."""
+        observer = AttemptObserver()
+        scan_run(self.run, [observer])
+        return observer.assign()
+
+    @cached_property
     def clusters(self) -> Codes | None:
-        """A code for each trace, shared within a conversation, else by one query with the same chunks and history.
+        """A code for each trace, shared by the attempts of a query, within a conversation, and by one query with the
+        same chunks and history.
 
         None: all traces are independent. An instruction given with other chunks each time is not one query. If no
         chunks are recorded, nothing tells whether they were the same, and answers to one question are not independent

@@ -157,7 +157,7 @@ def evaluate(
         trace_source = make_rereadable(trace_source, input_folder)
         file_stamps = get_file_stamps(trace_source) if executor is not None else {}
         # The survey writes what the judge reads: all faults are shown before the first verdict, from one reading.
-        with SurveyedTraces(input_folder / "input" / SURVEYED_NAME) as surveyed:
+        with SurveyedTraces(input_folder / "input" / SURVEYED_NAME, settings.unique == "none") as surveyed:
             on_bad = bad_lines.write if settings.skip_bad else ignore_report
             survey = _survey_input(trace_source, source_names, settings, surveyed.add, on_bad)
         is_spread = settings.executor is not None or settings.ray is not None or is_remote(out)
@@ -179,7 +179,8 @@ def evaluate(
             # A judge that can do so is asked about all unfinished traces at once.
             if (fetch := getattr(judge, "fetch_in_batches", None)) is not None:
                 fetch(lambda: read_unfinished(partial, surveyed.read()), on_notice)
-            index = None if executor is None else _index_traces(trace_source, survey, file_stamps, settings)
+            is_indexed = executor is not None and not surveyed.attempts.has_several
+            index = _index_traces(trace_source, survey, file_stamps, settings) if is_indexed else None
             job = EvaluationJob.create(partial, judge, selected)
             run_job(job, surveyed.read(), index, executor, report_progress, on_notice)
         return _report_unused(partial.finish(force=settings.force, usage=get_usage(judge)), settings)
@@ -211,11 +212,6 @@ def _choose_batch_size(count: int, judge: Judge, *, remote: bool) -> int:
         return min(DEFAULT_BATCH, max(METERED_BATCH, count // MIN_CLUSTER_BATCHES))
     least = DEFAULT_BATCH if judge.offers else UNJUDGED_BATCH
     return min(MAX_BATCH, max(least, count // MIN_CLUSTER_BATCHES)) if remote else least
-
-
-def _list_read_options(settings: EvaluationSettings) -> dict[str, Any]:
-    """Return the parameters of `read_traces`; verdicts and scores name their trace by its id alone."""
-    return {**settings.reading, "unique": "id"}
 
 
 def _index_traces(
@@ -320,7 +316,7 @@ def _survey_input(
     on_bad: Callable[[BadLine], object],
 ) -> InputSummary:
     """Read the input before judging: count, fingerprint, bad lines; hand on each trace and each bad line."""
-    survey = summarize_input(trace_source, on_trace=on_trace, on_bad=on_bad, **_list_read_options(settings))
+    survey = summarize_input(trace_source, on_trace=on_trace, on_bad=on_bad, **settings.reading)
     if survey.bad_count and not (settings.skip_bad and survey.count):
         bad_lines = survey.bad_lines
         if source_names == ("-",):

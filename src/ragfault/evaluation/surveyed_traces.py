@@ -10,6 +10,7 @@ from typing import Any, Self
 import msgspec
 
 from ragfault.io.atomic_files import convert_write_errors
+from ragfault.io.attempts import AttemptNames
 from ragfault.model.records import Trace
 
 SIZE_BYTES = 4
@@ -26,10 +27,12 @@ class SurveyedTraces:
     ['When?']
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, numbered: bool = False) -> None:
+        """Make an empty file; with `numbered`, a repeated id is the next attempt of its query."""
         self.path = path
         self._file: Any = None
         self._encoder = msgspec.msgpack.Encoder()
+        self.attempts = AttemptNames(numbered)
 
     def __enter__(self) -> Self:
         import pyarrow as pa
@@ -42,7 +45,7 @@ class SurveyedTraces:
 
     def add(self, trace: Trace) -> None:
         """Write the next trace. Raises OutputError if the disk is full."""
-        content = self._encoder.encode(trace)
+        content = self._encoder.encode(self.attempts.add(trace))
         with convert_write_errors(self.path):
             self._file.write(len(content).to_bytes(SIZE_BYTES, "big") + content)
 
@@ -51,9 +54,14 @@ class SurveyedTraces:
     ) -> None:
         with convert_write_errors(self.path):
             self._file.close()
+        if error is None:
+            self.attempts.match_queries(self._decode)
 
     def read(self) -> Iterator[Trace]:
-        """Yield the traces in order."""
+        """Yield the traces in order, with the ids that they have in a run."""
+        return map(self.attempts.rename, self._decode())
+
+    def _decode(self) -> Iterator[Trace]:
         import pyarrow as pa
 
         decoder = msgspec.msgpack.Decoder(Trace)

@@ -21,12 +21,12 @@ from ragfault.model.errors import (
     InputError,
     get_message_kind,
 )
-from ragfault.model.records import Document, Trace
+from ragfault.model.records import Document, Trace, name_attempt
 
 HASH_RANGES, RANGE_SHIFT = 256, 56
 """Ranges of hashes by their highest eight bits."""
 RECENT_CAPACITY = 2**16
-"""Minimum size of the set before its hashes move to the arrays."""
+"""Minimum number of recent ids before their hashes move to the arrays, without their notes."""
 
 
 class IdSet:
@@ -38,7 +38,7 @@ class IdSet:
     """
 
     def __init__(self) -> None:
-        self.recent: set[int] = set()
+        self.recent: dict[int, Any] = {}
         self.sorted_ranges: list[Any] = [memoryview(b"").cast("B")] * HASH_RANGES
         self.recent_capacity = RECENT_CAPACITY
 
@@ -49,12 +49,16 @@ class IdSet:
         key = hash(item_id)
         return key in self.recent or self._is_in_ranges(key)
 
-    def add(self, item_id: str) -> bool:
-        """Add an id; return False where it was in already."""
+    def get_note(self, item_id: str) -> Any:
+        """Return what was noted of an id when it was added; None for one of the arrays."""
+        return self.recent.get(hash(item_id))
+
+    def add(self, item_id: str, note: Any = None) -> bool:
+        """Add an id with a note; return False where it was in already."""
         key = hash(item_id)
         if key in self.recent or self._is_in_ranges(key):
             return False
-        self.recent.add(key)
+        self.recent[key] = note
         if len(self.recent) >= self.recent_capacity:
             self._merge_recent()
         return True
@@ -85,7 +89,7 @@ Uniqueness = Literal["attempt", "id", "none"]
 OnBad = Literal["raise", "skip"] | Callable[[BadLine], object]
 
 TraceLocations = dict[str, tuple[str, int]]
-"""Trace id → its file and line."""
+"""Id of a trace, with the number of its attempt from the second on → its file and line."""
 MAX_BAD_LINE_TEXT = 2**16
 """Maximum length of the text of a collected bad line."""
 
@@ -124,27 +128,43 @@ class ErrorCollector:
         if file != self.file:
             self.ids_of_file = IdSet() if self.file else None
             self.file = file
-        attempt = trace.attempt if isinstance(trace, Trace) else 1
-        key = f"{trace.id}\0{attempt}" if self.unique == "attempt" and attempt != 1 else trace.id
+        key = self._get_key(trace)
         is_new_in_file = self.ids_of_file is not None and self.ids_of_file.add(key)
-        if self.seen_ids.add(key) or self.unique == "none":
+        if self.seen_ids.add(key, (file, line)) or self.unique == "none":
             self.good_count += 1
             if self.locations is not None:
-                self.locations[trace.id] = (file, line)
+                self.locations[key] = (file, line)
             return True
-        remedy = ': make ids unique with --id-from COLUMN or --id-from "line"' if isinstance(trace, Trace) else ""
-        if remedy and is_new_in_file:
-            remedy = REPEATED_FROM_FILE
-        if self.unique == "id" and attempt != 1:
-            remedy = f" (attempt {attempt}): a run holds one attempt of each query; evaluate each attempt on its own"
-        self.report(file, line, f'duplicate id "{trace.id[:80]}"{remedy}', payload)
+        self.report(file, line, self._describe_duplicate(trace, key, is_new_in_file), payload)
         return False
 
+    def _get_key(self, trace: Trace | Document) -> str:
+        """Return what no other record of the input may share."""
+        if isinstance(trace, Trace) and self.unique != "id":
+            return name_attempt(trace.query_id, trace.attempt)
+        return trace.id
+
+    def _describe_duplicate(self, trace: Trace | Document, key: str, is_new_in_file: bool) -> str:
+        """Describe a repeated key, with the line that has it first as long as that is known."""
+        duplicate = f'duplicate id "{trace.id[:80]}"'
+        if isinstance(trace, Document):
+            return duplicate
+        if is_new_in_file:
+            return duplicate + REPEATED_FROM_FILE
+        if trace.attempt != 1:
+            duplicate += f" with attempt {trace.attempt}"
+        if (first := self.seen_ids.get_note(key)) is not None:
+            duplicate += f", first on line {first[1]}"
+        return (
+            f'{duplicate}: make ids unique with --id-from COLUMN or --id-from "line"; attempts of one query need a '
+            'number in `attempt`, or --unique "none"'
+        )
+
     def assign_id(self, trace: Trace) -> Trace:
-        """Give the trace an id derived from its query, numbered from the second of the same query on."""
+        """Give the trace an id derived from its query, numbered from the second of the same query and attempt on."""
         content_id = make_content_id(trace.query, "q-")
         name, turn = content_id, self.next_numbers.get(content_id, 1)
-        while name in self.seen_ids:
+        while name_attempt(name, trace.attempt) in self.seen_ids:
             turn += 1
             name = f"{content_id}#{turn}"
         if turn > 1:

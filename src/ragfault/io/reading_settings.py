@@ -76,10 +76,9 @@ class ReadingSettings(Settings, frozen=True, kw_only=True):
     labeled: bool = declare(False, "Read a set with labels of people: every column is kept, and each row is a trace.")
     unique: Uniqueness = declare(
         "attempt",
-        "What two traces may not share: id and attempt, the id, or nothing (none).",
+        "What two traces may not share: id and attempt, the id, or nothing; with none, a repeated id is the next "
+        "attempt of its query.",
         Uniqueness,
-        None,
-        is_key=False,
     )
 
     @property

@@ -151,6 +151,28 @@ class Step(FrozenRecord, frozen=True):
     """Reason of a failure; None if the step succeeded."""
 
 
+ATTEMPT_MARK = "#"
+"""Mark between the id of a query and the number of its attempt."""
+
+
+def name_attempt(query_id: str, attempt: int) -> str:
+    """Return the id of an attempt in a run: that of the query for the first one, else with its number.
+
+    >>> name_attempt("7", 1), name_attempt("7", 2)
+    ('7', '7#2')
+    """
+    return query_id if attempt == 1 else f"{query_id}{ATTEMPT_MARK}{attempt}"
+
+
+def get_query_id(trace_id: str, attempt: int) -> str:
+    """Return the id that all attempts of a query share.
+
+    >>> get_query_id("7#2", 2), get_query_id("7#2", 1)
+    ('7', '7#2')
+    """
+    return trace_id.removesuffix(f"{ATTEMPT_MARK}{attempt}")
+
+
 class Trace(FrozenRecord, frozen=True):
     """One query's way through a RAG system.
 
@@ -164,7 +186,8 @@ class Trace(FrozenRecord, frozen=True):
     query: str
     """The question of the user."""
     attempt: int = 1
-    """Which of several runs of one query this is, from 1; unique together with `id`."""
+    """Which of several runs of one query this is, from 1; unique together with `id`. In a run, the id of an attempt
+    after the first ends with it: `7#2`."""
     history: tuple[ConversationTurn, ...] | None = None
     """Earlier turns of the conversation, the oldest first."""
     chunks: tuple[Chunk, ...] | None = None
@@ -201,6 +224,15 @@ class Trace(FrozenRecord, frozen=True):
     error: str | None = None
     """Reason of a pipeline failure on this query; None if it succeeded."""
     metadata: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def query_id(self) -> str:
+        """The id that all attempts of the query share.
+
+        >>> Trace(id="7#2", query="When?", attempt=2).query_id
+        '7'
+        """
+        return get_query_id(self.id, self.attempt)
 
     @property
     def references(self) -> tuple[str, ...]:

@@ -44,6 +44,8 @@ SYNONYMS: dict[str, str] = {
     "case_id test_id row_id uid uuid guid _id id_ client_request_id query_uuid key",
     "conversation": "conversation_id session_id thread_id dialog_id dialogue_id chat_id session",
     "turn": "turn turn_id turn_index turn_number",
+    "attempt": "attempt attempt_index attempt_number run_index run_number epoch repeat repeat_index repetition trial "
+    "trial_index trial_number iteration",
     "answerable": "answerable is_answerable answerability is_impossible unanswerable is_unanswerable",
     "route": "route endpoint app_id",
     "time": "time timestamp created_at ts created",

@@ -54,6 +54,7 @@ FIELD_KINDS: dict[str, tuple[str, ...]] = {
     "id": ("code", "number", "word"),
     "conversation": ("code", "number", "word"),
     "turn": ("number", "code"),
+    "attempt": ("number", "code"),
     "answerable": ("flag", "code", "number", "word", "codes", "words"),
     "route": ("word", "code"),
     "time": ("code", "number", "text"),
@@ -71,6 +72,10 @@ FIELD_KINDS: dict[str, tuple[str, ...]] = {
 }
 """Field → the kinds of content that it can be read from."""
 MAIN_FIELDS = ("query", "chunks", "answer", "reference", "history")
+
+
+MAX_ATTEMPTS = 10_000
+"""Numbers from here on are not those of attempts."""
 
 
 class Inference(NamedTuple):
@@ -368,6 +373,11 @@ def _fits_label(field: str, column: Column) -> bool:
         return any(isinstance(value, dict) and value.keys() & REFERENCE_KEYS for value in column.values)
     if field in OWN_LAYOUTS:
         return all(map(OWN_LAYOUTS[field], column.values))
+    if field == "attempt":
+        # `epoch` and `iteration` are also the names of times and of counts of tokens
+        return all(
+            isinstance(number := to_number(value), float) and 0 <= number < MAX_ATTEMPTS for value in column.values
+        )
     if field == "answerable":
         return any(str(value[0] if isinstance(value, list) else value).lower() in FLAG_WORDS for value in column.values)
     if field == "gold" and kind in ("text", "word", "object"):

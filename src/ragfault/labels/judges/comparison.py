@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.settings import ignore_report
+from ragfault.io.attempts import rename_attempts
 from ragfault.io.runs.copies import group_trace
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.samples import sample_runs
@@ -232,7 +233,7 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
     from_files = isinstance(traces, str | Path) or (
         isinstance(traces, Sequence) and len(traces) > 0 and all(isinstance(judge, str | Path) for judge in traces)
     )
-    compared = list(
+    compared = rename_attempts(
         read_traces(cast(LabeledSource, traces), **reading) if from_files else cast("Iterable[Trace]", traces)
     )
     if not compared:

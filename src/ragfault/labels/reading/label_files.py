@@ -16,6 +16,7 @@ from ragfault.io.formats.tables import read_csv_rows
 from ragfault.labels.label import Label
 from ragfault.labels.reading.layouts import ANY_VALUES, LAYOUTS, ExpectedValues, recognize_row
 from ragfault.model.errors import BadLine, BadRows, InputError
+from ragfault.model.records import name_attempt
 from ragfault.text.number_format import format_count
 
 
@@ -121,6 +122,7 @@ def _convert_row(row: Any, layout: str, expected: ExpectedValues, seen: set[str]
     """Convert a row; `seen` are the traces of the rows before, each of which a layout may hold only once."""
     if isinstance(row, InvalidRecord):
         raise row
+    row = _name_attempt(row)
     row_labels = LAYOUTS[layout].convert(row, expected)
     if LAYOUTS[layout].is_unique:
         trace = str(row.get("trace") or row.get("id"))
@@ -128,6 +130,16 @@ def _convert_row(row: Any, layout: str, expected: ExpectedValues, seen: set[str]
             raise InvalidRecord(f'a second row for the trace "{trace[:80]}"')
         seen.add(trace)
     return row_labels
+
+
+def _name_attempt(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row about an attempt of a query with the id that this attempt has in a run."""
+    attempt = str(row.get("attempt") or "")
+    if not attempt.isdecimal():
+        return row
+    named = {name: value for name, value in row.items() if name != "attempt"}
+    key = next((name for name in ("trace", "id") if row.get(name) not in (None, "")), None)
+    return named if key is None else {**named, key: name_attempt(str(row[key]), int(attempt))}
 
 
 def iterate_label_rows(path: str | Path) -> Iterator[tuple[int, Any, bool]]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from ragfault.io.attempts import rename_attempts
 from ragfault.io.error_collector import OnBad, TraceLocations
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.tables import is_memory_table
@@ -28,7 +29,7 @@ from ragfault.labels.reading.label_columns import (
 from ragfault.labels.reading.label_parser import ChunkGrade, LabelRule, is_absent, list_votes
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, BadTraces, InputError, UnknownName
 from ragfault.model.grouping import group_by
-from ragfault.model.records import Trace
+from ragfault.model.records import Trace, name_attempt
 
 
 def to_texts(positive: str | float | Sequence[str | float]) -> tuple[str, ...]:
@@ -230,6 +231,14 @@ def _label_column(columns: LabelColumns) -> str:
     return columns.grades or columns.claims or columns.label or columns.spans or ""
 
 
+def _rename_located(traces: list[Trace], locations: TraceLocations) -> list[Trace]:
+    """Return traces with the ids that they have in a run, and note their locations under these."""
+    renamed = rename_attempts(traces)
+    places = [locations.get(name_attempt(trace.query_id, trace.attempt)) or locations[trace.id] for trace in traces]
+    locations.update({trace.id: place for trace, place in zip(renamed, places, strict=True)})
+    return renamed
+
+
 def _read_all_traces(
     source: LabeledSource | Iterable[Trace],
     collector: _LabelErrors,
@@ -243,17 +252,17 @@ def _read_all_traces(
     )
     if from_files:
         files = cast(LabeledSource, source)
-        return list(
-            read_traces(files, on_bad=collector.add, notice=notice, labeled=True, locations=locations, **read_options)
+        read = read_traces(
+            files, on_bad=collector.add, notice=notice, labeled=True, locations=locations, **read_options
         )
+        return _rename_located(list(read), locations)
     rows = source if is_memory_table(source) else list(cast("Iterable[Any]", source))
     if is_memory_table(rows) or (rows and all(isinstance(row, Mapping) for row in cast(list[Any], rows))):
-        return list(
-            read_traces(
-                cast(Any, rows), on_bad=collector.add, notice=notice, labeled=True, locations=locations, **read_options
-            )
+        read = read_traces(
+            cast(Any, rows), on_bad=collector.add, notice=notice, labeled=True, locations=locations, **read_options
         )
-    traces = cast(list[Trace], rows)
+        return _rename_located(list(read), locations)
+    traces = rename_attempts(cast(list[Trace], rows))
     locations.update({trace.id: ("traces in memory", number) for number, trace in enumerate(traces, 1)})
     return traces
 

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from ragfault.apps.watch.server.counters import EventCounters
 from ragfault.apps.watch.server.settings import ServerSettings
@@ -21,7 +22,7 @@ from ragfault.io.formats.record_shapes import NATIVE_SHAPE
 from ragfault.io.otel.spans import DecodedRequest
 from ragfault.io.redaction import Redactor
 from ragfault.model.errors import InputError
-from ragfault.model.records import Chunk, Trace
+from ragfault.model.records import Chunk, Trace, name_attempt
 
 MAP_FLAG = re.compile(r"--map '?([\w.]+)=([^\s']+?)'?(?=[.,;:)]?(?:\s|$))")
 """What names a column on the command line: over HTTP its field is sent under another name."""
@@ -126,7 +127,7 @@ def _parse_trace(decoder: TraceDecoder, raw: bytes, limits: RequestLimits) -> Tr
         raise InvalidRecord(f"the id has {len(trace.id):,} characters, at most {MAX_ID_LENGTH} are taken")
     if problem := validate_trace(trace):
         raise InvalidRecord(problem)
-    return trace
+    return replace(trace, id=name_attempt(trace.query_id, trace.attempt))
 
 
 def validate_trace(trace: Trace) -> str | None:
