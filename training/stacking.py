@@ -33,7 +33,8 @@ from ragfault.stats.classification import auroc, auroc_within_groups
 from training.data_files import FOLDS, Row, assign_fold, read_rows
 from training.embedded.altering import is_marked
 from training.embedded.examples import SETS
-from training.embedded.fitting import BASE_RATES, SMALL_SET_WEIGHT, calibrate, compute_prior
+from training.embedded.fitting import SMALL_SET_WEIGHT
+from training.embedded.rates import BASE_RATES, calibrate, compute_prior
 from training.embedded.relevance import balance_sets, generate_pairs, load_graded_pairs
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/minilm/stack.json"

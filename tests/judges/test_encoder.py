@@ -1,9 +1,14 @@
 """Laws of the judge encoder: what it reads of replies, and that a verdict depends on nothing but its trace."""
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from ragfault.judges.checks.passages import Passage
+from ragfault.judges.embedded.support import TEXT_TYPES
 from ragfault.judges.encoder.agreement import settle_agreement
+from ragfault.judges.encoder.evidence import evidence
+from ragfault.judges.encoder.stack import PASSING, load_stack
 from ragfault.judges.loading import load_judge
 from ragfault.model.gold_evidence import measure_key_agreement
 from ragfault.model.records import Chunk, Trace, Verdicts
@@ -89,3 +94,37 @@ def test_the_answer_is_read_beside_its_reference() -> None:
     other = JUDGE.observe([replace(trace, answer="46 degrees Celsius")])[0]
     assert measure_key_agreement(replace(trace, answer="46 degrees Celsius"), other) == 0
     assert [item.status for item in other.truth or ()] == ["contradicted"]
+
+
+def test_an_answer_passes_exactly_if_its_claims_do() -> None:
+    """The probability of an answer is below one half exactly if that of one of its claims is, for any odds."""
+    stack, random = load_stack(), np.random.default_rng(0)
+    for text_type in TEXT_TYPES:
+        for size in (1, 2, 9):
+            odds = random.normal(size=size)
+            passes = stack.predict_support(odds, text_type).min() >= PASSING
+            assert (stack.predict_groundedness(odds, text_type) >= PASSING) == passes
+
+
+@pytest.mark.parametrize("answer", ["Maps may be kept for two weeks.", "Maps may be kept for two years, by law."])
+def test_a_label_follows_its_probability(answer: str) -> None:
+    """A claim is supported or inferred exactly from a probability of one half on, and its answer with it."""
+    verdicts = observe(answer)
+    assert verdicts.claim is not None
+    assert verdicts.answer is not None
+    assert verdicts.answer.grounded is not None
+    [claim] = verdicts.claim
+    assert claim.p is not None
+    assert (claim.support in ("supported", "inferred")) == (claim.p >= PASSING) == (verdicts.answer.grounded >= PASSING)
+
+
+def test_a_sentence_of_a_chunk_is_supported_and_a_word_of_it_is_read() -> None:
+    """A claim that is a sentence of a chunk is settled; one that is only a part of a sentence is read."""
+    session = JUDGE.open_session(QUERY)
+    signs = session.read_signs(["Maps may be kept for two weeks.", "two"], [Passage("a", CHUNKS[0].text)])
+    assert signs.is_verbatim.tolist() == [True, False]
+
+
+def test_a_record_is_read_as_words() -> None:
+    """The encoder reads the fields of a record as lines in words, not as the text of its literal."""
+    assert "Take Out: yes" in evidence(["{'name': 'Lyn Inn', 'attributes': {'TakeOut': True}}"], "It has take-out.")

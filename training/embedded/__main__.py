@@ -27,19 +27,16 @@ from ragfault.judges.embedded.word_vectors import Array, load_vectors
 from training.embedded import boosting, network
 from training.embedded.examples import FOLDS, load_answers
 from training.embedded.fitting import (
-    BASE_RATES,
     MONOTONE_COLUMNS,
     ClaimDataset,
     build_dataset,
-    calibrate,
-    compute_prior,
     cross_fit_bag,
     fit_models,
     fit_small,
-    match_rate,
     predict_odds,
     score_answers,
 )  # fmt: skip
+from training.embedded.rates import BASE_RATES, calibrate, compute_prior, match_rate
 from training.embedded.reporting import report
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/support.npz"

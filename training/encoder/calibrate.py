@@ -1,9 +1,10 @@
 """Fit on the packed weights what is read beside entailment: python -m training.encoder.calibrate DATA.
 
 Each smaller head gets a last layer of its own, a logistic regression on what the encoder makes of the pairs of its
-kind: the training of the encoder sees too few of them. The log-odds of support are scaled and shifted so that they are
-the odds on authored claims and on sentences of RAGTruth whose groups took no part in training, both sources alike.
-Writes `heads.npz`, and prints how each head does on pairs that were kept apart. The test part is not used.
+kind: the training of the encoder sees too few of them. The stack weighs what the encoder reads of a claim with what the
+embedded judge finds in its words (`training/encoder/stacking.py`); it is fitted on groups that no training has seen.
+Writes `heads.npz`, and prints how each head does on pairs that were kept apart, and the stack beside the judge embedded
+on sets that it was not fitted on. `--stack` fits the stack alone and leaves the other heads as they are.
 """
 
 from __future__ import annotations
@@ -21,22 +22,14 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ragfault.judges.encoder.agreement import select_references
-from ragfault.judges.encoder.model import HEADS, OUTPUT_SIZE, EncoderModel, encode_pair, load_encoder, load_tokenizer
+from ragfault.judges.encoder.model import HEADS, EncoderModel, encode_pair, load_encoder, load_heads, load_tokenizer
+from ragfault.judges.encoder.stack import SupportStack
 from ragfault.stats.classification import auroc
 from training.data_files import iterate_rows
-from training.encoder.rows import (
-    TEST_WRITERS,
-    Pair,
-    authored_lines,
-    authored_rows,
-    is_authored,
-    is_measured,
-    ragtruth_pairs,
-    reply_rows,
-)
+from training.encoder.rows import Pair, authored_lines, is_authored, is_measured, reply_rows
+from training.encoder.stacking import fit_stack
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/encoder/heads.npz"
-COUNT = 1_500
 # Replies of the public sets, and answers of each label, that a head is fitted on: more take longer and change little.
 PUBLIC_REPLIES, PUBLIC_ANSWERS = 2_500, 600
 REPLY_RIDGE, AGREEMENT_RIDGE = 0.1, 0.01
@@ -152,42 +145,27 @@ def fit_agreement(model: EncoderModel, data: Path) -> dict[str, np.ndarray]:
     return {"agreement.weights": weights[:, 0], "agreement.bias": bias[0]}
 
 
-def list_claims(data: Path) -> list[list[Pair]]:
-    """Return kept claims of each source."""
-    chance = random.Random(2)
-    authored = [
-        pair
-        for pair in authored_rows(data)
-        if is_measured(pair.group) and not any(f"-{writer}-" in pair.group for writer in TEST_WRITERS)
-    ]
-    rows = [row for row in iterate_rows(data / "ragtruth_train.jsonl.gz") if is_measured(str(row["source_id"]))]
-    answers = [pair for row in chance.sample(rows, min(400, len(rows))) for pair in ragtruth_pairs(row)]
-    return [chance.sample(pairs, min(COUNT, len(pairs))) for pairs in (authored, answers)]
-
-
-def fit_support(model: EncoderModel, data: Path) -> dict[str, np.ndarray]:
-    """Fit the slope and the shift of the log-odds of support."""
-    odds, labels, weights = [], [], []
-    for pairs in list_claims(data):
-        logits = read_pairs(model, pairs)[:, -OUTPUT_SIZE:][:, : len(HEADS["entailment"])]
-        odds.append(logits[:, 0] - np.logaddexp(logits[:, 1], logits[:, 2]))
-        labels.append(np.array([pair.label == 0 for pair in pairs]))
-        weights.append(np.full(len(pairs), 1_000 / len(pairs)))
-    fit = LogisticRegression(C=1e6).fit(
-        np.concatenate(odds)[:, None], np.concatenate(labels), sample_weight=np.concatenate(weights)
-    )
-    return {"calibration": np.array([fit.coef_[0, 0], fit.intercept_[0]]).round(4)}
+def pack_stack(stack: SupportStack) -> dict[str, np.ndarray]:
+    """Return the numbers of the stack under the names that the judge unpacks."""
+    return {f"stack.{name}": np.asarray(value) for name, value in stack._asdict().items()}
 
 
 def main() -> None:
     """Fit everything and write it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
-    data = parser.parse_args().data
-    model = load_encoder()
-    fitted = fit_replies(model, data) | fit_agreement(model, data) | fit_support(model, data)
+    parser.add_argument("--stack", action="store_true", help="fit the stack alone")
+    options = parser.parse_args()
+    if options.stack:
+        fitted = {
+            name: value for name, value in load_heads().items() if name.startswith(("reply", "agreement", "refusal"))
+        }
+    else:
+        model = load_encoder()
+        fitted = fit_replies(model, options.data) | fit_agreement(model, options.data)
+    fitted |= pack_stack(fit_stack(options.data))
     np.savez_compressed(TARGET, **{name: np.asarray(value, np.float32) for name, value in fitted.items()})
-    print({name: value.tolist() for name, value in fitted.items() if value.size < 5})
+    print({name: value.tolist() for name, value in fitted.items() if value.size < 11})
 
 
 if __name__ == "__main__":

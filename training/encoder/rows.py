@@ -87,28 +87,6 @@ def fever_rows(data: Path) -> Iterator[Pair]:
                 yield Pair(row["source_id"], other["premise"], row["claim"], "entailment", 2)
 
 
-def flattened(text: str) -> str:
-    """Return a JSON record as lines of path and value; any other text as it is."""
-    try:
-        record = json.loads(text)
-    except ValueError:
-        return text
-    lines: list[str] = []
-
-    def visit(path: str, value: object) -> None:
-        if isinstance(value, dict):
-            for key, part in value.items():
-                visit(f"{path} {key}".strip(), part)
-        elif isinstance(value, list):
-            for part in value:
-                visit(path, part)
-        else:
-            lines.append(f"{path}: {value}.")
-
-    visit("", record)
-    return "\n".join(lines) if len(lines) > 1 else text
-
-
 def answer_sentences(answer: str) -> Iterator[tuple[int, int]]:
     """Yield the places of the sentences of an answer."""
     start = 0
@@ -120,13 +98,12 @@ def answer_sentences(answer: str) -> Iterator[tuple[int, int]]:
 
 def ragtruth_pairs(row: Row) -> Iterator[Pair]:
     """Yield the sentences of an answer: contradicted if a conflict touches one, not stated if an invention does."""
-    contexts = [flattened(text) for text in row["contexts"]]
     for start, end in answer_sentences(row["answer"]):
         touching = [span for span in row["spans"] if span["start"] < end and span["end"] > start]
         label = 1 if any("Conflict" in span["type"] for span in touching) else 2 if touching else 0
         claim = row["answer"][start:end].strip()
         query = row["query"] if row["task"] == "QA" else ""
-        first = evidence(contexts, claim, query)
+        first = evidence(row["contexts"], claim, query)
         yield Pair(str(row["source_id"]), first, claim_text(claim, query), "entailment", label)
 
 

@@ -57,6 +57,17 @@ def split_passage(text: str) -> tuple[PassageSentence, ...]:
     return _split_cached(text) if len(text) <= MAX_CACHED_CHARS else _split_uncached(text[:MAX_PASSAGE_CHARS])
 
 
+def spell_record(text: str) -> str:
+    """Return the fields of a record as lines in words; any other text as it is.
+
+    >>> spell_record("{'name': 'Lyn Inn', 'attributes': {'WiFi': False}}")
+    'name: Lyn Inn\\nattributes WiFi: no'
+    """
+    if _parse_record(text) is None:
+        return text
+    return "\n".join(sentence.text.strip() for sentence in split_passage(text))
+
+
 @lru_cache(maxsize=256)
 def _split_cached(text: str) -> tuple[PassageSentence, ...]:
     return _split_uncached(text)

@@ -6,18 +6,20 @@ import math
 import re
 from collections import Counter
 
+from ragfault.judges.checks.passages import spell_record
+
 WINDOW_WORDS = 45
 SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 WORD = re.compile(r"\w+")
 
 
 def windows(chunks: list[str] | tuple[str, ...], size: int = WINDOW_WORDS) -> list[str]:
-    """Return the chunks in runs of whole sentences of about `size` words, each run from one chunk."""
+    """Return the chunks in runs of whole sentences of about `size` words, each from one chunk; records in words."""
     result = []
     for chunk in chunks:
         run: list[str] = []
         words = 0
-        for sentence in SENTENCE_END.split(chunk):
+        for sentence in SENTENCE_END.split(spell_record(chunk)):
             count = max(len(sentence.split()), len(sentence) // 6)
             if run and words + count > size:
                 result.append(" ".join(run))

@@ -4,27 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import numpy as np
 
 from ragfault.judges.assembly import ScorerJudge
-from ragfault.judges.checks.passages import Passage
-from ragfault.judges.embedded.judge import EmbeddedSession, get_lowest_probability
+from ragfault.judges.calibration import UNSURE_RANGE
+from ragfault.judges.checks.passages import Passage, split_passage
+from ragfault.judges.checks.queries import TASK_QUERY
+from ragfault.judges.embedded.features import FEATURE_COLUMNS
+from ragfault.judges.embedded.judge import FOREIGN_REASON, EmbeddedSession, get_lowest_probability
+from ragfault.judges.embedded.support import TextType, WeighedClaims
+from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.encoder.agreement import select_references, settle_agreement
 from ragfault.judges.encoder.evidence import claim_text, evidence
 from ragfault.judges.encoder.model import digest_weights, load_encoder
+from ragfault.judges.encoder.stack import PROBABILITY_DIGITS, build_inputs, load_stack
 from ragfault.judges.lexical.entailment import EntailmentThresholds
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.model.errors import MissingExtra, UsageError
 from ragfault.model.records import ClaimSupport
 
-VERSION = 1
-UNSURE_RANGE = (0.35, 0.65)
-"""Probabilities of support between these are unsure."""
-VERBATIM_PROBABILITY = 0.99
-"""The probability of a claim that stands word for word in a passage, which is not read by the model."""
-PROBABILITY_DIGITS = 4
-"""Probabilities are rounded, so that processors with another order of additions agree."""
+VERSION = 2
+VERBATIM_ODDS = -10.0
+"""The log-odds that a claim is not supported if it is a sentence of a passage, word for word: nothing is read then."""
+
+
+class ClaimSigns(NamedTuple):
+    """What the encoder and the words tell of some claims."""
+
+    weighed: WeighedClaims
+    logits: Array
+    """The encoder's logits of supported, contradicted and not stated, a row a claim."""
+    word_odds: Array
+    """The embedded judge's log-odds that each claim is not supported."""
+    overlap: Array
+    """The Jaccard index of the words of each claim and of the sentence nearest to it."""
+    is_verbatim: Array
+    """Whether each claim is a sentence of a passage, word for word."""
+
+    @property
+    def inputs(self) -> Array:
+        """Return the inputs of the stack."""
+        return build_inputs(self.logits, self.word_odds, self.overlap)
+
+
+def bare_text(text: str) -> str:
+    """Return a text without line breaks, outer spaces and the stop at its end."""
+    return " ".join(text.split()).rstrip(".")
 
 
 class EncoderSession:
@@ -35,6 +62,7 @@ class EncoderSession:
         self._model = load_encoder(threads)
         self.embedded = EmbeddedSession(query, thresholds)
         self._agreements: dict[tuple[str, str], float] = {}
+        self._odds_by_claims: dict[tuple[str, ...], tuple[Array, TextType]] = {}
 
     def is_refusal(self, answer: str) -> bool:
         return self._model.predicts_refusal(answer, self._query)
@@ -67,49 +95,55 @@ class EncoderSession:
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         located = self.embedded.score_entailment(claims, passages)
-        texts = [passage.text for passage in passages if passage.text.strip()]
-        if not texts:
+        signs = self.read_signs(claims, passages)
+        if signs is None:
             return located
-        probabilities = self._read_claims(claims, texts)
-        return [self._decide(*parts) for parts in zip(located, probabilities.tolist(), strict=True)]
+        odds = np.where(signs.is_verbatim, VERBATIM_ODDS, load_stack().predict_odds(signs.inputs))
+        text_type = signs.weighed.text_type
+        self._odds_by_claims.setdefault(tuple(claims), (odds, text_type))
+        support = load_stack().predict_support(odds, text_type).tolist()
+        return [self._decide(*parts) for parts in zip(located, support, signs.logits, strict=True)]
+
+    def read_signs(self, claims: Sequence[str], passages: Sequence[Passage]) -> ClaimSigns | None:
+        """Return what the encoder and the words tell of claims; None if there is nothing to compare."""
+        weighed = self.embedded.weigh_claims(claims, passages)
+        if weighed is None:
+            return None
+        texts = tuple(passage.text for passage in passages if passage.text.strip())
+        query = "" if TASK_QUERY.match(self._query) else self._query
+        pairs = [(claim_text(claim, query, self._history), evidence(texts, claim, query)) for claim in claims]
+        overlap = weighed.features[:, FEATURE_COLUMNS["joint"]]
+        sentences = {bare_text(text[part.start : part.end]) for text in texts for part in split_passage(text)}
+        is_verbatim = np.array([bare_text(claim) in sentences for claim in claims])
+        return ClaimSigns(weighed, self._model.read_entailment(pairs), weighed.odds, overlap, is_verbatim)
 
     def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
-        return get_lowest_probability(entailments)
+        known = self._odds_by_claims.get(tuple(claims))
+        if known is None or any(entailment.reason == FOREIGN_REASON for entailment in entailments):
+            return get_lowest_probability(entailments)
+        return load_stack().predict_groundedness(*known)
 
     def measure_similarity(self, left: str, right: str) -> float:
         return self.embedded.measure_similarity(left, right)
 
-    def _read_claims(self, claims: Sequence[str], texts: Sequence[str]) -> np.ndarray:
-        """Return the probabilities of supported, contradicted and not stated, a row a claim."""
-        pairs = [
-            (claim_text(claim, self._query, self._history), evidence(tuple(texts), claim, self._query))
-            for claim in claims
-        ]
-        probabilities = self._model.predict("entailment", pairs)
-        spaced = [" ".join(text.split()) for text in texts]
-        for number, claim in enumerate(claims):
-            bare = " ".join(claim.split())
-            if bare and any(bare in text for text in spaced):
-                rest = (1 - VERBATIM_PROBABILITY) / 2
-                probabilities[number] = (VERBATIM_PROBABILITY, rest, rest)
-        return probabilities.round(PROBABILITY_DIGITS)
-
-    def _decide(self, located: Entailment, probabilities: Sequence[float]) -> Entailment:
-        """Return the verdict on a claim: its label by the most probable class, its evidence as it was located."""
-        supported, contradicted, not_stated = probabilities
+    def _decide(self, located: Entailment, p: float, logits: Array) -> Entailment:
+        """Return the verdict on a claim: its label by the probability of support, its evidence as it was located."""
+        if located.reason == FOREIGN_REASON:
+            return located
+        _, contradicted, not_stated = logits
         label: ClaimSupport
-        if supported >= self._thresholds.supported:
+        if p >= self._thresholds.supported:
             label = "supported"
-        elif supported >= self._thresholds.inferred:
+        elif p >= self._thresholds.inferred:
             label = "inferred"
         else:
             label = "contradicted" if contradicted > not_stated else "unsupported"
         stands = label in ("supported", "inferred")
         return located._replace(
             support=label,
-            p=supported,
+            p=p,
             reason=None if stands else located.reason,
-            unsure=UNSURE_RANGE[0] < supported < UNSURE_RANGE[1],
+            unsure=UNSURE_RANGE[0] < p < UNSURE_RANGE[1],
             unsupported_spans=() if stands else located.unsupported_spans,
         )
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -77,20 +77,24 @@ class EncoderModel:
         pooled, outputs = self._session.run(["pooled", "outputs"], feed)
         return np.concatenate([pooled[0], outputs[0]])
 
-    def predict(self, head: Literal["entailment", "reply"], pairs: Sequence[tuple[str, str]]) -> Array:
-        """Return the probability of each class of entailment or reply, a row a pair of (claim, evidence)."""
+    def read_entailment(self, pairs: Sequence[tuple[str, str]]) -> Array:
+        """Return the logits of supported, contradicted and not stated, a row a pair of claim and evidence."""
         if not pairs:
-            return np.zeros((0, len(HEADS[head])))
-        logits = np.stack([self._run(encode_pair(self._tokenizer, *pair))[head] for pair in pairs]).astype(np.float64)
-        raised = np.exp(logits - logits.max(1, keepdims=True))
-        probabilities: Array = raised / raised.sum(1, keepdims=True)
-        return self._calibrate(probabilities) if head == "entailment" else probabilities
+            return np.zeros((0, len(HEADS["entailment"])))
+        return np.stack([self._run(encode_pair(self._tokenizer, *pair))["entailment"] for pair in pairs]).astype(float)
+
+    def predict_reply(self, reply: str, query: str) -> Array:
+        """Return the probability that a reply to a query is a refusal, a partial answer, or an answer."""
+        logits = self._run(encode_pair(self._tokenizer, reply, query))["reply"].astype(float)
+        raised = np.exp(logits - logits.max())
+        probabilities: Array = raised / raised.sum()
+        return probabilities
 
     def predicts_refusal(self, reply: str, query: str) -> bool:
         """Return whether a reply to a query, or a sentence of it, says that it cannot answer."""
         if not reply.strip():
             return False
-        probability = self.predict("reply", [(reply, query)])[0, HEADS["reply"].index("refusal")]
+        probability = self.predict_reply(reply, query)[HEADS["reply"].index("refusal")]
         return bool(probability >= self._heads["refusal_threshold"])
 
     def predict_agreement(self, query: str, reference: str, answer: str) -> float:
@@ -103,14 +107,6 @@ class EncoderModel:
         """Return what the agreement head sees: the answer read beside the reference, and what words tell of them."""
         pair = encode_pair(self._tokenizer, claim_text(answer, query), reference)
         return np.concatenate([self.read_features(pair), compare_words(query, reference, answer)])
-
-    def _calibrate(self, probabilities: Array) -> Array:
-        """Return probabilities whose support is calibrated; the other classes keep their ratio."""
-        slope, shift = self._heads["calibration"]
-        support = probabilities[:, 0].clip(1e-9, 1 - 1e-9)
-        fitted = 1 / (1 + np.exp(-slope * np.log(support / (1 - support)) - shift))
-        rest = probabilities[:, 1:] * ((1 - fitted) / (1 - support))[:, None]
-        return np.column_stack([fitted, rest])
 
     def _run(self, pair: PairTokens) -> dict[str, Array]:
         """Return the logits of entailment and reply on one pair; a pair runs once."""

@@ -1,0 +1,81 @@
+"""The stack: one probability of support for a claim, from what the encoder reads of it and what its words tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ragfault.judges.embedded.support import TEXT_TYPES, TextType, combine_claims, logistic
+from ragfault.judges.embedded.word_vectors import Array
+from ragfault.judges.encoder.model import load_heads
+
+SIGNS = ("support read", "contradiction read", "words against it")
+"""What is known of a claim: the encoder's log-odds that it is supported, its log-odds of contradicted against not
+stated, and the embedded judge's log-odds that it is not supported."""
+INPUTS = (*SIGNS, "overlap", *(f"{name} × overlap" for name in SIGNS), "intercept")
+"""What has a weight: the signs, the Jaccard index of the claim and the sentence that is nearest to it, and its products
+with the signs, so that other signs may decide a near copy than a claim in other words."""
+PASSING = 0.5
+"""A claim passes from this probability of support on, and an answer if its claims do."""
+PROBABILITY_DIGITS = 4
+"""Probabilities are rounded, so that processors with another order of additions agree."""
+
+
+def build_inputs(logits: Array, word_odds: Array, overlap: Array) -> Array:
+    """Build the inputs of the stack, a row a claim: `INPUTS` without the intercept.
+
+    `logits` are the encoder's of supported, contradicted and not stated, `word_odds` the embedded judge's log-odds that
+    a claim is not supported, `overlap` the Jaccard index of its words and those of the sentence nearest to it.
+
+    >>> build_inputs(np.array([[2.0, 0.0, -1.0]]), np.array([-1.0]), np.array([0.5])).round(2).tolist()
+    [[1.69, 1.0, -1.0, 0.5, 0.84, 0.5, -0.5]]
+    """
+    support = logits[:, 0] - np.logaddexp(logits[:, 1], logits[:, 2])
+    signs = np.column_stack([support, logits[:, 1] - logits[:, 2], word_odds])
+    inputs: Array = np.column_stack([signs, overlap, signs * overlap[:, None]])
+    return inputs
+
+
+class SupportStack(NamedTuple):
+    """The fitted numbers of the stack (`training/encoder/calibrate.py`)."""
+
+    weights: Array
+    """A weight for each input, the intercept last, for the log-odds that a claim is not supported."""
+    claim_lines: Array
+    """Slope and intercept of the calibration of claims of each type of text."""
+    answer_lines: Array
+    """The same for answers."""
+
+    @classmethod
+    def unpack(cls, arrays: Mapping[str, Array]) -> SupportStack:
+        """Unpack the stack from the packaged heads."""
+        return cls(*(arrays[f"stack.{name}"].astype(float) for name in cls._fields))
+
+    def predict_odds(self, inputs: Array) -> Array:
+        """Return the log-odds that each claim is not supported, from rows of `build_inputs`."""
+        odds: Array = inputs @ self.weights[:-1] + self.weights[-1]
+        return odds
+
+    def predict_support(self, odds: Array, text_type: TextType) -> Array:
+        """Return the probability that each claim is supported, from its log-odds."""
+        slope, intercept = self.claim_lines[TEXT_TYPES.index(text_type)]
+        return logistic(-(slope * odds + intercept)).round(PROBABILITY_DIGITS)
+
+    def predict_groundedness(self, odds: Array, text_type: TextType) -> float:
+        """Return the probability that all claims of an answer are supported, from the log-odds of its claims.
+
+        One decision, not two: it is below one half exactly if that of a claim is.
+        """
+        slope, intercept = self.answer_lines[TEXT_TYPES.index(text_type)]
+        p = round(float(logistic(-(slope * np.array(combine_claims(odds)) + intercept))), PROBABILITY_DIGITS)
+        lowest = float(self.predict_support(odds, text_type).min())
+        return min(p, lowest) if lowest < PASSING else max(p, PASSING)
+
+
+@cache
+def load_stack() -> SupportStack:
+    """Load the packaged stack, once."""
+    return SupportStack.unpack(load_heads())
