@@ -128,3 +128,12 @@ def test_a_sentence_of_a_chunk_is_supported_and_a_word_of_it_is_read() -> None:
 def test_a_record_is_read_as_words() -> None:
     """The encoder reads the fields of a record as lines in words, not as the text of its literal."""
     assert "Take Out: yes" in evidence(["{'name': 'Lyn Inn', 'attributes': {'TakeOut': True}}"], "It has take-out.")
+
+
+def test_the_relevance_of_a_chunk_is_of_that_chunk_alone() -> None:
+    """A chunk is as relevant alone as among others; one without words is not, and one that answers is more so."""
+    passages = [Passage("a", CHUNKS[0].text), Passage("b", ""), Passage("c", "The reading room has oak tables.")]
+    session = JUDGE.open_session(QUERY)
+    together = [score.value for score in session.score_relevance(QUERY, passages)]
+    assert together == [session.score_relevance(QUERY, [passage])[0].value for passage in passages]
+    assert together[0] > together[2] > together[1] == 0

@@ -23,9 +23,9 @@ from sklearn.preprocessing import StandardScaler
 
 from ragfault.judges.encoder.agreement import select_references
 from ragfault.judges.encoder.model import HEADS, EncoderModel, encode_pair, load_encoder, load_heads, load_tokenizer
-from ragfault.judges.encoder.stack import SupportStack
 from ragfault.stats.classification import auroc
 from training.data_files import iterate_rows
+from training.encoder.relevance import fit_relevance
 from training.encoder.rows import Pair, authored_lines, is_authored, is_measured, reply_rows
 from training.encoder.stacking import fit_stack
 
@@ -145,25 +145,21 @@ def fit_agreement(model: EncoderModel, data: Path) -> dict[str, np.ndarray]:
     return {"agreement.weights": weights[:, 0], "agreement.bias": bias[0]}
 
 
-def pack_stack(stack: SupportStack) -> dict[str, np.ndarray]:
-    """Return the numbers of the stack under the names that the judge unpacks."""
-    return {f"stack.{name}": np.asarray(value) for name, value in stack._asdict().items()}
-
-
 def main() -> None:
     """Fit everything and write it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--stack", action="store_true", help="fit the stack alone")
     options = parser.parse_args()
+    model = load_encoder()
     if options.stack:
         fitted = {
             name: value for name, value in load_heads().items() if name.startswith(("reply", "agreement", "refusal"))
         }
     else:
-        model = load_encoder()
         fitted = fit_replies(model, options.data) | fit_agreement(model, options.data)
-    fitted |= pack_stack(fit_stack(options.data))
+    stack = fit_stack(options.data)._replace(relevance=fit_relevance(model, options.data))
+    fitted |= {f"stack.{name}": value for name, value in stack._asdict().items()}
     np.savez_compressed(TARGET, **{name: np.asarray(value, np.float32) for name, value in fitted.items()})
     print({name: value.tolist() for name, value in fitted.items() if value.size < 11})
 

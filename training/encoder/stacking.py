@@ -97,7 +97,7 @@ def fit_stack(data: Path) -> SupportStack:
     fitted = list(weigh_answers(list_fitted(data)))
     weights = fit_weights(fitted)
     print("weights", dict(zip(INPUTS, weights.round(2).tolist(), strict=True)), flush=True)
-    stack = SupportStack(weights, *fit_lines(fitted, cross_fit(fitted)))
+    stack = SupportStack(weights, *fit_lines(fitted, cross_fit(fitted)), relevance=np.zeros(3))
     measured = list(weigh_answers(list_measured(data)))
     for name in dict.fromkeys(item.answer.set for item in measured):
         print_set(name, [item for item in measured if item.answer.set == name], stack)

@@ -85,7 +85,19 @@ class EncoderSession:
         return self._agreements[answer, reference]
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        return self.embedded.score_relevance(query, passages)
+        scores = self.embedded.score_relevance(query, passages)
+        if TASK_QUERY.match(query) or not query.strip():
+            return scores
+        return [self._read_relevance(*pair, query) for pair in zip(passages, scores, strict=True)]
+
+    def _read_relevance(self, passage: Passage, score: RelevanceScore, query: str) -> RelevanceScore:
+        """Return the relevance of a passage by words and encoder; another section or version stays irrelevant."""
+        if not passage.text.strip():
+            return score._replace(value=0.0)
+        if score.is_other_subject:
+            return score
+        read = self._model.read_relevance(query, evidence((passage.text,), query))
+        return score._replace(value=load_stack().predict_relevance(read, score.value))
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         return self.embedded.score_coverage(query, passages)

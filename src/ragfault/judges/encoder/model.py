@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -83,6 +84,11 @@ class EncoderModel:
             return np.zeros((0, len(HEADS["entailment"])))
         return np.stack([self._run(encode_pair(self._tokenizer, *pair))["entailment"] for pair in pairs]).astype(float)
 
+    def read_relevance(self, query: str, passage: str) -> float:
+        """Return the log-odds that a passage is relevant to a query."""
+        relevant, other = self._run(encode_pair(self._tokenizer, query, passage))["relevance"]
+        return float(relevant - other)
+
     def predict_reply(self, reply: str, query: str) -> Array:
         """Return the probability that a reply to a query is a refusal, a partial answer, or an answer."""
         logits = self._run(encode_pair(self._tokenizer, reply, query))["reply"].astype(float)
@@ -109,19 +115,25 @@ class EncoderModel:
         return np.concatenate([self.read_features(pair), compare_words(query, reference, answer)])
 
     def _run(self, pair: PairTokens) -> dict[str, Array]:
-        """Return the logits of entailment and reply on one pair; a pair runs once."""
+        """Return the logits of entailment, relevance and reply on one pair; a pair runs once."""
         if pair not in self._logits:
             if len(self._logits) >= CACHED_PAIRS:
                 self._logits.clear()
             features = self.read_features(pair)
             self._logits[pair] = {
-                "entailment": features[-OUTPUT_SIZE : len(HEADS["entailment"]) - OUTPUT_SIZE],
+                "entailment": features[OUTPUTS["entailment"]],
+                "relevance": features[OUTPUTS["relevance"]],
                 "reply": features @ self._heads["reply.weights"] + self._heads["reply.bias"],
             }
         return self._logits[pair]
 
 
 OUTPUT_SIZE = sum(map(len, HEADS.values()))
+OUTPUTS = {
+    head: slice(end - len(classes) - OUTPUT_SIZE, (end - OUTPUT_SIZE) or None)
+    for (head, classes), end in zip(HEADS.items(), accumulate(map(len, HEADS.values())), strict=True)
+}
+"""Head → where its outputs are in the features of a pair."""
 CACHED_PAIRS = 4_096
 """Pairs whose outputs are kept: a claim is asked for again when an answer is judged as a whole."""
 

@@ -20,6 +20,8 @@ INPUTS = (*SIGNS, "overlap", *(f"{name} × overlap" for name in SIGNS), "interce
 with the signs, so that other signs may decide a near copy than a claim in other words."""
 PASSING = 0.5
 """A claim passes from this probability of support on, and an answer if its claims do."""
+LEAST_RELEVANCE = 1e-3
+"""A relevance by words that is nearer to 0 or 1 counts as this one."""
 PROBABILITY_DIGITS = 4
 """Probabilities are rounded, so that processors with another order of additions agree."""
 
@@ -48,6 +50,8 @@ class SupportStack(NamedTuple):
     """Slope and intercept of the calibration of claims of each type of text."""
     answer_lines: Array
     """The same for answers."""
+    relevance: Array
+    """Weights of the encoder's and of the embedded judge's log-odds that a passage is relevant, and the intercept."""
 
     @classmethod
     def unpack(cls, arrays: Mapping[str, Array]) -> SupportStack:
@@ -73,6 +77,12 @@ class SupportStack(NamedTuple):
         p = round(float(logistic(-(slope * np.array(combine_claims(odds)) + intercept))), PROBABILITY_DIGITS)
         lowest = float(self.predict_support(odds, text_type).min())
         return min(p, lowest) if lowest < PASSING else max(p, PASSING)
+
+    def predict_relevance(self, read: float, by_words: float) -> float:
+        """Return the probability that a passage is relevant, from the encoder's log-odds and a probability by words."""
+        p = min(max(by_words, LEAST_RELEVANCE), 1 - LEAST_RELEVANCE)
+        odds = self.relevance @ np.array([read, np.log(p / (1 - p)), 1.0])
+        return round(float(logistic(odds)), PROBABILITY_DIGITS)
 
 
 @cache

@@ -1,0 +1,107 @@
+"""Fit how the judge encoder weighs its reading of a passage with its words, and measure it on questions kept apart."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from ragfault.judges.checks.passages import Passage
+from ragfault.judges.embedded.judge import EmbeddedSession
+from ragfault.judges.encoder.evidence import evidence
+from ragfault.judges.encoder.model import EncoderModel
+from ragfault.judges.encoder.stack import LEAST_RELEVANCE
+from ragfault.judges.lexical.entailment import EntailmentThresholds
+from ragfault.stats.classification import auroc, auroc_within_groups
+from training.data_files import iterate_rows
+from training.encoder.rows import authored_relevance, is_measured
+
+# Passages of each set that the weights are fitted on, and questions of WikiQA that they are measured on.
+SAMPLE, QUESTIONS = 400, 130
+
+
+class JudgedPassage(NamedTuple):
+    """A passage and a question, with the label that people gave."""
+
+    set: str
+    query: str
+    text: str
+    relevant: bool
+    measured: bool
+
+
+def list_passages(data: Path) -> Iterator[JudgedPassage]:
+    """Yield passages with labels; the development part of WikiQA took no part in training."""
+    for row in iterate_rows(data / "wikiqa.jsonl.gz"):
+        measured = row["split"] != "train" or is_measured(row["source_id"])
+        yield JudgedPassage("WikiQA", row["query"], row["passage"], row["label"] > 0, measured)
+    for row in iterate_rows(data / "trec_dl19.jsonl.gz"):
+        yield JudgedPassage(
+            "TREC DL 2019", row["query"], row["passage"], row["label"] > 1, is_measured(row["source_id"])
+        )
+    for pair in authored_relevance(random.Random(1)):
+        yield JudgedPassage("authored", pair.second, pair.first, pair.label == 0, is_measured(pair.group))
+    for row in iterate_rows(data / "entailment_train" / "relevance_multilingual.jsonl.gz"):
+        if row["lang"] == "en":
+            yield JudgedPassage(
+                "NoMIRACL", row["query"], row["passage"], row["relevant"], is_measured(row["source_id"])
+            )
+
+
+def sample_fitted(passages: Sequence[JudgedPassage]) -> Iterator[JudgedPassage]:
+    """Yield a sample of each set, as many relevant as other passages where there are."""
+    chance = random.Random(4)
+    for name in dict.fromkeys(item.set for item in passages):
+        for relevant in (True, False):
+            same = [item for item in passages if (item.set, item.relevant, item.measured) == (name, relevant, False)]
+            yield from chance.sample(same, min(SAMPLE // 2, len(same)))
+
+
+def sample_measured(passages: Sequence[JudgedPassage]) -> Iterator[JudgedPassage]:
+    """Yield the passages of the questions that are measured."""
+    for name in ("TREC DL 2019", "WikiQA"):
+        unseen = [item for item in passages if item.set == name and item.measured]
+        queries = sorted({item.query for item in unseen})
+        chosen = set(random.Random(1).sample(queries, min(QUESTIONS, len(queries))))
+        yield from (item for item in unseen if item.query in chosen)
+
+
+def read_passages(model: EncoderModel, passages: Iterable[JudgedPassage]) -> np.ndarray:
+    """Return the log-odds of the encoder and of the embedded judge, a row a passage."""
+    rows = []
+    for item in passages:
+        session = EmbeddedSession(item.query, EntailmentThresholds(0.7, 0.5))
+        [score] = session.score_relevance(item.query, [Passage("0", item.text)])
+        p = min(max(score.value, LEAST_RELEVANCE), 1 - LEAST_RELEVANCE)
+        read = model.read_relevance(item.query, evidence((item.text,), item.query))
+        rows.append((read, np.log(p / (1 - p))))
+    return np.array(rows)
+
+
+def fit_relevance(model: EncoderModel, data: Path) -> np.ndarray:
+    """Fit the weights, each set and label alike, and print the AUROC of each judge on questions kept apart."""
+    passages = list(list_passages(data))
+    fitted = list(sample_fitted(passages))
+    kinds = np.array([f"{item.set} {item.relevant}" for item in fitted])
+    labels = np.array([item.relevant for item in fitted])
+    _, places, counts = np.unique(kinds, return_inverse=True, return_counts=True)
+    layer = LogisticRegression(C=1e3).fit(read_passages(model, fitted), labels, sample_weight=1_000 / counts[places])
+    weights = np.append(layer.coef_[0], layer.intercept_[0])
+    measured = list(sample_measured(passages))
+    odds = read_passages(model, measured)
+    for name in dict.fromkeys(item.set for item in measured):
+        inside = np.array([item.set == name for item in measured])
+        relevant = np.array([item.relevant for item in measured])[inside]
+        queries = [item.query for item in measured if item.set == name]
+        scores = {"read": odds[:, 0], "embedded": odds[:, 1], "both": odds @ weights[:2]}
+        for judge, values in scores.items():
+            within = auroc_within_groups(values[inside], relevant, queries)
+            area = auroc(values[inside], relevant)
+            print(
+                f"relevance {name} {judge}: {inside.sum():,}  AUROC {area:.3f}  within {within.value:.3f}", flush=True
+            )
+    return weights
