@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import UsageError
 from ragfault.options.label_results import EXIT_NOT_SHOWN, derive_from_labels, run_with_labels, show_result
 from ragfault.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
@@ -154,7 +155,7 @@ Examples:
   ragfault judge card
   ragfault judge card lexical --markdown > judge.md"""
 )
-@click.argument("name", default="embedded", metavar="[NAME | FILE]")
+@click.argument("name", default=DEFAULT_JUDGE, metavar="[NAME | FILE]")
 @json_option
 @click.option("--markdown", "kind", flag_value="markdown", help="As Markdown.")
 def card(name: str, kind: str | None) -> None:
@@ -252,7 +253,7 @@ Examples:
   ragfault compare runs/v1 runs/v2 --flakiness flakiness.json"""
 )
 @click.argument("traces", nargs=-1, required=True)
-@click.option("--judge", "name", default="embedded", show_default=True, help="Judge to use.")
+@click.option("--judge", "name", default=DEFAULT_JUDGE, show_default=True, help="Judge to use.")
 @click.option("-k", "--repeats", type=click.IntRange(2), default=5, show_default=True, help="So many times.")
 @click.option("--limit", type=click.IntRange(1), help="Number of traces, drawn at random.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample.")

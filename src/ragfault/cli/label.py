@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.options.keys import KeyReader, name_person, open_key_reader
 from ragfault.options.output import json_option, print_json, print_notice, print_report, supports_color
@@ -78,7 +79,7 @@ Examples:
 @click.option(
     "--judge",
     "name",
-    default="embedded",
+    default=DEFAULT_JUDGE,
     show_default=True,
     help="Judge that splits answers into claims, if no run is given.",
 )

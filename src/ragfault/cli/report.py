@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.options.output import (
     add_output_options,
     encode_json,
@@ -286,7 +287,7 @@ Exit code 1: a kind of step broke; 3: it cannot be told, or the agent failed; 0:
 @click.argument("source", type=click.Path())
 @click.argument("questions", type=click.Path())
 @click.option("-m", "--metrics", multiple=True, help="Metric of the answers. Repeatable.  [default: three of answers]")
-@click.option("--judge", default="embedded", show_default=True, help="Judge, as for `evaluate`.")
+@click.option("--judge", default=DEFAULT_JUDGE, show_default=True, help="Judge, as for `evaluate`.")
 @click.option("--margin", type=float, default=0.02, show_default=True, help="Loss that matters, of a metric's range.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 @make_sample_option(ABLATED_TRACES, "questions to run")

@@ -11,6 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import RagfaultError, UsageError, require_extra
 from ragfault.model.version import __version__
 
@@ -61,7 +62,7 @@ class McpTools:
         traces: str,
         out: str,
         metrics: list[str] | None = None,
-        judge: str = "embedded",
+        judge: str = DEFAULT_JUDGE,
         replace: bool = False,
         map: dict[str, str] | None = None,
     ) -> str:

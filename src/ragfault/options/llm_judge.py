@@ -137,9 +137,9 @@ def estimate_cost(
 ) -> tuple[CostEstimate, Sequence[str]]:
     """Estimate what judging traces would send and cost, and name who would judge; sends nothing."""
     from ragfault.judges.llm.judge import LLMJudge
-    from ragfault.judges.loading import load_judge
+    from ragfault.judges.loading import DEFAULT_JUDGE, load_judge
 
-    loaded = load_judge(judge or "embedded", profile=profile, **options)
+    loaded = load_judge(judge or DEFAULT_JUDGE, profile=profile, **options)
     if not isinstance(loaded, LLMJudge):
         raise UsageError("--dry-run is only for a judge that calls a model. Name one with --judge llm:MODEL.")
     return loaded.estimate(traces), loaded.fingerprint.split()[1:3]

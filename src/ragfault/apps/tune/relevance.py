@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ragfault.judges.loading import load_judge
+from ragfault.judges.loading import DEFAULT_JUDGE, load_judge
 from ragfault.model.errors import InputError, RagfaultError, UsageError
 from ragfault.model.protocols import Judge, MeteredJudge
 from ragfault.model.records import Chunk, Document, Trace
@@ -53,7 +53,7 @@ class RelevanceComparison(Struct, frozen=True, kw_only=True):
 def compare_relevance(
     query: str,
     documents: Sequence[Document],
-    judges: Sequence[str | Judge] = ("embedded",),
+    judges: Sequence[str | Judge] = (DEFAULT_JUDGE,),
     chunker: str = "sentences(256)",
 ) -> RelevanceComparison:
     """Score documents against a query, chunk by chunk, by each judge.

@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.rules import BinaryVerdict
 from ragfault.model.whole_files import read_record
@@ -146,7 +147,7 @@ def list_cards() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in CARD_FOLDER.glob("*.json")))
 
 
-def load_card(name: str = "embedded") -> JudgeCard:
+def load_card(name: str = DEFAULT_JUDGE) -> JudgeCard:
     """Load the card of a judge of the package.
 
     Raises UnknownName where no judge of that name has one.

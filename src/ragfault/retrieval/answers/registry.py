@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from ragfault.judges.loading import load_judge
+from ragfault.judges.loading import DEFAULT_JUDGE, load_judge
 from ragfault.model.errors import UnknownName, UsageError
 from ragfault.model.expressions import Expression, parse_expression
 from ragfault.retrieval.answers.checks import (
@@ -33,21 +33,21 @@ def _load_writer(model: str, budget: float | None) -> Writer:
 
 
 CHECKS: dict[str, Callable[..., AnswerStage]] = {
-    "cut": lambda judge="embedded": verify(_load_judge(judge), "cut"),
-    "mark": lambda judge="embedded": verify(_load_judge(judge), "mark"),
-    "disclaim": lambda judge="embedded", threshold=0.5: verify(_load_judge(judge), "disclaim", threshold=threshold),
-    "abstain": lambda judge="embedded", threshold=0.5: verify(_load_judge(judge), "abstain", threshold=threshold),
-    "clarify": lambda judge="embedded": clarify(_load_judge(judge)),
-    "repair": lambda by, judge="embedded", passes=2, budget=None: repair(
+    "cut": lambda judge=DEFAULT_JUDGE: verify(_load_judge(judge), "cut"),
+    "mark": lambda judge=DEFAULT_JUDGE: verify(_load_judge(judge), "mark"),
+    "disclaim": lambda judge=DEFAULT_JUDGE, threshold=0.5: verify(_load_judge(judge), "disclaim", threshold=threshold),
+    "abstain": lambda judge=DEFAULT_JUDGE, threshold=0.5: verify(_load_judge(judge), "abstain", threshold=threshold),
+    "clarify": lambda judge=DEFAULT_JUDGE: clarify(_load_judge(judge)),
+    "repair": lambda by, judge=DEFAULT_JUDGE, passes=2, budget=None: repair(
         _load_judge(judge), _load_writer(by, budget), passes=passes
     ),
-    "escalate": lambda by, judge="embedded", threshold=0.5, budget=None: escalate(
+    "escalate": lambda by, judge=DEFAULT_JUDGE, threshold=0.5, budget=None: escalate(
         _load_judge(judge), _load_writer(by, budget), threshold=threshold
     ),
-    "rephrase": lambda by, instruction, judge="embedded", budget=None: rephrase(
+    "rephrase": lambda by, instruction, judge=DEFAULT_JUDGE, budget=None: rephrase(
         _load_judge(judge), _load_writer(by, budget), instruction
     ),
-    "criticize": lambda by, *principles, judge="embedded", budget=None: criticize(
+    "criticize": lambda by, *principles, judge=DEFAULT_JUDGE, budget=None: criticize(
         _load_judge(judge), _load_writer(by, budget), principles
     ),
 }

@@ -11,6 +11,7 @@ import click
 from ragfault.apps.testsets.cli.make import check_distinct, check_target, encode_lines
 from ragfault.io.atomic_files import write_atomically
 from ragfault.io.trace_reader import read_traces
+from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.options.llm_judge import add_llm_options, resolve_judge_options
 from ragfault.options.output import json_option, print_json, print_notice
 from ragfault.options.runs import read_logged
@@ -38,7 +39,7 @@ Examples:
     help="Answers of a system to the queries of SET, whose claims are pooled. Repeatable.",
 )
 @click.option("--replace", is_flag=True, help="Also replace the facts that items have already.")
-@click.option("--judge", default="embedded", show_default=True, help="Judge that extracts and compares claims.")
+@click.option("--judge", default=DEFAULT_JUDGE, show_default=True, help="Judge that extracts and compares claims.")
 @add_llm_options
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @json_option

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.options.output import json_option, print_json, print_notice
 from ragfault.options.runs import read_logged
@@ -37,7 +38,7 @@ propensity or reward, or no decision in LOG."""
     "--floor", "floors", multiple=True, metavar="ROUTE=VALUE", help="Least mean reward of a route. Repeatable."
 )
 @click.option("-m", "--metric", help="Metric that is the reward.  [default: `reward` of the metadata]")
-@click.option("--judge", default="embedded", show_default=True, help="Judge of the metric, as for evaluate.")
+@click.option("--judge", default=DEFAULT_JUDGE, show_default=True, help="Judge of the metric, as for evaluate.")
 @click.option(
     "--before", type=click.Path(dir_okay=False), metavar="FILE", help="Policy in use, kept as the previous one."
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import InputError, OutputError, UnknownName, UsageError
 from ragfault.options.output import combine_options, json_option, print_report
 from ragfault.options.runs import read_logged
@@ -38,7 +39,7 @@ def generator() -> None:
 
 add_choice_options = combine_options(
     click.option("-m", "--metric", default="groundedness", show_default=True, help="Metric to maximise."),
-    click.option("--judge", default="embedded", show_default=True, help="Judge of the answers, as for evaluate."),
+    click.option("--judge", default=DEFAULT_JUDGE, show_default=True, help="Judge of the answers, as for evaluate."),
     click.option(
         "--subject-to",
         multiple=True,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import BadTraces, OutputError, UsageError
 from ragfault.options.output import json_option, print_json, print_left_out, print_notice, print_report
 from ragfault.options.runs import sample_option
@@ -469,7 +470,7 @@ def relevance(
     from ragfault.io.documents import read_documents
 
     documents = tuple(read_documents(list(files), on_bad="skip" if skip_bad else "raise"))
-    comparison = compare_relevance(query, documents, judges or ("embedded",), chunker)
+    comparison = compare_relevance(query, documents, judges or (DEFAULT_JUDGE,), chunker)
     if kind == "json":
         from ragfault.apps.tune.documents import RelevanceDocument
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.apps.registry import list_apps
+from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import UsageError, require_extra
 from ragfault.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
 from ragfault.options.output import json_option, print_json, print_notice
@@ -77,7 +78,7 @@ Examples:
 @click.option(
     "--token", envvar="RAGFAULT_TOKEN", help="Admin token. Prefer RAGFAULT_TOKEN: options are visible to other users."
 )
-@click.option("--judge", default="embedded", show_default=True, help="Judge of every trace.")
+@click.option("--judge", default=DEFAULT_JUDGE, show_default=True, help="Judge of every trace.")
 @click.option("--profile", default="general", show_default=True, help="Domain profile, as for evaluate.")
 @calibration_option
 @click.option("--metrics", default="default", show_default=True, help="Metric set, or metric names (a,b).")
