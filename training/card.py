@@ -3,8 +3,9 @@
     python training/card.py DATA_FOLDER --judge NAME [--limit N] [-w PROCESSES]
     python training/card.py DATA_FOLDER --judge NAME --set begin     (one set again; the others as the card has them)
 
-The texts of the card are in training/cards.toml; the figures come from `ragfault.labels`, on each of
-SETS. The card is written to src/ragfault/judges/cards/NAME.json; `make docs` then brings it into docs/judge.md.
+The texts of the card are in training/cards.toml; the figures come from `ragfault.labels`, on the sets of
+training/labelled_sets.py. The card is written to src/ragfault/judges/cards/NAME.json; `make docs` then brings it into
+docs/judge.md.
 """
 
 from __future__ import annotations
@@ -24,88 +25,33 @@ import msgspec
 from msgspec.structs import replace
 
 from ragfault.judges.assembly import ScorerJudge
-from ragfault.judges.cards.card import AnswerShape, CardEntry, JudgeCard
+from ragfault.judges.cards.card import CardEntry, JudgeCard
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSession
 from ragfault.judges.loading import load_judge
 from ragfault.judges.scorer import Entailment, RelevanceScore
-from ragfault.labels.judges.measurement import JudgeMeasurement, LabelTask, UnitKind, build_entries
+from ragfault.labels.judges.measurement import JudgeMeasurement, UnitKind, build_entries
 from ragfault.labels.judges.measuring import measure_judge
 from ragfault.model.protocols import Judge
 from ragfault.model.records import Trace, Verdicts
-from ragfault.model.rules import BinaryVerdict
 from ragfault.stats.estimates import BootstrapEstimate, Interval
 from ragfault.text.normalization import split_content_words
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from training.data_files import Row, assign_fold, iterate_rows
+from training.data_files import Row
+from training.labelled_sets import SETS, LabelledSet, exclude_training_sources, read_labelled_rows
 from training.unseen import CrossFittedJudge, load_cross_fitted_judge
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parent / "src/ragfault"
 
 
-class LabelledSet(NamedTuple):
-    """A set of labelled data, or a part of it, and how it is measured."""
-
-    name: str
-    file: str
-    key: str
-    """The name under which training/cards.toml says that a judge was fitted on it."""
-    shape: AnswerShape
-    split: str
-    task: LabelTask = "answer"
-    includes: Callable[[Row], bool] = bool
-    within: tuple[str, ...] = ()
-    positive: str = "1"
-    corrects: tuple[tuple[UnitKind, BinaryVerdict], ...] = ()
-    """The unit whose rates correct a kind of verdict."""
-    note: str = ""
-
-
-def is_reserved(row: Row) -> bool:
-    """Return whether a source of RAGTruth is held out for measuring; one in five is."""
-    return assign_fold(row["source_id"]) == 0
-
-
-def select_task(task: str) -> Callable[[Row], bool]:
-    """Return a filter for the held-out rows of a task."""
-    return lambda row: is_reserved(row) and row["task"] == task
-
-
-RAGTRUTH = "one source in five of the training file, never fitted on"
-SETS = (
-    LabelledSet("RAGTruth", "ragtruth_train", "ragtruth", "mixed", RAGTRUTH, includes=is_reserved,
-             within=("task", "model"),
-             note="An answer is bad where people marked a stretch of it, a claim where it touches one."),
-    LabelledSet("RAGTruth QA", "ragtruth_train", "ragtruth", "long answer", RAGTRUTH, includes=select_task("QA"),
-             within=("model",), corrects=(("claim", "claim"),)),
-    LabelledSet("RAGTruth Summary", "ragtruth_train", "ragtruth", "summary", RAGTRUTH, includes=select_task("Summary"),
-             within=("model",), corrects=(("claim", "claim"),)),
-    LabelledSet("RAGTruth Data-to-text", "ragtruth_train", "ragtruth", "structured data", RAGTRUTH,
-             includes=select_task("Data2txt"), within=("model",), corrects=(("claim", "claim"),)),
-    LabelledSet("AttributionBench", "attributionbench_dev", "attributionbench", "short claim",
-             "development part and the first 500 of the test part", "support", within=("subset",),
-             corrects=(("claim", "citation"),),
-             note="Claims against cited passages; one in eight against several, taken together."),
-    LabelledSet("WiCE", "wice_dev", "wice", "short claim", "development part", "support",
-             note="Partially supported counts as bad."),
-    LabelledSet("BEGIN", "begin_dev", "begin", "dialogue turn", "development part", within=("model",),
-             note="Replies that are not fully attributable count as bad."),
-    LabelledSet("WikiQA", "wikiqa", "wikiqa", "passage", "training and development part", "relevance",
-             within=("query",), note="Single sentences; bad is what does not answer the query."),
-    LabelledSet("TREC DL 2019", "trec_dl19", "trec_dl19", "passage", "judged passages", "relevance", within=("query",),
-             positive="2", corrects=(("chunk", "chunk"),),
-             note="Passages that five retrievers ranked high; those below grade 2 count as bad."),
-)  # fmt: skip
-
-
 def write_traces(data: Path, source: LabelledSet, folder: Path) -> Path:
     """Write a set as a file of traces, each with its labels; return the path."""
     path = folder / f"{source.name}.jsonl"
     with path.open("w", encoding="utf-8") as file:
-        for index, row in enumerate(iterate_rows(data / f"{source.file}.jsonl.gz")):
+        for index, row in enumerate(read_labelled_rows(data, source.file)):
             if source.includes(row):
                 texts = row["contexts"] if "contexts" in row else [row["passage"]]
                 chunks = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
@@ -113,6 +59,8 @@ def write_traces(data: Path, source: LabelledSet, folder: Path) -> Path:
                 if source.task == "answer" and "spans" in row:
                     columns["spans"] = [[span["start"], span["end"]] for span in row["spans"]]
                 trace = {"id": str(row.get("id", index)), "query": row.get("query") or "", "chunks": chunks, **columns}
+                if row.get("history"):
+                    trace["history"] = row["history"]
                 if row.get("answer") is not None:
                     trace["answer"] = row["answer"]
                 file.write(json.dumps(trace, ensure_ascii=False) + "\n")
@@ -258,20 +206,6 @@ def measure_size(files: list[str]) -> str:
     return f"{total / 1e6:.1f} MB" if total >= 1e6 else f"{total / 1e3:.0f} kB"
 
 
-def exclude_training_sources(source: LabelledSet, judge: str) -> LabelledSet:
-    """Return the set without the sources that the model of minilm was trained on."""
-    if judge != "minilm" or source.includes is not bool or source.key == "trec_dl19":
-        return source
-    folds = (0,) if source.task == "relevance" else (0, 1)
-    includes = partial(is_in_folds, folds=folds)
-    return source._replace(includes=includes, split=f"{source.split}; sources that the model was not trained on")
-
-
-def is_in_folds(row: Row, folds: tuple[int, ...]) -> bool:
-    """Return whether the source of a row is in some folds."""
-    return assign_fold(row["source_id"]) in folds
-
-
 def is_judged(row: Row, includes: Callable[[Row], bool], known: Mapping[str, Verdicts]) -> bool:
     """Return whether a set includes a row and the row was judged."""
     return includes(row) and row["id"] in known
@@ -357,7 +291,7 @@ def main() -> None:
         weaknesses=tuple(description["weaknesses"]),
     )
     out = options.out or PACKAGE / "judges" / "cards" / f"{options.judge}.json"
-    if options.set:
+    if options.set and out.exists():
         card = update_card(card, out)
     out.write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
     print(f"written: {out}")

@@ -11,6 +11,7 @@ import json
 import random
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,10 +130,10 @@ def list_fitted(data: Path) -> Iterator[LabelledAnswer]:
 def load_embedded_odds() -> dict[str, np.ndarray]:
     """Return the log-odds of the claims of each answer by weights of the embedded judge that had not seen it."""
     with np.load(EMBEDDED_ODDS) as arrays:
-        ends = np.cumsum(arrays["sizes"])
+        places = pairwise(arrays["start"].tolist())
         return {
-            str(name): arrays["odds"][end - size : end].astype(float)
-            for name, size, end in zip(arrays["ids"], arrays["sizes"], ends, strict=True)
+            str(name): arrays["odds"][start:end].astype(float)
+            for name, (start, end) in zip(arrays["ids"], places, strict=True)
         }
 
 
