@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from ragfault.model.errors import InputError
-from ragfault.model.records import Chunk, GoldVerdicts, Trace, Verdicts
+from ragfault.model.records import Chunk, ClaimVerdict, GoldVerdicts, Trace, Verdicts
 from ragfault.text.similarity import score_quote_match
 from ragfault.text.times import assume_utc, find_asked_time
 
 BAD_SUPPORT = ("unsupported", "contradicted")
 """The support of a claim that the chunks do not hold."""
+BELOW_HALF = math.nextafter(0.5, 0.0)
+"""The greatest probability below one half."""
 RELEVANT_LEVELS = ("high", "medium")
 """The levels of relevance that count as relevant."""
 QUOTE_TOLERANCE = 0.95
@@ -82,6 +85,23 @@ def is_right_refusal(verdicts: Verdicts) -> bool:
     """Return whether the answer refuses, and gold says that the chunks do not cover the query."""
     refused = verdicts.answer is not None and verdicts.answer.refused
     return refused and isinstance(verdicts, GoldVerdicts) and verdicts.covered is False
+
+
+def settle_groundedness(
+    grounded: float, claims: Sequence[ClaimVerdict], failing: float = BELOW_HALF, passing: float = 0.5
+) -> float:
+    """Return the probability that the chunks support an answer, on the side where the verdicts on its claims are.
+
+    One decision, not two: an answer passes exactly if its claims do. It is at most `failing` if a claim is unsupported
+    or contradicted, at least `passing` if none of its claims is, and unchanged without claims.
+
+    >>> claim = ClaimVerdict(claim="It is free.", start=0, end=11, support="unsupported")
+    >>> settle_groundedness(0.7, [claim]) < 0.5, settle_groundedness(0.7, [])
+    (True, 0.7)
+    """
+    if any(claim.support in BAD_SUPPORT for claim in claims):
+        return min(grounded, failing)
+    return max(grounded, passing) if claims else grounded
 
 
 def quote_matches(quote: str, chunk: str, tolerance: float = QUOTE_TOLERANCE) -> bool:

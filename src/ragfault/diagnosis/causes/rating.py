@@ -8,7 +8,7 @@ import re
 from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, OutcomeSource
 from ragfault.diagnosis.records import Diagnosis
 from ragfault.model.records import Trace, Verdicts
-from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query
+from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query, settle_groundedness
 from ragfault.text.markup import REASONING_PATTERN, is_json, may_reason, unfence
 
 BAD_FROM, RIGHT_UP_TO = 0.6, 0.4
@@ -101,9 +101,7 @@ def _rate_by_judge(trace: Trace, verdicts: Verdicts) -> float | None:
     if grounded is None:
         known = [claim.p for claim in claims if claim.p is not None]
         grounded = min(known) if known else float(all(claim.support not in BAD_SUPPORT for claim in claims))
-    if claims and not any(claim.support in BAD_SUPPORT for claim in claims):
-        # One decision, not two: an answer whose claims all pass is not bad for its claims.
-        grounded = max(grounded, 1 - RIGHT_UP_TO)
+    grounded = settle_groundedness(grounded, claims, failing=1 - BAD_FROM, passing=1 - RIGHT_UP_TO)
     on_topic = 1.0
     if answer is not None and answer.relevance is not None and answer.relevance < OFF_TOPIC:
         on_topic = 0.5 + answer.relevance

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ragfault.labels.judges.measurement import UnitKind
 from ragfault.labels.reading.labeled_traces import LabeledTrace
 from ragfault.model.records import ClaimVerdict, Trace, Verdicts
-from ragfault.model.rules import BAD_SUPPORT
+from ragfault.model.rules import BAD_SUPPORT, settle_groundedness
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.text.sentences import split_sentences
 
@@ -91,11 +91,12 @@ def _worst_claim(claims: Sequence[ClaimVerdict]) -> JudgedUnit:
 
 
 def rate_answer(verdicts: Verdicts) -> JudgedUnit | None:
-    """Return the answer as a unit: by its own probability, else by its worst claim; None without a verdict."""
+    """Return the answer as a unit: by its own probability, settled by its claims; None without a verdict."""
     grounded = verdicts.answer.grounded if verdicts.answer is not None else None
     worst = _worst_claim(verdicts.claim) if verdicts.claim is not None else None
     if grounded is None:
         return worst
+    grounded = settle_groundedness(grounded, verdicts.claim or ())
     is_unsure = None if worst is None else UNSURE_RANGE[0] < grounded < UNSURE_RANGE[1]
     return JudgedUnit(1.0 - grounded, grounded < OWN_THRESHOLD, is_unsure)
 

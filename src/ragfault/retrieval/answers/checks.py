@@ -24,7 +24,7 @@ from ragfault.judges.assembly import observe_traces
 from ragfault.model.errors import RagfaultError, StageFailed, UsageError
 from ragfault.model.protocols import Generator, Judge
 from ragfault.model.records import Step, Trace, Verdicts
-from ragfault.model.rules import chunks_cover_query
+from ragfault.model.rules import chunks_cover_query, settle_groundedness
 
 AnswerStage = Callable[[Trace], Trace]
 """Stage after generation: a plain callable from trace to trace."""
@@ -95,7 +95,7 @@ class JudgedAnswer(NamedTuple):
     def risk(self) -> float:
         """Probability by the judge that not all of the answer is supported; the share of bad claims where unknown."""
         grounded = self.verdicts.answer.grounded if self.verdicts.answer is not None else None
-        return self.doubt if grounded is None else 1 - grounded
+        return self.doubt if grounded is None else 1 - settle_groundedness(grounded, self.verdicts.claim or ())
 
 
 def judge_answer_of(trace: Trace, judge: Judge) -> JudgedAnswer:
