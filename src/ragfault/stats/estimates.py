@@ -142,6 +142,25 @@ class PpiDifference(Struct, frozen=True):
     reason: str | None = None
 
 
+class VarianceSplit(Struct, frozen=True):
+    """Variance of the value of one attempt, by where it comes from."""
+
+    queries: float
+    """Variance of the true means of the queries."""
+    system: float
+    """Variance of the attempts of one query beyond that of the judge; with it if that is not known."""
+    judge: float | None
+    """Variance of the judge on one attempt; None: not measured."""
+    noise: Interval
+    """Share of system and judge together in the whole variance."""
+
+    @property
+    def shares(self) -> tuple[float, float, float | None]:
+        """The shares of queries, system and judge in the whole variance."""
+        total = self.queries + self.system + (self.judge or 0.0)
+        return self.queries / total, self.system / total, None if self.judge is None else self.judge / total
+
+
 class BootstrapEstimate(NamedTuple):
     """A statistic and the range that holds its true value at the stated confidence."""
 
