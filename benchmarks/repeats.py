@@ -98,12 +98,12 @@ def measure_coverage(population: Population, queries: int, attempts: int, simula
     """Return the share of samples whose interval holds the true value, by statistic, and of those with a noise."""
     rng = np.random.default_rng(1)
     truth = find_truth(population, attempts)
-    held: Counter[str] = Counter()
+    covered: Counter[str] = Counter()
     for _ in range(simulations):
         intervals = estimate_all(population.draw(rng, queries, attempts))
-        held.update(name for name, item in intervals.items() if item.low <= truth[name] <= item.high)
-        held["told"] += intervals["noise"].high - intervals["noise"].low < 1
-    return {name: held[name] / simulations for name in (*truth, "told")}
+        covered.update(name for name, item in intervals.items() if item.low <= truth[name] <= item.high)
+        covered["told"] += intervals["noise"].high - intervals["noise"].low < 1
+    return {name: covered[name] / simulations for name in (*truth, "told")}
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ def test_disagreement_is_the_share_of_subsets_that_differ(k):
     np.testing.assert_allclose(expect_disagreement(MEANINGS, QUERIES, k).values, expected)
 
 
-def test_the_order_of_attempts_does_not_matter():
+def test_the_order_of_attempts_makes_no_difference():
     """Shuffled attempts give the same values of the queries."""
     order = RNG.permutation(len(QUERIES))
     for k in (1, 2, 3):

@@ -198,8 +198,8 @@ def _find_noise_interval(rows: FloatArray, confidence: float) -> tuple[float, fl
     if min(differing, np.count_nonzero(rows[:, 5] > 0)) < MIN_DIFFERING_VALUES:
         return None
     without, total = _Sums(*(rows.sum(axis=0) - rows).T), _Sums(*rows.sum(axis=0))
-    whole, parts = _compute_log_ratio(total), _compute_log_ratio(without)
-    ratio = mean_interval(groups * whole - (groups - 1) * parts, confidence=confidence)
+    overall, parts = _compute_log_ratio(total), _compute_log_ratio(without)
+    ratio = mean_interval(groups * overall - (groups - 1) * parts, confidence=confidence)
     size = float((total.attempts - total.squared_attempts / total.attempts) / (total.queries - 1))
     low, high = (1 / (1 + max(0.0, math.exp(end) - 1) / size) for end in (ratio.high, ratio.low))
     return low, high
