@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ragfault.diagnosis.attempts.records import AttemptReport
 from ragfault.diagnosis.causes.records import AnswerCause, AnswerCounts
 from ragfault.diagnosis.steps.records import FaultyStep
 from ragfault.diagnosis.thresholds import Threshold
@@ -351,6 +352,8 @@ class Findings(PrintedResult, FindingRecord, frozen=True):
     """Agreement of the judge's own verdicts with the gold of the run; empty where it has none."""
     answers: AnswerCounts | None = None
     """How many answers are right, bad or unsure, and why the bad ones are bad."""
+    attempts: AttemptReport | None = None
+    """Reliability over the attempts of each query; None if each query has one attempt."""
     key_outcomes: Mapping[KeyOutcome, int] = {}
     """What the answer key says of the answers → traces; empty where no trace has one."""
     suspected_injections: int = 0

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.diagnosis.assessment import assess_trace
+from ragfault.diagnosis.attempts.assessment import assess_attempts
 from ragfault.diagnosis.causes.records import AnswerCause
 from ragfault.diagnosis.causes.summary import count_causes
 from ragfault.diagnosis.causes.table import find_cause
@@ -459,6 +460,7 @@ def analyze(
     levels, unrated = count_quality(table)
     parts = build_segments(table, by, targets, routes)
     agreements = gold.measure_agreement()
+    causes = diagnoses.summaries[0].causes
     return Findings(
         run=table.run.path.name,
         manifest=table.run.manifest,
@@ -473,7 +475,8 @@ def analyze(
         remedies=_choose_remedies(diagnoses.summaries, table, agreements, MAX_EXAMPLES),
         segments=parts if len(parts) > 1 else (),
         gold_agreement=agreements,
-        answers=count_causes(diagnoses.summaries[0].causes, table.clusters),
+        answers=count_causes(causes, table.clusters),
+        attempts=None if table.queries is None else assess_attempts(table, causes),
         key_outcomes=dict(diagnoses.summaries[0].key_outcomes),
         suspected_injections=table.injections,
         foreign_traces=int(table.foreign.sum()),

@@ -70,12 +70,14 @@ class RunTable:
         clusters, contexts, chunks = ClusterObserver(), ContextObserver(None), ChunkObserver(from_gold=True)
         key, texts, injections = KeyObserver(), TextObserver(), InjectionObserver()
         plain = ColumnObserver(dict.fromkeys(["id", *columns]))
-        scan_run(self.run, [clusters, contexts, chunks, key, texts, injections, plain, *others])
+        attempts = AttemptObserver()
+        scan_run(self.run, [clusters, contexts, chunks, key, texts, injections, plain, attempts, *others])
         self._columns |= plain.join()
         self.__dict__ |= {
             "key": key,
             "texts": texts,
             "injections": injections.count,
+            "queries": attempts.assign(),
             "clusters": clusters.assign(contexts.hashes),
         }
         self.__dict__["chunks"] = ChunkTable(chunks.join(), self.clusters)

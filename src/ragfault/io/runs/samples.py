@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ragfault.io.remote_paths import open_for_arrow
 from ragfault.io.runs.run import BATCH_TRACES, Run
 from ragfault.model.errors import RunError
+from ragfault.model.records import get_query_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,15 +139,29 @@ def _draw_rows(hashes: Sequence[Hashes], most: int, shared: Hashes | None = None
 def _hash_column(runs: Sequence[Run], column: str) -> list[Hashes]:
     """Hash the texts of a column of each run; what several runs have at one place is hashed once."""
     parts: list[list[Hashes]] = [[np.empty(0, np.uint64)] for _ in runs]
-    for batches in zip_longest(*(run.iterate_batches("traces", [column]) for run in runs)):
+    columns = [column, "attempt"] if column == "id" else [column]
+    for batches in zip_longest(*(run.iterate_batches("traces", columns) for run in runs)):
         known: list[tuple[pa.Array, Hashes]] = []
         for batch, own in zip(batches, parts, strict=True):
             if batch is not None:
-                texts = batch.column(0)
+                texts = _list_query_ids(batch) if column == "id" else batch.column(0)
                 hashes = next((hashes for other, hashes in known if other.equals(texts)), None)
                 own.append(_hash_texts(texts) if hashes is None else hashes)
                 known.append((texts, own[-1]))
     return [np.concatenate(own) for own in parts]
+
+
+def _list_query_ids(batch: pa.RecordBatch) -> pa.Array:
+    """List the ids of the queries, so that the attempts of one are drawn together."""
+    import pyarrow as pa
+
+    ids = batch.column("id")
+    if "attempt" not in batch.schema.names:
+        return ids
+    numbers = batch.column("attempt").fill_null(1).to_pylist()
+    if all(number == 1 for number in numbers):
+        return ids
+    return pa.array(map(get_query_id, ids.to_pylist(), numbers), pa.string())
 
 
 def _hash_texts(texts: pa.Array) -> Hashes:

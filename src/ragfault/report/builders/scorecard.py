@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from ragfault.diagnosis.records import Diagnosis, Findings, HealthAlert, LayerHealth, MetricAggregate
+from ragfault.report.builders.attempts import build_attempts, describe_attempts
 from ragfault.report.builders.diagnosis import list_assessment, name_trace
 from ragfault.report.document import (
     PAGE_ONLY,
@@ -112,6 +113,7 @@ def build_findings(findings: Findings) -> ReportDocument:
     body: list[Block] = [
         *_list_trust(findings, None),
         *_build_layers(findings),
+        *build_attempts(findings.attempts),
         *_build_corrections(findings),
         *build_section("Lost to failures", _list_reasons(group_failures(card))),
         *build_section("Not measured", _list_reasons(group_unmeasured_metrics(card))),
@@ -160,7 +162,7 @@ def _build_lead(findings: Findings, limit: int | None) -> tuple[Block, ...]:
         *([f"{manifest.skipped:,} bad lines left out"] if manifest.skipped else []),
     ]
     name = findings.run if limit is None else clip_text(findings.run, 60)
-    verdict = [*describe_layers(findings), *describe_targets(findings)]
+    verdict = [*describe_layers(findings), *describe_attempts(findings.attempts), *describe_targets(findings)]
     sentences: list[Block] = [Paragraph(_clip_sentence(text, limit)) for text in verdict]
     warnings = build_warnings(list_run_warnings(findings))
     return (Heading(name, 1), Paragraph(" · ".join(facts), "note"), *warnings, *sentences)

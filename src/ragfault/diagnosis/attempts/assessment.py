@@ -1,0 +1,204 @@
+"""Several attempts of one query in a run: how reliable the system is, and whose noise its scores have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ragfault.diagnosis.attempts.records import AttemptAnswer, AttemptReport, FlakyQuery, MetricAttempts
+from ragfault.diagnosis.causes.records import AnswerCause, AnswerOutcome
+from ragfault.diagnosis.run_scan import TraceBatch, scan_run
+from ragfault.judges.assembly import observe_traces
+from ragfault.judges.encoder.agreement import settle_agreement
+from ragfault.judges.loading import load_judge
+from ragfault.labels.correction import Codes, Mask, metric_bounds
+from ragfault.model.errors import MissingExtra
+from ragfault.model.grouping import group_by, group_positions
+from ragfault.model.records import Chunk, Trace
+from ragfault.model.rules import BAD_SUPPORT
+from ragfault.stats.repeats import QueryValues, compare_sets, expect_disagreement, expect_extreme, split_variance
+
+if TYPE_CHECKING:
+    from ragfault.diagnosis.run_table import RunTable
+
+FLAKY_SHOWN = 10
+"""Flaky queries that a report shows with their answers."""
+MAX_COMPARED = 100
+"""Pairs of answers whose meaning a judge compares; the queries beyond are left out of flakiness."""
+LOCAL_JUDGES = ("embedded", "encoder", "lexical", "minilm")
+"""Judges that cost nothing and always say the same."""
+
+
+class AnswerObserver:
+    """What each trace retrieved and answered, and which traces are copies of an attempt."""
+
+    trace_columns = ("id", "query", "attempt", "chunks", "answer", "time", "latency", "tokens", "error")
+    verdict_columns: Sequence[str] = ()
+    is_done = False
+
+    def __init__(self) -> None:
+        self.traces: list[Trace] = []
+        self.copies: list[bool] = []
+        self._seen: set[int] = set()
+
+    def add(self, batch: TraceBatch) -> None:
+        """Keep the next traces, without the texts of their chunks."""
+        for trace in batch.traces:
+            chunks = tuple(Chunk(id=chunk.id, text="") for chunk in trace.chunks) if trace.chunks is not None else None
+            self.traces.append(Trace(**{**_take_fields(trace), "chunks": chunks}))
+            key = hash((trace.query_id, trace.answer, str(trace.chunks), trace.time, trace.latency, trace.tokens))
+            is_measured = trace.time is not None or trace.latency is not None
+            self.copies.append(is_measured and key in self._seen)
+            self._seen.add(key)
+
+
+def _take_fields(trace: Trace) -> dict[str, object]:
+    return {name: getattr(trace, name) for name in ("id", "query", "attempt", "answer", "error")}
+
+
+def assess_attempts(table: RunTable, causes: Sequence[AnswerCause]) -> AttemptReport:
+    """Assess the attempts of a run whose queries have several; `causes` say which answers are right.
+
+    A query is the unit of all intervals. Copies of an attempt count once. Answers that nobody could decide on are left
+    out of pass^k and pass@k.
+    """
+    observer = AnswerObserver()
+    scan_run(table.run, [observer])
+    original = ~np.array(observer.copies, bool)
+    queries = table.queries if table.queries is not None else np.arange(table.traces)
+    sizes = Counter(np.unique(queries[original], return_counts=True)[1].tolist())
+    k = int(np.median(np.repeat(list(sizes), list(sizes.values()))))
+    outcomes = [cause.rating.outcome for cause in causes]
+    meanings, is_compared = group_meanings(observer.traces, queries, table.run.manifest.judge)
+    decided = original & np.array([outcome != "unsure" for outcome in outcomes])
+    right = np.array([outcome == "right" for outcome in outcomes], float)
+    disagreement = expect_disagreement(meanings[original & is_compared], queries[original & is_compared], k)
+    return AttemptReport(
+        queries=sum(sizes.values()),
+        k=k,
+        sizes=dict(sorted(sizes.items())),
+        copies=int((~original).sum()),
+        all_right=expect_extreme(right[decided], queries[decided], k, "lowest").estimate(),
+        any_right=expect_extreme(right[decided], queries[decided], k, "highest").estimate(),
+        flakiness=disagreement.estimate(),
+        consistency=_compare_chunks(observer.traces, queries, original).estimate(),
+        metrics=tuple(_assess_metrics(table, queries, original, k)),
+        flaky=_list_flaky(observer.traces, queries, original, outcomes, meanings),
+    )
+
+
+def _assess_metrics(table: RunTable, queries: Codes, original: Mask, k: int) -> Iterable[MetricAttempts]:
+    """Yield the reliability of each metric of retrieval, generation and both."""
+    # A local judge always says the same of a trace; the noise of another one is not known.
+    judge_noise = 0.0 if table.run.manifest.judge.partition("/")[0] in (*LOCAL_JUDGES, "none") else None
+    for column, measure in enumerate(table.measures):
+        rows = table.scored_rows(column)
+        rows = rows[original[rows]]
+        if measure.layer == "operation" or not len(rows):
+            continue
+        values, own = table.values[rows, column], queries[rows]
+        lowest = expect_extreme(values, own, k, "lowest" if measure.better == "higher" else "highest")
+        yield MetricAttempts(
+            metric=measure.name,
+            layer=measure.layer,
+            worst=lowest.estimate(metric_bounds(measure)),
+            variance=split_variance(values, own, judge_noise),
+        )
+
+
+def _compare_chunks(traces: Sequence[Trace], queries: Codes, original: Mask) -> QueryValues:
+    rows = [row for row in np.flatnonzero(original).tolist() if traces[row].chunks is not None]
+    sets = [frozenset(chunk.id for chunk in traces[row].chunks or ()) for row in rows]
+    return compare_sets(sets, queries[rows]) if rows else QueryValues(np.empty(0), 0)
+
+
+def group_meanings(traces: Sequence[Trace], queries: Codes, judge: str) -> tuple[Codes, Mask]:
+    """Return a number for the meaning of each answer within its query, from 1, and which queries were compared.
+
+    Two answers mean the same if they are equal in another spelling, if neither answers, or if the judge of the run
+    finds every claim of one of them supported by the other. A judge that costs money is not asked: the default judge
+    compares in its place. Without a judge, or after `MAX_COMPARED` pairs, a query with a pair that words do not settle
+    is not compared.
+    """
+    compare = _PairJudge(judge)
+    meanings, is_compared = np.ones(len(traces), np.int64), np.ones(len(traces), bool)
+    for rows in group_positions(queries.tolist()).values():
+        first_rows: list[int] = []
+        for row in rows:
+            for number, first in enumerate(first_rows, 1):
+                same = compare(traces[row], traces[first])
+                is_compared[rows] &= same is not None
+                if same:
+                    meanings[row] = number
+                    break
+            else:
+                first_rows.append(row)
+                meanings[row] = len(first_rows)
+    return meanings, is_compared
+
+
+class _PairJudge:
+    """Comparison of two answers to one query, by words where they settle it, else by a judge."""
+
+    def __init__(self, judge: str) -> None:
+        name = judge.partition("/")[0]
+        self._left = 0 if name == "none" else MAX_COMPARED
+        self._name = name if name in LOCAL_JUDGES else "embedded"
+        self._known: dict[tuple[str, str, str], bool | None] = {}
+
+    def __call__(self, first: Trace, second: Trace) -> bool | None:
+        left, right = ((trace.answer or "").strip() for trace in (first, second))
+        if not left or not right:
+            return left == right
+        key = (first.query, left, right)
+        if key not in self._known:
+            settled = settle_agreement(left, right)
+            self._known[key] = self._judge_pair(*key) if settled is None else settled
+        return self._known[key]
+
+    def _judge_pair(self, query: str, left: str, right: str) -> bool | None:
+        if self._left <= 0:
+            return None
+        self._left -= 1
+        pair = [
+            Trace(id=f"{place}", query=query, answer=answer, chunks=(Chunk(id="other", text=other),))
+            for place, (answer, other) in enumerate(((left, right), (right, left)))
+        ]
+        try:
+            verdicts = observe_traces(load_judge(self._name), pair)
+        except MissingExtra:
+            self._left = 0
+            return None
+        refusals = [item.answer is not None and item.answer.refused for item in verdicts]
+        if any(refusals):
+            return all(refusals)
+        return any(item.claim and all(claim.support not in BAD_SUPPORT for claim in item.claim) for item in verdicts)
+
+
+def _list_flaky(
+    traces: Sequence[Trace], queries: Codes, original: Mask, outcomes: Sequence[AnswerOutcome], meanings: Codes
+) -> tuple[FlakyQuery, ...]:
+    """List the queries whose attempts disagree: those that are right in some attempts only first, then by meaning."""
+    listed = []
+    for rows in group_by(np.flatnonzero(original).tolist(), lambda row: int(queries[row])).values():
+        decided = [outcomes[row] == "right" for row in rows if outcomes[row] != "unsure"]
+        right = sum(decided) / len(decided) if decided else 0.0
+        different = len({int(meanings[row]) for row in rows})
+        if 0 < right < 1 or different > 1:
+            listed.append((-right * (1 - right), -different, rows[0], right, rows))
+    return tuple(
+        FlakyQuery(
+            query_id=traces[first].query_id,
+            query=traces[first].query,
+            right=right,
+            answers=tuple(_build_answer(traces[row], outcomes[row], int(meanings[row])) for row in rows),
+        )
+        for _, _, first, right, rows in sorted(listed)[:FLAKY_SHOWN]
+    )
+
+
+def _build_answer(trace: Trace, outcome: AnswerOutcome, meaning: int) -> AttemptAnswer:
+    return AttemptAnswer(trace=trace.id, attempt=trace.attempt, answer=trace.answer, outcome=outcome, meaning=meaning)

@@ -1,0 +1,82 @@
+"""Laws of several attempts in a run: reliability by query, copies counted once, unequal numbers stated."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from ragfault.diagnosis.run_analysis import analyze
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.runs.samples import sample_run
+from ragfault.model.records import Chunk, Latency, Trace
+from ragfault.report.builders.attempts import describe_attempts
+
+METRICS = ["groundedness", "context_relevance"]
+
+
+def attempt(office: int, number: int, hour: int = 7, words: str = "Office {} opens at {}:30.", **fields) -> Trace:
+    """Make an attempt at a query about an office that opens at 7:30."""
+    return Trace(
+        id=f"q{office}",
+        query=f"When does office {office} open?",
+        attempt=number,
+        chunks=(Chunk(id=f"c{office}", text=f"Office {office} opens at 7:30."),),
+        answer=words.format(office, hour),
+        **fields,
+    )
+
+
+def assess(traces, folder):
+    """Evaluate traces, and return the report on their attempts."""
+    return analyze(evaluate(traces, folder / "run", metrics=METRICS)).attempts
+
+
+def test_single_attempts_have_no_report(tmp_path):
+    """A run with one attempt of each query says nothing of attempts."""
+    assert assess([attempt(office, 1) for office in range(3)], tmp_path) is None
+
+
+def test_a_wrong_attempt_makes_its_query_flaky(tmp_path):
+    """One wrong answer of six queries with two attempts each: five are all right, one is flaky."""
+    report = assess([attempt(n, k, 9 if (n, k) == (4, 2) else 7) for k in (1, 2) for n in range(6)], tmp_path)
+    assert (report.queries, report.k, report.sizes, report.copies) == (6, 2, {2: 6}, 0)
+    figures = (report.all_right, report.any_right, report.flakiness, report.consistency)
+    assert [item.mean for item in figures] == pytest.approx([5 / 6, 1, 1 / 6, 1])
+    assert {item.n for item in figures} == {6}
+    [flaky] = report.flaky
+    assert flaky.query_id == "q4"
+    assert [(item.trace, item.outcome, item.meaning) for item in flaky.answers] == [
+        ("q4", "right", 1),
+        ("q4#2", "bad", 2),
+    ]
+
+
+def test_another_wording_is_no_disagreement(tmp_path):
+    """Answers that say the same in other words have one meaning."""
+    longer = "Office {0} opens at {1}:30 in the morning."
+    traces = [attempt(n, 1) for n in range(3)] + [attempt(n, 2, words=longer) for n in range(3)]
+    assert assess(traces, tmp_path).flakiness.mean == 0
+
+
+def test_copies_of_an_attempt_count_once(tmp_path):
+    """A record that is the same in its latency too is a copy; the same answer measured again is an attempt."""
+    own = [attempt(n, k, latency=Latency(total=100.0 + k)) for k in (1, 2) for n in range(4)]
+    copies = [replace(trace, attempt=3) for trace in own[:3]]
+    report = assess([*own, *copies], tmp_path)
+    assert (report.copies, report.sizes) == (3, {2: 4})
+
+
+def test_unequal_numbers_are_stated(tmp_path):
+    """Queries with fewer attempts than the others are counted apart, and figures of k leave them out."""
+    traces = [attempt(n, k) for k in (1, 2, 3) for n in range(5) if not (k == 3 and n == 0)]
+    report = assess(traces, tmp_path)
+    assert (report.k, report.sizes, report.all_right.n) == (3, {2: 1, 3: 4}, 4)
+    assert "1 with 2" in describe_attempts(report)[0]
+
+
+def test_a_sample_has_all_attempts_of_its_queries(tmp_path):
+    """Attempts of one query are drawn together."""
+    run = evaluate([attempt(n, k) for k in (1, 2, 3) for n in range(40)], tmp_path / "run", metrics=METRICS[:1])
+    drawn = [trace.query_id for trace in sample_run(run, 30).traces()]
+    assert 9 <= len(set(drawn)) < 40
+    assert len(drawn) == 3 * len(set(drawn))
