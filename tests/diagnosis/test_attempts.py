@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from ragfault.comparison.gate.gate import gate
 from ragfault.diagnosis.run_analysis import analyze
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.samples import sample_run
+from ragfault.model.errors import UsageError
 from ragfault.model.records import Chunk, Latency, Trace
 from ragfault.report.builders.attempts import describe_attempts
 
@@ -77,6 +79,40 @@ def test_unequal_numbers_are_stated(tmp_path):
 def test_a_sample_has_all_attempts_of_its_queries(tmp_path):
     """Attempts of one query are drawn together."""
     run = evaluate([attempt(n, k) for k in (1, 2, 3) for n in range(40)], tmp_path / "run", metrics=METRICS[:1])
-    drawn = [trace.query_id for trace in sample_run(run, 30).traces()]
-    assert 9 <= len(set(drawn)) < 40
-    assert len(drawn) == 3 * len(set(drawn))
+    queries = [trace.query_id for trace in sample_run(run, 30).traces()]
+    assert 9 <= len(set(queries)) < 40
+    assert len(queries) == 3 * len(set(queries))
+
+
+@pytest.fixture(scope="module")
+def flaky_run(tmp_path_factory):
+    """Return a run of 40 queries with three attempts, of which half are wrong once."""
+    traces = [attempt(n, k, 9 if k == 3 and n % 2 else 7) for k in (1, 2, 3) for n in range(40)]
+    return evaluate(traces, tmp_path_factory.mktemp("flaky") / "run", metrics=METRICS)
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("groundedness pass^3>=0.8", "fail"),
+        ("groundedness pass^3>=0.5", "cannot tell"),
+        ("groundedness pass@3>=0.8", "pass"),
+        ("groundedness>=0.5 pass@2 >= 0.8", "pass"),
+        ("groundedness flaky@3<=0.1", "fail"),
+        ("groundedness worst@2>=0.3", "pass"),
+        ("groundedness pass^4>=0.1", "cannot tell"),
+    ],
+)
+def test_a_threshold_may_be_on_attempts(flaky_run, text, result):
+    """A threshold on all, any or the worst of k attempts is decided on queries; without k attempts nothing is."""
+    [decision] = gate(flaky_run, [text]).decisions
+    assert (decision.result, str(decision.threshold)) == (result, text.replace(" >= ", ">="))
+
+
+@pytest.mark.parametrize(
+    "text", ["context_relevance pass^3>=0.8", "groundedness pass^3>=80", "groundedness worst@3>=9"]
+)
+def test_a_threshold_on_attempts_needs_to_say_what_is_right(flaky_run, text):
+    """A metric without a target, and a share beyond 1, are usage errors."""
+    with pytest.raises(UsageError):
+        gate(flaky_run, [text])

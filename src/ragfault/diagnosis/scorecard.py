@@ -134,11 +134,20 @@ def build_segments(
     return tuple(card for _, _, card in cards)
 
 
+def find_default_target(metric: str) -> Threshold | None:
+    """Return the target of a metric where none is given."""
+    return _target_for(metric, _thresholds_by_metric(TARGETS))
+
+
 def _thresholds_by_metric(targets: Thresholds) -> dict[str, Threshold]:
+    parsed = parse_thresholds(targets)
+    if of_attempts := [target for target in parsed if target.attempts is not None]:
+        raise UsageError(
+            f"{of_attempts[0]} is about several attempts, and targets are means of a metric. Check it with: "
+            f'ragfault gate RUN --threshold "{of_attempts[0]}"'
+        )
     return {
-        "".join(name.split()): target
-        for target in parse_thresholds(targets)
-        for name in (resolve_alias(target.metric), target.metric)
+        "".join(name.split()): target for target in parsed for name in (resolve_alias(target.metric), target.metric)
     }
 
 

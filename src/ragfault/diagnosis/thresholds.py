@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from ragfault.model.errors import UsageError
 from ragfault.stats.estimates import Interval
@@ -22,8 +24,24 @@ _COMPARATORS: dict[str, Comparator] = {">=": ">=", "≥": ">=", ">": ">", "<=": 
 _OPERATORS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 
 
-class Threshold(Struct, frozen=True):
-    """Threshold on the mean of a metric.
+AttemptStatisticName = Literal["pass^", "pass@", "worst@", "flaky@"]
+_STATISTIC_PATTERN = re.compile(r"(\S.*?)\s+(pass\^|pass@|worst@|flaky@)([1-9]\d{0,2})")
+
+
+class AttemptStatistic(Struct, frozen=True):
+    """Statistic over k attempts of each query: whether all (pass^), any (pass@) or not all alike (flaky@) are right.
+
+    `worst@` is the expected worst value of k attempts.
+    """
+
+    name: AttemptStatisticName
+    k: int
+    right: Threshold | None = None
+    """When the value of an attempt is right; None: if it reaches the target of the metric."""
+
+
+class Threshold(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """Threshold on the mean of a metric, or on a statistic of its values over attempts.
 
     >>> str(Threshold("groundedness", ">=", 0.85))
     'groundedness>=0.85'
@@ -32,25 +50,42 @@ class Threshold(Struct, frozen=True):
     metric: str
     sign: Comparator
     value: float
+    attempts: AttemptStatistic | None = None
 
     def __str__(self) -> str:
-        return f"{self.metric}{self.sign}{self.value:g}"
+        own = self.attempts
+        name = self.metric if own is None else f"{own.right or self.metric} {own.name}{own.k}"
+        return f"{name}{self.sign}{self.value:g}"
+
+    def is_reached_by(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which values reach the threshold."""
+        reached: NDArray[np.bool_] = _OPERATORS[self.sign](values, self.value)
+        return reached
 
 
 def parse_threshold(text: str) -> Threshold:
     """Parse a threshold: a metric with its parameters, >=, >, <= or <, and a number.
 
-    Raises UsageError for anything else.
+    Between metric and sign there may be a statistic over attempts, such as pass^3; and between both, when an attempt is
+    right. Raises UsageError for anything else.
 
     >>> parse_threshold("ndcg(gain=exponential)@10 >= 0.5")
     Threshold(metric='ndcg(gain=exponential)@10', sign='>=', value=0.5)
+    >>> str(parse_threshold("groundedness>=0.9 pass^3 >= 0.8"))
+    'groundedness>=0.9 pass^3>=0.8'
     """
     shape = _THRESHOLD_PATTERN.fullmatch(text)
     if shape is None or shape[1][-1] in "<>=!~":
         raise UsageError(
             f'"{text}" is not a threshold. Write a metric, >=, >, <= or <, and a number: groundedness>=0.85'
         )
-    return Threshold(shape[1], _COMPARATORS[shape[2]], float(shape[3]))
+    sign, value = _COMPARATORS[shape[2]], float(shape[3])
+    statistic = _STATISTIC_PATTERN.fullmatch(shape[1])
+    if statistic is None:
+        return Threshold(shape[1], sign, value)
+    given, name, k = statistic.groups()
+    right = parse_threshold(given) if _THRESHOLD_PATTERN.fullmatch(given) else None
+    return Threshold(right.metric if right else given, sign, value, AttemptStatistic(name, int(k), right))
 
 
 def parse_thresholds(thresholds: Iterable[Threshold | str]) -> list[Threshold]:

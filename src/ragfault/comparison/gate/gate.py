@@ -12,13 +12,15 @@ from ragfault.comparison.gate.records import GateResult, RegressionReport, Thres
 from ragfault.comparison.gate.regression import MAX_NEEDED, check_regression
 from ragfault.comparison.paired_runs import PairedLabels, pair_runs
 from ragfault.comparison.records import describe_dependence
+from ragfault.diagnosis.attempts.assessment import estimate_statistic
 from ragfault.diagnosis.records import GateOutcome, MetricAggregate
 from ragfault.diagnosis.run_table import RunTable, list_text_warnings
 from ragfault.diagnosis.score_matrix import match_metrics
-from ragfault.diagnosis.scorecard import aggregate_metric
+from ragfault.diagnosis.scorecard import aggregate_metric, find_default_target
 from ragfault.diagnosis.thresholds import Threshold, check_threshold, parse_thresholds
 from ragfault.io.runs.run import AnyRun, Run, open_run
 from ragfault.io.runs.samples import SAMPLE_TRACES
+from ragfault.labels.correction import metric_bounds
 from ragfault.labels.rubrics.proofs import RubricMeasurement, check_rubric_proofs
 from ragfault.model.errors import RunError, UsageError
 from ragfault.stats.estimates import Interval, PpiMean
@@ -110,9 +112,42 @@ def _check_baseline(
     return check_regression(side, coverage=coverage, **options)
 
 
+def _decide_attempts(table: RunTable, threshold: Threshold, at: int, coverage: float) -> ThresholdDecision:
+    """Decide on a threshold of a statistic over the attempts of each query."""
+    aggregate, statistic = aggregate_metric(table, at), threshold.attempts
+    # the caller has checked it
+    assert statistic is not None
+    right = statistic.right or find_default_target(threshold.metric)
+    if right is None and statistic.name != "worst@":
+        raise UsageError(
+            f"{threshold}: {threshold.metric} has no target, so that nothing says when an attempt is right. Say it: "
+            f'"{threshold.metric}>=0.9 {statistic.name}{statistic.k}{threshold.sign}{threshold.value:g}"'
+        )
+    if statistic.name == "worst@":
+        _check_range(threshold, aggregate)
+    elif not 0 <= threshold.value <= 1:
+        raise UsageError(f"{threshold}: a share of queries lies between 0 and 1. Write 0.85, not 85.")
+    estimate = estimate_statistic(table, at, statistic, right)
+    interval = estimate.estimate(metric_bounds(table.measures[at]) if statistic.name == "worst@" else (0.0, 1.0))
+    if interval is None:
+        return _build_decision(
+            threshold, aggregate, 0.0, "cannot tell", f"no query has {statistic.k} attempts with a value"
+        )
+    share = interval.n / (interval.n + estimate.left_out)
+    result = check_threshold(threshold, interval)
+    reason = f"{interval.n:,} queries with {statistic.k} attempts: {_interval_text(result, interval, None, 'query')}"
+    if aggregate.failed and result == "pass":
+        result, reason = "cannot tell", f"{aggregate.failed:,} scores were lost to failures; of the others: {reason}"
+    if share < coverage and result != "fail":
+        result, reason = "cannot tell", f"{estimate.left_out:,} queries have fewer attempts with a value; {reason}"
+    return _build_decision(threshold, aggregate, share, result, reason)
+
+
 def _decide_threshold(table: RunTable, threshold: Threshold, coverage: float) -> ThresholdDecision:
     at = table.metric_names.index(_match_metric(table.run, threshold))
-    threshold = Threshold(table.metric_names[at], threshold.sign, threshold.value)
+    threshold = replace(threshold, metric=table.metric_names[at])
+    if threshold.attempts is not None:
+        return _decide_attempts(table, threshold, at, coverage)
     aggregate = aggregate_metric(table, at, target=threshold)
     _check_range(threshold, aggregate)
     share = aggregate.scored / table.traces
@@ -179,17 +214,18 @@ def _check_range(threshold: Threshold, aggregate: MetricAggregate) -> None:
         )
 
 
-def _interval_text(result: GateOutcome, interval: Interval, ppi: PpiMean | None) -> str:
+def _interval_text(result: GateOutcome, interval: Interval, ppi: PpiMean | None, unit: str = "trace") -> str:
     where = {
         "pass": "the whole interval reaches the threshold",
         "fail": "the whole interval misses the threshold",
         "cannot tell": "the interval contains the threshold",
     }[result]
     if has_too_few(interval) and result == "cannot tell":
-        where = f"fewer than {MIN_INDEPENDENT} independent traces pass nothing"
+        where = f"fewer than {MIN_INDEPENDENT} independent {'traces' if unit == 'trace' else 'queries'} pass nothing"
     dependence = describe_dependence(interval.n, [interval])
+    source = "" if unit != "trace" else f" from {format_count(interval.n, 'trace')}"
     return (
-        f"mean {format_interval(interval)} from {format_count(interval.n, 'trace')}"
+        f"mean {format_interval(interval)}{source}"
         f"{f' and {ppi.labelled:,} labels' if ppi else ''}{f' ({dependence})' if dependence else ''}: {where}"
     )
 

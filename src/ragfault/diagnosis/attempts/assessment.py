@@ -11,6 +11,7 @@ import numpy as np
 from ragfault.diagnosis.attempts.records import AttemptAnswer, AttemptReport, FlakyQuery, MetricAttempts
 from ragfault.diagnosis.causes.records import AnswerCause, AnswerOutcome
 from ragfault.diagnosis.run_scan import TraceBatch, scan_run
+from ragfault.diagnosis.thresholds import AttemptStatistic, Threshold
 from ragfault.judges.assembly import observe_traces
 from ragfault.judges.encoder.agreement import settle_agreement
 from ragfault.judges.loading import load_judge
@@ -19,7 +20,14 @@ from ragfault.model.errors import MissingExtra
 from ragfault.model.grouping import group_by, group_positions
 from ragfault.model.records import Chunk, Trace
 from ragfault.model.rules import BAD_SUPPORT
-from ragfault.stats.repeats import QueryValues, compare_sets, expect_disagreement, expect_extreme, split_variance
+from ragfault.stats.repeats import (
+    Extreme,
+    QueryValues,
+    compare_sets,
+    expect_disagreement,
+    expect_extreme,
+    split_variance,
+)
 
 if TYPE_CHECKING:
     from ragfault.diagnosis.run_table import RunTable
@@ -30,6 +38,28 @@ MAX_COMPARED = 100
 """Pairs of answers whose meaning a judge compares; the queries beyond are left out of flakiness."""
 LOCAL_JUDGES = ("embedded", "encoder", "lexical", "minilm")
 """Judges that cost nothing and always say the same."""
+
+
+def estimate_statistic(
+    table: RunTable, column: int, statistic: AttemptStatistic, right: Threshold | None
+) -> QueryValues:
+    """Estimate a statistic of a metric over k attempts of each query; copies of an attempt count once.
+
+    `right` says which values are right; the worst value needs none.
+    """
+    observer = AnswerObserver()
+    scan_run(table.run, [observer])
+    queries = table.queries if table.queries is not None else np.arange(table.traces)
+    rows = table.scored_rows(column)
+    rows = rows[~np.array(observer.copies, bool)[rows]]
+    values, own = table.values[rows, column], queries[rows]
+    if statistic.name == "worst@" or right is None:
+        worst: Extreme = "lowest" if table.measures[column].better == "higher" else "highest"
+        return expect_extreme(values, own, statistic.k, worst)
+    reached = right.is_reached_by(values)
+    if statistic.name == "flaky@":
+        return expect_disagreement(reached.astype(np.int64), own, statistic.k)
+    return expect_extreme(reached.astype(float), own, statistic.k, "lowest" if statistic.name == "pass^" else "highest")
 
 
 class AnswerObserver:
