@@ -1,11 +1,15 @@
-"""Check the statistics of several attempts by simulation: coverage of their intervals.
+"""Check the statistics of several attempts by simulation: coverage of their intervals, and power of plans.
 
     python benchmarks/repeats.py --simulations 1000
+    python benchmarks/repeats.py --simulations 1000 --power
 
 Queries are drawn from populations in which the chance of a right answer, or the mean of a score, differs from query to
 query; the true values are those of very many queries. Prints a Markdown table. With 1,000 simulations a coverage that
 is truly 95 % is seen between 93.6 % and 96.4 %. The last column is the share of samples in which the share of noise has
 an interval narrower than 0 to 1; the coverage counts all of them.
+
+With `--power`, runs of the same queries are compared by the test of `ragfault compare` (random sign flips of the mean
+differences of queries), where a share of the queries lost half the range.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ import numpy as np
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.estimates import Interval
 from ragfault.stats.intervals import mean_interval
-from ragfault.stats.repeats import expect_disagreement, expect_extreme, split_variance
+from ragfault.stats.repeats import compute_attempt_power, expect_disagreement, expect_extreme, split_variance
+from ragfault.stats.significance import sign_flip_test
 
 SIZES = ((20, 2), (20, 3), (20, 8), (50, 3), (100, 3), (200, 5), (500, 3), (500, 8))
 """Queries and attempts of each."""
@@ -106,11 +111,52 @@ def measure_coverage(population: Population, queries: int, attempts: int, simula
     return {name: covered[name] / simulations for name in (*truth, "told")}
 
 
+def measure_power(drop: float, queries: int, attempts: int, binary: bool, simulations: int) -> tuple[float, float]:
+    """Return the power that a plan says, and the share of simulated comparisons that find the drop."""
+    rng = np.random.default_rng(2)
+    lost = 0.5 * (rng.uniform(size=(simulations, queries, 1)) < 2 * drop)
+    before = rng.uniform(0.6, 0.9, size=(simulations, queries, 1))
+
+    def draw(means: FloatArray) -> FloatArray:
+        shape = (simulations, queries, attempts)
+        if binary:
+            return (rng.uniform(size=shape) < means).astype(float)
+        return means + 0.3 * (rng.beta(2, 2, size=shape) - 0.5) / 0.2236
+
+    old, new = draw(before), draw(before - lost)
+    noise = float(old.var(axis=2, ddof=1).mean())
+    detected = [
+        sign_flip_test(first.mean(axis=1), second.mean(axis=1), resamples=499).p < 0.05
+        for first, second in zip(old, new, strict=True)
+    ]
+    return compute_attempt_power(drop, noise, queries, attempts), float(np.mean(detected))
+
+
+def print_power(simulations: int) -> None:
+    """Print said and simulated power, and the largest difference."""
+    print("| scores | queries × attempts | drop | said | simulated |")
+    print("|---|---|---|---|---|")
+    largest = 0.0
+    for binary in (True, False):
+        for queries, attempts in ((50, 2), (100, 3), (200, 2), (200, 3), (200, 8), (500, 3)):
+            for drop in (0.03, 0.05, 0.1):
+                planned, simulated = measure_power(drop, queries, attempts, binary, simulations)
+                largest = max(largest, abs(planned - simulated))
+                kind = "right or wrong" if binary else "continuous"
+                print(f"| {kind} | {queries} × {attempts} | {drop} | {planned:.3f} | {simulated:.3f} |", flush=True)
+    print(f"\nLargest difference: {largest:.3f}")
+
+
 def main() -> None:
     """Print the coverage of each population and size."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--simulations", type=int, default=1000)
-    simulations = parser.parse_args().simulations
+    parser.add_argument("--power", action="store_true", help="check the power of plans instead of coverage")
+    arguments = parser.parse_args()
+    simulations = arguments.simulations
+    if arguments.power:
+        print_power(simulations)
+        return
     print("| population | queries × attempts | pass^k | pass@k | worst of k | flakiness | share of noise | told |")
     print("|---|---|---|---|---|---|---|---|")
     for name, population in POPULATIONS.items():

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.comparison.gate.gate import gate
+from ragfault.diagnosis.attempts.plan import plan_attempts
 from ragfault.diagnosis.run_analysis import analyze
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.samples import sample_run
-from ragfault.model.errors import UsageError
+from ragfault.model.errors import RunError, UnknownName, UsageError
 from ragfault.model.records import Chunk, Latency, Trace
 from ragfault.report.builders.attempts import describe_attempts
 
@@ -116,3 +117,31 @@ def test_a_threshold_on_attempts_needs_to_say_what_is_right(flaky_run, text):
     """A metric without a target, and a share beyond 1, are usage errors."""
     with pytest.raises(UsageError):
         gate(flaky_run, [text])
+
+
+def test_more_attempts_and_more_queries_find_more(flaky_run):
+    """The power of a plan grows with queries, with attempts and with the drop, by the variance of a run or without."""
+    for run in (None, flaky_run):
+        plan = plan_attempts(100, 2, run=run)
+        larger = ((200, 2, 0.05), (100, 4, 0.05), (100, 2, 0.1))
+        more = [plan_attempts(queries, size, drop=drop, run=run) for queries, size, drop in larger]
+        assert all(other.power > plan.power for other in more)
+        assert [option.same_cost_queries for option in plan.options] == [200, 100, 66, 40, 25]
+
+
+def test_a_plan_takes_the_noise_of_a_run(flaky_run):
+    """The power has a range by the interval of the noise of the run."""
+    plan = plan_attempts(100, 3, run=flaky_run)
+    assert plan.power_low <= plan.power < plan.power_high
+    assert 0 < plan.noise <= 1
+
+
+def test_a_run_with_single_attempts_tells_no_noise(tmp_path):
+    """A plan by such a run is an error, and so is one by a metric that the run lacks."""
+    run = evaluate([attempt(n, 1) for n in range(3)], tmp_path / "run", metrics=METRICS[:1])
+    with pytest.raises(RunError):
+        plan_attempts(100, 3, run=run)
+    with pytest.raises(UnknownName):
+        plan_attempts(100, 3, run=run, metric="triad")
+    with pytest.raises(UsageError):
+        plan_attempts(1, 3)

@@ -43,6 +43,9 @@ VERBS = {
         "ragfault.cli.studies.investigate", "Find a root cause: hypotheses, quotes, a fix and its test.", "locate"
     ),
     "promote": Verb("ragfault.cli.clusters", "Turn failing traces into cases of an evaluation set.", "improve"),
+    "plan": Verb(
+        "ragfault.cli.studies.plan", "Say how many queries and attempts find a drop between two runs.", "protect"
+    ),
     "gate": Verb("ragfault.cli.gate", "Check a run against thresholds: pass, fail, or cannot tell.", "protect"),
     "ci": Verb("ragfault.cli.gate", "Evaluate, gate and bisect in one, for a job on every pull request.", "protect"),
     "demo": Verb(

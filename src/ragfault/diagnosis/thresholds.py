@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from msgspec import Struct
@@ -83,9 +83,10 @@ def parse_threshold(text: str) -> Threshold:
     statistic = _STATISTIC_PATTERN.fullmatch(shape[1])
     if statistic is None:
         return Threshold(shape[1], sign, value)
-    given, name, k = statistic.groups()
+    given, k = statistic[1], int(statistic[3])
+    name = cast(AttemptStatisticName, statistic[2])
     right = parse_threshold(given) if _THRESHOLD_PATTERN.fullmatch(given) else None
-    return Threshold(right.metric if right else given, sign, value, AttemptStatistic(name, int(k), right))
+    return Threshold(right.metric if right else given, sign, value, AttemptStatistic(name, k, right))
 
 
 def parse_thresholds(thresholds: Iterable[Threshold | str]) -> list[Threshold]:

@@ -16,6 +16,7 @@ from ragfault.comparison.gate.records import GateResult
 from ragfault.comparison.investigation.records import Investigation, ModelInvestigation
 from ragfault.comparison.records import Bisection, Comparison, MetricChange
 from ragfault.comparison.run_history import MetricHistory, RunHistory
+from ragfault.diagnosis.attempts.plan import AttemptPlan
 from ragfault.diagnosis.clusters.promotion import PromotionResult
 from ragfault.diagnosis.clusters.records import Cluster, ClusterReport
 from ragfault.diagnosis.conversations import ConversationOutcome
@@ -178,6 +179,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "diagnose": (tuple[Diagnosis, ...], tuple[ConversationOutcome, ...]),
     "steps": (StepFindings,),
     "ablate": (StepRepairs,),
+    "plan": (AttemptPlan,),
     "gate": (GateResult,),
     "ci": (CiResult,),
     "compare": (Comparison, tuple[Comparison, ...]),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ragfault.stats.bootstrap import Clusters, FloatArray, encode_clusters
 from ragfault.stats.estimates import Interval, VarianceSplit
 from ragfault.stats.intervals import MIN_DIFFERING_VALUES, mean_interval
+from ragfault.stats.power import compute_power
 
 PRIOR_DF = 0.5
 """Degrees of freedom at which both variances of a ratio are taken to be equal, beside those of the data."""
@@ -72,7 +73,8 @@ def expect_extreme(values: FloatArray, queries: Clusters, k: int, extreme: Extre
         size = own.shape[1]
         ordered = np.sort(own, axis=1)[:, :: 1 if extreme == "lowest" else -1]
         ways = [math.comb(size - rank, k - 1) / math.comb(size, k) for rank in range(1, size + 1)]
-        return ordered @ np.array(ways)
+        expected: FloatArray = ordered @ np.array(ways)
+        return expected
 
     return _estimate_queries(split_by_query(values, queries), k, expect)
 
@@ -91,7 +93,8 @@ def expect_disagreement(meanings: NDArray[np.int64], queries: Clusters, k: int) 
         # an attempt that means the same as c in all is in a share of the sets of k that all mean this
         alike = (own[:, :, None] == own[:, None, :]).sum(axis=2)
         ways = np.array([math.comb(count, k) / max(1, count) / math.comb(size, k) for count in range(size + 1)])
-        return 1 - ways[alike].sum(axis=1)
+        disagreement: FloatArray = 1 - ways[alike].sum(axis=1)
+        return disagreement
 
     return _estimate_queries(split_by_query(np.asarray(meanings, float), queries), k, expect)
 
@@ -216,3 +219,21 @@ def _compute_log_ratio(sums: _Sums) -> FloatArray:
     within = (sums.within + prior) / (sums.attempts - sums.queries + PRIOR_DF)
     ratio: FloatArray = np.log(mean_square / within)
     return ratio
+
+
+def compute_attempt_power(
+    drop: float, noise: float, queries: int, attempts: int, *, reach: float = 1.0, alpha: float = 0.05
+) -> float:
+    """Compute the chance that a comparison of two runs of the same queries finds a drop of the mean.
+
+    `noise` is the variance of one attempt about the mean of its query, in each run. The drop is taken to be that of
+    some queries, each of which loses half the `reach` of the metric or the drop if that is more: this adds to the
+    spread of the differences, as in the plans of a comparison (`typical_jump`). Of the two-sided paired t test over
+    queries (`compute_power`). Raises ValueError below two queries or without any spread.
+
+    >>> round(compute_attempt_power(0.05, 0.08, 200, 1), 3), round(compute_attempt_power(0.05, 0.08, 200, 3), 3)
+    (0.377, 0.724)
+    """
+    jump = max(drop, reach / 2)
+    variance = 2 * noise / attempts + drop * jump - drop**2
+    return compute_power(drop, math.sqrt(variance), queries, alpha=alpha)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from ragfault.diagnosis.attempts.records import AttemptAnswer, AttemptReport, FlakyQuery, MetricAttempts
 from ragfault.diagnosis.causes.records import AnswerCause, AnswerOutcome
@@ -20,6 +21,7 @@ from ragfault.model.errors import MissingExtra
 from ragfault.model.grouping import group_by, group_positions
 from ragfault.model.records import Chunk, Trace
 from ragfault.model.rules import BAD_SUPPORT
+from ragfault.stats.estimates import VarianceSplit
 from ragfault.stats.repeats import (
     Extreme,
     QueryValues,
@@ -78,15 +80,11 @@ class AnswerObserver:
         """Keep the next traces, without the texts of their chunks."""
         for trace in batch.traces:
             chunks = tuple(Chunk(id=chunk.id, text="") for chunk in trace.chunks) if trace.chunks is not None else None
-            self.traces.append(Trace(**{**_take_fields(trace), "chunks": chunks}))
+            self.traces.append(replace(trace, chunks=chunks))
             key = hash((trace.query_id, trace.answer, str(trace.chunks), trace.time, trace.latency, trace.tokens))
             is_measured = trace.time is not None or trace.latency is not None
             self.copies.append(is_measured and key in self._seen)
             self._seen.add(key)
-
-
-def _take_fields(trace: Trace) -> dict[str, object]:
-    return {name: getattr(trace, name) for name in ("id", "query", "attempt", "answer", "error")}
 
 
 def assess_attempts(table: RunTable, causes: Sequence[AnswerCause]) -> AttemptReport:
@@ -122,8 +120,6 @@ def assess_attempts(table: RunTable, causes: Sequence[AnswerCause]) -> AttemptRe
 
 def _assess_metrics(table: RunTable, queries: Codes, original: Mask, k: int) -> Iterable[MetricAttempts]:
     """Yield the reliability of each metric of retrieval, generation and both."""
-    # A local judge always says the same of a trace; the noise of another one is not known.
-    judge_noise = 0.0 if table.run.manifest.judge.partition("/")[0] in (*LOCAL_JUDGES, "none") else None
     for column, measure in enumerate(table.measures):
         rows = table.scored_rows(column)
         rows = rows[original[rows]]
@@ -135,8 +131,17 @@ def _assess_metrics(table: RunTable, queries: Codes, original: Mask, k: int) -> 
             metric=measure.name,
             layer=measure.layer,
             worst=lowest.estimate(metric_bounds(measure)),
-            variance=split_variance(values, own, judge_noise),
+            variance=split_metric(table, column, rows),
         )
+
+
+def split_metric(table: RunTable, column: int, rows: Codes | None = None) -> VarianceSplit | None:
+    """Split the variance of a metric into queries, system and judge; None without several attempts or any variance."""
+    rows = table.scored_rows(column) if rows is None else rows
+    queries = table.queries if table.queries is not None else np.arange(table.traces)
+    # A local judge always says the same of a trace; the noise of another one is not known.
+    judge_noise = 0.0 if table.run.manifest.judge.partition("/")[0] in (*LOCAL_JUDGES, "none") else None
+    return split_variance(table.values[rows, column], queries[rows], judge_noise)
 
 
 def _compare_chunks(traces: Sequence[Trace], queries: Codes, original: Mask) -> QueryValues:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ragfault.diagnosis.attempts.plan import AttemptPlan
 from ragfault.diagnosis.attempts.records import AttemptReport, FlakyQuery, MetricAttempts
-from ragfault.report.document import Block, Heading, Paragraph, StyledText, Table, TableColumn, Text
+from ragfault.report.document import Block, Heading, Paragraph, ReportDocument, StyledText, Table, TableColumn, Text
 from ragfault.report.format import clip_text, join_names
 from ragfault.stats.estimates import VarianceSplit
-from ragfault.text.number_format import format_count, format_interval, format_percent, format_share
+from ragfault.text.number_format import format_count, format_interval, format_number, format_percent, format_share
 
 MAIN_METRIC = "groundedness"
 """The metric whose variance is split on the first screen if it was measured."""
@@ -24,6 +25,14 @@ ANSWER_COLUMNS = (
     TableColumn("Answer"),
     TableColumn("Outcome"),
     TableColumn("Meaning", numeric=True),
+)
+
+
+OPTION_COLUMNS = (
+    TableColumn("Attempts", numeric=True),
+    TableColumn("Queries", numeric=True),
+    TableColumn("Power", numeric=True),
+    TableColumn("Power with the same queries", numeric=True),
 )
 
 
@@ -125,3 +134,36 @@ def _name_query(flaky: FlakyQuery) -> Text:
         f", right in {format_percent(flaky.right)} of its attempts: ",
         StyledText(clip_text(flaky.query, 200), "quote"),
     )
+
+
+def build_plan(plan: AttemptPlan) -> ReportDocument:
+    """Build the report of a plan: the power, what it rests on, and other splits of the same number of answers."""
+    power = format_percent(plan.power)
+    if plan.power_low is not None and plan.power_high is not None:
+        power += f" [{format_percent(plan.power_low)}, {format_percent(plan.power_high)}]"
+    source = "assumed; take that of a run with --run" if plan.metric is None else f"of {plan.metric} in the run"
+    answers = plan.queries * plan.attempts
+    rows = tuple(
+        (
+            f"{option.attempts}",
+            f"{option.same_cost_queries:,}",
+            "–" if option.same_cost_power is None else format_percent(option.same_cost_power),
+            format_percent(option.same_queries_power),
+        )
+        for option in plan.options
+    )
+    best = max(plan.options, key=lambda option: option.same_cost_power or 0.0)
+    title = (
+        f"{plan.queries:,} queries with {format_count(plan.attempts, 'attempt')}: a drop of {format_number(plan.drop)} "
+        f"is found with a probability of {power}"
+    )
+    basis = (
+        f"Variance of one attempt {format_number(plan.variance)}, {format_percent(plan.noise)} of it noise ({source}). "
+        "The drop is that of some queries, each of which loses half the range of the metric."
+    )
+    advice = (
+        f"Of {answers:,} answers, {best.same_cost_queries:,} queries with {format_count(best.attempts, 'attempt')} "
+        "have most power."
+    )
+    blocks: tuple[Block, ...] = (Table(OPTION_COLUMNS, rows), Paragraph(advice))
+    return ReportDocument("plan", (Heading(title, 1), Paragraph(basis, "note")), blocks)

@@ -1,0 +1,122 @@
+"""Plan of a comparison: how many queries, and how many attempts of each, find a drop."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ragfault.diagnosis.attempts.assessment import split_metric
+from ragfault.diagnosis.run_table import open_table
+from ragfault.io.runs.run import AnyRun
+from ragfault.labels.correction import metric_bounds
+from ragfault.model.errors import RunError, UnknownName, UsageError
+from ragfault.stats.estimates import Interval
+from ragfault.stats.repeats import compute_attempt_power
+
+ATTEMPTS_COMPARED = (1, 2, 3, 5, 8)
+"""Numbers of attempts whose power a plan lists next to the one that was asked for."""
+ASSUMED_VARIANCE, ASSUMED_NOISE = 0.16, 0.5
+"""Variance of right and wrong answers of which 80 % are right, and the share of it that is noise; assumed where no run
+is given, not measured."""
+
+
+class PlanOption(Struct, frozen=True, kw_only=True):
+    """One number of attempts, with the queries that cost as many answers as the plan, and with its own queries."""
+
+    attempts: int
+    same_cost_queries: int
+    same_cost_power: float | None
+    """None below two queries."""
+    same_queries_power: float
+
+
+class AttemptPlan(Struct, frozen=True, kw_only=True):
+    """The chance to find a drop between two runs of the same queries, and what other splits of the answers give."""
+
+    queries: int
+    attempts: int
+    drop: float
+    power: float
+    power_low: float | None = None
+    """The power at the upper end of the noise of the run; None without a run, or if it is not known."""
+    power_high: float | None = None
+    metric: str | None = None
+    """The metric of the run whose variance was taken; None: an assumed one."""
+    variance: float
+    """Of one attempt."""
+    noise: float
+    """The share of it within a query."""
+    options: tuple[PlanOption, ...]
+
+
+def plan_attempts(
+    queries: int,
+    attempts: int,
+    *,
+    drop: float = 0.05,
+    run: AnyRun | None = None,
+    metric: str = "groundedness",
+    variance: float = ASSUMED_VARIANCE,
+    noise: float = ASSUMED_NOISE,
+) -> AttemptPlan:
+    """Plan a comparison of two runs of the same queries, each with some attempts.
+
+    The variance is that of a metric of a `run` whose queries have several attempts, else `variance` and the share
+    `noise` of it within a query. Raises UsageError for fewer than two queries or one attempt, or a drop or share out of
+    range; UnknownName for a metric that the run lacks; RunError for a run without several attempts.
+
+    >>> plan = plan_attempts(200, 3)
+    >>> round(plan.power, 2), [(option.attempts, option.same_cost_queries) for option in plan.options]
+    (0.72, [(1, 600), (2, 300), (3, 200), (5, 120), (8, 75)])
+    """
+    if queries < 2 or attempts < 1 or not drop > 0 or not 0 <= noise <= 1 or not variance > 0:
+        raise UsageError(
+            "a plan needs 2 queries or more, 1 attempt or more, a drop and a variance above 0, a noise from 0 to 1; "
+            f"got {queries} queries, {attempts} attempts, drop {drop:g}, variance {variance:g}, noise {noise:g}."
+        )
+    reach, share = 1.0, Interval(noise, noise, noise, 0, 0)
+    if run is not None:
+        variance, share, reach = _measure_run(run, metric)
+
+    def find_power(part: float, count: int, size: int) -> float:
+        return compute_attempt_power(drop, variance * part, count, size, reach=reach)
+
+    answers = queries * attempts
+    options = [
+        PlanOption(
+            attempts=size,
+            same_cost_queries=answers // size,
+            same_cost_power=find_power(share.mean, answers // size, size) if answers // size > 1 else None,
+            same_queries_power=find_power(share.mean, queries, size),
+        )
+        for size in sorted({*ATTEMPTS_COMPARED, attempts})
+    ]
+    is_known = run is not None and share.high - share.low < 1
+    return AttemptPlan(
+        queries=queries,
+        attempts=attempts,
+        drop=drop,
+        power=find_power(share.mean, queries, attempts),
+        power_low=find_power(share.high, queries, attempts) if is_known else None,
+        power_high=find_power(share.low, queries, attempts) if is_known else None,
+        metric=None if run is None else metric,
+        variance=variance,
+        noise=share.mean,
+        options=tuple(options),
+    )
+
+
+def _measure_run(run: AnyRun, metric: str) -> tuple[float, Interval, float]:
+    """Return the variance of a metric of a run, the share of noise in it, and the width of its range."""
+    table = open_table(run)
+    column = table.column_index(metric)
+    if column is None:
+        raise UnknownName(f"metric of {table.run.path.name}", metric, table.metric_names)
+    split = None if table.queries is None else split_metric(table, column)
+    if split is None:
+        raise RunError(
+            f"{table.run.path} does not tell the noise of {metric}: no query has several attempts with a value, or all "
+            "values are equal. Evaluate several attempts, or plan with --variance and --noise."
+        )
+    low, high = metric_bounds(table.measures[column])
+    total = split.queries + split.system + (split.judge or 0.0)
+    return total, split.noise, high - low if high - low < float("inf") else 0.0
