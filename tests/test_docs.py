@@ -28,7 +28,12 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
-PAGES_OF_COMMANDS = {"testset": "testsets.md", "metrics": "metrics.md", "run": "convert.md"}
+PAGES_OF_COMMANDS = {
+    "testset": "testsets.md",
+    "metrics": "metrics.md",
+    "run": "convert.md",
+    "plan": "how-to/several-attempts.md",
+}
 """Command → its page, where that is not the page of its name."""
 SETTINGS_READERS = {
     "profiles.md": load_profile,

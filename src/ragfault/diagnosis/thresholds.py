@@ -5,15 +5,17 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from ragfault.model.errors import UsageError
 from ragfault.stats.estimates import Interval
 from ragfault.text.number_format import has_too_few
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Comparator = Literal[">=", ">", "<=", "<"]
 
