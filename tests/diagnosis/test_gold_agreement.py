@@ -20,7 +20,7 @@ from ragfault.model.gold_evidence import match_answer, measure_coverage
 from ragfault.model.records import Chunk, Gold, Trace
 from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.renderers.terminal import render_terminal
-from ragfault.report.run_verdict import describe_layers, describe_problem
+from ragfault.report.run_verdict import describe_share
 
 pytestmark = pytest.mark.long
 
@@ -175,8 +175,7 @@ def test_a_problem_on_no_more_traces_than_false_positives_says_so_and_comes_last
     assert remedy.may_be_false_positives == in_doubt
     doubts = [remedy.may_be_false_positives for remedy in findings.remedies]
     assert doubts == sorted(doubts)
-    assert ("of good traces such a judge says so" in describe_problem(remedy)) == in_doubt
-    assert any("which mistakes of the judge may explain" in line for line in describe_layers(findings)) == in_doubt
+    assert ("of good traces such a judge says so" in describe_share(remedy)) == in_doubt
 
 
 def test_a_problem_on_a_trace_that_the_answer_key_calls_wrong_is_no_false_positive(tmp_path):

@@ -135,12 +135,10 @@ def test_one_phrase_in_another_language_as_every_answer_is_not_blamed(phrase: st
 
 
 def test_no_target_is_missed_by_verdicts_in_a_language_that_the_judge_does_not_know(runs: dict[str, Run]):
-    """A target or threshold that rests on the judge is neither met nor missed on German, nor is a layer graded."""
+    """A target or threshold that rests on the judge is neither met nor missed on German, whatever it says."""
     thresholds = ["groundedness<0.3", "context_relevance>=0.001"]
     for name, results in (("german", ["cannot tell", "cannot tell"]), ("english", ["fail", "pass"])):
         findings = analyze(runs[name], targets=thresholds)
         assert [row.result for row in findings.scorecard.aggregates] == results
         assert [decision.result for decision in gate(runs[name], thresholds).decisions] == results
-        summary = " ".join(render_terminal(build_verdict(findings)).split())
-        assert ("by a judge that does not know the language" in summary) is (name == "german")
         assert name == "english" or all(remedy.may_be_false_positives for remedy in findings.remedies)

@@ -22,7 +22,6 @@ from ragfault.diagnosis.run_analysis import (
 )
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.diagnosis.scorecard import (
-    assess_health,
     assess_rag,
     build_scorecard,
     build_segments,
@@ -47,7 +46,6 @@ from ragfault.model.records import (
     TruthVerdict,
     Verdicts,
 )
-from ragfault.report.format import list_parts
 from ragfault.stats.intervals import mean_interval
 from sample_runs import evaluate_pairs, pair
 from sample_traces import draw_judged_traces
@@ -196,40 +194,14 @@ def test_segments_by_a_key_of_the_metadata(tmp_path):
 # --- health ----------------------------------------------------------------------------------------
 
 
-def test_the_health_of_a_layer_is_the_mean_of_the_means_of_its_parts(tmp_path):
-    """Retrieval: relevance (1.0 + 0.0) / 2 and use (1.0 + 0.5) / 2 give (0.5 + 0.75) / 2, and attribution is absent."""
-    run = [pair("a", "h", "s"), pair("b", "nn", "u", used="y-")]
-    retrieval, generation = assess_health(evaluate_pairs(tmp_path, run))
-    assert retrieval.interval.mean == pytest.approx(0.625)
-    assert [part.metric for part in retrieval.parts] == ["context_relevance", "chunk_utilization"]
-    assert retrieval.absent == ("chunk_attribution",)
-    assert generation.interval.mean == pytest.approx((0.5 + 1.0) / 2)
-    assert generation.absent == ("completeness",)
-    assert retrieval.interval.n == 2
-
-
-def test_refusals_do_not_lower_the_health_of_retrieval(tmp_path):
-    """An answer that refuses uses no chunk, whatever was retrieved: its use is not in the health of retrieval."""
-    health = {}
-    for name, refused in (("none", ()), ("some", ("b",)), ("all", ("a", "b"))):
-        pairs = [pair(text, "h", used="-" if text in refused else "y") for text in ("a", "b")]
-        silent = AnswerVerdict(relevance=0.0, refused=True)
-        pairs = [(trace, replace(seen, answer=silent) if trace.id in refused else seen) for trace, seen in pairs]
-        health[name], _ = assess_health(evaluate_pairs(tmp_path / name, pairs))
-    assert [item.interval.mean for item in health.values()] == [1.0, 1.0, 1.0]
-    assert [len(item.parts) for item in health.values()] == [2, 2, 1]
-    assert health["all"].absent == ("chunk_attribution", "chunk_utilization")
-    assert list_parts(health["some"], 2) == ["context_relevance", "chunk_utilization without refusals"]
-
-
-def test_health_with_one_part_is_that_part(tmp_path):
-    """The linearised interval of a single part is the interval of its own mean, perfect scores included."""
-    for place, signs in (("some", ["s", "u", "si", ""]), ("perfect", ["s", "s"])):
-        (tmp_path / place).mkdir()
-        pairs = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
-        run = evaluate_pairs(tmp_path / place, pairs, ["groundedness"])
-        own, total = only(build_scorecard(run), "groundedness").interval, assess_health(run)[1].interval
-        assert (total.mean, total.low, total.high, total.n) == pytest.approx((own.mean, own.low, own.high, own.n))
+def test_the_health_of_a_layer_is_the_share_of_traces_on_which_it_did_its_part(tmp_path):
+    """Retrieval finds what two of three queries ask for; of the answers that it did not spoil all are right."""
+    pairs = [pair("a", "h", "s"), pair("b", "nn", "u"), pair("c", "h", "s")]
+    findings = analyze(evaluate_pairs(tmp_path, pairs))
+    retrieval, generation = findings.health
+    assert retrieval.interval.mean == pytest.approx(2 / 3)
+    assert (retrieval.source, generation.source) == ("judge", "causes")
+    assert generation.interval.mean == 1.0
 
 
 def test_refusals_miss_no_target_of_use(tmp_path):
@@ -244,26 +216,6 @@ def test_refusals_miss_no_target_of_use(tmp_path):
         result = only(build_scorecard(run, ["chunk_utilization >= 0.6"]), "chunk_utilization").result
         alarms = [alert.name for alert in assess_rag(run).alerts]
         assert (result, alarms) == (("fail", ["LOW_USAGE"]) if name == "unused" else (None, [])), name
-
-
-def test_parts_that_rise_and_fall_together_widen_the_interval(tmp_path):
-    """Correlated parts give a wider interval than the same values with the parts at odds."""
-    together = [pair(f"t{at}", "h", "s" if at % 2 else "u", relevance=float(at % 2)) for at in range(8)]
-    at_odds = [pair(f"t{at}", "h", "s" if at % 2 else "u", relevance=float(1 - at % 2)) for at in range(8)]
-    widths = []
-    for name, run in (("together", together), ("odds", at_odds)):
-        (tmp_path / name).mkdir()
-        result = assess_health(evaluate_pairs(tmp_path / name, run, ["groundedness", "answer_relevance"]))[1].interval
-        assert result.mean == pytest.approx(0.5)
-        widths.append(result.high - result.low)
-    assert widths[0] > widths[1]
-
-
-def test_no_part_no_health(tmp_path):
-    """Where no part is in the run a layer has no health, and all its parts are named absent."""
-    retrieval, _ = assess_health(evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["error"]))
-    assert retrieval.interval is None
-    assert len(retrieval.absent) == 3
 
 
 def test_rag_health_by_hand(tmp_path):
@@ -633,7 +585,7 @@ def test_analyze_collects_all_results(tmp_path):
     run = evaluate_pairs(tmp_path, [pair("a", "hn", "su"), pair("b", "h", "s"), pair("c", "m", "c")])
     result = analyze(run, n=1)
     assert result.scorecard == build_scorecard(run)
-    assert (result.health, result.rag, result.pairs) == (assess_health(run), assess_rag(run), pair_tradeoffs(run))
+    assert (result.rag, result.pairs) == (assess_rag(run), pair_tradeoffs(run))
     assert (result.quality, result.unrated) == count_quality(run)
     assert (result.insights, result.worst, result.remedies) == (
         compute_insights(run),

@@ -479,20 +479,6 @@ def test_what_people_labeled_as_right_is_no_problem_and_no_example(tmp_path: Pat
     assert "unsupported" not in capsys.readouterr().out
 
 
-def test_the_health_of_a_layer_is_corrected_by_labels(tmp_path: Path):
-    """Where labels correct a part, the health of its layer is that of the corrected figures."""
-    judged_claims = ["su"] * 40
-    run = evaluate_pairs(
-        tmp_path / "run", [pair(f"t{at}", "h", item) for at, item in enumerate(judged_claims)], METRICS
-    )
-    rows = "".join(f'{{"trace": "t{at}", "groundedness": 1.0}}\n' for at in range(20))
-    (tmp_path / "values.jsonl").write_text(rows, encoding="utf-8")
-    known = load_reference_scores(tmp_path / "values.jsonl", run)
-    health = {item.layer: item.interval for item in analyze(run, labels=known).health}["generation"]
-    assert health is not None
-    assert health.mean == pytest.approx(1.0)
-
-
 def test_label_columns_of_the_input_that_are_not_read_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A file with labels gets a hint at the option that reads them; one without gets none."""
     trace = {"id": "1", "query": "When does it leave?", "chunks": ["It leaves at noon."], "answer": "At noon."}

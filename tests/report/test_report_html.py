@@ -142,16 +142,6 @@ def test_contrast(theme: int) -> None:
     } == {}
 
 
-def test_a_part_of_the_health_that_leaves_refusals_out_says_so(tmp_path: Path) -> None:
-    """The use of chunks has another mean there than among all metrics."""
-    chunks = (Chunk(id="a", text="The ferry sails at nine."),)
-    answers = ("The ferry sails at nine.", "I cannot answer that from the passages.")
-    traces = [Trace(id=text, query="When does the ferry sail?", chunks=chunks, answer=text) for text in answers]
-    page = render_run_html(evaluate(traces, tmp_path / "run", judge="lexical"))
-    assert "<dt>chunk_utilization without refusals</dt>" in page
-    assert "<dt>context_relevance</dt>" in page
-
-
 def test_a_page_says_no_problem_only_where_one_was_looked_for(tmp_path: Path) -> None:
     """Without a judge nothing was, as the terminal says, too."""
     page = render_run_html(evaluate([Trace(id="1", query="When?", answer="At ten.")], tmp_path / "run", judge="none"))

@@ -16,17 +16,19 @@ from msgspec.structs import replace
 from ragfault import Trace, evaluate
 from ragfault.diagnosis.records import Findings
 from ragfault.diagnosis.run_analysis import analyze, diagnose
-from ragfault.model.records import Latency
+from ragfault.model.records import Chunk, Gold, Latency
 from ragfault.report import format, run_verdict
 from ragfault.report import output as json_report
+from ragfault.report.builders.causes import build_head, describe_answers
 from ragfault.report.builders.diagnosis import build_diagnoses
 from ragfault.report.builders.scorecard import build_findings, build_verdicts
+from ragfault.report.document import Table
 from ragfault.report.json_documents import encode_document
 from ragfault.report.markdown.syntax import escape_markdown
+from ragfault.report.renderers.html import render_html
 from ragfault.report.renderers.markdown import render_markdown
 from ragfault.report.renderers.terminal import render_first_fitting, render_terminal
 from ragfault.report.wording import describe_judge_trust, list_run_warnings
-from ragfault.stats.estimates import Interval
 from ragfault.text.number_format import format_percent
 from sample_runs import evaluate_pairs, pair
 
@@ -153,48 +155,68 @@ def test_colour_only_where_asked(findings):
     assert words == [line.split() for line in bare.splitlines()]
 
 
-def test_the_verdict_names_each_layer_with_its_level_and_commonest_problem(findings):
-    """A layer's sentence has its health, the level that the whole interval allows, and a problem with its share."""
-    retrieval, generation = run_verdict.describe_layers(findings)
-    health = findings.health[1].interval
-    assert generation.startswith(f"Generation {health.mean:.3f}, without completeness, too few traces to grade: ")
-    assert retrieval.endswith(" on 50 % of traces.")
-    assert run_verdict.describe_level(Interval(0.6, 0.55, 0.65, 10, 10)) == "fair"
-    assert run_verdict.describe_level(Interval(0.6, 0.4, 0.75, 10, 10)) == "poor to good"
+def test_the_first_screen_counts_each_bad_answer_once(tmp_path):
+    """Answers sum to the traces and causes to the bad answers; the fix first is the one that reaches most of them."""
+    chunk = (Chunk(id="a", text="The pier opens at nine and closes at ten."),)
+    given = {"It opens at nine.": 9, "It was painted green by forty apprentices.": 6, "": 3}
+    answers = [answer for answer, count in given.items() for _ in range(count)]
+    traces = [
+        Trace(id=f"{n}", query=f"When does pier {n} open?", chunks=chunk, answer=answer, reference="At nine.")
+        for n, answer in enumerate(answers)
+    ]
+    findings = analyze(evaluate(traces, tmp_path / "run"))
+    counts = findings.answers
+    assert (counts.right, counts.bad, counts.total) == (9, 9, 18)
+    assert sum(cause.answers for cause in counts.causes) == counts.bad
+    assert sum(fix.answers for fix in counts.fixes) <= counts.bad
+    assert counts.fixes[0].answers == max(fix.answers for fix in counts.fixes)
+    for shown in (1, 2, 9):
+        table = next(block for block in build_head(findings, shown=shown) if isinstance(block, Table))
+        assert sum(int(row[0]) for row in table.rows) == counts.bad
 
 
-def test_the_verdict_says_what_the_answer_key_says_of_the_answers(tmp_path):
-    """Right answers without chunks are counted by the key, and the judge's low figure has no level beside it."""
-    rest = "raised the money, bought the timber and had the whole of it finished before winter"
+def test_the_head_is_the_same_in_every_format(findings):
+    """The terminal, Markdown and HTML state the sentence on the answers."""
+    sentence = describe_answers(findings.answers)
+    for text in (
+        render_terminal(build_findings(findings), width=200),
+        render_markdown(build_findings(findings)),
+        render_html(build_findings(findings).lead),
+    ):
+        assert format.clean_text(sentence).split(";")[0].split("(")[0] in text
+
+
+def test_retrieval_is_rated_by_gold_and_not_by_chunks_of_no_use(tmp_path):
+    """Four of five chunks are of no use and the gold is always first: all of it was found, at rank 1."""
+    others = tuple(Chunk(id=f"o{n}", text=f"Moorings of row {n} cost the same.") for n in range(4))
     traces = [
         Trace(
             id=f"{n}",
-            query=f"Whose idea was pier {n}?",
-            answer=f"{'Ada Byron' if n else 'Bo Lee'} {rest}.",
-            reference="Ada Byron",
+            query=f"When does pier {n} open?",
+            chunks=(Chunk(id="a", text="The pier opens at nine."), *others),
+            answer="It opens at nine.",
+            gold=Gold(chunks={"a": 1}),
         )
-        for n in range(40)
+        for n in range(20)
     ]
-    findings = analyze(evaluate(traces, tmp_path / "run", judge="lexical"))
-    _, generation, key, *_ = run_verdict.describe_layers(findings)
-    assert "by a judge that the answer key contradicts" in generation
-    assert key == "Answer key, 40 answers: 39 in agreement, 1 without a name or number of it."
-    few = analyze(evaluate(traces[1:4], tmp_path / "few", judge="lexical"))
-    assert not any("contradicts" in line for line in run_verdict.describe_layers(few))
-    plain = analyze(evaluate([replace(trace, reference=None) for trace in traces], tmp_path / "plain", judge="lexical"))
-    assert not any("Answer key" in line or "contradicts" in line for line in run_verdict.describe_layers(plain))
-
-
-def test_the_verdict_says_why_terse_answers_without_chunks_are_not_graded(tmp_path):
-    """The words of such an answer do not tell whether it is right: no figure, no level and no problem."""
-    traces = [Trace(id=f"{n}", query=f"Who built pier {n}?", answer="Ada Byron") for n in range(40)]
     findings = analyze(evaluate(traces, tmp_path / "run"))
-    _, generation, *_ = run_verdict.describe_layers(findings)
-    assert "answer_relevance not measured (too terse to judge without chunks)" in generation
-    assert (
-        run_verdict.describe_no_problem(findings)
-        == "No problem was found; the health of retrieval and generation is not known."
-    )
+    summary = findings.retrieval
+    assert (summary.source, summary.recall.mean, summary.rank, summary.chunks) == ("gold", 1.0, 1.0, 5.0)
+    assert summary.useful < 5
+    assert findings.health[0].interval == summary.recall
+
+
+def test_a_run_without_rated_answers_says_what_was_measured(tmp_path):
+    """Where no answer is rated, the first screen has no cause and no fix."""
+    for name, trace in (
+        ("terse", Trace(id="1", query="Who built pier 1?", answer="Ada Byron")),
+        ("none", Trace(id="1", query="When?", reference="At ten.")),
+    ):
+        findings = analyze(evaluate(iter([trace]), tmp_path / name))
+        assert (findings.answers.right, findings.answers.bad) == (0, 0)
+        assert not any(isinstance(block, Table) for block in build_head(findings))
+    run = evaluate_pairs(tmp_path / "some", [pair("a", "h", "s")], ["precision@5", "recall@5", "redundancy", "latency"])
+    assert any("redundancy 0.000" in line for line in run_verdict.describe_unrated(analyze(run)))
 
 
 def test_eight_traces_have_intervals_with_a_picture(tmp_path):
@@ -206,24 +228,6 @@ def test_eight_traces_have_intervals_with_a_picture(tmp_path):
         texts.append(render_terminal(build_findings(analyze(run)), width=110))
     assert ["●" in text for text in texts] == [False, True]
     assert ["[too few]" in text for text in texts] == [True, False]
-
-
-def test_a_layer_is_not_praised_where_a_quarter_of_the_traces_have_a_problem(tmp_path):
-    """A mean of 0.9 and more is called excellent, but not beside unsupported claims on 10 of 40 traces."""
-    for bad, praised in ((10, False), (0, True)):
-        pairs = [pair(f"t{at}", "h", "ssss" + ("u" if at < bad else "s"), used="y") for at in range(40)]
-        run = evaluate_pairs(tmp_path / str(bad), pairs, "default")
-        _, generation = run_verdict.describe_layers(analyze(run))
-        assert ("excellent" in generation) == praised
-        assert ("unsupported claims on 25 % of traces" in generation) != praised
-
-
-def test_a_layer_without_health_says_what_was_measured_of_it(tmp_path):
-    """Figures of the layer stand in for its health; where nothing was measured or asked for, that is said."""
-    run = evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["precision@5", "recall@5", "redundancy", "latency"])
-    retrieval, generation = run_verdict.describe_layers(analyze(run))
-    assert retrieval == "Retrieval: redundancy 0.000 [too few]."
-    assert generation == "Generation: no metric was asked for."
 
 
 def test_a_run_in_another_language_warns_of_a_judge_that_knows_english_only(tmp_path):
@@ -270,13 +274,13 @@ def test_no_problem_is_called_absent_where_nothing_was_measured(tmp_path):
 
 @pytest.mark.parametrize("text", [NASTY, NASTY * 40])
 def test_the_summary_is_short_and_harmless_whatever_the_traces_hold(nasty, text):
-    """Long and hostile texts neither leave 40 lines of 80 columns nor bring control characters."""
-    remedies = tuple(replace(item, example=replace(item.example, text=text, query=text)) for item in nasty.remedies)
-    lines = render_first_fitting(build_verdicts(replace(nasty, remedies=remedies), "runs/" + text[:50]), 40, width=80)
-    assert len(lines.splitlines()) <= 40
+    """Long and hostile texts neither leave 25 lines of 80 columns nor bring control characters."""
+    causes = tuple(replace(item, examples=(text,)) for item in nasty.answers.causes)
+    hostile = replace(nasty, answers=replace(nasty.answers, causes=causes))
+    lines = render_first_fitting(build_verdicts(hostile, "runs/" + text[:50]), 25, width=80)
+    assert len(lines.splitlines()) <= 25
     assert max(map(len, lines.splitlines())) <= 80
     assert "\x1b" not in lines
-    assert "fix: " in lines
 
 
 def test_texts_of_traces_are_never_markup_in_the_terminal(nasty):

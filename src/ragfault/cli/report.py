@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import click
 from msgspec.structs import replace
 
 from ragfault.judges.loading import DEFAULT_JUDGE
+from ragfault.model.errors import UsageError
 from ragfault.options.output import (
     add_output_options,
     encode_json,
@@ -23,6 +24,7 @@ from ragfault.options.output import (
     write_output,
 )
 from ragfault.options.runs import (
+    cause_option,
     human_labels_option,
     load_run_labels,
     make_sample_option,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("html", "md", "csv")
 """The formats of a report, beside the terminal's and JSON."""
-VERDICT_LINES = 40
+VERDICT_LINES = 25
 """Lines of a terminal that the verdict on a run may take."""
 ABLATED_TRACES = 2_000
 """Questions of two runs on which an agent is run; each costs a run and a judgement for every kind of step."""
@@ -187,6 +189,7 @@ def read_targets(table: dict[str, Any], run: Run) -> dict[str, Any]:
 Examples:
   ragfault diagnose runs/today
   ragfault diagnose runs/today ferry-12 ferry-40
+  ragfault diagnose runs/today --cause not-retrieved
   ragfault diagnose runs/today --conversations"""
 )
 @click.argument("run", type=click.Path())
@@ -194,6 +197,7 @@ Examples:
 @click.option(
     "--worst", type=click.IntRange(1), default=3, show_default=True, help="Number of worst traces, if no IDS are given."
 )
+@cause_option
 @click.option("--conversations", is_flag=True, help="Show at which turn each conversation went wrong instead.")
 @human_labels_option
 @sample_option
@@ -202,6 +206,7 @@ def diagnose(
     run: str,
     ids: tuple[str, ...],
     worst: int,
+    causes: tuple[str, ...],
     conversations: bool,
     human_labels: tuple[str, ...],
     sample: int,
@@ -209,12 +214,15 @@ def diagnose(
 ) -> None:
     """Show every problem of the traces IDS of RUN, with its fix; without IDS, of the worst traces.
 
-    IDS are looked up in all of RUN, and so are conversations; the worst are those of the sample. Human labels take the
-    place of verdicts.
+    IDS are looked up in all of RUN, and so are conversations; the worst are those of the sample. With --cause, those
+    that show it most surely come first. Human labels take the place of verdicts.
     """
+    if ids and causes:
+        raise UsageError("IDS and --cause were both given, and each of them chooses the traces. Leave one out.")
     if conversations:
         _print_conversations(run, ids, kind)
         return
+    from ragfault.diagnosis.causes.selection import select_causes
     from ragfault.diagnosis.run_analysis import diagnose_run, worst_traces
     from ragfault.diagnosis.run_table import RunTable
     from ragfault.io.runs.run import Run
@@ -229,13 +237,18 @@ def diagnose(
         print_notice(f"{describe_trace_count(opened.manifest)}; --sample 0 takes all")
     print_text_warnings(opened)
     source = RunTable(opened, labels) if labels else opened
-    trace_ids = dict.fromkeys(ids or (diagnosis.trace for diagnosis in worst_traces(source, worst)))
+    chosen: Iterable[str] = ids
+    if causes:
+        chosen = [cause.trace for cause in select_causes(source, causes)][:worst]
+    elif not ids:
+        chosen = [diagnosis.trace for diagnosis in worst_traces(source, worst)]
+    trace_ids = dict.fromkeys(chosen)
     by_id = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(source, tuple(trace_ids))}
     diagnoses = [by_id[name] for name in trace_ids]
     if kind == "json":
         print_json(diagnoses)
         return
-    document = build_diagnoses(diagnoses, None if ids else opened.manifest.traces)
+    document = build_diagnoses(diagnoses, None if ids or causes else opened.manifest.traces)
     click.echo(render_terminal(document, color=supports_color()), nl=False)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ragfault.diagnosis.attempts.records import AttemptReport
-from ragfault.diagnosis.causes.records import AnswerCause, AnswerCounts
+from ragfault.diagnosis.causes.records import AnswerCause, AnswerCounts, PassageSource, RetrievalSummary
 from ragfault.diagnosis.steps.records import FaultyStep
 from ragfault.diagnosis.thresholds import Threshold
 from ragfault.io.runs.run import Manifest
@@ -118,21 +118,18 @@ class Scorecard(FindingRecord, frozen=True):
 
 
 class LayerHealth(FindingRecord, frozen=True):
-    """Health of a layer: the mean of the means of its parts.
+    """Health of a layer: the share of traces on which it did its part.
 
-    Each part counts alike, however many traces it is defined on, so that the figure is the mean of
-    the parts as the scorecard shows them, save for the use of chunks, which leaves out answers that refuse.
-    The interval allows for parts that move together.
+    Retrieval: the mean share of what a query asks for that the shown chunks hold. Generation: the share of right
+    answers among those that are right or bad for a cause that is not of an earlier stage.
     """
 
     name: Literal["retrieval_health", "generation_health"]
     layer: Layer
     interval: Interval | None
-    """None where no part has a value; its `n` counts the traces on which some part has one."""
-    parts: tuple[MetricAggregate, ...]
-    """The parts that went in, each with its counts."""
-    absent: tuple[str, ...] = ()
-    """The parts that are not in the run or have no value on any trace."""
+    """None where nothing is known of the layer."""
+    source: PassageSource | Literal["causes"] | None
+    """The evidence it rests on."""
 
 
 class HealthAlert(FindingRecord, frozen=True):
@@ -354,6 +351,8 @@ class Findings(PrintedResult, FindingRecord, frozen=True):
     """How many answers are right, bad or unsure, and why the bad ones are bad."""
     attempts: AttemptReport | None = None
     """Reliability over the attempts of each query; None if each query has one attempt."""
+    retrieval: RetrievalSummary | None = None
+    """How well retrieval does; None where that is not known of any trace."""
     key_outcomes: Mapping[KeyOutcome, int] = {}
     """What the answer key says of the answers → traces; empty where no trace has one."""
     suspected_injections: int = 0

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from ragfault.diagnosis.assessment import assess_trace
 from ragfault.diagnosis.attempts.assessment import assess_attempts
 from ragfault.diagnosis.causes.records import AnswerCause
-from ragfault.diagnosis.causes.summary import count_causes
+from ragfault.diagnosis.causes.retrieval import RetrievalOutcome, observe_retrieval, summarize_retrieval
+from ragfault.diagnosis.causes.summary import assess_health, count_causes
 from ragfault.diagnosis.causes.table import find_cause
 from ragfault.diagnosis.chunk_insights import compute_chunk_insights
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS, diagnose_trace
@@ -36,7 +37,6 @@ from ragfault.diagnosis.score_matrix import SEGMENT_FIELDS, estimate_mean, metri
 from ragfault.diagnosis.scorecard import (
     TARGETS,
     Thresholds,
-    assess_health,
     assess_rag,
     build_scorecard,
     build_segments,
@@ -252,6 +252,7 @@ class DiagnosisObserver:
     def __init__(self, table: RunTable, n: int) -> None:
         self.summaries = DiagnosisSummary(n, table.labels), DiagnosisSummary(0, table.labels)
         """With all kinds, storing the `n` worst traces, and without the kinds that may be doubtful."""
+        self.retrieval: list[RetrievalOutcome] = []
         self._items = table.labels.items if table.labels else {}
         at = table.triad_column()
         # An analysis reads all scores anyway, so they are not read for the triad only.
@@ -261,10 +262,9 @@ class DiagnosisObserver:
         """Diagnose the next traces."""
         for row, (trace, verdicts) in enumerate(zip(batch.traces, batch.evidence, strict=True), batch.start):
             own = self._items.get(trace.id, {})
-            labeled = judges_answer(own)
-            diagnosis = _complete_diagnosis(
-                trace, apply_labels(verdicts, own), triad=self._triads[row], labeled=labeled
-            )
+            seen = apply_labels(verdicts, own)
+            self.retrieval.append(observe_retrieval(trace, seen))
+            diagnosis = _complete_diagnosis(trace, seen, triad=self._triads[row], labeled=judges_answer(own))
             _add_to_summaries(self.summaries, row, diagnosis)
 
 
@@ -460,12 +460,12 @@ def analyze(
     levels, unrated = count_quality(table)
     parts = build_segments(table, by, targets, routes)
     agreements = gold.measure_agreement()
-    causes = diagnoses.summaries[0].causes
+    causes, retrieval = diagnoses.summaries[0].causes, summarize_retrieval(diagnoses.retrieval, table.clusters)
     return Findings(
         run=table.run.path.name,
         manifest=table.run.manifest,
         scorecard=build_scorecard(table, targets, corrected=corrected),
-        health=assess_health(table),
+        health=assess_health(causes, retrieval, table.clusters),
         rag=assess_rag(table),
         quality=levels,
         unrated=unrated,
@@ -477,6 +477,7 @@ def analyze(
         gold_agreement=agreements,
         answers=count_causes(causes, table.clusters),
         attempts=None if table.queries is None else assess_attempts(table, causes),
+        retrieval=retrieval,
         key_outcomes=dict(diagnoses.summaries[0].key_outcomes),
         suspected_injections=table.injections,
         foreign_traces=int(table.foreign.sum()),

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from ragfault.diagnosis.records import (
     HealthAlert,
-    LayerHealth,
     MetricAggregate,
     QualityCount,
     RagHealth,
@@ -33,7 +32,6 @@ from ragfault.io.runs.run import AnyRun, MetricInfo
 from ragfault.labels.correction import (
     CardChoice,
     Codes,
-    Floats,
     HumanLabels,
     correct_interval,
     correct_mean,
@@ -43,7 +41,6 @@ from ragfault.labels.correction import (
 from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import get_definitions
 from ragfault.model.errors import UsageError, group_messages
-from ragfault.model.records import Layer
 from ragfault.stats.estimates import Interval
 
 Thresholds = Iterable[Threshold | str]
@@ -255,65 +252,6 @@ def pair_tradeoffs(source: AnyRun | RunTable) -> tuple[TradeoffPair, ...]:
         if any(side is not None and side.interval for side in (first, second)):
             pairs.append(TradeoffPair(first=first, second=second, names=names))
     return tuple(pairs)
-
-
-HEALTH_PARTS: tuple[tuple[str, Layer, tuple[str, ...]], ...] = (
-    ("retrieval_health", "retrieval", ("context_relevance", "chunk_attribution", "chunk_utilization")),
-    ("generation_health", "generation", ("groundedness", "answer_relevance", "completeness")),
-)
-"""Parts of each layer's health."""
-
-
-def assess_health(source: AnyRun | RunTable) -> tuple[LayerHealth, ...]:
-    """Assess the health of the retrieval and of the generation layer; there is no global figure.
-
-    A layer's health is the mean of the means of its parts, each over the traces where it is defined. A part that the
-    run lacks, or that has no value on any trace, is left out and named as absent. The interval is that of the
-    linearised mean: every trace counts with its pull on all parts at once, the traces of a conversation together.
-    An answer that refuses uses no chunk, whatever was retrieved: the use of chunks is that of the other answers.
-    Where human labels correct a part, its corrected mean counts, and the ends of the interval are the means of those of
-    the parts: as if all of them moved together.
-    """
-    table = open_table(source)
-    return tuple(_assess_layer(table, name, layer, parts) for name, layer, parts in HEALTH_PARTS)
-
-
-def _assess_layer(table: RunTable, name: str, layer: Layer, parts: tuple[str, ...]) -> LayerHealth:
-    known, columns = {}, []
-    for part in parts:
-        at = table.column_index(part)
-        rows = _list_answers(table) if part == "chunk_utilization" else np.arange(table.traces)
-        if at is not None and (card := aggregate_metric(table, at, rows)).interval:
-            known[part] = card
-            columns.append(np.full(table.traces, np.nan))
-            columns[-1][rows] = table.values[rows, at]
-    return LayerHealth(
-        name=name,  # type: ignore[arg-type]
-        layer=layer,
-        interval=_correct_health(known.values(), _mean_of_parts(table, np.stack(columns, axis=1))) if columns else None,
-        parts=tuple(known.values()),
-        absent=tuple(part for part in parts if part not in known),
-    )
-
-
-def _correct_health(parts: Iterable[MetricAggregate], judged: Interval | None) -> Interval | None:
-    """Return the mean of the parts as corrected by labels; as judged where no label corrects any."""
-    if judged is None or not any(part.ppi and part.ppi.interval for part in parts):
-        return judged
-    intervals = [interval for part in parts if (interval := (part.ppi and part.ppi.interval) or part.interval)]
-    mean, low, high = np.array([(item.mean, item.low, item.high) for item in intervals]).mean(axis=0).tolist()
-    return replace(judged, mean=mean, low=low, high=high)
-
-
-def _mean_of_parts(table: RunTable, values: Floats) -> Interval | None:
-    """Return the mean of the means of some metrics, traces × metrics, with its linearised interval."""
-    there = ~np.isnan(values)
-    counts, rows = there.sum(axis=0), there.any(axis=1)
-    means = np.nansum(values, axis=0) / counts
-    pull = np.where(there, values - means, 0.0) / counts
-    trace_values = means.mean() + rows.sum() * pull.mean(axis=1)
-    clusters = None if table.clusters is None else table.clusters[rows]
-    return estimate_mean(np.round(trace_values[rows], 12), clusters)
 
 
 class QualityLevel(Struct, frozen=True):

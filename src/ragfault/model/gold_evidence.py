@@ -57,6 +57,8 @@ class GoldCoverage(NamedTuple):
     absent_spans: tuple[Span, ...]
     """Gold spans that the chunks do not hold; empty too where the chunks do not say where they stand."""
     retrieved: Literal["all", "some", "none"]
+    share: float
+    """The share of the gold that was retrieved, in [0, 1]: of its chunks or of its spans, whichever is larger."""
 
 
 def apply_gold(trace: Trace, verdicts: Verdicts) -> Verdicts:
@@ -124,11 +126,13 @@ def measure_coverage(trace: Trace) -> GoldCoverage | None:
     retrieved_ids = {chunk.id for chunk in recorded} & grades.keys()
     located = all(chunk.start is not None and chunk.end is not None for chunk in trace.chunks)
     if (spans and not absent) or (grades and len(retrieved_ids) == len(grades)):
-        return GoldCoverage(levels, (), "all")
+        return GoldCoverage(levels, (), "all", 1.0)
     if not grades and not located:
         return None
     partly = bool(retrieved_ids) or len(absent) < len(spans)
-    return GoldCoverage(levels, absent if located else (), "some" if partly else "none")
+    shares = [1 - len(absent) / len(spans)] if spans else []
+    shares += [len(retrieved_ids) / len(grades)] if grades else []
+    return GoldCoverage(levels, absent if located else (), "some" if partly else "none", max(shares))
 
 
 def _rate_chunk(chunk: Chunk, grades: dict[str, float], spans: Sequence[Span], best: float) -> RelevanceLevel | None:

@@ -191,6 +191,14 @@ def make_sample_option(most: int = 20_000, what: str = "traces to analyze") -> C
 
 sample_option = make_sample_option()
 
+cause_option = click.option(
+    "--cause",
+    "causes",
+    multiple=True,
+    metavar="NAME",
+    help="Only answers that are bad for this cause, such as not-retrieved or refused. Repeatable.",
+)
+
 human_labels_option = click.option(
     "--human-labels",
     multiple=True,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS
-from ragfault.diagnosis.records import Diagnosis, GateOutcome, LayerHealth, MetricAggregate, ProblemKind, Scorecard
+from ragfault.diagnosis.records import Diagnosis, GateOutcome, MetricAggregate, ProblemKind, Scorecard
 from ragfault.labels.records import CardCorrection, LabelProvenance
 from ragfault.model.records import Layer
 from ragfault.stats.estimates import CorrectedShare, PpiMean
@@ -205,11 +205,6 @@ def group_failures(card: Scorecard) -> list[tuple[str, list[str]]]:
             groups[clip_text(reason.text, 200)][item.metric] = reason.count
     ordered = sorted(groups.items(), key=lambda group: -sum(group[1].values()))
     return [(reason, [f"{metric} ×{count:,}" for metric, count in counts.items()]) for reason, counts in ordered]
-
-
-def list_parts(health: LayerHealth, traces: int) -> list[str]:
-    """List the parts of a layer's health, with a note on the one that leaves refusals out."""
-    return [f"{part.metric}{' without refusals' if part.traces < traces else ''}" for part in health.parts]
 
 
 def get_common_reason(aggregate: MetricAggregate) -> str:

@@ -137,6 +137,34 @@ def describe_judge_trust(fingerprint: str) -> str | None:
     return f"{name}: {_describe_measurements(card)}"
 
 
+def summarize_judge_trust(fingerprint: str) -> str | None:
+    """Summarize how far a judge agrees with people in a short line; None where there was no judge.
+
+    >>> summarize_judge_trust("mine/1")
+    'Judge mine/1 was never measured against human labels.'
+    """
+    name = clip_text(clean_text(fingerprint).split(" ")[0], 40)
+    if name.split("/")[0] in ("", "none"):
+        return None
+    card = lookup_card(fingerprint)
+    if card is None or not card.measured:
+        return f"Judge {name} was never measured against human labels."
+    best = max(card.measured, key=lambda entry: entry.n)
+    figure = best.balanced_accuracy
+    share = f"right on {format_percent(figure.value)} of {best.level}s" if figure and figure.value else "measured"
+    return f"Judge {name}: {share} against human labels (ragfault judge card)."
+
+
+def list_unusable_verdicts(findings: Findings) -> list[str]:
+    """List the verdicts of the judge that the gold of this run shows to be wrong too often, one sentence each."""
+    texts = []
+    for item in findings.gold_agreement:
+        if item.usable is False and item.statistic == "precision":
+            of = f"{item.positives:,} of {item.positives + item.negatives:,}"
+            texts.append(f"Checked against your gold: only {of} alarms of {item.verdict} were right.")
+    return texts
+
+
 def _describe_measurements(card: JudgeCard) -> str:
     """Describe the figures of the largest set, and how many more there are."""
     best = max(card.measured, key=lambda entry: entry.n)

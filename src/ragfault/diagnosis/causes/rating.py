@@ -95,16 +95,16 @@ def _rate_by_judge(trace: Trace, verdicts: Verdicts) -> float | None:
         covered = chunks_cover_query(trace, verdicts)
         return None if covered is None else BAD_IF_REFUSED
     claims = verdicts.claim or ()
-    if answer is None and not claims:
-        return None
+    off_topic = answer is not None and answer.relevance is not None and answer.relevance < OFF_TOPIC
     grounded = answer.grounded if answer is not None else None
+    if grounded is None and not claims and not off_topic:
+        # That it is on the question does not say that it is right.
+        return None
     if grounded is None:
         known = [claim.p for claim in claims if claim.p is not None]
         grounded = min(known) if known else float(all(claim.support not in BAD_SUPPORT for claim in claims))
     grounded = settle_groundedness(grounded, claims, failing=1 - BAD_FROM, passing=1 - RIGHT_UP_TO)
-    on_topic = 1.0
-    if answer is not None and answer.relevance is not None and answer.relevance < OFF_TOPIC:
-        on_topic = 0.5 + answer.relevance
+    on_topic = 0.5 + answer.relevance if off_topic and answer is not None and answer.relevance is not None else 1.0
     return 1.0 - grounded * on_topic
 
 

@@ -87,6 +87,34 @@ class CauseCount(Struct, frozen=True, kw_only=True):
     """Ids of traces that show it."""
 
 
+class FixCount(Struct, frozen=True, kw_only=True):
+    """What to change, and how many bad answers that would reach."""
+
+    fix: str
+    answers: int
+    causes: tuple[CauseName, ...]
+    """The causes that it removes, most answers first."""
+
+
+PassageSource = Literal["gold", "references", "judge"]
+"""The evidence that the shown chunks hold what a query asks for."""
+
+
+class RetrievalSummary(Struct, frozen=True, kw_only=True):
+    """How well retrieval does over the queries that have an answer."""
+
+    source: PassageSource
+    """The evidence that `recall` rests on: gold where any trace has it, else references, else the judge."""
+    recall: Interval
+    """The mean share of what a query asks for that the shown chunks hold."""
+    rank: float | None
+    """The mean place of the first gold chunk where one was retrieved, from 1; None without gold."""
+    useful: float | None
+    """Chunks of high or medium relevance of a trace; None where no chunk was judged."""
+    chunks: float | None
+    """Chunks of a trace."""
+
+
 class AnswerCounts(Struct, frozen=True, kw_only=True):
     """How many answers of a run are right, bad or unsure, and why the bad ones are bad."""
 
@@ -99,6 +127,8 @@ class AnswerCounts(Struct, frozen=True, kw_only=True):
     """Evidence → answers whose outcome rests on it, most first."""
     causes: tuple[CauseCount, ...]
     """Most answers first, undecided last; their counts sum to `bad`."""
+    fixes: tuple[FixCount, ...]
+    """What to change for the decided causes, that which reaches most answers first."""
 
     @property
     def total(self) -> int:

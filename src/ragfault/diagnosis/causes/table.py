@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from ragfault.diagnosis.causes.rating import describe_non_answer, is_cut_off, rate_answer
 from ragfault.diagnosis.causes.records import AnswerCause, CauseName, Stage
+from ragfault.diagnosis.causes.retrieval import judge_coverage
 from ragfault.diagnosis.languages import is_foreign
 from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
 from ragfault.metrics.steps import list_constraints
 from ragfault.model.gold_evidence import has_answer_key
 from ragfault.model.records import GoldVerdicts, Step, Trace, Verdicts
-from ragfault.model.rules import RELEVANT_LEVELS, chunks_cover_query
 from ragfault.text.entities import EntityIndex, extract_entities
 
 
@@ -75,7 +75,7 @@ def find_cause(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labele
     if rating.outcome != "bad":
         return result
     by_gold = isinstance(verdicts, GoldVerdicts) and verdicts.covered is not None
-    case = Case(trace, verdicts, diagnosis, _judge_coverage(trace, verdicts, by_gold=by_gold), by_gold)
+    case = Case(trace, verdicts, diagnosis, judge_coverage(trace, verdicts), by_gold)
     for name, definition in CAUSES.items():
         clue = definition.locate(case)
         if clue is not None:
@@ -90,18 +90,6 @@ def find_cause(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labele
                 step=clue.step,
             )
     raise AssertionError("the last cause of the table fits every case")
-
-
-def _judge_coverage(trace: Trace, verdicts: Verdicts, *, by_gold: bool) -> bool | None:
-    """Return whether the shown chunks cover the query; None where only what the judge misses speaks against it.
-
-    A judge that finds something missing beside a relevant chunk is wrong too often to blame retrieval by it.
-    """
-    covered = chunks_cover_query(trace, verdicts)
-    if covered is not False or by_gold or verdicts.recall:
-        return covered
-    relevant = any(chunk.level in RELEVANT_LEVELS for chunk in verdicts.chunk or ())
-    return None if relevant else False
 
 
 def _find_failure(case: Case) -> Clue | None:

@@ -8,6 +8,7 @@ from itertools import chain
 
 from ragfault.diagnosis.records import Diagnosis, Findings, HealthAlert, LayerHealth, MetricAggregate
 from ragfault.report.builders.attempts import build_attempts, describe_attempts
+from ragfault.report.builders.causes import CAUSES_SHOWN, build_head, describe_health
 from ragfault.report.builders.diagnosis import list_assessment, name_trace
 from ragfault.report.document import (
     PAGE_ONLY,
@@ -42,19 +43,10 @@ from ragfault.report.format import (
     group_unmeasured_metrics,
     join_names,
     list_corrections,
-    list_parts,
     select_segment_metrics,
     summarize_problems,
 )
-from ragfault.report.run_verdict import (
-    PROBLEMS_SHOWN,
-    describe_example,
-    describe_layers,
-    describe_no_problem,
-    describe_problem,
-    describe_share,
-    describe_targets,
-)
+from ragfault.report.run_verdict import describe_answer_key, describe_share, describe_targets
 from ragfault.report.wording import (
     describe_alert,
     describe_gold_agreement,
@@ -63,7 +55,9 @@ from ragfault.report.wording import (
     describe_trace_count,
     format_segment,
     list_run_warnings,
+    list_unusable_verdicts,
     name_metric,
+    summarize_judge_trust,
 )
 from ragfault.text.number_format import format_bounds, format_interval, format_number, format_share, has_too_few
 
@@ -111,7 +105,8 @@ def build_findings(findings: Findings) -> ReportDocument:
     """Build the whole report of a run: the verdict, every metric by layer, the worst traces and what to change."""
     card = findings.scorecard
     body: list[Block] = [
-        *_list_trust(findings, None),
+        *_list_trust(findings),
+        *build_section("Targets", *map(Paragraph, describe_targets(findings))),
         *_build_layers(findings),
         *build_attempts(findings.attempts),
         *_build_corrections(findings),
@@ -128,29 +123,28 @@ def build_findings(findings: Findings) -> ReportDocument:
     return ReportDocument(findings.run, _build_lead(findings, None), tuple(body))
 
 
-def build_verdict(findings: Findings, place: str | None = None, *, problems: int = PROBLEMS_SHOWN) -> ReportDocument:
-    """Build the verdict on a run: layers, targets, trust in the judge, and the largest problems with a fix each.
+def build_verdict(findings: Findings, place: str | None = None, *, causes: int = CAUSES_SHOWN) -> ReportDocument:
+    """Build the first screen of a run: how many answers are bad, why, what to fix first, and trust in the judge.
 
     With `place`, where the run lies, the commands that show more of it come last.
     """
-    body: list[Block] = [*_list_trust(findings, SENTENCE_LIMIT), *_list_gaps(findings)]
-    if findings.remedies:
-        body += build_section("Largest problems", _list_problems(findings, problems))
-    else:
-        body += [Heading("Problems"), Paragraph(describe_no_problem(findings))]
+    lead = _build_lead(findings, SENTENCE_LIMIT, place, causes)
+    body: list[Block] = [*_list_trust_briefly(findings), *_list_gaps(findings)]
     if place is not None:
         body += build_section("Next", _list_next_commands(place))
-    return ReportDocument(findings.run, _build_lead(findings, SENTENCE_LIMIT), tuple(body))
+    return ReportDocument(findings.run, lead, tuple(body))
 
 
 def build_verdicts(findings: Findings, place: str | None = None) -> Iterator[ReportDocument]:
-    """Build the verdict with as many problems as it may name, then with fewer, for whoever has room for a few lines."""
-    for problems in range(PROBLEMS_SHOWN, 0, -1):
-        yield build_verdict(findings, place, problems=problems)
+    """Build the first screen with as many causes as it may name, then with fewer, for a terminal of a few lines."""
+    for causes in range(CAUSES_SHOWN, 0, -1):
+        yield build_verdict(findings, place, causes=causes)
 
 
-def _build_lead(findings: Findings, limit: int | None) -> tuple[Block, ...]:
-    """Build what was evaluated, warnings, a sentence for each layer, and the targets."""
+def _build_lead(
+    findings: Findings, limit: int | None, place: str | None = None, causes: int = CAUSES_SHOWN
+) -> tuple[Block, ...]:
+    """Build what was evaluated, warnings, and the answers with their causes."""
     manifest = findings.manifest
     total = manifest.scored + manifest.undefined + manifest.failed
     judge = manifest.judge or "none"
@@ -162,23 +156,31 @@ def _build_lead(findings: Findings, limit: int | None) -> tuple[Block, ...]:
         *([f"{manifest.skipped:,} bad lines left out"] if manifest.skipped else []),
     ]
     name = findings.run if limit is None else clip_text(findings.run, 60)
-    verdict = [*describe_layers(findings), *describe_attempts(findings.attempts), *describe_targets(findings)]
-    sentences: list[Block] = [Paragraph(_clip_sentence(text, limit)) for text in verdict]
     warnings = build_warnings(list_run_warnings(findings))
-    return (Heading(name, 1), Paragraph(" · ".join(facts), "note"), *warnings, *sentences)
+    head = build_head(findings, place, shown=causes)
+    head += map(Paragraph, describe_attempts(findings.attempts))
+    return (Heading(name, 1), Paragraph(" · ".join(facts), "note"), *warnings, *head)
 
 
-def _list_trust(findings: Findings, limit: int | None) -> list[Block]:
-    """List what the judge cost, and how far it agrees with people and with gold."""
+def _list_trust(findings: Findings) -> list[Block]:
+    """List what the judge cost, what the answer key says, and how far the judge agrees with people and with gold."""
     measured = filter(None, [describe_judge_trust(findings.manifest.judge)])
-    texts = chain(describe_judge_usage(findings), measured, describe_gold_agreement(findings))
-    return [Paragraph(_clip_sentence(text, limit), "note") for text in texts]
+    key = describe_answer_key(findings.key_outcomes)
+    texts = chain(describe_judge_usage(findings), key, measured, describe_gold_agreement(findings))
+    return [Paragraph(clean_text(text), "note") for text in texts]
 
 
-def _clip_sentence(text: str, limit: int | None) -> str:
+def _list_trust_briefly(findings: Findings) -> list[Block]:
+    """List what the judge cost, its agreement with people, and which of its verdicts gold shows to be wrong."""
+    measured = filter(None, [summarize_judge_trust(findings.manifest.judge)])
+    texts = chain(describe_judge_usage(findings), measured, list_unusable_verdicts(findings))
+    return [Paragraph(_clip_sentence(text, SENTENCE_LIMIT), "note") for text in texts]
+
+
+def _clip_sentence(text: str, limit: int) -> str:
     """Clip a sentence, behind one of its parts where it has several."""
     text = clean_text(text)
-    if limit is None or len(text) <= limit:
+    if len(text) <= limit:
         return text
     parts = text[:limit].rpartition("; ")[0]
     return f"{parts}; …" if parts else clip_text(text, limit)
@@ -200,23 +202,12 @@ def _name_some(names: Sequence[str]) -> str:
     return join_names(names[:METRICS_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _list_problems(findings: Findings, count: int) -> Listing:
-    """List the largest problems: how many traces, an example, and the cheapest fix."""
-    items: list[Text | Listing] = []
-    for remedy in findings.remedies[:count]:
-        example: Text = (StyledText("example: ", "muted"), clip_text(describe_example(remedy), SENTENCE_LIMIT - 30))
-        fix: Text = (StyledText("fix: ", "strong"), remedy.steps[0])
-        items += [StyledText(describe_problem(remedy), "strong"), Listing((example, fix))]
-    return Listing(tuple(items))
-
-
 def _list_next_commands(place: str) -> Listing:
     run = shlex.quote(clean_text(place))
     page = shlex.quote(clean_text(place).rstrip("/") + ".html")
     commands = {
         f"ragfault report {run}": "every metric, by layer and route",
         f"ragfault report {run} -o {page}": "a page with every trace",
-        f"ragfault diagnose {run}": "the worst traces, problem by problem",
     }
     # A comment of the shell, so that a copied line still runs.
     return Listing(
@@ -230,8 +221,7 @@ def _build_layers(findings: Findings) -> Iterator[Block]:
         yield Heading(LAYER_TITLES[layer])
         of_layer = health.get(layer)
         if of_layer is not None and of_layer.interval is not None:
-            parts = ", ".join(list_parts(of_layer, findings.scorecard.traces))
-            yield Paragraph(f"Health {format_interval(of_layer.interval)}, the mean of {parts}.", "note")
+            yield Paragraph(f"Health {format_interval(of_layer.interval)}: {describe_health(of_layer)}.", "note")
         yield Table(METRIC_COLUMNS, tuple(map(_build_metric_row, items)))
         if quantiles := describe_quantiles(items):
             yield Listing(tuple(quantiles))

@@ -50,7 +50,6 @@ GLOBALS: dict[str, Any] = {
     "RESULT_SIGNS": format.RESULT_SIGNS,
     "draw_histogram": svg.draw_histogram,
     "draw_interval": svg.draw_interval,
-    "list_parts": format.list_parts,
 }
 
 

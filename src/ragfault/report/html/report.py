@@ -19,6 +19,7 @@ from ragfault.diagnosis.run_analysis import analyze
 from ragfault.io.runs.run import Manifest, Run
 from ragfault.io.runs.samples import sample_run
 from ragfault.labels.correction import HumanLabels
+from ragfault.report.builders.causes import build_head, describe_health
 from ragfault.report.charts import svg
 from ragfault.report.format import (
     LAYER_QUESTIONS,
@@ -32,15 +33,8 @@ from ragfault.report.format import (
 from ragfault.report.html import trace_browser
 from ragfault.report.html.environment import render_page
 from ragfault.report.output import write_report_file
-from ragfault.report.run_verdict import (
-    PROBLEMS_SHOWN,
-    describe_example,
-    describe_layers,
-    describe_no_problem,
-    describe_problem,
-    describe_share,
-    describe_targets,
-)
+from ragfault.report.renderers.html import render_html
+from ragfault.report.run_verdict import describe_no_problem, describe_share, describe_targets
 from ragfault.report.wording import (
     describe_gold_agreement,
     describe_judge_trust,
@@ -96,11 +90,9 @@ def render_run_html(run: Run, findings: Findings | None = None, labels: HumanLab
         judge_note=_explain_judge(findings.manifest),
         findings=findings,
         warnings=list_run_warnings(findings),
-        verdict=[*describe_layers(findings), *describe_targets(findings)],
-        problems=[
-            (describe_problem(remedy), describe_example(remedy), remedy.steps[0])
-            for remedy in findings.remedies[:PROBLEMS_SHOWN]
-        ],
+        head=render_html(build_head(findings)),
+        targets=describe_targets(findings),
+        describe_health=describe_health,
         problem_share=describe_share,
         rag_figures=_list_rag_figures(findings),
         correction_title=get_correction_heading(findings.scorecard),

@@ -166,7 +166,7 @@ def _render_inline(piece: Inline, in_place: bool = False) -> Markup:
         case StyledText():
             text = keep_edges(piece.text, lambda text: clean_label(text, MAX_TEXT))
             if piece.emphasis in ("code", "strong"):
-                return tag("code" if piece.emphasis == "code" else "b", text)
+                return tag(piece.emphasis, text)
             return tag("bdi", text) if piece.emphasis == "quote" else tag("span", text, class_="note")
 
 

@@ -25,7 +25,6 @@ from ragfault.apps.watch.server.dashboard import charts
 from ragfault.apps.watch.server.dashboard.page_renderer import render_page
 from ragfault.apps.watch.server.json_routes import get_server
 from ragfault.apps.watch.server.state import ServerState
-from ragfault.diagnosis.scorecard import HEALTH_PARTS
 from ragfault.http.hosting import parse_route
 from ragfault.http.page_routes import PageRoute
 from ragfault.http.security import require_role
@@ -35,11 +34,12 @@ from ragfault.report.charts.svg import draw_bins, draw_forest_plot, draw_whisker
 from ragfault.report.format import LAYER_QUESTIONS
 
 LAYER_METRICS: dict[Layer, tuple[str, ...]] = {
-    **{layer: parts for _, layer, parts in HEALTH_PARTS},
+    "retrieval": ("context_relevance", "chunk_attribution", "chunk_utilization"),
+    "generation": ("groundedness", "answer_relevance", "completeness"),
     "crosscut": ("triad",),
     "operation": ("latency",),
 }
-"""Metrics that represent each layer on the overview; the first two layers have a health score of them."""
+"""Metrics that represent each layer on the overview."""
 
 
 MAX_SHOWN_INCIDENTS = 5
