@@ -82,6 +82,8 @@ def test_what_a_source_says_is_judged_without_its_opening():
     [
         ("The sections I was given do not cover the rest of the question.", True),
         ("The documents I have don't say when it opens.", True),
+        ("Not specified in the context.", True),
+        ("Not every ferry carries cars.", False),
         ("We do not cover dental work.", False),
         ("The ticket does not cover bicycles.", False),
     ],

@@ -220,3 +220,17 @@ def test_signed_figures_are_written_in_one_way():
     signed = re.compile(r"\{[^{}]*:\+[,.\d]*[fg]\}")
     names = {path.name for path in folder.rglob("*.py") if signed.search(path.read_text("utf-8"))}
     assert names <= {"svg.py"}, "the ticks of an axis replace their sign"
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("64 °C", "64 degrees Celsius", "64 degrees C", "64 degree Celsius"),
+        ("90 °F", "90 degrees Fahrenheit"),
+        ("80 km/h", "80 kilometres per hour", "80 kph"),
+        ("30 mph", "30 miles per hour"),
+    ],
+)
+def test_a_unit_of_several_words_has_the_form_of_its_symbol(texts: tuple[str, ...]):
+    """However a measurement is spelled, its entity is the same."""
+    assert len({extract_entities(text) for text in texts}) == 1

@@ -43,18 +43,28 @@ kg: kilogram kilo kilogramme | g: gram gramme | mg: milligram | µg: μg ug mcg 
 lb: lbs pound | oz: ounce | km: kilometer kilometre | m: meter metre | cm: centimeter centimetre
 mm: millimeter millimetre | mi: mile | ft: foot feet | inch: inches | yd: yard | l: liter litre
 ml: milliliter millilitre | gal: gallon | h: hr hour | min: minute | s: sec second | ms: millisecond
-day: | week: wk | month: | year: yr | decade: | century: centuries | °c: celsius | °f: fahrenheit
+day: | week: wk | month: | year: yr | decade: | century: centuries | °c: celsius degree_celsius degree_c
+°f: fahrenheit degree_fahrenheit degree_f
 °: degree | kb: kilobyte | mb: megabyte | gb: gigabyte | tb: terabyte | w: watt | kw: kilowatt
-mw: megawatt | kwh: | v: volt | hz: hertz | khz: | mhz: | ghz: | mph: | km/h: kph kmh | kcal:
+mw: megawatt | kwh: | v: volt | hz: hertz | khz: | mhz: | ghz: | mph: mile_per_hour
+km/h: kph kmh kilometer_per_hour kilometre_per_hour | kcal:
 cal: calorie | acre: | ha: hectare | star: | %: percent percentage | ppm: | iu: | mmhg: | bpm: | rpm:
 psi: | kpa: | mol: | mmol:
 """
 
 
 def _parse_unit_table(text: str) -> dict[str, str]:
-    """Parse lines of "unit: other spellings" into a map from spelling to unit."""
+    """Parse lines of "unit: other spellings" into a map from spelling to unit.
+
+    "_" stands for a space, behind a first word that may be a plural.
+    """
     rows = (row.split(":") for row in re.split(r"[|\n]", text) if ":" in row)
-    return {spelling: unit.strip() for unit, spellings in rows for spelling in (unit.strip(), *spellings.split())}
+    return {
+        form: unit.strip()
+        for unit, spellings in rows
+        for spelling in (unit.strip(), *spellings.split())
+        for form in (spelling.replace("_", " "), spelling.replace("_", "s ", 1).replace("_", " "))
+    }
 
 
 CURRENCIES = _parse_unit_table(CURRENCY_TABLE)

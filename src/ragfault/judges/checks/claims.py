@@ -443,8 +443,13 @@ def is_refusal_sentence(sentence: str) -> bool:
 
     >>> is_refusal_sentence("The passages do not mention a deadline."), is_refusal_sentence("Dogs cannot provide wool.")
     (True, False)
+    >>> is_refusal_sentence("Not specified in the context."), is_refusal_sentence("Not every dog barks.")
+    (True, False)
     """
     low = sentence.lower()
+    if low.startswith("not "):
+        # An answer without a subject speaks of what was asked.
+        low = f"it is {low}"
     return (
         any(hint in low for hint in REFUSAL_HINTS)
         and bool(REFUSAL_PHRASE.search(low))
