@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pytest
 from msgspec.structs import replace
 
+from ragfault import evaluate
+from ragfault.cli.commands import run_command
 from ragfault.diagnosis.causes.records import AnswerCause, CauseName
+from ragfault.diagnosis.causes.selection import select_causes
 from ragfault.diagnosis.causes.summary import count_causes
 from ragfault.diagnosis.causes.table import CAUSES, find_cause
 from ragfault.diagnosis.diagnosis import diagnose_trace
+from ragfault.model.errors import UsageError
 from ragfault.model.gold_evidence import apply_gold
 from ragfault.model.records import (
     AnswerVerdict,
@@ -170,3 +175,24 @@ def test_the_causes_sum_to_the_bad_answers():
     assert counts.causes[-1].cause == "undecided"
     assert counts.share is not None
     assert counts.share.low < counts.bad / counts.total < counts.share.high
+
+
+def test_a_cause_chooses_the_same_traces_for_every_command(tmp_path, capsys):
+    """`diagnose`, `promote` and the counts of the run name the same bad answers; an unknown cause is an error."""
+    chunk = (Chunk(id="dues", text="Harbour dues are paid at the office by the slip."),)
+    traces = [
+        Trace(id=f"{n}", query=f"When does tide gate {n} open?", chunks=chunk, answer="", gold=Gold(chunks={"tide": 1}))
+        for n in range(4)
+    ]
+    run = evaluate(traces, tmp_path / "run")
+    ids = {cause.trace for cause in select_causes(run, ["blank"])}
+    assert ids == {trace.id for trace in traces}
+    place, cases = str(tmp_path / "run"), str(tmp_path / "cases.jsonl")
+    assert run_command(["diagnose", place, "--cause", "blank", "--worst", "4", "--json"]) == 0
+    assert {item["trace"] for item in json.loads(capsys.readouterr().out)} == ids
+    assert run_command(["promote", place, "--cause", "blank", "-o", cases, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["total"] == len(ids)
+    for wrong in ("refused", "no-such-cause"):
+        assert run_command(["promote", place, "--cause", wrong, "-o", cases]) == 2
+    with pytest.raises(UsageError):
+        select_causes(run, ["refused"])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ragfault import Trace, evaluate
+from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.diagnosis.records import Findings
 from ragfault.diagnosis.run_analysis import analyze, diagnose
 from ragfault.model.records import Chunk, Gold, Latency
@@ -300,7 +301,7 @@ def test_a_diagnosis_in_full():
     )
     assert "irrelevant chunks ×2" in text
     assert "unsupported claims ×2" in text
-    assert text.count("it shows 2 unsupported claims") == 1
+    assert text.count(f"bad, {CAUSES['invented'].stage}: {CAUSES['invented'].title}") == 1
     assert text.count("require a citation for each claim") == 1
     assert "no problem among 3 things looked at" in text
 

@@ -22,7 +22,7 @@ from ragfault.options.output import (
     supports_color,
     write_output,
 )
-from ragfault.options.runs import make_sample_option
+from ragfault.options.runs import cause_option, make_sample_option
 
 if TYPE_CHECKING:
     from ragfault.diagnosis.clusters.records import ClusterRegistry, ClusterReport
@@ -156,12 +156,14 @@ def _render_clusters(clusters: ClusterReport, kind: str, screen: bool) -> str:
     epilog="""\b
 Examples:
   ragfault promote runs/today --cluster c-5f21aa -o evalset.jsonl
+  ragfault promote runs/today --cause not-retrieved -o evalset.jsonl
   ragfault promote runs/today --trace ferry-12 --trace ferry-40 -o evalset.jsonl
   ragfault promote -o evalset.jsonl --accept case-0f3a6c1b22d7 --by ann"""
 )
 @click.argument("run", required=False, type=click.Path())
 @click.option("--cluster", metavar="ID", help="Promote all traces of this cluster.")
 @click.option("--trace", "traces", multiple=True, metavar="ID", help="This trace. Repeatable.")
+@cause_option
 @click.option("-o", "--out", required=True, type=click.Path(), help="Evaluation set (JSON Lines) to append to.")
 @click.option("--accept", multiple=True, metavar="ID", help="Mark this case of OUT as reviewed. Repeatable.")
 @click.option("--by", default="", metavar="NAME", help="Who reviewed it.")
@@ -176,6 +178,7 @@ def promote(
     run: str | None,
     cluster: str | None,
     traces: tuple[str, ...],
+    causes: tuple[str, ...],
     out: str,
     accept: tuple[str, ...],
     by: str,
@@ -191,8 +194,8 @@ def promote(
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if accept:
-        if run is not None or cluster is not None or traces:
-            raise UsageError("--accept marks cases that are in OUT. Leave RUN, --cluster and --trace out.")
+        if run is not None or cluster is not None or traces or causes:
+            raise UsageError("--accept marks cases that are in OUT. Leave RUN, --cluster, --trace and --cause out.")
         count = accept_cases(out, accept, by, now)
         if kind == "json":
             from ragfault.report.json_documents import AcceptedCases
@@ -201,8 +204,12 @@ def promote(
             return
         click.echo(f"{count:,} of {len(accept):,} cases marked as reviewed in {out}")
         return
-    if run is None or bool(cluster) == bool(traces):
-        raise UsageError("nothing to promote was given: name a RUN, and either --cluster ID or --trace ID.")
+    if run is None or sum(map(bool, (cluster, traces, causes))) != 1:
+        raise UsageError("name a RUN, and one of --cluster ID, --trace ID and --cause NAME, to say what to promote.")
+    if causes:
+        from ragfault.diagnosis.causes.selection import select_causes
+
+        traces = tuple(cause.trace for cause in select_causes(run, causes))
     collected = list(_collect_cases(run, cluster, traces, registry, now))
     done = promote_cases(collected, out)
     for name, double in done.duplicates:

@@ -13,6 +13,7 @@ from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.options.keys import KeyReader, name_person, open_key_reader
 from ragfault.options.output import json_option, print_json, print_notice, print_report, supports_color
+from ragfault.options.runs import cause_option
 from ragfault.options.settings import add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_count
 
@@ -67,6 +68,7 @@ Examples:
 @click.option(
     "--from", "picks", type=click.Path(), help="Label the traces that `label suggest` selected, in that order."
 )
+@cause_option
 @click.option(
     "--order",
     type=click.Choice(["random", "file"]),
@@ -116,6 +118,8 @@ def _collect_items(traces: tuple[str, ...], only: str | None, **options: Any) ->
         if name not in ITEM_KINDS:
             raise UnknownName("kind of item", name, ITEM_KINDS)
     is_run = len(traces) == 1 and Path(traces[0], "manifest.json").exists()
+    if options["causes"] and not is_run:
+        raise UsageError("--cause chooses traces of a run, and files were given. Run `ragfault evaluate` first.")
     pairs = _read_run(traces[0], options) if is_run else _read_files(traces, options)
     return (item for trace, seen in pairs for item in list_items(trace, seen, kinds))
 
@@ -125,7 +129,12 @@ def _read_run(path: str, options: dict[str, Any]) -> Iterator[tuple[Trace, Verdi
     from ragfault.io.runs.run import Run
 
     run = Run.open(path)
-    ids = _order_ids(run.to_arrow("traces", ["id"])["id"].to_pylist(), options)
+    known: list[str] = run.to_arrow("traces", ["id"])["id"].to_pylist()
+    if options["causes"]:
+        from ragfault.diagnosis.causes.selection import select_causes
+
+        known = [cause.trace for cause in select_causes(run, options["causes"])]
+    ids = _order_ids(known, options)
     for part in _split_batches(ids):
         by_id = {trace.id: trace for trace in run.traces(part)}
         verdicts_by_trace = {verdicts.trace: verdicts for verdicts in run.verdicts(part)}

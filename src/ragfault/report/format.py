@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
+from ragfault.diagnosis.causes.records import OutcomeSource
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS
 from ragfault.diagnosis.records import Diagnosis, GateOutcome, MetricAggregate, ProblemKind, Scorecard
 from ragfault.labels.records import CardCorrection, LabelProvenance
 from ragfault.model.records import Layer
 from ragfault.stats.estimates import CorrectedShare, PpiMean
 from ragfault.text.number_format import format_bounds, format_count, format_interval, format_number, has_too_few
+
+OUTCOME_SOURCES: Mapping[OutcomeSource, str] = {
+    "labels": "your labels", "answer key": "your answer key", "pipeline": "the record", "judge": "the judge",
+}  # fmt: skip
+"""Evidence that an answer is right or bad, in words."""
 
 LAYER_TITLES = {
     "retrieval": "Retrieval",

@@ -5,18 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from ragfault.diagnosis.causes.records import (
-    AnswerCounts,
-    CauseCount,
-    CauseName,
-    OutcomeSource,
-    PassageSource,
-    RetrievalSummary,
-)
+from ragfault.diagnosis.causes.records import AnswerCounts, CauseCount, CauseName, PassageSource, RetrievalSummary
 from ragfault.diagnosis.causes.selection import name_option
 from ragfault.diagnosis.records import Findings, LayerHealth
 from ragfault.report.document import Block, Heading, Paragraph, StyledText, Table, TableColumn, Text
-from ragfault.report.format import clean_text, clip_text
+from ragfault.report.format import OUTCOME_SOURCES, clean_text, clip_text
 from ragfault.report.run_verdict import describe_unrated
 from ragfault.text.number_format import format_count, format_number, format_share
 
@@ -25,9 +18,6 @@ CAUSES_SHOWN = 9
 """Rows of causes on the first screen; the rest share a row."""
 EXAMPLES_SHOWN = 2
 """Traces named beside a cause."""
-OUTCOME_SOURCES: Mapping[OutcomeSource, str] = {
-    "labels": "your labels", "answer key": "your answer key", "pipeline": "the record", "judge": "the judge",
-}  # fmt: skip
 PASSAGE_SOURCES: Mapping[PassageSource, str] = {
     "gold": "your gold", "references": "your references", "judge": "the judge",
 }  # fmt: skip

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ragfault.diagnosis.causes.records import AnswerCause
+from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.diagnosis.records import Diagnosis, TraceProblem
 from ragfault.report.document import Block, Heading, Listing, ReportDocument, StyledText, Text
-from ragfault.report.format import clean_text, clip_text, get_problem_title
+from ragfault.report.format import OUTCOME_SOURCES, clean_text, clip_text, get_problem_title
 from ragfault.report.wording import describe_faulty_step
 from ragfault.text.number_format import format_count, format_number
 
@@ -36,8 +38,25 @@ def name_trace(diagnosis: Diagnosis) -> Text:
 
 
 def list_assessment(diagnosis: Diagnosis) -> list[Text]:
-    """List the sentence that says whether the answer is right; none in diagnoses of an older version."""
+    """List why the answer is bad, with its evidence, else the sentence that says whether it is right.
+
+    Diagnoses of an older version have none.
+    """
+    if diagnosis.cause is not None and diagnosis.cause.cause is not None:
+        return _describe_cause(diagnosis.cause)
     return [diagnosis.assessment.sentence] if diagnosis.assessment else []
+
+
+def _describe_cause(cause: AnswerCause) -> list[Text]:
+    """Describe the cause of a bad answer: its words, what was seen and where, and what to change."""
+    assert cause.cause is not None  # the answer is bad
+    definition = CAUSES[cause.cause]
+    place = [f"{kind} {clip_text(name, 60)}" for kind, name in (("chunk", cause.chunk), ("step", cause.step)) if name]
+    seen = "; ".join(filter(None, [clean_text(cause.reason), *place]))
+    bad = (StyledText(f"bad, {definition.stage}: {definition.title}", "strong"), f" ({seen})" if seen else "")
+    by = f"; bad by {OUTCOME_SOURCES[cause.rating.source]}" if cause.rating.source in OUTCOME_SOURCES else ""
+    quote = [(StyledText("evidence: ", "muted"), clip_text(cause.quote, 300))] if cause.quote else []
+    return [bad, *quote, (StyledText("change first: ", "strong"), f"{definition.fix}{by}")]
 
 
 def _build_trace(diagnosis: Diagnosis) -> list[Block]:
