@@ -162,20 +162,22 @@ def test_questions_without_an_answer_are_unanswerable(tmp_path):
 
 
 @pytest.mark.parametrize("column", ["spans", "annotations", "labels", "highlights", "feedback"])
-def test_annotations_of_people_are_metadata(column, tmp_path):
-    """Lists of marked stretches are neither passages nor a reference, one or several."""
+def test_annotations_of_people_are_no_content(column, tmp_path):
+    """Lists of marked stretches are neither passages nor a reference, one or several: they are not read."""
     marks = [{"start": 0, "end": 9, "label": "baseless", "text": "It leaves at noon, which is wrong."}]
     rows = [{"query": f"{QUERY} {n}", "docs": [FIRST], "answer": ANSWER, column: marks * n} for n in range(3)]
-    traces = list(read_traces(put(tmp_path / "t.jsonl", *rows)))
+    unread = {}
+    traces = list(read_traces(put(tmp_path / "t.jsonl", *rows), unread=unread))
     assert {(trace.reference, trace.gold, len(trace.chunks)) for trace in traces} == {(None, None, 1)}
-    assert traces[1].metadata[column] == marks
+    assert (traces[1].metadata, [path.partition("[")[0] for path in unread]) == ({}, [column])
 
 
-def test_steps_of_another_layout_are_metadata(tmp_path):
+def test_steps_of_another_layout_are_not_read(tmp_path):
     """The log of an agent under the name `steps` is no fault of the trace."""
     steps = [{"index": 0, "kind": "system", "text": "You are a helper."}]
-    [trace] = read_traces(put(tmp_path / "t.jsonl", {"query": QUERY, "answer": ANSWER, "steps": steps}))
-    assert (trace.steps, trace.metadata["steps"]) == (None, steps)
+    unread = {}
+    [trace] = read_traces(put(tmp_path / "t.jsonl", {"query": QUERY, "answer": ANSWER, "steps": steps}), unread=unread)
+    assert (trace.steps, trace.metadata, list(unread)) == (None, {}, ["steps"])
 
 
 def split_columns(rows):
@@ -226,12 +228,12 @@ def test_places_without_their_page_are_refused_with_a_map_that_works(tmp_path):
     assert next(read_traces(path, map=parse_flags(str(refused.value)))).query == record["question_text"]
 
 
-def test_other_annotations_beside_a_question_are_metadata(tmp_path):
+def test_other_annotations_beside_a_question_are_not_read(tmp_path):
     """Labels of people under the names of Natural Questions make no question unanswerable."""
     notes = [{"label": "good", "by": "anna"}]
     record = {"question_text": QUERY, "docs": [FIRST], "reply": ANSWER, "annotations": notes}
     [trace] = read_traces(put(tmp_path / "t.jsonl", record))
-    assert (trace.answerable, trace.answer, trace.metadata["annotations"]) == (None, ANSWER, notes)
+    assert (trace.answerable, trace.answer, trace.metadata) == (None, ANSWER, {})
 
 
 @pytest.mark.parametrize("mark", [" ||| ", "|", ";"])
@@ -718,13 +720,12 @@ def test_unusual_values_of_items_are_read_with_their_item(value, expected, tmp_p
 
 
 def test_results_of_an_evaluator_are_no_contexts(tmp_path: Path):
-    """Items of the OpenAI Evals API list what graders found under `results`, which is metadata."""
+    """Items of the OpenAI Evals API list what graders found under `results`, which is not read."""
     item = {"query": "When does it open?", "answer": "At ten.", "results": [{"name": "m", "passed": True, "score": 1}]}
     path = tmp_path / "items.jsonl"
     path.write_text(json.dumps(item))
     [trace] = read_traces(path)
-    assert trace.chunks is None
-    assert trace.metadata["results"] == item["results"]
+    assert (trace.chunks, trace.metadata) == (None, {})
 
 
 def test_a_saved_data_set_of_several_splits_asks_for_one(tmp_path: Path):

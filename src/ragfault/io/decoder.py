@@ -13,14 +13,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw
 
+from ragfault.io.accounts import MAX_JOINED, Read, RecordAccount, UnreadPaths, cut_lists, format_unread
 from ragfault.io.datasets.natural_questions import flatten_natural_questions, has_places
 from ragfault.io.datasets.ragtruth import make_ragtruth_flattener
 from ragfault.io.error_collector import ErrorCollector
-from ragfault.io.field_values import FIELD_NORMALIZERS, MAX_METADATA_DEPTH, InvalidRecord, get_json_type
+from ragfault.io.field_values import FIELD_NORMALIZERS, MAX_METADATA_DEPTH, InvalidRecord, get_json_type, make_json_safe
 from ragfault.io.formats import record_shapes
 from ragfault.io.formats.conversations import find_turns, is_outcome_column, list_turn_chunks, split_turns
 from ragfault.io.formats.field_names import rank_fields
 from ragfault.io.formats.inference import Inference, infer_columns
+from ragfault.io.formats.leftovers import check_unread
 from ragfault.io.formats.passages import SplitMarks, choose_split, split_prompt
 from ragfault.io.formats.paths import get_path, remove_paths
 from ragfault.io.formats.record_shapes import NATIVE_SHAPE, TRACE_FIELDS
@@ -28,6 +30,7 @@ from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.normalization import (
     JOINED_ID,
     MAX_AMOUNT,
+    MetadataChoice,
     describe_missing_column,
     has_path,
     list_column_paths,
@@ -88,7 +91,7 @@ decode_native = msgspec.json.Decoder(Trace).decode
 class ReadOptions:
     """Options of one reading, the same for all its files."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the options of one verb
         self,
         column_map: record_shapes.ColumnMap,
         shape: record_shapes.RecordShape | None,
@@ -98,15 +101,23 @@ class ReadOptions:
         encoding: str | None = None,
         turns: str = "auto",
         id_from: str | None = None,
+        accept_unread: bool = False,
+        unread: UnreadPaths | None = None,
     ) -> None:
+        self.accept_unread = accept_unread
+        """Read the rest where content is not read, instead of refusing the file."""
+        self.accounts: dict[str, RecordAccount] = {}
+        """Accounts of the records, by the columns they are read with."""
+        self.unread: UnreadPaths = {} if unread is None else unread
+        """The paths that are not read, over the whole input."""
         self.encoding, self.turns, self.id_from = encoding, turns, id_from
         if id_from and id_from != "line":
             column_map = {**column_map, "id": (JOINED_ID, *(part.strip() for part in id_from.split(",")))}
         self.column_map, self.shape, self.notice, self.max_line = column_map, shape, notice, max_line
         self.labeled = labeled
         """Keep each row as a trace with all its columns, and let its query be empty."""
-        self.keep_rest = labeled or not column_map.keys() - {"id"}
-        """Keep columns that no field takes as metadata."""
+        self.keep: MetadataChoice = "all" if labeled else "none" if column_map.keys() - {"id"} else "short"
+        """Columns that no field takes which become metadata."""
         self.last_notice: str | None = None
         self.missing_columns = {
             path: field for field, paths in column_map.items() for path in paths if path != JOINED_ID
@@ -185,6 +196,8 @@ class TraceDecoder:
         """Marks at which a text is split to chunks; None: no record had chunks so far."""
         self.header: list[str] = []
         self.unrecognized_count = 0
+        self.joining = RecordAccount(options.unread)
+        """Account of what is lost where records are made of lines or documents."""
 
     def read_header(self, names: list[str]) -> None:
         """Check the columns of a table against the map; raises `InputError` for one that is not there."""
@@ -243,24 +256,60 @@ class TraceDecoder:
             raise payload
         if isinstance(payload, Trace):
             return normalize_trace(payload, check=True, empty_query=self.options.labeled)
-        constants: list[str] = []
-        record = parse_record(payload, constants.append) if isinstance(payload, bytes) else payload
+        record = self._parse(payload)
         if self.columns is None:
             self._detect_shape([record])
-            return self.decode_record(payload)
+        trace = self._read_record(record)
+        self.account_for(record, [trace])
+        return trace
+
+    def _parse(self, payload: Any) -> dict[str, Any]:
+        if not isinstance(payload, bytes):
+            return dict(payload)
+        constants: list[str] = []
+        record = parse_record(payload, constants.append)
+        if "NaN" in constants:
+            self.options.notify("NaN, which is no JSON, is read as null")
+        return record
+
+    def _read_record(self, record: dict[str, Any]) -> Trace:
         if self.flatten:
             record = self.flatten(record)
         if any(key not in self.known_keys and not is_empty(value) for key, value in record.items()):
             self._infer([record])
         if self.options.missing_columns:
             self.options.observe_columns(record)
-        keep_rest, labeled = self.options.keep_rest, self.options.labeled
-        trace = normalize_record(
-            record, self.columns or {}, keep_rest, self.is_table, labeled, self.split_marks or "headings", self.shape
+        keep, labeled = self.options.keep, self.options.labeled
+        return normalize_record(
+            record, self.columns or {}, keep, self.is_table, labeled, self.split_marks or "headings", self.shape
         )
-        if "NaN" in constants:
-            self.options.notify("NaN, which is no JSON, is read as null")
-        return trace
+
+    def account_for(self, record: dict[str, Any], traces: Sequence[Trace], is_sample: bool = False) -> None:
+        """Enter a record and its traces in the account. Raises `InputError` for content that is not read."""
+        if self.options.labeled or not isinstance(record, dict):
+            return
+        self._check_news(self.account.add(record, traces, self._read_turns, is_sample), record)
+
+    def account_for_joining(self, records: list[dict[str, Any]], join: Read) -> None:
+        """Enter what is lost where the first records are joined, or one is a document of several. Raises as above."""
+        records = [cut_lists(record) for record in records[:MAX_JOINED]]
+        joined = join(records)
+        if not self.options.labeled and joined != records:
+            self._check_news(self.joining.add(records, joined, join), {})
+
+    def _check_news(self, news: dict[str, Any], record: dict[str, Any]) -> None:
+        if self.options.accept_unread or self.options.column_map or (self.shape is not None and self.shape.closed):
+            return
+        columns = self.columns or {}
+        if self.shape is NATIVE_SHAPE and not {"chunks", "answer"} <= self.filled and (own := record.get("metadata")):
+            news = {**news, "metadata": own}
+        check_unread(news, columns, self.name)
+
+    @property
+    def account(self) -> RecordAccount:
+        """The account of records with these columns."""
+        key = f"{self.shape.name if self.shape else ''} {self.columns}"
+        return self.options.accounts.setdefault(key, RecordAccount(self.options.unread))
 
     def decode_native_record(self, line: bytes) -> Trace:
         """Decode a record whose shape is expected to be ragfault's own: then it is taken as it is, without inference.
@@ -284,7 +333,7 @@ class TraceDecoder:
                 record = parse_record(line)
                 # it lacks the query, rather than known columns
                 if record.keys() <= set(Trace.__struct_fields__):
-                    normalize_record(record, dict(NATIVE_SHAPE.columns), keep_rest=True)
+                    normalize_record(record, dict(NATIVE_SHAPE.columns))
             raise
 
     def decode_records(self, payload: Any) -> list[Trace]:
@@ -292,20 +341,31 @@ class TraceDecoder:
 
         Raises as above.
         """
-        trace = self.decode_record(payload)
+        if self.is_native and type(payload) is bytes and (trace := self._decode_native_line(payload)) is not None:
+            return [trace] if self.options.turns == "auto" else self._split_turns(trace, None)
+        if isinstance(payload, (InvalidRecord, Trace)):
+            return self._split_turns(self.decode_record(payload), None)
+        record = self._parse(payload)
+        if self.columns is None:
+            self._detect_shape([record])
+        traces = self._read_turns(record)
+        self.account_for(record, traces)
+        return traces
+
+    def _read_turns(self, record: dict[str, Any]) -> list[Trace]:
+        return self._split_turns(self._read_record(record), record)
+
+    def _split_turns(self, trace: Trace, record: dict[str, Any] | None) -> list[Trace]:
         is_single = self.options.turns == "last" or (self.options.turns == "auto" and self.is_native)
         if is_single or self.options.labeled or not trace.history:
             return [trace]
-        chunks = self._list_turn_chunks(payload)
+        chunks = [] if record is None else self._list_turn_chunks(record)
         if self.options.turns == "auto" and not any(chunks[:-1]):
             return [trace]
         return list(split_turns(trace, chunks))
 
-    def _list_turn_chunks(self, payload: Any) -> list[tuple[Chunk, ...] | None]:
+    def _list_turn_chunks(self, record: dict[str, Any]) -> list[tuple[Chunk, ...] | None]:
         """List the chunks of each turn of the user in a record."""
-        if isinstance(payload, Trace):
-            return []
-        record = parse_record(payload) if isinstance(payload, bytes) else payload
         record = self.flatten(record) if self.flatten else record
         turns = find_conversation(record, self.columns or {})
         normalize = FIELD_NORMALIZERS["chunks"]
@@ -363,7 +423,16 @@ class TraceDecoder:
         notes = notes._replace(notes=(*notes.notes, PROMPT_NOTE)) if has_prompts else notes
         is_native = self.shape is NATIVE_SHAPE and self.columns == self.shape.columns
         self.is_native = is_native and not has_prompts
+        self._account_for_samples(records)
         self._announce_columns(flat, notes)
+
+    def _account_for_samples(self, records: list[dict[str, Any]]) -> None:
+        """Enter the first records in the account, before anything is said of the file."""
+        for record in records:
+            # the reading of the file names the fault of a record that is none
+            with contextlib.suppress(InvalidRecord, ValueError, RecursionError):
+                if not self.is_native or self._decode_native_line(msgspec.json.encode(make_json_safe(record))) is None:
+                    self.account_for(record, self._read_turns(record), is_sample=True)
 
     def _infer(self, records: list[dict[str, Any]]) -> Inference:
         """Extend the columns by those of new records; those of a closed shape are all that is read."""
@@ -422,9 +491,14 @@ class TraceDecoder:
         title = self.shape.title if self.shape else "records"
         listing = ", ".join(path if path == field else f"{field}: {path}" for field, path in first_paths.items())
         mapped = " by a column map" if self.options.column_map else ""
-        selected = "metadata" if self.options.keep_rest else "not read"
-        spare = ", ".join(matches.metadata[:10]) + (", …" if len(matches.metadata) > 10 else "")
-        more = f"; {selected}: {spare}" if spare else ""
+        named = (
+            [path for path in matches.metadata if path not in self.account.unread]
+            if self.options.keep != "none"
+            else []
+        )
+        spare = ", ".join(named[:10]) + (", …" if len(named) > 10 else "")
+        unread = format_unread({**self.joining.unread, **self.account.unread})
+        more = (f"; metadata: {spare}" if spare else "") + (f"; not read: {unread}" if unread else "")
         notes = [*matches.notes, *(["passages split at headings and rules"] if self.split_marks == "headings" else [])]
         note = f"; {'; '.join(notes)}" if notes else ""
         self.options.notify(f"read as {title}{mapped} ({listing}){note}{more}")

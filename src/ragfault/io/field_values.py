@@ -24,7 +24,7 @@ from ragfault.io.formats.passages import (
     split_passages,
     unwrap_passage,
 )
-from ragfault.io.formats.texts import join_text, parse_list_text
+from ragfault.io.formats.texts import join_text, keep_short_values, parse_list_text
 from ragfault.model.records import Chunk
 
 MAX_METADATA_DEPTH = 128
@@ -158,7 +158,8 @@ def _normalize_chunk(value: Any, number: int) -> dict[str, Any]:
     ]
     if not names and text_key is None:
         return _build_record_chunk(value, number)
-    return _build_chunk(value, names, text_key)
+    chunk = _build_chunk(value, names, text_key)
+    return {**chunk, "metadata": keep_short_values(chunk["metadata"]) or {}}
 
 
 def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) -> dict[str, Any]:

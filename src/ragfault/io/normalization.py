@@ -39,13 +39,22 @@ from ragfault.io.formats.passages import (
     split_prompt,
 )
 from ragfault.io.formats.paths import ABSENT, ColumnFunction, count_spread, get_path, get_root, remove_paths
-from ragfault.io.formats.record_shapes import TRACE_FIELDS, ColumnMap, RawRecord, RecordShape, convert_values
-from ragfault.io.formats.texts import parse_list_text
+from ragfault.io.formats.record_shapes import (
+    NATIVE_SHAPE,
+    TRACE_FIELDS,
+    ColumnMap,
+    RawRecord,
+    RecordShape,
+    convert_values,
+)
+from ragfault.io.formats.texts import keep_short_values, parse_list_text
 from ragfault.io.gold_values import name_gold_texts, normalize_gold
 from ragfault.model.records import Chunk, Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
 from ragfault.model.rules import is_wordless_image, read_image
 from ragfault.text.times import assume_utc
 
+MetadataChoice = Literal["all", "short", "none"]
+"""Columns that no field takes which become metadata: all, those with short values, none."""
 INT64_LIMIT = 2**63
 MAX_AMOUNT = 10**15
 """Milliseconds and tokens below which a trace takes: sums of squares of larger ones overflow, and say nothing."""
@@ -57,7 +66,7 @@ INVALID_CHOICE = re.compile(r"^Invalid enum value .* at `\$\.(\w+)\[\d+\]\.(\w+)
 def normalize_record(
     record: RawRecord,
     columns: ColumnMap,
-    keep_rest: bool = True,
+    keep: MetadataChoice = "short",
     parse_cells: bool = False,
     empty_query: bool = False,
     split: SplitMarks = "headings",
@@ -65,7 +74,8 @@ def normalize_record(
 ) -> Trace:
     """Convert a record to a trace.
 
-    `keep_rest` keeps the columns that no field takes as metadata; `parse_cells` reads cells of text as the numbers and
+    `keep` says which columns that no field takes become metadata: all of them, those with short values, or none.
+    `parse_cells` reads cells of text as the numbers and
     JSON they hold; `empty_query` allows a column of queries without text; `split` names the marks at which a text is
     split to chunks; `shape` says how a tool writes its values. The id may be left empty: naming
     such traces is for the reader, who knows the others. Raises `InvalidRecord`, with the path of the invalid value.
@@ -75,6 +85,7 @@ def normalize_record(
     >>> trace.query, trace.chunks[0].id, trace.chunks[0].text, trace.metadata
     ('When?', 't-b7624af79cc7', 'In 1040.', {'tag': 3})
     """
+    is_native = shape is NATIVE_SHAPE
     values, taken = _extract_values(record, columns)
     _drop_absent_chunks(values, columns)
     if shape is not None:
@@ -96,10 +107,12 @@ def normalize_record(
     if values.get("query") is None:
         names = " or ".join(f"`{path}`" for path in columns.get("query", ("query",)))
         raise InvalidRecord("field `query` is missing" + ("" if names == "`query`" else f" (column {names})"))
+    if keep != "all" and not is_native and isinstance(values.get("metadata"), dict):
+        values["metadata"] = keep_short_values(values["metadata"]) or {}
     fields = _build_fields(values)
-    if keep_rest:
+    if keep != "none":
         spare = {key: value for key, value in remove_paths(record, taken).items() if value is not None}
-        fields["metadata"] = {**spare, **fields["metadata"]}
+        fields["metadata"] = {**(spare if keep == "all" else keep_short_values(spare) or {}), **fields["metadata"]}
     fields["metadata"] = make_json_safe(fields["metadata"])
     try:
         trace = msgspec.convert(fields, Trace)
@@ -310,7 +323,7 @@ def _keep_extra_keys(fields: dict[str, Any]) -> None:
         inner = fields.get(field)
         if isinstance(inner, dict):
             for key in sorted(inner.keys() - set(record.__struct_fields__), key=str):
-                fields["metadata"][f"{field}.{key}"] = inner[key]
+                _keep_short(fields["metadata"], f"{field}.{key}", inner[key])
     for field, kind in (
         ("citations", Citation),
         ("history", ConversationTurn),
@@ -320,7 +333,12 @@ def _keep_extra_keys(fields: dict[str, Any]) -> None:
         parts = [item if isinstance(item, dict) else {} for item in fields.get(field) or ()]
         for key in dict.fromkeys(key for part in parts for key in part):
             if key not in kind.__struct_fields__:
-                fields["metadata"][f"{field}.{key}"] = [part.get(key) for part in parts]
+                _keep_short(fields["metadata"], f"{field}.{key}", [part.get(key) for part in parts])
+
+
+def _keep_short(metadata: dict[str, Any], name: str, value: Any) -> None:
+    if (short := keep_short_values(value)) is not None:
+        metadata[name] = short
 
 
 def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from msgspec import Meta
 from ragfault.io.error_collector import Uniqueness
 from ragfault.io.files import MAX_LINE
 from ragfault.model.errors import UsageError
-from ragfault.model.settings import Flag, NonEmptyText, PathText, Settings, declare
+from ragfault.model.settings import Flag, NonEmptyText, PathText, Settings, Switch, declare
 
 if TYPE_CHECKING:
     from ragfault.io.files import InputPaths
@@ -74,6 +74,9 @@ class ReadingSettings(Settings, frozen=True, kw_only=True):
     )
     max_line: int = declare(MAX_LINE, "Longest line of a file, in bytes; a longer one is a bad line.")
     labeled: bool = declare(False, "Read a set with labels of people: every column is kept, and each row is a trace.")
+    accept_unread: bool = declare(
+        False, "Read the rest of records that hold queries, chunks or answers which no field takes.", Switch
+    )
     unique: Uniqueness = declare(
         "attempt",
         "What two traces may not share: id and attempt, the id, or nothing; with none, a repeated id is the next "

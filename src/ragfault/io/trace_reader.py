@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from functools import partial
 from hashlib import blake2b
 from itertools import chain, islice
@@ -16,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ragfault.io import files
+from ragfault.io.accounts import UnreadPaths
 from ragfault.io.agents.calls import find_call_keys, join_calls
 from ragfault.io.agents.crew_logs import are_crew_records, join_crew_tasks
 from ragfault.io.citations import read_citations
@@ -59,6 +61,8 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     id_from: str | None = None,
     documents: InputPaths | None = None,
     unique: Uniqueness = "attempt",
+    accept_unread: bool = False,
+    unread: UnreadPaths | None = None,
 ) -> Iterator[Trace]:
     """Yield the traces of one or many files, in order, as a stream with a memory need that does not grow.
 
@@ -79,6 +83,12 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     a truncated file. `encoding` names that of text files which are not UTF-8; `turns="each"` makes every turn of a
     conversation a trace, "last" the last one, "auto" every turn if earlier turns have chunks of their own.
     `id_from` names the columns that ids are made of, joined by commas, or "line".
+
+    Every leaf of a foreign record is read as a field, kept as metadata, or not read. Metadata are short values, and
+    objects and lists of these: no text of more than 80 characters, unless it is an address, and no list of objects.
+    `unread` is filled with the paths of all that is not read; the first line to `notice` lists those with the most
+    text. Text that looks like chunks, answers or queries and is not read is an `InputError`, unless `accept_unread`
+    allows it, or a map or a complete shape says what is read.
     `locations` is filled with the file and line of each trace by its id. Chunks that have an id and no text get that of
     the document with this id in `documents`, a corpus as `read_documents` takes it. A trace whose `id` and `attempt`
     another one has is a bad line; `unique="id"` allows one attempt of each query, `unique="none"` any repetition.
@@ -106,6 +116,8 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
         encoding,
         turns,
         id_from,
+        accept_unread,
+        {} if unread is None else unread,
     )
     traces = _read_input(where, plan, ErrorCollector(on_bad, locations, unique=unique), shape == "trec", qrels)
     if documents is not None:
@@ -306,11 +318,13 @@ def _infer_records(
     payloads: Iterator[tuple[int, Any]], decoder: TraceDecoder, options: ReadOptions
 ) -> Iterator[tuple[int, Any]]:
     """Let the decoder infer the columns from the first records, and join what several lines say of one trace."""
-    payloads = _join_events(_expand_documents(_unwrap_values(payloads, options), options), options)
+    raw_records, payloads = _peek_records(payloads)
+    payloads = _join_lines(payloads, options)
     samples = list(islice(payloads, SAMPLE_SIZE))
     if samples and samples[0][0] == 0:
         decoder.read_header(samples[0][1])
     records = _parse_samples(samples)
+    decoder.account_for_joining(raw_records, partial(_join_samples, options))
     decoder.inspect(records)
     payloads = chain(samples, payloads)
     groups = None if options.labeled else find_row_groups(records, decoder.columns or {})
@@ -318,6 +332,18 @@ def _infer_records(
         return payloads
     options.notify(f"rows of one query are its passages: {groups.chunks}")
     return join_rows(payloads, groups, _parse_payload)
+
+
+def _join_lines(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> Iterator[tuple[int, Any]]:
+    """Make records of what a file holds: the values, documents and lines that they are written in."""
+    return _join_events(_expand_documents(_unwrap_values(payloads, options), options), options)
+
+
+def _join_samples(options: ReadOptions, records: list[dict[str, Any]]) -> list[Any]:
+    """Make records of the first lines once more, to see what they depend on; nothing is said of it."""
+    quiet = copy(options)
+    quiet.notice = None
+    return _parse_samples(list(_join_lines(iter(list(enumerate(records, 1))), quiet)))
 
 
 def _peek_records(payloads: Iterator[tuple[int, Any]]) -> tuple[list[dict[str, Any]], Iterator[tuple[int, Any]]]:
@@ -399,6 +425,8 @@ class InputSummary(msgspec.Struct, frozen=True):
     """Some ids were derived from queries: such an id depends on the traces before it."""
     fields: dict[str, int] = {}
     """Fields with the number of traces that have them."""
+    unread: UnreadPaths = {}
+    """Paths of the records that are not read, with their records and characters."""
 
 
 def count_nothing(_: object) -> None:
@@ -433,6 +461,7 @@ def summarize_input(
     collector = ErrorCollector(on_bad)
     generated = False
     fields: Counter[str] = Counter()
+    unread: UnreadPaths = {}
     for trace in read_traces(
         where,
         map=map,
@@ -441,6 +470,7 @@ def summarize_input(
         on_bad=collector.add_bad_line,
         notice=notices.append,
         max_line=max_line,
+        unread=unread,
         **reading,
     ):
         digest.add(trace)
@@ -450,7 +480,7 @@ def summarize_input(
     shape = "; ".join(dict.fromkeys(notices))
     kinds, lines = collector.kinds, tuple(collector.bad_lines)
     return InputSummary(
-        digest.count, digest.fingerprint, shape, collector.bad_count, lines, kinds, generated, dict(fields)
+        digest.count, digest.fingerprint, shape, collector.bad_count, lines, kinds, generated, dict(fields), unread
     )
 
 

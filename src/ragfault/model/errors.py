@@ -38,7 +38,7 @@ MAX_BAD_LINES_SHOWN = 20
 FLAGS_SHOWN: ContextVar[Collection[str] | None] = ContextVar("FLAGS_SHOWN", default=None)
 """Flags of the command that runs, which messages name; None: they name the parameters of Python."""
 
-SWITCHES = ("anyway", "batch-api", "force", "skip-bad")
+SWITCHES = ("accept-unread", "anyway", "batch-api", "force", "skip-bad")
 """Flags without a value that messages name."""
 _RENAMED = {
     "o": "out", "m": "metrics", "threshold": "thresholds", "human-labels": "labels", "ray": "address",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from ragfault.io.formats.columns import Column, ColumnMap, RawRecord, overlaps
+from ragfault.io.formats.columns import Column, ColumnMap, RawRecord, list_columns, overlaps
+from ragfault.io.formats.conversations import find_turns
 from ragfault.io.formats.field_names import (
     REJECTED_WORDS,
     is_filtered,
@@ -15,10 +17,11 @@ from ragfault.io.formats.field_names import (
     join_words,
     rank_fields,
     split_words,
+    strip_places,
 )
 from ragfault.io.formats.passages import TEXT_KEY_RANKS, find_text_key
 from ragfault.io.formats.paths import ABSENT, get_path
-from ragfault.io.formats.texts import count_words
+from ragfault.io.formats.texts import LONGEST_VALUE, count_words
 from ragfault.model.errors import InputError
 
 MAX_LISTED = 30
@@ -86,6 +89,67 @@ def check_leftovers(
             f"{name}: {lacking}{', '.join(reasons)}; there are: {listing}. Paste what is right: {format_map(offered)} "
             f"(what is none of these: --map metadata.NAME=COLUMN)"
         )
+
+
+def check_unread(parts: Mapping[str, Any], inferred: ColumnMap, name: str) -> None:
+    """Raise `InputError` for parts of a record that are not read though they look like chunks, answers or queries.
+
+    `parts` are paths with what stands there. A part of a chunk is no content of its own.
+
+    >>> check_unread({"note": "The ferry is green."}, {}, "t.jsonl")
+    """
+    used = [path for path in inferred.get("chunks", ()) if not path.startswith("+")]
+    asked = [
+        (column, look)
+        for path, value in parts.items()
+        for column in list_columns([{path: value}])
+        if not overlaps(column.path.replace("[]", ""), [path.replace("[]", "") for path in used])
+        if (look := describe_content(column)) is not None
+    ]
+    if not asked:
+        return
+    listing = ", ".join(f"`{column.path}` looks like {look}" for column, look in asked[:MAX_ASKED])
+    more = f" and {len(asked) - MAX_ASKED} more" if len(asked) > MAX_ASKED else ""
+    raise InputError(
+        f"{name}: not read: {listing}{more}. Map what they are (docs/how-to/foreign-files.md), or read the rest "
+        "without them: --accept-unread"
+    )
+
+
+MAX_ASKED = 4
+CONTENT_FIELDS = {
+    "query": "a query",
+    "history": "a conversation",
+    "chunks": "retrieved contexts",
+    "answer": "an answer",
+}
+
+
+def describe_content(column: Column) -> str | None:
+    """Describe what a column looks like that is not read; None where it is no chunks, answers or queries.
+
+    >>> describe_content(Column("llm_reply", "text", ("The ferry leaves at nine, and returns at ten. " * 2,), 0))
+    'an answer'
+    """
+    column = column._replace(kind="passages") if column.kind == "lists" else column
+    if not _is_content(column):
+        return None
+    if column.kind == "conversation":
+        turns = [turn for value in column.values for turn in find_turns(value) or ()]
+        spoken = sum(len(turn["text"]) for turn in turns if turn["role"] != "system")
+        return CONTENT_FIELDS["history"] if spoken > LONGEST_VALUE else None
+    field = next((field for field, _ in rank_fields(strip_places(column.path))[:1]), None)
+    size = max(sum(map(len, _list_strings(value))) for value in column.values) if column.values else 0
+    if column.kind in ("passages", "texts") and (field in CONTENT_FIELDS or field is None) and size > LONGEST_VALUE:
+        return CONTENT_FIELDS["chunks"]
+    return CONTENT_FIELDS.get(field or "") if size > LONGEST_VALUE else None
+
+
+def _list_strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for part in parts for text in _list_strings(part)]
 
 
 DOCUMENT_IDS = frozenset(

@@ -453,15 +453,19 @@ def join_events(
 def _join_group(rows: list[RawRecord], groups: RowGroups) -> RawRecord:
     """Join rows: what varies belongs to the passages, the rest to the record."""
     record: RawRecord = {}
+    shared = {groups.chunks, *groups.key, *groups.once}
+    varying = groups.varying | {
+        key for row in rows for key in row if key not in shared and row[key] != rows[0].get(key)
+    }
     for row in rows:
         for key, value in row.items():
-            if key not in groups.varying and record.get(key) in (None, ""):
+            if key not in varying and record.get(key) in (None, ""):
                 record[key] = value
     passages = []
     for row in rows:
         if row.get(groups.chunks) in (None, ""):
             continue
-        spare = {key: value for key, value in row.items() if key in groups.varying and value is not None}
+        spare = {key: value for key, value in row.items() if key in varying and value is not None}
         passages.append({**{_name_part(key): value for key, value in spare.items()}, "text": row[groups.chunks]})
     if passages and all(isinstance(to_number(item.get("rank")), float) for item in passages):
         passages.sort(key=lambda part: to_number(part["rank"]) or 0.0)

@@ -19,7 +19,7 @@ import msgspec
 
 from ragfault.io.field_values import make_content_id, normalize_id, to_number
 from ragfault.io.formats.paths import ABSENT, get_path, remove_paths
-from ragfault.io.formats.texts import join_text
+from ragfault.io.formats.texts import join_text, keep_short_values
 from ragfault.model import records
 from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.records import Trace
@@ -297,5 +297,6 @@ def _convert_chunk(item: Any, columns: Mapping[str, tuple[str, ...]]) -> tuple[A
         chunk["id"] = make_content_id(chunk["text"])
     rest = remove_paths(item, used)
     inner = rest.pop("metadata", None)
-    chunk["metadata"] = {**rest, **(inner if isinstance(inner, dict) else {} if inner is None else {"metadata": inner})}
+    own = inner if isinstance(inner, dict) else {} if inner is None else {"metadata": inner}
+    chunk["metadata"] = keep_short_values({**rest, **own}) or {}
     return chunk, grade

@@ -17,6 +17,8 @@ CODE = re.compile(
 """Texts that are numbers, ids, times, names of files or flags."""
 
 
+LONGEST_VALUE = 80
+"""Most characters of a text that is kept as metadata; a longer one is content."""
 POSTGRES_ITEM = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s",{}\\]+', re.DOTALL)
 POSTGRES_ARRAY = re.compile(rf"\{{(?:{POSTGRES_ITEM.pattern})(?:,(?:{POSTGRES_ITEM.pattern}))*\}}", re.DOTALL)
 """An array of texts as PostgreSQL prints it."""
@@ -136,3 +138,23 @@ def join_text(value: Any) -> str | None:
         spaced = any(part[-1:].isspace() or part[:1].isspace() for part in parts)
         return ("" if spaced else " " if all(isinstance(item, str) for item in value) else "\n").join(parts)
     return None
+
+
+def keep_short_values(value: Any) -> Any:
+    """Keep of foreign metadata what filters can use: short values, objects and lists of these; None for anything else.
+
+    A text of more than 80 characters is content, unless it is an address or an id; a list of objects is content, too.
+
+    >>> keep_short_values({"tags": ["a", "b"], "note": "so " * 40, "hits": [{"text": "a"}], "user": {"tier": "gold"}})
+    {'tags': ['a', 'b'], 'user': {'tier': 'gold'}}
+    """
+    if isinstance(value, dict):
+        short = {key: keep_short_values(item) for key, item in value.items()}
+        return {key: item for key, item in short.items() if item is not None or value[key] is None} or (
+            None if value else {}
+        )
+    if isinstance(value, (list, tuple)):
+        is_short = (not isinstance(part, (dict, list, tuple)) and keep_short_values(part) == part for part in value)
+        return list(value) if all(is_short) else None
+    is_long = isinstance(value, str) and len(value) > LONGEST_VALUE
+    return None if is_long and not (value.isascii() and " " not in value.strip()) else value

@@ -11,10 +11,12 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
+from ragfault.io.accounts import RecordAccount, cut_lists, format_unread
 from ragfault.io.decoder import ReadOptions, parse_record
 from ragfault.io.error_collector import ErrorCollector
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.record_shapes import detect_shape, list_shapes
+from ragfault.io.formats.texts import LONGEST_VALUE
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel.exported_spans import read_exported_spans
 from ragfault.io.otel.otlp import read_logs_json, read_spans_json
@@ -286,6 +288,9 @@ class SpanFileReader:
         self.limits = DEFAULT_LIMITS._replace(body=options.max_line, spans=10**6, nodes=10**7)
         self.locations: dict[str, tuple[str, int]] = {}
         self.unrelated_count = self.lone_event_count = 0
+        self.exports, self.traces = RecordAccount(options.unread), RecordAccount(options.unread)
+        """What of the first lines no span holds, and what of the spans no trace does."""
+        self.sampled_count = 0
 
     def read_file(self, name: str, payloads: Iterable[tuple[int, Any]]) -> Iterator[Trace]:
         """Yield the traces that are complete while the file is read."""
@@ -312,6 +317,9 @@ class SpanFileReader:
         if self.buffer.counts.over_limit:
             beyond = f"spans and events beyond {self.buffer.max_spans:,} of one trace"
             self.options.notify(f"not read, {beyond}: {self.buffer.counts.over_limit:,}")
+        unread = {**self.exports.unread, **self.traces.unread}
+        if texts := {path: size for path, size in unread.items() if size > LONGEST_VALUE}:
+            self.options.notify(f"not read of the spans: {format_unread(texts)}")
         if self.unrelated_count and not self.collector.good_count and not self.collector.bad_count:
             raise InputError(
                 f"{self.unrelated_count:,} {'trace' if self.unrelated_count == 1 else 'traces'} of spans, and none of "
@@ -322,6 +330,9 @@ class SpanFileReader:
         if isinstance(payload, InvalidRecord):
             raise payload
         request = self._decode_payload(payload)
+        if self.sampled_count < MAX_SAMPLED:
+            self.sampled_count += 1
+            self._account_for_export(payload)
         late = self.buffer.counts.late
         self.buffer.add(request.spans, self.buffer.counts.accepted, request.events)
         for span in request.spans:
@@ -338,6 +349,16 @@ class SpanFileReader:
                 "without them: sort the file by time",
                 payload,
             )
+
+    def _account_for_export(self, payload: Any) -> None:
+        """Enter a line in the account: what no span or event holds is not read."""
+        record = cut_lists(parse_record(payload) if isinstance(payload, bytes) else payload)
+
+        def read(record: Any) -> list[Any]:
+            request = self._decode_payload(record)
+            return [*request.spans, *request.events, *request.rejected]
+
+        self.exports.add(record, read(record), read)
 
     def _decode_payload(self, payload: Any) -> DecodedRequest:
         """Decode a line or row. Raises `InvalidRecord` or `InputError`."""
@@ -376,4 +397,30 @@ class SpanFileReader:
             elif trace is None:
                 self.unrelated_count += 1
             elif self.collector.accept(trace, name, line, joined.spans):
+                account_for_spans(self.traces, joined, trace)
                 yield trace
+
+
+MAX_SAMPLED = 3
+"""Lines of an export that are tried for what no span holds."""
+
+
+MAX_SPANS = 200
+"""Most spans of a trace that is built again to see what it depends on."""
+
+
+def account_for_spans(account: RecordAccount, joined: CollectedTrace, trace: Trace) -> None:
+    """Enter the spans and events of a trace in an account: what the trace does not depend on is not read.
+
+    A trace of very many spans is left out, which takes long to build again.
+    """
+    if len(joined.spans) + len(joined.events) > MAX_SPANS:
+        return
+    record = msgspec.to_builtins({"spans": joined.spans, "events": joined.events})
+
+    def read(record: Any) -> list[Any]:
+        spans = msgspec.convert(record["spans"], tuple[OtelSpan, ...])
+        built = build_trace(spans, msgspec.convert(record["events"], tuple[SpanEvent, ...]))
+        return [built and normalize_trace(built, check=True)]
+
+    account.add(record, [trace], read)

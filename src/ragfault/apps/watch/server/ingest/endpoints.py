@@ -49,6 +49,8 @@ class TracesReceipt(msgspec.Struct):
     rejected: int
     refused: list[RejectedRecord]
     """The first hundred of the rejected."""
+    unread: dict[str, int] = {}
+    """Path of the records that is not read → the number of records that have it."""
 
 
 class OtlpPartialSuccess(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -125,8 +127,10 @@ async def post_traces(request: Request, server: Server) -> Annotated[Response, T
     appended = await asyncio.wrap_future(server.store.append_traces(parsed.traces, counted=counted))
     server.counters.add_stored("taken", appended.added)
     server.counters.add_stored("repeated", appended.duplicates)
+    server.counters.add("unread", max(parsed.unread.values(), default=0))
     server.scoring_workers.add_waiting(appended.added)
-    return json_response(TracesReceipt(appended.added, appended.duplicates, len(parsed.rejected), listed))
+    rejected_count = len(parsed.rejected)
+    return json_response(TracesReceipt(appended.added, appended.duplicates, rejected_count, listed, parsed.unread))
 
 
 def _parse_traces(server: ServerState, body: bytes) -> ParsedTraces:

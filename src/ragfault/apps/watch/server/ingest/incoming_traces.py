@@ -85,6 +85,8 @@ class ParsedTraces(NamedTuple):
 
     traces: tuple[Trace, ...]
     rejected: tuple[RejectedRecord, ...]
+    unread: dict[str, int] = {}  # noqa: RUF012 - the default of a named tuple, which nobody writes to
+    """Path of the records that is not read → the number of records that have it."""
 
 
 def read_traces(body: bytes, limits: RequestLimits) -> ParsedTraces:
@@ -98,7 +100,8 @@ def read_traces(body: bytes, limits: RequestLimits) -> ParsedTraces:
     >>> parsed.traces[0].id, parsed.rejected
     ('a', (RejectedRecord(place=2, problem='field `query` is missing'),))
     """
-    decoder = TraceDecoder("the body", ReadOptions({}, NATIVE_SHAPE, None, limits.body))
+    options = ReadOptions({}, NATIVE_SHAPE, None, limits.body, accept_unread=True)
+    decoder = TraceDecoder("the body", options)
     traces, rejected, unknown = [], [], None
     for index, raw in enumerate(_split_records(body), start=1):
         if index > limits.traces:
@@ -114,7 +117,7 @@ def read_traces(body: bytes, limits: RequestLimits) -> ParsedTraces:
         raise InputError(unknown)
     if not traces and not rejected:
         raise InputError("the body is empty: send a trace as JSON, several in a list, or one a line.")
-    return ParsedTraces(tuple(traces), tuple(rejected))
+    return ParsedTraces(tuple(traces), tuple(rejected), {path: part.records for path, part in options.unread.items()})
 
 
 def _parse_trace(decoder: TraceDecoder, raw: bytes, limits: RequestLimits) -> Trace:
