@@ -27,9 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.null_bisections import bisect_level
-from ragfault.comparison.compare import ALPHA, POWER, classify_difference, compare, pairs_to_decide
+from ragfault.comparison.compare import classify_difference, compare, pairs_to_decide
 from ragfault.comparison.decision_tree import TREE_METRICS
 from ragfault.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.comparison.settings import ALPHA, POWER
 from ragfault.diagnosis.run_table import open_table
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.evaluation.evaluator import evaluate

@@ -13,10 +13,14 @@ from ragfault.apps.registry import list_apps
 from ragfault.model import errors
 
 PUBLIC_NAMES = [
+    "BisectionSettings",
     "Chunk",
     "Citation",
+    "ComparisonSettings",
     "EvaluationSettings",
+    "GateSettings",
     "Gold",
+    "HistorySettings",
     "RescoringSettings",
     "Run",
     "Score",
@@ -42,7 +46,7 @@ HEAVY_PACKAGES = ("numpy", "pyarrow", "rich", "sentencex", "rapidfuzz", "pandas"
 
 
 def test_the_public_names_are_exact():
-    """`__all__` and `dir` list the 24 public names and, besides dunder names, nothing else."""
+    """`__all__` and `dir` list the 28 public names and, besides dunder names, nothing else."""
     assert sorted(ragfault.__all__) == sorted(PUBLIC_NAMES)
     assert [name for name in dir(ragfault) if not name.startswith("__")] == sorted(PUBLIC_NAMES)
     assert {"__version__", "__doc__"} <= set(dir(ragfault))

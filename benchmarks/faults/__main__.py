@@ -26,8 +26,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ragfault.comparison.bisection import bisect
+from ragfault.comparison.bisection import bisect_pairs
 from ragfault.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.comparison.settings import BisectionSettings
 from ragfault.evaluation.evaluator import evaluate
 
 from .corpora import Corpus, load_handbook_corpus, load_squad_corpus
@@ -82,7 +83,7 @@ def draw_samples(size: int, n: int, draws: int, seed: int) -> Iterator[np.ndarra
 
 def classify_outcome(fault: Fault, paired: PairedRuns, pair_mask: np.ndarray, seed: int) -> str:
     """Classify the verdict of bisection on a sample: branch, layer, wrong or cannot tell."""
-    result = bisect(paired, pair_mask=pair_mask, seed=seed)
+    result = bisect_pairs(paired, BisectionSettings(seed=seed), pair_mask=pair_mask)
     if not result.faults:
         return "cannot tell"
     first = result.faults[0]

@@ -15,6 +15,7 @@ if _typing.TYPE_CHECKING:
     from ragfault.comparison.compare import compare
     from ragfault.comparison.gate.gate import gate
     from ragfault.comparison.run_history import history
+    from ragfault.comparison.settings import BisectionSettings, ComparisonSettings, GateSettings, HistorySettings
     from ragfault.diagnosis.run_analysis import analyze, diagnose
     from ragfault.evaluation.evaluator import evaluate
     from ragfault.evaluation.rescorer import rescore
@@ -27,7 +28,8 @@ if _typing.TYPE_CHECKING:
     from ragfault.model.rubrics import rubric
 
 __all__ = [
-    "Chunk", "Citation", "EvaluationSettings", "Gold", "RescoringSettings", "Run", "Score", "Span", "Trace", "Verdicts",
+    "BisectionSettings", "Chunk", "Citation", "ComparisonSettings", "EvaluationSettings", "GateSettings", "Gold",
+    "HistorySettings", "RescoringSettings", "Run", "Score", "Span", "Trace", "Verdicts",
     "ablate", "analyze", "bisect", "compare", "diagnose", "evaluate", "gate", "history", "metric", "read_traces",
     "replay", "rescore", "rubric", "write_traces",
 ]  # fmt: skip
@@ -39,6 +41,7 @@ _EXPORT_MODULES = {
     "ragfault.comparison.compare": {"compare"},
     "ragfault.comparison.gate.gate": {"gate"},
     "ragfault.comparison.run_history": {"history"},
+    "ragfault.comparison.settings": {"BisectionSettings", "ComparisonSettings", "GateSettings", "HistorySettings"},
     "ragfault.diagnosis.run_analysis": {"analyze", "diagnose"},
     "ragfault.evaluation.evaluator": {"evaluate"},
     "ragfault.evaluation.rescorer": {"rescore"},

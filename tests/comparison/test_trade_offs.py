@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ragfault.comparison.bisection import bisect
 from ragfault.comparison.gate.regression import check_regression
 from ragfault.comparison.paired_runs import pair_runs
+from ragfault.comparison.settings import GateSettings
 from ragfault.comparison.trade_offs import find_new_refusals
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
@@ -67,7 +68,7 @@ def test_a_gate_weighs_right_refusals_and_names_the_gain(tmp_path: Path, answera
     new = evaluate_system(
         tmp_path / "new", refusing(make_verdicts(200, 2, retrieval=-1.0), range(40), answerable=answerable)
     )
-    report = check_regression(old, new, metrics=["completeness", "groundedness"], max_drop=0.1)
+    report = check_regression(pair_runs(old, new), GateSettings(metrics=["completeness", "groundedness"], max_drop=0.1))
     [decision] = [row for row in report.decisions if row.change.metric == "completeness"]
     assert (decision.result == "fail") == answerable
     assert "groundedness got better: mean" in decision.reason

@@ -193,7 +193,7 @@ def test_a_gate_on_a_rubric_needs_its_measured_agreement(server: Server, tmp_pat
     other = msgspec.structs.replace(load_rubric_measurement(proof).proofs[0], judge="another")
     measured = msgspec.structs.replace(load_rubric_measurement(proof), proofs=(other,))
     with pytest.raises(UsageError, match="another judge or another version"):
-        gate(run, ["rubric(name=formal)>=0.5"], rubric_proofs=[measured])
+        gate(run, ["rubric(name=formal)>=0.5"], rubric_proof=[measured])
 
 
 class LearningServer(Server):

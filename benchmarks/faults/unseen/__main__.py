@@ -30,8 +30,9 @@ from msgspec.structs import replace
 
 from benchmarks.faults.__main__ import JUDGE, METRICS
 from benchmarks.faults.words import chance
-from ragfault.comparison.bisection import bisect
+from ragfault.comparison.bisection import bisect_pairs
 from ragfault.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.comparison.settings import BisectionSettings
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Trace
@@ -130,7 +131,7 @@ def trials(parts: Parts, questions: Sequence[Trace], options: argparse.Namespace
             for n in options.sizes:
                 keep = np.zeros(len(pairs.pairing), dtype=bool)
                 keep[random.Random(f"{seed}-{n}").sample(range(len(keep)), min(n, len(keep)))] = True
-                result = outcome(KINDS[name], bisect(pairs, pair_mask=keep, seed=seed))
+                result = outcome(KINDS[name], bisect_pairs(pairs, BisectionSettings(seed=seed), pair_mask=keep))
                 yield {"system": parts.name, "kind": name, "seed": seed, "n": n, **result}
 
 

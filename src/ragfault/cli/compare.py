@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.comparison.settings import BisectionSettings, GateSettings, HistorySettings, parse_margins
 from ragfault.model.errors import UsageError
 from ragfault.options.output import (
     OutputPlan,
@@ -20,13 +21,8 @@ from ragfault.options.output import (
     supports_color,
     write_output,
 )
-from ragfault.options.runs import (
-    human_labels_option,
-    load_paired_labels,
-    parse_margins,
-    rejudge_baseline,
-    sample_option,
-)
+from ragfault.options.records import add_fields, merge_margins, take_fields
+from ragfault.options.runs import human_labels_option, load_paired_labels, rejudge_baseline
 from ragfault.options.settings import (
     add_config_option,
     add_executor_options,
@@ -36,6 +32,7 @@ from ragfault.options.settings import (
 )
 
 if TYPE_CHECKING:
+    from ragfault.comparison.paired_runs import PairedRuns
     from ragfault.report.document import ReportDocument
 
 VERDICT_EXIT_CODES = {"no fault": 0, "recovered": 0, "fault": 1, "cannot tell": 3}
@@ -45,24 +42,12 @@ FORMATS = ("html", "md")
 """The formats of both verbs, beside the terminal's and JSON."""
 
 _add_comparison_options = combine_options(
-    click.option("--margin", type=float, help="Smallest change that matters, as a share.  [default: 0.02]"),
-    click.option(
-        "--margins",
-        multiple=True,
-        metavar="METRIC=VALUE",
-        help="Smallest change that matters for one metric. Repeatable.",
-    ),
-    click.option("--alpha", type=float, help="Significance level over all metrics together.  [default: 0.05]"),
-    click.option("--power", type=float, help="Power used for the number of pairs needed.  [default: 0.8]"),
-    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling."),
+    add_fields(BisectionSettings, "margin", "margins", "alpha", "power", "seed"),
     click.option("--by", help="Also test each segment, with correction: route, conversation, metadata.KEY, …"),
-    click.option(
-        "--flakiness", type=click.Path(), help="Judge variability measured by `judge repeat -o`; widens the intervals."
-    ),
-    click.option("--anyway", is_flag=True, help="Allow runs with different judges or metric parameters."),
+    add_fields(GateSettings, "flakiness", "anyway"),
     click.option("--rejudge", is_flag=True, help="Judge BASELINE again with the judge of CANDIDATE."),
     add_executor_options,
-    sample_option,
+    add_fields(HistorySettings, "sample"),
     human_labels_option,
     add_output_options(*FORMATS),
 )
@@ -101,14 +86,15 @@ def compare(baseline: str, candidate: str, **options: Any) -> None:
     from ragfault.comparison import compare as paired_comparison
 
     plan = plan_output(options, *FORMATS)
-    terms = _read_terms(options)
+    named, settings = parse_margins(options["margins"]), _read_settings(options)
     with tempfile.TemporaryDirectory() as folder:
-        side = _pair_runs(baseline, candidate, options, folder)
+        side = _pair_runs(baseline, candidate, options, settings, folder)
+        _check_margins(side, named)
         if options["by"]:
-            result: Any = paired_comparison.compare_segments(side, options["by"], **terms)
+            result: Any = paired_comparison.compare_segments(side, options["by"], settings)
             _require_segments(result, options["by"])
         else:
-            result = paired_comparison.compare(side, **terms)
+            result = paired_comparison.compare_pairs(side, settings)
     write_output(plan, lambda kind, screen: _render_result(result, kind, screen), options)
     pages = result if isinstance(result, list | tuple) else [result]
     if plan.printed == "terminal" and any(change.verdict == "worse" for page in pages for change in page.changes):
@@ -161,14 +147,15 @@ def bisect(runs: tuple[str, ...], config: tuple[str, ...], **options: Any) -> in
     runs, configs, options["config"] = _separate_configs(runs, config)
     runs = _expand_folder(runs)
     plan, by = plan_output(options, *FORMATS), options["by"]
-    terms = _read_terms(options)
+    named, settings = parse_margins(options["margins"]), _read_settings(options)
     if len(runs) != 2:
         if configs:
             raise UsageError("two configurations need exactly two runs: bisect the run that broke and the one before.")
-        return _locate_breaking_run(runs, plan, terms, options)
+        return _locate_breaking_run(runs, plan, settings, options)
     with tempfile.TemporaryDirectory() as folder:
-        side = _pair_runs(*runs, options, folder)
-        result: Any = bisection.bisect_segments(side, by, **terms) if by else bisection.bisect(side, **terms)
+        side = _pair_runs(*runs, options, settings, folder)
+        _check_margins(side, named)
+        result: Any = bisection.bisect_segments(side, by, settings) if by else bisection.bisect_pairs(side, settings)
         if by:
             _require_segments(result, by)
         elif configs:
@@ -214,7 +201,7 @@ def _expand_folder(runs: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _locate_breaking_run(
-    runs: tuple[str, ...], plan: OutputPlan, terms: dict[str, Any], options: dict[str, Any]
+    runs: tuple[str, ...], plan: OutputPlan, settings: HistorySettings, options: dict[str, Any]
 ) -> int:
     """Find the runs at which a sequence broke and recovered; the exit code is that of its verdict."""
     from ragfault.comparison.run_history import history
@@ -227,7 +214,7 @@ def _locate_breaking_run(
         raise UsageError(
             f"{', '.join(void)}: not for {len(runs)} runs. Find the run first, then bisect it and the one before."
         )
-    result = history([Run.open(run) for run in runs], anyway=options["anyway"], sample=options["sample"], **terms)
+    result = history([Run.open(run) for run in runs], settings)
     write_output(plan, lambda kind, screen: _render_result(result, kind, screen), options, summarize_history(result))
     return VERDICT_EXIT_CODES[result.verdict]
 
@@ -270,18 +257,15 @@ def _render_document(document: ReportDocument, command: str, kind: str, screen: 
     return render_terminal(document, **_get_display_options(screen))
 
 
-def _read_terms(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of the comparison: those of the flags, else of the settings."""
+def _read_settings(options: dict[str, Any]) -> HistorySettings:
+    """Read the settings of the comparison: those of the flags, else of the settings file."""
     table = load_settings(options["config"]).get("compare", {})
-    terms = {"seed": options["seed"]}
-    for key in ("margin", "alpha", "power"):
-        value = options[key] if options[key] is not None else table.get(key)
-        if value is not None:
-            terms[key] = value
-    return {**terms, "margins": {**table.get("margins", {}), **parse_margins(options["margins"])}}
+    return HistorySettings(**merge_margins(take_fields(HistorySettings, options, table), table))
 
 
-def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: str) -> Any:
+def _pair_runs(
+    baseline: str, candidate: str, options: dict[str, Any], settings: HistorySettings, folder: str
+) -> PairedRuns:
     """Pair the two runs side by side, the baseline judged again where that was asked for."""
     from ragfault.comparison.paired_runs import pair_runs
     from ragfault.io.runs.run import Run
@@ -295,20 +279,17 @@ def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: s
         raise UsageError("--ray and --workers say where --rejudge judges. Give --rejudge, or leave them out.")
     people = load_paired_labels(options["human_labels"], old, new)
     flakiness = load_flakiness(options["flakiness"]) if options["flakiness"] else None
-    terms = {"anyway": options["anyway"], "sample": options["sample"]}
-    side = pair_runs(old, new, labels=people, flakiness=flakiness, **terms)
-    return _check_margins(side, options["margins"])
+    return pair_runs(old, new, anyway=settings.anyway, labels=people, flakiness=flakiness, sample=settings.sample)
 
 
-def _check_margins(side: Any, texts: Sequence[str]) -> Any:
+def _check_margins(side: PairedRuns, margins: Mapping[str, float]) -> None:
     """Check that every metric with a margin of its own is compared."""
     from ragfault.comparison.decision_tree import EQUAL_DEPTH
     from ragfault.diagnosis.score_matrix import match_metrics
 
     names = [EQUAL_DEPTH, *side.shared_names()]
-    for name in parse_margins(texts):
+    for name in margins:
         match_metrics(name, names, "metric in both runs")
-    return side
 
 
 def _require_segments(segments: Sequence[Any], by: str) -> None:

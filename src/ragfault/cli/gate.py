@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.compare import VERDICT_EXIT_CODES
+from ragfault.comparison.settings import BASELINE_FIELDS, BisectionSettings, GateSettings, GateTable
 from ragfault.evaluation.settings import EvaluationSettings
 from ragfault.model.errors import UsageError
 from ragfault.options.output import json_option, print_json, print_notice, print_report, supports_color
-from ragfault.options.records import add_fields, take_fields
+from ragfault.options.records import add_fields, merge_margins, take_fields
 from ragfault.options.runs import (
     calibrate_run,
     human_labels_option,
     load_paired_labels,
     load_run_labels,
-    parse_margins,
     rejudge_baseline,
     show_progress,
 )
@@ -36,27 +36,7 @@ if TYPE_CHECKING:
     from ragfault.comparison.gate.records import GateResult
     from ragfault.comparison.records import Bisection
     from ragfault.io.runs.run import Run
-    from ragfault.labels.rubrics.proofs import RubricMeasurement
-
-
-rubric_proof_option = click.option(
-    "--rubric-proof",
-    multiple=True,
-    type=click.Path(),
-    metavar="FILE",
-    help="Agreement of a rubric with people, by `judge rubric -o`: without it no rubric decides. Repeatable.",
-)
-
-
-def _load_proofs(paths: tuple[str, ...], settings: Mapping[str, Any]) -> list[RubricMeasurement]:
-    """Load the proofs of rubrics that the flags name, else those of the settings."""
-    from ragfault.labels.rubrics.proofs import load_rubric_measurement
-
-    return [load_rubric_measurement(path) for path in paths or settings.get("rubric_proof", ())]
-
-
-BASELINE_OPTIONS = ("metrics", "margins", "max_drop", "alpha", "power", "anyway", "rejudge", "flakiness", "sample")
-"""The options that say nothing without a baseline."""
+    from ragfault.labels.correction import PairedLabels
 
 
 @click.command(
@@ -79,61 +59,20 @@ What is asked also comes from ragfault.toml:
 Exit code 0: every threshold and metric passes; 1: one fails; 3: the data cannot tell."""
 )
 @click.argument("run", type=click.Path())
-@click.option(
-    "--threshold",
-    "thresholds",
-    multiple=True,
-    metavar="METRIC>=VALUE",
-    help="Threshold with >=, >, <= or <. Repeatable.",
-)
-@click.option("--coverage", type=click.FloatRange(0, 1), help="Minimum share of traces with a score.  [default: 0.5]")
-@click.option("--baseline", type=click.Path(), help="Baseline run that RUN must not be worse than.")
-@click.option(
-    "-m",
-    "--metrics",
-    multiple=True,
-    help="Metric to compare with the baseline. Repeatable.  [default: those of the decision tree]",
-)
-@click.option(
-    "--max-drop",
-    type=float,
-    help="Margin of every metric as a share of its range, or 5 % of the mean if that is unbounded.  [default: 0.02]",
-)
-@click.option(
-    "--margins", multiple=True, metavar="METRIC=VALUE", help="Margin of one metric in its own unit. Repeatable."
-)
-@click.option("--alpha", type=float, help="Significance level over all metrics together.  [default: 0.05]")
-@click.option("--power", type=float, help="Power used for the number of pairs needed.  [default: 0.8]")
-@click.option("--flakiness", type=click.Path(), help="Judge variability measured by `judge repeat -o`.")
-@click.option("--anyway", is_flag=True, help="Allow a baseline with a different judge or parameters.")
+@add_fields(GateTable, "thresholds", "coverage", "baseline", "metrics", "max_drop", "margins", "alpha", "power")
+@add_fields(GateTable, "flakiness", "anyway")
 @click.option("--rejudge", is_flag=True, help="Judge the baseline again with the judge of RUN.")
-@click.option(
-    "--sample",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Most pairs to compare with the baseline; of larger runs a random sample. 0: all.  [default: 20000]",
-)
+@add_fields(GateTable, "sample")
 @calibration_option
 @human_labels_option
-@rubric_proof_option
+@add_fields(GateTable, "rubric_proof")
 @click.option("--junit", type=click.Path(), help="Write JUnit XML to this file (overwritten).")
 @click.option("--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file (overwritten).")
 @json_option
 @add_config_option
 @add_git_option
 def gate(
-    run: str,
-    thresholds: tuple[str, ...],
-    coverage: float | None,
-    baseline: str | None,
-    junit: str | None,
-    markdown: str | None,
-    config: str | None,
-    human_labels: tuple[str, ...],
-    calibration: str | None,
-    rubric_proof: tuple[str, ...],
-    kind: str | None,
-    **options: Any,
+    run: str, junit: str | None, markdown: str | None, config: str | None, kind: str | None, **options: Any
 ) -> int:
     """Check RUN against thresholds, against a baseline, or both: pass, fail, or cannot tell.
 
@@ -142,7 +81,7 @@ def gate(
     beyond its margin is shown, and passes where one is ruled out. Otherwise: "cannot tell", with about how
     many traces would.
     """
-    from ragfault.comparison.gate.gate import MIN_COVERAGE, gate
+    from ragfault.comparison.gate.gate import gate
     from ragfault.io.runs.run import Run
     from ragfault.report.builders.gate import build_gate
     from ragfault.report.junit import render_gate_junit
@@ -150,28 +89,20 @@ def gate(
     from ragfault.report.renderers.markdown import render_markdown
 
     table = load_settings(config).get("gate", {})
-    terms = _read_baseline_terms(options, table, baseline)
+    people, calibration, rejudge = (options.pop(name) for name in ("human_labels", "calibration", "rejudge"))
+    fields = _read_gate_fields(options, table, rejudge)
+    baseline, thresholds = fields.pop("baseline", None), fields.pop("thresholds", ())
     opened = Run.open(run)
     with tempfile.TemporaryDirectory() as folder:
         workspace = Path(folder)
-        old = (
-            None
-            if baseline is None
-            else _open_baseline(baseline, opened, workspace / "judged" if options["rejudge"] else None, calibration)
-        )
+        old = baseline and _open_baseline(baseline, opened, workspace / "judged" if rejudge else None, calibration)
         candidate = calibrate_run(opened, calibration, workspace / "candidate")
-        old = None if old is None else calibrate_run(old, calibration, workspace / "baseline")
-        result = gate(
-            candidate,
-            thresholds or table.get("thresholds", ()),
-            coverage=coverage if coverage is not None else table.get("coverage", MIN_COVERAGE),
-            baseline=old,
-            rubric_proofs=_load_proofs(rubric_proof, table),
-            labels=(None, load_run_labels(human_labels, candidate))
-            if old is None
-            else load_paired_labels(human_labels, old, candidate),
-            **terms,
-        )
+        if old is None:
+            labels: PairedLabels = (None, load_run_labels(people, candidate))
+        else:
+            old = calibrate_run(old, calibration, workspace / "baseline")
+            labels = load_paired_labels(people, old, candidate)
+        result = gate(candidate, thresholds, GateSettings(**fields, baseline=old, labels=labels))
     if junit:
         write_report_file(junit, render_gate_junit(result), force=True)
     if markdown:
@@ -188,24 +119,16 @@ def _open_baseline(baseline: str, run: Run, folder: Path | None, calibration: st
     return opened if folder is None else rejudge_baseline(opened, run, folder, calibration)
 
 
-def _read_baseline_terms(options: Mapping[str, Any], table: Mapping[str, Any], baseline: str | None) -> dict[str, Any]:
-    """Return the options of the comparison with the baseline: those of the flags, else of the settings."""
-    flags = {
-        key: options[key] for key in BASELINE_OPTIONS if options[key] not in (None, ()) and options[key] is not False
-    }
-    if baseline is None:
-        if flags:
-            listing = ", ".join(f"--{key.replace('_', '-')}" for key in flags)
-            raise UsageError(f"{listing}: this needs a baseline. Give one with --baseline.")
-        return {}
-    from ragfault.labels.judges.flakiness import load_flakiness
-
-    shared = {key: table[key] for key in ("max_drop", "alpha", "power") if key in table}
-    single = {**table.get("margins", {}), **parse_margins(flags.pop("margins", ()))}
-    flags.pop("rejudge", None)
-    if "flakiness" in flags:
-        flags["flakiness"] = load_flakiness(flags["flakiness"])
-    return {**shared, **flags, "margins": single}
+def _read_gate_fields(options: dict[str, Any], table: Mapping[str, Any], rejudge: bool) -> dict[str, Any]:
+    """Read the fields of a gate: those of the flags, else of the settings; without a baseline only what needs none."""
+    given = take_fields(GateTable, options)
+    if "baseline" in given:
+        return merge_margins({**table, **given}, table)
+    flags = [*GateTable(**given).set_for_baseline, *(["rejudge"] if rejudge else [])]
+    if flags:
+        listing = ", ".join(f"--{key.replace('_', '-')}" for key in flags)
+        raise UsageError(f"{listing}: this needs a baseline. Give one with --baseline.")
+    return {name: value for name, value in {**table, **given}.items() if name not in BASELINE_FIELDS}
 
 
 LEAST_THRESHOLDS = ("error<=0.5", "blank_answer<=0.5")
@@ -319,7 +242,7 @@ def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[
 
 
 def _gate_run(run: Run, old: Run | None, thresholds: tuple[str, ...], table: SettingsTable) -> GateResult | None:
-    from ragfault.comparison.gate.gate import MIN_COVERAGE, gate
+    from ragfault.comparison.gate.gate import gate
 
     if old is None:
         known = {measure.name for measure in run.manifest.metrics}
@@ -327,20 +250,17 @@ def _gate_run(run: Run, old: Run | None, thresholds: tuple[str, ...], table: Set
         thresholds += tuple(text for text in least if gate(run, [text]).result == "fail")
         if not thresholds:
             return None
-    settings = table.get("gate", {})
-    terms = {
-        key: settings[key] for key in ("max_drop", "alpha", "power", "margins") if key in settings and old is not None
-    }
-    proofs = _load_proofs((), settings)
-    coverage = settings.get("coverage", MIN_COVERAGE)
-    return gate(run, thresholds, coverage=coverage, baseline=old, rubric_proofs=proofs, **terms)
+    fields = {name: value for name, value in table.get("gate", {}).items() if name != "thresholds"}
+    if old is None:
+        fields = {name: value for name, value in fields.items() if name not in BASELINE_FIELDS}
+    return gate(run, thresholds, GateSettings(**fields, baseline=old))
 
 
 def _bisect_runs(old: Run | None, run: Run, table: SettingsTable) -> Bisection | None:
-    from ragfault.comparison.bisection import bisect
+    from ragfault.comparison.bisection import bisect_pairs
     from ragfault.comparison.paired_runs import pair_runs
 
-    return None if old is None else bisect(pair_runs(old, run), **table.get("compare", {}))
+    return None if old is None else bisect_pairs(pair_runs(old, run), BisectionSettings(**table.get("compare", {})))
 
 
 def _write_reports(

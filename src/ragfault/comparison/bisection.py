@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -47,7 +47,7 @@ from ragfault.comparison.comparability import (
     drop_spoiled_differences,
     hides_a_fault,
 )
-from ragfault.comparison.compare import ALPHA, compare, split_changes, split_segments
+from ragfault.comparison.compare import compare_pairs, split_changes, split_segments
 from ragfault.comparison.decision_tree import (
     BRANCHES,
     EQUAL_DEPTH,
@@ -71,12 +71,14 @@ from ragfault.comparison.pipeline_checks import (
 )
 from ragfault.comparison.records import Bisection, BranchDecision, Comparison, LayerFault, MetricChange, RunDifference
 from ragfault.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
+from ragfault.comparison.settings import DEFAULT_BISECTION, BisectionSettings
 from ragfault.comparison.stages.evidence import collect_evidence
 from ragfault.comparison.stages.paired_traces import read_pairs
 from ragfault.comparison.stages.ranking import ORDER_ALONE, rank_suspects
 from ragfault.comparison.trade_offs import find_gain, find_new_refusals
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.io.runs.run import AnyRun, MetricInfo
+from ragfault.model.settings import accept_fields
 from ragfault.text.number_format import format_count, format_percent
 
 TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
@@ -91,12 +93,9 @@ RAGTruth's six (`benchmarks/models.py --unmarked`)."""
 LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}
 
 
+@accept_fields(BisectionSettings)
 def bisect(
-    baseline: AnyRun | PairedRuns,
-    candidate: AnyRun | None = None,
-    *,
-    pair_mask: NDArray[np.bool_] | None = None,
-    **options: Any,
+    baseline: AnyRun | PairedRuns, candidate: AnyRun | None = None, settings: BisectionSettings = DEFAULT_BISECTION
 ) -> Bisection:
     """Name the layer that broke between two runs, or say that the data cannot tell.
 
@@ -104,9 +103,9 @@ def bisect(
     branches are walked in order and the first that matches is a fault. Other layers are then checked on the pairs
     on which it cannot be the cause, so that a second fault is not hidden behind the first; the one with the strongest
     evidence stands first. Gold ids that no longer describe the candidate's corpus are left out with a
-    warning. `options` are those of `compare`: margin, margins, alpha, power, anyway, seed.
+    warning. The margins and alpha mean what they mean for `compare`.
 
-    Without a `pair_mask` every field is searched for the segment that a drop is confined to. Where the pairs as a
+    Every field is searched for the segment that a drop is confined to. Where the pairs as a
     whole show no fault, a fault of such a segment is the verdict. The chance that a fault or a segment is named where
     both runs are of one system is at most alpha, all tests together: four fifths of it are for the metrics, nearly a
     fifth for the search, and corrected p values are divided by these shares.
@@ -126,8 +125,14 @@ def bisect(
     >>> result.verdict, result.faults[0].layer
     ('fault', 'retrieval')
     """
-    side = pair_runs(baseline, candidate, anyway=bool(options.pop("anyway", False)))
-    options["share"] = TREE_SHARE
+    return bisect_pairs(pair_runs(baseline, candidate, anyway=settings.anyway), settings)
+
+
+def bisect_pairs(
+    side: PairedRuns, settings: BisectionSettings = DEFAULT_BISECTION, *, pair_mask: NDArray[np.bool_] | None = None
+) -> Bisection:
+    """Name the layer that broke on paired runs, as `bisect` does; with a `pair_mask` on these pairs, unsearched."""
+    settings = replace(settings, share=TREE_SHARE)
     has_all_pairs = pair_mask is None
     old, new = side.profiles if pair_mask is None else side.profiles_of(pair_mask)
     gone = stale_gold_share(old, new)
@@ -135,7 +140,9 @@ def bisect(
     scoring = side.find_scoring_mismatch()
     names = _list_tree_metrics(side, () if scoring is None else scoring.left_out, has_lost_gold=gone is not None)
     added = [*add_pipeline_checks(side), *add_answer_defects(side), *add_step_checks(side)]
-    defects, full = split_changes(compare(side, metrics=[*added, *names], pair_mask=pair_mask, **options), is_defect)
+    defects, full = split_changes(
+        compare_pairs(side, settings, metrics=[*added, *names], pair_mask=pair_mask), is_defect
+    )
     if scoring is not None:
         full = replace(full, mismatches=(*full.mismatches, scoring))
     broken = find_pipeline_faults(side, full)
@@ -144,7 +151,7 @@ def bisect(
     silent, every = find_silent_pairs(side, broken), pair_mask
     if silent.any():
         pair_mask = ~silent if pair_mask is None else pair_mask & ~silent
-        comparison = compare(side, metrics=names if pair_mask.any() else [], pair_mask=pair_mask, **options)
+        comparison = compare_pairs(side, settings, metrics=names if pair_mask.any() else [], pair_mask=pair_mask)
     differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
     warnings = (*full.warnings, *describe_unshown_rises(full))
     if gone is not None:
@@ -153,7 +160,7 @@ def bisect(
     walk = TreeWalk(comparison, differences)
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
-    drop = PairedDrop(side, walk, names, pair_mask, options)
+    drop = PairedDrop(side, walk, names, pair_mask, settings)
     explained = None if blocked else explain_drop(drop, edits)
     tree = [*decide_checks(full), *decide_step_checks(full), *_without_faults(walk.decisions, explained)]
     faults: Sequence[LayerFault] = walk.faults if explained is None else []
@@ -163,7 +170,7 @@ def bisect(
     if after_turns and not faults and not blocked:
         explained = "cannot tell", f"No layer is shown to have broken: {after_turns}."
     if not faults and explained is None and not blocked:
-        faults = find_defect_faults(side, defects, full.alpha, pair_mask, options) or _find_lost_inputs(drop)
+        faults = find_defect_faults(side, defects, pair_mask, settings) or _find_lost_inputs(drop)
         tree = mark_defects(tree, faults)
     broken = tuple(trace_to_steps(side, broken, every))
     faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
@@ -182,7 +189,7 @@ def bisect(
         differences=differences,
         needed=walk.needed if verdict == "cannot tell" else None,
     )
-    return _add_segments(side, result, options) if has_all_pairs and explained is None else result
+    return _add_segments(side, result, settings) if has_all_pairs and explained is None else result
 
 
 def _list_tree_metrics(paired: PairedRuns, left_out: Sequence[str], has_lost_gold: bool) -> list[str]:
@@ -196,10 +203,10 @@ def _attribute_drop(
 ) -> tuple[list[LayerFault], list[BranchDecision], str | None]:
     """Return the faults behind a drop, what was decided of them, and what earlier turns may explain of retrieval."""
     first, differences = drop.walk.faults[0], drop.walk.differences
-    placed = place_by_texts(drop.paired, first, drop.pair_mask, drop.options)
+    placed = place_by_texts(drop.paired, first, drop.pair_mask, drop.settings)
     tree = move_decision(tree, first, placed)
-    faults, rulings = find_second_faults(drop.paired, comparison, placed, drop.pair_mask, drop.options, differences)
-    shown, after_turns = withdraw_by_turns(drop.paired, faults, drop.pair_mask, drop.options)
+    faults, rulings = find_second_faults(drop.paired, comparison, placed, drop.pair_mask, drop.settings, differences)
+    shown, after_turns = withdraw_by_turns(drop.paired, faults, drop.pair_mask, drop.settings)
     decided = [*tree, *rulings]
     return shown, _without_faults(decided, ("cannot tell", ""), "retrieval") if after_turns else decided, after_turns
 
@@ -209,7 +216,7 @@ def _find_lost_inputs(drop: PairedDrop) -> list[LayerFault]:
 
     Each is asked only where the whole comparison shows the drop that it would explain.
     """
-    walk, part = drop.walk, (drop.walk.differences, drop.options)
+    walk, part = drop.walk, (drop.walk.differences, drop.settings)
     fault = find_lost_facts(drop.paired, drop.every, *part) if walk.dropped("context_recall") else None
     if fault is None and walk.undecided is not None and walk.fewer_chunks:
         fault = find_lost_chunks(drop.paired, walk.undecided, drop.pair_mask, *part)
@@ -276,7 +283,7 @@ def _describe_faults(
         )
 
 
-def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, Any]) -> Bisection:
+def _add_segments(paired: PairedRuns, result: Bisection, settings: BisectionSettings) -> Bisection:
     """Add the segments that a drop is confined to; the fault of the first where the pairs as a whole show none.
 
     Nothing is searched where a mismatch of the pair may be what moved the metrics.
@@ -284,15 +291,15 @@ def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, A
     if any(mismatch.blocks for mismatch in result.comparison.mismatches):
         return result
     share = 1.0 if result.verdict == "fault" else SEARCH_SHARE
-    alpha, seed = share * options.get("alpha", ALPHA), options.get("seed", 0)
-    results = search_segments(paired, result.comparison.changes, alpha=alpha, seed=seed)
+    alpha = share * settings.alpha
+    results = search_segments(paired, result.comparison.changes, alpha=alpha, seed=settings.seed)
     if not results:
         return result
     segments = tuple(replace(segment, adjusted=min(1.0, segment.adjusted / share)) for segment, _ in results)
     text = f"{result.sentence} {segments[0].text}."
     if result.verdict == "fault":
         return replace(result, sentence=text, segments=segments)
-    part = bisect(paired, pair_mask=results[0][1], **options)
+    part = bisect_pairs(paired, settings, pair_mask=results[0][1])
     if part.verdict != "fault":
         return replace(result, verdict="cannot tell", sentence=text, segments=segments)
     text = f"{part.sentence} {segments[0].text}."
@@ -386,13 +393,14 @@ def _without_faults(
 
 
 def bisect_segments(
-    paired: PairedRuns, by: str, *, alpha: float = ALPHA, **options: Any
+    paired: PairedRuns, by: str, settings: BisectionSettings = DEFAULT_BISECTION
 ) -> list[tuple[str, Bisection]]:
     """Bisect each segment of the pairs by a field of the baseline, the largest first, corrected for their number."""
     segments = split_segments(paired, by)
+    shared = replace(settings, alpha=settings.alpha / max(1, len(segments)))
     bisections = []
     for segment in segments:
-        result = bisect(paired, pair_mask=segment.pair_mask, alpha=alpha / len(segments), **options)
+        result = bisect_pairs(paired, shared, pair_mask=segment.pair_mask)
         comparison = replace(result.comparison, by=by, segment=segment.name)
         bisections.append((segment.name, replace(result, comparison=comparison)))
     return bisections

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -17,6 +16,7 @@ from msgspec.structs import replace
 
 from ragfault.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.comparison.records import ChangeState, Comparison, MetricChange, MovedTrace
+from ragfault.comparison.settings import DEFAULT_COMPARISON, BisectionSettings, ComparisonSettings
 from ragfault.diagnosis.score_matrix import FAILED, QUANTILES, SCORED, is_amount, match_metrics, metric_name
 from ragfault.io.runs.run import AnyRun, MetricInfo
 from ragfault.labels.correction import Codes, Floats, LabeledScores, Mask, correct_difference, metric_bounds
@@ -25,6 +25,7 @@ from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import MetricDefinition, get_definitions
 from ragfault.model.errors import UsageError
 from ragfault.model.protocols import VerdictKind
+from ragfault.model.settings import accept_fields
 from ragfault.stats.differences import paired_differences
 from ragfault.stats.distributions import t_quantile
 from ragfault.stats.estimates import Difference, PpiDifference, QuantileChange, RatioInterval
@@ -33,9 +34,6 @@ from ragfault.stats.quantiles import paired_ratio, quantile_changes
 from ragfault.stats.significance import count_flips, equivalence_test, holm_adjust, sign_flip_tests
 from ragfault.text.number_format import has_too_few
 
-ALPHA, POWER = 0.05, 0.8
-# the smallest change that matters for a metric with a range from 0 to 1
-MARGIN = 0.02
 # the same for an unbounded metric, as a share of the baseline's mean
 RELATIVE_MARGIN = 0.05
 # number of traces in a list of those that moved most
@@ -48,19 +46,9 @@ ANSWER_FREE_VERDICTS: tuple[VerdictKind, ...] = ("chunk", "missing", "recall")
 """Kinds of verdict that do not depend on the answer."""
 
 
-def compare(  # noqa: PLR0913 - the options of one verb
-    baseline: AnyRun | PairedRuns,
-    candidate: AnyRun | None = None,
-    *,
-    metrics: Sequence[str] | None = None,
-    margin: float = MARGIN,
-    margins: Mapping[str, float] | None = None,
-    alpha: float = ALPHA,
-    power: float = POWER,
-    anyway: bool = False,
-    seed: int = 0,
-    pair_mask: Mask | None = None,
-    share: float = 1.0,
+@accept_fields(ComparisonSettings)
+def compare(
+    baseline: AnyRun | PairedRuns, candidate: AnyRun | None = None, settings: ComparisonSettings = DEFAULT_COMPARISON
 ) -> Comparison:
     """Compare two runs on the traces they share, metric by metric.
 
@@ -71,7 +59,7 @@ def compare(  # noqa: PLR0913 - the options of one verb
     metric's range, 5 % of the baseline's mean where the range has no end, or what `margins` gives for a
     metric by its text or its bare name. Pairs of one conversation, or of one query, are resampled together.
 
-    `metrics` (by their full text) selects the metrics; the correction covers these only. `pair_mask` selects pairs.
+    `metrics` (by their full text) selects the metrics; the correction covers these only.
     `share` is the part of alpha that is left to these metrics where other tests have the rest: corrected p are divided
     by it, so that they stand against the whole alpha.
     Raises RunError where the judges differ (unless `anyway`), the metrics have other parameters, or nothing pairs;
@@ -90,15 +78,19 @@ def compare(  # noqa: PLR0913 - the options of one verb
     >>> change.metric, change.state, change.baseline, change.candidate
     ('recall', 'dropped', 1.0, 0.5)
     """
-    if not (0 < alpha < 1 and 0 < power < 1 and 0 < margin < 1):
-        raise UsageError(
-            f"alpha, power and the margin are shares between 0 and 1, got {alpha:g}, {power:g} and {margin:g}. "
-            "Write 5 % as 0.05."
-        )
-    named = {name: value for key, value in (margins or {}).items() for name in (resolve_alias(key), key)}
-    options = _ComparisonOptions(margin=margin, margins=named, alpha=alpha, power=power, share=share)
-    paired = pair_runs(baseline, candidate, anyway=anyway)
-    _check_margin_names(margins or {}, paired.shared_names())
+    paired = pair_runs(baseline, candidate, anyway=settings.anyway)
+    return compare_pairs(paired, settings, metrics=settings.metrics)
+
+
+def compare_pairs(
+    paired: PairedRuns,
+    settings: BisectionSettings,
+    *,
+    metrics: Sequence[str] | None = None,
+    pair_mask: Mask | None = None,
+) -> Comparison:
+    """Compare paired runs metric by metric, as `compare` does; `pair_mask` selects pairs."""
+    _check_margin_names(settings.margins or {}, paired.shared_names())
     pairing = paired.pairing
     mask = np.ones(len(pairing), dtype=bool) if pair_mask is None else pair_mask
 
@@ -107,10 +99,10 @@ def compare(  # noqa: PLR0913 - the options of one verb
     # numpy computes both at once
     with ThreadPoolExecutor(1) as pool:
         amounts = pool.map(lambda sample: _compare_amounts(paired, sample, mask), samples)
-        tests = _test_metrics(paired, samples, mask, options, seed) if samples else []
-    family = sum(test.adjusted is not None for test in tests) / share
+        tests = _test_metrics(paired, samples, mask, settings) if samples else []
+    family = sum(test.adjusted is not None for test in tests) / settings.share
     changes = [
-        replace(_describe_change(paired, sample, test, mask, options, family), quantiles=quantiles, ratio=ratio)
+        replace(_describe_change(paired, sample, test, mask, settings, family), quantiles=quantiles, ratio=ratio)
         for sample, test, (quantiles, ratio) in zip(samples, tests, amounts, strict=True)
     ]
     old, new = paired.runs
@@ -123,8 +115,8 @@ def compare(  # noqa: PLR0913 - the options of one verb
         unpaired=pairing.unpaired,
         same_chunks=int(pairing.same_chunks[mask].sum()),
         same_answers=int(pairing.same_answers[mask].sum()),
-        alpha=alpha,
-        power=power,
+        alpha=settings.alpha,
+        power=settings.power,
         changes=_adjust_quantiles(changes),
         warnings=paired.warnings,
         mismatches=paired.mismatches(mask, [measure.name for measure in measures]),
@@ -149,34 +141,24 @@ def split_segments(paired: PairedRuns, by: str) -> list[SegmentMask]:
     )
 
 
-def compare_segments(paired: PairedRuns, by: str, *, alpha: float = ALPHA, **options: Any) -> list[Comparison]:
-    """Compare each segment of the pairs; `alpha` is divided by their number, which bounds any false alarm."""
+def compare_segments(paired: PairedRuns, by: str, settings: BisectionSettings) -> list[Comparison]:
+    """Compare each segment of the pairs; alpha is divided by their number, which bounds any false alarm."""
     segments = split_segments(paired, by)
+    shared = replace(settings, alpha=settings.alpha / max(1, len(segments)))
     return [
-        replace(
-            compare(paired, pair_mask=segment.pair_mask, alpha=alpha / len(segments), **options),
-            by=by,
-            segment=segment.name,
-        )
+        replace(compare_pairs(paired, shared, pair_mask=segment.pair_mask), by=by, segment=segment.name)
         for segment in segments
     ]
 
 
-class _ComparisonOptions(Struct, frozen=True, kw_only=True):
-    """Options of a comparison."""
-
-    margin: float
-    margins: Mapping[str, float]
-    alpha: float
-    power: float
-    share: float
-
-    def margin_for(self, measure: MetricInfo, mean: float) -> float:
-        """Return the margin of a metric, in its units."""
-        for name in (measure.name, metric_name(measure.name)):
-            if name in self.margins:
-                return _check_margin(measure, self.margins[name])
-        return default_margin(measure, mean, self.margin)
+def _choose_margin(settings: BisectionSettings, measure: MetricInfo, mean: float) -> float:
+    """Return the margin of a metric, in its units."""
+    margins = settings.margins or {}
+    named = {name: value for key, value in margins.items() for name in (resolve_alias(key), key)}
+    for name in (measure.name, metric_name(measure.name)):
+        if name in named:
+            return _check_margin(measure, named[name])
+    return default_margin(measure, mean, settings.margin)
 
 
 def split_changes(
@@ -274,7 +256,7 @@ class MetricTest(Struct, frozen=True, kw_only=True):
 
 
 def _test_metrics(
-    paired: PairedRuns, samples: Sequence[MetricSample], mask: Mask, options: _ComparisonOptions, seed: int
+    paired: PairedRuns, samples: Sequence[MetricSample], mask: Mask, settings: BisectionSettings
 ) -> list[MetricTest]:
     """Test all metrics on the same resamples of the pairs."""
     baseline = np.stack([sample.baseline for sample in samples], axis=1)
@@ -284,12 +266,12 @@ def _test_metrics(
     measures = [sample.measure for sample in samples]
     bounds = [metric_bounds(measure) for measure in measures]
     differences = widen_intervals(
-        paired_differences(baseline, candidate, clusters, defined=defined, bounds=bounds, seed=seed),
+        paired_differences(baseline, candidate, clusters, defined=defined, bounds=bounds, seed=settings.seed),
         measures,
         paired.judge_flakiness,
     )
-    flips = count_flips(sum(not sample.identical for sample in samples), len(baseline), options.share * options.alpha)
-    sign_flips = sign_flip_tests(baseline, candidate, clusters, defined=defined, resamples=flips, seed=seed)
+    flips = count_flips(sum(not sample.identical for sample in samples), len(baseline), settings.share * settings.alpha)
+    sign_flips = sign_flip_tests(baseline, candidate, clusters, defined=defined, resamples=flips, seed=settings.seed)
     tests = []
     for sample, difference, sign_flip in zip(samples, differences, sign_flips, strict=True):
         ppi = None if sample.identical else _correct_by_labels(paired, sample, mask, clusters)
@@ -299,7 +281,7 @@ def _test_metrics(
         tests.append(MetricTest(judge_difference=difference, ppi=ppi, p=p))
     family = [at for at, test in enumerate(tests) if test.p is not None and not samples[at].identical]
     for at, adjusted in zip(family, holm_adjust([tests[at].p or 0.0 for at in family]), strict=True):
-        tests[at] = replace(tests[at], adjusted=min(1.0, adjusted / options.share))
+        tests[at] = replace(tests[at], adjusted=min(1.0, adjusted / settings.share))
     return tests
 
 
@@ -326,26 +308,26 @@ def _prefer_labels(paired: PairedRuns, sample: MetricSample, mask: Mask) -> Metr
 
 
 def _describe_change(
-    paired: PairedRuns, sample: MetricSample, test: MetricTest, mask: Mask, options: _ComparisonOptions, family: float
+    paired: PairedRuns, sample: MetricSample, test: MetricTest, mask: Mask, settings: BisectionSettings, family: float
 ) -> MetricChange:
     measure, difference, n = sample.measure, test.difference, int(sample.defined.sum())
     mean = float(sample.baseline[sample.defined].mean()) if n else None
-    margin = options.margin_for(measure, mean or 0.0)
-    equivalence_p = None if difference is None else equivalence_test(difference, margin, options.alpha).p
+    margin = _choose_margin(settings, measure, mean or 0.0)
+    equivalence_p = None if difference is None else equivalence_test(difference, margin, settings.alpha).p
     state: ChangeState = "steady" if sample.identical else "cannot tell"
     needed = detectable = None
     if not sample.identical and difference is not None and test.adjusted is not None:
         assert equivalence_p is not None
-        state = classify_difference(difference, test.adjusted, equivalence_p, options.alpha)
+        state = classify_difference(difference, test.adjusted, equivalence_p, settings.alpha)
         clusters = None if paired.pairing.clusters is None else paired.pairing.clusters[mask]
         jump = typical_jump(sample.candidate - sample.baseline, clusters, _metric_reach(measure))
         # the spread of some skewed amounts is mostly below that of many
         is_plannable = not is_amount(measure)
         if is_plannable:
-            detectable = _detectable_change(difference, margin, jump, _metric_reach(measure), options, family)
+            detectable = _detectable_change(difference, margin, jump, _metric_reach(measure), settings, family)
         if is_plannable and state == "cannot tell":
             needed = pairs_to_decide(
-                difference, margin, power=options.power, alpha=options.alpha, family=family, jump=jump
+                difference, margin, power=settings.power, alpha=settings.alpha, family=family, jump=jump
             )
     statuses = [paired.statuses(measure.name, side)[mask] for side in (0, 1)]
     scored = [status == SCORED for status in statuses]
@@ -418,7 +400,7 @@ def _metric_reach(measure: MetricInfo) -> float:
 
 
 def _detectable_change(
-    difference: Difference, margin: float, jump: float, reach: float, options: _ComparisonOptions, family: float
+    difference: Difference, margin: float, jump: float, reach: float, settings: BisectionSettings, family: float
 ) -> float | None:
     """Return the smallest change that these pairs would show with the power asked for; None where none would.
 
@@ -426,19 +408,19 @@ def _detectable_change(
     calls it steady.
     """
     spread = difference.deviation
-    level = options.alpha / family
+    level = settings.alpha / family
     if not (math.isfinite(spread) and spread > 0) or difference.clusters < least_clusters(level):
         return None
     shown = detectable_effect(
         spread,
         difference.n,
         difference.cluster_size,
-        power=options.power,
+        power=settings.power,
         alpha=level,
         jump=jump,
         seen=abs(difference.mean),
     )
-    bound = t_quantile(1 - options.alpha, difference.df) - t_quantile(options.power, difference.df)
+    bound = t_quantile(1 - settings.alpha, difference.df) - t_quantile(settings.power, difference.df)
     effect = max(shown, margin - bound * difference.error)
     return effect if effect <= reach else None
 

@@ -36,7 +36,7 @@ from ragfault.diagnosis.run_table import RunTable, list_text_warnings
 from ragfault.diagnosis.score_matrix import SCORED, UNDEFINED, metric_name
 from ragfault.io.runs.run import AnyRun, MetricInfo, Run, open_run
 from ragfault.io.runs.samples import SAMPLE_TRACES, sample_runs
-from ragfault.labels.correction import HumanLabels, LabelValues
+from ragfault.labels.correction import LabelValues, PairedLabels
 from ragfault.labels.judges.flakiness import JudgeFlakiness, check_judge
 from ragfault.labels.records import LabelProvenance
 from ragfault.metrics.catalog import get_definitions
@@ -80,10 +80,6 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
             )
         warnings.append(message)
     return tuple(warnings)
-
-
-# human labels of the baseline and of the candidate
-PairedLabels = tuple[HumanLabels | None, HumanLabels | None]
 
 
 class PairedRuns:

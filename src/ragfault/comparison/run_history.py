@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.comparison.bisection import bisect
-from ragfault.comparison.compare import ALPHA
+from ragfault.comparison.bisection import bisect_pairs
 from ragfault.comparison.decision_tree import TREE_METRICS
 from ragfault.comparison.paired_runs import PairedRuns, check_comparable, describe_sample, pair_runs
 from ragfault.comparison.records import Bisection
+from ragfault.comparison.settings import BisectionSettings, HistorySettings
 from ragfault.diagnosis.run_table import RunTable, list_text_warnings
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.io.runs.run import AnyRun, MetricInfo, Run, open_run
-from ragfault.io.runs.samples import SAMPLE_TRACES, sample_runs
+from ragfault.io.runs.samples import sample_runs
 from ragfault.model.errors import RunError, UsageError
 from ragfault.model.printing import PrintedResult
 from ragfault.model.records import Layer
+from ragfault.model.settings import accept_fields
 from ragfault.stats.sequences import detect_mean_shifts
 from ragfault.stats.significance import sign_flip_test
 
@@ -149,9 +150,8 @@ class RunHistory(PrintedResult, Struct, frozen=True, kw_only=True):
         return "no fault" if steady else "cannot tell"
 
 
-def history(
-    runs: Sequence[AnyRun], *, metrics: Sequence[str] | None = None, alpha: float = ALPHA, seed: int = 0, **options: Any
-) -> RunHistory:
+@accept_fields(HistorySettings)
+def history(runs: Sequence[AnyRun], settings: HistorySettings) -> RunHistory:
     """Find the runs at which each metric changed, the layer that broke there, and whether it recovered.
 
     Each run is bisected against the one before, and the last against the first, at half of `alpha` divided by the
@@ -159,8 +159,8 @@ def history(
     that are in all of them; there can be several (`stats.detect_mean_shifts`). A metric of the decision tree that got
     worse has recovered at a later run where it is shown to have risen, no drop from its level before the break is
     shown any more, and at most a quarter of the drop is left. `metrics` (by their full text) selects whose level is
-    followed; `options` are those of `bisect`, and the `sample` of traces of larger runs. A trace on which a mismatch of
-    two runs concerns a metric does not count for the level of that metric.
+    followed; the other fields are those of `bisect`, and the `sample` of traces of larger runs. A trace on which a
+    mismatch of two runs concerns a metric does not count for the level of that metric.
 
     Raises UsageError for fewer than three runs (two are bisected), RunError where the judges differ or no
     trace is in all.
@@ -180,20 +180,18 @@ def history(
     """
     if len(runs) < 3:
         raise UsageError(f"a history has at least 3 runs, got {len(runs)}. Bisect two: ragfault bisect OLD NEW")
-    return _follow_runs([open_run(run) for run in runs], metrics, alpha, seed, options)
+    return _follow_runs([open_run(run) for run in runs], settings)
 
 
-def _follow_runs(
-    runs: Sequence[Run], metrics: Sequence[str] | None, alpha: float, seed: int, options: dict[str, Any]
-) -> RunHistory:
-    anyway = bool(options.pop("anyway", False))
-    runs = sample_runs(runs, options.pop("sample", SAMPLE_TRACES))
+def _follow_runs(runs: Sequence[Run], settings: HistorySettings) -> RunHistory:
+    anyway, alpha = settings.anyway, settings.alpha
+    runs = sample_runs(runs, settings.sample)
     warnings = [text for other in runs[1:] for text in check_comparable(runs[0], other, anyway=anyway)]
     warnings += (*list_text_warnings(*runs), *describe_sample(*runs))
     rows = _common_rows(runs)
     labels = _name_runs(runs)
     # one bisection for each step, and one over all
-    share = alpha / 2 / len(runs)
+    terms = replace(BisectionSettings.select(settings), alpha=alpha / 2 / len(runs))
     pairs = [*pairwise(range(len(runs))), (0, len(runs) - 1)]
     clusters: NDArray[np.int64] | None = None
     bisections, left_out = list[Bisection](), dict[str, NDArray[np.bool_]]()
@@ -201,7 +199,7 @@ def _follow_runs(
         side = pair_runs(runs[old], runs[new], anyway=anyway, sample=0)
         if not bisections and (codes := side.matrices[0].clusters) is not None:
             clusters = codes[rows[0]]
-        bisections.append(bisect(side, alpha=share, seed=seed, **options))
+        bisections.append(bisect_pairs(side, terms))
         _mark_incomparable(side, rows[old], left_out)
         # what was read of these runs is not held while the next ones are read
         del side
@@ -211,7 +209,7 @@ def _follow_runs(
     for result, (_, new) in zip(bisections, pairs[:-1], strict=False):
         named = [mismatch.sentence for mismatch in result.comparison.mismatches if mismatch.blocks]
         warnings += [f"{labels[new]} is not comparable with the run before: {'; '.join(named)}"] if named else []
-    metric_histories = _follow_metrics(runs, rows, metrics, left_out, clusters, alpha / 2, seed)
+    metric_histories = _follow_metrics(runs, rows, settings, left_out, clusters)
     return RunHistory(
         runs=labels,
         traces=len(rows[0]),
@@ -259,22 +257,20 @@ def _shorten(result: Bisection, baseline: str, candidate: str) -> RunStep:
 def _follow_metrics(
     runs: Sequence[Run],
     rows: Sequence[NDArray[np.int64]],
-    metrics: Sequence[str] | None,
+    settings: HistorySettings,
     left_out: Mapping[str, NDArray[np.bool_]],
     clusters: NDArray[np.int64] | None,
-    alpha: float,
-    seed: int,
 ) -> tuple[MetricHistory, ...]:
     matrices = [RunTable(run) for run in runs]
     names = [set(matrix.metric_names) for matrix in matrices]
     shared = [measure for measure in matrices[-1].measures if all(measure.name in there for there in names)]
-    chosen = [measure for measure in shared if metrics is None or measure.name in metrics]
+    chosen = [measure for measure in shared if settings.metrics is None or measure.name in settings.metrics]
     tables = [
         (measure, np.where(left_out[measure.name][:, None], np.nan, _values_by_run(measure, matrices, rows)))
         for measure in chosen
     ]
     tables = [(measure, table) for measure, table in tables if np.isfinite(table).all(axis=1).sum() > 1]
-    labels = _name_runs(runs)
+    labels, alpha, seed = _name_runs(runs), settings.alpha / 2, settings.seed
     detected = detect_mean_shifts([table for _, table in tables], clusters, alpha=alpha, seed=seed)
     histories = []
     for (measure, table), shifts in zip(tables, detected, strict=True):

@@ -65,6 +65,10 @@ class HumanLabels(Struct, frozen=True, kw_only=True):
         return LabelValues(values, np.array([self.probabilities.get(name, 1.0) for name in ids], dtype=np.float64))
 
 
+# human labels of the baseline and of the candidate
+PairedLabels = tuple[HumanLabels | None, HumanLabels | None]
+
+
 def apply_labels(verdicts: Verdicts, items: LabeledItems) -> Verdicts:
     """Replace verdicts by labels, item by item; a verdict that its label may stand for stays, and what has no label.
 

@@ -13,8 +13,10 @@ from ragfault.model.errors import InputError
 from ragfault.model.settings import PathText, Setting, Settings, TextList
 from ragfault.options.output import F, combine_options
 
-NOT_GIVEN = (None, (), False)
-"""Values of options that were not given."""
+
+def is_given(value: Any) -> bool:
+    """Return whether an option was given, from its value."""
+    return value is not None and value is not False and value != ()
 
 
 def add_fields(record: type[Settings], *names: str) -> Callable[[F], F]:
@@ -63,7 +65,7 @@ def describe_option(setting: Setting, fields: Mapping[str, Setting]) -> str:
     """Describe the option of a field: its sentence, with flags in place of fields, and its default."""
     default = setting.flag.default if setting.flag is not None and setting.flag.default else setting.default
     text = f"{setting.sentence} Repeatable." if is_repeatable(setting) else setting.sentence
-    text += "" if default in NOT_GIVEN else f"  [default: {default}]"
+    text += f"  [default: {default}]" if is_given(default) else ""
     return re.sub(
         r"`(\w+)`", lambda match: name_flag(match[1], fields[match[1]]) if match[1] in fields else match[0], text
     )
@@ -85,11 +87,17 @@ def take_fields(
     fields = {name: value for name, value in (table or {}).items() if name in record.declared}
     for name, setting in record.declared.items():
         value = options.pop(name, None)
-        if value in NOT_GIVEN:
+        if not is_given(value):
             continue
         parse = setting.flag.parse if setting.flag is not None else None
         fields[name] = parse(value) if parse is not None else list(value) if isinstance(value, tuple) else value
     return fields
+
+
+def merge_margins(fields: dict[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge the margins of the flags into those of the settings file, metric by metric."""
+    merged = {**table.get("margins", {}), **fields.get("margins", {})}
+    return {**fields, "margins": merged} if merged else fields
 
 
 def convert_value(setting: Setting, value: Any, place: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import sys
 import time
@@ -98,27 +97,6 @@ def show_progress(quiet: bool) -> Iterator[JudgingProgress]:
 
 PROFILE_PATTERN = re.compile(r" lens=([^\s:]+):")
 """The domain profile in the fingerprint of a judge."""
-
-
-def parse_margins(texts: Sequence[str]) -> dict[str, float]:
-    """Parse margins by metric from texts such as `latency=50`; the value stands after the last "=".
-
-    Raises UsageError for anything else.
-
-    >>> parse_margins(["latency=50", "noise_sensitivity(chunks=all)=0.1"])
-    {'latency': 50.0, 'noise_sensitivity(chunks=all)': 0.1}
-    """
-    margins = {}
-    for text in texts:
-        name, _, value = text.rpartition("=")
-        try:
-            margin = float(value)
-        except ValueError:
-            margin = math.nan
-        if not name.strip() or not 0 < margin < math.inf:
-            raise UsageError(f"--margins {text}: write METRIC=VALUE with a value above 0, such as latency=50.")
-        margins[name.strip()] = margin
-    return margins
 
 
 def calibrate_run(run: Run, path: str | None, folder: Path) -> Run:

@@ -13,7 +13,7 @@ from msgspec import Meta
 from ragfault.evaluation.settings import EvaluationSettings
 from ragfault.io.reading_settings import ReadingSettings
 from ragfault.model.errors import InputError, UnknownName, UsageError
-from ragfault.model.settings import ClosedShare, NonEmptyText, OpenShare, PositiveInt, PositiveNumber, Setting, TextList
+from ragfault.model.settings import NonEmptyText, PositiveInt, PositiveNumber, Setting, TextList
 from ragfault.model.whole_files import read_toml
 from ragfault.options.llm_judge import add_llm_options
 from ragfault.options.output import combine_options
@@ -22,7 +22,6 @@ from ragfault.options.records import add_fields, convert_value, take_fields
 
 SETTINGS_FILE = "ragfault.toml"
 
-MarginTable = Annotated[dict[str, PositiveNumber], Meta(description="a table of metrics, each with a number above 0")]
 RouteTable = Annotated[
     dict[str, str | list[str]], Meta(description="a table of routes, each with a threshold or a list of thresholds")
 ]
@@ -54,21 +53,15 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
         ],
         "cache": NonEmptyText,
     },
-    "gate": {
-        "thresholds": TextList,
-        "coverage": ClosedShare,
-        "max_drop": OpenShare,
-        "alpha": OpenShare,
-        "power": OpenShare,
-        "margins": MarginTable,
-        "rubric_proof": TextList,
-    },
-    "compare": {"margin": OpenShare, "alpha": OpenShare, "power": OpenShare, "margins": MarginTable},
     "targets": {"thresholds": TextList, "routes": RouteTable},
 }
 """Tables of the settings file that no record describes yet, with their keys and what they hold."""
 
-SETTINGS_TABLES = {"evaluate": "ragfault.evaluation.settings:EvaluationSettings"}
+SETTINGS_TABLES = {
+    "evaluate": "ragfault.evaluation.settings:EvaluationSettings",
+    "compare": "ragfault.comparison.settings:BisectionSettings",
+    "gate": "ragfault.comparison.settings:GateTable",
+}
 """Table of the settings file → the record whose fields are its keys; imported when a file has the table."""
 
 

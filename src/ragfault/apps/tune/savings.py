@@ -11,9 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.comparison.compare import compare
+from ragfault.comparison.compare import compare_pairs
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.records import MetricChange
+from ragfault.comparison.settings import DEFAULT_COMPARISON
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.samples import sample_runs
@@ -275,7 +276,7 @@ def _measure_pairs(savings: Savings, paired: PairedRuns, ratio: RatioInterval, n
     saved = tuple(round(savings.queries * (savings.cost * (1 - end) - savings.extra), 2) for end in ends)
     why = ratio.reason or f"{TOO_FEW} independent pairs"
     unsure = () if saved else (f"how sure the saving is, is not known: {why}",)
-    comparison = compare(paired, metrics=[*names, *IMPACT_METRICS])
+    comparison = compare_pairs(paired, DEFAULT_COMPARISON, metrics=[*names, *IMPACT_METRICS])
     changes = comparison.changes
     steady = [change.metric for change in changes if change.difference is not None and change.difference.high >= 0]
     moves = [

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.comparison.ablation.parts import MetricAttribution, PartEffect, System
-from ragfault.comparison.compare import MARGIN, POWER, default_margin, ignores_answer, pairs_to_decide
+from ragfault.comparison.compare import default_margin, ignores_answer, pairs_to_decide
 from ragfault.comparison.records import ChangeState
+from ragfault.comparison.settings import MARGIN, POWER
 from ragfault.diagnosis.score_matrix import is_amount
 from ragfault.io.runs.run import MetricInfo
 from ragfault.metrics.catalog import Metric

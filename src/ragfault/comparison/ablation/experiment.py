@@ -32,7 +32,7 @@ from ragfault.comparison.ablation.parts import (
     run_configuration,
     strip_outputs,
 )
-from ragfault.comparison.compare import MARGIN
+from ragfault.comparison.settings import MARGIN
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.evaluation.evaluator import describe_metric, evaluate
 from ragfault.evaluation.settings import ignore_report

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from ragfault.comparison.ablation.experiment_cache import CachedJudge
 from ragfault.comparison.ablation.parts import strip_outputs
-from ragfault.comparison.compare import MARGIN, default_margin
+from ragfault.comparison.compare import default_margin
+from ragfault.comparison.settings import MARGIN
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.diagnosis.steps.differences import list_kinds_in_order
 from ragfault.evaluation.evaluator import evaluate

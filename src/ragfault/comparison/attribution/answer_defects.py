@@ -9,19 +9,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.comparison.compare import compare
+from ragfault.comparison.compare import compare_pairs
 from ragfault.comparison.decision_tree import BRANCHES
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pairing import holds_all_chunks
 from ragfault.comparison.pipeline_checks import is_shown_rise
 from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange
+from ragfault.comparison.settings import BisectionSettings
 from ragfault.comparison.stages.answer_evidence import repeats_itself, states_other_unit
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.io.runs.run import MetricInfo
@@ -86,7 +86,7 @@ DEFECTS = (
     AnswerDefect(
         metric="echoed_chunks",
         title="the answers repeat the text of all their chunks, as of the prompt",
-        branch="7",
+        branch="6",
         shows=lambda trace, _: holds_all_chunks(trace.answer or "", [chunk.text for chunk in trace.chunks or ()]),
     ),
     AnswerDefect(
@@ -96,7 +96,7 @@ DEFECTS = (
         shows=_is_unfinished,
     ),
     AnswerDefect(
-        metric="repeated_answer", title="the answers repeat their own sentences", branch="7", shows=_repeats_itself
+        metric="repeated_answer", title="the answers repeat their own sentences", branch="6", shows=_repeats_itself
     ),
     AnswerDefect(
         metric="unit_mismatch",
@@ -160,20 +160,19 @@ def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float6
 def find_defect_faults(
     paired: PairedRuns,
     changes: Sequence[MetricChange],
-    alpha: float,
     pair_mask: NDArray[np.bool_] | None,
-    options: Mapping[str, Any],
+    settings: BisectionSettings,
 ) -> list[LayerFault]:
     """Return a fault for each defect that is shown to have risen, and is confirmed where it must be."""
     faults = []
     for change in changes:
         defect = next(item for item in DEFECTS if item.metric == change.metric)
-        if not is_shown_rise(change, alpha):
+        if not is_shown_rise(change, settings.alpha):
             continue
         evidence = [change]
         if defect.regression_metric is not None:
             part = _differing(paired, change.metric) & (True if pair_mask is None else pair_mask)
-            dropped = _find_drop(paired, defect.regression_metric, part, options)
+            dropped = _find_drop(paired, defect.regression_metric, part, settings)
             if dropped is None:
                 continue
             evidence.append(dropped)
@@ -198,13 +197,13 @@ def describe_unconfirmed_defects(changes: Sequence[MetricChange], alpha: float) 
 
 
 def _find_drop(
-    paired: PairedRuns, metric: str, part: NDArray[np.bool_], options: Mapping[str, Any]
+    paired: PairedRuns, metric: str, part: NDArray[np.bool_], settings: BisectionSettings
 ) -> MetricChange | None:
     """Return the change of a metric on some pairs; None where no drop is shown there."""
     name = next((name for name in paired.shared_names() if metric_name(name) == metric), None)
     if name is None:
         return None
-    changes = compare(paired, metrics=[name], pair_mask=part, **options).changes
+    changes = compare_pairs(paired, settings, metrics=[name], pair_mask=part).changes
     return next((change for change in changes if change.state == "dropped"), None)
 
 

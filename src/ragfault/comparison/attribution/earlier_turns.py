@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from ragfault.comparison.decision_tree import describe_change
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.recording.histories import SPEAKERS, list_messages
 from ragfault.comparison.records import LayerFault
+from ragfault.comparison.settings import BisectionSettings
 from ragfault.diagnosis.steps.differences import have_same_words
 
 LEAST_SAME, SAME_SHARE = 30, 0.5
@@ -23,7 +23,7 @@ Mask = NDArray[np.bool_]
 
 
 def withdraw_by_turns(
-    paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: Mask | None, options: Mapping[str, Any]
+    paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: Mask | None, settings: BisectionSettings
 ) -> tuple[list[LayerFault], str | None]:
     """Return the faults without one of retrieval that only other earlier turns show, and why in words.
 
@@ -36,7 +36,7 @@ def withdraw_by_turns(
     if fault is None or not other.any():
         return list(faults), None
     same, metrics = every & ~other, [change.metric for change in fault.evidence]
-    if any(find_drops(paired, metrics, same, options)):
+    if any(find_drops(paired, metrics, same, settings)):
         return list(faults), None
     moved = paired.values(metrics[0], 1) - paired.values(metrics[0], 0)
     means = [float(moved[part & np.isfinite(moved)].mean()) if part.any() else 0.0 for part in (same, other)]

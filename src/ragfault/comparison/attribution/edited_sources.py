@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.comparison.compare import compare
+from ragfault.comparison.compare import compare_pairs
 from ragfault.comparison.decision_tree import BRANCHES, EQUAL_DEPTH
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pairing import load_texts
 from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
+from ragfault.comparison.settings import BisectionSettings
 from ragfault.comparison.stages.paired_traces import LEAST_SHARE, read_pairs
 from ragfault.comparison.stages.text_evidence import DAMAGES, collect_words, describe_text_change, share_common_words
 from ragfault.diagnosis.score_matrix import metric_name
@@ -94,34 +94,34 @@ def _is_edited(before: str, after: str) -> bool | None:
 
 
 def place_by_texts(
-    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask | None, options: Mapping[str, Any]
+    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask | None, settings: BisectionSettings
 ) -> LayerFault:
     """Assign a fault to the layer that the texts of the chunks speak for; return it as it is where they do not."""
     everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
     if fault.layer == "source data":
-        return _place_contradictions(paired, fault, everything, options)
-    if fault.layer == "generation" and fault.branch[0] in "47":
-        damaged = _place_damages(paired, fault, everything, options)
+        return _place_contradictions(paired, fault, everything, settings)
+    if fault.layer == "generation" and fault.branch[0] in "46":
+        damaged = _place_damages(paired, fault, everything, settings)
         if damaged is not fault:
             return damaged
     if metric_name(fault.evidence[0].metric) in ("completeness", "context_recall", EQUAL_DEPTH):
-        return _place_lost_facts(paired, fault, everything, options)
+        return _place_lost_facts(paired, fault, everything, settings)
     return fault
 
 
 def _place_contradictions(
-    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, options: Mapping[str, Any]
+    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, settings: BisectionSettings
 ) -> LayerFault:
     """Assign a fault to generation where answers contradict the key from the same chunks, or with unsupported claims.
 
     The sources are not the cause on pairs whose chunks did not change, nor of claims that the chunks do not support.
     """
     metric, cause = fault.evidence[0].metric, "from the same chunks"
-    [change] = find_drops(paired, [metric], paired.pairing.same_chunks & pair_mask, options)
+    [change] = find_drops(paired, [metric], paired.pairing.same_chunks & pair_mask, settings)
     if change is None:
         unsupported, cause = _find_false_claims(paired), "with claims that their chunks do not support"
         parts = [unsupported & pair_mask, pair_mask & ~unsupported]
-        [there], [elsewhere] = (find_drops(paired, [metric], part, options) for part in parts)
+        [there], [elsewhere] = (find_drops(paired, [metric], part, settings) for part in parts)
         if there is None or elsewhere is not None:
             return fault
     return replace(
@@ -149,7 +149,7 @@ def _find_false_claims(paired: PairedRuns) -> PairMask:
 
 
 def _place_damages(
-    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, options: Mapping[str, Any]
+    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, settings: BisectionSettings
 ) -> LayerFault:
     """Assign a fault to the source data where answers got worse on damaged texts, and are not shown to have elsewhere.
 
@@ -157,8 +157,8 @@ def _place_damages(
     """
     damaged = find_damaged_pairs(paired) & pair_mask
     metric = fault.evidence[0].metric
-    [change] = find_drops(paired, [metric], damaged, options)
-    if change is None or find_drops(paired, [metric], pair_mask & ~damaged, options) != [None]:
+    [change] = find_drops(paired, [metric], damaged, settings)
+    if change is None or find_drops(paired, [metric], pair_mask & ~damaged, settings) != [None]:
         return fault
     return replace(
         fault,
@@ -172,7 +172,7 @@ def _place_damages(
 
 
 def _place_lost_facts(
-    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, options: Mapping[str, Any]
+    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, settings: BisectionSettings
 ) -> LayerFault:
     """Assign a fault to the source data where the facts of the key left the texts under the same chunk ids.
 
@@ -185,19 +185,19 @@ def _place_lost_facts(
     if facts is None or not edited.any():
         return fault
     names = [metric, facts] if metric_name(metric) == "completeness" else [facts, metric]
-    dropped = find_drops(paired, list(dict.fromkeys(names)), edited, options)
+    dropped = find_drops(paired, list(dict.fromkeys(names)), edited, settings)
     if None in dropped:
         return fault
     affected = edited
     if metric_name(metric) == "completeness":
         affected = paired.values(facts, 1) < paired.values(facts, 0)
-    if find_drops(paired, [metric], pair_mask & ~affected, options) != [None]:
+    if find_drops(paired, [metric], pair_mask & ~affected, settings) != [None]:
         return fault
     return _blame_lost_facts([change for change in dropped if change is not None], fault.differences)
 
 
 def find_lost_facts(
-    paired: PairedRuns, pair_mask: PairMask, differences: Sequence[RunDifference], options: Mapping[str, Any]
+    paired: PairedRuns, pair_mask: PairMask, differences: Sequence[RunDifference], settings: BisectionSettings
 ) -> LayerFault | None:
     """Return the fault of sources whose texts lost facts of the key under the same chunk ids; None where none is shown.
 
@@ -207,7 +207,7 @@ def find_lost_facts(
     facts, edited = _name_facts(paired), find_edited_pairs(paired) & pair_mask
     if facts is None or not edited.any():
         return None
-    [change] = find_drops(paired, [facts], edited, options)
+    [change] = find_drops(paired, [facts], edited, settings)
     return None if change is None else _blame_lost_facts([change], [d for d in differences if d.name == "texts"])
 
 
@@ -221,24 +221,26 @@ def _blame_lost_facts(evidence: Sequence[MetricChange], differences: Sequence[Ru
 
 
 def is_lost_with_edits(
-    paired: PairedRuns, change: MetricChange, pair_mask: PairMask | None, options: Mapping[str, Any]
+    paired: PairedRuns, change: MetricChange, pair_mask: PairMask | None, settings: BisectionSettings
 ) -> bool:
     """Return whether a drop is shown where texts changed under the same ids, and nowhere else."""
     everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
     edited = find_edited_pairs(paired)
     there, elsewhere = (
-        find_drops(paired, [change.metric], part & everything, options)[0] for part in (edited, ~edited)
+        find_drops(paired, [change.metric], part & everything, settings)[0] for part in (edited, ~edited)
     )
     return there is not None and elsewhere is None
 
 
 def find_drops(
-    paired: PairedRuns, metrics: list[str], part: PairMask, options: Mapping[str, Any]
+    paired: PairedRuns, metrics: list[str], part: PairMask, settings: BisectionSettings
 ) -> list[MetricChange | None]:
     """Return the change of each metric on some pairs; None where no drop is shown there."""
     if not part.any():
         return [None] * len(metrics)
-    changes = {change.metric: change for change in compare(paired, metrics=metrics, pair_mask=part, **options).changes}
+    changes = {
+        change.metric: change for change in compare_pairs(paired, settings, metrics=metrics, pair_mask=part).changes
+    }
     shown = [changes.get(name) for name in metrics]
     return [change if change is not None and change.state == "dropped" else None for change in shown]
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragfault.comparison.attribution.edited_sources import is_lost_with_edits
 from ragfault.comparison.attribution.second_faults import is_lost_with_chunks
-from ragfault.comparison.compare import compare
+from ragfault.comparison.compare import compare_pairs
 from ragfault.comparison.decision_tree import TreeWalk, describe_change
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.records import MetricChange
+from ragfault.comparison.settings import BisectionSettings
 from ragfault.comparison.trade_offs import (
     REFUSED_METRICS,
     RIGHT_SHARE,
@@ -38,7 +39,7 @@ class PairedDrop(NamedTuple):
     names: Sequence[str]
     """Metrics of the tree."""
     pair_mask: NDArray[np.bool_] | None
-    options: Mapping[str, Any]
+    settings: BisectionSettings
 
     @property
     def every(self) -> NDArray[np.bool_]:
@@ -57,7 +58,7 @@ class PairedDrop(NamedTuple):
 
     def walk_without(self, pairs: NDArray[np.bool_]) -> TreeWalk:
         """Return the walk over the compared pairs without some of them."""
-        rest = compare(self.paired, metrics=self.names, pair_mask=self.every & ~pairs, **self.options)
+        rest = compare_pairs(self.paired, self.settings, metrics=self.names, pair_mask=self.every & ~pairs)
         return TreeWalk(rest, self.walk.differences)
 
 
@@ -153,7 +154,7 @@ def _explain_by_texts(drop: PairedDrop, edits: str | None) -> VerdictSentence | 
     walk = drop.walk
     if not drop.lost or walk.faults[0].branch[0] not in "47":
         return None
-    part = drop.paired, drop.lost[0], drop.pair_mask, drop.options
+    part = drop.paired, drop.lost[0], drop.pair_mask, drop.settings
     begin = f"No layer is shown to have broken: {describe_change(drop.lost[0])}, but"
     if edits and is_lost_with_edits(*part):
         return "cannot tell", f"{begin} {edits}."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from msgspec.structs import replace
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from ragfault.comparison.attribution.answer_defects import COPIES_METRIC
 from ragfault.comparison.attribution.edited_sources import find_drops, find_lost_facts, place_by_texts
-from ragfault.comparison.compare import compare
+from ragfault.comparison.compare import compare_pairs
 from ragfault.comparison.decision_tree import BRANCHES, EQUAL_DEPTH, GOLD_METRICS, TreeWalk, describe_change
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pairing import read_chunks
 from ragfault.comparison.recording.answer_pairs import read_answer_pairs
 from ragfault.comparison.records import BranchDecision, Comparison, LayerFault, MetricChange, RunDifference
+from ragfault.comparison.settings import BisectionSettings
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.model.rules import RELEVANT_LEVELS
 from ragfault.text.normalization import split_content_words
@@ -35,7 +36,7 @@ def find_second_faults(
     comparison: Comparison,
     first: LayerFault,
     pair_mask: PairMask | None,
-    options: Mapping[str, Any],
+    settings: BisectionSettings,
     differences: Sequence[RunDifference],
 ) -> tuple[list[LayerFault], list[BranchDecision]]:
     """Return the first fault with those of other layers, in the order of their evidence, and what was decided of these.
@@ -51,18 +52,18 @@ def find_second_faults(
     scopes = {"retrieval": "whose retrieval did not get worse", "source data": "with the same texts behind the answer"}
     if first.layer in scopes:
         calm = _find_unaffected(paired, comparison, everything)
-        behind, decision = _recheck_generation(paired, comparison, calm, scopes[first.layer], options, differences)
+        behind, decision = _recheck_generation(paired, comparison, calm, scopes[first.layer], settings, differences)
         behind = [replace(fault, certain=first.layer != "retrieval") for fault in behind]
         decisions.append(decision)
     edited = any(difference.name == "texts" for difference in differences)
     if edited and all(fault.layer != "source data" for fault in (first, *behind)):
-        lost = find_lost_facts(paired, everything, differences, options)
+        lost = find_lost_facts(paired, everything, differences, settings)
         if lost is not None:
             behind.append(lost)
             decisions.append(_decide("source data", "fault", describe_change(lost.evidence[0])))
     behind.sort(key=lambda fault: _measure_strength(fault.evidence), reverse=True)
     strength = _measure_strength(first.evidence)
-    ahead = [fault for fault in behind if _exceeds(paired, fault, first, strength, everything, options)]
+    ahead = [fault for fault in behind if _exceeds(paired, fault, first, strength, everything, settings)]
     return [*ahead, first, *(fault for fault in behind if fault not in ahead)], decisions
 
 
@@ -72,12 +73,12 @@ def _exceeds(
     first: LayerFault,
     strength: float,
     everything: PairMask,
-    options: Mapping[str, Any],
+    settings: BisectionSettings,
 ) -> bool:
     """Return whether a fault has stronger evidence than the first one, which is not its cause."""
     evidence = fault.evidence
     if first.layer == "retrieval" and all(metric_name(change.metric) != "context_recall" for change in evidence):
-        shown = find_drops(paired, [evidence[0].metric], everything & paired.pairing.same_chunks, options)
+        shown = find_drops(paired, [evidence[0].metric], everything & paired.pairing.same_chunks, settings)
         evidence = tuple(change for change in shown if change is not None)
     return bool(evidence) and _measure_strength(evidence) > strength
 
@@ -97,7 +98,7 @@ def _recheck_generation(
     comparison: Comparison,
     part: PairMask,
     scope: str,
-    options: Mapping[str, Any],
+    settings: BisectionSettings,
     differences: Sequence[RunDifference],
 ) -> tuple[list[LayerFault], BranchDecision]:
     """Find the fault of generation, or of the source data, on pairs on which the first fault is not the cause.
@@ -110,9 +111,11 @@ def _recheck_generation(
     scope = f"on {int(part.sum()):,} pairs {scope}"
     if not bool(part.any()) or not chosen:
         return [], _decide("generation", "not measured", scope)
-    walk = TreeWalk(compare(paired, metrics=chosen, pair_mask=part, **options), differences, retrieval_unaffected=True)
+    walk = TreeWalk(
+        compare_pairs(paired, settings, metrics=chosen, pair_mask=part), differences, retrieval_unaffected=True
+    )
     edited = any(difference.name == "texts" for difference in differences)
-    placed = [place_by_texts(paired, fault, part, options) for fault in walk.faults]
+    placed = [place_by_texts(paired, fault, part, settings) for fault in walk.faults]
     faults = [
         fault
         for fault in placed
@@ -152,7 +155,7 @@ def _drops_without_retrieval(paired: PairedRuns, change: MetricChange, calm: NDA
 
 
 def is_lost_with_chunks(
-    paired: PairedRuns, change: MetricChange, pair_mask: PairMask | None, options: Mapping[str, Any]
+    paired: PairedRuns, change: MetricChange, pair_mask: PairMask | None, settings: BisectionSettings
 ) -> bool:
     """Return whether a drop is shown where other chunks were retrieved, and not where they are the same.
 
@@ -162,7 +165,7 @@ def is_lost_with_chunks(
     if _drops_without_retrieval(paired, change, everything):
         return False
     same = paired.pairing.same_chunks
-    there, elsewhere = (find_drops(paired, [change.metric], everything & part, options)[0] for part in (~same, same))
+    there, elsewhere = (find_drops(paired, [change.metric], everything & part, settings)[0] for part in (~same, same))
     return there is not None and elsewhere is None
 
 
@@ -171,7 +174,7 @@ def find_lost_chunks(
     change: MetricChange,
     pair_mask: PairMask | None,
     differences: Sequence[RunDifference],
-    options: Mapping[str, Any],
+    settings: BisectionSettings,
 ) -> LayerFault | None:
     """Return the fault of a retriever that returns fewer chunks; None where none is shown.
 
@@ -181,7 +184,9 @@ def find_lost_chunks(
     """
     everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
     keeps = _keeps_used_chunks(paired)
-    [there], [elsewhere] = (find_drops(paired, [change.metric], everything & part, options) for part in (~keeps, keeps))
+    [there], [elsewhere] = (
+        find_drops(paired, [change.metric], everything & part, settings) for part in (~keeps, keeps)
+    )
     moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
     rest = moved[everything & keeps & np.isfinite(moved)]
     tells = elsewhere is None and len(rest) >= LEAST_UNMOVED and not _repeat_lost_texts(paired, everything & ~keeps)

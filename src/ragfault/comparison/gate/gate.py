@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+from pathlib import Path
 
 from msgspec.structs import replace
 
 from ragfault.comparison.gate.records import GateResult, RegressionReport, ThresholdDecision
 from ragfault.comparison.gate.regression import MAX_NEEDED, check_regression
-from ragfault.comparison.paired_runs import PairedLabels, pair_runs
+from ragfault.comparison.paired_runs import pair_runs
 from ragfault.comparison.records import describe_dependence
+from ragfault.comparison.settings import DEFAULT_GATE, GateSettings
 from ragfault.diagnosis.attempts.assessment import estimate_statistic
 from ragfault.diagnosis.records import GateOutcome, MetricAggregate
 from ragfault.diagnosis.run_table import RunTable, list_text_warnings
@@ -19,26 +20,18 @@ from ragfault.diagnosis.score_matrix import match_metrics
 from ragfault.diagnosis.scorecard import aggregate_metric, find_default_target
 from ragfault.diagnosis.thresholds import Threshold, check_threshold, parse_thresholds
 from ragfault.io.runs.run import AnyRun, Run, open_run
-from ragfault.io.runs.samples import SAMPLE_TRACES
 from ragfault.labels.correction import metric_bounds
-from ragfault.labels.rubrics.proofs import RubricMeasurement, check_rubric_proofs
+from ragfault.labels.judges.flakiness import load_flakiness
+from ragfault.labels.rubrics.proofs import RubricMeasurement, check_rubric_proofs, load_rubric_measurement
 from ragfault.model.errors import RunError, UsageError
+from ragfault.model.settings import accept_fields
 from ragfault.stats.estimates import Interval, PpiMean
 from ragfault.text.number_format import MIN_INDEPENDENT, format_count, format_interval, format_percent, has_too_few
 
-MIN_COVERAGE = 0.5
-"""Least share of scored traces for a threshold to pass."""
 
-
+@accept_fields(GateSettings)
 def gate(
-    source: AnyRun | RunTable,
-    thresholds: Iterable[Threshold | str] = (),
-    *,
-    coverage: float = MIN_COVERAGE,
-    baseline: AnyRun | None = None,
-    labels: PairedLabels = (None, None),
-    rubric_proofs: Sequence[RubricMeasurement] = (),
-    **options: Any,
+    source: AnyRun | RunTable, thresholds: Iterable[Threshold | str] = (), settings: GateSettings = DEFAULT_GATE
 ) -> GateResult:
     """Check a run against thresholds on the 95 % interval of each mean, and against a baseline for regressions.
 
@@ -48,10 +41,9 @@ def gate(
     are not like the others, nor where less than `coverage` of the traces are scored; one that fails still fails.
 
     Beside a baseline a metric fails where a significant worsening beyond its margin is shown, and passes where
-    one is ruled out; `options` are those of `check_regression`: metrics, max_drop, margins, alpha, power, anyway,
-    seed, and the `sample` of pairs that `pair_runs` takes. The gate fails where any threshold or metric fails, else
+    one is ruled out, as `check_regression` decides it. The gate fails where any threshold or metric fails, else
     cannot tell where any cannot. With human `labels` of some traces (of the baseline, of the run) decisions use
-    label-corrected figures where there are any. A rubric decides only where `rubric_proofs` has its measured agreement
+    label-corrected figures where there are any. A rubric decides only where `rubric_proof` has its measured agreement
     with people and with itself.
 
     Raises UsageError for an unreadable threshold, one outside the metric's range, a rubric without proof, or neither
@@ -69,23 +61,28 @@ def gate(
     >>> result.result, result.exit_code
     ('fail', 1)
     """
-    if not 0 <= coverage <= 1:
-        raise UsageError(f"coverage is a share from 0 to 1, got {coverage:g}.")
+    baseline, labels = settings.baseline, settings.labels
     parsed = parse_thresholds(thresholds)
     if not parsed and baseline is None:
         raise UsageError('no threshold was set. Set one (--threshold "groundedness>=0.85"), or give a --baseline.')
-    if options and baseline is None:
-        raise UsageError(f"{', '.join(options)}: without a baseline there is nothing to compare with.")
+    if settings.set_for_baseline and baseline is None:
+        raise UsageError(
+            f"{', '.join(settings.set_for_baseline)}: without a baseline there is nothing to compare with."
+        )
     run = source.run if isinstance(source, RunTable) else open_run(source)
     _check_complete(run)
     metrics = {_match_metric(run, threshold) for threshold in parsed}
-    check_rubric_proofs(run, [*sorted(metrics), *(options.get("metrics") or ())], rubric_proofs)
+    proofs = [
+        proof if isinstance(proof, RubricMeasurement) else load_rubric_measurement(proof)
+        for proof in settings.rubric_proof
+    ]
+    check_rubric_proofs(run, [*sorted(metrics), *(settings.metrics or ())], proofs)
     table = source if isinstance(source, RunTable) else RunTable(run, labels[1], metrics=metrics)
     return GateResult(
         run=table.run.path.name,
         traces=table.traces,
-        decisions=tuple(_decide_threshold(table, threshold, coverage) for threshold in parsed),
-        regression=None if baseline is None else _check_baseline(baseline, table, coverage, labels, options),
+        decisions=tuple(_decide_threshold(table, threshold, settings.coverage) for threshold in parsed),
+        regression=None if baseline is None else _check_baseline(baseline, table, settings),
         label_source=None if table.labels is None else table.labels.source,
         warnings=list_text_warnings(table),
     )
@@ -101,15 +98,16 @@ def _check_complete(run: Run) -> None:
         )
 
 
-def _check_baseline(
-    baseline: AnyRun, table: RunTable, coverage: float, labels: PairedLabels, options: dict[str, Any]
-) -> RegressionReport:
+def _check_baseline(baseline: AnyRun, table: RunTable, settings: GateSettings) -> RegressionReport:
     baseline = open_run(baseline)
     _check_complete(baseline)
-    anyway, flakiness = bool(options.pop("anyway", False)), options.pop("flakiness", None)
-    sample = options.pop("sample", SAMPLE_TRACES)
-    side = pair_runs(baseline, table.run, anyway=anyway, labels=labels, flakiness=flakiness, sample=sample)
-    return check_regression(side, coverage=coverage, **options)
+    flakiness = settings.flakiness
+    if isinstance(flakiness, str | Path):
+        flakiness = load_flakiness(flakiness)
+    side = pair_runs(
+        baseline, table.run, anyway=settings.anyway, labels=settings.labels, flakiness=flakiness, sample=settings.sample
+    )
+    return check_regression(side, settings)
 
 
 def _decide_attempts(table: RunTable, threshold: Threshold, at: int, coverage: float) -> ThresholdDecision:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.comparison.attribution.answer_defects import add_answer_defects, find_defect_faults, is_defect
 from ragfault.comparison.comparability import describe_unpaired_traces, hides_a_fault
-from ragfault.comparison.compare import ALPHA, MARGIN, POWER, compare, least_clusters, split_changes
+from ragfault.comparison.compare import compare_pairs, least_clusters, split_changes
 from ragfault.comparison.decision_tree import TREE_METRICS, describe_change
 from ragfault.comparison.gate.records import RegressionDecision, RegressionReport
-from ragfault.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pipeline_checks import (
     CHECK_METRICS,
     add_pipeline_checks,
@@ -24,6 +23,7 @@ from ragfault.comparison.pipeline_checks import (
 )
 from ragfault.comparison.records import Comparison, LayerFault, MetricChange
 from ragfault.comparison.run_profile import GOLD_ID_METRICS, stale_gold_share
+from ragfault.comparison.settings import DEFAULT_GATE, BisectionSettings, GateSettings
 from ragfault.comparison.trade_offs import (
     COUNTERPARTS,
     REFUSED_METRICS,
@@ -34,7 +34,6 @@ from ragfault.comparison.trade_offs import (
 )
 from ragfault.diagnosis.records import GateOutcome
 from ragfault.diagnosis.score_matrix import match_metrics, metric_name
-from ragfault.io.runs.run import Run
 from ragfault.model.errors import UsageError
 from ragfault.stats.power import required_pairs
 from ragfault.stats.significance import equivalence_test
@@ -51,19 +50,7 @@ from ragfault.text.number_format import (
 MAX_NEEDED = 1_000_000
 
 
-def check_regression(  # noqa: PLR0913 - the options of one verb
-    baseline: Run | PairedRuns,
-    candidate: Run | None = None,
-    *,
-    metrics: Sequence[str] | None = None,
-    max_drop: float = MARGIN,
-    margins: Mapping[str, float] | None = None,
-    alpha: float = ALPHA,
-    power: float = POWER,
-    coverage: float = 0.5,
-    anyway: bool = False,
-    seed: int = 0,
-) -> RegressionReport:
+def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) -> RegressionReport:
     """Decide for every metric whether it got worse than in the baseline by more than its margin.
 
     A metric *fails* where the change is for the worse and significant (sign-flip test, corrected by Holm over the
@@ -89,32 +76,33 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     both runs have and that have a value anywhere. The margin is `max_drop` times the width of the metric's range,
     5 % of the baseline's mean where the range has no end, or what `margins` gives for a metric in its own units.
 
-    Raises what `compare` raises; UnknownName for a metric that not both runs have; UsageError where none is left.
+    Raises UnknownName for a metric that not both runs have; UsageError where none is left.
     """
-    side = pair_runs(baseline, candidate, anyway=anyway)
-    chosen = _select_metrics(side, metrics)
+    chosen = _select_metrics(side, settings.metrics)
     checks = [name for name in add_pipeline_checks(side) if name not in chosen]
-    named = {name: value for key, value in (margins or {}).items() for name in _match_metrics(side, key)}
-    settings: dict[str, Any] = {"margin": max_drop, "margins": named, "alpha": alpha, "power": power, "seed": seed}
-    full = compare(side, metrics=[*checks, *add_answer_defects(side), *chosen], **settings)
+    named = {name: value for key, value in (settings.margins or {}).items() for name in _match_metrics(side, key)}
+    shared = replace(BisectionSettings.select(settings), margin=settings.max_drop, margins=named)
+    full = compare_pairs(side, shared, metrics=[*checks, *add_answer_defects(side), *chosen])
     defects, comparison = split_changes(full, is_defect)
     comparison = replace(comparison, changes=tuple(c for c in comparison.changes if c.metric not in checks))
     broken = [fault for fault in find_pipeline_faults(side, full) if fault.evidence[0].metric in checks]
-    failures = tuple(map(_decide_failure, [*broken, *find_defect_faults(side, defects, alpha, None, settings)]))
+    failures = tuple(map(_decide_failure, [*broken, *find_defect_faults(side, defects, None, shared)]))
     tests = sum(change.adjusted is not None for change in full.changes)
     alone = describe_unpaired_traces(comparison, side.failed_alone)
-    obstacle = _low_coverage_text(side, coverage) or (alone if hides_a_fault(comparison, side.failed_alone) else None)
-    terms = _RegressionOptions(alpha, power, coverage, tests, _lost_gold_share(side, comparison), obstacle)
+    obstacle = _low_coverage_text(side, settings.coverage) or (
+        alone if hides_a_fault(comparison, side.failed_alone) else None
+    )
+    options = _RegressionOptions(settings, shared, tests, _lost_gold_share(side, comparison), obstacle)
     return RegressionReport(
         baseline=comparison.baseline,
         pairs=comparison.pairs,
         paired_by=comparison.paired_by,
         unpaired=comparison.unpaired,
-        alpha=alpha,
-        power=power,
+        alpha=settings.alpha,
+        power=settings.power,
         decisions=(
             *failures,
-            *_weigh_gains(side, [_decide_metric(change, terms) for change in comparison.changes], terms, settings),
+            *_weigh_gains(side, [_decide_metric(change, options) for change in comparison.changes], options),
         ),
         warnings=(*comparison.warnings, *describe_unshown_rises(full), *([alone] if alone else [])),
         mismatches=comparison.mismatches,
@@ -124,9 +112,8 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
 class _RegressionOptions(Struct, frozen=True):
     """Options of a regression check."""
 
-    alpha: float
-    power: float
-    coverage: float
+    gate: GateSettings
+    terms: BisectionSettings
     # number of metrics corrected together
     tests: int
     # share of missing gold ids, where the gold no longer describes the corpus
@@ -186,7 +173,7 @@ def _decide_failure(fault: LayerFault) -> RegressionDecision:
 
 
 def _weigh_gains(
-    paired: PairedRuns, decisions: Sequence[RegressionDecision], options: _RegressionOptions, settings: dict[str, Any]
+    paired: PairedRuns, decisions: Sequence[RegressionDecision], options: _RegressionOptions
 ) -> list[RegressionDecision]:
     """Weigh what got better, and refused rightly, against each metric that fails."""
     failed = [decision for decision in decisions if decision.result == "fail"]
@@ -195,11 +182,13 @@ def _weigh_gains(
     rivals = {name for decision in failed for name in COUNTERPARTS.get(metric_name(decision.change.metric), ())}
     shared = [name for name in paired.shared_names() if name in rivals]
     changes = (
-        {change.metric: change for change in compare(paired, metrics=shared, **settings).changes} if shared else {}
+        {change.metric: change for change in compare_pairs(paired, options.terms, metrics=shared).changes}
+        if shared
+        else {}
     )
     shift = find_new_refusals(paired)
     return [
-        _weigh_gain(paired, decision, find_gain(decision.change, changes), shift, options, settings)
+        _weigh_gain(paired, decision, find_gain(decision.change, changes), shift, options)
         if decision.result == "fail"
         else decision
         for decision in decisions
@@ -212,14 +201,13 @@ def _weigh_gain(
     gain: MetricChange | None,
     shift: RefusalShift,
     options: _RegressionOptions,
-    settings: dict[str, Any],
 ) -> RegressionDecision:
     """Return the decision on one metric that fails, with what got better, and without right refusals."""
     rise = "" if gain is None else f"; {gain.metric} got better: {_change_text(gain)}"
     if metric_name(failed.change.metric) not in REFUSED_METRICS or not shift.accepted.any():
         return replace(failed, reason=f"{failed.reason}{rise}")
     without = shift.pairs if gain is not None and shift.right_share >= RIGHT_SHARE else shift.accepted
-    [rest] = compare(paired, metrics=[failed.change.metric], pair_mask=~without, **settings).changes
+    [rest] = compare_pairs(paired, options.terms, metrics=[failed.change.metric], pair_mask=~without).changes
     again = _decide_metric(rest, options)
     if again.result == "fail":
         return replace(failed, reason=f"{failed.reason}{rise}; {shift.describe()}, which does not explain it")
@@ -228,7 +216,7 @@ def _weigh_gain(
 
 
 def _decide_metric(change: MetricChange, options: _RegressionOptions) -> RegressionDecision:
-    bound, within = _worst_bound(change, options.alpha)
+    bound, within = _worst_bound(change, options.terms.alpha)
     either = change.n + sum(change.lost)
     share = change.n / either if either else 0.0
     result, reason, needed = _decide_outcome(change, bound, within, options)
@@ -273,10 +261,10 @@ def _pass_obstacle(change: MetricChange, options: _RegressionOptions, share: flo
         )
     if options.low_coverage is not None:
         return options.low_coverage
-    if share < options.coverage:
+    if share < options.gate.coverage:
         return (
             f"only {change.n:,} of the {change.n + sum(change.lost):,} pairs that are scored in either run are "
-            f"scored in both ({format_percent(share)}, and {format_percent(options.coverage)} are asked for)"
+            f"scored in both ({format_percent(share)}, and {format_percent(options.gate.coverage)} are asked for)"
         )
     return None
 
@@ -312,7 +300,7 @@ def _needed_pairs(change: MetricChange, bound: float | None, options: _Regressio
 
     def enough(effect: float, alpha: float) -> int | None:
         count = required_pairs(
-            effect, difference.deviation, difference.cluster_size, power=options.power, alpha=min(alpha, 0.999)
+            effect, difference.deviation, difference.cluster_size, power=options.terms.power, alpha=min(alpha, 0.999)
         )
         return _round_needed(math.inf if count is None else count, change.evidence_count[0])
 
@@ -320,14 +308,14 @@ def _needed_pairs(change: MetricChange, bound: float | None, options: _Regressio
     points_worse = difference.high < 0 if change.better == "higher" else difference.low > 0
     if harm > change.margin:
         if points_worse:
-            level = options.alpha / max(1, options.tests)
+            level = options.terms.alpha / max(1, options.tests)
             shown, least = enough(harm, level), math.ceil(difference.cluster_size * least_clusters(level))
             return None if shown is None else max(shown, least), f"show it, {stays}"
-        return enough(change.margin, 2 * options.alpha), "rule it out, if there is none, at the present spread"
-    unchanged = enough(change.margin, 2 * options.alpha)
+        return enough(change.margin, 2 * options.terms.alpha), "rule it out, if there is none, at the present spread"
+    unchanged = enough(change.margin, 2 * options.terms.alpha)
     if unchanged is None or unchanged > change.evidence_count[0] + 1 or harm == change.margin:
         return unchanged, "rule it out, if there is none, at the present spread"
-    return enough(change.margin - harm, 2 * options.alpha), f"rule it out, {stays}"
+    return enough(change.margin - harm, 2 * options.terms.alpha), f"rule it out, {stays}"
 
 
 def _round_needed(estimate: float, n: int) -> int | None:

@@ -9,12 +9,13 @@ from typing import Literal
 
 import numpy as np
 
-from ragfault.comparison.bisection import bisect
-from ragfault.comparison.compare import compare
+from ragfault.comparison.bisection import bisect_pairs
+from ragfault.comparison.compare import compare_pairs
 from ragfault.comparison.investigation.quotes import quote_examples, quote_problems
 from ragfault.comparison.investigation.records import ClaimOrigins, Hypothesis, HypothesisTest, Investigation
 from ragfault.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.comparison.records import Bisection, BranchDecision, LayerFault, describe_dependence
+from ragfault.comparison.settings import BisectionSettings
 from ragfault.diagnosis.clusters.description import is_failing
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS
 from ragfault.diagnosis.records import Diagnosis, ProblemKind
@@ -56,7 +57,7 @@ def investigate(
     if baseline is None:
         return _investigate_alone(sample_run(candidate, sample))
     paired = pair_runs(baseline, candidate, anyway=True, sample=sample)
-    result = bisect(paired, seed=seed)
+    result = bisect_pairs(paired, BisectionSettings(seed=seed))
     names = [shlex.quote(str(side.path)) for side in paired.runs]
     hypotheses = [
         hypothesis for fault in result.faults for hypothesis in _list_suspects(paired, fault, result, names, seed)
@@ -141,7 +142,7 @@ def _test_on_same_chunks(
     metrics = [metric for metric in ANSWER_METRICS if paired.has_metric(metric)]
     if same.sum() < MIN_PAIRS or not metrics:
         return None
-    changes = compare(paired, metrics=metrics, pair_mask=same, seed=seed).changes
+    changes = compare_pairs(paired, BisectionSettings(seed=seed), metrics=metrics, pair_mask=same).changes
     worse = [change for change in changes if change.verdict == "worse"]
     what = ", ".join(change.metric for change in worse)
     expected = fault.layer == "generation"

@@ -36,9 +36,10 @@ from ragfault.apps.watch.monitoring.noise import (
 )
 from ragfault.apps.watch.monitoring.rollups import FAILURES, LOG_LATENCY
 from ragfault.apps.watch.monitoring.windows import MetricSeries, SeriesKey, window_difference, window_mean
-from ragfault.comparison.compare import ALPHA, MARGIN, classify_difference
+from ragfault.comparison.compare import classify_difference
 from ragfault.comparison.decision_tree import EQUAL_DEPTH, TreeWalk, select_tree_metrics
 from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange
+from ragfault.comparison.settings import ALPHA, MARGIN
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.errors import UsageError

@@ -21,8 +21,8 @@ from ragfault.apps.watch.monitoring.change_detection import FaultLocation, Serie
 from ragfault.apps.watch.monitoring.rollups import FAILURES, is_cohort
 from ragfault.apps.watch.monitoring.rule_evaluation import WIDER
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference
-from ragfault.comparison.compare import MARGIN
 from ragfault.comparison.records import LayerFault
+from ragfault.comparison.settings import MARGIN
 from ragfault.io.runs.run import MetricInfo
 
 IncidentKind = Literal["quality", "no traffic", "backlog", "scorer", "receiver", "disk"]

@@ -14,7 +14,7 @@ from ragfault.apps.watch.monitoring.traffic_mix import CHUNK_FIELDS
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series, window_difference
 from ragfault.apps.watch.server.storage.records import TraceSelection
 from ragfault.apps.watch.server.storage.store import TraceStore
-from ragfault.comparison.compare import ALPHA
+from ragfault.comparison.settings import ALPHA
 from ragfault.io.runs.run import MetricInfo
 
 MAX_FOLLOWED = 20
