@@ -652,7 +652,7 @@ def test_copies_of_one_trace_are_one_observation(talks, tmp_path):
         for n in range(50)
     ]
     run = evaluate_pairs(tmp_path / "copies", pairs)
-    text = "only 1 independent, so no interval is known: a conversation, or a query asked again with the same chunks"
+    text = "only 1 independent"
     summary = " ".join(render_terminal(build_verdict(analyze(run))).split())
     assert f"run 50 traces, {text}" in summary
     assert "Targets met" not in summary
