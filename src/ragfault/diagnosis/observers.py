@@ -48,7 +48,7 @@ class ColumnObserver:
 
 
 class ClusterObserver:
-    """Conversations and queries, of which the traces of one are not independent."""
+    """Conversations and queries; traces that share one are not independent."""
 
     trace_columns = ("conversation", "query", "id", "attempt")
     verdict_columns: Sequence[str] = ()
@@ -129,7 +129,7 @@ class AttemptObserver:
 
 
 class ContextObserver:
-    """Hashes of what the generator was given beside the query: history and chunks, by text or else by id."""
+    """Hashes of the generator's input except the query: history and chunks, by text, else by id."""
 
     trace_columns = ("id", "query", "history", "chunks")
     verdict_columns: Sequence[str] = ()

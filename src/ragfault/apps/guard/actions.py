@@ -1,4 +1,4 @@
-"""Actions: retrieve, generate and decide, and what is tried before an answer is held back.
+"""Actions: retrieve, generate, decide, and repair an answer before it is withheld.
 
 Each is a pass over the same two functions: `retrieve` (query → passages) and `generate` (query, passages, feedback →
 answer). A later answer is kept only if it is released, or is of less risk than the one before.
@@ -212,7 +212,7 @@ async def _judge(guard: Guard, attempt: _Attempt) -> Verdicts | None:
 
 
 async def _end(guard: Guard, best: _Attempt, action: Action, passes: list[ActionPass]) -> GuardedAnswer | None:
-    """Take an action on the answer that there is; None where it does not apply, so that the next one is tried."""
+    """Apply an action to the present answer; None if it does not apply, and the next one is tried."""
     message = best.decision.text or ""
     if action in ("abstain", "ask"):
         return _finish(guard, best, action, QUESTION if action == "ask" else message, passes)
@@ -236,7 +236,7 @@ async def _end(guard: Guard, best: _Attempt, action: Action, passes: list[Action
 
 
 def _blocked_by_groundedness(guard: Guard, decision: GuardDecision) -> bool:
-    """Return whether only the judge's risk holds an answer back: only then it may be shown with a warning."""
+    """Return whether only the judge's risk blocks an answer; only then may it be shown with a warning."""
     blocking = {result.rail for result in decision.results if result.outcome in ("block", "fix")}
     return bool(blocking) and all(map(guard.is_groundedness, blocking))
 

@@ -1,4 +1,4 @@
-"""Records of RAGTruth: responses with labels, whose sources lie in a file beside them."""
+"""Records of RAGTruth: responses with labels; their sources are in another file of the same folder."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _load_ragtruth_sources(path: Path, limit: int) -> dict[str, bytes]:
     beside = [folder / f"source_info.jsonl{ending}" for ending in ("", ".gz", ".zst")]
     source_file = next((file for file in beside if file.is_file()), None)
     if str(path) == "-" or source_file is None:
-        raise InputError(f"{path} holds the responses of RAGTruth; put source_info.jsonl beside it")
+        raise InputError(f"{path} holds the responses of RAGTruth; put source_info.jsonl into the same folder")
     table: dict[str, bytes] = {}
     with open_bytes(str(source_file)).body as body:
         for number, line, complete in iterate_lines(body, limit):

@@ -1,4 +1,4 @@
-"""What identity, canonical forms and words tell of an answer beside its reference, before and beside the model."""
+"""Features of an answer and its reference that need no model: identity, canonical forms and shared words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORD_FEATURES = (
     "contains the reference",
     "is the reference",
 )
-"""What `compare_words` tells; shares are those that the answer has."""
+"""Features of `compare_words`; a share is the part that occurs in the answer."""
 MAX_REFERENCES = 4
 """References that the model reads: those that share most words with the answer."""
 

@@ -496,7 +496,7 @@ def test_clocks_that_stand_hide_no_drop():
     alone, mixed = (monitor(roll_up(seen), [SCORE]) for seen in (traffic, [*traffic, *stray]))
     assert (mixed.drops, mixed.first, mixed.last) == (alone.drops, alone.first, alone.last)
     assert (alone.stray, mixed.stray) == (0, 2)
-    assert "2 traces left out, far in time from all others" in describe_monitoring_settings(mixed)
+    assert "2 traces ignored, far in time from all others" in describe_monitoring_settings(mixed)
 
 
 def test_a_rise_is_no_drop():
@@ -621,7 +621,7 @@ def test_a_drop_of_one_repeated_query_names_no_layer(live: Run, tmp_path: Path):
     drops = [drop for drop in explain_by_query(report, [run]).drops if drop.reference.metric == "context_relevance"]
     assert [drop.location.fault for drop in drops] == [None]
     assert "explains it: “Is it up?”; without it the mean moved by" in drops[0].explanation
-    assert "something else than a fault may explain" in summarize_monitor(explain_by_query(report, [run]))
+    assert "may have another cause than a fault" in summarize_monitor(explain_by_query(report, [run]))
     broken_report = monitor(roll_up(observe_runs([live], ()), known), known, options=options)
     assert explain_by_query(broken_report, [live]) == broken_report
 

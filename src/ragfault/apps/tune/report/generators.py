@@ -101,7 +101,7 @@ def _list_drops(choice: GeneratorChoice) -> Iterator[tuple[Text, ...]]:
 
 
 def _describe_terms(choice: GeneratorChoice) -> str:
-    """Describe on how many questions a choice rests, and what it took."""
+    """Describe the questions behind a choice, and its cost."""
     bounds = f" subject to {', '.join(map(str, choice.bounds))}" if choice.bounds else ""
     chose = f"{choice.selection_questions:,} questions chose, " if choice.selection_questions else ""
     return (
@@ -121,19 +121,19 @@ def _list_remarks(choice: GeneratorChoice) -> list[str]:
                 "average, because it was chosen there."
             )
         if gain.verdict != "no gain shown":
-            lines.append(
-                f"Corrected for being shown only because it is significant: {format_signed(gain.corrected_gain, 3)}."
-            )
-        lines.append(f"So many questions show a gain of {format_number(gain.detectable, 3)} with 80 % power.")
+            lines.append(f"Gain corrected for selection by significance: {format_signed(gain.corrected_gain, 3)}.")
+        lines.append(
+            f"With this many questions, a gain of {format_number(gain.detectable, 3)} is detected with 80 % power."
+        )
         if gain.human_correction is not None and gain.human_correction.difference is None:
             lines.append(f"Not corrected by people: {gain.human_correction.reason}.")
     if choice.undecided:
-        lines.append(f"Not told apart from {choice.chosen} in the race: {', '.join(choice.undecided)}.")
+        lines.append(f"Not distinguishable from {choice.chosen} in the race: {', '.join(choice.undecided)}.")
     if choice.control is not None:
         lines.append(
             f"Control, second answers of {choice.present} against its first: "
             f"{format_interval(choice.control.difference, 3, signed=True)} (p {format_p_value(choice.control.p)})."
         )
     else:
-        lines.append("No control of nothing against nothing: there is one answer to each question.")
+        lines.append("No control: each question has only one answer.")
     return [clean_text(line) for line in (*lines, *list_noise_notes(choice.noise))]

@@ -17,11 +17,11 @@ from ragfault.report.format import clip_text
 from ragfault.text.number_format import format_cost, format_number
 
 PREVIEW_LENGTH = 60
-"""Characters of a chunk that are shown."""
+"""Longest preview of a chunk, in characters."""
 
 
 def build_relevance(relevance: RelevanceComparison, limit: int, *, worst: bool = False) -> ReportDocument:
-    """Build the report of the first `limit` chunks, the most relevant first or, `worst`, the most disputed."""
+    """Build the report of the first `limit` chunks, the most relevant first; if `worst`, the most disputed first."""
     several = len(relevance.scored) > 1
     first, gaps = relevance.scored[0].values, relevance.gaps
     columns = (

@@ -146,7 +146,7 @@ def summarize_monitor(monitor: MonitorReport) -> str:
     layers = dict.fromkeys(drop.location.fault.layer for drop in monitor.drops if drop.location.fault)
     blame = f", naming {' and '.join(layers)}" if layers else ""
     others = sum(drop.location.fault is None and drop.explanation is not None for drop in monitor.drops)
-    apart = f"; something else than a fault may explain {others:,} of the drops" if others else ""
+    apart = f"; {others:,} of the drops may have another cause than a fault" if others else ""
     return f"{format_count(len(names), 'metric')} dropped in {span}{blame}{apart}; {alerts} fired."
 
 
@@ -156,8 +156,8 @@ def describe_monitoring_settings(monitor: MonitorReport) -> str:
     until = f", the reference until {format_minute(reference.last)}" if reference else ""
     sample = f"{describe_sample_size(monitor.sample, monitor.population)}; " if monitor.population else ""
     if monitor.stray:
-        left_out = f"{format_count(monitor.stray, 'trace')} left out, far in time from all others"
-        sample = f"{left_out}: look at the clocks; {sample}"
+        left_out = f"{format_count(monitor.stray, 'trace')} ignored, far in time from all others"
+        sample = f"{left_out}: check the clocks; {sample}"
     return (
         f"{sample}{format_minute(monitor.first)} to {format_minute(monitor.last)} UTC{until}; "
         f"at most {monitor.options.rate:g} false alarms of the sequential test per metric and route in a month, "
