@@ -24,6 +24,8 @@ from training.encoder.rows import NOT_FIRST, SOURCES, Pair, is_measured
 
 RATE = 8e-5
 WARM_UP = 4_000
+# Of the full rate, what remains at the end.
+LEAST_RATE = 0.02
 BATCH = 16
 # Batches of this many pairs are drawn together and sorted by length, so that little is padded.
 POOL = 128 * BATCH
@@ -122,10 +124,11 @@ class Training:
         if self.path.exists():
             self.optimizer.load_state_dict(saved["optimizer"])
 
-    def step(self, tokenizer: BertTokenizerFast, pairs: list[Pair]) -> float:
-        """Take one step of the optimiser and return the loss."""
+    def step(self, tokenizer: BertTokenizerFast, pairs: list[Pair], end: int) -> float:
+        """Take one step of the optimiser and return the loss; the rate falls in a line to almost none at `end`."""
+        rate = RATE * min(1.0, (self.seen + BATCH) / WARM_UP, max(LEAST_RATE, 1 - self.seen / end))
         for group in self.optimizer.param_groups:
-            group["lr"] = RATE * min(1.0, (self.seen + BATCH) / WARM_UP)
+            group["lr"] = rate
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=HAS_BFLOAT16):
             outputs = self.model(*encoded(tokenizer, pairs))
         loss = batch_loss(outputs, pairs)
@@ -166,6 +169,7 @@ def main() -> None:
     parser.add_argument("state", type=Path)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--end", type=int, default=420_000, help="pairs after which the training is done")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     options.state.mkdir(parents=True, exist_ok=True)
@@ -178,7 +182,7 @@ def main() -> None:
     running = math.nan
     first = training.seen
     while time.time() - start < options.minutes * 60:
-        loss = training.step(tokenizer, next(batches))
+        loss = training.step(tokenizer, next(batches), options.end)
         running = loss if math.isnan(running) else 0.99 * running + 0.01 * loss
         if time.time() - printed > 60:
             printed = time.time()
