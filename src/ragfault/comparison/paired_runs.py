@@ -183,20 +183,21 @@ class PairedRuns:
 
         Where both runs are in one order, two traces are in memory at a time.
         """
-        place_by_row = [
-            dict(zip(self.paired_rows(side)[places].tolist(), places.tolist(), strict=True)) for side in (0, 1)
-        ]
+        places_by_row: list[dict[int, list[int]]] = [{}, {}]
+        for side in (0, 1):
+            for row, place in zip(self.paired_rows(side)[places].tolist(), places.tolist(), strict=True):
+                places_by_row[side].setdefault(row, []).append(place)
         waiting: tuple[dict[int, Trace], dict[int, Trace]] = ({}, {})
         for row, traces in enumerate(zip_longest(*(run.traces() for run in self.runs))):
             for side, trace in enumerate(traces):
-                place = place_by_row[side].get(row)
-                if trace is None or place is None:
+                if trace is None:
                     continue
-                other = waiting[1 - side].pop(place, None)
-                if other is None:
-                    waiting[side][place] = trace
-                else:
-                    yield (place, other, trace) if side else (place, trace, other)
+                for place in places_by_row[side].get(row, ()):
+                    other = waiting[1 - side].pop(place, None)
+                    if other is None:
+                        waiting[side][place] = trace
+                    else:
+                        yield (place, other, trace) if side else (place, trace, other)
 
     def values(self, metric: str, side: int) -> NDArray[np.float64]:
         """Return the values of a metric on the paired traces of one run; NaN where it has none or is left out."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs.run import Run
+from ragfault.io.runs.samples import list_query_ids
 from ragfault.labels.correction import Codes
 from ragfault.model.errors import RunError
 from ragfault.model.records import Gold, Trace
@@ -278,17 +279,20 @@ def pair_traces(
 ) -> TracePairing:
     """Pair the traces of two runs: by id where at least half of the smaller run pairs so, else by query.
 
-    Several traces of one query pair in their order, those without an answer last: where one run has more of them, what
-    has no partner may be attempts that were retried. Raises RunError where nothing pairs.
+    All attempts of a query are paired, those of the side with fewer several times: the pairs of a query are one
+    cluster, whose difference is that of the means of its attempts. Several other traces of one query pair in their
+    order, those without an answer last: where one run has more of them, what has no partner may be attempts that were
+    retried. Raises RunError where nothing pairs.
     """
-    columns = ["id", "query", "conversation"]
-    sides = [run.to_arrow("traces", columns) for run in (baseline, candidate)]
-    least = min(table.num_rows for table in sides)
+    sides = [_read_names(run) for run in (baseline, candidate)]
+    counts = [len(set(table["id"].to_pylist())) for table in sides]
+    has_attempts = any(table.num_rows > count for table, count in zip(sides, counts, strict=True))
+    least = min(counts)
     silent = contents[0].errors | contents[0].blank, contents[1].errors | contents[1].blank
     for how in ("id", "query"):
         old_keys, new_keys = (table[how].to_pylist() for table in sides)
-        left, right = _match_keys(old_keys, new_keys, silent)
-        if len(left) >= (MIN_PAIRED_SHARE * least if how == "id" else 1):
+        left, right = _match_keys(old_keys, new_keys, silent, has_attempts)
+        if len(set(left.tolist())) >= (MIN_PAIRED_SHARE * least if how == "id" else 1):
             break
     if not len(left):
         raise RunError(
@@ -305,11 +309,21 @@ def pair_traces(
         paired_by="id" if how == "id" and not _have_ids_of_queries(sides, (left, right)) else "query",
         baseline=left,
         candidate=right,
-        clusters=None if clusters is None else clusters[left],
-        unpaired=(sides[0].num_rows - len(left), sides[1].num_rows - len(right)),
+        clusters=clusters[left] if clusters is not None else left if has_attempts else None,
+        unpaired=(sides[0].num_rows - len(set(left.tolist())), sides[1].num_rows - len(set(right.tolist()))),
         same_chunks=(old.chunks[left] == new.chunks[right]) & (chunks_known | failed),
         same_answers=same_answers & (answers_known | failed),
     )
+
+
+def _read_names(run: Run) -> pa.Table:
+    """Read the id of the query, and the query, of each trace."""
+    import pyarrow as pa
+
+    batches = list(run.iterate_batches("traces", ["id", "query", "attempt"]))
+    queries = [text for batch in batches for text in batch.column("query").to_pylist()]
+    ids = [name for batch in batches for name in list_query_ids(batch).to_pylist()]
+    return pa.table({"id": pa.array(ids, pa.string()), "query": pa.array(queries, pa.string())})
 
 
 def _have_ids_of_queries(tables: Sequence[pa.Table], rows: Sequence[RowIndices]) -> bool:
@@ -323,9 +337,12 @@ def _have_ids_of_queries(tables: Sequence[pa.Table], rows: Sequence[RowIndices])
 
 
 def _match_keys(
-    baseline_keys: list[str], candidate_keys: list[str], silent: tuple[Mask, Mask]
+    baseline_keys: list[str], candidate_keys: list[str], silent: tuple[Mask, Mask], cycled: bool
 ) -> tuple[RowIndices, RowIndices]:
-    """Return the rows with equal keys; repeated keys pair in order, the rows that are silent last."""
+    """Return the rows with equal keys; repeated keys pair in order, the rows that are silent last.
+
+    If `cycled`, the rows of the side with fewer of a key are paired again until all rows have a partner.
+    """
     sides = []
     for keys, last in zip((baseline_keys, candidate_keys), silent, strict=True):
         places: defaultdict[str, list[int]] = defaultdict(list)
@@ -333,6 +350,11 @@ def _match_keys(
             places[keys[row]].append(row)
         sides.append(places)
     old, new = sides
-    pairs = sorted(pair for key in old if key in new for pair in zip(old[key], new[key], strict=False))
+    pairs = sorted(pair for key in old if key in new for pair in _pair_rows(old[key], new[key], cycled))
     rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return rows[:, 0], rows[:, 1]
+
+
+def _pair_rows(old: list[int], new: list[int], cycled: bool) -> list[tuple[int, int]]:
+    count = max(len(old), len(new)) if cycled else min(len(old), len(new))
+    return [(old[place % len(old)], new[place % len(new)]) for place in range(count)]

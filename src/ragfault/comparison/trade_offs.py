@@ -15,6 +15,7 @@ from ragfault.comparison.recording.answer_pairs import cover_words, is_beginning
 from ragfault.comparison.records import MetricChange
 from ragfault.comparison.stages.answer_evidence import SENTENCE_END
 from ragfault.diagnosis.score_matrix import metric_name
+from ragfault.model.grouping import group_positions
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.rules import RELEVANT_LEVELS
 from ragfault.text.normalization import normalize_answer, split_content_words, split_words
@@ -78,17 +79,16 @@ def find_new_refusals(paired: PairedRuns, mask: NDArray[np.bool_] | None = None)
     inside = np.ones(size, dtype=bool) if mask is None else mask
     newly = ~sides[0] & sides[1] & inside
     right = np.zeros(size, dtype=bool)
-    rows = [{int(paired.paired_rows(side)[at]): int(at) for at in np.flatnonzero(newly)} for side in (0, 1)]
+    places = np.flatnonzero(newly).tolist()
+    rows = [paired.paired_rows(side)[places].tolist() for side in (0, 1)]
+    old_rows, places_by_row = set(rows[0]), group_positions(rows[1])
     unsupported = {
-        rows[0][row]: _unsupported_share(verdicts)
-        for row, verdicts in enumerate(paired.runs[0].verdicts())
-        if row in rows[0]
+        row: _unsupported_share(verdicts) for row, verdicts in enumerate(paired.runs[0].verdicts()) if row in old_rows
     }
     run = paired.runs[1]
     for row, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True)):
-        if row in rows[1]:
-            at = rows[1][row]
-            right[at] = _refusal_is_right(trace, verdicts, unsupported[at])
+        for position in places_by_row.get(row, ()):
+            right[places[position]] = _refusal_is_right(trace, verdicts, unsupported[rows[0][position]])
     count = max(1, int(inside.sum()))
     return RefusalShift(
         newly, right, (float((sides[0] & inside).sum()) / count, float((sides[1] & inside).sum()) / count)

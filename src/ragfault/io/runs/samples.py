@@ -144,14 +144,14 @@ def _hash_column(runs: Sequence[Run], column: str) -> list[Hashes]:
         known: list[tuple[pa.Array, Hashes]] = []
         for batch, own in zip(batches, parts, strict=True):
             if batch is not None:
-                texts = _list_query_ids(batch) if column == "id" else batch.column(0)
+                texts = list_query_ids(batch) if column == "id" else batch.column(0)
                 hashes = next((hashes for other, hashes in known if other.equals(texts)), None)
                 own.append(_hash_texts(texts) if hashes is None else hashes)
                 known.append((texts, own[-1]))
     return [np.concatenate(own) for own in parts]
 
 
-def _list_query_ids(batch: pa.RecordBatch) -> pa.Array:
+def list_query_ids(batch: pa.RecordBatch) -> pa.Array:
     """List the ids of the queries, so that the attempts of one are drawn together."""
     import pyarrow as pa
 

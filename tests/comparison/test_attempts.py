@@ -1,0 +1,53 @@
+"""Laws of the comparison of runs with several attempts: all attempts are paired, and a query is the unit."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragfault.comparison.bisection import bisect
+from ragfault.comparison.compare import compare
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.model.records import Chunk, Trace
+
+METRICS = ["groundedness"]
+
+
+def evaluate_attempts(folder, attempts, is_wrong):
+    """Evaluate a run of 20 queries with so many attempts, wrong as told for query and attempt."""
+    traces = [
+        Trace(
+            id=f"q{n}",
+            query=f"When does office {n} open?",
+            attempt=k,
+            chunks=(Chunk(id=f"c{n}", text=f"Office {n} opens at 7:30."),),
+            answer=f"Office {n} opens at {9 if is_wrong(n, k) else 7}:30.",
+        )
+        for k in range(1, attempts + 1)
+        for n in range(20)
+    ]
+    return evaluate(traces, folder, metrics=METRICS)
+
+
+@pytest.mark.parametrize("sizes", [(3, 1), (1, 3), (3, 2), (2, 2)])
+def test_all_attempts_are_compared_by_query(sizes, tmp_path):
+    """The difference is that of the means of all attempts, whichever side has more of them; a query is one cluster."""
+    wrong = (lambda n, k: (n + k) % 3 == 0, lambda n, k: (n + k) % 2 == 0)
+    runs = [evaluate_attempts(tmp_path / f"{at}", size, wrong[at]) for at, size in enumerate(sizes)]
+    comparison = compare(*runs)
+    [change] = comparison.changes
+    means = [
+        sum(not wrong[at](n, k) for k in range(1, size + 1) for n in range(20)) / size / 20
+        for at, size in enumerate(sizes)
+    ]
+    assert comparison.unpaired == (0, 0)
+    assert change.difference.clusters == 20
+    if max(sizes) % min(sizes) == 0:
+        assert change.difference.mean == pytest.approx(means[1] - means[0])
+
+
+def test_unequal_attempts_can_be_bisected(tmp_path):
+    """A baseline with three attempts and a candidate with one that fails on every query: generation broke."""
+    baseline = evaluate_attempts(tmp_path / "a", 3, lambda n, k: n == k)
+    result = bisect(baseline, evaluate_attempts(tmp_path / "b", 1, lambda *_: True))
+    assert result.verdict == "fault"
+    assert "generation" in result.faults[0].branch
