@@ -6,6 +6,8 @@ import pytest
 
 from ragfault.comparison.bisection import bisect
 from ragfault.comparison.compare import compare
+from ragfault.diagnosis.attempts.plan import propose_attempts
+from ragfault.diagnosis.run_table import RunTable
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.model.records import Chunk, Trace
 
@@ -51,3 +53,12 @@ def test_unequal_attempts_can_be_bisected(tmp_path):
     result = bisect(baseline, evaluate_attempts(tmp_path / "b", 1, lambda *_: True))
     assert result.verdict == "fault"
     assert "generation" in result.faults[0].branch
+
+
+def test_a_comparison_that_cannot_tell_proposes_the_next_run(tmp_path):
+    """Without attempts another run of the baseline is proposed, with them more attempts or more queries."""
+    runs = [evaluate_attempts(tmp_path / f"{size}", size, lambda n, k: (n * k) % 7 == 1) for size in (1, 2)]
+    single, several = map(RunTable, runs)
+    assert "attempts 1 and 2" in propose_attempts(single, single)
+    assert "queries with 2 attempts" in propose_attempts(several, several)
+    assert "1 more attempt of the same 20 queries" in propose_attempts(several, several, drop=0.45)

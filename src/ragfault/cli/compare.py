@@ -18,6 +18,7 @@ from ragfault.options.output import (
     combine_options,
     encode_json,
     plan_output,
+    print_notice,
     supports_color,
     write_output,
 )
@@ -142,6 +143,7 @@ def bisect(runs: tuple[str, ...], config: tuple[str, ...], **options: Any) -> in
     """
     from ragfault.comparison import bisection
     from ragfault.comparison.attribution.config_differences import match_settings
+    from ragfault.diagnosis.attempts.plan import propose_attempts
     from ragfault.report.wording import combine_verdicts, summarize_segments, summarize_verdict
 
     runs, configs, options["config"] = _separate_configs(runs, config)
@@ -163,6 +165,8 @@ def bisect(runs: tuple[str, ...], config: tuple[str, ...], **options: Any) -> in
     verdict = combine_verdicts(segment for _, segment in result) if by else result.verdict
     summary = f"{verdict}: {summarize_segments(result, by) if by else summarize_verdict(result)}"
     write_output(plan, lambda kind, screen: _render_bisection(result, by or "", kind, screen), options, summary)
+    if verdict == "cannot tell" and not by:
+        print_notice(f"next: {propose_attempts(*side.matrices)}")
     return VERDICT_EXIT_CODES[verdict]
 
 

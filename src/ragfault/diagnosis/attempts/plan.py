@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 from msgspec import Struct
 
 from ragfault.diagnosis.attempts.assessment import split_metric
-from ragfault.diagnosis.run_table import open_table
+from ragfault.diagnosis.run_table import RunTable, open_table
 from ragfault.io.runs.run import AnyRun
 from ragfault.labels.correction import metric_bounds
 from ragfault.model.errors import RunError, UnknownName, UsageError
 from ragfault.stats.estimates import Interval
 from ragfault.stats.repeats import compute_attempt_power
+from ragfault.text.number_format import format_count, format_percent
 
 ATTEMPTS_COMPARED = (1, 2, 3, 5, 8)
 """Numbers of attempts whose power a plan lists next to the one that was asked for."""
 ASSUMED_VARIANCE, ASSUMED_NOISE = 0.16, 0.5
 """Variance of right and wrong answers of which 80 % are right, and the share of it that is noise; assumed where no run
 is given, not measured."""
+
+
+MAX_PROPOSED = 8
+"""Further attempts that are proposed at most; beyond these, queries are."""
+PLANNED_POWER = 0.8
+"""The power that a proposal aims at, as elsewhere in plans."""
 
 
 class PlanOption(Struct, frozen=True, kw_only=True):
@@ -120,3 +130,44 @@ def _measure_run(run: AnyRun, metric: str) -> tuple[float, Interval, float]:
     low, high = metric_bounds(table.measures[column])
     total = split.queries + split.system + (split.judge or 0.0)
     return total, split.noise, high - low if high - low < float("inf") else 0.0
+
+
+def propose_attempts(baseline: RunTable, candidate: RunTable, drop: float = 0.05) -> str:
+    """Propose the next run for a comparison that cannot tell: attempts, or queries if attempts are not enough.
+
+    Without several attempts nothing is known of how much answers vary by themselves, and one more run of the baseline
+    tells it. Otherwise the proposal is for the metric of generation whose attempts vary most.
+    """
+    tables = [table for table in (baseline, candidate) if table.queries is not None]
+    if not tables:
+        return (
+            f"run the baseline once more on its {format_count(baseline.traces, 'trace')} and evaluate both of its runs "
+            "as attempts 1 and 2 (field `attempt`): this shows how much its answers vary by themselves"
+        )
+    metric, noise = max(map(_find_noisiest, tables), key=lambda item: item[1])
+    counts = [
+        table.traces if table.queries is None else len(np.unique(table.queries)) for table in (baseline, candidate)
+    ]
+    queries, size = min(counts), min(baseline.traces // counts[0], candidate.traces // counts[1])
+    goal = f"would show a drop of {drop:g} in {metric} with a probability of {format_percent(PLANNED_POWER)}"
+    for more in range(1, MAX_PROPOSED + 1):
+        if compute_attempt_power(drop, noise, queries, size + more) >= PLANNED_POWER:
+            attempts = format_count(more, "more attempt")
+            return f"{attempts} of the same {queries:,} queries in both runs {goal}"
+    needed = queries
+    while compute_attempt_power(drop, noise, needed, size) < PLANNED_POWER:
+        needed = math.ceil(1.1 * needed)
+    return (
+        f"about {needed:,} queries with {format_count(size, 'attempt')} {goal}; "
+        f"{MAX_PROPOSED} more attempts of these {queries:,} are not enough"
+    )
+
+
+def _find_noisiest(table: RunTable) -> tuple[str, float]:
+    """Return the metric of generation, from 0 to 1, whose attempts vary most, and the variance of one attempt."""
+    measured = [("any metric", 0.0)]
+    for column, measure in enumerate(table.measures):
+        is_share = measure.layer == "generation" and metric_bounds(measure) == (0.0, 1.0)
+        if is_share and (split := split_metric(table, column)) is not None:
+            measured.append((measure.name, split.system + (split.judge or 0.0)))
+    return max(measured, key=lambda item: item[1])
