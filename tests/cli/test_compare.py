@@ -102,7 +102,7 @@ def test_margins_also_come_from_the_settings(
         (["compare", "v1", "v2", "--margins", "groundednes=0.1"], 'Did you mean "groundedness"'),
         (["compare", "v1", "v2", "--margins", "groundedness=-1"], "a value above 0"),
         (["compare", "v1", "v2", "--margins", "groundedness"], "write METRIC=VALUE"),
-        (["compare", "v1", "v2", "--alpha", "2"], "shares between 0 and 1"),
+        (["compare", "v1", "v2", "--alpha", "2"], "is not in the range 0<x<1"),
         (["compare", "v1", "v2", "-o", "page.csv"], "has no known suffix: use one of .html, .md, .json, .txt"),
         (["compare", "v1", "v2", "--by", "rout"], 'Did you mean "route"'),
         (["bisect", "v1"], "bisect takes two runs"),

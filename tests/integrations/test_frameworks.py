@@ -159,7 +159,7 @@ def test_collected_runs_and_their_export_are_the_same_trace(tmp_path: Path):
     for name in ("nested.json", "flat.jsonl"):
         reported: list[str] = []
         assert list(read_traces(tmp_path / name, notice=reported.append)) == [trace]
-        assert reported == ["read as runs of LangSmith"]
+        assert reported[0] == "read as runs of LangSmith"
 
 
 # --- LlamaIndex ------------------------------------------------------------------------------------

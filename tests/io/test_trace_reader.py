@@ -287,7 +287,7 @@ def test_ragtruth(tmp_path):
         assert news.metadata["spans"] == [{"start": 0}]
         assert news.metadata["task"] == "Summary"
     (tmp_path / "source_info.jsonl").unlink()
-    with pytest.raises(InputError, match=r"source_info\.jsonl beside it"):
+    with pytest.raises(InputError, match=r"source_info\.jsonl into the same folder"):
         list(read_traces(path))
 
 
