@@ -67,7 +67,7 @@ def keep(trace: Trace) -> Trace:
     return trace
 
 
-# Known gap: the chunks' figures follow the answer, and their fall is named before that of generation.
+# Known gap, its cause not found yet: a fault of retrieval is named before that of generation.
 KNOWN_GAP = pytest.mark.xfail(reason="retrieval is named first")
 
 
