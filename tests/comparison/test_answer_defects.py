@@ -68,7 +68,7 @@ def keep(trace: Trace) -> Trace:
 
 
 # Known gap, its cause not found yet: a fault of retrieval is named before that of generation.
-KNOWN_GAP = pytest.mark.xfail(reason="retrieval is named first")
+KNOWN_GAP = pytest.mark.xfail(reason="retrieval is named first", strict=False)
 
 
 @KNOWN_GAP
