@@ -21,6 +21,7 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from ragfault.judges.checks.claims import extract_claims
 from ragfault.judges.encoder.agreement import select_references
 from ragfault.judges.encoder.model import HEADS, EncoderModel, encode_pair, load_encoder, load_heads, load_tokenizer
 from ragfault.stats.classification import auroc
@@ -32,6 +33,7 @@ from training.encoder.stacking import fit_stack
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/encoder/heads.npz"
 # Replies of the public sets, and answers of each label, that a head is fitted on: more take longer and change little.
 PUBLIC_REPLIES, PUBLIC_ANSWERS = 2_500, 600
+STATEMENTS = 1_500
 REPLY_RIDGE, AGREEMENT_RIDGE = 0.1, 0.01
 AUTHORED_WEIGHT = 2.0
 # At most this share of answers may be called refusals: the mean of authored ones, which were written to look alike, and
@@ -67,11 +69,28 @@ def keyed_answers(data: Path) -> Iterator[KeyedAnswer]:
 
 
 def sampled_replies(data: Path) -> list[Pair]:
-    """Return all authored replies, and some of the others."""
+    """Return all authored replies, some of the others, and as answers some claims that refuse nothing."""
     pairs = list(reply_rows(data))
     public = [pair for pair in pairs if not is_authored(pair.group)]
     authored = [pair for pair in pairs if is_authored(pair.group)]
-    return authored + random.Random(1).sample(public, min(PUBLIC_REPLIES, len(public)))
+    chance = random.Random(1)
+    statements = list(list_statements(data))
+    return authored + chance.sample(public, min(PUBLIC_REPLIES, len(public))) + chance.sample(statements, STATEMENTS)
+
+
+def list_statements(data: Path) -> Iterator[Pair]:
+    """Yield claims with their questions as answers: each sentence of a reply is asked whether it refuses.
+
+    Without them the head, which saw only whole replies that were written or chosen to look like refusals, takes
+    advice, opinions and denials for refusals.
+    """
+    answer = HEADS["reply"].index("answer")
+    for name in ("expertqa", "lingnli", "fever", "condaqa"):
+        for row in iterate_rows(data / "entailment_train" / f"{name}.jsonl.gz"):
+            yield Pair(row["source_id"], row.get("query") or "", row["claim"], "reply", answer)
+    for row in iterate_rows(data / "ragtruth_train.jsonl.gz"):
+        for claim in extract_claims(row["answer"])[:2]:
+            yield Pair(str(row["source_id"]), row["query"], claim.text, "reply", answer)
 
 
 def read_pairs(model: EncoderModel, pairs: list[Pair]) -> np.ndarray:
