@@ -5,6 +5,7 @@ import json
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -548,3 +549,20 @@ def test_lines_that_end_in_a_carriage_return_alone_are_named_as_such(tmp_path):
         list(read_traces(path))
     path.write_bytes(path.read_bytes().replace(b"\r", b"\r\n"))
     assert [trace.query for trace in read_traces(path)] == ["How?", "When?"]
+
+
+@pytest.mark.parametrize("depth", [129, 400, 900])
+def test_a_record_nested_too_deep_is_a_bad_line_of_its_own(tmp_path: Path, depth: int):
+    """Records of other tools are walked through, so a deep one is refused before, and the others are read."""
+    good = {"question": "When does it leave?", "contexts": ["It leaves at nine."], "answer": "At nine."}
+    deep: object = "x"
+    for _ in range(depth):
+        deep = {"a": deep}
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (good, {**good, "meta": deep}, good)))
+    with pytest.raises(BadTraces) as error:
+        list(read_traces(path))
+    assert [bad.line for bad in error.value.bad_lines] == [2]
+    assert len(list(read_traces(path, on_bad="skip"))) == 2
+    with pytest.raises(BadTraces):
+        list(read_traces([{**good, "meta": deep}]))

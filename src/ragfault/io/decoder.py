@@ -17,7 +17,14 @@ from ragfault.io.accounts import MAX_JOINED, Read, RecordAccount, UnreadPaths, c
 from ragfault.io.datasets.natural_questions import flatten_natural_questions, has_places
 from ragfault.io.datasets.ragtruth import make_ragtruth_flattener
 from ragfault.io.error_collector import ErrorCollector
-from ragfault.io.field_values import FIELD_NORMALIZERS, MAX_METADATA_DEPTH, InvalidRecord, get_json_type, make_json_safe
+from ragfault.io.field_values import (
+    FIELD_NORMALIZERS,
+    MAX_METADATA_DEPTH,
+    InvalidRecord,
+    check_depth,
+    get_json_type,
+    make_json_safe,
+)
 from ragfault.io.formats import record_shapes
 from ragfault.io.formats.conversations import find_turns, is_outcome_column, list_turn_chunks, split_turns
 from ragfault.io.formats.field_names import rank_fields
@@ -265,6 +272,7 @@ class TraceDecoder:
 
     def _parse(self, payload: Any) -> dict[str, Any]:
         if not isinstance(payload, bytes):
+            check_depth(payload)
             return dict(payload)
         constants: list[str] = []
         record = parse_record(payload, constants.append)
@@ -529,4 +537,5 @@ def parse_record(line: bytes, note_constant: Callable[[str], object] = str) -> d
         raise InvalidRecord(f"malformed JSON: {error}") from None
     if not isinstance(record, dict):
         raise InvalidRecord(f"Expected `object`, got `{get_json_type(record)}`")
+    check_depth(record)
     return record

@@ -28,7 +28,8 @@ from ragfault.io.formats.texts import join_text, keep_short_values, parse_list_t
 from ragfault.model.records import Chunk
 
 MAX_METADATA_DEPTH = 128
-"""Maximum nesting of metadata."""
+"""Maximum nesting of metadata, and of a record."""
+CONTAINERS = (dict, list, tuple)
 CHUNK_ID_KEYS = (
     *("id", "chunk_id", "passage_id", "doc_id", "docid", "id_", "_id", "node_id", "pid", "document_id", "context_id"),
     *("uuid", "key", "ids"),
@@ -498,6 +499,22 @@ def name_infinity(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value)
     return value
+
+
+def check_depth(record: Any) -> None:
+    """Check that a record is nested as deep as metadata may be, at most. Raises `InvalidRecord`.
+
+    Every reader walks through a record by calling itself, so a deeper one would end the program and not the record.
+
+    >>> check_depth({"metadata": {"tags": ["a"]}})
+    """
+    level = [record] if isinstance(record, CONTAINERS) else []
+    for _ in range(MAX_METADATA_DEPTH + 1):
+        if not level:
+            return
+        parts = (part.values() if isinstance(part, dict) else part for part in level)
+        level = [item for part in parts for item in part if isinstance(item, CONTAINERS)]
+    raise InvalidRecord(f"nested more than {MAX_METADATA_DEPTH} levels deep")
 
 
 def make_json_safe(value: Any, depth: int = 0) -> Any:

@@ -24,7 +24,7 @@ from ragfault.io.citations import read_citations
 from ragfault.io.decoder import EMPTY_TRACE, NoticeCallback, ReadOptions, TraceDecoder, parse_record
 from ragfault.io.documents import join_chunk_texts
 from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations, Uniqueness
-from ragfault.io.field_values import InvalidRecord, build_plain_row
+from ragfault.io.field_values import InvalidRecord, build_plain_row, check_depth
 from ragfault.io.files import MAX_LINE, InputPaths, describe_type, iterate_inputs
 from ragfault.io.formats import json_stream, record_shapes, tables
 from ragfault.io.formats.columns import parse_column_map
@@ -279,7 +279,7 @@ def _parse_samples(payloads: list[tuple[int, Any]]) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     for number, payload in payloads:
         try:
-            record = parse_record(payload) if isinstance(payload, bytes) else payload
+            record = _parse_payload(payload)
         except InvalidRecord:
             continue
         record = msgspec.to_builtins(record) if isinstance(record, Trace) else record
@@ -378,11 +378,14 @@ def _join_events(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> I
     return payloads
 
 
-def _parse_payload(payload: Any) -> dict[str, Any]:
-    """Parse a payload as a record. Raises `InvalidRecord`."""
+def _parse_payload(payload: Any) -> Any:
+    """Parse a payload as a record; a trace stays one. Raises `InvalidRecord`."""
     if isinstance(payload, InvalidRecord):
         raise payload
-    return parse_record(payload) if isinstance(payload, bytes) else payload
+    if isinstance(payload, bytes):
+        return parse_record(payload)
+    check_depth(payload)
+    return payload
 
 
 def _expand_documents(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> Iterator[tuple[int, Any]]:
