@@ -27,7 +27,7 @@ Read = Callable[[Any], Sequence[Any]]
 """Reads a record, or several, again: the same record gives the same traces."""
 LETTER = re.compile(r"\w")
 REPLACEMENT = "z"
-"""What each letter and digit of a text is replaced by: the text stays as long, and is no id, number, time or role."""
+"""Replaces each letter and digit of a text, so that it keeps its length but is no longer an id, number, time or role."""
 MAX_TRIED = 12
 """Most items of a list, and most parts at one path of a record, that are tried: they stand for the others."""
 MAX_SHOWN = 5
@@ -103,7 +103,7 @@ def _replace_leaf(value: Any) -> Any:
 
 
 def get_part(value: Any, place: Place) -> Any:
-    """Return what stands at a place."""
+    """Return the part of a value at a place."""
     for step in place:
         value = (_enter(value) or {})[step]  # type: ignore[index]
     return value

@@ -277,7 +277,7 @@ class TraceDecoder:
         constants: list[str] = []
         record = parse_record(payload, constants.append)
         if "NaN" in constants:
-            self.options.notify("NaN, which is no JSON, is read as null")
+            self.options.notify("NaN is not valid JSON; it is read as null")
         return record
 
     def _read_record(self, record: dict[str, Any]) -> Trace:
@@ -435,7 +435,7 @@ class TraceDecoder:
         self._announce_columns(flat, notes)
 
     def _account_for_samples(self, records: list[dict[str, Any]]) -> None:
-        """Enter the first records in the account, before anything is said of the file."""
+        """Add the first records to the account, before the notices on the file."""
         for record in records:
             # the reading of the file names the fault of a record that is none
             with contextlib.suppress(InvalidRecord, ValueError, RecursionError):

@@ -340,7 +340,7 @@ def _join_lines(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> It
 
 
 def _join_samples(options: ReadOptions, records: list[dict[str, Any]]) -> list[Any]:
-    """Make records of the first lines once more, to see what they depend on; nothing is said of it."""
+    """Join the first lines again without notices, to find out what the records depend on."""
     quiet = copy(options)
     quiet.notice = None
     return _parse_samples(list(_join_lines(iter(list(enumerate(records, 1))), quiet)))

@@ -20,7 +20,7 @@ BAD_IF_PLAIN, BAD_IF_REFUSED = 0.95, 0.85
 """The same where the record shows that it is bad, such as a refusal although gold was shown, and for a refusal of which
 the judge says that the chunks cover the query; chosen, not measured."""
 OFF_TOPIC = 0.25
-"""Relevance below which an answer is beside the question rather than worded unlike it; chosen, not measured."""
+"""An answer with a relevance below this does not answer the question; chosen, not measured."""
 MAX_ERROR_WORDS = 40
 """A longer text that opens like an error of a provider goes on to answer; chosen, not measured."""
 PROVIDER_ERROR = re.compile(

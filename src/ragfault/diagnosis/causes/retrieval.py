@@ -26,9 +26,9 @@ class RetrievalOutcome(Struct, frozen=True):
     recall: float = 0.0
     """The share of the gold, or of the statements of the references, that the chunks hold; by the judge 0 or 1."""
     rank: int | None = None
-    """The place of the first gold chunk, from 1; None where none was retrieved or there is no gold."""
+    """The rank of the first gold chunk, from 1; None without gold, or if no gold chunk was retrieved."""
     useful: int | None = None
-    """Chunks of high or medium relevance; None where no chunk was judged and there is no gold."""
+    """The number of chunks of high or medium relevance; None without gold and judged chunks."""
     chunks: int = 0
 
 

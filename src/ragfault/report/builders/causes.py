@@ -17,7 +17,7 @@ CAUSE_COLUMNS = (TableColumn("Answers", numeric=True), TableColumn("Cause"), Tab
 CAUSES_SHOWN = 9
 """Rows of causes on the first screen; the rest share a row."""
 EXAMPLES_SHOWN = 2
-"""Traces named beside a cause."""
+"""Traces named next to a cause."""
 PASSAGE_SOURCES: Mapping[PassageSource, str] = {
     "gold": "your gold", "references": "your references", "judge": "the judge",
 }  # fmt: skip
