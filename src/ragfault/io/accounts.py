@@ -27,7 +27,7 @@ Read = Callable[[Any], Sequence[Any]]
 """Reads a record, or several, again: the same record gives the same traces."""
 LETTER = re.compile(r"\w")
 REPLACEMENT = "z"
-"""Replaces each letter and digit of a text, so that it keeps its length but is no longer an id, number, time or role."""
+"""Replaces letters and digits of a text, so that it keeps its length but is no longer an id, number, time or role."""
 MAX_TRIED = 12
 """Most items of a list, and most parts at one path of a record, that are tried: they stand for the others."""
 MAX_SHOWN = 5
