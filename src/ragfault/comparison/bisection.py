@@ -153,10 +153,7 @@ def bisect_pairs(
         pair_mask = ~silent if pair_mask is None else pair_mask & ~silent
         comparison = compare_pairs(side, settings, metrics=names if pair_mask.any() else [], pair_mask=pair_mask)
     differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
-    warnings = (*full.warnings, *describe_unshown_rises(full))
-    if gone is not None:
-        lost = f"{format_percent(gone)} of gold ids are gone"
-        warnings += (f"labels no longer describe the corpus: {lost}; use gold spans",)
+    warnings = (*full.warnings, *describe_unshown_rises(full), *_describe_lost_gold(gone))
     walk = TreeWalk(comparison, differences)
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
@@ -190,6 +187,13 @@ def bisect_pairs(
         needed=walk.needed if verdict == "cannot tell" else None,
     )
     return _add_segments(side, result, settings) if has_all_pairs and explained is None else result
+
+
+def _describe_lost_gold(share: float | None) -> list[str]:
+    """Describe that a share of the gold ids is gone from the corpus; nothing where none is."""
+    if share is None:
+        return []
+    return [f"labels no longer describe the corpus: {format_percent(share)} of gold ids are gone; use gold spans"]
 
 
 def _list_tree_metrics(paired: PairedRuns, left_out: Sequence[str], has_lost_gold: bool) -> list[str]:
