@@ -15,6 +15,7 @@ from ragfault.comparison.compare import compare, compare_segments
 from ragfault.comparison.gate.gate import gate
 from ragfault.comparison.paired_runs import pair_runs
 from ragfault.comparison.records import Bisection, Comparison
+from ragfault.comparison.settings import ComparisonSettings
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Chunk, Citation, Latency, Trace
 from ragfault.report import wording
@@ -153,7 +154,7 @@ def test_json_holds_all_and_no_infinity(compared: Comparison, bisected: Bisectio
 def test_segments_stand_one_after_the_other(runs: tuple[Run, Run]):
     """Each segment has its line and its verdict; the parts of a comparison are told apart by name."""
     side = pair_runs(*runs)
-    parts = compare_segments(side, "route", metrics=["groundedness"])
+    parts = compare_segments(side, "route", ComparisonSettings(metrics=["groundedness"]))
     text = render_terminal(build_comparison(parts), width=140)
     assert [part.segment for part in parts] == re.findall(r"^route (\w+): ", text, re.MULTILINE)
     assert len(json.loads(encode_document(parts))) == 6

@@ -186,18 +186,26 @@ def rescore(run: str, out: str, full: bool, kind: str | None, quiet: bool, confi
     for line in explain_aliases(settings.metrics or ()):
         click.echo(line, err=True)
     rescored = rescore(run, out, settings)
-    return _report_run(rescored, table, full=full, kind=kind, quiet=quiet)
+    has_metrics = settings.metrics is not None
+    return _report_run(rescored, table, full=full, kind=kind, quiet=quiet, has_chosen_metrics=has_metrics)
 
 
 def _report_run(
-    run: Any, table: dict[str, Any], human_labels: tuple[str, ...] = (), *, full: bool, kind: str | None, quiet: bool
+    run: Any,
+    table: dict[str, Any],
+    human_labels: tuple[str, ...] = (),
+    *,
+    full: bool,
+    kind: str | None,
+    quiet: bool,
+    has_chosen_metrics: bool = False,
 ) -> int:
     """Show the verdict on a run and the next commands, and give the exit code."""
     manifest = run.manifest
     if kind == "json" or not quiet:
         from ragfault.cli.report import print_scorecard
 
-        print_scorecard(run, table, human_labels, full=full, kind=kind)
+        print_scorecard(run, table, human_labels, full=full, kind=kind, has_chosen_metrics=has_chosen_metrics)
     if manifest.failed:
         total = manifest.scored + manifest.undefined + manifest.failed
         click.echo(f"{manifest.failed:,} of {total:,} scores failed; each has its reason.", err=True)

@@ -134,7 +134,13 @@ def _render_run(run: Any, findings: Any, kind: str, screen: bool, labels: Any = 
 
 
 def print_scorecard(
-    run: Any, table: dict[str, Any], human_labels: Sequence[str] = (), *, full: bool = False, kind: str | None = None
+    run: Any,
+    table: dict[str, Any],
+    human_labels: Sequence[str] = (),
+    *,
+    full: bool = False,
+    kind: str | None = None,
+    has_chosen_metrics: bool = False,
 ) -> None:
     """Print the verdict on a run that was just made; with `full` every table below it; or all of it as JSON."""
     from ragfault.diagnosis.run_analysis import analyze
@@ -150,7 +156,7 @@ def print_scorecard(
     if full:
         click.echo(_render_run(run, findings, "terminal", True), nl=False)
         return
-    verdicts = build_verdicts(findings, str(run.path))
+    verdicts = build_verdicts(findings, str(run.path), has_chosen_metrics=has_chosen_metrics)
     click.echo(render_first_fitting(verdicts, VERDICT_LINES, color=supports_color()), nl=False)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ragfault.diagnosis.records import Findings, KeyOutcome, MetricAggregate, Remedy
+from ragfault.model.grouping import group_by
 from ragfault.model.records import Layer
 from ragfault.report.format import LAYER_TITLES, clean_text, get_common_reason
 from ragfault.text.number_format import format_count, format_interval, format_number, format_percent, format_share
@@ -25,7 +26,8 @@ def describe_unrated(findings: Findings) -> list[str]:
     traces, failed = format_count(findings.manifest.traces, "trace"), findings.answers.bad if findings.answers else 0
     lines = [f"No answer of {traces} was rated{f'; {failed:,} failed or blank' if failed else ''}."]
     aggregates = findings.scorecard.aggregates
-    return lines + [f"{LAYER_TITLES[layer]}: {_describe_metrics(aggregates, layer)}." for layer in JUDGED_LAYERS]
+    by_layer = group_by(aggregates, lambda item: item.layer)
+    return lines + [f"{LAYER_TITLES[layer]}: {describe_metrics(by_layer.get(layer, []))}." for layer in JUDGED_LAYERS]
 
 
 OUTCOME_TEXTS: Mapping[KeyOutcome, str] = {
@@ -44,13 +46,12 @@ def describe_answer_key(outcomes: Mapping[KeyOutcome, int]) -> list[str]:
     return [f"Answer key, {format_count(total, 'answer')}: {', '.join(texts)}."]
 
 
-def _describe_metrics(aggregates: Sequence[MetricAggregate], layer: Layer) -> str:
-    """Describe what was measured of a layer, metrics with a target first, and why the rest was not."""
-    items = [item for item in aggregates if item.layer == layer]
+def describe_metrics(items: Sequence[MetricAggregate], limit: int = METRICS_DESCRIBED) -> str:
+    """Describe the means of some metrics, those with a target first, and why others were not measured."""
     if not items:
         return "no metric was asked for"
     measured = sorted((item for item in items if item.interval), key=lambda item: item.target is None)
-    figures = [f"{clean_text(item.metric)} {format_interval(item.interval)}" for item in measured[:METRICS_DESCRIBED]]
+    figures = [f"{clean_text(item.metric)} {format_interval(item.interval)}" for item in measured[:limit]]
     reasons = Counter(get_common_reason(item) or "no trace" for item in items if not item.interval)
     figures += [f"{count:,} not measured ({reason})" for reason, count in reasons.most_common(1)]
     return ", ".join(figures)

@@ -46,7 +46,13 @@ from ragfault.report.format import (
     select_segment_metrics,
     summarize_problems,
 )
-from ragfault.report.run_verdict import describe_answer_key, describe_share, describe_targets
+from ragfault.report.run_verdict import (
+    NAMED_METRICS,
+    describe_answer_key,
+    describe_metrics,
+    describe_share,
+    describe_targets,
+)
 from ragfault.report.wording import (
     describe_alert,
     describe_gold_agreement,
@@ -90,6 +96,8 @@ INSIGHT_COLUMNS = (
 INSIGHT_PROPERTIES = {"chunks": "number of chunks", "length": "length in characters", "age": "age in days"}
 """Properties of chunks that insights are by, in words; the others are words already."""
 
+LEAST_CAUSES_SHOWN = 4
+"""Causes that have a row of their own on every first screen, however long its other lines are."""
 SEGMENTS_SHOWN = 20
 METRICS_NAMED = 3
 """Metrics that the verdict names for a reason why they were not measured."""
@@ -123,26 +131,35 @@ def build_findings(findings: Findings) -> ReportDocument:
     return ReportDocument(findings.run, _build_lead(findings, None), tuple(body))
 
 
-def build_verdict(findings: Findings, place: str | None = None, *, causes: int = CAUSES_SHOWN) -> ReportDocument:
+def build_verdict(
+    findings: Findings, place: str | None = None, *, causes: int = CAUSES_SHOWN, has_chosen_metrics: bool = False
+) -> ReportDocument:
     """Build the first screen of a run: how many answers are bad, why, what to fix first, and trust in the judge.
 
-    With `place`, where the run lies, the commands that show more of it come last.
+    With `place`, where the run lies, the commands that show more of it come last. Metrics that the user chose come
+    before the answers.
     """
-    lead = _build_lead(findings, SENTENCE_LIMIT, place, causes)
+    lead = _build_lead(findings, SENTENCE_LIMIT, place, causes, has_chosen_metrics)
     body: list[Block] = [*_list_trust_briefly(findings), *_list_gaps(findings)]
     if place is not None:
         body += build_section("Next", _list_next_commands(place))
     return ReportDocument(findings.run, lead, tuple(body))
 
 
-def build_verdicts(findings: Findings, place: str | None = None) -> Iterator[ReportDocument]:
+def build_verdicts(
+    findings: Findings, place: str | None = None, *, has_chosen_metrics: bool = False
+) -> Iterator[ReportDocument]:
     """Build the first screen with as many causes as it may name, then with fewer, for a terminal of a few lines."""
-    for causes in range(CAUSES_SHOWN, 0, -1):
-        yield build_verdict(findings, place, causes=causes)
+    for causes in range(CAUSES_SHOWN, LEAST_CAUSES_SHOWN - 1, -1):
+        yield build_verdict(findings, place, causes=causes, has_chosen_metrics=has_chosen_metrics)
 
 
 def _build_lead(
-    findings: Findings, limit: int | None, place: str | None = None, causes: int = CAUSES_SHOWN
+    findings: Findings,
+    limit: int | None,
+    place: str | None = None,
+    causes: int = CAUSES_SHOWN,
+    has_chosen_metrics: bool = False,
 ) -> tuple[Block, ...]:
     """Build what was evaluated, warnings, and the answers with their causes."""
     manifest = findings.manifest
@@ -157,7 +174,8 @@ def _build_lead(
     ]
     name = findings.run if limit is None else clip_text(findings.run, 60)
     warnings = build_warnings(list_run_warnings(findings))
-    head = build_head(findings, place, shown=causes)
+    chosen = [describe_metrics(findings.scorecard.aggregates, NAMED_METRICS)] if has_chosen_metrics else []
+    head = [*map(Paragraph, chosen), *build_head(findings, place, shown=causes)]
     head += map(Paragraph, describe_attempts(findings.attempts))
     return (Heading(name, 1), Paragraph(" · ".join(facts), "note"), *warnings, *head)
 
