@@ -72,7 +72,7 @@ def test_the_spread_is_that_counted_by_hand():
 def test_a_judge_that_says_the_same_is_steady():
     """A judge of the package moves no metric, and widens nothing."""
     traces, _ = moods()
-    flakiness = repeat_judge("lexical", traces[:5], k=2)
+    flakiness = repeat_judge("lexical", traces[:5], repeats=2)
     assert flakiness.deterministic
     assert {(metric.deviation, metric.drift, metric.flips) for metric in flakiness.metrics} == {(0.0, 0.0, 0.0)}
 
@@ -80,16 +80,16 @@ def test_a_judge_that_says_the_same_is_steady():
 def test_repeats_are_counted_metric_by_metric():
     """Two in seven traces flip, and the mean of a repeat with them."""
     traces, judge = moods()
-    flakiness = repeat_judge(judge, traces, k=4)
+    flakiness = repeat_judge(judge, traces, repeats=4)
     output = {metric.metric: metric for metric in flakiness.metrics}
     assert (flakiness.judge, flakiness.repeats, flakiness.traces) == ("moody/1", 4, 70)
     assert output["groundedness"].flips == pytest.approx(2 / 7)
     assert output["groundedness"].drift > 0.05  # all turn at once
     assert output["refusal"].flips == 0.0
-    with pytest.raises(UsageError, match="at least twice"):
-        repeat_judge(judge, traces, k=1)
+    with pytest.raises(UsageError, match="repeats"):
+        repeat_judge(judge, traces, repeats=1)
     with pytest.raises(InputError, match="no trace"):
-        repeat_judge(judge, [], k=2)
+        repeat_judge(judge, [], repeats=2)
 
 
 def test_a_budget_is_that_of_all_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -99,9 +99,11 @@ def test_a_budget_is_that_of_all_repeats(tmp_path: Path, monkeypatch: pytest.Mon
     with serve_model() as server:
         options = {"base_url": server.url, "cache": "none", "max_tokens": 300, "budget_tokens": 40_000}
         with pytest.raises(BudgetExceeded, match="budget="):
-            repeat_judge("llm:m", make_traces(12), k=3, options=options)
+            repeat_judge("llm:m", make_traces(12), repeats=3, options=options)
         assert 20_000 < server.tokens <= 40_000
-        assert repeat_judge("llm:m", make_traces(12), k=3, options={**options, "budget_tokens": 10**6}).deterministic
+        assert repeat_judge(
+            "llm:m", make_traces(12), repeats=3, options={**options, "budget_tokens": 10**6}
+        ).deterministic
     assert command(["judge", "repeat", "t.jsonl", "--judge", "llm:m", "--cache", "kept.sqlite"]) == 2
 
 

@@ -28,7 +28,7 @@ from sample_runs import FixedJudge, Pair, pair
 def compared(pairs: Sequence[Pair], other: Sequence[Verdicts]) -> JudgeComparison:
     """Compare two judges with recorded verdicts."""
     traces = [trace for trace, _ in pairs]
-    return compare_judges(FixedJudge([seen for _, seen in pairs]), FixedJudge(other), traces, resamples=50)
+    return compare_judges((FixedJudge([seen for _, seen in pairs]), FixedJudge(other)), traces, resamples=50)
 
 
 def again(item: Pair, levels: str, supports: str) -> Verdicts:
@@ -167,7 +167,7 @@ def test_judges_of_the_package_are_compared_by_name(tmp_path: Path, capsys: pyte
     assert command(["judge", "compare", "lexical", "embedded", str(path), "--votes", "3"]) == 2
     assert "for a judge that calls a model" in capsys.readouterr().err
     with pytest.raises(InputError, match="no trace to compare"):
-        compare_judges("lexical", "embedded", [])
+        compare_judges(("lexical", "embedded"), [])
 
 
 def test_a_budget_is_that_of_both_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -176,12 +176,12 @@ def test_a_budget_is_that_of_both_judges(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("RAGFAULT_LLM_API_KEY", raising=False)
     with serve_model() as server:
         options = {"base_url": server.url, "max_tokens": 300, "budget_tokens": 10**6}
-        result = compare_judges("llm:m", "llm:n", make_traces(4), options=(options, options))
+        result = compare_judges(("llm:m", "llm:n"), make_traces(4), options=(options, options))
         assert [speed.usage.calls for speed in result.speeds if speed and speed.usage] == [8, 8]
         before = server.tokens
         less = {**options, "budget_tokens": 30_000, "cache": "none"}
         with pytest.raises(BudgetExceeded):
-            compare_judges("llm:m", "llm:n", make_traces(12), options=(less, less))
+            compare_judges(("llm:m", "llm:n"), make_traces(12), options=(less, less))
         assert server.tokens - before <= 30_000
 
 

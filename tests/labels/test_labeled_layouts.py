@@ -11,13 +11,8 @@ from ragfault.io.trace_reader import read_traces
 from ragfault.labels.judges.measuring import measure_judge
 from ragfault.labels.reading.label_columns import detect_columns, list_trace_labels
 from ragfault.labels.reading.label_parser import LabelRule
-from ragfault.labels.reading.labeled_traces import (
-    LabeledTrace,
-    LabeledTraces,
-    LabelOptions,
-    build_labeled_trace,
-    load_labeled_traces,
-)
+from ragfault.labels.reading.labeled_traces import LabeledTrace, LabeledTraces, build_labeled_trace, load_labeled_traces
+from ragfault.labels.settings import LabelSettings
 from ragfault.model.errors import BadTraces, InputError
 
 FACTS = [f"Ferry {number} leaves the harbour at {number + 1} o'clock." for number in range(6)]
@@ -31,7 +26,7 @@ ANSWERS = [
 def load(path: Path, columns: list[dict[str, object]]) -> LabeledTraces:
     """Load a labelled set of these columns beside those of the traces."""
     path.write_text("".join(json.dumps(row) + "\n" for row in columns), "utf-8")
-    return load_labeled_traces(path, LabelOptions(None, (), None, None, 0), "raise", str, {})
+    return load_labeled_traces(path, LabelSettings())
 
 
 def add_labels(labels: list[dict[str, object]]) -> list[dict[str, object]]:

@@ -24,13 +24,7 @@ from ragfault.options.output import (
 )
 from ragfault.options.records import add_fields, merge_margins, take_fields
 from ragfault.options.runs import human_labels_option, load_paired_labels, rejudge_baseline
-from ragfault.options.settings import (
-    add_config_option,
-    add_executor_options,
-    add_git_option,
-    build_executor,
-    load_settings,
-)
+from ragfault.options.settings import add_config_option, add_executor_options, add_git_option, load_settings
 
 if TYPE_CHECKING:
     from ragfault.comparison.paired_runs import PairedRuns
@@ -276,7 +270,7 @@ def _pair_runs(
     from ragfault.labels.judges.flakiness import load_flakiness
 
     old, new = Run.open(baseline), Run.open(candidate)
-    executor = build_executor(options["ray"], {"workers": options["workers"]})
+    executor = {name: options[name] for name in ("workers", "ray") if options[name] is not None}
     if options["rejudge"]:
         old = rejudge_baseline(old, new, Path(folder), executor=executor)
     elif executor:

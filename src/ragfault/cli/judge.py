@@ -12,16 +12,17 @@ from typing import Any, TypeVar
 import click
 
 from ragfault.judges.loading import DEFAULT_JUDGE
+from ragfault.labels.settings import JudgeComparisonSettings, LabelSettings, MeasurementSettings, RepetitionSettings
 from ragfault.model.errors import UsageError
 from ragfault.options.label_results import EXIT_NOT_SHOWN, derive_from_labels, run_with_labels, show_result
-from ragfault.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
+from ragfault.options.llm_judge import add_llm_options, resolve_judge_options
 from ragfault.options.output import add_result_options, encode_json, json_option, print_notice, print_report
+from ragfault.options.records import add_fields, take_fields
 from ragfault.options.runs import show_progress
 from ragfault.options.settings import (
     add_executor_options,
     add_label_options,
     add_trace_options,
-    build_executor,
     calibration_option,
     load_settings,
     pick_trace_options,
@@ -53,15 +54,7 @@ Examples:
   ragfault judge measure labels.jsonl --run runs/today --card .ragfault/cards/mine.json"""
 )
 @click.argument("labels", nargs=-1, required=True)
-@click.option("--within", metavar="COLUMNS", help="AUROC also within groups of these columns (a,b).")
-@click.option("--by", metavar="COLUMN", help="Column by whose values rows are grouped.")
-@click.option(
-    "--threshold",
-    default="cv",
-    show_default=True,
-    metavar="cv|own|NUMBER",
-    help="Threshold for F1: best on the other folds, the judge's own decision, or a score from 0 to 1.",
-)
+@add_fields(MeasurementSettings)
 @add_label_options
 @calibration_option
 @add_result_options("measurement")
@@ -98,7 +91,7 @@ def measure(
     for path in (out, html):
         if path is not None:
             check_output_path(path, force=force)
-    measurement = run_with_labels(measure_judge, labels, out, options, quiet=quiet)
+    measurement = run_with_labels(measure_judge, MeasurementSettings, labels, {**options, "out": out}, quiet=quiet)
     from ragfault.report.builders.agreement import build_measurement
 
     output = {"out": out, "html": html, "force": force, "quiet": quiet, "kind": kind}
@@ -129,7 +122,7 @@ def calibrate(labels: tuple[str, ...], **options: Any) -> int:
     from ragfault.labels.judges.calibration import calibrate_judge
     from ragfault.report.builders.agreement import build_calibration
 
-    return derive_from_labels(calibrate_judge, build_calibration, attrgetter("helps"), labels, options)
+    return derive_from_labels(calibrate_judge, LabelSettings, build_calibration, attrgetter("helps"), labels, options)
 
 
 def _write_card(measurement: Any, path: Path, force: bool) -> Path:
@@ -184,13 +177,7 @@ Examples:
 @click.argument("first", metavar="JUDGE_A | RUN_A")
 @click.argument("second", metavar="JUDGE_B | RUN_B")
 @click.argument("traces", nargs=-1)
-@click.option(
-    "--limit", type=click.IntRange(1), help="Number of traces, drawn at random.  [default: all; of two runs 10000]"
-)
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the sample and the intervals."
-)
-@add_executor_options
+@add_fields(JudgeComparisonSettings)
 @add_llm_options
 @add_trace_options
 @click.option("-o", "--out", type=click.Path(), help="Write the comparison as JSON to this file.")
@@ -209,41 +196,31 @@ def compare(first: str, second: str, **options: Any) -> None:
     for place in (options["out"], options["html"]):
         if place is not None:
             check_output_path(place, force=options["force"])
-    comparison = _compare_judges(first, second, **options)
-    show_result(comparison, build_judges, options, "judge compare")
+    show_result(_compare_judges((first, second), options), build_judges, options, "judge compare")
 
 
-def _compare_judges(first: str, second: str, traces: tuple[str, ...], **options: Any) -> Any:
+def _compare_judges(names: tuple[str, str], options: dict[str, Any]) -> Any:
     """Compare two judges on traces, or two runs."""
     from ragfault.io.runs.run import Run
     from ragfault.labels.judges.comparison import compare_judges, compare_run_judges
 
-    seed, flags = options["seed"], {flag: options[flag] for flag in LLM_FLAGS}
+    traces, fields = options["traces"], take_fields(JudgeComparisonSettings, options)
     if not traces:
-        if not all(Path(path).is_dir() for path in (first, second)):
+        if not all(Path(path).is_dir() for path in names):
             raise UsageError(
-                f"{first} and {second} are not two runs. Name the traces to judge: "
-                f"ragfault judge compare {first} {second} TRACES"
+                f"{' and '.join(names)} are not two runs. Name the traces to judge: "
+                f"ragfault judge compare {' '.join(names)} TRACES"
             )
-        sample = {} if options["limit"] is None else {"sample": options["limit"]}
-        return compare_run_judges(Run.open(first), Run.open(second), seed=seed, **sample)
+        sample = {"sample": fields["limit"]} if "limit" in fields else {}
+        return compare_run_judges(Run.open(names[0]), Run.open(names[1]), seed=fields.get("seed", 0), **sample)
     table = load_settings(None).get("llm", {})
-    paid = [name for name in (first, second) if name.partition(":")[0] == "llm"]
+    paid = [name for name in names if name.partition(":")[0] == "llm"]
     if not paid:
-        resolve_judge_options(first, flags, table)
-    judge_options = [resolve_judge_options(name, flags, table) if name in paid else {} for name in (first, second)]
+        resolve_judge_options(names[0], options, table)
+    first, second = (resolve_judge_options(name, options, table) if name in paid else {} for name in names)
     with show_progress(options["quiet"]) as progress:
-        return compare_judges(
-            first,
-            second,
-            list(traces) if len(traces) > 1 else traces[0],
-            options=(judge_options[0], judge_options[1]),
-            limit=options["limit"],
-            seed=seed,
-            progress=progress,
-            **build_executor(options.pop("ray"), options),
-            **pick_trace_options(options),
-        )
+        settings = JudgeComparisonSettings(**fields, options=(first, second), on_progress=progress)
+        return compare_judges(names, list(traces) if len(traces) > 1 else traces[0], settings)
 
 
 @judge.command(
@@ -254,14 +231,14 @@ Examples:
 )
 @click.argument("traces", nargs=-1, required=True)
 @click.option("--judge", "name", default=DEFAULT_JUDGE, show_default=True, help="Judge to use.")
-@click.option("-k", "--repeats", type=click.IntRange(2), default=5, show_default=True, help="So many times.")
+@add_fields(RepetitionSettings, "repeats")
 @click.option("--limit", type=click.IntRange(1), help="Number of traces, drawn at random.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample.")
 @add_executor_options
 @add_llm_options
 @add_trace_options
 @add_result_options("spread of each metric")
-def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> None:
+def repeat(traces: tuple[str, ...], name: str, **options: Any) -> None:
     """Measure how far a judge differs from itself: the same TRACES judged several times over.
 
     Replies are not kept for this, and so paid for each time. compare, bisect and gate take the file with --flakiness.
@@ -272,22 +249,15 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
 
     if options["out"] is not None:
         check_output_path(options["out"], force=options["force"])
-    settings = resolve_judge_options(
-        name, {flag: options[flag] for flag in LLM_FLAGS}, load_settings(None).get("llm", {})
-    )
+    judge_options = resolve_judge_options(name, options, load_settings(None).get("llm", {}))
     if name.partition(":")[0] == "llm":
         if options["cache"] not in (None, "none"):
             raise UsageError("judge repeat needs fresh replies and cannot use a cache. Leave out --cache.")
-        settings["cache"] = "none"
+        judge_options["cache"] = "none"
     with show_progress(options["quiet"]) as progress:
-        flakiness = repeat_judge(
-            name,
-            _sample_traces(traces, options),
-            k=repeats,
-            options=settings,
-            progress=progress,
-            **build_executor(options.pop("ray"), options),
-        )
+        fields = take_fields(RepetitionSettings, options)
+        settings = RepetitionSettings(**fields, options=judge_options, on_progress=progress)
+        flakiness = repeat_judge(name, _sample_traces(traces, options), settings)
     show_result(flakiness, build_flakiness, options)
 
 

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ragfault.labels.settings import LabelSettings
 from ragfault.model.errors import BadLine
-from ragfault.options.llm_judge import LLM_FLAGS, resolve_judge_options
+from ragfault.options.llm_judge import resolve_judge_options
 from ragfault.options.output import encode_json, print_notice, print_report
+from ragfault.options.records import take_fields
 from ragfault.options.runs import show_progress
-from ragfault.options.settings import build_executor, load_settings, pick_trace_options
+from ragfault.options.settings import load_settings
 
 if TYPE_CHECKING:
     from ragfault.report.document import ReportDocument
@@ -21,7 +23,8 @@ EXIT_NOT_SHOWN = 3
 
 
 def derive_from_labels(
-    work: Callable[..., Any],
+    work: Callable[[Any, Any], Any],
+    record: type[LabelSettings],
     build: Callable[[Any], ReportDocument],
     is_shown: Callable[[Any], bool],
     labels: tuple[str, ...],
@@ -34,7 +37,7 @@ def derive_from_labels(
     out = output["out"]
     if out is not None:
         check_output_path(out, force=output["force"])
-    result = run_with_labels(work, labels, out, options, quiet=output["quiet"])
+    result = run_with_labels(work, record, labels, {**options, "out": out}, quiet=output["quiet"])
     holds = is_shown(result)
     show_result(result, build, {**output, "out": out if holds else None})
     if not holds and out is not None:
@@ -43,23 +46,25 @@ def derive_from_labels(
 
 
 def run_with_labels(
-    work: Callable[..., Any], labels: tuple[str, ...], out: str | None, options: dict[str, Any], *, quiet: bool
+    work: Callable[[Any, Any], Any],
+    record: type[LabelSettings],
+    labels: tuple[str, ...],
+    options: dict[str, Any],
+    *,
+    quiet: bool,
 ) -> Any:
-    """Measure or calibrate a judge on labels, as the options of `add_label_options` ask for it."""
-    name, skip_bad = options.pop("name"), options.pop("skip_bad")
-    llm_flags = {flag: options.pop(flag) for flag in LLM_FLAGS}
-    reading = pick_trace_options(options) | build_executor(options.pop("ray"), options)
-    with show_progress(quiet) as progress, _handle_bad_lines(skip_bad, out) as on_bad:
-        return work(
-            list(labels) if len(labels) > 1 else labels[0],
-            judge=name,
-            options=resolve_judge_options(name, llm_flags, load_settings(None).get("llm", {})),
-            **reading,
+    """Measure or calibrate a judge on labels, as the options of `add_label_options` and of the record ask for it."""
+    fields = take_fields(record, options)
+    judge_options = resolve_judge_options(fields.get("judge"), options, load_settings(None).get("llm", {}))
+    with show_progress(quiet) as progress, _handle_bad_lines(options["skip_bad"], options["out"]) as on_bad:
+        settings = record(
+            **fields,
+            options=judge_options,
             on_bad=on_bad,
-            progress=progress,
-            notice=lambda line: None if quiet else print_notice(line),
-            **{key: value for key, value in options.items() if value is not None},
+            on_progress=progress,
+            on_notice=lambda line: None if quiet else print_notice(line),
         )
+        return work(list(labels) if len(labels) > 1 else labels[0], settings)
 
 
 @contextmanager

@@ -122,8 +122,8 @@ def rejudge_baseline(
 ) -> Run:
     """Evaluate the baseline again with the judge and the metrics of the candidate, in a folder.
 
-    The file of the calibration is needed where the candidate was judged with one; `executor` is what `build_executor`
-    returns.
+    The file of the calibration is needed where the candidate was judged with one; `executor` says where:
+    `workers` and `ray`, as `evaluate` takes them.
     """
     from ragfault.evaluation.evaluator import evaluate
     from ragfault.evaluation.rescorer import rescore

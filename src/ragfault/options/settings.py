@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from ragfault.evaluation.settings import EvaluationSettings
 from ragfault.io.reading_settings import ReadingSettings
+from ragfault.labels.settings import LabelSettings
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.settings import NonEmptyText, PositiveInt, PositiveNumber, Setting, TextList
 from ragfault.model.whole_files import read_toml
@@ -79,16 +80,6 @@ def pick_trace_options(options: dict[str, Any], table: Mapping[str, Any] | None 
 
 add_executor_options = add_fields(EvaluationSettings, "workers", "ray")
 """Add the options that say where the work is done."""
-
-
-def build_executor(ray: str | None, asked: dict[str, Any]) -> dict[str, Any]:
-    """Take the workers from the options, and return who judges as arguments of `evaluate` and of what measures."""
-    workers = asked.pop("workers", None)
-    if ray is None:
-        return {} if workers is None else {"workers": workers}
-    from ragfault.evaluation.executors import RayExecutor
-
-    return {"executor": RayExecutor(ray, workers)}
 
 
 add_config_option = click.option(
@@ -161,37 +152,7 @@ def _list_keys(name: str) -> dict[str, Setting]:
 
 
 add_label_options = combine_options(
-    click.option("--judge", "name", help="Judge to use.  [default: embedded; with --run, the judge of the run]"),
-    click.option("--run", type=click.Path(), help="LABELS are those of `ragfault label` on this run."),
-    click.option("--profile", metavar="NAME|FILE", help="Domain profile, as for evaluate.  [default: general]"),
-    click.option(
-        "--task",
-        type=click.Choice(["answer", "support", "relevance"]),
-        help="Unit of the labels: answers, claims, or chunks.  [default: inferred from the columns]",
-    ),
-    click.option(
-        "--positive",
-        multiple=True,
-        metavar="VALUE",
-        help="Label value of a bad answer or claim; for relevance the lowest relevant grade. Repeatable.",
-    ),
-    click.option(
-        "--group",
-        metavar="COLUMN",
-        help="Column of independent groups, kept whole in folds and resampling.  [default: source_id, group, "
-        "conversation or query]",
-    ),
-    click.option(
-        "--limit", type=click.IntRange(1), help="Judge at most about this many traces, drawn at random by whole groups."
-    ),
-    click.option(
-        "--seed",
-        type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="Seed of the sample, the folds and the intervals.",
-    ),
-    add_executor_options,
+    add_fields(LabelSettings),
     add_llm_options,
     add_trace_options,
     click.option("--skip-bad", is_flag=True, help="Skip lines and labels that cannot be read."),

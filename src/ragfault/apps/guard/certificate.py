@@ -155,8 +155,9 @@ def certify_answers(answers: Sequence[RatedAnswer], settings: CertificateSetting
 
     `start` is the share of the answers with which the sequence of tests begins; by default it is chosen
     (`choose_start`). Answers of one group are not independent: counts are divided by the design effect
-    (`measure_design_effect`), and one group promises nothing. `routes` and `ranking` do not apply to answers that are
-    ranked already. Raises UsageError for alpha or delta outside (0, 1), and for a risk outside [0, 1].
+    (`measure_design_effect`), and one group promises nothing. Labels are read, routes separated and answers ranked
+    already: the settings of these do not apply. Raises UsageError for alpha or delta outside (0, 1), and for a risk
+    outside [0, 1].
 
     >>> answers = [RatedAnswer(i / 100, i >= 80, str(i), {"risk": i / 100}) for i in range(100)]
     >>> part = certify_answers(answers)
@@ -300,30 +301,20 @@ def measure_design_effect(labels: Any, groups: Sequence[str]) -> float:
     return 1 + (size - 1) * min(1.0, max(0.0, correlation))
 
 
-def certify(
-    source: LabeledSource | Iterable[Trace],
-    *,
-    alpha: float = 0.1,
-    delta: float = 0.1,
-    start: float | None = None,
-    routes: Sequence[str] = (),
-    ranking: Ranking = "risk",
-    **judging: Any,
-) -> Certificate:
-    """Certify a judge's threshold on labelled answers, read as by `ragfault.labels.judges.measuring.measure_judge`.
+@accept_fields(CertificateSettings)
+def certify(source: LabeledSource | Iterable[Trace], settings: CertificateSettings) -> Certificate:
+    """Certify a judge's threshold on labelled answers, read as by `ragfault.labels.judges.measuring.judge_labels`.
 
-    `judging` are the options of `judge_labels`: run, judge, profile, calibration, positive, group, map …
     With `routes` each of them gets a threshold of its own and an equal share of delta, so that all promises hold
     jointly; otherwise one threshold holds for all traffic in the mix of the labels. `ranking` orders the answers (see
     `ragfault.apps.guard.traffic.rank_answer`); chosen after a look at the labels, it breaks the promise. Raises what
-    `measure_judge` raises;
-    UsageError where no label of an answer is read, or a route has none.
+    `judge_labels` raises; UsageError where no label of an answer is read, or a route has none.
     """
-    run = judging.get("run")
+    run, routes = settings.run, settings.routes
     if run is not None:
         _check_chances(str(source))
-    judged_source = judge_labels(source, **judging)
-    answers = rate_labeled_answers(judged_source, ranking)
+    judged_source = judge_labels(source, settings)
+    answers = rate_labeled_answers(judged_source, settings.ranking)
     if not answers:
         raise UsageError("these labels say of no answer whether it is bad. Label answers, or all claims of an answer.")
     known = {answer.route for answer in answers}
@@ -331,19 +322,19 @@ def certify(
         listing = ", ".join(sorted(filter(None, known))) or "none"
         raise UsageError(f"no labelled answer has the route {missing[0]}. Routes: {listing}.")
     # each route errs with its share of delta, so that all promises together err with delta at most
-    settings = CertificateSettings(alpha=alpha, delta=delta / max(1, len(routes)), start=start)
+    shared = msgspec.structs.replace(settings, delta=settings.delta / max(1, len(routes)))
     parts = [
-        _certify_route([answer for answer in answers if name in (None, answer.route)], settings, name)
+        _certify_route([answer for answer in answers if name in (None, answer.route)], shared, name)
         for name in (routes or (None,))
     ]
     return Certificate(
-        alpha=alpha,
-        delta=delta,
+        alpha=settings.alpha,
+        delta=settings.delta,
         date=datetime.now(UTC).date().isoformat(),
         judge=judged_source.judge,
         source=() if isinstance(source, Run) else tuple(describe_input(source)),
         routes=tuple(parts),
-        ranking=ranking,
+        ranking=settings.ranking,
         notes=() if run is None else compare_with_run(run, [item.trace.id for item in judged_source.labeled.labeled]),
     )
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+from ragfault.apps.guard.settings import CertificateSettings
 from ragfault.options.label_results import derive_from_labels
 from ragfault.options.output import add_result_options, json_option, print_notice, print_report
+from ragfault.options.records import add_fields
 from ragfault.options.runs import sample_option
 from ragfault.options.settings import add_label_options, calibration_option
 
@@ -34,54 +36,11 @@ Examples:
 Exit code 3: nothing can be promised; nothing is written."""
 )
 @click.argument("labels", nargs=-1, required=True)
-@click.option(
-    "--alpha",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.1,
-    show_default=True,
-    help="Largest share of bad answers among the released ones.",
-)
-@click.option(
-    "--delta",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.1,
-    show_default=True,
-    help="Chance that the promise is broken.",
-)
-@click.option(
-    "--start",
-    type=click.FloatRange(0, 1, min_open=True),
-    metavar="SHARE",
-    help="Share of the answers from which thresholds are tested; choose it before seeing labels.  [default: the "
-    "most promising share up to 0.5]",
-)
-@click.option(
-    "--route",
-    "routes",
-    multiple=True,
-    metavar="ROUTE",
-    help="Certify this route apart, with its share of delta; repeatable.  [default: one threshold for all]",
-)
-@click.option(
-    "--ranking",
-    type=click.Choice(["risk", "words"]),
-    default="risk",
-    show_default=True,
-    help="Order of the answers: the judge's risk, or one that counts unsupported words, too; choose it before seeing "
-    "labels.",
-)
+@add_fields(CertificateSettings)
 @add_label_options
 @calibration_option
 @add_result_options("certificate")
-def certify(
-    labels: tuple[str, ...],
-    alpha: float,
-    delta: float,
-    start: float | None,
-    routes: tuple[str, ...],
-    ranking: str,
-    **shared: object,
-) -> int:
+def certify(labels: tuple[str, ...], **options: Any) -> int:
     """Certify the largest threshold of the judge's risk with P(bad | released) ≤ alpha.
 
     LABELS are read as by `judge measure`: traces with a label of the answer. They must be drawn at random from the
@@ -91,8 +50,7 @@ def certify(
     from ragfault.apps.guard.certificate import certify
     from ragfault.apps.guard.report import build_certificate
 
-    promise = {"alpha": alpha, "delta": delta, "start": start, "routes": routes, "ranking": ranking}
-    return derive_from_labels(certify, build_certificate, attrgetter("promises"), labels, shared | promise)
+    return derive_from_labels(certify, CertificateSettings, build_certificate, attrgetter("promises"), labels, options)
 
 
 @guard.command(

@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ragfault.model.settings import Flag, OpenShare, Settings, TextList, declare
+from ragfault.labels.settings import LabelSettings
+from ragfault.model.settings import Flag, OpenShare, TextList, declare
 
 PositiveShare = Annotated[float, Meta(gt=0, le=1, description="a number above 0, up to 1")]
 
 
-class CertificateSettings(Settings, frozen=True, kw_only=True):
-    """What a certificate promises, and on which thresholds it is tested."""
+class CertificateSettings(LabelSettings, frozen=True, kw_only=True):
+    """What a certificate promises, on which thresholds it is tested, and by which labels: `certify` explains it."""
 
     alpha: float = declare(0.1, "Largest share of bad answers among the released ones.", OpenShare)
     delta: float = declare(0.1, "Chance that the promise is broken.", OpenShare)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from ragfault.labels.judges.measuring import JudgedSource, judge_labels
 from ragfault.labels.judges.units import OWN_THRESHOLD, Bools, ScoredUnits, build_units, iterate_answers, iterate_claims
 from ragfault.labels.label import Label
 from ragfault.labels.reading.labeled_traces import GivenLabels, LabeledSource
+from ragfault.labels.settings import LabelSettings
 from ragfault.model.errors import JudgeError, UsageError
 from ragfault.model.records import Trace, Verdicts
+from ragfault.model.settings import accept_fields
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.classification import auroc, calibration_error
 from ragfault.stats.estimates import Interval
@@ -53,17 +55,9 @@ class UnitScores(NamedTuple):
     called: Bools
 
 
-def calibrate_judge(
-    source: LabeledSource | Iterable[Trace],
-    *,
-    run: str | Path | Run | None = None,
-    task: Literal["answer", "support"] | None = None,
-    seed: int = 0,
-    **judging: Any,
-) -> JudgeCalibration:
-    """Calibrate the probabilities of a judge to human labels of claims and answers, read as by `measure_judge`.
-
-    `judging` are the further options of `judge_labels`: judge, profile, positive, group, map …
+@accept_fields(LabelSettings)
+def calibrate_judge(source: LabeledSource | Iterable[Trace], settings: LabelSettings) -> JudgeCalibration:
+    """Calibrate the probabilities of a judge to human labels of claims and answers, read as by `judge_labels`.
 
     For each of both a slope and an intercept of the log-odds are fitted, drawn towards 1 and 0, so that few labels
     change little; for claims also the threshold at which as many are called bad as people mark. Each line holds its
@@ -83,15 +77,17 @@ def calibrate_judge(
     [('claim', 2, False), ('answer', 2, False)]
     """
     labeled_source: LabeledSource | Iterable[Trace] | GivenLabels = source
-    if isinstance(source, str | Path) and run is None and (Path(source) / "manifest.json").is_file():
+    if isinstance(source, str | Path) and settings.run is None and (Path(source) / "manifest.json").is_file():
         labeled_source = _read_reference(Run.open(source))
-    judged = judge_labels(labeled_source, run=run, task=task, seed=seed, **judging)
+    judged = judge_labels(labeled_source, settings)
     if judged.labeled.task == "relevance":
         raise UsageError("these are labels of chunks; claims and answers are calibrated. Name the labels with --task.")
     if any(claim.p is None for verdicts in judged.judged.verdicts for claim in verdicts.claim or ()):
         raise UsageError(f'the judge "{judged.judge}" gives no probabilities of claims: nothing can be calibrated.')
     lines = tuple(
-        _build_line(units, judged.judged.groups(units), seed) for units in _collect_units(judged) if units.score.size
+        _build_line(units, judged.judged.groups(units), settings.seed)
+        for units in _collect_units(judged)
+        if units.score.size
     )
     if not lines:
         raise JudgeError(f'the judge "{judged.judge}" has no probability of any labelled claim or answer.')

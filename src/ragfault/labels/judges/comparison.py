@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.evaluation.executors import choose_executor
-from ragfault.evaluation.settings import ignore_report
 from ragfault.io.attempts import rename_attempts
 from ragfault.io.runs.copies import group_trace
 from ragfault.io.runs.run import Run
@@ -25,10 +24,12 @@ from ragfault.labels.judges.measurement import JudgeSpeed
 from ragfault.labels.judges.runner import hash_inputs, run_judge
 from ragfault.labels.reading.human_verdicts import COMPARED_METRICS, compare_metric
 from ragfault.labels.reading.labeled_traces import LabeledSource, hash_rank
+from ragfault.labels.settings import JudgeComparisonSettings
 from ragfault.metrics.catalog import compute_score, parse_metric
 from ragfault.model.errors import InputError, UsageError
-from ragfault.model.protocols import Executor, Judge
+from ragfault.model.protocols import Judge
 from ragfault.model.records import ClaimVerdict, Layer, Trace, Verdicts
+from ragfault.model.settings import accept_fields
 from ragfault.stats.agreement import TwoRaterRatings
 from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
 from ragfault.stats.estimates import BootstrapEstimate, Difference, Interval
@@ -201,23 +202,13 @@ class JudgeComparison(Struct, frozen=True, kw_only=True):
     """Traces of the first run, where random samples of two runs were compared; 0: all were."""
 
 
-def compare_judges(  # noqa: PLR0913 - the options of one verb
-    first: str | Judge,
-    second: str | Judge,
-    traces: LabeledSource | Iterable[Trace],
-    *,
-    options: tuple[dict[str, Any], dict[str, Any]] = ({}, {}),
-    limit: int | None = None,
-    workers: int = 1,
-    executor: Executor | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-    progress: Callable[[int, int], None] = ignore_report,
-    **reading: Any,
+@accept_fields(JudgeComparisonSettings)
+def compare_judges(
+    judges: tuple[str | Judge, str | Judge], traces: LabeledSource | Iterable[Trace], settings: JudgeComparisonSettings
 ) -> JudgeComparison:
     """Compare two judges on the same traces.
 
-    Each judge is a name (loaded with its `options`) or an object; `traces` and `reading` are what
+    Each judge is a name (loaded with its `options`) or an object; `traces` and the settings of reading are what
     `read_traces` takes; `limit` samples so many traces. Intervals are over conversations, else over queries
     with the same chunks. Two named judges spend from one budget.
 
@@ -226,7 +217,7 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
     >>> from ragfault import Chunk
     >>> chunk = Chunk(id="a", text="The office opens at 7:30.")
     >>> trace = Trace(id="1", query="When does it open?", chunks=(chunk,), answer="It opens at 7:30.")
-    >>> comparison = compare_judges("lexical", "embedded", [trace])
+    >>> comparison = compare_judges(("lexical", "embedded"), [trace])
     >>> [(kind.kind, kind.n) for kind in comparison.kinds]
     [('chunk', 1), ('use', 1), ('claim', 1), ('refusal', 1)]
     """
@@ -234,29 +225,27 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
         isinstance(traces, Sequence) and len(traces) > 0 and all(isinstance(judge, str | Path) for judge in traces)
     )
     compared = rename_attempts(
-        read_traces(cast(LabeledSource, traces), **reading) if from_files else cast("Iterable[Trace]", traces)
+        read_traces(cast(LabeledSource, traces), **settings.reading) if from_files else cast("Iterable[Trace]", traces)
     )
     if not compared:
         raise InputError("there is no trace to compare judges on.")
-    if limit is not None:
-        ranked = sorted(compared, key=lambda trace: hash_rank(trace.id, seed))
-        sampled = {trace.id for trace in ranked[:limit]}
+    if settings.limit is not None:
+        ranked = sorted(compared, key=lambda trace: hash_rank(trace.id, settings.seed))
+        sampled = {trace.id for trace in ranked[: settings.limit]}
         compared = [trace for trace in compared if trace.id in sampled]
-    judges = [
-        load_judge(judge_or_name, **judge_options) if isinstance(judge_or_name, str) else judge_or_name
-        for judge_or_name, judge_options in zip((first, second), options, strict=True)
+    loaded = [
+        load_judge(judge, **options) if isinstance(judge, str) else judge
+        for judge, options in zip(judges, settings.options, strict=True)
     ]
     budget = f"compare {uuid.uuid4().hex}"
-    executor = choose_executor(workers, executor)
-    results = [
-        run_judge(judge, compared, executor, progress, budget if isinstance(judge_or_name, str) else None)
-        for judge, judge_or_name in zip(judges, (first, second), strict=True)
-    ]
-    fingerprints = (judges[0].fingerprint, judges[1].fingerprint)
-    intervals = IntervalOptions(resamples, seed)
-    return _build_comparison(
-        compared, (results[0][0], results[1][0]), fingerprints, (results[0][1], results[1][1]), intervals
+    executor = choose_executor(settings.workers, settings.executor, settings.ray)
+    first, second = (
+        run_judge(judge, compared, executor, settings.on_progress, budget if isinstance(given, str) else None)
+        for judge, given in zip(loaded, judges, strict=True)
     )
+    fingerprints = (loaded[0].fingerprint, loaded[1].fingerprint)
+    intervals = IntervalOptions(settings.resamples, settings.seed)
+    return _build_comparison(compared, (first[0], second[0]), fingerprints, (first[1], second[1]), intervals)
 
 
 def compare_run_judges(first: Run, second: Run, *, sample: int = COMPARED_TRACES, seed: int = 0) -> JudgeComparison:

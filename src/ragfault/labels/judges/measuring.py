@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from ragfault.evaluation.executors import choose_executor
-from ragfault.evaluation.settings import ignore_report
-from ragfault.io.error_collector import OnBad
 from ragfault.io.files import describe_input
 from ragfault.io.runs.run import Run
-from ragfault.judges.calibration import JudgeCalibration, wrap_judge
-from ragfault.judges.domain.profile import DomainProfile
+from ragfault.judges.calibration import wrap_judge
 from ragfault.judges.loading import DEFAULT_JUDGE, apply_profile, limit_verdicts, load_judge
 from ragfault.labels.consensus import resolve_labels
 from ragfault.labels.judges.figures import (
@@ -49,14 +46,14 @@ from ragfault.labels.reading.labeled_traces import (
     LabeledSource,
     LabeledTrace,
     LabeledTraces,
-    LabelOptions,
     load_labeled_traces,
     split_columns,
-    to_texts,
 )
+from ragfault.labels.settings import LabelSettings, MeasurementSettings
 from ragfault.model.errors import InputError, JudgeError, UnknownName, UsageError, group_messages
-from ragfault.model.protocols import Executor, Judge, VerdictKind
+from ragfault.model.protocols import Judge, VerdictKind
 from ragfault.model.records import Trace, Verdicts
+from ragfault.model.settings import accept_fields
 from ragfault.stats.classification import rank_within_groups
 
 
@@ -301,19 +298,11 @@ TASK_VERDICTS: dict[LabelTask, tuple[VerdictKind, ...]] = {
 """Task of labels → kinds of verdict that are measured by them."""
 
 
-def measure_judge(
-    source: LabeledSource | Iterable[Trace],
-    *,
-    within: str | Sequence[str] = (),
-    by: str | None = None,
-    threshold: str | float = "cv",
-    seed: int = 0,
-    resamples: int = 1000,
-    **judging: Any,
-) -> JudgeMeasurement:
+@accept_fields(MeasurementSettings)
+def measure_judge(source: LabeledSource | Iterable[Trace], settings: MeasurementSettings) -> JudgeMeasurement:
     """Measure how far a judge agrees with human labels.
 
-    `judging` are the further options of `judge_labels`: judge, run, profile, task, positive, group, limit, map …
+    Labels and judge are those that `judge_labels` takes.
 
     Scores are 1 minus the probability of support, or the relevance of a chunk. Intervals resample whole groups: values
     of the column `group`. AUROC is also computed `within` columns; `by` a column gives figures for each of its values.
@@ -333,14 +322,12 @@ def measure_judge(
     >>> result.task, result.overall.n, result.overall.positives, result.overall.figure("auroc").value
     ('answer', 2, 1, 1.0)
     """
-    columns = split_columns(within)
-    threshold_name = _check_threshold(threshold)
-    named = [*columns, *([by] if by else [])]
-    source_labels = judge_labels(source, seed=seed, columns=named, **judging)
-    measurement_options = MeasurementOptions(
-        source_labels.judge, describe_input(source), threshold_name, columns, by, IntervalOptions(resamples, seed)
-    )
-    return build_measurement(source_labels.labeled, source_labels.judged, measurement_options, source_labels.speed)
+    columns, by = split_columns(settings.within), settings.by
+    threshold = _check_threshold(settings.threshold)
+    judged = judge_labels(source, settings, columns=[*columns, *([by] if by else [])])
+    intervals = IntervalOptions(settings.resamples, settings.seed)
+    terms = MeasurementOptions(judged.judge, describe_input(source), threshold, columns, by, intervals)
+    return build_measurement(judged.labeled, judged.judged, terms, judged.speed)
 
 
 class JudgedSource(NamedTuple):
@@ -353,51 +340,32 @@ class JudgedSource(NamedTuple):
     speed: JudgeSpeed
 
 
-def judge_labels(  # noqa: PLR0913 - the options of one verb
-    source: LabeledSource | Iterable[Trace] | GivenLabels,
-    *,
-    run: str | Path | Run | None = None,
-    judge: str | Judge | None = None,
-    profile: str | Path | DomainProfile = "general",
-    calibration: str | Path | JudgeCalibration | None = None,
-    options: Mapping[str, Any] | None = None,
-    task: LabelTask | None = None,
-    positive: str | float | Sequence[str | float] = (),
-    group: str | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    columns: Sequence[str] = (),
-    workers: int = 1,
-    executor: Executor | None = None,
-    on_bad: OnBad = "raise",
-    progress: Callable[[int, int], None] = ignore_report,
-    notice: Callable[[str], object] = ignore_report,
-    **reading: Any,
+def judge_labels(
+    source: LabeledSource | Iterable[Trace] | GivenLabels, settings: LabelSettings, *, columns: Sequence[str] = ()
 ) -> JudgedSource:
     """Load labels and let a judge look at their traces.
 
     `judge` is a name (loaded with `options`) or an object, with a domain `profile`; None: the default judge. With a
     `run`, `source` is a file of labels that `ragfault label` wrote for it, and without a judge its recorded verdicts
-    are taken. `source` and `reading` are what `read_traces` takes; `map` has four more keys, `label`, `spans`,
-    `claims` and `grades`, for the label columns, which are else detected by their names. `task` is "answer" (labels of
-    whole answers, with `spans` also of claims and sentences), "support" (of single claims) or "relevance" (of chunks);
-    None: inferred from the columns. `positive` names the labels that are bad (relevance: the lowest relevant grade).
-    `limit` samples whole groups up to so many traces; `columns` must be there.
+    are taken. `source` and the settings of reading are what `read_traces` takes; `map` has four more keys, `label`,
+    `spans`, `claims` and `grades`, for the label columns, which are else detected by their names. `task` is "answer"
+    (labels of whole answers, with `spans` also of claims and sentences), "support" (of single claims) or "relevance"
+    (of chunks); None: inferred from the columns. `positive` names the labels that are bad (relevance: the lowest
+    relevant grade). `limit` samples whole groups up to so many traces; `columns` must be there.
 
     Raises BadTraces for unreadable lines and labels, all at once (`on_bad` as for `read_traces`), InputError,
     UsageError and UnknownName.
     """
-    labels = LabelOptions(task, to_texts(positive), group, limit, seed)
-    _check_options(labels)
-    executor = choose_executor(workers, executor)
-    run_labels = None if run is None else load_run_labels(run, cast("str | Path", source), labels.task)
-    labeled = load_labeled_traces(run_labels.given if run_labels else source, labels, on_bad, notice, reading)
+    executor = choose_executor(settings.workers, settings.executor, settings.ray)
+    run_labels = None
+    if settings.run is not None:
+        run_labels = load_run_labels(settings.run, cast("str | Path", source), settings.task)
+    labeled = load_labeled_traces(run_labels.given if run_labels else source, settings)
     traces = [item.trace for item in labeled.labeled]
     check_columns(columns, traces)
-    options = limit_verdicts(judge or DEFAULT_JUDGE, TASK_VERDICTS[labeled.task]) | dict(options or {})
-    judge = wrap_judge(_resolve_judge(judge, profile, options, run_labels), calibration)
-    notice(_summarize_labels(labeled))
-    verdicts, speed = run_judge(judge, [*traces, *derive_claim_traces(labeled.labeled)], executor, progress)
+    judge = wrap_judge(_resolve_judge(settings, labeled.task, run_labels), settings.calibration)
+    settings.on_notice(_summarize_labels(labeled))
+    verdicts, speed = run_judge(judge, [*traces, *derive_claim_traces(labeled.labeled)], executor, settings.on_progress)
     labeled = labeled._replace(notes=[*(run_labels.notes if run_labels else ()), *labeled.notes])
     judged = JudgedLabels(
         labeled.labeled, verdicts[: len(traces)], verdicts[len(traces) :], run_labels.readings if run_labels else None
@@ -405,28 +373,14 @@ def judge_labels(  # noqa: PLR0913 - the options of one verb
     return JudgedSource(judge.fingerprint, labeled, judged, speed)
 
 
-def _resolve_judge(
-    judge: str | Judge | None,
-    profile: str | Path | DomainProfile,
-    options: Mapping[str, Any] | None,
-    run_labels: RunLabels | None,
-) -> Judge:
+def _resolve_judge(settings: LabelSettings, task: LabelTask, run_labels: RunLabels | None) -> Judge:
     """Return the given judge, else that of the run, else the default one."""
-    if judge is None and run_labels is not None:
+    if settings.judge is None and run_labels is not None:
         return run_labels.judge
-    judge = DEFAULT_JUDGE if judge is None else judge
-    loaded = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
-    return apply_profile(loaded, profile)
-
-
-def _check_options(labels: LabelOptions) -> None:
-    """Raise UsageError for invalid options."""
-    if labels.task is not None and labels.task not in TASK_VERDICTS:
-        raise UnknownName("task", labels.task, TASK_VERDICTS)
-    if labels.limit is not None and labels.limit < 1:
-        raise UsageError(f"the limit is at least 1, got {labels.limit}.")
-    if not 0 <= labels.seed < 2**63:
-        raise UsageError(f"the seed is a whole number from 0 to 2**63 - 1, got {labels.seed}.")
+    judge = DEFAULT_JUDGE if settings.judge is None else settings.judge
+    if isinstance(judge, str):
+        judge = load_judge(judge, **limit_verdicts(judge, TASK_VERDICTS[task]) | dict(settings.options or {}))
+    return apply_profile(judge, settings.profile)
 
 
 def _check_threshold(threshold: str | float) -> str:

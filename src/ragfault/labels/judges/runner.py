@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from hashlib import blake2b
 from itertools import islice
@@ -15,16 +15,17 @@ import msgspec
 import numpy as np
 
 from ragfault.evaluation.executors import choose_executor
-from ragfault.evaluation.settings import ignore_report
 from ragfault.judges.assembly import observe_traces
 from ragfault.judges.loading import limit_verdicts, list_rubrics, load_judge
 from ragfault.labels.judges.flakiness import JudgeFlakiness, measure_flakiness
 from ragfault.labels.judges.measurement import JudgeSpeed
 from ragfault.labels.reading.human_verdicts import COMPARED_METRICS
+from ragfault.labels.settings import RepetitionSettings
 from ragfault.metrics.catalog import compute_score, list_verdict_kinds, parse_metric
-from ragfault.model.errors import InputError, UsageError
+from ragfault.model.errors import InputError
 from ragfault.model.protocols import VERDICT_KINDS, Executor, Judge, MeteredJudge, VerdictKind
 from ragfault.model.records import Trace, Usage, Verdicts
+from ragfault.model.settings import accept_fields
 
 BATCH_SIZE = 64
 POLL_SECONDS = 0.5
@@ -185,58 +186,49 @@ def hash_inputs(trace: Trace) -> bytes:
     return blake2b(msgspec.json.encode((trace.answer, chunks)), digest_size=16).digest()
 
 
-def repeat_judge(
-    judge: str | Judge,
-    traces: Iterable[Trace],
-    *,
-    k: int = 5,
-    options: Mapping[str, Any] | None = None,
-    metrics: Sequence[str] = COMPARED_METRICS[1:],
-    workers: int = 1,
-    executor: Executor | None = None,
-    progress: Callable[[int, int], None] = ignore_report,
-) -> JudgeFlakiness:
-    """Judge the traces `k` times and measure how far each metric varies.
+@accept_fields(RepetitionSettings)
+def repeat_judge(judge: str | Judge, traces: Iterable[Trace], settings: RepetitionSettings) -> JudgeFlakiness:
+    """Judge the traces several times and measure how far each metric varies.
 
     An LLM judge is created anew for each repeat and must not cache replies (`cache="none"`). Its budget
     covers all repeats. The other judges of the package are deterministic, and the result says so.
 
-    Raises UsageError for fewer than two repeats, InputError without a trace.
+    Raises UsageError for fewer than two `repeats`, InputError without a trace.
 
     >>> from ragfault import Chunk
     >>> chunk = Chunk(id="a", text="The office opens at 7:30.")
     >>> trace = Trace(id="1", query="When does it open?", chunks=(chunk,), answer="It opens at 7:30.")
-    >>> repeat_judge("lexical", [trace], k=2).deterministic
+    >>> repeat_judge("lexical", [trace], repeats=2).deterministic
     True
     """
-    trace_list = list(traces)
-    if k < 2:
-        raise UsageError(f"a spread needs two repetitions or more, got {k}. Judge the traces at least twice: -k 2.")
+    trace_list, repeats = list(traces), settings.repeats
     if not trace_list:
         raise InputError("there is no trace to judge.")
-    options = limit_verdicts(judge, list_verdict_kinds(map(parse_metric, metrics))) | dict(options or {})
+    metrics = COMPARED_METRICS[1:] if settings.metrics is None else settings.metrics
+    options = limit_verdicts(judge, list_verdict_kinds(map(parse_metric, metrics))) | dict(settings.options or {})
     runs, name, budget = [], "", f"repeat {uuid.uuid4().hex}"
-    executor = choose_executor(workers, executor)
+    executor = choose_executor(settings.workers, settings.executor, settings.ray)
     texts = list(metrics)
-    for repeat in range(k):
-        loaded = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
+    for repeat in range(repeats):
+        loaded = load_judge(judge, **options) if isinstance(judge, str) else judge
         name = loaded.fingerprint
         texts += [str(rubric) for rubric in list_rubrics(loaded) if str(rubric) not in texts]
         judge_budget = budget if isinstance(judge, str) else None
-        runs.append(run_judge(loaded, trace_list, executor, _shift_progress(progress, repeat, k), judge_budget)[0])
+        progress = _shift_progress(settings.on_progress, repeat, repeats)
+        runs.append(run_judge(loaded, trace_list, executor, progress, judge_budget)[0])
     tables = (_metric_values(text, trace_list, runs) for text in texts)
     rows = [(text, table) for text, table in tables if len(table)]
     return JudgeFlakiness(
         judge=name,
-        repeats=k,
+        repeats=repeats,
         traces=len(trace_list),
         metrics=tuple(measure_flakiness(text, table) for text, table in rows),
     )
 
 
-def _shift_progress(progress: Callable[[int, int], None], repeat: int, k: int) -> Callable[[int, int], None]:
+def _shift_progress(progress: Callable[[int, int], None], repeat: int, repeats: int) -> Callable[[int, int], None]:
     """Convert the progress of one repeat to that of all."""
-    return lambda done, total: progress(repeat * total + done, k * total)
+    return lambda done, total: progress(repeat * total + done, repeats * total)
 
 
 def _metric_values(text: str, traces: Sequence[Trace], runs: Sequence[Sequence[Verdicts]]) -> tuple[str, Any]:

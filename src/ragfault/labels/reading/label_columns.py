@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ragfault.io.formats.columns import load_column_map
 from ragfault.io.normalization import describe_missing_column
+from ragfault.io.reading_settings import ColumnMapSource
 from ragfault.labels.judges.measurement import LabelColumns, LabelTask
 from ragfault.labels.label import Label, Subject
 from ragfault.labels.reading.label_parser import (
@@ -44,7 +44,7 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 TRACE_FIELDS = ("id", "query", "model", "route", "conversation", "turn")
 
 
-def split_map(map: Mapping[str, str] | str | Path | None) -> tuple[dict[str, str], dict[str, str]]:
+def split_map(map: ColumnMapSource | None) -> tuple[dict[str, Any], dict[str, str]]:
     """Split a column map into trace columns and label columns.
 
     >>> split_map({"answer": "claim", "label": "verdict"})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ragfault.io.attempts import rename_attempts
 from ragfault.io.error_collector import OnBad, TraceLocations
@@ -27,6 +28,7 @@ from ragfault.labels.reading.label_columns import (
     split_map,
 )
 from ragfault.labels.reading.label_parser import ChunkGrade, LabelRule, is_absent, list_votes
+from ragfault.labels.settings import LabelSettings
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, BadTraces, InputError, UnknownName
 from ragfault.model.grouping import group_by
 from ragfault.model.records import Trace, name_attempt
@@ -127,41 +129,28 @@ class _LabelErrors:
             raise BadTraces(self.first_bad_lines, good, self.count)
 
 
-class LabelOptions(NamedTuple):
-    """Options of a measurement that concern labels."""
-
-    task: LabelTask | None
-    positive: tuple[str, ...]
-    group: str | None
-    limit: int | None
-    seed: int
-
-
 def load_labeled_traces(
-    source: LabeledSource | Iterable[Trace] | GivenLabels,
-    options: LabelOptions,
-    on_bad: OnBad,
-    notice: Callable[[str], object],
-    read_options: Mapping[str, Any],
+    source: LabeledSource | Iterable[Trace] | GivenLabels, settings: LabelSettings
 ) -> LabeledTraces:
     """Load traces and labels, collecting all bad lines; keep those with labels, sorted by group and id.
 
     Raises BadTraces for unreadable lines and labels (unless skipped), InputError where nothing has a label,
     UnknownName for an unknown column or positive label.
     """
-    collector, locations = _LabelErrors(on_bad), TraceLocations()
-    trace_columns, label_columns = split_map(read_options.get("map"))
+    collector, locations = _LabelErrors(settings.on_bad), TraceLocations()
+    trace_columns, label_columns = split_map(settings.map)
     given = source if isinstance(source, GivenLabels) else None
     in_memory = given.traces if given is not None else cast("LabeledSource | Iterable[Trace]", source)
-    traces = _read_all_traces(in_memory, collector, locations, notice, **{**read_options, "map": trace_columns or None})
+    reading = replace(settings, map=trace_columns or None, labeled=True)
+    traces = _read_all_traces(in_memory, collector, locations, reading)
     if not traces:
         collector.close(0)
         raise InputError("there is no trace to measure on.")
     task, columns = (
-        (given.task, GIVEN_COLUMNS[given.task]) if given else detect_columns(traces, label_columns, options.task)
+        (given.task, GIVEN_COLUMNS[given.task]) if given else detect_columns(traces, label_columns, settings.task)
     )
-    name, groups = group_traces(traces, options.group)
-    rule = LabelRule(task, _label_column(columns), options.positive)
+    name, groups = group_traces(traces, settings.group)
+    rule = LabelRule(task, _label_column(columns), to_texts(settings.positive))
 
     def list_labels(trace: Trace) -> tuple[Sequence[Label], int]:
         return list_trace_labels(trace, task, columns) if given is None else (given.labels.get(trace.id, ()), 0)
@@ -179,12 +168,14 @@ def load_labeled_traces(
         notes.append(f"labels contradict each other on {split:,} {TASK_OBJECTS[task]}: no judge agrees with both")
     if rule.inverted:
         notes.append(f"in `{rule.column}` 1 is taken for good and 0 for bad, by its name")
-    sample = sorted(_sample_groups(labeled, options.limit, options.seed), key=lambda item: (item.group, item.trace.id))
+    sample = sorted(
+        _sample_groups(labeled, settings.limit, settings.seed), key=lambda item: (item.group, item.trace.id)
+    )
     if len(sample) < len(labeled):
         size = f"{len(sample):,} of {len(labeled):,} labelled traces"
-        notes.append(f"a sample of {size}, by whole groups, seed {options.seed}")
+        notes.append(f"a sample of {size}, by whole groups, seed {settings.seed}")
     positive = rule.describe() if rule.labels else f"a stretch in `{columns.spans}`"
-    columns = msgspec.structs.replace(columns, group=name)
+    columns = replace(columns, group=name)
     return LabeledTraces(task, columns, positive, sample, unlabeled, collector.count, notes)
 
 
@@ -240,26 +231,16 @@ def _rename_located(traces: list[Trace], locations: TraceLocations) -> list[Trac
 
 
 def _read_all_traces(
-    source: LabeledSource | Iterable[Trace],
-    collector: _LabelErrors,
-    locations: TraceLocations,
-    notice: Callable[[str], object],
-    **read_options: Any,
+    source: LabeledSource | Iterable[Trace], collector: _LabelErrors, locations: TraceLocations, settings: LabelSettings
 ) -> list[Trace]:
     """Read every trace of files or of memory, with its location."""
     from_files = isinstance(source, str | Path) or (
         isinstance(source, Sequence) and all(isinstance(item, str | os.PathLike) for item in source)
     )
-    if from_files:
-        files = cast(LabeledSource, source)
+    rows: Any = source if from_files or is_memory_table(source) else list(cast("Iterable[Any]", source))
+    if from_files or is_memory_table(rows) or (rows and all(isinstance(row, Mapping) for row in rows)):
         read = read_traces(
-            files, on_bad=collector.add, notice=notice, labeled=True, locations=locations, **read_options
-        )
-        return _rename_located(list(read), locations)
-    rows = source if is_memory_table(source) else list(cast("Iterable[Any]", source))
-    if is_memory_table(rows) or (rows and all(isinstance(row, Mapping) for row in cast(list[Any], rows))):
-        read = read_traces(
-            cast(Any, rows), on_bad=collector.add, notice=notice, labeled=True, locations=locations, **read_options
+            rows, on_bad=collector.add, notice=settings.on_notice, locations=locations, **settings.reading
         )
         return _rename_located(list(read), locations)
     traces = rename_attempts(cast(list[Trace], rows))

@@ -22,10 +22,11 @@ from ragfault.labels.reading.human_verdicts import (
     read_marks,
 )
 from ragfault.labels.reading.label_files import iterate_label_rows, read_labels
-from ragfault.labels.reading.labeled_traces import LabelOptions, load_labeled_traces
+from ragfault.labels.reading.labeled_traces import load_labeled_traces
 from ragfault.labels.reading.layouts import ExpectedValues, recognize_row
 from ragfault.labels.reading.lines import iterate_values
 from ragfault.labels.records import LabelProvenance
+from ragfault.labels.settings import LabelSettings
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Trace, Verdicts
 
@@ -242,7 +243,7 @@ def _compute_metrics_from_labels(
 
 def _load_traces(source: LabelSource, run: Run, _: bool) -> LoadedScores:
     """Load labels of traces, in place of verdicts."""
-    labeled = load_labeled_traces(source, LabelOptions(None, (), None, None, 0), "raise", ignore_report, {})
+    labeled = load_labeled_traces(source, LabelSettings())
     items = {item.trace.id: item for item in labeled.labeled}
 
     def readings(trace: Trace, verdicts: Verdicts) -> list[LabelReading]:
