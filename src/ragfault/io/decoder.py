@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw
 
 from ragfault.io.accounts import MAX_JOINED, Read, RecordAccount, UnreadPaths, cut_lists, format_unread
+from ragfault.io.column_plans import ReadWithMap, ask_for_map
 from ragfault.io.datasets.natural_questions import flatten_natural_questions, has_places
 from ragfault.io.datasets.ragtruth import make_ragtruth_flattener
 from ragfault.io.error_collector import ErrorCollector
@@ -26,9 +28,10 @@ from ragfault.io.field_values import (
     make_json_safe,
 )
 from ragfault.io.formats import record_shapes
+from ragfault.io.formats.columns import parse_column_map
 from ragfault.io.formats.conversations import find_turns, is_outcome_column, list_turn_chunks, split_turns
 from ragfault.io.formats.field_names import rank_fields
-from ragfault.io.formats.inference import Inference, infer_columns
+from ragfault.io.formats.inference import Inference, UncertainColumns, infer_columns
 from ragfault.io.formats.leftovers import check_unread
 from ragfault.io.formats.passages import SplitMarks, choose_split, split_prompt
 from ragfault.io.formats.paths import get_path, remove_paths
@@ -133,6 +136,13 @@ class ReadOptions:
         self.known_columns: dict[str, None] = {}
         """Columns of the records so far, while some of the map are missing."""
 
+    def add_map(self, column_map: Mapping[str, str]) -> ReadOptions:
+        """Return the options with a column map added, for a trial that says and counts nothing."""
+        merged = {**self.column_map, **parse_column_map(column_map)}
+        trial = ReadOptions(merged, self.shape, None, self.max_line, self.labeled, self.encoding, self.turns)
+        trial.id_from, trial.accept_unread = self.id_from, self.accept_unread
+        return trial
+
     def notify(self, line: str) -> None:
         """Report a line once, not for each of many files."""
         if self.notice and line != self.last_notice:
@@ -203,6 +213,8 @@ class TraceDecoder:
         """Marks at which a text is split to chunks; None: no record had chunks so far."""
         self.header: list[str] = []
         self.unrecognized_count = 0
+        self.read_with_map: ReadWithMap | None = None
+        """Reads the first records of the file by a map; None: only the records with uncertain columns are known."""
         self.joining = RecordAccount(options.unread)
         """Account of what is lost where records are made of lines or documents."""
 
@@ -458,7 +470,10 @@ class TraceDecoder:
             if self.shape is not None and self.shape.drop:
                 given |= present
                 records = [remove_paths(record, list(self.shape.drop)) for record in records]
-            matches = infer_columns(records, columns, given, self.name, self.filled, self.options.labeled)
+            try:
+                matches = infer_columns(records, columns, given, self.name, self.filled, self.options.labeled)
+            except UncertainColumns as uncertain:
+                raise ask_for_map(uncertain, self.read_with_map or partial(self._try_map, records)) from None
         matches = matches._replace(columns=self._drop_rivals_of_turns(records, matches.columns))
         self.columns = matches.columns
         for path in matches.columns.get("chunks", ()):
@@ -467,6 +482,13 @@ class TraceDecoder:
         self.filled |= matches.filled
         self.known_keys |= {key for record in records for key, value in record.items() if not is_empty(value)}
         return matches
+
+    def _try_map(self, records: list[dict[str, Any]], column_map: Mapping[str, str], _: ErrorCollector) -> list[Trace]:
+        """Read records by a column map. Raises `InvalidRecord` for the first bad one."""
+        trial = TraceDecoder(self.name, self.options.add_map(column_map))
+        trial.is_table = self.is_table
+        trial.inspect(records)
+        return [trace for record in records for trace in trial.decode_records(record)]
 
     def _drop_rivals_of_turns(
         self, records: list[dict[str, Any]], columns: record_shapes.ColumnMap
@@ -497,6 +519,8 @@ class TraceDecoder:
             if any(has_path(record, path) for record in records)
         }
         title = self.shape.title if self.shape else "records"
+        if self.shape is NATIVE_SHAPE and any(path != field for field, path in first_paths.items()):
+            title = "records"
         listing = ", ".join(path if path == field else f"{field}: {path}" for field, path in first_paths.items())
         mapped = " by a column map" if self.options.column_map else ""
         named = (

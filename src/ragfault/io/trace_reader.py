@@ -295,6 +295,7 @@ def _decode_traces(
     line = 0
     samples = list(islice(payloads, SAMPLE_SIZE))
     payloads = chain(samples, payloads)
+    decoder.read_with_map = partial(_read_samples, name, samples, options)
     if not decoder.recognize_native([payload for _, payload in samples]):
         payloads = _infer_records(payloads, decoder, options)
     for number, payload in payloads:
@@ -312,6 +313,18 @@ def _decode_traces(
             identified = identified if identified.id else collector.assign_id(identified)
             if collector.accept(identified, name, line, payload):
                 yield identified
+
+
+def _read_samples(
+    name: str,
+    samples: list[tuple[int, Any]],
+    options: ReadOptions,
+    column_map: Mapping[str, str],
+    collector: ErrorCollector,
+) -> list[Trace]:
+    """Read the first payloads of a file by a column map. Raises as the reading of the file does."""
+    collector.unique = "none"
+    return list(_decode_traces(name, iter(samples), options.add_map(column_map), collector))
 
 
 def _infer_records(

@@ -1,0 +1,73 @@
+"""Laws of the question on uncertain columns: every map that is printed was executed, and reads the file."""
+
+import json
+import re
+
+import pytest
+
+from ragfault.io.trace_reader import read_traces
+from ragfault.model.errors import InputError
+
+QUESTION, ANSWER, OTHER = (
+    "When does the ferry leave?",
+    "It leaves at nine from the pier.",
+    "It leaves at ten by the bridge.",
+)
+PASSAGES = ["The ferry leaves at nine from the pier.", "Dogs travel free."]
+
+
+def put(path, *records):
+    """Write a file of JSON Lines."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+    return path
+
+
+def list_maps(path):
+    """Return the maps that the refusal of a file prints."""
+    with pytest.raises(InputError) as refused:
+        list(read_traces(path))
+    return [json.loads(text) for text in re.findall(r"map=(\{.*?\})", str(refused.value))]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"question": QUESTION, "docs": PASSAGES, "answer_a": ANSWER, "answer_b": OTHER},
+        {"qqq": QUESTION, "ppp": PASSAGES, "aaa": ANSWER, "rrr": OTHER},
+        {"question": QUESTION, "answer": ANSWER, "ppp": PASSAGES},
+        {"in": {"qqq": QUESTION}, "out": {"hits": PASSAGES, "zzz": ANSWER}},
+        {"question": QUESTION, "text": ANSWER, "label": 1},
+    ],
+    ids=" ".join,
+)
+def test_two_plans_are_printed_and_both_read_the_file(record, tmp_path):
+    """Two different maps are offered; each gives traces, and they differ."""
+    path = put(tmp_path / "t.jsonl", record, {**record, "n": 2})
+    first, second = list_maps(path)
+    traces = [list(read_traces(path, map=column_map)) for column_map in (first, second)]
+    assert traces[0] != traces[1]
+    assert {trace.query for both in traces for trace in both} <= {QUESTION, ANSWER, OTHER}
+
+
+def test_no_printed_map_makes_the_answer_its_own_reference(tmp_path):
+    """Of two columns with the same text none is offered as the reference of the other."""
+    record = {"question": QUESTION, "aaa": ANSWER, "bbb": ANSWER, "docs": PASSAGES}
+    path = put(tmp_path / "t.jsonl", record, {**record, "question": "When does it return?"})
+    for column_map in list_maps(path):
+        assert all(trace.answer != trace.reference for trace in read_traces(path, map=column_map))
+
+
+def test_a_map_reads_the_document_that_the_records_lie_in(tmp_path):
+    """The map of a file whose records lie in a list is tried on the file, not on its records alone."""
+    path = tmp_path / "t.json"
+    rows = [{"question": f"{QUESTION} {n}", "answer_a": ANSWER, "answer_b": OTHER} for n in range(3)]
+    path.write_text(json.dumps({"run": 1, "rows": rows}, indent=1))
+    for column_map in list_maps(path):
+        assert len(list(read_traces(path, map=column_map))) == len(rows)
+
+
+def test_equal_columns_are_no_rivals(tmp_path):
+    """Two columns that hold the same are not asked about."""
+    record = {"question": QUESTION, "docs": PASSAGES, "answer_a": ANSWER, "answer_b": ANSWER}
+    [trace] = read_traces(put(tmp_path / "t.jsonl", record))
+    assert trace.answer == ANSWER
