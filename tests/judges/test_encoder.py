@@ -47,7 +47,15 @@ def test_refusals_make_no_claim(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["You may keep it for two weeks.", "Two weeks.", "Without a reading room card you cannot borrow one."]
+    "answer",
+    [
+        "You may keep it for two weeks.",
+        "Two weeks.",
+        "Without a reading room card you cannot borrow one.",
+        "I think you may keep it for a fortnight or so.",
+        "Nobody is allowed to keep a map for longer than two weeks.",
+        "The library does not lend maps to visitors who have no card.",
+    ],
 )
 def test_answers_are_not_refusals(answer: str) -> None:
     """An answer is not a refusal, also if it says that something cannot be done."""

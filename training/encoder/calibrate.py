@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -24,6 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from ragfault.judges.checks.claims import extract_claims
 from ragfault.judges.encoder.agreement import select_references
 from ragfault.judges.encoder.model import HEADS, EncoderModel, encode_pair, load_encoder, load_heads, load_tokenizer
+from ragfault.judges.encoder.refusals import SLOTS, hash_words
 from ragfault.stats.classification import auroc
 from training.data_files import iterate_rows
 from training.encoder.relevance import fit_relevance
@@ -33,12 +35,13 @@ from training.encoder.stacking import fit_stack
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/encoder/heads.npz"
 # Replies of the public sets, and answers of each label, that a head is fitted on: more take longer and change little.
 PUBLIC_REPLIES, PUBLIC_ANSWERS = 2_500, 600
-STATEMENTS = 1_500
+STATEMENTS = 9_000
+KINDS = ("authored", "public", "statements")
 REPLY_RIDGE, AGREEMENT_RIDGE = 0.1, 0.01
 AUTHORED_WEIGHT = 2.0
-# At most this share of answers may be called refusals: the mean of authored ones, which were written to look alike, and
-# of others.
-ANSWERS_REFUSED = 0.02
+# At most this share of answers may be called refusals: the mean of authored ones, which were written to look alike, of
+# public ones, and of plain statements.
+ANSWERS_REFUSED = 0.01
 
 
 class KeyedAnswer(NamedTuple):
@@ -106,44 +109,87 @@ def fold_scaling(layer: Pipeline) -> tuple[np.ndarray, np.ndarray]:
     return weights, regression.intercept_ - scaler.mean_ @ weights
 
 
-def fit_replies(model: EncoderModel, data: Path) -> dict[str, np.ndarray]:
-    """Fit the reply head, choose the threshold of refusals on folds, and print figures of replies that were kept."""
+def count_terms(pairs: list[Pair]) -> csr_matrix:
+    """Return which terms each reply has, a row a reply."""
+    slots = [hash_words(pair.second) for pair in pairs]
+    ends = np.cumsum([0, *map(len, slots)])
+    return csr_matrix((np.ones(ends[-1]), np.concatenate(slots), ends), shape=(len(pairs), SLOTS))
+
+
+def fit_refusals(model: EncoderModel, data: Path) -> dict[str, np.ndarray]:
+    """Fit what the encoder reads and what the words tell of a refusal, and print figures of replies that were kept.
+
+    Both give log-odds; a third regression, on predictions for folds that they were not fitted on, weighs them.
+    """
     pairs = sampled_replies(data)
-    features, labels = read_pairs(model, pairs), np.array([pair.label for pair in pairs])
-    measured = np.array([is_measured(pair.group) for pair in pairs])
+    features, terms = read_pairs(model, pairs), count_terms(pairs)
+    labels = np.array([pair.label for pair in pairs])
+    refuses = labels == HEADS["reply"].index("refusal")
     authored = np.array([is_authored(pair.group) for pair in pairs])
-    layer = make_pipeline(StandardScaler(), LogisticRegression(C=REPLY_RIDGE, max_iter=300))
-    fitting = {"logisticregression__sample_weight": np.where(authored, AUTHORED_WEIGHT, 1.0)[~measured]}
-    groups = [pair.group for pair, is_test in zip(pairs, measured, strict=True) if not is_test]
-    predicted = cross_val_predict(
-        layer,
-        features[~measured],
-        labels[~measured],
-        groups=groups,
-        cv=GroupKFold(4),
-        method="predict_proba",
-        params=fitting,
-    )[:, 0]
-    threshold = choose_refusal_threshold(predicted, labels[~measured], authored[~measured])
-    layer.fit(features[~measured], labels[~measured], **fitting)
-    refusing = layer.predict_proba(features)[:, 0] >= threshold
-    for name, chosen in (("authored", measured & authored), ("public", measured & ~authored)):
-        shares = {
-            label: round(float(refusing[chosen & (labels == number)].mean()), 3)
-            for number, label in enumerate(HEADS["reply"])
-            if (chosen & (labels == number)).any()
-        }
-        print("called refusals", name, int(chosen.sum()), shares, flush=True)
-    weights, bias = fold_scaling(layer)
-    return {"reply.weights": weights, "reply.bias": bias, "refusal_threshold": np.array(threshold)}
-
-
-def choose_refusal_threshold(predicted: np.ndarray, labels: np.ndarray, authored: np.ndarray) -> float:
-    """Return the lowest probability from .5 on from which at most so many answers are called refusals."""
+    fitted = ~np.array([is_measured(pair.group) for pair in pairs])
+    weights = np.where(authored, AUTHORED_WEIGHT, 1.0)
+    groups = np.array([pair.group for pair in pairs])[fitted]
+    reading = make_pipeline(StandardScaler(), LogisticRegression(C=REPLY_RIDGE, max_iter=300))
+    wording = LogisticRegression(max_iter=500, solver="liblinear")
+    folded, layers = [], []
+    for layer, inputs, name in (
+        (reading, features, "logisticregression__sample_weight"),
+        (wording, terms, "sample_weight"),
+    ):
+        fitting = {name: weights[fitted]}
+        folded.append(
+            cross_val_predict(
+                layer, inputs[fitted], refuses[fitted],
+                groups=groups, cv=GroupKFold(4), method="decision_function", params=fitting,
+            )
+        )  # fmt: skip
+        layers.append(layer.fit(inputs[fitted], refuses[fitted], **fitting))
+    both = LogisticRegression(C=10.0).fit(np.column_stack(folded), refuses[fitted], sample_weight=weights[fitted])
+    read_weight, word_weight = both.coef_[0]
+    odds = both.decision_function(
+        np.column_stack(
+            [layer.decision_function(inputs) for layer, inputs in zip(layers, (features, terms), strict=True)]
+        )
+    )
+    kinds = name_kinds(pairs)
     answers = labels == HEADS["reply"].index("answer")
-    kinds = [predicted[answers & authored], predicted[answers & ~authored]]
-    candidates = np.arange(0.5, 1, 0.01).round(2)
-    return float(next(p for p in candidates if np.mean([(kind >= p).mean() for kind in kinds]) <= ANSWERS_REFUSED))
+    folded_odds = both.decision_function(np.column_stack(folded))
+    threshold = choose_refusal_threshold([folded_odds[(answers & (kinds == kind))[fitted]] for kind in KINDS])
+    for kind in KINDS:
+        shares = {
+            label: round(float((odds >= threshold)[~fitted & (kinds == kind) & (labels == number)].mean()), 3)
+            for number, label in enumerate(HEADS["reply"])
+            if (~fitted & (kinds == kind) & (labels == number)).any()
+        }
+        print("called refusals", kind, int((~fitted & (kinds == kind)).sum()), shares, flush=True)
+    vector, bias = fold_scaling(layers[0])
+    return {
+        "refusal.weights": read_weight * vector[:, 0],
+        "refusal.words": word_weight * layers[1].coef_[0],
+        "refusal.bias": read_weight * bias[0] + word_weight * layers[1].intercept_[0] + both.intercept_[0],
+        "refusal.threshold": np.array(threshold),
+    }
+
+
+def name_kinds(pairs: list[Pair]) -> np.ndarray:
+    """Return of which of `KINDS` each pair is."""
+    replies = len(pairs) - STATEMENTS
+    return np.array([
+        "statements" if place >= replies else "authored" if is_authored(pair.group) else "public"
+        for place, pair in enumerate(pairs)
+    ])  # fmt: skip
+
+
+def choose_refusal_threshold(odds_of_answers: list[np.ndarray]) -> float:
+    """Return the lowest log-odds from which at most so many answers are called refusals, each kind counting alike."""
+    candidates = np.arange(-1, 5, 0.05).round(2)
+    return float(
+        next(
+            odds
+            for odds in candidates
+            if np.mean([(kind >= odds).mean() for kind in odds_of_answers]) <= ANSWERS_REFUSED
+        )
+    )
 
 
 def fit_agreement(model: EncoderModel, data: Path) -> dict[str, np.ndarray]:
@@ -172,11 +218,9 @@ def main() -> None:
     options = parser.parse_args()
     model = load_encoder()
     if options.stack:
-        fitted = {
-            name: value for name, value in load_heads().items() if name.startswith(("reply", "agreement", "refusal"))
-        }
+        fitted = {name: value for name, value in load_heads().items() if name.startswith(("refusal", "agreement"))}
     else:
-        fitted = fit_replies(model, options.data) | fit_agreement(model, options.data)
+        fitted = fit_refusals(model, options.data) | fit_agreement(model, options.data)
     stack = fit_stack(options.data)._replace(relevance=fit_relevance(model, options.data))
     fitted |= {f"stack.{name}": value for name, value in stack._asdict().items()}
     np.savez_compressed(TARGET, **{name: np.asarray(value, np.float32) for name, value in fitted.items()})

@@ -16,16 +16,14 @@ from ragfault.judges.encoder.model import HEADS
 from ragfault.judges.minilm.encoder import map_tensor_names, quantise_weights
 
 FOLDER = Path(__file__).parents[2] / "src/ragfault/judges/encoder"
+TARGET = FOLDER / "weights.npz"
 
 
 def pack_weights(exported: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the weights under the names of the graph, matrices and word vectors as 8-bit integers."""
     prefix = "encoder."
     base = {name.removeprefix(prefix): value for name, value in exported.items() if name.startswith(prefix)}
-    weights = quantise_weights(map_tensor_names(base))
-    scale = np.maximum(np.abs(weights["word"]).max(1), 1e-9).astype(np.float32) / np.float32(127)
-    weights["word"] = np.rint(weights["word"] / scale[:, None]).astype(np.int8)
-    weights["word.s"] = scale
+    weights = quantise_words(quantise_weights(map_tensor_names(base)))
     weights["join.w"] = np.ascontiguousarray(exported["join.weight"].T)
     weights["join.b"] = exported["join.bias"]
     weights["head.w"] = np.concatenate([exported[f"heads.{name}.weight"].T for name in HEADS], axis=1)
@@ -33,9 +31,15 @@ def pack_weights(exported: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return weights
 
 
+def quantise_words(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the weights with the word vectors as 8-bit integers, with a scale a word."""
+    scale = np.maximum(np.abs(weights["word"]).max(1), 1e-9).astype(np.float32) / np.float32(127)
+    return weights | {"word": np.rint(weights["word"] / scale[:, None]).astype(np.int8), "word.s": scale}
+
+
 if __name__ == "__main__":
     with np.load(sys.argv[1]) as packed:
         tensors = pack_weights({name: packed[name] for name in packed.files})
-    np.savez_compressed(FOLDER / "weights.npz", **tensors)
+    np.savez_compressed(TARGET, **tensors)
     (FOLDER / "tokenizer.json.gz").write_bytes(gzip.compress(Path(sys.argv[2]).read_bytes(), 9, mtime=0))
-    print(f"{(FOLDER / 'weights.npz').stat().st_size:,} bytes")
+    print(f"{TARGET.stat().st_size:,} bytes")

@@ -2,8 +2,7 @@
 
 python -m training.encoder.start TARGET.npz             those of the judge minilm, which have learned from RAGTruth
                                                         which words of a claim its evidence lacks
-python -m training.encoder.start TARGET.npz --trained   those of the longest training so far, if the state that they
-                                                        came from is lost
+python -m training.encoder.start TARGET.npz --packaged  those of the package, if the state that they came from is lost
 
 They stand under the names of BERT.
 """
@@ -17,13 +16,11 @@ import numpy as np
 
 from ragfault.judges.encoder.model import HEADS
 from ragfault.judges.minilm.encoder import LAYER_COUNT, apply_delta, load_base_weights, load_delta, locate_weights
+from training.encoder.average import unpack_weights
+from training.encoder.pack import TARGET
 
 LINEAR_NAMES = {"out": "attention.output.dense", "up": "intermediate.dense", "down": "output.dense"}
 NORM_NAMES = {"n1": "attention.output.LayerNorm", "n2": "output.LayerNorm"}
-
-
-TRAINED = Path(__file__).parent / "trained.npz"
-"""Weights after 323,824 pairs: not shipped, since they do worse than the shipped ones on sets of others."""
 
 
 def rename_weights(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -57,15 +54,9 @@ def load_minilm() -> dict[str, np.ndarray]:
     return rename_weights(apply_delta(load_base_weights(locate_weights(), delta.base_digest), delta))
 
 
-def load_trained() -> dict[str, np.ndarray]:
-    """Return the weights of the longest training and its heads, from 8-bit integers to floats again."""
-    with np.load(TRAINED) as packed:
-        weights = {name: packed[name] for name in packed.files}
-    weights["word"] = weights["word"] * weights["word.s"][:, None]
-    for name in list(weights):
-        if name[0].isdigit() and name.endswith(".s"):
-            matrix = f"{name.removesuffix('s')}w"
-            weights[matrix] = weights[matrix] * weights[name]
+def load_packaged() -> dict[str, np.ndarray]:
+    """Return the packaged weights and their heads, from 8-bit integers to floats again."""
+    weights = unpack_weights(TARGET)
     tensors = rename_weights(weights)
     tensors["join.weight"] = np.ascontiguousarray(weights["join.w"].T)
     tensors["join.bias"] = weights["join.b"]
@@ -81,6 +72,6 @@ def load_trained() -> dict[str, np.ndarray]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--trained", action="store_true")
+    parser.add_argument("--packaged", action="store_true")
     options = parser.parse_args()
-    np.savez(options.target, **(load_trained() if options.trained else load_minilm()))
+    np.savez(options.target, **(load_packaged() if options.packaged else load_minilm()))

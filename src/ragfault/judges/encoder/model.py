@@ -16,6 +16,7 @@ import numpy as np
 
 from ragfault.judges.encoder.agreement import compare_words
 from ragfault.judges.encoder.evidence import claim_text
+from ragfault.judges.encoder.refusals import hash_words
 from ragfault.model.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -67,41 +68,51 @@ class EncoderModel:
         graph = files(__package__).joinpath("graph.onnx").read_bytes()
         self._session = onnxruntime.InferenceSession(graph, settings, providers=["CPUExecutionProvider"])
         self._tokenizer = load_tokenizer()
-        self._logits: dict[PairTokens, dict[str, Array]] = {}
+        self._features: dict[PairTokens, Array] = {}
 
     def read_features(self, pair: PairTokens) -> Array:
-        """Return what the fitted heads see of a pair: opening token, mean and maximum of the claim, outputs."""
-        size = len(pair.ids)
-        kinds = np.zeros((1, size), np.int64)
-        kinds[0, pair.first_length :] = 1
-        feed = {"ids": np.array([pair.ids], np.int64), "mask": np.ones((1, size), np.int64), "kinds": kinds}
-        pooled, outputs = self._session.run(["pooled", "outputs"], feed)
-        return np.concatenate([pooled[0], outputs[0]])
+        """Return what the fitted heads see of a pair: opening token, mean and maximum of the claim, outputs.
+
+        A pair that was read is kept: a claim is asked for again when an answer is judged as a whole.
+        """
+        if pair not in self._features:
+            if len(self._features) >= CACHED_PAIRS:
+                self._features.clear()
+            size = len(pair.ids)
+            kinds = np.zeros((1, size), np.int64)
+            kinds[0, pair.first_length :] = 1
+            feed = {"ids": np.array([pair.ids], np.int64), "mask": np.ones((1, size), np.int64), "kinds": kinds}
+            pooled, outputs = self._session.run(["pooled", "outputs"], feed)
+            self._features[pair] = np.concatenate([pooled[0], outputs[0]])
+        return self._features[pair]
+
+    def read_outputs(self, head: str, claim: str, evidence: str) -> Array:
+        """Return the logits of a head on a claim beside its evidence."""
+        logits: Array = self.read_features(encode_pair(self._tokenizer, claim, evidence))[OUTPUTS[head]]
+        return logits
 
     def read_entailment(self, pairs: Sequence[tuple[str, str]]) -> Array:
         """Return the logits of supported, contradicted and not stated, a row a pair of claim and evidence."""
         if not pairs:
             return np.zeros((0, len(HEADS["entailment"])))
-        return np.stack([self._run(encode_pair(self._tokenizer, *pair))["entailment"] for pair in pairs]).astype(float)
+        return np.stack([self.read_outputs("entailment", *pair) for pair in pairs]).astype(float)
 
     def read_relevance(self, query: str, passage: str) -> float:
         """Return the log-odds that a passage is relevant to a query."""
-        relevant, other = self._run(encode_pair(self._tokenizer, query, passage))["relevance"]
+        relevant, other = self.read_outputs("relevance", query, passage)
         return float(relevant - other)
 
-    def predict_reply(self, reply: str, query: str) -> Array:
-        """Return the probability that a reply to a query is a refusal, a partial answer, or an answer."""
-        logits = self._run(encode_pair(self._tokenizer, reply, query))["reply"].astype(float)
-        raised = np.exp(logits - logits.max())
-        probabilities: Array = raised / raised.sum()
-        return probabilities
-
     def predicts_refusal(self, reply: str, query: str) -> bool:
-        """Return whether a reply to a query, or a sentence of it, says that it cannot answer."""
+        """Return whether a reply to a query, or a sentence of it, says that it cannot answer.
+
+        The encoder and the words decide together: the sum of their log-odds is at least the fitted threshold.
+        """
         if not reply.strip():
             return False
-        probability = self.predict_reply(reply, query)[HEADS["reply"].index("refusal")]
-        return bool(probability >= self._heads["refusal_threshold"])
+        features = self.read_features(encode_pair(self._tokenizer, reply, query))
+        read = features @ self._heads["refusal.weights"] + self._heads["refusal.bias"]
+        by_words = self._heads["refusal.words"][hash_words(reply)].sum()
+        return float(read + by_words) >= float(self._heads["refusal.threshold"])
 
     def predict_agreement(self, query: str, reference: str, answer: str) -> float:
         """Return the probability that an answer says what a reference says, by model and words together."""
@@ -114,19 +125,6 @@ class EncoderModel:
         pair = encode_pair(self._tokenizer, claim_text(answer, query), reference)
         return np.concatenate([self.read_features(pair), compare_words(query, reference, answer)])
 
-    def _run(self, pair: PairTokens) -> dict[str, Array]:
-        """Return the logits of entailment, relevance and reply on one pair; a pair runs once."""
-        if pair not in self._logits:
-            if len(self._logits) >= CACHED_PAIRS:
-                self._logits.clear()
-            features = self.read_features(pair)
-            self._logits[pair] = {
-                "entailment": features[OUTPUTS["entailment"]],
-                "relevance": features[OUTPUTS["relevance"]],
-                "reply": features @ self._heads["reply.weights"] + self._heads["reply.bias"],
-            }
-        return self._logits[pair]
-
 
 OUTPUT_SIZE = sum(map(len, HEADS.values()))
 OUTPUTS = {
@@ -134,8 +132,8 @@ OUTPUTS = {
     for (head, classes), end in zip(HEADS.items(), accumulate(map(len, HEADS.values())), strict=True)
 }
 """Head → where its outputs are in the features of a pair."""
-CACHED_PAIRS = 4_096
-"""Pairs whose outputs are kept: a claim is asked for again when an answer is judged as a whole."""
+CACHED_PAIRS = 2_048
+"""Pairs of which the features are kept, 5 kB each."""
 
 
 def encode_pair(tokenizer: Tokenizer, claim: str, evidence: str) -> PairTokens:

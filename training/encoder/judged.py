@@ -1,0 +1,87 @@
+"""Measure judges as a user gets them: python -m training.encoder.judged DATA JUDGE [JUDGE ...].
+
+Each judge reads whole answers of sets that the encoder was not trained on, finds their claims itself and says whether
+an answer is grounded. Printed are the AUROC of that probability with its interval, F1 of bad answers below one half,
+and how many answers were left without a claim. `embedded` and `minilm` have seen texts of these sets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ragfault.judges.loading import load_judge
+from ragfault.model.records import Chunk, ConversationTurn, Trace
+from training.data_files import read_rows
+from training.encoder.claims import (
+    TRANSFER_SETS,
+    LabelledAnswer,
+    list_contrast,
+    list_items,
+    list_ragtruth,
+    split_answer,
+)
+from training.encoder.stacking import compare_judges
+
+
+def list_answers(data: Path, count: int) -> Iterator[tuple[str, list[LabelledAnswer], list[str]]]:
+    """Yield each set with at most so many of its answers and their texts."""
+    rows = {name: read_rows(data, name) for name in TRANSFER_SETS}
+    for name, answers in rows.items():
+        chosen = random.Random(6).sample(answers, min(count, len(answers)))
+        yield name.removesuffix("_dev"), [split_answer(name, row) for row in chosen], [row["answer"] for row in chosen]
+    texts = {str(row["id"]): row["answer"] for row in read_rows(data, "ragtruth_train")}
+    chosen = list(list_ragtruth(data, 1))[:count]
+    yield "ragtruth", chosen, [texts[item.id] for item in chosen]
+    for name, items in (("contrast", list(list_contrast(data))), ("w7", list(list_items("w7"))[: 2 * count])):
+        yield name, items, [" ".join(item.claims) for item in items]
+
+
+def build_trace(item: LabelledAnswer, answer: str, place: int) -> Trace:
+    """Build the trace of a labelled answer."""
+    roles = ("user", "assistant")
+    return Trace(
+        id=str(place),
+        query=item.query,
+        history=tuple(ConversationTurn(role=roles[number % 2], text=text) for number, text in enumerate(item.history))
+        or None,
+        chunks=tuple(Chunk(id=f"c{number}", text=text) for number, text in enumerate(item.chunks)),
+        answer=answer,
+    )
+
+
+def main() -> None:
+    """Print the figures of each set."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("judges", nargs="+")
+    parser.add_argument("--count", type=int, default=200, help="answers of each set")
+    options = parser.parse_args()
+    for name, items, texts in list_answers(options.data, options.count):
+        traces = [build_trace(*pair, place) for place, pair in enumerate(zip(items, texts, strict=True))]
+        bad = np.array([item.bad for item in items], bool)
+        groups = [item.group for item in items]
+        for judge in options.judges:
+            verdicts = [load_judge(judge).observe([trace])[0] for trace in traces]
+            grounded = np.array([
+                1.0 if verdict.answer is None or verdict.answer.grounded is None else verdict.answer.grounded
+                for verdict in verdicts
+            ])  # fmt: skip
+            empty = np.array([not verdict.claim for verdict in verdicts])
+            area = compare_judges({judge: (1 - grounded).tolist()}, bad, groups)[judge]
+            called = grounded < 0.5
+            hits = (called & bad).sum()
+            print(
+                f"{name:18} {judge:10} n {len(items):4} bad {bad.mean():.2f}  AUROC {area.value:.3f} "
+                f"[{area.low:.3f}, {area.high:.3f}]  F1 {2 * hits / (called.sum() + bad.sum()):.3f}  "
+                f"called bad {called.mean():.2f}  no claim {empty.sum()} ({(empty & bad).sum()} bad)",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
