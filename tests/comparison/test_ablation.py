@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from ragfault.comparison.ablation.answer_replay import replay
 from ragfault.comparison.ablation.attribution import (
     EffectOptions,
+    ExperimentValues,
     attribute_change,
     draw_permutations,
     factorial_design,
@@ -276,7 +277,7 @@ def test_the_verdict_names_parts_that_depend_on_each_other():
     noise = rng.normal(0, 0.01, size=(4, 60))
     values = np.array([0.8, 0.8, 0.8, 0.4])[:, None] + noise
     result = attribute_change(
-        values[:, :, None], [MetricInfo("m", "generation")], ["r", "g"], factorial_design(2), None
+        ExperimentValues(values[:, :, None]), [MetricInfo("m", "generation")], ["r", "g"], factorial_design(2)
     )[0]
     assert [round(share.difference.mean, 2) for share in result.shares] == [-0.2, -0.2]
     assert "r and g depend on each other: swapped together they do −0.4" in result.verdict
@@ -288,9 +289,11 @@ def test_effects_that_are_nothing_everywhere_cost_no_power():
     values = rng.uniform(size=(4, 40, 1))
     measures = [MetricInfo("m", "generation"), MetricInfo("still", "retrieval")]
     design = factorial_design(2)
-    alone = attribute_change(values, measures[:1], ["r", "g"], design, None)[0]
+    alone = attribute_change(ExperimentValues(values), measures[:1], ["r", "g"], design)[0]
     constant = np.broadcast_to(rng.uniform(size=(1, 40, 1)), (4, 40, 1))
-    beside, still = attribute_change(np.concatenate([values, constant], axis=2), measures, ["r", "g"], design, None)
+    beside, still = attribute_change(
+        ExperimentValues(np.concatenate([values, constant], axis=2)), measures, ["r", "g"], design
+    )
     assert [e.adjusted for e in beside.shares] == [e.adjusted for e in alone.shares]
     assert [e.p for e in still.shares] == [1, 1]
 
@@ -300,11 +303,11 @@ def test_only_queries_scored_in_every_configuration_count():
     values = np.arange(24.0).reshape(4, 6, 1)
     values[2, 1, 0] = math.nan
     result = attribute_change(
-        values, [MetricInfo("m", "operation", low=None, high=None)], ["r", "g"], factorial_design(2), None
+        ExperimentValues(values), [MetricInfo("m", "operation", low=None, high=None)], ["r", "g"], factorial_design(2)
     )
     assert (result[0].n, result[0].lost) == (5, 1)
     values[0] = math.nan
-    result = attribute_change(values, [MetricInfo("m", "operation")], ["r", "g"], factorial_design(2), None)
+    result = attribute_change(ExperimentValues(values), [MetricInfo("m", "operation")], ["r", "g"], factorial_design(2))
     assert result[0].total is None
     assert result[0].verdict == "No query is scored in every configuration, though 6 are in some."
 
@@ -316,8 +319,8 @@ def test_queries_of_one_conversation_are_resampled_together():
     change = rng.normal(0.1, 0.1, size=10)[talks]
     values = np.stack([np.full(80, 0.5), 0.5 + change])[:, :, None]
     measures, design, terms = [MetricInfo("m", "generation")], factorial_design(1), EffectOptions(seed=1)
-    apart = attribute_change(values, measures, ["p"], design, None, options=terms)[0].total.difference
-    together = attribute_change(values, measures, ["p"], design, talks, options=terms)[0].total.difference
+    apart = attribute_change(ExperimentValues(values), measures, ["p"], design, terms)[0].total.difference
+    together = attribute_change(ExperimentValues(values, talks), measures, ["p"], design, terms)[0].total.difference
     assert together.high - together.low > 2 * (apart.high - apart.low)
     assert together.clusters == 10
 
@@ -529,7 +532,7 @@ def test_a_killed_experiment_goes_on_where_it_stopped(tmp_path: Path):
     with (tmp_path / "it" / "calls.jsonl").open("ab") as file:
         file.write(b'{"part":"generator","side":1,"inp')
     steps: list[tuple[int, int]] = []
-    result = ablate(*systems, QUERIES, out=tmp_path / "it", progress=lambda *at: steps.append(at))
+    result = ablate(*systems, QUERIES, out=tmp_path / "it", on_progress=lambda *at: steps.append(at))
     assert [configuration.reused for configuration in result.configurations][:2] == [True, True]
     assert set(calls.values()) == {1}
     assert steps[-1] == (8 * len(QUERIES), 8 * len(QUERIES))
@@ -541,7 +544,7 @@ def test_a_killed_experiment_goes_on_where_it_stopped(tmp_path: Path):
         "retriever",
     ]
     before, notices = sum(calls.values()), []
-    again = ablate(*systems, QUERIES, out=tmp_path / "it", notice=notices.append)
+    again = ablate(*systems, QUERIES, out=tmp_path / "it", on_notice=notices.append)
     assert sum(calls.values()) == before
     assert again.attributions == result.attributions
     assert len(notices) == 4

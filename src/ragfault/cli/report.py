@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from ragfault.judges.loading import DEFAULT_JUDGE
+from ragfault.comparison.ablation.settings import RepairSettings
 from ragfault.model.errors import UsageError
 from ragfault.options.output import (
     add_output_options,
@@ -23,6 +23,7 @@ from ragfault.options.output import (
     supports_color,
     write_output,
 )
+from ragfault.options.records import add_fields, take_fields
 from ragfault.options.runs import (
     cause_option,
     human_labels_option,
@@ -305,36 +306,23 @@ Exit code 1: a kind of step broke; 3: it cannot be told, or the agent failed; 0:
 @click.argument("agent")
 @click.argument("source", type=click.Path())
 @click.argument("questions", type=click.Path())
-@click.option("-m", "--metrics", multiple=True, help="Metric of the answers. Repeatable.  [default: three of answers]")
-@click.option("--judge", default=DEFAULT_JUDGE, show_default=True, help="Judge, as for `evaluate`.")
-@click.option("--margin", type=float, default=0.02, show_default=True, help="Loss that matters, of a metric's range.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
+@add_fields(RepairSettings)
 @make_sample_option(ABLATED_TRACES, "questions to run")
 @add_trace_options
 @json_option
-def ablate(
-    agent: str,
-    source: str,
-    questions: str,
-    metrics: tuple[str, ...],
-    judge: str,
-    margin: float,
-    seed: int,
-    sample: int,
-    kind: str | None,
-    **options: Any,
-) -> None:
+def ablate(agent: str, source: str, questions: str, sample: int, kind: str | None, **options: Any) -> None:
     """Run AGENT on QUESTIONS again with the steps of each kind as SOURCE has them, and name the kind that broke.
 
     AGENT is a function, FILE.py:NAME or MODULE:NAME, of a trace and of the steps it is to take as recorded. SOURCE and
     QUESTIONS are runs or files of traces, paired by id; the steps of SOURCE are those of another version or right ones.
     A sample is drawn where both are runs.
     """
-    from ragfault.comparison.ablation.step_repair import REPAIR_METRICS, load_agent, repair_steps
+    from ragfault.comparison.ablation.step_repair import load_agent, repair_steps
     from ragfault.comparison.paired_runs import describe_sample
     from ragfault.io.runs.samples import sample_runs
     from ragfault.report.builders.steps import build_repairs
 
+    settings = RepairSettings(**take_fields(RepairSettings, options))
     function = load_agent(agent)
     reading = pick_trace_options(options)
     opened = [open_run_or_file(name, **reading) for name in (source, questions)]
@@ -344,7 +332,7 @@ def ablate(
         for notice in describe_sample(*runs):
             print_notice(notice)
     sides = [list(side if isinstance(side, Iterator) else side.traces()) for side in opened]
-    repairs = repair_steps(function, *sides, metrics=metrics or REPAIR_METRICS, judge=judge, margin=margin, seed=seed)
+    repairs = repair_steps(function, sides[0], sides[1], settings)
     print_report(repairs, kind, build_repairs)
     click.get_current_context().exit({"fault": 1, "no fault": 0}.get(repairs.status, 3))
 

@@ -35,10 +35,12 @@ Value = TypeVar("Value")
 Record = TypeVar("Record")
 First = TypeVar("First")
 Second = TypeVar("Second")
+Third = TypeVar("Third")
 Result = TypeVar("Result")
 Record_contra = TypeVar("Record_contra", contravariant=True)
 First_contra = TypeVar("First_contra", contravariant=True)
 Second_contra = TypeVar("Second_contra", contravariant=True)
+Third_contra = TypeVar("Third_contra", contravariant=True)
 Result_co = TypeVar("Result_co", covariant=True)
 
 NonEmptyText = Annotated[str, Meta(min_length=1, description="a text")]
@@ -186,6 +188,25 @@ class FunctionOfTwo(Protocol[First_contra, Second_contra, Record_contra, Fields,
     ) -> Result_co: ...
 
 
+class FunctionOfThree(Protocol[First_contra, Second_contra, Third_contra, Record_contra, Fields, Result_co]):
+    """Function of three arguments and of settings: a record, or its fields as keywords."""
+
+    @overload
+    def __call__(
+        self, first: First_contra, second: Second_contra, third: Third_contra, /, settings: Record_contra
+    ) -> Result_co: ...
+    @overload
+    def __call__(
+        self,
+        first: First_contra,
+        second: Second_contra,
+        third: Third_contra,
+        /,
+        *args: Fields.args,
+        **fields: Fields.kwargs,
+    ) -> Result_co: ...
+
+
 class FieldAcceptor(Protocol[Record, Fields]):
     """Decorator of a function whose last parameter is `settings`."""
 
@@ -197,6 +218,10 @@ class FieldAcceptor(Protocol[Record, Fields]):
     def __call__(
         self, function: Callable[[First, Second, Record], Result], /
     ) -> FunctionOfTwo[First, Second, Record, Fields, Result]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[First, Second, Third, Record], Result], /
+    ) -> FunctionOfThree[First, Second, Third, Record, Fields, Result]: ...
 
 
 def accept_fields(record: Callable[Fields, Record]) -> FieldAcceptor[Record, Fields]:

@@ -10,23 +10,25 @@ from typing import Any
 from msgspec.structs import replace
 
 from ragfault.comparison.ablation.attribution import factorial_design, permutation_design
-from ragfault.comparison.ablation.experiment import AblationOptions, prepare_queries, run_experiment
+from ragfault.comparison.ablation.experiment import prepare_queries, run_experiment
 from ragfault.comparison.ablation.parts import Ablation, AnswerFunction, System, SystemPart, generator
+from ragfault.comparison.ablation.settings import AblationSettings
 from ragfault.io.formats.tables import TableLike
 from ragfault.io.runs.run import Run
 from ragfault.io.trace_reader import iterate_traces
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Trace
+from ragfault.model.settings import accept_fields
 
 StoredTraces = Run | str | Path | Iterable[Trace | Mapping[str, Any]] | TableLike
 
 
+@accept_fields(AblationSettings)
 def replay(
     baseline: StoredTraces,
     candidate: StoredTraces,
-    *,
     generator: AnswerFunction | tuple[AnswerFunction, AnswerFunction],
-    **options: Any,
+    settings: AblationSettings,
 ) -> Ablation:
     """Decide between retrieval and generation from stored traces, by running the generator on the other's chunks.
 
@@ -36,7 +38,7 @@ def replay(
     configurations, and the result is that of `ablate` with retrievers that return the stored chunks. With one, the
     baseline's generator cannot be run on the candidate's chunks: the baseline keeps its stored answers, the generator
     is swapped first and retrieval second, and their interaction (which then counts as retrieval's) cannot be measured.
-    The gold goes with the chunks. `options` are those of `ablate`, without `permutations`.
+    The gold goes with the chunks. The settings are those of `ablate`, without `permutations`.
 
     Raises UsageError for `permutations` and what `ablate` raises; InputError where no trace pairs.
 
@@ -53,7 +55,7 @@ def replay(
     """
     old, new, unpaired = _pair_traces(_load_traces(baseline, "baseline"), _load_traces(candidate, "candidate"))
     baseline_generator, two = (None, generator) if callable(generator) else generator
-    if "permutations" in options:
+    if settings.permutations is not None:
         raise UsageError("replay runs every configuration it can: permutations is an option of ablate.")
     answering = _answer_part(two)
     first_pair = (
@@ -68,11 +70,10 @@ def replay(
     if baseline_generator is None:
         warnings.append("without the baseline's generator an interaction counts as retrieval's share")
     return run_experiment(
-        _stored_system(old, first_pair),
-        _stored_system(new, answering),
+        (_stored_system(old, first_pair), _stored_system(new, answering)),
         prepare_queries(old.values()),
         design,
-        AblationOptions(**options),
+        settings,
         sources=(*old.values(), *new.values()),
         warnings=tuple(warnings),
     )

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import factorial
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -257,35 +258,45 @@ class EffectOptions(Struct, frozen=True, kw_only=True):
         return default_margin(measure, mean, self.margin)
 
 
+class ExperimentValues(NamedTuple):
+    """Values of the metrics in every configuration of an experiment."""
+
+    values: FloatArray
+    """Configurations by queries by metrics; NaN where a query is not scored."""
+    clusters: Clusters | None = None
+    """Cluster of each query; None: each is its own."""
+    fixed_parts: Sequence[Sequence[int]] = ()
+    """For each metric the parts that cannot move it."""
+
+
+DEFAULT_EFFECTS = EffectOptions()
+
+
 def attribute_change(
-    values: FloatArray,
+    outcome: ExperimentValues,
     measures: Sequence[MetricInfo],
     parts: Sequence[str],
     design: ExperimentDesign,
-    clusters: Clusters | None,
-    *,
-    fixed_parts: Sequence[Sequence[int]] = (),
-    options: EffectOptions | None = None,
+    options: EffectOptions = DEFAULT_EFFECTS,
 ) -> tuple[MetricAttribution, ...]:
     """Divide the change of every metric among the parts.
 
-    `values` are configurations by queries by metrics, NaN where a query is not scored; only queries that are scored in
-    every configuration count. Every effect is computed query by query; its interval is that of a paired difference (BCa
-    over resampled clusters, the same resamples for all effects and metrics) and its p that of the sign-flip test.
-    Holm's correction takes the whole changes of all metrics as one family, and the shares and interactions of all
-    metrics as another; effects that are 0 on every query cannot be significant whatever the signs, and are not counted
-    (Tarone 1990). `fixed_parts` names, for each metric, the parts that cannot move it.
+    Only queries that are scored in every configuration count. Every effect is computed query by query; its interval is
+    that of a paired difference (BCa over resampled clusters, the same resamples for all effects and metrics) and its p
+    that of the sign-flip test. Holm's correction takes the whole changes of all metrics as one family, and the shares
+    and interactions of all metrics as another; effects that are 0 on every query cannot be significant whatever the
+    signs, and are not counted (Tarone 1990).
 
     >>> from ragfault.comparison.ablation.attribution import factorial_design
     >>> rng = np.random.default_rng(0)
     >>> queries = rng.normal(0.5, 0.1, size=(1, 50, 1))
     >>> effects = np.array([0.0, 0.0, -0.2, -0.2])[:, None, None] + rng.normal(0, 0.01, size=(4, 50, 1))
     >>> measures, design = [MetricInfo("m", "generation")], factorial_design(2)
-    >>> found = attribute_change(queries + effects, measures, ["r", "g"], design, None)[0]
+    >>> found = attribute_change(ExperimentValues(queries + effects), measures, ["r", "g"], design)[0]
     >>> [(share.parts, share.moved, round(share.difference.mean, 2)) for share in found.shares]
     [(('r',), False, 0.0), (('g',), True, -0.2)]
     """
-    options = options or EffectOptions()
+    values, clusters, fixed_parts = outcome
     scored = np.isfinite(values)
     complete: Mask = np.asarray(scored.all(axis=0))
     lost = (np.asarray(scored.any(axis=0)) & ~complete).sum(axis=0).tolist()
@@ -302,36 +313,27 @@ def attribute_change(
         fixed = set(fixed_parts[index]) if fixed_parts else set()
         null = [any(i in fixed for i in group) if group else len(fixed) == len(parts) for group in groups]
         effects = [
-            _build_effect(tuple(parts[i] for i in group), test, p, margin, still, options, family)
+            _build_effect(tuple(parts[i] for i in group), test, p, still, EffectTerms(margin, family, options))
             for group, test, p, still in zip(groups, tests[index], adjusted[index], null, strict=True)
             if test is not None
         ]
         # of which no number is known, as in `compare`
         if is_amount(measure):
             effects = [replace(effect, needed=None) for effect in effects]
-        attributions.append(
-            _build_attribution(measure, means, int(complete[:, index].sum()), lost[index], margin, effects, len(parts))
-        )
-    return tuple(attributions)
-
-
-def _build_attribution(
-    measure: MetricInfo, means: list[float], n: int, lost: int, margin: float, effects: Sequence[PartEffect], k: int
-) -> MetricAttribution:
-    return add_verdict(
-        MetricAttribution(
+        attribution = MetricAttribution(
             metric=measure.name,
             layer=measure.layer,
             better=measure.better,
             means=tuple(means),
-            n=n,
-            lost=lost,
+            n=int(complete[:, index].sum()),
+            lost=lost[index],
             margin=margin,
             total=effects[0] if effects else None,
-            shares=tuple(effects[1 : k + 1]),
-            interactions=tuple(effects[k + 1 :]),
+            shares=tuple(effects[1 : len(parts) + 1]),
+            interactions=tuple(effects[len(parts) + 1 :]),
         )
-    )
+        attributions.append(add_verdict(attribution))
+    return tuple(attributions)
 
 
 def _test_effects(
@@ -391,16 +393,20 @@ def _adjust_p(tests: list[list[EffectTest | None]]) -> list[list[float]]:
     return adjusted
 
 
+class EffectTerms(NamedTuple):
+    """What decides on the effects on one metric."""
+
+    margin: float
+    """In the units of the metric."""
+    family: int
+    """Number of effects that are tested together."""
+    options: EffectOptions
+
+
 def _build_effect(
-    parts: tuple[str, ...],
-    test: EffectTest,
-    adjusted: float,
-    margin: float,
-    identical: bool,
-    options: EffectOptions,
-    family: int,
+    parts: tuple[str, ...], test: EffectTest, adjusted: float, identical: bool, terms: EffectTerms
 ) -> PartEffect:
-    difference = test.difference
+    difference, (margin, family, options) = test.difference, terms
     steadiness = equivalence_test(difference, margin, options.alpha).p
     state: ChangeState = "cannot tell"
     if identical or steadiness <= options.alpha:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ragfault.comparison.ablation.attribution import (
     MAX_FACTORIAL_PARTS,
     EffectOptions,
     ExperimentDesign,
+    ExperimentValues,
     attribute_change,
     draw_permutations,
     factorial_design,
@@ -32,76 +33,56 @@ from ragfault.comparison.ablation.parts import (
     run_configuration,
     strip_outputs,
 )
-from ragfault.comparison.settings import MARGIN
+from ragfault.comparison.ablation.settings import AblationSettings
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.evaluation.evaluator import describe_metric, evaluate
-from ragfault.evaluation.settings import ignore_report
 from ragfault.io.formats.tables import is_memory_table
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.runs.run import Run
 from ragfault.io.trace_reader import TraceDigest, iterate_traces
-from ragfault.judges.loading import DEFAULT_JUDGE, load_judge
+from ragfault.judges.loading import load_judge
+from ragfault.metrics.catalog import Metric
 from ragfault.metrics.selection import select_metrics
-from ragfault.model.errors import InputError, UsageError
-from ragfault.model.protocols import Judge
+from ragfault.model.errors import InputError
 from ragfault.model.records import Trace
 from ragfault.model.rules import check_ids
+from ragfault.model.settings import accept_fields
 from ragfault.model.version import __version__
 
-DEFAULT_METRICS = (
-    "context_relevance", "context_precision", "context_recall", "span_recall", "groundedness", "answer_relevance",
-    "completeness", "token_f1", "factual_accuracy", "error",
-)  # fmt: skip
-"""The metrics of an experiment where none are named: few, since each costs the others power."""
+
+class ExperimentTerms(NamedTuple):
+    """Settings of an experiment, with its metrics and its judge loaded."""
+
+    settings: AblationSettings
+    metrics: tuple[Metric, ...]
+    judge: CachedJudge
+
+    @property
+    def effect_options(self) -> EffectOptions:
+        """The options of the tests."""
+        chosen = self.settings
+        return EffectOptions(
+            confidence=chosen.confidence, resamples=chosen.resamples, seed=chosen.seed, margin=chosen.margin
+        )
 
 
-class AblationOptions:
-    """Options of an experiment; see `ablate`."""
-
-    def __init__(  # noqa: PLR0913 - the options of one verb
-        self,
-        *,
-        out: str | Path | None = None,
-        judge: str | Judge = DEFAULT_JUDGE,
-        metrics: str | Sequence[str] = DEFAULT_METRICS,
-        workers: int = 1,
-        threads: int = 1,
-        seed: int = 0,
-        confidence: float = 0.95,
-        resamples: int | None = None,
-        margin: float = MARGIN,
-        progress: Callable[[int, int], None] = ignore_report,
-        notice: Callable[[str], None] = ignore_report,
-    ) -> None:
-        if workers < 1 or threads < 1:
-            raise UsageError(f"workers and threads are at least 1, got workers={workers}, threads={threads}.")
-        if not (0 < confidence < 1 and margin > 0):
-            raise UsageError("confidence lies between 0 and 1, and the margin is above 0.")
-        self.out, self.workers, self.threads = out, workers, threads
-        self.progress, self.notice = progress, notice
-        self.effect_options = EffectOptions(confidence=confidence, resamples=resamples, seed=seed, margin=margin)
-        self.metrics = select_metrics(metrics)
-        if isinstance(judge, str):
-            judge = load_judge(judge if any(metric.definition.verdicts for metric in self.metrics) else "none")
-        self.judge = CachedJudge(judge)
+def _load_terms(settings: AblationSettings) -> ExperimentTerms:
+    """Load metrics and judge; no judge where no metric reads verdicts."""
+    metrics, judge = select_metrics(settings.metrics), settings.judge
+    if isinstance(judge, str):
+        judge = load_judge(judge if any(metric.definition.verdicts for metric in metrics) else "none")
+    return ExperimentTerms(settings, metrics, CachedJudge(judge))
 
 
-def ablate(
-    baseline: System,
-    candidate: System,
-    queries: Iterable[Trace | str],
-    *,
-    permutations: int | None = None,
-    **options: Any,
-) -> Ablation:
+@accept_fields(AblationSettings)
+def ablate(baseline: System, candidate: System, queries: Iterable[Trace | str], settings: AblationSettings) -> Ablation:
     """Decide by experiment which part of a RAG system made the change from `baseline` to `candidate`.
 
     A system maps part names to callables `Trace -> Trace` in the order in which they run (`retriever` and `generator`
     make them from plain functions); both have the same names. Up to four parts all 2^k configurations are run over the
     `queries` (texts, or traces, whose outputs are left out). With more parts, or where `permutations` is given, the
     parts are swapped in that many random orders (as many as there are parts, by default), balanced so that each part
-    takes each position about equally often. `options` are those of `AblationOptions`: out, judge, metrics, workers,
-    threads, seed, confidence, resamples, margin, progress and notice.
+    takes each position about equally often.
 
     Each part's share of a metric's change is its Shapley value (Shapley 1953): the shares sum to the whole
     change, and a part that does nothing has none. For two parts the shares are the main effects of the 2 × 2
@@ -111,7 +92,7 @@ def ablate(
 
     A part that raises fails that query alone (`error`). A part is run once on the same input, and what was
     judged in one configuration is not judged again in another. `workers` processes judge; `threads` run
-    the parts on several queries at once. `progress` is called with (steps done, steps in all), two steps for
+    the parts on several queries at once. `on_progress` is called with (steps done, steps in all), two steps for
     each query of a configuration. With `out`, each configuration is left as a run in `out/<name>`, and
     called again with the same arguments the experiment goes on where it stopped.
 
@@ -128,18 +109,13 @@ def ablate(
     >>> [(share.parts[0], share.difference.mean) for share in found.attributions[0].shares]
     [('retriever', 0.0), ('generator', -1.0)]
     """
-    parts = check_part_names(baseline, candidate)
-    if permutations is not None and permutations < 1:
-        raise UsageError(f"permutations is {permutations}: give at least 1, or none for all of them.")
-    settings = AblationOptions(**options)
+    parts, permutations = check_part_names(baseline, candidate), settings.permutations
     design = (
         factorial_design(len(parts))
         if permutations is None and len(parts) <= MAX_FACTORIAL_PARTS
-        else permutation_design(
-            len(parts), draw_permutations(len(parts), permutations or len(parts), settings.effect_options.seed)
-        )
+        else permutation_design(len(parts), draw_permutations(len(parts), permutations or len(parts), settings.seed))
     )
-    return run_experiment(baseline, candidate, prepare_queries(queries), design, settings)
+    return run_experiment((baseline, candidate), prepare_queries(queries), design, settings)
 
 
 def prepare_queries(queries: Iterable[Trace | str]) -> list[Trace]:
@@ -164,31 +140,28 @@ def prepare_queries(queries: Iterable[Trace | str]) -> list[Trace]:
 
 
 def run_experiment(
-    baseline: System,
-    candidate: System,
+    systems: tuple[System, System],
     queries: Sequence[Trace],
     design: ExperimentDesign,
-    options: AblationOptions,
+    settings: AblationSettings,
     sources: Iterable[Trace] = (),
     warnings: tuple[str, ...] = (),
 ) -> Ablation:
     """Run the configurations of a design and divide the change; `sources` are further inputs of the fingerprint."""
-    plan = _build_plan(baseline, candidate, (*queries, *sources), options)
-    with tempfile.TemporaryDirectory() if options.out is None else nullcontext(options.out) as location:
+    (baseline, candidate), terms = systems, _load_terms(settings)
+    plan = _build_plan(baseline, candidate, (*queries, *sources), terms)
+    with tempfile.TemporaryDirectory() if settings.out is None else nullcontext(settings.out) as location:
         folder = ExperimentFolder.open(Path(location), plan)
         with PartRunner(baseline, candidate, folder.calls_path) as maker:
-            runs = _ConfigurationRuns(folder, maker, queries, design, options)
+            runs = _ConfigurationRuns(folder, maker, queries, design, terms)
             configurations = [runs.ensure_run(mask) for mask in design.masks]
-        values = np.stack([RunTable(folder.open_run(attributions.name)).values for attributions in configurations])
-    attributions = attribute_change(
+        values = np.stack([RunTable(folder.open_run(configuration.name)).values for configuration in configurations])
+    outcome = ExperimentValues(
         values,
-        plan.metrics,
-        plan.parts,
-        design,
         [("query", query.query) if query.conversation is None else ("talk", query.conversation) for query in queries],
-        fixed_parts=list_fixed_parts(options.metrics, baseline, candidate, runs.retrieval_hashes),
-        options=options.effect_options,
+        list_fixed_parts(terms.metrics, baseline, candidate, runs.retrieval_hashes),
     )
+    attributions = attribute_change(outcome, plan.metrics, plan.parts, design, terms.effect_options)
     return Ablation(
         parts=plan.parts,
         queries=len(queries),
@@ -196,8 +169,8 @@ def run_experiment(
         attributions=attributions,
         judge=plan.judge,
         permutations=design.permutations,
-        confidence=options.effect_options.confidence,
-        seed=options.effect_options.seed,
+        confidence=settings.confidence,
+        seed=settings.seed,
         warnings=(
             *warnings,
             *(
@@ -209,9 +182,7 @@ def run_experiment(
     )
 
 
-def _build_plan(
-    baseline: System, candidate: System, traces: Iterable[Trace], options: AblationOptions
-) -> ExperimentPlan:
+def _build_plan(baseline: System, candidate: System, traces: Iterable[Trace], terms: ExperimentTerms) -> ExperimentPlan:
     digest = TraceDigest()
     for trace in traces:
         digest.add(trace)
@@ -219,8 +190,8 @@ def _build_plan(
         ragfault=__version__,
         parts=tuple(baseline),
         steps=tuple(part_label(step) for system in (baseline, candidate) for step in system.values()),
-        judge=options.judge.fingerprint,
-        metrics=tuple(map(describe_metric, options.metrics)),
+        judge=terms.judge.fingerprint,
+        metrics=tuple(map(describe_metric, terms.metrics)),
         queries=digest.fingerprint,
     )
 
@@ -234,9 +205,9 @@ class _ConfigurationRuns:
         runner: PartRunner,
         queries: Sequence[Trace],
         design: ExperimentDesign,
-        options: AblationOptions,
+        terms: ExperimentTerms,
     ) -> None:
-        self.folder, self.runner, self.queries, self.options = folder, runner, queries, options
+        self.folder, self.runner, self.queries, self.terms = folder, runner, queries, terms
         self.retrieval_hashes: dict[int, tuple[int, ...]] = {}
         self._total_steps = 2 * len(queries) * len(design.masks)
         self._done_steps = 0
@@ -251,9 +222,9 @@ class _ConfigurationRuns:
         if run is None:
             run = self._evaluate(name, mask)
         else:
-            self.options.notice(f"{name}: finished before in {run.path}, not run again")
+            self.terms.settings.on_notice(f"{name}: finished before in {run.path}, not run again")
             self._advance(2 * len(self.queries))
-        self.options.judge.add_run(run)
+        self.terms.judge.add_run(run)
         traces = list(run.traces())
         self.retrieval_hashes[mask] = hash_retrieval(traces)
         errors = [trace.error for trace in traces if trace.error]
@@ -263,22 +234,24 @@ class _ConfigurationRuns:
             errors=len(errors),
             error=errors[0] if errors else None,
             reused=reused,
-            run=None if self.options.out is None else str(run.path),
+            run=None if self.terms.settings.out is None else str(run.path),
         )
 
     def _evaluate(self, name: str, mask: int) -> Run:
-        traces = run_configuration(self.runner, mask, self.queries, threads=self.options.threads, advance=self._advance)
+        traces = run_configuration(
+            self.runner, mask, self.queries, threads=self.terms.settings.threads, advance=self._advance
+        )
         done_before = self._done_steps
         return evaluate(
             traces,
             self.folder.run_path(name),
-            judge=self.options.judge,
-            metrics=[str(metric) for metric in self.options.metrics],
-            workers=self.options.workers,
+            judge=self.terms.judge,
+            metrics=[str(metric) for metric in self.terms.metrics],
+            workers=self.terms.settings.workers,
             force=True,
             on_progress=lambda done, _: self._advance(done_before + done - self._done_steps),
         )
 
     def _advance(self, steps: int) -> None:
         self._done_steps += steps
-        self.options.progress(self._done_steps, self._total_steps)
+        self.terms.settings.on_progress(self._done_steps, self._total_steps)

@@ -17,17 +17,18 @@ from numpy.typing import NDArray
 
 from ragfault.comparison.ablation.experiment_cache import CachedJudge
 from ragfault.comparison.ablation.parts import strip_outputs
+from ragfault.comparison.ablation.settings import RepairSettings
 from ragfault.comparison.compare import default_margin
-from ragfault.comparison.settings import MARGIN
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.diagnosis.steps.differences import list_kinds_in_order
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.agents.recorded_steps import RecordedSteps
 from ragfault.io.runs.run import MetricInfo
-from ragfault.judges.loading import DEFAULT_JUDGE, load_judge
+from ragfault.judges.loading import load_judge
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.protocols import Judge
 from ragfault.model.records import StepKind, Trace
+from ragfault.model.settings import accept_fields
 from ragfault.stats.differences import paired_differences
 from ragfault.stats.estimates import Difference
 from ragfault.stats.significance import holm_adjust, sign_flip_tests
@@ -36,7 +37,6 @@ from ragfault.text.number_format import format_signed
 Agent = Callable[[Trace, RecordedSteps], Trace]
 """An agent that can be run again: it takes a question and the steps that it is to take as recorded."""
 
-REPAIR_METRICS = ("factual_accuracy", "completeness", "groundedness")
 MAX_COPIES = 128
 """Times as many questions as there are, beyond which no number is given."""
 LEAST_SHARE = 0.5
@@ -85,17 +85,9 @@ class StepRepairs(Struct, frozen=True, kw_only=True):
     judge: str
 
 
-def repair_steps(  # noqa: PLR0913 - each is a choice of the user
-    agent: Agent,
-    source: Iterable[Trace],
-    questions: Iterable[Trace],
-    *,
-    metrics: Sequence[str] = REPAIR_METRICS,
-    judge: str | Judge = DEFAULT_JUDGE,
-    margin: float = MARGIN,
-    confidence: float = 0.95,
-    seed: int = 0,
-    progress: Callable[[int, int], object] | None = None,
+@accept_fields(RepairSettings)
+def repair_steps(
+    agent: Agent, source: Iterable[Trace], questions: Iterable[Trace], settings: RepairSettings
 ) -> StepRepairs:
     """Run an agent again with the steps of each kind replaced by recorded ones, and name the kind that recovers it.
 
@@ -120,10 +112,7 @@ def repair_steps(  # noqa: PLR0913 - each is a choice of the user
     >>> repair_steps(agent, source, source, metrics=["exact_match"], judge="none").faulty_kind
     'rewrite'
     """
-    if not 0 < confidence < 1:
-        raise UsageError(f"confidence is {confidence}: give a number between 0 and 1.")
-    if not margin > 0:
-        raise UsageError(f"the margin is {margin}: give a number above 0.")
+    metrics, judge = settings.metrics, settings.judge
     sources, starts = _pair_sources(source, questions)
     kinds = [
         kind
@@ -147,8 +136,7 @@ def repair_steps(  # noqa: PLR0913 - each is a choice of the user
                 blank = sum(trace.error is None and not (trace.answer or "").strip() for trace in traces)
             _, values[kind or "none"], _ = _score(traces, Path(folder) / (kind or "none"), metrics, cached)
             errors[kind or "none"] = sum(trace.error is not None for trace in traces)
-            if progress is not None:
-                progress(index + 1, len(names))
+            settings.on_progress(index + 1, len(names))
     repairs = StepRepairs(
         sentence="",
         status="cannot tell",
@@ -162,7 +150,7 @@ def repair_steps(  # noqa: PLR0913 - each is a choice of the user
         judge=cached.fingerprint,
         first_error=failed[0] if failed else "",
     )
-    return _decide(repairs, values, measures, clusters, (confidence, margin, seed))
+    return _decide(repairs, values, measures, clusters, settings)
 
 
 def load_agent(name: str) -> Agent:
@@ -222,10 +210,10 @@ def _decide(
     values: dict[str, Values],
     measures: Sequence[MetricInfo],
     clusters: Any,
-    terms: tuple[float, float, int],
+    settings: RepairSettings,
 ) -> StepRepairs:
     """Test every kind of step on every metric, and name the earliest one that recovers a loss."""
-    confidence, margin, seed = terms
+    confidence, margin, seed = settings.confidence, settings.margin, settings.seed
     kinds = start.kinds
     losses = _compare(values["source"], values["none"], measures, clusters, confidence, seed)
     effects = [(kind, _compare(values["none"], values[kind], measures, clusters, confidence, seed)) for kind in kinds]
