@@ -12,8 +12,9 @@ import argparse
 
 import numpy as np
 
-from ragfault.labels.judges.figures import IntervalOptions, PositiveCalls, compute_agreement
+from ragfault.labels.judges.figures import PositiveCalls, compute_agreement
 from ragfault.labels.judges.units import ScoredUnits
+from ragfault.stats.bootstrap import Resampling
 
 FIGURES = ("auroc", "average_precision", "f1", "balanced_accuracy", "best_balanced_accuracy", "calibration_error")
 THRESHOLD = 0.5
@@ -31,9 +32,7 @@ def sample_units(sources: int, bad_share: float, rng: np.random.Generator) -> tu
 
 def compute_figures(units: ScoredUnits, groups: list[str], resamples: int, seed: int) -> dict[str, tuple[float, ...]]:
     """Return value and interval of each figure that is defined."""
-    agreement = compute_agreement(
-        units, groups, PositiveCalls(units.called, THRESHOLD), IntervalOptions(resamples, seed)
-    )
+    agreement = compute_agreement(units, groups, PositiveCalls(units.called, THRESHOLD), Resampling(resamples, seed))
     result = {
         figure.name: (figure.value, figure.low, figure.high) for figure in agreement.figures if figure.name in FIGURES
     }
@@ -62,7 +61,7 @@ def main() -> None:
 def compute_population_figures(units: ScoredUnits) -> dict[str, float]:
     """Return the figures of very many answers, without intervals."""
     groups = [""] * units.score.size
-    agreement = compute_agreement(units, groups, PositiveCalls(units.called, THRESHOLD), IntervalOptions(1, 0))
+    agreement = compute_agreement(units, groups, PositiveCalls(units.called, THRESHOLD), Resampling(1, 0))
     return {
         figure.name: figure.value for figure in agreement.figures if figure.name in FIGURES and figure.value is not None
     }

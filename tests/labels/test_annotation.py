@@ -36,7 +36,7 @@ from ragfault.labels.label import Label
 from ragfault.labels.reading.label_files import read_labels
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Chunk, Citation, CitationVerdict, Evidence
-from ragfault.report.terminal.annotation import render_item
+from ragfault.report.terminal.annotation import CardView, render_item
 from ragfault.stats.ppi import ppi_mean
 from sample_runs import Pair, evaluate_pairs, pair
 
@@ -109,8 +109,8 @@ def test_the_chunks_are_judged_without_sight_of_the_answer():
     trace = replace(trace, answer="Claim 0 holds. Claim 1 holds.", chunks=(Chunk(id="a", text="All holds here."),))
     seen = replace(seen, claim=tuple(replace(c, evidence=(Evidence(chunk="a", start=4, end=9),)) for c in seen.claim))
     result = list(list_items(trace, seen))
-    assert "Claim 0" not in render_item(result[0], "", width=100)
-    shown = render_item(result[1], "", width=100)
+    assert "Claim 0" not in render_item(result[0], "", CardView(width=100))
+    shown = render_item(result[1], "", CardView(width=100))
     assert "[a] All «holds» here." in shown
     assert "«Claim 0 holds.» Claim 1 holds." in shown
 
@@ -120,7 +120,7 @@ def test_the_judge_is_hidden_unless_it_is_asked_for():
     trace, seen = pairs()[0]
     claim = list(list_items(trace, seen, ["claim"]))[1]
     assert "verdict of the judge" not in render_item(claim, "")
-    assert "verdict of the judge: unsupported" in render_item(claim, "", judge=True)
+    assert "verdict of the judge: unsupported" in render_item(claim, "", CardView(judge=True))
 
 
 def test_traces_cannot_steer_the_terminal():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.stats.bootstrap import bootstrap_estimates
+from ragfault.stats.bootstrap import Resampling, bootstrap_estimates
 from ragfault.stats.classification import (
     RankedScores,
     auroc,
@@ -133,7 +133,7 @@ def test_the_bootstrap_covers_the_area():
         scores = rng.normal(size=120) + labels
         ranked = RankedScores(scores, labels)
         [result] = bootstrap_estimates(
-            lambda w, r=ranked: r.auroc(*r.class_weights(w))[:, None], np.arange(120) // 2, resamples=300
+            lambda w, r=ranked: r.auroc(*r.class_weights(w))[:, None], np.arange(120) // 2, Resampling(300)
         )
         assert result.low is not None
         assert result.high is not None

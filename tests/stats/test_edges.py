@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ragfault.labels.judges.generator_order import kendall_tau
-from ragfault.stats.bootstrap import bootstrap_estimates
+from ragfault.stats.bootstrap import Resampling, bootstrap_estimates
 from ragfault.stats.estimates import BootstrapEstimate
 
 DRAWS = 120
@@ -19,7 +19,7 @@ def estimate_order(labels: np.ndarray, scores: np.ndarray, seed: int) -> Bootstr
         total = weights.sum(1, keepdims=True)
         return kendall_tau(weights @ labels / total, weights @ scores / total)[:, None]
 
-    [result] = bootstrap_estimates(order, range(len(labels)), resamples=300, seed=seed, limits={0: (-1.0, 1.0)})
+    [result] = bootstrap_estimates(order, range(len(labels)), Resampling(300, seed), limits={0: (-1.0, 1.0)})
     return result
 
 

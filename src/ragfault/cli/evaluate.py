@@ -81,6 +81,7 @@ def evaluate(
     standard input; also in an object store (s3://, gs://, az://), as OUT may be. Columns are recognised by their names
     and contents, and so is what OpenTelemetry, Phoenix, Langfuse and LangSmith export; `ragfault lint FILE` shows how.
     """
+    from ragfault.cli.report import print_scorecard
     from ragfault.evaluation.evaluator import evaluate
 
     table = load_settings(config)
@@ -101,7 +102,9 @@ def evaluate(
         run = evaluate(where, out or _name_run(traces[0]), EvaluationSettings(**fields, **reports))
     if not human_labels and not quiet and len(traces) == 1 and Path(traces[0]).is_file():
         _suggest_labels(run, traces[0])
-    return _report_run(run, table, human_labels, full=full, kind=kind, quiet=quiet)
+    if kind == "json" or not quiet:
+        print_scorecard(run, table, human_labels, full=full, kind=kind)
+    return _report_failures(run)
 
 
 SPAN_COLUMNS = frozenset(("spans", "hallucination_spans", "hallucinated_spans"))
@@ -177,6 +180,7 @@ def rescore(run: str, out: str, full: bool, kind: str | None, quiet: bool, confi
 
     For other weights, penalties, thresholds or metrics. Nothing is sent or spent.
     """
+    from ragfault.cli.report import print_scorecard
     from ragfault.evaluation.rescorer import rescore
     from ragfault.metrics.aliases import explain_aliases
 
@@ -186,26 +190,14 @@ def rescore(run: str, out: str, full: bool, kind: str | None, quiet: bool, confi
     for line in explain_aliases(settings.metrics or ()):
         click.echo(line, err=True)
     rescored = rescore(run, out, settings)
-    has_metrics = settings.metrics is not None
-    return _report_run(rescored, table, full=full, kind=kind, quiet=quiet, has_chosen_metrics=has_metrics)
-
-
-def _report_run(
-    run: Any,
-    table: dict[str, Any],
-    human_labels: tuple[str, ...] = (),
-    *,
-    full: bool,
-    kind: str | None,
-    quiet: bool,
-    has_chosen_metrics: bool = False,
-) -> int:
-    """Show the verdict on a run and the next commands, and give the exit code."""
-    manifest = run.manifest
     if kind == "json" or not quiet:
-        from ragfault.cli.report import print_scorecard
+        print_scorecard(rescored, table, full=full, kind=kind, has_chosen_metrics=settings.metrics is not None)
+    return _report_failures(rescored)
 
-        print_scorecard(run, table, human_labels, full=full, kind=kind, has_chosen_metrics=has_chosen_metrics)
+
+def _report_failures(run: Any) -> int:
+    """Say how many scores failed, and give the exit code."""
+    manifest = run.manifest
     if manifest.failed:
         total = manifest.scored + manifest.undefined + manifest.failed
         click.echo(f"{manifest.failed:,} of {total:,} scores failed; each has its reason.", err=True)

@@ -178,15 +178,16 @@ def _order_ids(ids: list[str], options: dict[str, Any]) -> list[str]:
 def _run_session(session: Session[AnnotationItem], read: KeyReader, judge: bool) -> bool:
     """Ask until every item is labeled or the annotator quits; return whether items are left."""
     from ragfault.labels.annotation.session import ask_questions
-    from ragfault.report.terminal.annotation import render_item
+    from ragfault.report.terminal.annotation import CardView, render_item
 
     def show(question: Question[AnnotationItem], key: str) -> None:
         item, label_value = question.content, None if session.answer is None else session.answer.value
         if isinstance(label_value, bool):
             label_value = "yes" if label_value else "no"
         state = f"{item.kind} · trace {item.trace.id} · {format_count(session.label_count, 'label')} written"
-        terms = {"judge": judge, "full": key == "v", "explained": key == "?", "color": supports_color()}
-        _show_card(render_item(item, state, answer=None if label_value is None else str(label_value), **terms))
+        answer = None if label_value is None else str(label_value)
+        view = CardView(answer, judge, full=key == "v", explained=key == "?", color=supports_color())
+        _show_card(render_item(item, state, view))
 
     return ask_questions(session, read, show)
 

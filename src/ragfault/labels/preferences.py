@@ -18,7 +18,7 @@ from ragfault.io.formats.tables import escape_formula
 from ragfault.io.runs.run import AnyRun, open_run
 from ragfault.labels.label import Label
 from ragfault.model.errors import InputError
-from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
+from ragfault.stats.bootstrap import FloatArray, Resampling, bootstrap_estimates
 from ragfault.stats.distributions import t_quantile
 from ragfault.stats.estimates import BootstrapEstimate
 from ragfault.stats.preferences import compute_preference_p, estimate_covariance, fit_bradley_terry
@@ -141,7 +141,7 @@ def rate_versions(preferences: Sequence[Label], *, resamples: int = 1000, seed: 
             rows.append([*strengths, *chances, best, 1 / (1 + np.exp(-solution[size])) if has_order else np.nan])
         return np.array(rows)
 
-    estimates = bootstrap_estimates(statistic, [label.trace for label in preferences], resamples=resamples, seed=seed)
+    estimates = bootstrap_estimates(statistic, [label.trace for label in preferences], Resampling(resamples, seed))
     estimates = _widen(
         estimates,
         fitted,

@@ -339,13 +339,22 @@ def bca_interval(
     return float(low), float(high)
 
 
+class Resampling(NamedTuple):
+    """How intervals are resampled."""
+
+    resamples: int = 1000
+    seed: int = 0
+    confidence: float = 0.95
+
+
+RESAMPLING = Resampling()
+
+
 def bootstrap_estimates(
     statistic: Callable[[FloatArray], FloatArray],
     clusters: Clusters,
+    resampling: Resampling = RESAMPLING,
     *,
-    resamples: int = 1000,
-    seed: int = 0,
-    confidence: float = 0.95,
     inflated: Collection[int] = (),
     limits: Mapping[int, tuple[float, float]] | None = None,
 ) -> list[BootstrapEstimate]:
@@ -373,6 +382,7 @@ def bootstrap_estimates(
     values = statistic(np.ones((1, index.size)))[0]
     if groups < 2:
         return [BootstrapEstimate(_nan_to_none(value), None, None) for value in values.tolist()]
+    resamples, seed, confidence = resampling
     rng = np.random.default_rng(seed)
     batches = []
     step = max(1, BATCH_CELLS // max(1, index.size))

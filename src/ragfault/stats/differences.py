@@ -114,7 +114,6 @@ def unpaired_differences(
     clusters: tuple[Clusters, Clusters] | None = None,
     *,
     bounds: Sequence[Bounds] | None = None,
-    confidence: float = 0.95,
     resamples: int | None = None,
     seed: int = 0,
 ) -> tuple[Difference | None, ...]:
@@ -135,7 +134,7 @@ def unpaired_differences(
         raise ValueError(f"baseline has {before.shape[1]} metrics, candidate {after.shape[1]}")
     groups = clusters or (None, None)
     tables = [tabulate_clusters(after, groups[1], None), tabulate_clusters(before, groups[0], None)]
-    return _compute_differences(tables, bounds, confidence, resamples, seed)
+    return _compute_differences(tables, bounds, 0.95, resamples, seed)
 
 
 def _compute_differences(

@@ -14,6 +14,8 @@ from ragfault.stats.distributions import t_cdf, t_quantile
 from ragfault.stats.estimates import Difference, Interval, PpiDifference, PpiMean
 from ragfault.stats.intervals import is_sparse, mean_interval
 
+UPPER_TAIL = 0.5 + 0.95 / 2
+"""Quantile at the upper end of an interval of 95 %."""
 MIN_LABELS = 10
 """Fewer independent labels (clusters, else traces) say too little about the judge's error."""
 
@@ -144,7 +146,6 @@ def ppi_mean(
     sampling_probabilities: ArrayLike | None = None,
     unlabeled: UnlabeledSums | None = None,
     bounds: Bounds = UNBOUNDED,
-    confidence: float = 0.95,
     judge_weight: float | None = None,
 ) -> PpiMean:
     """Estimate the human mean from a judge's values on all traces and human values on some (PPI++).
@@ -183,14 +184,14 @@ def ppi_mean(
     if (reason := explain_few_labels(sample)) is not None:
         return PpiMean(None, sample.human_values.size, reason=reason)
     if sample.human_values.size == sample.trace_count:
-        interval = mean_interval(sample.human_values, clusters, bounds=bounds, confidence=confidence)
+        interval = mean_interval(sample.human_values, clusters, bounds=bounds)
         return PpiMean(interval, interval.n, 0.0, 1.0)
     fit = _fit_mean(sample, judge_weight)
-    low, high = _compute_interval(sample, fit, bounds, confidence, judge_weight)
+    low, high = _compute_interval(sample, fit, bounds, judge_weight)
     mean = min(max(fit.mean, bounds[0]), bounds[1])
     clustered = sample.cluster_count + sample.unlabeled.n
     interval = Interval(mean, min(mean, low), max(mean, high), sample.trace_count, clustered)
-    width = _label_only_width(sample, bounds, confidence)
+    width = _label_only_width(sample, bounds)
     return PpiMean(
         interval,
         sample.human_values.size,
@@ -207,7 +208,6 @@ def ppi_paired_difference(
     *,
     sampling_probabilities: ArrayLike | None = None,
     bounds: Bounds = UNBOUNDED,
-    confidence: float = 0.95,
 ) -> PpiDifference:
     """Estimate the human difference of two runs on paired traces, candidate less baseline (PPI++).
 
@@ -229,7 +229,7 @@ def ppi_paired_difference(
         clusters,
         sampling_probabilities,
     )
-    return _compute_difference([sample], (-reach, reach), reach, confidence)
+    return _compute_difference([sample], (-reach, reach), reach)
 
 
 def ppi_unpaired_difference(
@@ -239,7 +239,6 @@ def ppi_unpaired_difference(
     *,
     sampling_probabilities: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
     bounds: Bounds = UNBOUNDED,
-    confidence: float = 0.95,
 ) -> PpiDifference:
     """Estimate the human difference of two samples with labels of their own, candidate less baseline (PPI++).
 
@@ -257,10 +256,10 @@ def ppi_unpaired_difference(
         make_sample(*candidate, groups[1], sampling_probabilities[1]),
         make_sample(*baseline, groups[0], sampling_probabilities[0]),
     ]
-    return _compute_difference(sides, bounds, bounds[1] - bounds[0], confidence)
+    return _compute_difference(sides, bounds, bounds[1] - bounds[0])
 
 
-def _compute_difference(sides: list[PpiSample], bounds: Bounds, reach: float, confidence: float) -> PpiDifference:
+def _compute_difference(sides: list[PpiSample], bounds: Bounds, reach: float) -> PpiDifference:
     """Subtract the corrected mean of the second side, if there is one, from the first's."""
     labelled, paired = sum(side.human_values.size for side in sides), len(sides) == 1
     reasons = [reason for side in sides if (reason := explain_few_labels(side)) is not None]
@@ -277,7 +276,7 @@ def _compute_difference(sides: list[PpiSample], bounds: Bounds, reach: float, co
     if error <= 1e-12 * abs(mean):
         error = math.inf
     else:
-        half = t_quantile(0.5 + confidence / 2, df) * error
+        half = t_quantile(UPPER_TAIL, df) * error
     low, high = min(mean, max(-reach, center - half)), max(mean, min(reach, center + half))
     clusters = sum(side.labeled_cluster_count for side in sides)
     difference = Difference(mean, low, high, error, df, center, labelled, clusters, "ppi")
@@ -285,9 +284,7 @@ def _compute_difference(sides: list[PpiSample], bounds: Bounds, reach: float, co
         difference=difference,
         p=2 * t_cdf(-abs(center) / error, df),
         labelled=labelled,
-        width_ratio=_compute_width_ratio(
-            low, high, math.hypot(*(_label_only_width(side, bounds, confidence) for side in sides))
-        ),
+        width_ratio=_compute_width_ratio(low, high, math.hypot(*(_label_only_width(side, bounds) for side in sides))),
         paired=paired,
     )
 
@@ -346,12 +343,12 @@ def _fit_slopes(sample: PpiSample) -> FloatArray:
 
 
 def _compute_interval(
-    sample: PpiSample, fit: _PpiFit, bounds: Bounds, confidence: float, judge_weight: float | None = None
+    sample: PpiSample, fit: _PpiFit, bounds: Bounds, judge_weight: float | None = None
 ) -> tuple[float, float]:
     """Return the interval of a corrected mean, cut at the bounds."""
-    low, high = _student_interval(fit, confidence)
+    low, high = _student_interval(fit)
     if math.isfinite(bounds[0]) and math.isfinite(bounds[1]) and _is_sparse_sample(sample, bounds):
-        ends = _student_interval(_fit_mean(sample.pad(bounds), judge_weight), confidence)
+        ends = _student_interval(_fit_mean(sample.pad(bounds), judge_weight))
         low, high = min(low, ends[0]), max(high, ends[1])
     return max(low, bounds[0]), min(high, bounds[1])
 
@@ -365,14 +362,14 @@ def _is_sparse_sample(sample: PpiSample, bounds: Bounds) -> bool:
     return bool(np.isin(human, (*bounds, 0.0)).all()) or is_sparse(human) or is_sparse(errors)
 
 
-def _student_interval(fit: _PpiFit, confidence: float) -> tuple[float, float]:
-    half = t_quantile(0.5 + confidence / 2, fit.df) * fit.error
+def _student_interval(fit: _PpiFit) -> tuple[float, float]:
+    half = t_quantile(UPPER_TAIL, fit.df) * fit.error
     return fit.mean - half, fit.mean + half
 
 
-def _label_only_width(sample: PpiSample, bounds: Bounds, confidence: float) -> float:
+def _label_only_width(sample: PpiSample, bounds: Bounds) -> float:
     """Return the width of the interval of the labels alone: that of the same method with no weight on the judge."""
-    low, high = _compute_interval(sample, _fit_mean(sample, 0.0), bounds, confidence, 0.0)
+    low, high = _compute_interval(sample, _fit_mean(sample, 0.0), bounds, 0.0)
     return high - low
 
 

@@ -8,18 +8,16 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 import msgspec
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.apps.testsets.passages import quote_span
 from ragfault.io.field_values import make_content_id
+from ragfault.labels.agreement import RaterAgreement, estimate_agreement
 from ragfault.labels.label import Label, normalize_name
 from ragfault.labels.reading.lines import Decision
 from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.records import Document, Gold, Span, Trace
-from ragfault.stats.agreement import MultiRaterRatings
-from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
 from ragfault.stats.estimates import BootstrapEstimate
 
 DECISIONS: tuple[Decision, ...] = get_args(Decision)
@@ -324,15 +322,15 @@ def merge_reviews(
         counts[str(final.value)] += 1
         if final.value == "accepted":
             merged.append(_accept(final.edited or item, [*item_reviews.values(), final], get_time(final)))
-    estimates = _estimate_agreement([item_reviews for _, item_reviews in reviewed_twice])
+    agreement = _estimate_agreement([item_reviews for _, item_reviews in reviewed_twice])
     return ReviewResult(
         items=tuple(merged),
         accepted=counts["accepted"],
         rejected=counts["rejected"],
         pending=counts["pending"],
         shared=len(reviewed_twice),
-        agreement=estimates[0],
-        alpha=estimates[1],
+        agreement=agreement and agreement.equal,
+        alpha=agreement and agreement.alpha,
         fields=_compare_fields(reviewed_twice),
         disputes=tuple(disputes),
         unmatched=sum(map(len, by_item.values())),
@@ -362,22 +360,10 @@ def _accept(item: Trace, reviews: Sequence[Label], time: datetime) -> Trace:
     return replace(item, metadata=item.metadata | about)
 
 
-def _estimate_agreement(
-    rated: Sequence[Mapping[str, Label]],
-) -> tuple[BootstrapEstimate | None, BootstrapEstimate | None]:
-    if not rated:
-        return None, None
+def _estimate_agreement(rated: Sequence[Mapping[str, Label]]) -> RaterAgreement | None:
     names = sorted({name for votes in rated for name in votes})
     table = [[votes[name].value if name in votes else None for name in names] for votes in rated]
-    equal = np.array([float(len({review.value for review in votes.values()}) == 1) for votes in rated])
-    ratings = MultiRaterRatings(table, list(DECISIONS))
-
-    def statistic(weights: FloatArray) -> FloatArray:
-        alpha = ratings.alpha(ratings.coincidences(weights), "nominal")
-        return np.stack([weights @ equal / weights.sum(axis=1), alpha], axis=1)
-
-    agreement, alpha = bootstrap_estimates(statistic, [str(i) for i in range(len(rated))])
-    return agreement, alpha
+    return estimate_agreement(table, DECISIONS, [str(i) for i in range(len(rated))]) if rated else None
 
 
 def _compare_fields(reviewed_twice: Sequence[tuple[Trace, Mapping[str, Label]]]) -> dict[str, float]:

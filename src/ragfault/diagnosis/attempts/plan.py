@@ -12,6 +12,15 @@ from ragfault.diagnosis.run_table import RunTable, open_table
 from ragfault.io.runs.run import AnyRun
 from ragfault.labels.correction import metric_bounds
 from ragfault.model.errors import RunError, UnknownName, UsageError
+from ragfault.model.settings import (
+    ClosedShare,
+    NonEmptyText,
+    PathText,
+    PositiveNumber,
+    Settings,
+    accept_fields,
+    declare,
+)
 from ragfault.stats.estimates import Interval
 from ragfault.stats.repeats import compute_attempt_power
 from ragfault.text.number_format import format_count, format_percent
@@ -58,16 +67,18 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
     options: tuple[PlanOption, ...]
 
 
-def plan_attempts(
-    queries: int,
-    attempts: int,
-    *,
-    drop: float = 0.05,
-    run: AnyRun | None = None,
-    metric: str = "groundedness",
-    variance: float = ASSUMED_VARIANCE,
-    noise: float = ASSUMED_NOISE,
-) -> AttemptPlan:
+class PlanSettings(Settings, frozen=True, kw_only=True):
+    """What a plan rests on: `plan_attempts` explains each field."""
+
+    drop: float = declare(0.05, "Drop of the mean to find.", PositiveNumber)
+    run: AnyRun | None = declare(None, "Run with several attempts whose variance is taken.", PathText)
+    metric: str = declare("groundedness", "Metric of the run.", NonEmptyText)
+    variance: float = declare(ASSUMED_VARIANCE, "Variance of one attempt.", PositiveNumber)
+    noise: float = declare(ASSUMED_NOISE, "Share of the variance within a query.", ClosedShare)
+
+
+@accept_fields(PlanSettings)
+def plan_attempts(queries: int, attempts: int, settings: PlanSettings) -> AttemptPlan:
     """Plan a comparison of two runs of the same queries, each with some attempts.
 
     The variance is that of a metric of a `run` whose queries have several attempts, else `variance` and the share
@@ -78,12 +89,12 @@ def plan_attempts(
     >>> round(plan.power, 2), [(option.attempts, option.same_cost_queries) for option in plan.options]
     (0.72, [(1, 600), (2, 300), (3, 200), (5, 120), (8, 75)])
     """
-    if queries < 2 or attempts < 1 or not drop > 0 or not 0 <= noise <= 1 or not variance > 0:
+    if queries < 2 or attempts < 1:
         raise UsageError(
-            "a plan needs 2 queries or more, 1 attempt or more, a drop and a variance above 0, a noise from 0 to 1; "
-            f"got {queries} queries, {attempts} attempts, drop {drop:g}, variance {variance:g}, noise {noise:g}."
+            f"a plan needs 2 queries or more and 1 attempt or more, got {queries} queries and {attempts} attempts."
         )
-    reach, share = 1.0, Interval(noise, noise, noise, 0, 0)
+    drop, run, metric, noise = settings.drop, settings.run, settings.metric, settings.noise
+    variance, reach, share = settings.variance, 1.0, Interval(noise, noise, noise, 0, 0)
     if run is not None:
         variance, share, reach = _measure_run(run, metric)
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal, NamedTuple
 
-import numpy as np
 from msgspec import Struct
 
+from ragfault.labels.agreement import estimate_agreement
 from ragfault.labels.annotation.session import Question
 from ragfault.labels.label import Label, QuestionName, Subject, SubjectValue, fingerprint_answer
 from ragfault.labels.reading.lines import iterate_values
 from ragfault.model.records import Trace, Verdicts
-from ragfault.stats.agreement import MultiRaterRatings, TwoRaterRatings
-from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
 from ragfault.stats.estimates import BootstrapEstimate
 
 ItemKind = Literal["chunk", "claim", "citation", "fact", "refusal"]
@@ -208,7 +206,10 @@ def _measure_kind(kind: ItemKind, votes: ItemVotes) -> AnnotatorAgreement:
     if not shared_votes:
         reason = "no item has labels of two annotators"
         return AnnotatorAgreement(kind=kind, annotators=annotators, items=len(votes), shared=0, reason=reason)
-    accuracy, alpha, *kappa = _estimate_agreement(kind, annotators, shared_votes)
+    values = {value for item_votes in shared_votes.values() for value in item_votes.values()}
+    order = dict.fromkeys([choice.value for choice in reversed(list_choices(kind))] + sorted(values, key=str))
+    table = [[item_votes.get(name) for name in annotators] for item_votes in shared_votes.values()]
+    agreement = estimate_agreement(table, list(order), [trace for trace, *_ in shared_votes], ranked=kind == "chunk")
     disputes = tuple(
         AnnotatorDispute(trace=trace, key=key, values=item_votes)
         for (trace, key, _), item_votes in shared_votes.items()
@@ -219,34 +220,8 @@ def _measure_kind(kind: ItemKind, votes: ItemVotes) -> AnnotatorAgreement:
         annotators=annotators,
         items=len(votes),
         shared=len(shared_votes),
-        accuracy=accuracy,
-        alpha=alpha,
-        kappa=kappa[0] if kappa else None,
+        accuracy=agreement.equal,
+        alpha=agreement.alpha,
+        kappa=agreement.kappa,
         disputes=disputes,
     )
-
-
-def _estimate_agreement(kind: ItemKind, annotators: Sequence[str], shared_votes: ItemVotes) -> list[BootstrapEstimate]:
-    """Estimate accuracy, alpha and, for two annotators, kappa, with their intervals."""
-    values = {value for item_votes in shared_votes.values() for value in item_votes.values()}
-    order = dict.fromkeys([choice.value for choice in reversed(list_choices(kind))] + sorted(values, key=str))
-    ordinal = kind == "chunk"
-    table = [[item_votes.get(name) for name in annotators] for item_votes in shared_votes.values()]
-    agreed = np.array([float(len(set(item_votes.values())) == 1) for item_votes in shared_votes.values()])
-    ratings = MultiRaterRatings(table, list(order))
-    pair_ratings = None
-    if len(annotators) == 2:
-        pair_ratings = TwoRaterRatings([row[0] for row in table], [row[1] for row in table], list(order))
-
-    def statistic(weights: FloatArray) -> FloatArray:
-        columns = [
-            weights @ agreed / weights.sum(axis=1),
-            ratings.alpha(ratings.coincidences(weights), "ordinal" if ordinal else "nominal"),
-        ]
-        if pair_ratings is not None:
-            columns.append(
-                pair_ratings.kappa(pair_ratings.confusion_matrices(weights), "linear" if ordinal else "none")
-            )
-        return np.stack(columns, axis=1)
-
-    return bootstrap_estimates(statistic, [trace for trace, *_ in shared_votes])

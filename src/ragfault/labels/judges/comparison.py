@@ -19,7 +19,7 @@ from ragfault.io.runs.run import Run
 from ragfault.io.runs.samples import sample_runs
 from ragfault.io.trace_reader import read_traces
 from ragfault.judges.loading import load_judge
-from ragfault.labels.judges.figures import IntervalOptions
+from ragfault.labels.agreement import estimate_agreement
 from ragfault.labels.judges.measurement import JudgeSpeed
 from ragfault.labels.judges.runner import hash_inputs, run_judge
 from ragfault.labels.reading.human_verdicts import COMPARED_METRICS, compare_metric
@@ -30,8 +30,7 @@ from ragfault.model.errors import InputError, UsageError
 from ragfault.model.protocols import Judge
 from ragfault.model.records import ClaimVerdict, Layer, Trace, Verdicts
 from ragfault.model.settings import accept_fields
-from ragfault.stats.agreement import TwoRaterRatings
-from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
+from ragfault.stats.bootstrap import Resampling
 from ragfault.stats.estimates import BootstrapEstimate, Difference, Interval
 
 ComparedKind = Literal["chunk", "use", "claim", "citation", "fact", "recall", "refusal"]
@@ -244,7 +243,7 @@ def compare_judges(
         for judge, given in zip(loaded, judges, strict=True)
     )
     fingerprints = (loaded[0].fingerprint, loaded[1].fingerprint)
-    intervals = IntervalOptions(settings.resamples, settings.seed)
+    intervals = Resampling(settings.resamples, settings.seed)
     return _build_comparison(compared, (first[0], second[0]), fingerprints, (first[1], second[1]), intervals)
 
 
@@ -267,7 +266,7 @@ def compare_run_judges(first: Run, second: Run, *, sample: int = COMPARED_TRACES
     verdicts = [[by_trace[trace] for trace in ids] for by_trace in verdicts_by_run]
     fingerprints = (first.manifest.judge, second.manifest.judge)
     comparison = _build_comparison(
-        shared_traces, (verdicts[0], verdicts[1]), fingerprints, (None, None), IntervalOptions(1000, seed)
+        shared_traces, (verdicts[0], verdicts[1]), fingerprints, (None, None), Resampling(1000, seed)
     )
     return replace(comparison, population=first.manifest.population)
 
@@ -277,7 +276,7 @@ def _build_comparison(
     verdicts: tuple[Sequence[Verdicts], Sequence[Verdicts]],
     fingerprints: tuple[str, str],
     speeds: tuple[JudgeSpeed | None, JudgeSpeed | None],
-    options: IntervalOptions,
+    options: Resampling,
 ) -> JudgeComparison:
     groups = [group_trace(trace) for trace in traces]
     items = [
@@ -331,26 +330,28 @@ def _compare_kind(
     pairs: Sequence[VerdictPair],
     verdicts: tuple[Sequence[Verdicts], Sequence[Verdicts]],
     groups: Sequence[str],
-    options: IntervalOptions,
+    options: Resampling,
 ) -> KindAgreement:
     """Compute accuracy, kappa and alpha of one kind of verdict."""
-    ranked = kind == "chunk"
-    ratings = TwoRaterRatings(
-        [item.values[0] for item in pairs], [item.values[1] for item in pairs], VERDICT_ORDER[kind]
+    agreement = estimate_agreement(
+        [item.values for item in pairs],
+        VERDICT_ORDER[kind],
+        [groups[item.trace_index] for item in pairs],
+        ranked=kind == "chunk",
+        resampling=options,
     )
-
-    def statistic(weights: FloatArray) -> FloatArray:
-        tables = ratings.confusion_matrices(weights)
-        kappa = ratings.kappa(tables, "linear" if ranked else "none")
-        alpha = ratings.alpha(tables, "ordinal" if ranked else "nominal")
-        return np.stack([ratings.accuracy(tables), kappa, alpha], axis=1)
-
-    names = [groups[item.trace_index] for item in pairs]
-    accuracy, kappa, alpha = bootstrap_estimates(statistic, names, resamples=options.resamples, seed=options.seed)
+    assert agreement.kappa is not None
     field = "answer" if kind == "refusal" else kind
     counts = [sum(_count_verdicts(getattr(item, field)) for item in row) - len(pairs) for row in verdicts]
     unmatched = (counts[0], counts[1])
-    return KindAgreement(kind=kind, n=len(pairs), unmatched=unmatched, accuracy=accuracy, kappa=kappa, alpha=alpha)
+    return KindAgreement(
+        kind=kind,
+        n=len(pairs),
+        unmatched=unmatched,
+        accuracy=agreement.equal,
+        kappa=agreement.kappa,
+        alpha=agreement.alpha,
+    )
 
 
 def _count_verdicts(verdicts: Any) -> int:
@@ -361,7 +362,7 @@ def _compare_metrics(
     traces: Sequence[Trace],
     verdicts: tuple[Sequence[Verdicts], Sequence[Verdicts]],
     groups: Sequence[str],
-    options: IntervalOptions,
+    options: Resampling,
 ) -> tuple[JudgeMetricComparison, ...]:
     """Compare every metric that depends on verdicts, on the traces that both judges score."""
     comparisons = []

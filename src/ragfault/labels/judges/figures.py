@@ -12,7 +12,7 @@ from ragfault.labels.judges.measurement import AgreementCurves, AgreementFigure,
 from ragfault.labels.judges.units import OWN_THRESHOLD, Bools, ScoredUnits, SpanOverlap
 from ragfault.labels.reading.labeled_traces import hash_rank
 from ragfault.stats.agreement import TwoRaterRatings
-from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates, divide_or_nan
+from ragfault.stats.bootstrap import FloatArray, Resampling, bootstrap_estimates, divide_or_nan
 from ragfault.stats.classification import (
     RankedScores,
     assign_bins,
@@ -29,14 +29,6 @@ HISTOGRAM_BINS = 20
 ROC_POINTS = 200
 
 Statistic = Callable[[FloatArray], FloatArray]
-
-
-class IntervalOptions(NamedTuple):
-    """Options of intervals."""
-
-    resamples: int = 1000
-    seed: int = 0
-    confidence: float = 0.95
 
 
 class PositiveCalls(NamedTuple):
@@ -78,7 +70,7 @@ def compute_agreement(
     units: ScoredUnits,
     groups: Sequence[str],
     called: PositiveCalls,
-    options: IntervalOptions,
+    options: Resampling,
     *,
     inner: Sequence[Hashable] | None = None,
     value: str | None = None,
@@ -157,7 +149,7 @@ def _certainty_figures(units: ScoredUnits, names: NDArray[np.object_]) -> list[A
 
 
 def _bootstrap_figures(
-    units: ScoredUnits, groups: Sequence[str], called: Bools, inner: Sequence[Hashable] | None, options: IntervalOptions
+    units: ScoredUnits, groups: Sequence[str], called: Bools, inner: Sequence[Hashable] | None, options: Resampling
 ) -> list[AgreementFigure]:
     """Return the statistics that are not means, with bootstrap intervals."""
     label = units.label
@@ -181,9 +173,7 @@ def _bootstrap_figures(
     estimates = bootstrap_estimates(
         lambda weights: np.hstack([statistics.statistic(weights) for statistics in parts]),
         groups,
-        resamples=options.resamples,
-        seed=options.seed,
-        confidence=options.confidence,
+        options,
         inflated=[index for index, name in enumerate(names) if name in INFLATED_FIGURES],
     )
     estimates_by_name = dict(zip(names, estimates, strict=True))
@@ -318,7 +308,7 @@ def _within_statistics(groups: Sequence[tuple[NDArray[np.intp], RankedScores]]) 
 
 
 def compute_span_agreement(
-    overlaps: Sequence[SpanOverlap], groups: Sequence[str], options: IntervalOptions
+    overlaps: Sequence[SpanOverlap], groups: Sequence[str], options: Resampling
 ) -> SpanAgreement | None:
     """Compute the overlap of the claims judged bad with the labeled spans; None without spans."""
     flags = [flag for overlap in overlaps for flag in overlap.touched]
@@ -332,13 +322,7 @@ def compute_span_agreement(
         sizes = ((common, judged), (common, marked), (2 * common, judged + marked))
         return np.stack([divide_or_nan(part, size) for part, size in sizes], axis=1)
 
-    estimates = bootstrap_estimates(
-        statistic,
-        [groups[overlap.trace] for overlap in overlaps],
-        resamples=options.resamples,
-        seed=options.seed,
-        confidence=options.confidence,
-    )
+    estimates = bootstrap_estimates(statistic, [groups[overlap.trace] for overlap in overlaps], options)
     figures = [_mean_figure("found", np.array(flags), np.array(owners, object), "")]
     for name, overlap in zip(("precision", "recall", "f1"), estimates, strict=True):
         reason = None if overlap.value is not None else "no claim is called bad"

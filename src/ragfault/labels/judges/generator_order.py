@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ragfault.labels.judges.figures import IntervalOptions
 from ragfault.labels.judges.measurement import AgreementFigure, GeneratorOrder, GeneratorRate
 from ragfault.labels.judges.units import Bools, ScoredUnits
 from ragfault.labels.reading.label_columns import get_value
 from ragfault.model.records import Trace
-from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates, divide_or_nan
+from ragfault.stats.bootstrap import FloatArray, Resampling, bootstrap_estimates, divide_or_nan
 
 GENERATOR_COLUMNS = ("generator", "model")
 """Columns that name what wrote an answer; the first that most traces have counts."""
@@ -31,7 +30,7 @@ def find_generator_column(traces: Sequence[Trace]) -> str | None:
 
 
 def compare_rankings(
-    units: ScoredUnits, groups: Sequence[str], traces: Sequence[Trace], by: str | None, options: IntervalOptions
+    units: ScoredUnits, groups: Sequence[str], traces: Sequence[Trace], by: str | None, options: Resampling
 ) -> Iterator[GeneratorOrder]:
     """Yield the order of the generators on all units, and for each value of the column `by`, where there are enough.
 
@@ -52,12 +51,7 @@ def compare_rankings(
 
 
 def _compare_order(
-    column: str,
-    value: str | None,
-    units: ScoredUnits,
-    names: Sequence[str],
-    groups: Sequence[str],
-    options: IntervalOptions,
+    column: str, value: str | None, units: ScoredUnits, names: Sequence[str], groups: Sequence[str], options: Resampling
 ) -> GeneratorOrder | None:
     counts = Counter(names)
     largest = sorted(counts, key=lambda name: (-counts[name], name))[:MAX_GENERATORS]
@@ -72,12 +66,7 @@ def _compare_order(
 
     human, judge = (row[0].tolist() for row in rates(np.ones((1, len(names)))))
     (tau,) = bootstrap_estimates(
-        lambda weights: kendall_tau(*rates(weights))[:, None],
-        groups,
-        resamples=options.resamples,
-        seed=options.seed,
-        confidence=options.confidence,
-        limits={0: (-1.0, 1.0)},
+        lambda weights: kendall_tau(*rates(weights))[:, None], groups, options, limits={0: (-1.0, 1.0)}
     )
     rows = sorted(zip(human, generators, judge, strict=True))
     reason = None if tau.value is not None else "people or the judge have all generators alike"

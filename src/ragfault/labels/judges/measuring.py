@@ -16,7 +16,6 @@ from ragfault.judges.calibration import wrap_judge
 from ragfault.judges.loading import DEFAULT_JUDGE, apply_profile, limit_verdicts, load_judge
 from ragfault.labels.consensus import resolve_labels
 from ragfault.labels.judges.figures import (
-    IntervalOptions,
     PositiveCalls,
     call_positive,
     compute_agreement,
@@ -54,6 +53,7 @@ from ragfault.model.errors import InputError, JudgeError, UnknownName, UsageErro
 from ragfault.model.protocols import Judge, VerdictKind
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.settings import accept_fields
+from ragfault.stats.bootstrap import Resampling
 from ragfault.stats.classification import rank_within_groups
 
 
@@ -138,7 +138,7 @@ class MeasurementOptions(NamedTuple):
     threshold: str
     within: tuple[str, ...]
     by: str | None
-    intervals: IntervalOptions
+    intervals: Resampling
 
 
 def build_measurement(
@@ -206,7 +206,7 @@ def _main_units(task: LabelTask, judged: JudgedLabels) -> ScoredUnits:
 
 
 def _span_views(
-    task: LabelTask, judged: JudgedLabels, threshold: str, intervals: IntervalOptions
+    task: LabelTask, judged: JudgedLabels, threshold: str, intervals: Resampling
 ) -> Iterator[UnitAgreement]:
     """Yield the agreement on claims and sentences by labeled spans."""
     if task == "relevance" or all(item.spans is None for item in judged.labeled):
@@ -222,7 +222,7 @@ def _span_views(
             yield compute_agreement(units, groups, call_positive(units, groups, threshold, intervals.seed), intervals)
 
 
-def _measure_spans(judged: JudgedLabels, intervals: IntervalOptions) -> SpanAgreement | None:
+def _measure_spans(judged: JudgedLabels, intervals: Resampling) -> SpanAgreement | None:
     overlaps = list(iterate_spans(judged.labeled, judged.verdicts))
     return compute_span_agreement(overlaps, [item.group for item in judged.labeled], intervals)
 
@@ -325,7 +325,7 @@ def measure_judge(source: LabeledSource | Iterable[Trace], settings: Measurement
     columns, by = split_columns(settings.within), settings.by
     threshold = _check_threshold(settings.threshold)
     judged = judge_labels(source, settings, columns=[*columns, *([by] if by else [])])
-    intervals = IntervalOptions(settings.resamples, settings.seed)
+    intervals = Resampling(settings.resamples, settings.seed)
     terms = MeasurementOptions(judged.judge, describe_input(source), threshold, columns, by, intervals)
     return build_measurement(judged.labeled, judged.judged, terms, judged.speed)
 

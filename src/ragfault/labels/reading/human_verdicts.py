@@ -13,7 +13,6 @@ from msgspec import Struct
 from ragfault.io.runs.run import Run
 from ragfault.judges.assembly import grade_relevance
 from ragfault.labels.correction import LabeledItems
-from ragfault.labels.judges.figures import IntervalOptions
 from ragfault.labels.judges.measurement import MetricAgreement
 from ragfault.labels.label import Subject, SubjectValue
 from ragfault.labels.reading.labeled_traces import LabeledTrace
@@ -23,7 +22,7 @@ from ragfault.model.errors import UsageError
 from ragfault.model.protocols import VERDICT_KINDS
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.rules import BAD_SUPPORT
-from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
+from ragfault.stats.bootstrap import FloatArray, Resampling, bootstrap_estimates
 from ragfault.stats.differences import paired_difference
 from ragfault.stats.estimates import BootstrapEstimate
 from ragfault.stats.intervals import mean_interval
@@ -246,7 +245,7 @@ TraceReadings = Mapping[str, LabelReading]
 def compare_metrics(
     labeled: Sequence[LabeledTrace],
     verdicts_by_trace: Sequence[Verdicts],
-    options: IntervalOptions,
+    options: Resampling,
     readings: TraceReadings | None = None,
 ) -> tuple[MetricAgreement, ...]:
     """Compare every metric that the labels determine, on the traces that both score.
@@ -285,9 +284,7 @@ def _list_readings(
     return read_grades(labeled, max_grade) if labeled.grades is not None else read_marks(labeled, verdicts)
 
 
-def compare_metric(
-    metric: Metric, table: FloatArray, groups: Sequence[str], options: IntervalOptions
-) -> MetricAgreement:
+def compare_metric(metric: Metric, table: FloatArray, groups: Sequence[str], options: Resampling) -> MetricAgreement:
     """Compare the means of both, with their difference and correlation."""
     low, high = metric.range
     judge, human = table.T
@@ -307,7 +304,7 @@ def compare_metric(
 
 
 def _compute_correlation(
-    first: FloatArray, second: FloatArray, groups: Sequence[str], options: IntervalOptions
+    first: FloatArray, second: FloatArray, groups: Sequence[str], options: Resampling
 ) -> BootstrapEstimate:
     """Return Pearson's correlation with its interval over groups; None without variance."""
     columns = np.stack([np.ones_like(first), first, second, first * first, first * second, second * second], axis=1)
@@ -318,7 +315,5 @@ def _compute_correlation(
             spread = np.sqrt(np.maximum(n * aa - a * a, 0) * np.maximum(n * bb - b * b, 0))
             return np.where(spread > 1e-9, (n * ab - a * b) / spread, math.nan)[:, None]
 
-    estimate = bootstrap_estimates(
-        statistic, groups, resamples=options.resamples, seed=options.seed, confidence=options.confidence
-    )[0]
+    estimate = bootstrap_estimates(statistic, groups, options)[0]
     return BootstrapEstimate(*(None if value is None else min(1.0, max(-1.0, value)) for value in estimate))

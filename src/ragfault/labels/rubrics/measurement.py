@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from ragfault.io.runs.copies import group_trace
 from ragfault.io.runs.run import AnyRun, open_run
+from ragfault.labels.agreement import estimate_agreement
 from ragfault.labels.consensus import settle_rubrics
 from ragfault.labels.judges.flakiness import JudgeFlakiness
 from ragfault.labels.label import Label
@@ -15,9 +14,7 @@ from ragfault.labels.rubrics.proofs import RubricMeasurement, RubricProof
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import RubricVerdict
 from ragfault.model.rubrics import METRIC_NAME
-from ragfault.stats.agreement import TwoRaterRatings
-from ragfault.stats.bootstrap import FloatArray, bootstrap_estimates
-from ragfault.stats.estimates import BootstrapEstimate
+from ragfault.stats.bootstrap import Resampling
 
 
 def measure_rubrics(
@@ -62,12 +59,10 @@ def _prove_rubric(
     first = next(iter(verdicts.values()))
     if not common:
         raise InputError(f'no label by the rubric "{first.rubric}" is of a trace that the run has a verdict on.')
-    agreement, kappa = estimate_agreement(
-        [labels[trace] for trace in common],
-        [verdicts[trace].value for trace in common],
-        [groups[trace] for trace in common],
-        seed,
-    )
+    pairs = [(labels[trace], verdicts[trace].value) for trace in common]
+    values = sorted({value for pair in pairs for value in pair})
+    clusters = [groups[trace] for trace in common]
+    agreement = estimate_agreement(pairs, values, clusters, ranked=True, resampling=Resampling(seed=seed))
     metric = f"{METRIC_NAME}(name={first.rubric})"
     repeats = next((item for item in flakiness.metrics if item.metric == metric), None) if flakiness else None
     return RubricProof(
@@ -76,28 +71,8 @@ def _prove_rubric(
         judge=judge,
         labelled=len(common),
         unlabelled=len(labels) - len(common),
-        agreement=agreement,
-        kappa=kappa,
+        agreement=agreement.equal,
+        kappa=agreement.kappa,
         repeated=repeats.n if repeats else 0,
         consistency=1 - repeats.flips if repeats else None,
     )
-
-
-def estimate_agreement(
-    people: Sequence[float], judge: Sequence[float], groups: Sequence[str], seed: int = 0
-) -> tuple[BootstrapEstimate, BootstrapEstimate]:
-    """Estimate the share of equal values, and Cohen's kappa, with 95 % intervals over groups.
-
-    >>> agreement, kappa = estimate_agreement([0, 1, 1, 0] * 9, [0, 1, 1, 1] * 9, [str(n) for n in range(36)])
-    >>> agreement.value, kappa.value
-    (0.75, 0.5)
-    """
-    values = sorted({*people, *judge})
-    ratings = TwoRaterRatings(people, judge, values)
-
-    def statistic(weights: FloatArray) -> FloatArray:
-        tables = ratings.confusion_matrices(weights)
-        return np.stack([ratings.accuracy(tables), ratings.kappa(tables, "linear")], axis=1)
-
-    agreement, kappa = bootstrap_estimates(statistic, groups, seed=seed)
-    return agreement, kappa

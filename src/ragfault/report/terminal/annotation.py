@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ragfault.labels.annotation.items import AnnotationItem, ItemKind, describe_verdict, list_choices
 from ragfault.model.records import Chunk, Evidence
@@ -40,17 +40,26 @@ CHUNK_PREVIEW, CHUNK_LIMIT = 240, 1600
 EVIDENCE_STYLE = "bold black on yellow"
 
 
-def render_item(
-    item: AnnotationItem,
-    state: str,
-    *,
-    answer: str | None = None,
-    judge: bool = False,
-    full: bool = False,
-    explained: bool = False,
-    width: int | None = None,
-    color: bool = False,
-) -> str:
+class CardView(NamedTuple):
+    """What the card of an item shows."""
+
+    answer: str | None = None
+    """The label that the person has given."""
+    judge: bool = False
+    """Show the verdict of the judge."""
+    full: bool = False
+    """Show chunks in full."""
+    explained: bool = False
+    """Explain the choices."""
+    width: int | None = None
+    """Columns; None: those of the terminal."""
+    color: bool = False
+
+
+BLIND_VIEW = CardView()
+
+
+def render_item(item: AnnotationItem, state: str, view: CardView = BLIND_VIEW) -> str:
     """Render one item with all that is needed to judge it; the judge's verdict stays hidden unless asked for.
 
     Chunks are shown without the answer, as they are to be judged. Evidence that the judge found is marked. Texts of
@@ -60,21 +69,21 @@ def render_item(
 
     parts: list[RenderableType] = [Text(clean_text(state), style="dim"), Text("Query", style="bold cyan")]
     parts.append(_indent_text(Text(clean_text(item.trace.query))))
-    parts += _build_context(item, full, color)
+    parts += _build_context(item, view.full, view.color)
     parts.append(Text(f"\n{KIND_QUESTIONS[item.kind]}", style="bold"))
     line = Text("  ")
     for choice in list_choices(item.kind):
         line.append(choice.letter, style="bold green").append(f" {choice.name}   ")
     parts.append(line)
-    if explained:
+    if view.explained:
         instructions = [choice.name for choice in list_choices(item.kind) if choice.name in CHOICE_HELP]
         parts += [Text(f"    {name}: {CHOICE_HELP[name]}", style="dim") for name in instructions]
     parts.append(Text("  " + "   ".join(f"{key} {name}" for key, name in COMMAND_KEYS.items()), style="dim"))
-    if judge:
+    if view.judge:
         parts.append(Text(f"  verdict of the judge: {describe_verdict(item) or 'none'}", style="magenta"))
-    if answer is not None:
-        parts.append(Text(f"  your label: {answer}", style="yellow"))
-    return render_rich(parts, width=width, color=color)
+    if view.answer is not None:
+        parts.append(Text(f"  your label: {view.answer}", style="yellow"))
+    return render_rich(parts, width=view.width, color=view.color)
 
 
 def _indent_text(text: Text) -> RenderableType:
