@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from onnx_models import write_classifier, write_marker, write_reranker
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.loading import load_judge
+from ragfault.judges.onnx.judge import QUESTION_PROMPT, SUMMARY_PROMPT
 from ragfault.judges.onnx.model_files import load_model_config
 from ragfault.judges.onnx.session import split_windows
 from ragfault.judges.scorer import Entailment, Scorer
@@ -156,6 +157,12 @@ def test_tokens(tmp_path: Path):
         assert bad.p < 0.1
 
 
+def test_prompts_are_prose():
+    """A model that marks tokens reads the words of its training, and no name of a variable."""
+    assert "_" not in QUESTION_PROMPT + SUMMARY_PROMPT
+    assert "following question" in QUESTION_PROMPT
+
+
 # --- laws ------------------------------------------------------------------------------------------
 
 
@@ -209,7 +216,7 @@ def test_fingerprint(tmp_path: Path):
     """The fingerprint names the model and its content, in one line."""
     first = load_judge(f"onnx:{write_classifier(tmp_path / 'one', NLI)}").fingerprint
     two = load_judge(f"onnx:{write_classifier(tmp_path / 'two', NLI[::-1])}").fingerprint
-    assert first.startswith("onnx/4 model=one digest=")
+    assert first.startswith("onnx/5 model=one digest=")
     assert "\n" not in first
     assert first.split("digest=")[1][:8] != two.split("digest=")[1][:8]
 

@@ -18,7 +18,7 @@ from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.model.errors import MissingExtra, UsageError
 from ragfault.model.records import ClaimSupport, Evidence
 
-VERSION = 4
+VERSION = 5
 CLAIM_DIVISOR = 4
 """A claim or query takes at most this fraction of the model's tokens, and `MAX_CLAIM_TOKENS`."""
 MAX_CLAIM_TOKENS = 128
@@ -28,7 +28,7 @@ MIN_CONTRADICTION = 0.5
 """From this probability of contradiction an unsupported claim counts as contradicted."""
 PROBABILITY_DIGITS = 4
 QUESTION_PROMPT = (
-    "Briefly answer the following weighted_query:\n{}\nBear in mind that your response should be strictly based on the "
+    "Briefly answer the following question:\n{}\nBear in mind that your response should be strictly based on the "
     "following passages:\npassage 1: {}\noutput:"
 )
 SUMMARY_PROMPT = "Summarize the following text:\n{1}\noutput:"
