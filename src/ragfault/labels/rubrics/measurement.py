@@ -63,6 +63,7 @@ def _prove_rubric(
     values = sorted({value for pair in pairs for value in pair})
     clusters = [groups[trace] for trace in common]
     agreement = estimate_agreement(pairs, values, clusters, ranked=True, resampling=Resampling(seed=seed))
+    assert agreement.kappa is not None
     metric = f"{METRIC_NAME}(name={first.rubric})"
     repeats = next((item for item in flakiness.metrics if item.metric == metric), None) if flakiness else None
     return RubricProof(
