@@ -20,6 +20,7 @@ from ragfault.io.formats.texts import LONGEST_VALUE
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel.exported_spans import read_exported_spans
 from ragfault.io.otel.otlp import read_logs_json, read_spans_json
+from ragfault.io.otel.semantic_conventions import detect_role
 from ragfault.io.otel.spans import DEFAULT_LIMITS, DecodedRequest, OtelSpan, SpanEvent, choose_fuller_span
 from ragfault.io.otel.trace_mapping import build_trace
 from ragfault.io.otel.tracing_platforms import read_langfuse_record, read_langfuse_score, read_langsmith_run
@@ -28,6 +29,8 @@ from ragfault.model.records import Trace
 
 ReleaseReason = Literal["settled", "expired", "crowded"]
 """Reason of releasing a trace: its root arrived and it settled; it was open too long; memory was needed."""
+ESSENTIAL_ROLES = ("llm", "retriever", "reranker")
+"""Roles of the spans that a trace of very many spans keeps."""
 RECORD_OVERHEAD = 400
 """Estimated bytes of a span or an event without its texts."""
 
@@ -40,6 +43,10 @@ class CollectedTrace(NamedTuple):
     """By their start."""
     events: tuple[SpanEvent, ...]
     reason: ReleaseReason
+    root_seen: float | None = None
+    """Arrival of the root span; None: the root did not come."""
+    last_seen: float = 0.0
+    """Arrival of the last span."""
 
 
 class SpanCounts(Struct):
@@ -70,6 +77,8 @@ class OpenTrace(Struct):
     """Arrival of the first span."""
     root_seen: float | None = None
     """Arrival of the root span."""
+    last_seen: float = 0.0
+    """Arrival of the last span."""
     spans: dict[str, OtelSpan] = field(default_factory=dict)
     events: dict[bytes, SpanEvent] = field(default_factory=dict)
     """By the hash of their content."""
@@ -80,8 +89,9 @@ class SpanBuffer:
     """Buffer in which spans wait for the others of their trace.
 
     A trace is released `settle_time` seconds after its root came, or `max_wait` after its first span, or early where
-    the open traces exceed `max_bytes`; it keeps at most `max_spans` spans. Spans of the last `max_released` traces
-    count as late. Times are given, never taken from a clock: the same calls make the same traces.
+    the open traces exceed `max_bytes`. Beyond `max_spans` spans it keeps the root, and as many spans of models and
+    retrieval again. Spans of the last `max_released` traces count as late. Times are given, never taken from a clock:
+    the same calls make the same traces.
 
     >>> buffer = SpanBuffer(settle_time=5)
     >>> buffer.add([OtelSpan(trace="a", id="2", parent="1", start=3)], now=0)
@@ -134,12 +144,30 @@ class SpanBuffer:
         while self._deadlines and self._deadlines[0][0] <= now:
             due, name = heappop(self._deadlines)
             trace = self._open_traces.get(name)
-            if trace is not None and self._get_deadline(trace) <= due:
+            if trace is not None and (deadline := self._get_deadline(trace)) > due:
+                # `settle_time` has grown since
+                heappush(self._deadlines, (deadline, name))
+            elif trace is not None:
                 settled = trace.root_seen is not None and trace.root_seen + self.settle_time <= due
                 released.append(self._release(name, "settled" if settled else "expired"))
         while self.size > self.max_bytes and self._open_traces:
             released.append(self._release(next(iter(self._rooted_traces or self._open_traces)), "crowded"))
         return released
+
+    def count_spans(self, trace: str) -> int:
+        """Return the number of spans and events of an open trace; 0 for any other."""
+        known = self._open_traces.get(trace)
+        return 0 if known is None else len(known.spans) + len(known.events)
+
+    def has_room(self, span: OtelSpan, count: int) -> bool:
+        """Tell whether a trace of `count` spans takes one more: see `max_spans`."""
+        if count < self.max_spans or span.parent is None:
+            return True
+        return count < 2 * self.max_spans and detect_role(span) in ESSENTIAL_ROLES
+
+    def reopen(self, trace: str) -> None:
+        """Accept spans of a released trace again: the caller adds its earlier spans, too."""
+        self._released.pop(trace, None)
 
     def flush(self) -> Iterator[CollectedTrace]:
         """Release all open traces, the oldest first."""
@@ -165,12 +193,13 @@ class SpanBuffer:
             if known == span or choose_fuller_span(known, span) is known:
                 return
             self._add_size(trace, -estimate_record_size(known))
-        elif len(trace.spans) + len(trace.events) >= self.max_spans and span.parent is not None:
+        elif not self.has_room(span, len(trace.spans) + len(trace.events)):
             self.counts.over_limit += 1
             return
         else:
             self.counts.accepted += 1
         trace.spans[span.id] = span
+        trace.last_seen = now
         self._add_size(trace, estimate_record_size(span))
         if span.parent is None and trace.root_seen is None:
             trace.root_seen = now
@@ -215,7 +244,8 @@ class SpanBuffer:
         events = sorted(trace.events.items(), key=lambda pair: (pair[1].time, pair[0]))
         if len(self._deadlines) > 1000 + 4 * len(self._open_traces):
             self._rebuild_deadlines()
-        return CollectedTrace(name, tuple(spans), tuple(event for _, event in events), reason)
+        ordered = tuple(event for _, event in events)
+        return CollectedTrace(name, tuple(spans), ordered, reason, trace.root_seen, trace.last_seen)
 
     def _rebuild_deadlines(self) -> None:
         """Rebuild the deadlines without released traces."""

@@ -111,6 +111,14 @@ Examples:
     show_default=True,
     help="Length of the reference period at the start.  [with --demo: 2h]",
 )
+@click.option(
+    "--span-timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=6.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds that a trace of spans waits after its root, longer where the traffic needs it.",
+)
 @click.option("--rules", type=click.Path(path_type=Path), help="TOML file of alert rules.")
 @click.option("--redact", help="Redact before storing: email, phone, card, key (a,b), or all.  [default: nothing]")
 @click.option("--webhook", envvar="RAGFAULT_WEBHOOK", help="URL that receives notices of incidents.")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from ragfault.apps.watch.server.ingest.settling import SPAN_TIMEOUT
 from ragfault.apps.watch.server.storage.opening import is_store_folder
 from ragfault.http.addresses import format_address, is_loopback
 from ragfault.http.bodies import RequestLimits
@@ -73,6 +74,12 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
     )
     reference_minutes: int = declare(
         24 * 60, "Minutes from the start of a metric on a route that are its reference.", PositiveInt
+    )
+    span_timeout: float = declare(
+        SPAN_TIMEOUT,
+        "Seconds that a trace of spans waits after its root, longer where the traffic needs it.",
+        PositiveNumber,
+        Flag(metavar="SECONDS"),
     )
     retention_days: float | None = declare(None, "Days for which traces are stored; none: for ever.", PositiveNumber)
     max_bytes: int | None = declare(

@@ -15,7 +15,7 @@ import msgspec
 from ragfault.apps.watch.monitoring.alerts import AlertState
 from ragfault.apps.watch.monitoring.incidents import Incident
 from ragfault.apps.watch.server.counters import EventCounters
-from ragfault.apps.watch.server.ingest.incoming_traces import IncomingRedactor
+from ragfault.apps.watch.server.ingest.incoming_traces import IncomingRedactor, limit_time
 from ragfault.apps.watch.server.ingest.label_limits import LabelLimiter
 from ragfault.apps.watch.server.ingest.trace_assembler import TraceAssembler
 from ragfault.apps.watch.server.request_limits import RateLimiter
@@ -24,7 +24,9 @@ from ragfault.apps.watch.server.scoring.ppi_estimates import PpiEstimator
 from ragfault.apps.watch.server.scoring.scoring_workers import ScoringWorkers
 from ragfault.apps.watch.server.scoring.spot_checks import SpotChecker
 from ragfault.apps.watch.server.settings import ServerSettings
+from ragfault.apps.watch.server.storage.records import AppendResult
 from ragfault.apps.watch.server.storage.store import TraceStore
+from ragfault.apps.watch.server.storage.traces import TraceRevision
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.records import Trace
 
@@ -84,16 +86,25 @@ class ServerState:
         self.trace_assembler = TraceAssembler(
             store,
             self.counters,
-            self.scoring_workers.add_waiting,
+            self._note_stored,
             self.prepare_trace,
+            settings.span_timeout,
             keep_origins=settings.otlp is not None,
+            revise=TraceRevision(frozenset(), tuple(settings.cohort_fields), self.labels.limit_cohorts),
         )
         self.score_exporter = ScoreExporter(settings, self.counters, self.scoring_workers.measures)
         self.scoring_workers.on_scored = self.score_exporter.enqueue_scores
 
+    def _note_stored(self, appended: AppendResult) -> None:
+        """Notify the workers of traces of spans."""
+        self.scoring_workers.add_waiting(appended.added)
+        if appended.replaced:
+            # some were judged, some not
+            self.scoring_workers.recount()
+
     def prepare_trace(self, trace: Trace) -> Trace:
-        """Return a trace that came in as it is stored: redacted, its route bounded."""
-        return self.labels.limit_route(self.redaction.redact_trace(trace))
+        """Return a trace that came in as it is stored: redacted, its route and its time bounded."""
+        return limit_time(self.labels.limit_route(self.redaction.redact_trace(trace)), self.now())
 
     def get_cached(self, name: str, compute: Callable[[], T], fresh_seconds: float = CACHE_SECONDS) -> T:
         """Return a cached value, computing it where it is missing or older than both limits.

@@ -108,6 +108,10 @@ class TrafficOverview(Struct, frozen=True, kw_only=True):
     scoring: dict[str, float]
     """Traces per second, milliseconds per trace, and traces waiting."""
     judge: str
+    span_timeout: float
+    """Seconds that a trace of spans waits after its root at present."""
+    latest_span: float
+    """Seconds from the root of a trace to its last span, the longest of the latest traces."""
     checking: SpotCheckProgress | None = None
     """Progress of the spot checks; None without any."""
 
@@ -199,7 +203,7 @@ def load_overview(server: ServerState) -> TrafficOverview:
     )
     return TrafficOverview(
         now=now,
-        totals=store.compute_totals(),
+        totals=msgspec.structs.replace(store.compute_totals(), pending=server.trace_assembler.pending_bodies),
         trends=tuple(_add_ppi(server, trend) for trend in trends),
         routes=store.list_routes(),
         incidents=list_open_incidents(server),
@@ -212,6 +216,8 @@ def load_overview(server: ServerState) -> TrafficOverview:
         counts=_sum_counts(store.read_counts(until - DAY_MINUTES)),
         scoring=server.scoring_workers.summarize(),
         judge=server.settings.judge,
+        span_timeout=server.trace_assembler.wait.seconds,
+        latest_span=server.trace_assembler.wait.latest,
         checking=None if server.ppi_estimator is None else server.ppi_estimator.progress,
     )
 

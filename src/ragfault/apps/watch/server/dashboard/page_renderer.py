@@ -67,7 +67,8 @@ def trace_url(id: str) -> str:
     ('/traces/a%2Fb%3F', '/traces/-?id=notes.json')
     """
     name = quote(id, safe="", errors="replace")
-    return f"/traces/-?id={name}" if id in ("", ".", "..", "-") or id.endswith(".json") else f"/traces/{name}"
+    fits_no_path = id in ("", ".", "..", "-") or id.endswith(".json") or "\n" in id
+    return f"/traces/-?id={name}" if fits_no_path else f"/traces/{name}"
 
 
 def selection_query(selection: TraceSelection, **changes: str | float | None) -> str:

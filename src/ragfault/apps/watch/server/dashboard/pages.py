@@ -78,7 +78,7 @@ def show_sign_in(request: Request) -> Response:
 def show_traces(request: Request) -> Response:
     """Show a page of traces, with search and filters."""
     server = get_server(request)
-    selection = detail_views.parse_selection(request.query_params.multi_items())
+    selection = detail_views.check_metrics(server, detail_views.parse_selection(request.query_params.multi_items()))
     measures = server.measures
     extra = [name for name in (selection.sort, selection.metric) if name in measures]
     return render_page(

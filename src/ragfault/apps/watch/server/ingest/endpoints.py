@@ -192,6 +192,7 @@ async def _store_otlp(request: Request, server: ServerState, signal: Literal["tr
     except HTTPException as error:
         return _otlp_error(error.status_code, str(error.detail), kind, dict(error.headers or {}))
     server.counters.add("rejected", decoded.rejected_count)
+    decoded = server.trace_assembler.select_spans(decoded)
     if decoded.spans or decoded.events:
         await asyncio.wrap_future(server.trace_assembler.add_spans(decoded.spans, decoded.events))
     return _otlp_success(decoded.rejected_count, decoded.message, signal, kind)

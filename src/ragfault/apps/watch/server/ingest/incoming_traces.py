@@ -23,12 +23,20 @@ from ragfault.io.otel.spans import DecodedRequest
 from ragfault.io.redaction import Redactor
 from ragfault.model.errors import InputError
 from ragfault.model.records import Chunk, Trace, name_attempt
+from ragfault.text.times import assume_utc
 
 MAP_FLAG = re.compile(r"--map '?([\w.]+)=([^\s']+?)'?(?=[.,;:)]?(?:\s|$))")
 """What names a column on the command line: over HTTP its field is sent under another name."""
 
 EARLIEST_TIME, LATEST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 """The range of times that traces may have."""
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+JSON_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"|["\[\]{},]', re.DOTALL)
+"""Texts, and the signs that divide a list in JSON."""
+
+# seconds by which a trace may be dated ahead of the server
+MAX_AHEAD_SECONDS = 86400.0
 
 # longest id in characters
 MAX_ID_LENGTH = 512
@@ -125,7 +133,7 @@ def _parse_trace(decoder: TraceDecoder, raw: bytes, limits: RequestLimits) -> Tr
         raise InvalidRecord(f"the trace has {len(raw):,} bytes, at most {limits.trace:,} are taken")
     trace = decoder.decode_native_record(raw)
     if not trace.id:
-        raise InvalidRecord("field `id` is missing: by it a trace that is sent again is known")
+        raise InvalidRecord("field `id` is missing; it identifies retried traces")
     if len(trace.id) > MAX_ID_LENGTH:
         raise InvalidRecord(f"the id has {len(trace.id):,} characters, at most {MAX_ID_LENGTH} are taken")
     if problem := validate_trace(trace):
@@ -149,18 +157,61 @@ def validate_trace(trace: Trace) -> str | None:
     return None
 
 
+def limit_time(trace: Trace, now: float) -> Trace:
+    """Return a trace with its time, or without it where that is more than a day ahead: then it is of its arrival.
+
+    The time that was sent stays in the metadata as `sent_time`: a wrong clock must not be the newest for ever.
+
+    >>> limit_time(Trace(id="a", query="q", time=datetime(2099, 1, 1, tzinfo=UTC)), 0.0).metadata
+    {'sent_time': '2099-01-01T00:00:00+00:00'}
+    """
+    if trace.time is None or assume_utc(trace.time).timestamp() <= now + MAX_AHEAD_SECONDS:
+        return trace
+    return replace(trace, time=None, metadata={"sent_time": trace.time.isoformat()} | trace.metadata)
+
+
 def _split_records(body: bytes) -> Iterator[bytes]:
     """Split a body into its records, each as JSON."""
+    body = body.removeprefix(BYTE_ORDER_MARK)
     if body.lstrip()[:1] == b"[":
         try:
             yield from map(bytes, msgspec.json.decode(body, type=list[msgspec.Raw]))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f"the body is no list in JSON: {error}.") from None
+            records = split_list(body)
+            if records is None:
+                raise InputError(f"the body is not a list in JSON: {error}.") from None
+            yield from records
         return
     try:
         yield bytes(msgspec.json.decode(body, type=msgspec.Raw))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         yield from (line for line in body.splitlines() if line.strip())
+
+
+def split_list(body: bytes) -> list[bytes] | None:
+    """Split a list at its outer commas, whatever its records are; None where it does not end as a list.
+
+    >>> split_list(b'[{"id": "a"}, {"score": NaN}]')
+    [b'{"id": "a"}', b'{"score": NaN}']
+    """
+    records: list[bytes] = []
+    first = depth = 0
+    for match in JSON_MARKS.finditer(body):
+        mark = match[0]
+        if mark == b'"':
+            # a text that does not end: what follows it cannot be told from it
+            return None
+        if mark in b"[{":
+            depth += 1
+            first = match.end() if depth == 1 else first
+        elif mark in b"]}":
+            depth -= 1
+        if depth == 0 or (depth == 1 and mark == b","):
+            records.append(body[first : match.start()].strip())
+            first = match.end()
+        if depth == 0:
+            return None if body[first:].strip() else records
+    return None
 
 
 def read_marks(body: bytes) -> tuple[TimelineMark, ...]:
@@ -170,7 +221,7 @@ def read_marks(body: bytes) -> tuple[TimelineMark, ...]:
     'deployment'
     """
     try:
-        decoded = msgspec.json.decode(body, type=TimelineMark | list[TimelineMark])
+        decoded = msgspec.json.decode(body.removeprefix(BYTE_ORDER_MARK), type=TimelineMark | list[TimelineMark])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"the body is no mark: {error}.") from None
     marks = tuple(decoded) if isinstance(decoded, list) else (decoded,)

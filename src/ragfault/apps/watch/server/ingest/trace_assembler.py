@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
@@ -18,22 +19,28 @@ from msgspec.structs import replace
 from ragfault.apps.watch.server.background_thread import BackgroundThread
 from ragfault.apps.watch.server.counters import EventCounters
 from ragfault.apps.watch.server.ingest.incoming_traces import validate_trace
+from ragfault.apps.watch.server.ingest.settling import (
+    REOPEN_SECONDS,
+    SPAN_TIMEOUT,
+    RetainedSpans,
+    RetainedTrace,
+    SpanWait,
+)
 from ragfault.apps.watch.server.scoring.otlp_export import ORIGIN_KEY
 from ragfault.apps.watch.server.storage.records import AppendResult
 from ragfault.apps.watch.server.storage.store import TraceStore
+from ragfault.apps.watch.server.storage.traces import NO_REVISION, TraceRevision
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel.span_buffer import CollectedTrace, SpanBuffer
 from ragfault.io.otel.span_tree import locate_origin
-from ragfault.io.otel.spans import OtelSpan, SpanEvent
+from ragfault.io.otel.spans import DecodedRequest, OtelSpan, SpanEvent
 from ragfault.io.otel.trace_mapping import build_trace
 from ragfault.model.errors import OutputError
 from ragfault.model.records import Trace
 
 log = logging.getLogger("ragfault.server")
 
-# seconds after the arrival of the root span after which a trace is complete
-SETTLE_SECONDS = 2.0
 MAX_WAIT_SECONDS = 120.0
 """Seconds after the arrival of the first span after which a trace is stored even if incomplete."""
 # seconds between checks for complete traces
@@ -60,28 +67,45 @@ class SpanBatch(msgspec.Struct, frozen=True):
     events: tuple[SpanEvent, ...] = ()
 
 
+EXCESS_REASON = "beyond the spans of one trace, of which the root, models and retrieval are kept"
+"""Why spans are rejected in a partial success."""
+
+
 class TraceAssembler(BackgroundThread):
-    """Collects spans until their trace is complete, then stores it; at shutdown, the other spans stay pending."""
+    """Collects spans until their trace is complete, then stores it; at shutdown, the other spans stay pending.
+
+    Spans of a stored trace stay pending for ten minutes: where more come, the trace is built again, replaces the stored
+    one, and is judged again.
+    """
 
     def __init__(
         self,
         store: TraceStore,
         counters: EventCounters,
-        on_stored: Callable[[int], None],
+        on_stored: Callable[[AppendResult], None],
         redact: Callable[[Trace], Trace],
-        settle_seconds: float = SETTLE_SECONDS,
+        span_timeout: float = SPAN_TIMEOUT,
         *,
         keep_origins: bool = False,
+        revise: TraceRevision = NO_REVISION,
     ) -> None:
         self._store, self._counters, self._on_stored, self._redact = store, counters, on_stored, redact
-        self._keep_origins = keep_origins
-        self._window = SpanBuffer(settle_seconds, max(settle_seconds, MAX_WAIT_SECONDS))
-        self._poll_seconds = min(POLL_SECONDS, settle_seconds)
+        self._keep_origins, self._revise = keep_origins, revise
+        self.wait = SpanWait(span_timeout)
+        self._window = SpanBuffer(span_timeout, max(span_timeout, MAX_WAIT_SECONDS))
+        self._poll_seconds = min(POLL_SECONDS, span_timeout)
         self._incoming: SimpleQueue[tuple[int, int, SpanBatch]] = SimpleQueue()
         """Number and bytes of pending bodies, and what they hold."""
-        self._incoming_bytes, self._bytes_lock = 0, threading.Lock()
-        self._pending_numbers: dict[str, list[int]] = {}
-        """Trace id → numbers of its pending bodies in the store."""
+        self._incoming_bytes, self._lock = 0, threading.Lock()
+        self._incoming_spans: Counter[str] = Counter()
+        """Trace id → number of its spans in the queue."""
+        self.pending_bodies = 0
+        """The number of bodies whose trace is not stored yet."""
+        self._pending: dict[str, list[tuple[int, int]]] = {}
+        """Trace id → numbers and bytes of its pending bodies in the store."""
+        self._retained = RetainedSpans()
+        self._reopened: set[str] = set()
+        """Open traces that replace a stored one."""
         super().__init__("ragfault-assembler")
 
     def start(self) -> None:
@@ -90,6 +114,8 @@ class TraceAssembler(BackgroundThread):
         while bodies := self._store.list_pending(after):
             for pending in bodies:
                 batch = msgspec.msgpack.decode(pending.body, type=SpanBatch)
+                self._reopened.add(batch.trace)
+                self._count_pending(1)
                 self._put_incoming(pending.number, len(pending.body), batch)
                 after = pending.number
             self._run_round(time.monotonic())
@@ -106,19 +132,57 @@ class TraceAssembler(BackgroundThread):
         packed = [SpanBatch(name, tuple(spans), tuple(log_events)) for name, (spans, log_events) in parts.items()]
         bodies = [msgspec.msgpack.encode(batch) for batch in packed]
         sizes = list(map(len, bodies))
+        with self._lock:
+            self.pending_bodies += len(bodies)
+            for batch in packed:
+                self._incoming_spans[batch.trace] += len(batch.operations)
         future = self._store.add_pending(bodies)
         future.add_done_callback(lambda done: self._enqueue(done, sizes, packed))
         return future
 
+    def select_spans(self, decoded: DecodedRequest) -> DecodedRequest:
+        """Reject the spans beyond those that a trace may have, but its root and the calls of models and retrieval."""
+        counts: dict[str, int] = {}
+        accepted: list[OtelSpan] = []
+        for span in decoded.spans:
+            count = counts.get(span.trace)
+            if count is None:
+                count = self._window.count_spans(span.trace) + self._incoming_spans[span.trace]
+            has_room = self._window.has_room(span, count)
+            counts[span.trace] = count + has_room
+            if has_room:
+                accepted.append(span)
+        excess = len(decoded.spans) - len(accepted)
+        if not excess:
+            return decoded
+        self._counters.add("over", excess)
+        return decoded._replace(spans=tuple(accepted), rejected={**decoded.rejected, EXCESS_REASON: excess})
+
     def _enqueue(self, future: Future[tuple[int, ...]], sizes: list[int], packed: list[SpanBatch]) -> None:
-        if future.exception() is None:
+        if future.exception() is not None:
+            with self._lock:
+                self.pending_bodies -= len(packed)
+                for batch in packed:
+                    self._forget_incoming(0, batch)
+        else:
             for number, size, batch in zip(future.result(), sizes, packed, strict=True):
                 self._put_incoming(number, size, batch)
 
     def _put_incoming(self, number: int, size: int, batch: SpanBatch) -> None:
-        with self._bytes_lock:
+        with self._lock:
             self._incoming_bytes += size
         self._incoming.put((number, size, batch))
+
+    def _forget_incoming(self, size: int, batch: SpanBatch) -> None:
+        """Count a batch out of the queue, with the lock held."""
+        self._incoming_bytes -= size
+        self._incoming_spans[batch.trace] -= len(batch.operations)
+        if self._incoming_spans[batch.trace] <= 0:
+            del self._incoming_spans[batch.trace]
+
+    def _count_pending(self, more: int) -> None:
+        with self._lock:
+            self.pending_bodies += more
 
     @property
     def is_full(self) -> bool:
@@ -141,13 +205,16 @@ class TraceAssembler(BackgroundThread):
     def _run_round(self, now: float) -> None:
         """Add the spans that arrived, and store complete traces."""
         spare = self._add_incoming(now)
+        self._count_pending(-len(spare))
+        self._window.settle_time = self.wait.seconds
         joined = self._window.pop_finished(now)
         for first in range(0, len(joined), BATCH_SIZE):
-            self._store_traces(joined[first : first + BATCH_SIZE])
-        self._release_pending(spare)
+            self._store_traces(joined[first : first + BATCH_SIZE], now)
+        if spare := [*spare, *self._retained.pop_expired(now)]:
+            self._append_with_retry([], spare)
 
     def _add_incoming(self, now: float) -> list[int]:
-        """Add the spans that arrived; return the numbers of pending bodies whose trace was stored already."""
+        """Add the spans that arrived; return the numbers of pending bodies that came too late for their trace."""
         counts, spare = self._window.counts, []
         late, over = counts.late, counts.over_limit
         while True:
@@ -155,36 +222,58 @@ class TraceAssembler(BackgroundThread):
                 number, size, packed = self._incoming.get_nowait()
             except Empty:
                 break
-            with self._bytes_lock:
-                self._incoming_bytes -= size
+            self._reopen(packed, now)
             self._window.add(packed.operations, now, packed.events)
+            with self._lock:
+                self._forget_incoming(size, packed)
             if packed.trace in self._window:
-                self._pending_numbers.setdefault(packed.trace, []).append(number)
+                self._pending.setdefault(packed.trace, []).append((number, size))
             else:
                 spare.append(number)
         self._counters.add("late", counts.late - late)
         self._counters.add("over", counts.over_limit - over)
         return spare
 
-    def _store_traces(self, joined: list[CollectedTrace]) -> None:
-        """Store complete traces and release their pending bodies."""
+    def _reopen(self, packed: SpanBatch, now: float) -> None:
+        """Put the spans of a stored trace back, where further ones came for it."""
+        if (retained := self._retained.pop(packed.trace)) is None:
+            return
+        if packed.operations and retained.root_seen is not None:
+            self.wait.add(now - retained.root_seen)
+        self._window.reopen(packed.trace)
+        for body in self._store.load_pending(retained.numbers):
+            batch = msgspec.msgpack.decode(body, type=SpanBatch)
+            self._window.add(batch.operations, now, batch.events)
+        self._pending[packed.trace] = [(number, 0) for number in retained.numbers]
+        self._reopened.add(packed.trace)
+        self._count_pending(len(retained.numbers))
+
+    def _store_traces(self, joined: list[CollectedTrace], now: float) -> None:
+        """Store complete traces, and keep their spans for a while."""
         traces = [trace for collected in joined if (trace := self._build_trace(collected)) is not None]
-        numbers = [number for collected in joined for number in self._pending_numbers.pop(collected.trace, ())]
-        appended = self._append_with_retry(traces, numbers)
+        appended = self._append_with_retry(traces, [], frozenset(item.trace for item in joined) & self._reopened)
+        for item in joined:
+            if item.trace not in self._reopened and item.root_seen is not None:
+                self.wait.add(item.last_seen - item.root_seen)
+            self._reopened.discard(item.trace)
+            bodies = self._pending.pop(item.trace, [])
+            self._count_pending(-len(bodies))
+            numbers, size = tuple(number for number, _ in bodies), sum(size for _, size in bodies)
+            self._retained.add(item.trace, RetainedTrace(numbers, size, now + REOPEN_SECONDS, item.root_seen))
         self._counters.add_stored("late", appended.duplicates)
+        self._counters.add_stored("reopened", appended.replaced)
         self._counters.add_stored("taken", appended.added)
-        self._on_stored(appended.added)
+        self._on_stored(appended)
 
-    def _release_pending(self, numbers: list[int]) -> None:
-        if numbers:
-            self._append_with_retry([], numbers)
-
-    def _append_with_retry(self, traces: list[Trace], numbers: list[int]) -> AppendResult:
+    def _append_with_retry(
+        self, traces: list[Trace], numbers: list[int], revised: frozenset[str] = frozenset()
+    ) -> AppendResult:
         """Append traces, retrying while the store is unavailable; at shutdown only once."""
         while True:
             try:
                 counted = (self._counters.minute, "late")
-                return self._store.append_traces(traces, numbers, counted).result()
+                revision = self._revise._replace(ids=revised)
+                return self._store.append_traces(traces, numbers, counted, revision).result()
             except OutputError as error:
                 if self._stopping.is_set():
                     raise

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from ragfault.apps.watch.server.counters import LatencyHistogram
 from ragfault.apps.watch.server.settings import ServerSettings
+from ragfault.apps.watch.server.storage.records import ReceivedTrace
 from ragfault.apps.watch.server.storage.store import TraceStore
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.background import BackgroundScorer
@@ -67,7 +68,8 @@ class ScoringWorkers:
         self._lock = threading.Lock()
         self._waiting = 0
         self._scored_count, self._started_at = 0, time.monotonic()
-        self._received_at: dict[str, float] = {}
+        self._in_flight: dict[str, ReceivedTrace] = {}
+        """Traces that are with a worker or whose outcome is not stored, by id."""
         self._last_stored = time.monotonic()
         self.latency = LatencyHistogram()
         """Delay from storing a trace to storing its scores, in seconds."""
@@ -100,10 +102,11 @@ class ScoringWorkers:
         self._wake.set()
 
     def recount(self) -> None:
-        """Recount the waiting traces after a deletion."""
+        """Recount the waiting traces after a deletion or a replacement."""
         waiting = self._store.compute_totals().waiting
         with self._lock:
             self._waiting = waiting
+        self._wake.set()
 
     @property
     def is_alive(self) -> bool:
@@ -160,9 +163,12 @@ class ScoringWorkers:
                 while not self._capacity.acquire(timeout=POLL_SECONDS):
                     if self._stopping.is_set():
                         return
+                # an earlier version of a reopened trace goes first, so that its outcome is known by its number
+                while received.trace.id in self._in_flight and not self._stopping.wait(GATHER_SECONDS / 10):
+                    pass
                 if self._stopping.is_set():
                     return
-                self._received_at[received.trace.id] = received.received
+                self._in_flight[received.trace.id] = received
                 self._workers[turn % len(self._workers)].submit(received.trace)
                 turn, after = turn + 1, received.number
             if not batch:
@@ -173,48 +179,50 @@ class ScoringWorkers:
         open_ = True
         while open_ and (first := self._outcomes.get()) is not None:
             outcomes, open_ = self._collect_batch(first)
-            stored = self._store_with_retry(outcomes)
+            added, stored = self._store_with_retry(outcomes)
             self.on_scored(stored)
             now = time.time()
-            received = {outcome.trace.id: self._received_at.pop(outcome.trace.id, now) for outcome in outcomes}
+            received = {outcome.trace.id: self._in_flight.pop(outcome.trace.id, None) for outcome in outcomes}
             for outcome in stored:
-                self.latency.add(now - received[outcome.trace.id])
+                if (row := received[outcome.trace.id]) is not None:
+                    self.latency.add(now - row.received)
             self._capacity.release(len(outcomes))
             if stored:
                 self._last_stored = time.monotonic()
             with self._lock:
-                self._waiting -= len(stored)
-                self._scored_count += len(stored)
+                self._waiting -= added
+                self._scored_count += added
 
-    def _store_with_retry(self, outcomes: list[ScoredTrace]) -> list[ScoredTrace]:
-        """Store outcomes; return those that were stored.
+    def _store_with_retry(self, outcomes: list[ScoredTrace]) -> tuple[int, list[ScoredTrace]]:
+        """Store outcomes; return the number of traces judged by them, and those that the store took.
 
         While the store is unavailable the write is retried, except at shutdown; what it rejects is logged. These traces
         wait in the store for the next start.
         """
         while True:
             try:
-                self._store_batch(outcomes)
+                return self._store_batch(outcomes), outcomes
             except OutputError as error:
                 log.error("outcomes cannot be stored: %s", error)
                 if self._stopping.wait(RETRY_SECONDS):
-                    return []
+                    return 0, []
             except Exception:
                 if len(outcomes) > 1:
-                    return [lost for outcome in outcomes for lost in self._store_with_retry([outcome])]
+                    parts = [self._store_with_retry([outcome]) for outcome in outcomes]
+                    return sum(added for added, _ in parts), [outcome for _, stored in parts for outcome in stored]
                 log.exception("an outcome cannot be stored")
-                return []
-            else:
-                return outcomes
+                return 0, []
 
-    def _store_batch(self, outcomes: list[ScoredTrace]) -> None:
+    def _store_batch(self, outcomes: list[ScoredTrace]) -> int:
         """Store outcomes and draw a sample from them; stored scores are never overwritten."""
         fields = self._settings.cohort_fields
         counted = [replace(outcome, trace=self.limit_cohorts(outcome.trace, fields)) for outcome in outcomes]
-        stored = self._store.add_outcomes(counted, self.measures, fields)
+        rows = ((outcome.trace.id, self._in_flight.get(outcome.trace.id)) for outcome in outcomes)
+        numbers = {id: row.number for id, row in rows if row is not None}
+        stored = self._store.add_outcomes(counted, self.measures, fields, numbers=numbers)
         if self._draw_sample is not None:
             self._draw_sample(outcomes).result()
-        stored.result()
+        return stored.result()
 
     def _collect_batch(self, first: ScoredTrace) -> tuple[list[ScoredTrace], bool]:
         """Collect outcomes for a batch; return it, and whether more may follow."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from ragfault.apps.watch.server.storage.records import (
 from ragfault.apps.watch.server.storage.store_engine import DatabaseConnection, StoreEngine, encode_json
 from ragfault.io.field_values import make_content_id
 from ragfault.labels.reading.lines import LabelLine
+from ragfault.model.errors import OutputError
 from ragfault.text.times import assume_utc
 
 NoteKind = Literal[
@@ -33,6 +35,9 @@ NoteRecord = TypeVar("NoteRecord")
 
 NoteOrder = Literal["number", "number DESC", "name", "time, name", "time DESC, number DESC"]
 
+
+# the setting that finds out whether the store can be written again, its bytes, and the seconds it may take
+PROBE_SETTING, PROBE_BYTES, PROBE_SECONDS = "probe", 30_000, 5.0
 
 MAX_MARKS = 100
 """Marks that are read at once: views show each of them."""
@@ -200,6 +205,17 @@ class NoteTables(StoreEngine):
     def save_setting(self, name: str, value: Any) -> Future[None]:
         """Save a setting as JSON; None deletes it."""
         return self._save_note("setting", name, value)
+
+    def check_writable(self) -> None:
+        """Raise OutputError where the last write failed and the store still cannot be written."""
+        if self.last_write_error is None:
+            return
+        try:
+            # as large as a small request, and in the place of the probe before
+            self.save_setting(PROBE_SETTING, os.urandom(PROBE_BYTES).hex()).result(timeout=PROBE_SECONDS)
+        except TimeoutError:
+            raise OutputError(f"the store does not take writes: {self.last_write_error}") from None
+        self.last_write_error = None
 
     def read_setting(self, name: str, default: Any = None) -> Any:
         """Return a setting, or the default."""

@@ -35,6 +35,9 @@ BIN_COLUMNS = tuple(f"b{i}" for i in range(BINS))
 SUM_COLUMNS = ("n", "total", "squares", "undefined", "failed", *BIN_COLUMNS)
 """The columns of a roll-up that merging adds up."""
 
+PRODUCT_COLUMNS = ("n", "x", "y", "xx", "yy", "xy")
+"""The columns of sums of products that merging adds up."""
+
 METRIC_PAIRS = tuple(
     combinations(("answer_relevance", "chunk_utilization", "context_relevance", "groundedness", "latency"), 2)
 )
@@ -182,3 +185,8 @@ def build_product_columns(products: Sequence[ProductSums], grain: int = 1) -> di
     columns = {name: [getattr(product, name) for product in products] for name in ProductSums.__struct_fields__}
     columns["minute"] = [product.minute - product.minute % grain for product in products]
     return columns | {"route": [product.route or "" for product in products]}
+
+
+def negate_columns(columns: dict[str, list[Any]], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the columns of sums that take back what they counted."""
+    return columns | {name: [-value for value in columns[name]] for name in names}

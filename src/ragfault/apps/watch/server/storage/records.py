@@ -57,6 +57,8 @@ class AppendResult(NamedTuple):
     added: int
     # those whose id was there already; they are left as they were
     duplicates: int
+    # those that took the place of an earlier version of their trace
+    replaced: int = 0
 
 
 class StoredTrace(StoredRecord, frozen=True, kw_only=True):

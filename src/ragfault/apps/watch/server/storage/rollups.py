@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -33,6 +34,8 @@ class OutcomeBatch(NamedTuple):
     rows: tuple[OutcomeRow, ...]
     measures: tuple[MetricInfo, ...]
     cohort_fields: tuple[str, ...]
+    # numbers of the traces by id, as far as known
+    numbers: Mapping[str, int]
 
 
 class RollupTables(TraceTables, NoteTables):
@@ -51,22 +54,25 @@ class RollupTables(TraceTables, NoteTables):
         measures: Sequence[MetricInfo],
         cohort_fields: Sequence[str] = (),
         gold: GoldMode = "apply",
+        numbers: Mapping[str, int] = MappingProxyType({}),
     ) -> Future[int]:
         """Add verdicts and scores, and count them into the roll-ups; a trace that has an outcome is skipped.
 
         `measures` describe the metrics, `cohort_fields` name the fields whose values are cohorts, `gold` is the use of
-        gold in the scores. Return the number of added outcomes.
+        gold in the scores. `numbers` are those that `list_unscored` gave, by id: the outcome of a trace that was
+        replaced since is skipped. Return the number of added outcomes.
         """
         self.latest_judge = outcomes[-1].verdicts.judge if outcomes else self.latest_judge
         # on the caller's thread: the writer only writes
         rows = build_outcome_rows(outcomes, cohort_fields, gold)
-        return self.submit_batch(self._add_outcome_batches, OutcomeBatch(rows, tuple(measures), tuple(cohort_fields)))
+        batch = OutcomeBatch(rows, tuple(measures), tuple(cohort_fields), numbers)
+        return self.submit_batch(self._add_outcome_batches, batch)
 
     def _add_outcome_batches(self, batches: Sequence[OutcomeBatch]) -> list[int]:
         return [self._add_outcome_batch(batch) for batch in batches]
 
     def _add_outcome_batch(self, batch: OutcomeBatch) -> int:
-        numbered = self._select_unjudged(batch.rows)
+        numbered = self._select_unjudged(batch)
         if numbered:
             self._add_measures(add_derived(batch.measures))
             self._insert_outcomes(numbered, batch)
@@ -76,13 +82,12 @@ class RollupTables(TraceTables, NoteTables):
     def _insert_outcomes(self, numbered: Sequence[NumberedRow], batch: OutcomeBatch) -> None:
         """Insert outcomes, their values, and their roll-ups."""
 
-    def _select_unjudged(self, rows: Sequence[OutcomeRow]) -> list[NumberedRow]:
+    def _select_unjudged(self, batch: OutcomeBatch) -> list[NumberedRow]:
         """Return the rows of stored traces without an outcome, in the order of arrival."""
-        by_id = {row.trace: row for row in rows}
-        issued = [self._issued.pop(id, None) for id in by_id]
-        known = [number for number in issued if number is not None]
-        # numbers that this process issued bound the part of the table that is searched
-        low, high = (min(known), max(known)) if len(known) == len(issued) > 0 else (0, 2**62)
+        by_id = {row.trace: row for row in batch.rows}
+        known = [batch.numbers[id] for id in by_id if id in batch.numbers]
+        # known numbers bound the part of the table that is searched
+        low, high = (min(known), max(known)) if len(known) == len(by_id) > 0 else (0, 2**62)
         stored = list(
             self.writer.fetch_among(
                 "SELECT id, number, received FROM ids WHERE number >= {low:Int64} AND number <= {high:Int64} "
@@ -93,7 +98,11 @@ class RollupTables(TraceTables, NoteTables):
         )
         query = "SELECT number FROM outcomes WHERE number IN {among:Array(Int64)}"
         judged = {n for (n,) in self.writer.fetch_among(query, [number for _, number, _ in stored])}
-        numbered = [NumberedRow(number, received, by_id[id]) for id, number, received in stored if number not in judged]
+        numbered = [
+            NumberedRow(number, received, by_id[id])
+            for id, number, received in stored
+            if number not in judged and batch.numbers.get(id, number) == number
+        ]
         return sorted(numbered, key=lambda row: row.number)
 
     def _add_measures(self, measures: Sequence[MetricInfo]) -> None:

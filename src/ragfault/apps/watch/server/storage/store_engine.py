@@ -72,6 +72,8 @@ class StoreEngine(ABC):
     writer: DatabaseConnection
     """Used on the thread of the write queue alone."""
     queue: WriteQueue
+    last_write_error: str | None = None
+    """Why the store could not be written the last time; None where it could."""
     _numbers: Iterator[int]
     """Numbers of traces, pending bodies and notes, in the order of arrival."""
 
@@ -81,7 +83,15 @@ class StoreEngine(ABC):
 
     def submit_batch(self, work: Callable[[Sequence[Any]], Sequence[T]], payload: Any) -> Future[T]:
         """Queue a write that the engine may join with others of the same `work`."""
-        return self.queue.submit(work, payload)
+        future = self.queue.submit(work, payload)
+        future.add_done_callback(self._note_write)
+        return future
+
+    def _note_write(self, future: Future[Any]) -> None:
+        """Note whether the store takes writes; an error of the write itself says nothing of that."""
+        error = future.exception()
+        if error is None or isinstance(error, OutputError):
+            self.last_write_error = None if error is None else str(error)
 
     def check_readable(self) -> None:
         """Run the smallest query. Raises OutputError where the database cannot be used."""

@@ -6,9 +6,9 @@ import math
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ragfault.apps.watch.server.storage.notes import to_columns
 from ragfault.apps.watch.server.storage.outcome_rows import get_trace_time
@@ -45,17 +45,32 @@ from ragfault.model.records import Trace
 READ_BATCH = 256
 """Number of traces that are in memory at once."""
 
-MAX_ISSUED = 100_000
-"""Number of issued traces whose number is remembered."""
-
 SPANS_KIND = "spans"
 """The kind of the pending bodies, of which there is one."""
 
 EXTRA_SHARE = 0.1
 """Share of the traces that is deleted beyond the excess when the store is too large."""
 
-AppendRequest = tuple[Sequence[Trace], Sequence[int], tuple[int, str] | None]
-"""Traces, and the numbers of the pending bodies to delete with them."""
+
+class TraceRevision(NamedTuple):
+    """The traces of a request that take the place of an earlier version of theirs."""
+
+    ids: frozenset[str]
+    # with which outcomes were counted: the counts of the earlier version are taken back
+    cohort_fields: tuple[str, ...] = ()
+    limit_cohorts: Callable[[Trace, Sequence[str]], Trace] = lambda trace, _: trace
+
+
+NO_REVISION = TraceRevision(frozenset())
+
+
+class AppendRequest(NamedTuple):
+    """Traces, and the numbers of the pending bodies to delete with them."""
+
+    traces: Sequence[Trace]
+    released: Sequence[int] = ()
+    counted: tuple[int, str] | None = None
+    revision: TraceRevision = NO_REVISION
 
 
 class TraceTables(StoreEngine):
@@ -71,48 +86,71 @@ class TraceTables(StoreEngine):
     _schema: int
     _judged_floor: int = 0
     """No trace up to this number is without an outcome."""
-    _issued: dict[str, int]
-    """Numbers of the traces returned by `list_unscored`: they bound the search for their rows."""
 
     def append_traces(
-        self, traces: Sequence[Trace], released: Sequence[int] = (), counted: tuple[int, str] | None = None
+        self,
+        traces: Sequence[Trace],
+        released: Sequence[int] = (),
+        counted: tuple[int, str] | None = None,
+        revision: TraceRevision = NO_REVISION,
     ) -> Future[AppendResult]:
         """Add traces, each once by its id, and delete the pending bodies with the numbers `released`.
 
-        `counted` is a minute and a name: new traces are counted as "taken" there and the others by that name, in the
-        same transaction, so that a kill loses no count of what was acknowledged.
+        `counted` is a minute and a name: new traces are counted as "taken" there, replaced ones as "reopened" and the
+        others by that name, in the same transaction, so that a kill loses no count of what was acknowledged. A trace of
+        `revision` that differs from the stored one replaces it, with its verdicts, scores and roll-ups, and waits to be
+        judged again; labels and comments stay.
         """
-        return self.submit_batch(self._append_requests, (traces, released, counted))
+        return self.submit_batch(self._append_requests, AppendRequest(traces, released, counted, revision))
 
     def _append_requests(self, requests: Sequence[AppendRequest]) -> list[AppendResult]:
         """Add the traces of several requests.
 
         Pending bodies go last: after a kill in between, they produce the same traces again, which are duplicates.
         """
-        present = self._find_present(list(dict.fromkeys(trace.id for traces, *_ in requests for trace in traces)))
+        ids = dict.fromkeys(trace.id for request in requests for trace in request.traces)
+        stored = self._find_present(list(ids))
+        present = set(stored)
         new: list[Trace] = []
         results: list[AppendResult] = []
         counts: Counter[tuple[str, int]] = Counter()
-        for traces, _, counted in requests:
+        for traces, _, counted, revision in requests:
+            revised, same = self._replace_traces([trace for trace in traces if trace.id in stored], revision)
+            stored -= revised
+            new += [trace for trace in traces if trace.id in revised]
             before = len(new)
             for trace in traces:
                 if trace.id not in present:
                     present.add(trace.id)
                     new.append(trace)
             added = len(new) - before
-            results.append(AppendResult(added, len(traces) - added))
+            result = AppendResult(added, len(traces) - added - len(revised) - len(same), len(revised))
+            results.append(result)
             if counted is not None:
                 counts["taken", counted[0]] += added
-                counts[counted[1], counted[0]] += len(traces) - added
+                counts["reopened", counted[0]] += result.replaced
+                counts[counted[1], counted[0]] += result.duplicates
         if new:
             self._insert_traces(self._build_columns(new))
         rows = [EventCount(name, minute, count) for (name, minute), count in counts.items() if count]
         if rows:
             self.writer.insert("counts", to_columns(rows, EventCount._fields))
-        released = [number for _, numbers, _ in requests for number in numbers]
+        released = [number for request in requests for number in request.released]
         if released:
             self._release_pending(released)
         return results
+
+    def _replace_traces(
+        self,
+        traces: Sequence[Trace],  # noqa: ARG002
+        revision: TraceRevision,  # noqa: ARG002
+    ) -> tuple[set[str], set[str]]:
+        """Delete the stored versions of the traces of a revision that differ from them.
+
+        Return the ids of these, and of those that are stored as they are. An engine without transactions keeps the
+        stored versions.
+        """
+        return set(), set()
 
     def _build_columns(self, traces: Sequence[Trace]) -> dict[str, list[Any]]:
         now = time.time()
@@ -332,9 +370,6 @@ class TraceTables(StoreEngine):
         # all traces below the first unjudged one are judged, and need not be searched again
         if received and after <= self._judged_floor:
             self._judged_floor = max(self._judged_floor, received[0].number - 1)
-        if len(self._issued) > MAX_ISSUED:
-            self._issued.clear()
-        self._issued.update((row.trace.id, row.number) for row in received)
         return received
 
     def read_latest_time(self) -> float:
@@ -347,6 +382,11 @@ class TraceTables(StoreEngine):
         query = "SELECT number, received, body FROM traces WHERE number IN {among:Array(Int64)}"
         rows = sorted(self.reader.fetch_among(query, list(numbers)), key=lambda row: row[0])
         return [ReceivedTrace(number, received, decode_trace(body)) for number, received, body in rows]
+
+    def load_pending(self, numbers: Sequence[int]) -> list[bytes]:
+        """Return the pending bodies with these numbers that are there still."""
+        query = f"SELECT number, body FROM {self.PENDING} WHERE number IN {{among:Array(Int64)}} ORDER BY number"
+        return [body for _, body in self.reader.fetch_rows(query, {"among": list(numbers)}, as_bytes=("body",))]
 
     def get_trace(self, id: str) -> StoredTrace | None:
         """Return a trace with its outcome; None for an unknown id."""

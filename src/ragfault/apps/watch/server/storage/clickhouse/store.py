@@ -149,7 +149,7 @@ class ClickHouseStore(TraceStore):
         except BaseException:
             self._disconnect()
             raise
-        self._issued, self._needs_restore = {}, False
+        self._needs_restore = False
         self.queue = WriteQueue(self._run_batch, MAX_BATCH, RENEW_SECONDS)
         self.spot_checks = ClickHouseSpotChecks(self)
 

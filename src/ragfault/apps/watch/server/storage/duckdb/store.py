@@ -23,13 +23,16 @@ from ragfault.apps.watch.server.storage.duckdb.connection import (
 )
 from ragfault.apps.watch.server.storage.notes import StoredNote, to_columns
 from ragfault.apps.watch.server.storage.outcome_rows import (
+    PRODUCT_COLUMNS,
     SUM_COLUMNS,
     NumberedRow,
     build_outcome_columns,
+    build_outcome_rows,
     build_product_columns,
     build_rollup_columns,
     build_rollups,
     build_value_columns,
+    negate_columns,
 )
 from ragfault.apps.watch.server.storage.records import SpotCheckSample, TraceState
 from ragfault.apps.watch.server.storage.rollups import OutcomeBatch
@@ -40,11 +43,18 @@ from ragfault.apps.watch.server.storage.store_engine import (
     WriteQueue,
     WriteRequest,
     decode_scores,
+    decode_trace,
+    decode_verdicts,
+    encode_json,
     migrate,
     run_requests,
 )
+from ragfault.apps.watch.server.storage.traces import TraceRevision
+from ragfault.evaluation.online.scorer import ScoredTrace
 from ragfault.io.error_collector import IdSet
+from ragfault.io.runs.run import MetricInfo
 from ragfault.model.errors import InputError, OutputError
+from ragfault.model.records import Trace
 
 COVERED_DRAWS = (
     "WITH cut AS (SELECT floor(d.received / 86400) AS day, min(d.number) AS first FROM draws d WHERE d.taken "
@@ -173,7 +183,7 @@ class DuckDBStore(TraceStore):
     >>> from ragfault.model.records import Trace
     >>> store = DuckDBStore(Path(tempfile.mkdtemp()))
     >>> store.append_traces([Trace(id="1", query="When?"), Trace(id="1", query="When?")]).result()
-    AppendResult(added=1, duplicates=1)
+    AppendResult(added=1, duplicates=1, replaced=0)
     >>> store.get_trace("1").state
     'waiting'
     >>> store.close()
@@ -198,7 +208,6 @@ class DuckDBStore(TraceStore):
             for (id,) in rows:
                 self._known_ids.add(id)
         self._numbers = count(self._find_last_number() + 1)
-        self._issued = {}
         self.queue = WriteQueue(self._run_batch, MAX_BATCH)
         # a write finds out, and opens it again
         self.reader.on_lost = lambda: self.submit(lambda _: None)
@@ -262,6 +271,35 @@ class DuckDBStore(TraceStore):
         for id in columns["id"]:
             self._known_ids.add(id)
 
+    def _replace_traces(self, traces: Sequence[Trace], revision: TraceRevision) -> tuple[set[str], set[str]]:
+        revised = {trace.id: encode_json(trace).decode() for trace in traces if trace.id in revision.ids}
+        query = "SELECT number, id, body FROM traces WHERE id IN {among:Array(String)}"
+        rows = self.writer.fetch_among(query, list(revised))
+        earlier = {number: id for number, id, body in rows if body != revised[id]}
+        same = set(revised) - set(earlier.values())
+        if not earlier:
+            return set(), same
+        self._take_back_outcomes(sorted(earlier), revision)
+        for table in ("scores", "outcomes", "draws", "checks", "check_values", "traces"):
+            self.writer.execute(
+                f"DELETE FROM {table} WHERE number IN {{numbers:Array(Int64)}}", {"numbers": sorted(earlier)}
+            )
+        return set(earlier.values()), same
+
+    def _take_back_outcomes(self, numbers: Sequence[int], revision: TraceRevision) -> None:
+        """Subtract the outcomes of traces from the roll-ups."""
+        query = (
+            "SELECT t.number, t.received, t.body, o.verdicts, o.scores, o.gold FROM traces t "
+            "JOIN outcomes o ON o.number = t.number WHERE t.number IN {among:Array(Int64)}"
+        )
+        numbered: list[NumberedRow] = []
+        for number, received, body, verdicts, scores, gold in self.writer.fetch_among(query, numbers):
+            trace = revision.limit_cohorts(decode_trace(body), revision.cohort_fields)
+            judged = ScoredTrace(trace, decode_verdicts(verdicts), decode_scores(scores))
+            [row] = build_outcome_rows([judged], revision.cohort_fields, gold or "apply")
+            numbered.append(NumberedRow(number, received, row))
+        self._insert_sums(numbered, self._read_measures(self.writer), negated=True)
+
     def _release_pending(self, numbers: Sequence[int]) -> None:
         self.writer.execute("DELETE FROM pending WHERE number IN {numbers:Array(Int64)}", {"numbers": list(numbers)})
 
@@ -296,13 +334,19 @@ class DuckDBStore(TraceStore):
     def _insert_outcomes(self, numbered: Sequence[NumberedRow], batch: OutcomeBatch) -> None:
         self.writer.insert("outcomes", build_outcome_columns(numbered))
         self.writer.insert("scores", build_value_columns(numbered))
-        rollups, products = build_rollups(numbered, batch.measures)
-        self.writer.insert("deltas", build_rollup_columns(rollups))
-        for table, columns in (
-            ("products", build_product_columns(products)),
-            ("product_hours", build_product_columns(products, 60)),
+        self._insert_sums(numbered, batch.measures)
+
+    def _insert_sums(
+        self, numbered: Sequence[NumberedRow], measures: Sequence[MetricInfo], *, negated: bool = False
+    ) -> None:
+        """Insert the roll-ups of outcomes; negated, they take back what the same outcomes added."""
+        rollups, products = build_rollups(numbered, measures)
+        for table, columns, sums in (
+            ("deltas", build_rollup_columns(rollups), SUM_COLUMNS),
+            ("products", build_product_columns(products), PRODUCT_COLUMNS),
+            ("product_hours", build_product_columns(products, 60), PRODUCT_COLUMNS),
         ):
-            self.writer.insert(table, columns)
+            self.writer.insert(table, negate_columns(columns, sums) if negated else columns)
 
     def compact(self) -> Future[None]:
         """Merge the added roll-ups into those by minute, by hour and of all time, and sort scores."""
