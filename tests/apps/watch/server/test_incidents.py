@@ -301,3 +301,16 @@ def test_an_incident_that_opens_late_is_compared_with_all_of_the_day_before(tmp_
     assert incident.branch is None
     assert "the day before the onset has no weekend (UTC)" in incident.sentence
     traffic.close()
+
+
+def test_a_resolved_incident_keeps_the_figures_of_its_worst_time(traffic: LiveTraffic):
+    """When the fault has passed, size, share and cohorts are still those of the time when it was worst."""
+    traffic.run(60, {"b": RETRIEVAL})
+    [worst] = traffic.open
+    traffic.run(240)
+    [over] = [incident for incident in load_incidents(traffic.server).past if incident.id == worst.id]
+    assert over.resolved is not None
+    assert abs(over.size.difference) > 0.8 * abs(worst.size.difference)
+    assert over.size.high < 0
+    affected = {cohort.cohort for cohort in worst.cohorts if cohort.state == "affected"}
+    assert affected <= {cohort.cohort for cohort in over.cohorts if cohort.state == "affected"}

@@ -159,6 +159,8 @@ def test_a_second_weekend_without_traffic_is_like_the_first(tmp_path: Path):
         assert kinds(dog.find_problems([], frozenset())) == set()
     moment = 60.0 * (14 * DAY + 9 * 60)
     assert kinds(dog.find_problems([], frozenset())) == {"no traffic"}
+    [silent] = advance_problems([], dog.find_problems([], frozenset()), state.now())
+    assert (silent.opened, silent.onset < silent.opened) == (state.now(), True)
     state.store.close()
 
 

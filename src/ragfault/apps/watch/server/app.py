@@ -172,6 +172,8 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
             server.run(sockets=[listening])
     finally:
         guard.close()
+        # frozen objects are not freed at the end, and the bindings of DuckDB list each as a leak
+        gc.unfreeze()
     if guard.has_given_up:
         raise OutputError(
             "the store is lost and could not be opened again: look at its disk, and start the server anew."

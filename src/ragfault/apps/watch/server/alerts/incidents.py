@@ -211,6 +211,7 @@ class IncidentBuilder:
         members = [alerts[key] for key in incident.alerts if key in alerts]
         if not members or (incident.sentence and self._now - incident.onset > 60 * WATCH_MINUTES):
             return incident
+        earlier = incident
         severity = worst_severity([alert.rule for alert in members]) or incident.severity
         incident = replace(incident, severity=severity, **self._refine_onset(incident, members))
         if incident.size is not None:
@@ -237,7 +238,7 @@ class IncidentBuilder:
         if self._late and LATE_SENTENCE not in incident.sentence:
             late = f"{LATE_SENTENCE}{self._late:,} minutes after their time: of what is later nothing is known yet."
             incident = replace(incident, sentence=incident.sentence + late)
-        return self._add_extent(incident)
+        return keep_worst(earlier, self._add_extent(incident))
 
     def _refine_onset(self, incident: Incident, members: Sequence[Alert]) -> dict[str, Any]:
         """Return the onset of the detection with the narrowest interval; nothing where no drop is detected."""
@@ -425,6 +426,21 @@ class IncidentBuilder:
             for stored in islice(self._store.iterate_judged(selection), MAX_SEARCHED):
                 if any(fault.kind == kind and fault.is_lasting for fault in list_operation_faults(stored.trace)):
                     yield stored.trace.id
+
+
+def keep_worst(earlier: Incident, later: Incident) -> Incident:
+    """Return an incident with the figures of its worst time: those of the largest certain change since the onset.
+
+    While a fault passes, the mean since the onset moves back, and would say that nothing happened.
+    """
+    sizes = [own.size for own in (earlier, later)]
+    if sizes[0] is None or sizes[1] is None or (sizes[0].metric, sizes[0].route) != (sizes[1].metric, sizes[1].route):
+        return later
+    certain = [max(size.low, -size.high) for size in (sizes[0], sizes[1])]
+    if earlier.branch != later.branch or not later.interval.meets(earlier.interval) or certain[1] > certain[0]:
+        return later
+    names = ("title", "sentence", "size", "scored", "share", "cohorts", "layer", "suspects", "remedies")
+    return replace(later, **{name: getattr(earlier, name) for name in names})
 
 
 def describe_routes(routes: Sequence[str | None]) -> str:

@@ -51,6 +51,8 @@ class ServerProblem(NamedTuple):
     sentence: str
     severity: Severity = "high"
     remedies: tuple[str, ...] = ()
+    since: float | None = None
+    """When it began, in seconds since 1970; None: when it was found."""
 
 
 class TrafficGap(NamedTuple):
@@ -170,6 +172,7 @@ class Watchdog:
                 f"No trace has come in for {gap.minutes:,} minutes; {many}.",
                 "critical",
                 ("check that the application runs", "check its exporter: endpoint, token, network", "ask for /readyz"),
+                since=60.0 * (now + 1 - gap.minutes),
             )
 
     def _find_scoring_problem(self, was_behind: bool) -> Iterator[ServerProblem]:
@@ -241,9 +244,9 @@ def advance_problems(incidents: Sequence[Incident], problems: Sequence[ServerPro
             title=problem.title,
             sentence=problem.sentence,
             opened=now,
-            onset=now,
-            earliest=now,
-            latest=now,
+            onset=problem.since or now,
+            earliest=problem.since or now,
+            latest=problem.since or now,
             remedies=problem.remedies,
         )
         for problem in new.values()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
+from starlette.exceptions import HTTPException
 
 from ragfault.apps.watch.monitoring.alert_rules import DEFAULT_RULES, SEVERITIES, AlertRule, load_rules
 from ragfault.apps.watch.monitoring.alerts import Alert
@@ -111,6 +112,15 @@ def parse_selection(fields: Sequence[tuple[str, str]]) -> TraceSelection:
         return msgspec.convert(selected, TraceSelection, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"this selection cannot be read: {error}.") from None
+
+
+def check_metrics(server: ServerState, selection: TraceSelection) -> TraceSelection:
+    """Return a selection whose metrics the server knows. Raises HTTPException (400) with the closest name."""
+    measures = server.measures
+    for name in (selection.metric, None if selection.sort == "time" else selection.sort):
+        if name is not None and name not in measures:
+            raise HTTPException(400, str(UnknownName("metric", name, measures)))
+    return selection
 
 
 def parse_range(server: ServerState, query: Mapping[str, str], longest: int = 366 * DAY_MINUTES) -> TimeRange:

@@ -62,7 +62,7 @@ def _render_server(server: ServerState) -> Iterator[str]:
     for name, kind, text, value in (
         ("traces_stored", "gauge", "Traces in the store.", totals.traces),
         ("traces_waiting", "gauge", "Traces that wait to be judged.", totals.waiting),
-        ("spans_pending", "gauge", "Bodies whose traces are not whole yet.", totals.pending),
+        ("spans_pending", "gauge", "Bodies whose traces are not whole yet.", server.trace_assembler.pending_bodies),
         ("store_bytes", "gauge", "Bytes used on the disk.", totals.bytes),
         ("traces_scored_total", "counter", "Traces judged since the start.", int(scoring["scored"])),
         ("alerts_firing", "gauge", "Alerts that fire.", len(server.load_alert_state().firing)),
@@ -241,8 +241,9 @@ def get_liveness(request: Request) -> dict[str, str]:
 
 @public_router.get("/readyz", responses=problem_responses(403, 503), openapi_extra={"security": []})
 def get_readiness(request: Request, server: Server) -> dict[str, str]:
-    """Report that the store answers, and that scorers and scheduler run; after 503 requests go elsewhere."""
+    """Report that the store can be read and written, and that scorers and scheduler run; after 503 go elsewhere."""
     server.store.check_readable()
+    server.store.check_writable()
     return _report_parts(
         request.app.state.scheduler.is_alive, server.store.queue.is_alive, server.scoring_workers.is_alive
     )
@@ -320,10 +321,10 @@ def get_drift(
     return load_drift(server, run, parse_route(route), times)
 
 
-@router.get("/traces.json", **INVALID)
+@router.get("/traces.json", responses=problem_responses(400, 422))
 def get_traces(server: Server, selection: Selection) -> TracePage:
     """List a page of traces, of at most 1 MB; `after` its `next` lists the next one."""
-    return server.store.list_traces(selection)
+    return server.store.list_traces(detail_views.check_metrics(server, selection))
 
 
 @router.get("/traces/{id:path}.json", **UNKNOWN)
