@@ -32,7 +32,7 @@ EARLIEST_TIME, LATEST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1,
 """The range of times that traces may have."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-JSON_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"|["\[\]{},]', re.DOTALL)
+JSON_MARKS = re.compile(rb'"(?>(?:[^"\\]|\\.)*)"|["\[\]{},]', re.DOTALL)
 """Texts, and the signs that divide a list in JSON."""
 
 # seconds by which a trace may be dated ahead of the server
