@@ -31,10 +31,11 @@ from ragfault.model.records import Score, Trace, Verdicts
 from ragfault.model.settings import Settings
 from ragfault.options.records import name_flag
 from ragfault.report.builders.agreement import build_measurement
+from ragfault.report.builders.answer_changes import SCREEN_LINES, build_first_screens
 from ragfault.report.builders.bisection import build_bisection
 from ragfault.report.builders.judges import build_card_figures
 from ragfault.report.renderers.markdown import render_markdown_blocks
-from ragfault.report.renderers.terminal import render_terminal
+from ragfault.report.renderers.terminal import render_first_fitting, render_terminal
 
 FOLDER = Path(__file__).parent
 GENERATED = "<!-- made by docs/generate.py: change the code, then run `make docs` -->\n"
@@ -185,9 +186,11 @@ def build_readme() -> str:
     with tempfile.TemporaryDirectory() as folder:
         write_handbook(Path(folder, "handbook"))
         runs = [evaluate(Path(folder, "handbook", f"traces-{name}.jsonl"), Path(folder, name)) for name in ("v1", "v2")]
-        shown = render_terminal(build_bisection(bisect(*runs)), width=110).split("\nThe decision tree")[0].rstrip()
+        result = bisect(*runs)
+    screens = build_first_screens(lambda causes: build_bisection(result, causes=causes))
+    shown = render_first_fitting(screens, SCREEN_LINES, width=110).rstrip()
     before, rest = text.split("```text\n", 1)
-    return f"{before}```text\n{shown}\n…\n```{rest.split('```', 1)[1]}"
+    return f"{before}```text\n{shown}\n```{rest.split('```', 1)[1]}"
 
 
 def build_judges_page() -> str:

@@ -32,11 +32,26 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_compare_ends_with_0_whatever_moved(place: Path, capsys: pytest.CaptureFixture[str]):
     """Metrics got worse, the table says so, the last line names the verb for the layer, and the exit code is 0."""
-    out = run_and_read(capsys, "compare", place / "v1", place / "v2")
+    out = run_and_read(capsys, "compare", place / "v1", place / "v2", "--full")
     assert "104 of 104 traces of v1 paired by id (100 %)" in out
     assert "▼ worse" in out
     assert "What got worse" in out
     assert out.endswith(f"The layer to blame: ragfault bisect {place / 'v1'} {place / 'v2'}\n")
+
+
+@pytest.mark.parametrize("verb", ["compare", "bisect"])
+def test_the_first_screen_has_twelve_lines(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: str
+):
+    """How many answers became bad and for which cause, within twelve lines of 100 columns; --full prints the tables."""
+    monkeypatch.setenv("COLUMNS", "100")
+    run_command([verb, str(place / "v1"), str(place / "v2")])
+    screen = capsys.readouterr().out
+    assert len(screen.splitlines()) <= 12
+    assert "became bad" in screen.splitlines()[0]
+    assert "the passage was not retrieved" in screen
+    run_command([verb, str(place / "v1"), str(place / "v2"), "--full"])
+    assert "groundedness" in capsys.readouterr().out
 
 
 def test_a_fault_ends_with_1(place: Path, capsys: pytest.CaptureFixture[str]):

@@ -26,6 +26,7 @@ from ragfault.model.records import (
     Evidence,
     FactVerdict,
     Gold,
+    RecallVerdict,
     Step,
     Trace,
     TruthVerdict,
@@ -135,6 +136,18 @@ def test_each_cause_is_named_where_the_record_shows_it(name: CauseName):
     """The cause, and the stage that the table gives it."""
     cause = look(*CASES[name])
     assert (cause.rating.outcome, cause.cause, cause.stage) == ("bad", name, CAUSES[name].stage)
+
+
+PARTLY = replace(TRACE, chunks=(SHOWN, OTHER), answer="It opens at 09:15.", gold=Gold(chunks={"tide": 1, "hours": 1}))
+COVERED = RecallVerdict(statement="At 05:40.", covered=True)
+
+
+def test_a_missed_part_of_the_gold_is_not_retrieved_if_no_chunk_states_it():
+    """If half of the gold was shown, retrieval is to blame only for what the reference states beyond it."""
+    lacking = replace(COVERED, statement="It stays open for two hours.", covered=False)
+    missed = look(PARTLY, replace(INVENTED, recall=(COVERED, lacking)))
+    assert (missed.cause, missed.quote) == ("not_retrieved", lacking.statement)
+    assert look(PARTLY, replace(INVENTED, recall=(COVERED,))).stage == "generation"
 
 
 def test_every_cause_has_a_case():

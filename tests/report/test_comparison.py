@@ -119,7 +119,7 @@ def test_cannot_tell_says_how_many_would(compared: Comparison):
 def test_the_first_line_of_markdown_is_the_verdict(compared: Comparison, bisected: Bisection):
     """A pull request's comment says what came of it before anything else."""
     assert render_markdown(build_bisection(bisected)).splitlines()[0].startswith("### ❌ fault: Retrieval broke")
-    assert re.search(r" \d+ worse \(", render_markdown(build_comparison(compared)).splitlines()[0])
+    assert re.match(r"### 🔻 worse: \d+ of \d+ answers became bad", render_markdown(build_comparison(compared)))
 
 
 def test_a_bisection_says_sentence_suspects_and_every_branch(bisected: Bisection):

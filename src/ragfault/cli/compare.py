@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ _add_comparison_options = combine_options(
     add_executor_options,
     add_fields(HistorySettings, "sample"),
     human_labels_option,
+    click.option("--full", is_flag=True, help="Print every metric, the tests and more examples, too."),
     add_output_options(*FORMATS),
 )
 """Add the options of both verbs."""
@@ -89,8 +90,8 @@ def compare(baseline: str, candidate: str, **options: Any) -> None:
             result: Any = paired_comparison.compare_segments(side, options["by"], settings)
             _require_segments(result, options["by"])
         else:
-            result = paired_comparison.compare_pairs(side, settings)
-    write_output(plan, lambda kind, screen: _render_result(result, kind, screen), options)
+            result = paired_comparison.compare(side, None, settings=settings)
+    write_output(plan, _plan_rendering(result, options), options)
     pages = result if isinstance(result, list | tuple) else [result]
     if plan.printed == "terminal" and any(change.verdict == "worse" for page in pages for change in page.changes):
         click.echo(f"The layer to blame: ragfault bisect {shlex.quote(baseline)} {shlex.quote(candidate)}", err=True)
@@ -158,7 +159,7 @@ def bisect(runs: tuple[str, ...], config: tuple[str, ...], **options: Any) -> in
             result = match_settings(result, *configs)
     verdict = combine_verdicts(segment for _, segment in result) if by else result.verdict
     summary = f"{verdict}: {summarize_segments(result, by) if by else summarize_verdict(result)}"
-    write_output(plan, lambda kind, screen: _render_bisection(result, by or "", kind, screen), options, summary)
+    write_output(plan, _plan_rendering(result, options), options, summary)
     if verdict == "cannot tell" and not by:
         print_notice(f"next: {propose_attempts(*side.matrices)}")
     return VERDICT_EXIT_CODES[verdict]
@@ -213,31 +214,62 @@ def _locate_breaking_run(
             f"{', '.join(void)}: not for {len(runs)} runs. Find the run first, then bisect it and the one before."
         )
     result = history([Run.open(run) for run in runs], settings)
-    write_output(plan, lambda kind, screen: _render_result(result, kind, screen), options, summarize_history(result))
+    write_output(plan, _plan_rendering(result, options), options, summarize_history(result))
     return VERDICT_EXIT_CODES[result.verdict]
 
 
-def _render_result(result: Any, kind: str, screen: bool) -> str:
-    """Render a comparison, those of segments, or the history of a sequence of runs."""
+def _plan_rendering(result: Any, options: dict[str, Any]) -> Callable[[str, bool], str]:
+    """Plan how a result is rendered: on a screen the lead, unless all was asked for; elsewhere all."""
+    by = options["by"] or ""
+
+    def render(kind: str, screen: bool) -> str:
+        if kind == "json":
+            return _encode_result(result, by)
+        from ragfault.comparison.records import Comparison
+        from ragfault.comparison.run_history import RunHistory
+
+        if kind == "terminal" and screen and not options["full"] and not isinstance(result, RunHistory):
+            return _render_first_screen(result, by)
+
+        parts = result if isinstance(result, list) else [result]
+        command = "comparison" if isinstance(parts[0], Comparison) else "bisection"
+        return _render_document(_build_document(result, by), command, kind, screen)
+
+    return render
+
+
+def _encode_result(result: Any, by: str) -> str:
+    """Encode a result as JSON; the bisections of segments are one document."""
+    if by and isinstance(result[0], tuple):
+        from ragfault.report.json_documents import combine_segments
+
+        return encode_json(combine_segments(result, by))
+    return encode_json(result)
+
+
+def _render_first_screen(result: Any, by: str) -> str:
+    """Render the lead with as many causes as fit on the first screen."""
+    from ragfault.report.builders.answer_changes import SCREEN_LINES, build_first_screens
+    from ragfault.report.renderers.terminal import render_first_fitting
+
+    screens = build_first_screens(lambda causes: _build_document(result, by, causes))
+    return render_first_fitting(screens, SCREEN_LINES, color=supports_color())
+
+
+def _build_document(result: Any, by: str, causes: int | None = None) -> ReportDocument:
+    """Build the report of a comparison or a bisection, those of segments, or the history of a sequence of runs."""
+    from ragfault.comparison.records import Comparison
     from ragfault.comparison.run_history import RunHistory
+    from ragfault.report.builders.bisection import build_bisection
     from ragfault.report.builders.comparison import build_comparison
     from ragfault.report.builders.run_history import build_history
 
-    if kind == "json":
-        return encode_json(result)
     if isinstance(result, RunHistory):
-        return _render_document(build_history(result), "bisection", kind, screen)
-    return _render_document(build_comparison(result), "comparison", kind, screen)
-
-
-def _render_bisection(bisection: Any, by: str, kind: str, screen: bool) -> str:
-    from ragfault.report.builders.bisection import build_bisection
-
-    if kind == "json":
-        from ragfault.report.json_documents import combine_segments
-
-        return encode_json(combine_segments(bisection, by) if by else bisection)
-    return _render_document(build_bisection(bisection, by), "bisection", kind, screen)
+        return build_history(result)
+    parts = result if isinstance(result, list) else [result]
+    if isinstance(parts[0], Comparison):
+        return build_comparison(result, causes=causes)
+    return build_bisection(result, by, causes=causes)
 
 
 def _render_document(document: ReportDocument, command: str, kind: str, screen: bool) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from ragfault.comparison.answer_changes import order_by_harm
 from ragfault.comparison.attribution.answer_defects import (
     add_answer_defects,
     describe_unconfirmed_defects,
@@ -47,7 +48,7 @@ from ragfault.comparison.comparability import (
     drop_spoiled_differences,
     hides_a_fault,
 )
-from ragfault.comparison.compare import compare_pairs, split_changes, split_segments
+from ragfault.comparison.compare import add_answers, compare_pairs, split_changes, split_segments
 from ragfault.comparison.decision_tree import (
     BRANCHES,
     EQUAL_DEPTH,
@@ -171,8 +172,10 @@ def bisect_pairs(
         tree = mark_defects(tree, faults)
     broken = tuple(trace_to_steps(side, broken, every))
     faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
-    shown = (*_describe_faults(side, broken, every), *_describe_faults(side, faults, pair_mask))
+    described = (*_describe_faults(side, broken, every), *_describe_faults(side, faults, pair_mask))
+    shown = order_by_harm(side, described, every)
     shared = replace(full, changes=(*comparison.changes, *checks, *on_steps, *defects), warnings=warnings)
+    shared = add_answers(side, shared, every, settings.seed)
     gaps = _describe_gaps(side, comparison, full, pair_mask)
     decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, gaps)
     verdict, sentence = _add_steps(_doubt_edits(decided, edits, shown), shown, full)
@@ -180,7 +183,7 @@ def bisect_pairs(
     result = Bisection(
         verdict=verdict,
         sentence=sentence,
-        faults=shown,
+        faults=tuple(shown),
         tree=tuple(tree),
         comparison=shared,
         differences=differences,

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ragfault.comparison.answer_changes import count_answer_changes
 from ragfault.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.comparison.records import ChangeState, Comparison, MetricChange, MovedTrace
 from ragfault.comparison.settings import DEFAULT_COMPARISON, BisectionSettings, ComparisonSettings
@@ -79,7 +80,12 @@ def compare(
     ('recall', 'dropped', 1.0, 0.5)
     """
     paired = pair_runs(baseline, candidate, anyway=settings.anyway)
-    return compare_pairs(paired, settings, metrics=settings.metrics)
+    return add_answers(paired, compare_pairs(paired, settings, metrics=settings.metrics), seed=settings.seed)
+
+
+def add_answers(paired: PairedRuns, comparison: Comparison, pair_mask: Mask | None = None, seed: int = 0) -> Comparison:
+    """Return a comparison with what happened to the answers."""
+    return replace(comparison, answers=count_answer_changes(paired, pair_mask, seed))
 
 
 def compare_pairs(
@@ -145,10 +151,12 @@ def compare_segments(paired: PairedRuns, by: str, settings: BisectionSettings) -
     """Compare each segment of the pairs; alpha is divided by their number, which bounds any false alarm."""
     segments = split_segments(paired, by)
     shared = replace(settings, alpha=settings.alpha / max(1, len(segments)))
-    return [
-        replace(compare_pairs(paired, shared, pair_mask=segment.pair_mask), by=by, segment=segment.name)
-        for segment in segments
-    ]
+    comparisons = []
+    for segment in segments:
+        part = compare_pairs(paired, shared, pair_mask=segment.pair_mask)
+        part = add_answers(paired, part, segment.pair_mask, shared.seed)
+        comparisons.append(replace(part, by=by, segment=segment.name))
+    return comparisons
 
 
 def _choose_margin(settings: BisectionSettings, measure: MetricInfo, mean: float) -> float:

@@ -19,6 +19,7 @@ from ragfault.comparison.comparability import (
     read_fields,
     rests_on_verdicts,
 )
+from ragfault.comparison.paired_causes import CausePair, pair_causes
 from ragfault.comparison.pairing import RunContents, pair_traces, read_chunks, read_contents
 from ragfault.comparison.recording.finders import find_recording_mismatches
 from ragfault.comparison.records import PairMismatch
@@ -216,7 +217,7 @@ class PairedRuns:
             raise UsageError(f"{metric} is not in {self.runs[side].path}.")
         values: NDArray[np.float64] = matrix.values[self.paired_rows(side), at]
         if metric in self._judged_alone[side]:
-            values = np.where(self._other_keys, self._judged_alone[side][metric], values)
+            values = np.where(self.other_keys, self._judged_alone[side][metric], values)
         if side and metric in self._rescored and self.renamed_ids is not None:
             return np.where(self.renamed_ids.pairs, self._rescored[metric], values)
         return values
@@ -232,20 +233,25 @@ class PairedRuns:
         return rescore_renamed(self.runs[1], self.contents, self.pairing, self.renamed_ids, metrics)
 
     @cached_property
-    def _other_keys(self) -> NDArray[np.bool_]:
+    def other_keys(self) -> NDArray[np.bool_]:
         """Return the pairs on which gold is not applied: it is not the same on both sides, or names lost ids alone."""
         return find_other_keys(self.runs, self.contents, self.pairing, self.renamed_ids, self.recut_gold)
 
     @cached_property
+    def causes(self) -> list[CausePair]:
+        """Return whether the answers of each pair are bad, and why."""
+        return pair_causes(self.matrices, self.contents, self.pairing, self.other_keys)
+
+    @cached_property
     def _judged_alone(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
         """Return the values of the metrics from verdicts without gold, on the pairs where it is not applied."""
-        if not self._other_keys.any():
+        if not self.other_keys.any():
             return {}, {}
         known = get_definitions()
         names = {measure.name for matrix in self.matrices for measure in matrix.measures}
         judged = [name for name in names if metric_name(name) in known and known[metric_name(name)].verdicts]
         old, new = (
-            score_without_gold(run, self.paired_rows(side), self._other_keys, judged)
+            score_without_gold(run, self.paired_rows(side), self.other_keys, judged)
             for side, run in enumerate(self.runs)
         )
         return old, new
@@ -259,16 +265,14 @@ class PairedRuns:
             if mismatch.side is not None:
                 run, rows = self.runs[mismatch.side], self.paired_rows(mismatch.side)
                 plain = {name: self._values_with_notice(name, mismatch.side) for name in names}
-                scores = score_without_notices(run, rows, mismatch.stretches, self._other_keys, plain)
+                scores = score_without_notices(run, rows, mismatch.stretches, self.other_keys, plain)
                 values[mismatch.side].update(scores)
         return values
 
     def chunk_levels(self, side: int) -> Sequence[tuple[RelevanceLevel, ...]]:
         """Return the levels of the chunks of one run's traces, with gold applied where it is the same on both sides."""
         if side not in self._chunk_levels:
-            self._chunk_levels[side] = list(
-                read_chunk_levels(self.runs[side], self.paired_rows(side), self._other_keys)
-            )
+            self._chunk_levels[side] = list(read_chunk_levels(self.runs[side], self.paired_rows(side), self.other_keys))
         return self._chunk_levels[side]
 
     def left_out(self, metric: str) -> NDArray[np.bool_]:
@@ -330,7 +334,7 @@ class PairedRuns:
             assert at is not None
             statuses = self.matrices[side].status[self.paired_rows(side), at]
             if metric in self._judged_alone[side]:
-                statuses = np.where(self._other_keys, np.where(known, SCORED, UNDEFINED), statuses)
+                statuses = np.where(self.other_keys, np.where(known, SCORED, UNDEFINED), statuses)
             if metric in self._without_notice[side]:
                 statuses = np.where((statuses == SCORED) & ~known, UNDEFINED, statuses)
         return np.where(self.left_out(metric), UNDEFINED, statuses)

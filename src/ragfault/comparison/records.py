@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ragfault.diagnosis.causes.records import CauseName, Stage
 from ragfault.io.runs.run import Manifest
 from ragfault.labels.records import LabelProvenance
 from ragfault.model.printing import PrintedResult
@@ -121,6 +122,40 @@ def describe_dependence(count: int, intervals: Iterable[Interval | Difference | 
     return f"only {groups:,} independent{', so no interval is known' if groups == 1 else ''}: {why}"
 
 
+class CauseChange(Struct, frozen=True, kw_only=True):
+    """One cause of bad answers on the paired traces of two runs."""
+
+    cause: CauseName
+    stage: Stage
+    title: str
+    """The cause in words: "the passage was not retrieved"."""
+    became_bad: int
+    """Answers that were right in the baseline and are bad for this cause in the candidate."""
+    bad: tuple[int, int]
+    """Answers that are bad for this cause in the baseline, and in the candidate."""
+    examples: tuple[str, ...]
+    """Ids of traces that became bad for it, those that show it most surely first."""
+
+
+class AnswerChanges(Struct, frozen=True, kw_only=True):
+    """How many answers became bad or right between two runs, and for which cause."""
+
+    pairs: int
+    """Pairs whose answer is rated right or bad on both sides; the other counts are of these."""
+    unsure: int
+    """Pairs that are left out: unsure on a side."""
+    bad: tuple[int, int]
+    """Bad answers of the baseline, and of the candidate."""
+    became_bad: int
+    became_right: int
+    unchanged: int
+    """Answers that became bad and are the same word for word: their chunks differ, or what the judge made of them."""
+    difference: Difference
+    """The share of bad answers, candidate less baseline."""
+    causes: tuple[CauseChange, ...]
+    """Those for which most answers became bad first, undecided last."""
+
+
 class Comparison(PrintedResult, Struct, frozen=True, kw_only=True):
     """Comparison of two runs, metric by metric."""
 
@@ -145,6 +180,8 @@ class Comparison(PrintedResult, Struct, frozen=True, kw_only=True):
     """What the runs record differently."""
     label_sources: tuple[LabelProvenance | None, LabelProvenance | None] = (None, None)
     """Provenance of the human labels of the baseline and of the candidate."""
+    answers: AnswerChanges | None = None
+    """What happened to the answers; None if none is rated on both sides."""
 
     @property
     def dependence(self) -> str:
@@ -229,6 +266,8 @@ class LayerFault(Struct, frozen=True, kw_only=True):
     """The kind of step at which it begins, where traces record steps and the pairs tell."""
     step_evidence: str | None = None
     """How that shows, in words."""
+    became_bad: int = 0
+    """Answers that became bad for a cause that this layer explains."""
 
 
 class BrokenSegment(Struct, frozen=True, kw_only=True):
@@ -276,7 +315,7 @@ class Bisection(PrintedResult, Struct, frozen=True, kw_only=True):
     sentence: str
     """The verdict in one sentence."""
     faults: tuple[LayerFault, ...]
-    """In order of evidence; start with the first."""
+    """By the answers that each made bad, then in order of evidence; start with the first."""
     tree: tuple[BranchDecision, ...]
     """Every branch in order, with its outcome and reason."""
     comparison: Comparison

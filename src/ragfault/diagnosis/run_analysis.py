@@ -158,6 +158,17 @@ def _complete_diagnosis(
     )
 
 
+def rate_trace(trace: Trace, verdicts: Verdicts, items: LabeledItems) -> AnswerCause:
+    """Rate the answer of a trace and name the cause of a bad one; labels of people replace verdicts.
+
+    >>> trace = Trace(id="1", query="When?", error="time-out")
+    >>> rate_trace(trace, Verdicts(trace="1"), {}).cause
+    'failed'
+    """
+    seen = apply_labels(verdicts, items)
+    return find_cause(trace, seen, diagnose_trace(trace, seen), labeled=judges_answer(items))
+
+
 def judges_answer(items: LabeledItems) -> bool:
     """Return whether people labelled the answer of a trace: its claims, what it answers, or that it refuses.
 

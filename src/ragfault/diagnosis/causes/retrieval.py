@@ -62,14 +62,25 @@ def observe_retrieval(trace: Trace, verdicts: Verdicts) -> RetrievalOutcome:
 def judge_coverage(trace: Trace, verdicts: Verdicts) -> bool | None:
     """Return whether the shown chunks cover the query; None where only what the judge misses speaks against it.
 
-    A judge that finds something missing beside a relevant chunk is wrong too often to blame retrieval by it.
+    They do not if a part of the gold was missed and the chunks lack a statement of the reference. A judge that finds
+    something missing beside a relevant chunk is wrong too often to blame retrieval by it.
     """
     covered = chunks_cover_query(trace, verdicts)
+    if misses_gold(trace, verdicts) and not all(item.covered for item in verdicts.recall or ()):
+        return False
     by_gold = isinstance(verdicts, GoldVerdicts) and verdicts.covered is not None
     if covered is not False or by_gold or verdicts.recall:
         return covered
     relevant = any(chunk.level in RELEVANT_LEVELS for chunk in verdicts.chunk or ())
     return None if relevant else False
+
+
+def misses_gold(trace: Trace, verdicts: Verdicts) -> bool:
+    """Return whether gold was applied and a part of it was not retrieved, but not all."""
+    if not isinstance(verdicts, GoldVerdicts) or verdicts.covered is not None or trace.answerable is False:
+        return False
+    coverage = measure_coverage(trace)
+    return coverage is not None and coverage.retrieved == "some"
 
 
 def summarize_retrieval(outcomes: Sequence[RetrievalOutcome], clusters: Codes | None = None) -> RetrievalSummary | None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ragfault.diagnosis.causes.rating import describe_non_answer, is_cut_off, rate_answer
 from ragfault.diagnosis.causes.records import AnswerCause, CauseName, Stage
-from ragfault.diagnosis.causes.retrieval import judge_coverage
+from ragfault.diagnosis.causes.retrieval import judge_coverage, misses_gold
 from ragfault.diagnosis.languages import is_foreign
 from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
 from ragfault.metrics.steps import list_constraints
@@ -186,8 +186,13 @@ def _find_not_shown(case: Case) -> Clue | None:
 
 
 def _find_not_retrieved(case: Case) -> Clue | None:
-    if case.covered is False and case.by_gold and case.trace.answerable is not False:
+    if case.covered is not False or case.trace.answerable is False:
+        return None
+    if case.by_gold:
         return Clue(SURE, case.trace.query, "none of the gold was retrieved")
+    if misses_gold(case.trace, case.verdicts):
+        lacking = next((item.statement for item in case.verdicts.recall or () if not item.covered), case.trace.query)
+        return Clue(LIKELY, lacking, "a part of the gold was not retrieved, and no chunk says this")
     return None
 
 

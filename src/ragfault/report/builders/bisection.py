@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragfault.comparison.records import Bisection, ExampleTrace, LayerFault
+from ragfault.report.builders.answer_changes import (
+    CAUSES_SHOWN,
+    build_cause_changes,
+    describe_answer_changes,
+    describe_example,
+    describe_harm,
+    describe_origin,
+    list_answer_notes,
+    summarize_harm,
+)
 from ragfault.report.builders.comparison import (
     build_change_notes,
     build_change_table,
+    build_pairing,
     build_runs,
     draw_changes,
     name_runs,
@@ -25,14 +36,12 @@ from ragfault.report.document import (
     Text,
     VerdictMark,
     build_section,
-    build_warnings,
     join_text,
     lower_headings,
 )
 from ragfault.report.format import LAYER_TITLES
 from ragfault.report.wording import (
     combine_verdicts,
-    describe_pairing,
     describe_segment,
     describe_setting,
     format_evidence,
@@ -54,42 +63,79 @@ SUSPECTS_HINT = "a guess: the first is right 67 % of the time, one of the three 
 """Share of the 67 trials with kinds of fault that were new to the rules when they were run (`docs/faults.md`: fresh,
 fresh-2 before the rules were changed, fresh-3) in which a right stage was first, and among three."""
 
+FAULTS_SHOWN = 3
+"""Number of faults that the lead describes."""
+
 EXAMPLES_SHOWN = 3
 """Number of example traces of a fault that a terminal shows."""
 
 TREE_COLUMNS = (TableColumn("Outcome"), TableColumn("Branch"), TableColumn("Why"))
 
 
-def build_bisection(bisection: Bisection | SegmentBisections, by: str = "") -> ReportDocument:
-    """Build the report of a bisection; of those of segments, divided `by` a field, the faults stand in full."""
+def build_bisection(
+    bisection: Bisection | SegmentBisections, by: str = "", *, causes: int | None = None
+) -> ReportDocument:
+    """Build the report of a bisection; of those of segments, divided `by` a field, the faults stand in full.
+
+    The lead says what happened to the answers, for which causes, which layer broke, since what, and one example. With
+    a number of `causes` it is that of a first screen: with so many of them, and one warning.
+    """
     if not isinstance(bisection, Bisection):
         return _build_segments(bisection, by)
-    comparison = bisection.comparison
-    title = Heading(summarize_verdict(bisection), 1, VerdictMark(bisection.verdict))
+    comparison, answers = bisection.comparison, bisection.comparison.answers
+    title = Heading(summarize_bisection(bisection), 1, VerdictMark(bisection.verdict))
+    harm = [] if summarize_harm(bisection.faults, answers) is None else [Paragraph(summarize_verdict(bisection))]
     return ReportDocument(
         name_runs(comparison),
-        (title, *_build_pairing(bisection)),
-        (*_build_findings(bisection), *build_runs(comparison)),
+        (title, *_build_harm(bisection, causes or CAUSES_SHOWN), *_build_pairing(bisection, causes is not None)),
+        (*harm, *_build_findings(bisection), *build_runs(comparison)),
     )
+
+
+def summarize_bisection(bisection: Bisection) -> str:
+    """Summarize a bisection in its first sentence: the layers that broke and the answers, else the verdict."""
+    return summarize_harm(bisection.faults, bisection.comparison.answers) or summarize_verdict(bisection)
+
+
+def _build_harm(bisection: Bisection, causes: int) -> list[Block]:
+    """Build what the first sentence rests on: each fault by the answers it made bad, its origin, causes, an example."""
+    answers, faults = bisection.comparison.answers, bisection.faults
+    if answers is None:
+        return []
+    if summarize_harm(faults, answers) is None:
+        text = describe_answer_changes(answers)
+        blocks: list[Block] = [Paragraph(f"{text}.")]
+        return [*blocks, *build_cause_changes(answers, causes)] if answers.became_bad else blocks
+    texts: list[Text | None] = [*map(describe_harm, faults[:FAULTS_SHOWN]), describe_origin(faults[0])]
+    texts += [describe_segment(segment) for segment in bisection.segments[:1]]
+    texts += [describe_setting(setting) for setting in bisection.settings if setting.outcome == "supported"][:1]
+    example = describe_example(faults, answers)
+    return [
+        *(Paragraph(text) for text in texts if text is not None),
+        *build_cause_changes(answers, causes),
+        *([] if example is None else [Paragraph(example)]),
+        *(Paragraph(note, "note") for note in list_answer_notes(answers)),
+    ]
 
 
 def _build_segments(segments: SegmentBisections, by: str) -> ReportDocument:
     title = Heading(summarize_segments(segments, by), 1, VerdictMark(combine_verdicts(part for _, part in segments)))
-    rows = tuple((VerdictMark(part.verdict), format_segment(name), summarize_verdict(part)) for name, part in segments)
+    rows = tuple(
+        (VerdictMark(part.verdict), format_segment(name), summarize_bisection(part)) for name, part in segments
+    )
     columns = (TableColumn("Verdict"), TableColumn(by), TableColumn("Why", prose=True))
-    body: list[Block] = [Table(columns, rows)]
+    body: list[Block] = []
     for name, part in segments:
         if part.verdict == "fault":
-            blocks = [*_build_pairing(part), *lower_headings(_build_findings(part))]
+            blocks = [*_build_pairing(part, False), *lower_headings(_build_findings(part))]
             body += [Heading(f"{by} {format_segment(name)}"), *blocks]
     comparison = segments[0][1].comparison
-    return ReportDocument(name_runs(comparison), (title,), (*body, *build_runs(comparison)))
+    return ReportDocument(name_runs(comparison), (title, Table(columns, rows)), (*body, *build_runs(comparison)))
 
 
-def _build_pairing(bisection: Bisection) -> list[Block]:
-    comparison = bisection.comparison
-    pairing = Paragraph(f"{name_runs(comparison)}: {'; '.join(describe_pairing(comparison))}", "note")
-    return [pairing, *build_warnings(list_warnings(comparison, summarize_verdict(bisection)))]
+def _build_pairing(bisection: Bisection, brief: bool) -> list[Block]:
+    warnings = list_warnings(bisection.comparison, summarize_bisection(bisection))
+    return build_pairing(bisection.comparison, warnings, brief=brief)
 
 
 def _build_findings(bisection: Bisection) -> list[Block]:

@@ -6,6 +6,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ragfault.comparison.records import Comparison, MetricChange
+from ragfault.report.builders.answer_changes import (
+    CAUSES_SHOWN,
+    build_cause_changes,
+    describe_answer_changes,
+    list_answer_notes,
+    mark_answers,
+)
 from ragfault.report.charts.svg import draw_forest_plot
 from ragfault.report.document import (
     Block,
@@ -57,21 +64,33 @@ CHANGE_COLUMNS = (
     TableColumn("One side only", room=124),
 )
 
+SEGMENTS_SHOWN = 8
+"""Segments that a terminal shows in a line each."""
+
 MAX_REGRESSIONS = 5
 """Metrics that got worse whose traces a terminal names."""
 
 
-def build_comparison(comparison: Comparison | Sequence[Comparison]) -> ReportDocument:
-    """Build the report of a comparison; of those of several segments a line for each comes first."""
+def build_comparison(comparison: Comparison | Sequence[Comparison], *, causes: int | None = None) -> ReportDocument:
+    """Build the report of a comparison; of those of several segments a line for each comes first.
+
+    The lead says what happened to the answers, for which causes, and counts the metrics that moved. With a number of
+    `causes` it is that of a first screen: with so many of them, and one warning.
+    """
     if isinstance(comparison, Comparison):
-        title = _build_title(comparison, 1)
+        answers = _build_answers(comparison, causes or CAUSES_SHOWN)
+        pairing = build_pairing(comparison, list_warnings(comparison), brief=causes is not None)
+        lead = (_build_title(comparison, 1), *answers, *pairing)
         body = (*_build_changes(comparison), *build_runs(comparison))
-        return ReportDocument(name_runs(comparison), (title, *_build_pairing(comparison)), body)
-    lines = tuple((StyledText(_name_segment(part), "strong"), f": {summarize_comparison(part)}") for part in comparison)
+        return ReportDocument(name_runs(comparison), lead, body)
+    lines = tuple((StyledText(_name_segment(part), "strong"), f": {_summarize_segment(part)}") for part in comparison)
     parts: list[Block] = []
     for part in comparison:
-        parts += [_build_title(part, 2), *_build_pairing(part), *lower_headings(_build_changes(part))]
-    return ReportDocument(name_runs(comparison[0]), (Listing(lines),), (*parts, *build_runs(comparison[0])))
+        pairing = build_pairing(part, list_warnings(part))
+        parts += [_build_title(part, 2), *pairing, *lower_headings(_build_changes(part))]
+    return ReportDocument(
+        name_runs(comparison[0]), (Listing(lines, shown=SEGMENTS_SHOWN),), (*parts, *build_runs(comparison[0]))
+    )
 
 
 def name_runs(comparison: Comparison) -> str:
@@ -85,14 +104,38 @@ def _name_segment(comparison: Comparison) -> str:
 
 def _build_title(comparison: Comparison, level: Literal[1, 2]) -> Heading:
     if comparison.by is not None:
-        return Heading(f"{_name_segment(comparison)}: {summarize_comparison(comparison)}", level)
-    mark = VerdictMark("worse") if list_regressions(comparison.changes) else None
-    return Heading(summarize_comparison(comparison), level, mark)
+        return Heading(f"{_name_segment(comparison)}: {_summarize_segment(comparison)}", level)
+    if comparison.answers is None:
+        worse = VerdictMark("worse") if list_regressions(comparison.changes) else None
+        return Heading(summarize_comparison(comparison), level, worse)
+    text = describe_answer_changes(comparison.answers)
+    return Heading(f"{text}.", level, mark_answers(comparison.answers))
 
 
-def _build_pairing(comparison: Comparison) -> list[Block]:
-    pairing = Paragraph(f"{name_runs(comparison)}: {'; '.join(describe_pairing(comparison))}")
-    return [pairing, *build_warnings(list_warnings(comparison))]
+def _build_answers(comparison: Comparison, causes: int) -> list[Block]:
+    """Build why answers became bad, and how many metrics moved; nothing if no answer is rated."""
+    answers = comparison.answers
+    if answers is None:
+        return []
+    notes = [Paragraph(note, "note") for note in list_answer_notes(answers)]
+    return [*build_cause_changes(answers, causes), *notes, Paragraph(f"{summarize_comparison(comparison)}.")]
+
+
+def _summarize_segment(comparison: Comparison) -> str:
+    """Summarize what happened to the answers of a segment, and how many metrics moved."""
+    answers = [] if comparison.answers is None else [describe_answer_changes(comparison.answers)]
+    return "; ".join([*answers, summarize_comparison(comparison)])
+
+
+def build_pairing(comparison: Comparison, warnings: Sequence[str], *, brief: bool = False) -> list[Block]:
+    """Build how the runs were paired, and warnings; if `brief` the first warning, and no pairing that is complete."""
+    texts = describe_pairing(comparison)
+    pairing = Paragraph(f"{name_runs(comparison)}: {'; '.join(texts)}", "note")
+    if not brief:
+        return [pairing, *build_warnings(list(warnings))]
+    more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
+    shown = build_warnings([f"{warnings[0]}{more}"] if warnings else [])
+    return shown if len(texts) == 1 and comparison.unpaired == (0, 0) else [pairing, *shown]
 
 
 def _build_changes(comparison: Comparison) -> list[Block]:

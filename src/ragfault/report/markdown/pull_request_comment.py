@@ -5,13 +5,12 @@ from __future__ import annotations
 from ragfault.comparison.gate.records import GateResult
 from ragfault.comparison.records import Bisection
 from ragfault.diagnosis.records import Findings
-from ragfault.report.builders.bisection import build_bisection
+from ragfault.report.builders.bisection import build_bisection, summarize_bisection
 from ragfault.report.builders.gate import build_gate
 from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.document import Details, VerdictMark
 from ragfault.report.markdown.syntax import escape_markdown, format_code
 from ragfault.report.renderers.markdown import render_markdown_blocks, render_markdown_text
-from ragfault.report.wording import summarize_verdict
 
 MAX_COMMENT_LENGTH = 60_000
 """Characters: GitHub takes 65,536, GitLab a million."""
@@ -52,11 +51,11 @@ def render_comment(
 
 def _build_title(gate: GateResult | None, bisection: Bisection | None) -> str:
     if bisection is not None and bisection.verdict == "fault":
-        return f"### ❌ {escape_markdown(summarize_verdict(bisection))}"
+        return f"### ❌ {escape_markdown(summarize_bisection(bisection))}"
     if gate is None and bisection is None:
         return "### ❔ ragfault: evaluated without thresholds or a baseline"
     sentences = [] if gate is None else [_summarize_gate(gate)]
-    sentences += [] if bisection is None else [escape_markdown(summarize_verdict(bisection)).rstrip(".")]
+    sentences += [] if bisection is None else [escape_markdown(summarize_bisection(bisection)).rstrip(".")]
     return f"### {'❔ ' if gate is None else ''}{'. '.join(sentences)}"
 
 

@@ -1,0 +1,60 @@
+"""Whether the answers of paired traces are bad, and why, by the same answer key on both sides."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.comparison.pairing import Mask, RunContents, TracePairing
+from ragfault.diagnosis.causes.records import AnswerCause
+from ragfault.diagnosis.run_analysis import rate_trace
+from ragfault.diagnosis.run_table import RunTable
+from ragfault.model.gold_evidence import apply_gold
+from ragfault.model.records import Trace, Verdicts
+
+CausePair = tuple[AnswerCause, AnswerCause]
+"""The ratings and causes of a pair: those of the baseline and of the candidate."""
+
+
+def pair_causes(
+    tables: tuple[RunTable, RunTable],
+    contents: tuple[RunContents, RunContents],
+    pairing: TracePairing,
+    other_keys: Mask,
+) -> list[CausePair]:
+    """Rate the answers of each pair and name the causes of bad ones.
+
+    An answer key that was edited between the runs is left out on both sides, and gold on the pairs `other_keys`. If
+    chunks, answer and error are the same, the answer is rated once: what did not change cannot have become bad.
+    """
+    left, right = pairing.baseline, pairing.candidate
+    edited = np.zeros(len(pairing), dtype=bool)
+    for field in ("references", "facts", "answerable"):
+        edited |= getattr(contents[0], field)[left] != getattr(contents[1], field)[right]
+    same = pairing.same_chunks & pairing.same_answers & (contents[0].errors[left] == contents[1].errors[right])
+    before = _rate_rows(tables[0], left, other_keys, edited)
+    after = _rate_rows(tables[1], right, other_keys, edited)
+    return [(old, old if known else new) for old, new, known in zip(before, after, same.tolist(), strict=True)]
+
+
+def _rate_rows(table: RunTable, rows: NDArray[np.int64], other_gold: Mask, edited: Mask) -> list[AnswerCause]:
+    """Rate the answers of some rows of a run, in their order."""
+    places: dict[int, list[int]] = {}
+    for place, row in enumerate(rows.tolist()):
+        places.setdefault(row, []).append(place)
+    causes: dict[int, AnswerCause] = {}
+    items = table.labels.items if table.labels else {}
+    for row, (trace, verdicts) in enumerate(zip(table.run.traces(), table.run.verdicts(), strict=True)):
+        for place in places.get(row, ()):
+            shown, judged = _hide_key(trace, verdicts, gold=bool(other_gold[place]), rest=bool(edited[place]))
+            seen = apply_gold(shown, judged) if table.run.manifest.gold == "apply" else judged
+            causes[place] = rate_trace(shown, seen, items.get(trace.id, {}))
+    return [causes[place] for place in range(len(rows))]
+
+
+def _hide_key(trace: Trace, verdicts: Verdicts, *, gold: bool, rest: bool) -> tuple[Trace, Verdicts]:
+    if rest:
+        keyless = replace(trace, gold=None, reference=None, facts=None, answerable=None)
+        return keyless, replace(verdicts, recall=None, fact=None, truth=None)
+    return (replace(trace, gold=None) if gold else trace), verdicts
