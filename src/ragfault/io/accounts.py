@@ -58,7 +58,7 @@ def format_place(place: Place) -> str:
     return path
 
 
-def _enter(value: Any) -> dict[str, Any] | list[Any] | None:
+def enter_part(value: Any) -> dict[str, Any] | list[Any] | None:
     """Return the parts of an object, of a list, or of a text that is one of these; None for a leaf.
 
     A list of numbers is a leaf, such as an embedding.
@@ -79,7 +79,7 @@ def replace_part(value: Any, place: Place) -> Any:
     >>> replace_part({"a": ["one", {"b": 2}], "c": True}, ("a",))
     {'a': ['zzz', {'b': 3}], 'c': True}
     """
-    parts = _enter(value)
+    parts = enter_part(value)
     if parts is None:
         return value if place else _replace_leaf(value)
     steps = list(parts) if isinstance(parts, dict) else range(len(parts))
@@ -105,7 +105,7 @@ def _replace_leaf(value: Any) -> Any:
 def get_part(value: Any, place: Place) -> Any:
     """Return the part of a value at a place."""
     for step in place:
-        value = (_enter(value) or {})[step]  # type: ignore[index]
+        value = (enter_part(value) or {})[step]  # type: ignore[index]
     return value
 
 
@@ -136,7 +136,7 @@ class Trial:
         >>> trial.leave_repetitions_out(["Q: When does it leave?", "Why?"])
         ['', 'Why?']
         """
-        parts = _enter(value)
+        parts = enter_part(value)
         if isinstance(parts, dict):
             return {key: self.leave_repetitions_out(part) for key, part in parts.items()}
         if parts is not None:
@@ -173,7 +173,7 @@ class Trial:
         """
         if is_blank(value) or self.holds(value):
             return
-        parts = _enter(value)
+        parts = enter_part(value)
         if not self.depends_on(place) and (parts is None or not self.texts.intersection(_list_texts(value))):
             yield place, value
         elif parts is not None:
@@ -188,7 +188,7 @@ def list_parts(parts: dict[str, Any] | list[Any]) -> Iterable[tuple[str | int, A
 
 
 def _list_texts(value: Any) -> Iterator[str]:
-    parts = _enter(value)
+    parts = enter_part(value)
     if parts is not None:
         for _, part in list_parts(parts):
             yield from _list_texts(part)
@@ -310,7 +310,7 @@ class RecordAccount:
                     counted.append((path, value))
                 continue
             seen.add(path)
-            parts = _enter(value)
+            parts = enter_part(value)
             if parts is not None:
                 waiting += [((*place, step), part) for step, part in list_parts(parts)]
             elif is_blank(value) or tried[path] >= MAX_TRIED:
@@ -332,7 +332,7 @@ class RecordAccount:
         path = make_path(place)
         if path in unread:
             return
-        parts = _enter(value)
+        parts = enter_part(value)
         if parts is None:
             self.read_paths.add(path)
         else:

@@ -48,6 +48,7 @@ from ragfault.io.normalization import (
     normalize_trace,
     starts_at_column,
 )
+from ragfault.io.reading_examples import ReadLeaf, list_read_leaves
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, InputError
 from ragfault.model.records import Chunk, Citation, ConversationTurn, Gold, Latency, Span, Step, TokenCounts, Trace
 from ragfault.text.normalization import measure_nesting
@@ -113,12 +114,15 @@ class ReadOptions:
         id_from: str | None = None,
         accept_unread: bool = False,
         unread: UnreadPaths | None = None,
+        on_example: Callable[[tuple[ReadLeaf, ...]], object] | None = None,
     ) -> None:
         self.accept_unread = accept_unread
         """Read the rest where content is not read, instead of refusing the file."""
         self.accounts: dict[str, RecordAccount] = {}
         """Accounts of the records, by the columns they are read with."""
         self.unread: UnreadPaths = {} if unread is None else unread
+        self.on_example = on_example
+        """Gets the leaves of the first record with their places in its trace; None afterwards."""
         """The paths that are not read, over the whole input."""
         self.encoding, self.turns, self.id_from = encoding, turns, id_from
         if id_from and id_from != "line":
@@ -209,6 +213,8 @@ class TraceDecoder:
         """Keys that held something in a record whose columns were inferred."""
         self.filled: frozenset[str] = frozenset()
         """Fields that some record so far had."""
+        self.bases: dict[str, str] = {}
+        """Field → by what its column was recognised."""
         self.split_marks: SplitMarks | None = None
         """Marks at which a text is split to chunks; None: no record had chunks so far."""
         self.header: list[str] = []
@@ -362,6 +368,8 @@ class TraceDecoder:
         Raises as above.
         """
         if self.is_native and type(payload) is bytes and (trace := self._decode_native_line(payload)) is not None:
+            if self.options.on_example is not None:
+                self._note_example(parse_record(payload), [trace])
             return [trace] if self.options.turns == "auto" else self._split_turns(trace, None)
         if isinstance(payload, (InvalidRecord, Trace)):
             return self._split_turns(self.decode_record(payload), None)
@@ -370,7 +378,21 @@ class TraceDecoder:
             self._detect_shape([record])
         traces = self._read_turns(record)
         self.account_for(record, traces)
+        if self.options.on_example is not None:
+            self._note_example(record, traces)
         return traces
+
+    def _note_example(self, record: dict[str, Any], traces: Sequence[Trace]) -> None:
+        """Note where the leaves of the first record come out, and by what each column was recognised."""
+        columns = self.columns or {}
+        title = (
+            "ragfault's own field" if self.shape is NATIVE_SHAPE else f"format {self.shape.title}" if self.shape else ""
+        )
+        bases = {field: self.bases.get(field) or title for field in columns}
+        bases |= dict.fromkeys(self.options.column_map, "column map")
+        report, self.options.on_example = self.options.on_example, None
+        if report is not None:
+            report(list_read_leaves(record, traces, columns, bases, {**self.joining.unread, **self.account.unread}))
 
     def _read_turns(self, record: dict[str, Any]) -> list[Trace]:
         return self._split_turns(self._read_record(record), record)
@@ -480,6 +502,7 @@ class TraceDecoder:
             if self.split_marks is None and any(has_path(record, path) for record in records):
                 self.split_marks = choose_split(path, [get_path(record, path) for record in records])
         self.filled |= matches.filled
+        self.bases |= matches.bases
         self.known_keys |= {key for record in records for key, value in record.items() if not is_empty(value)}
         return matches
 
@@ -512,12 +535,11 @@ class TraceDecoder:
         return {field: paths for field, paths in columns.items() if field not in dropped or field in own}
 
     def _announce_columns(self, records: list[dict[str, Any]], matches: Inference) -> None:
-        first_paths = {
-            field: path
-            for field, paths in matches.columns.items()
-            for path in paths[:1] * (paths[0:1] == (JOINED_ID,)) or paths
-            if any(has_path(record, path) for record in records)
-        }
+        first_paths: dict[str, str] = {}
+        for field, paths in matches.columns.items():
+            for path in paths[:1] * (paths[0:1] == (JOINED_ID,)) or paths:
+                if any(has_path(record, path) for record in records):
+                    first_paths.setdefault(field, path)
         title = self.shape.title if self.shape else "records"
         if self.shape is NATIVE_SHAPE and any(path != field for field, path in first_paths.items()):
             title = "records"

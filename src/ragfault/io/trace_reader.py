@@ -41,6 +41,7 @@ from ragfault.io.formats.record_lists import (
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel.exported_spans import read_parquet_span_rows
 from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
+from ragfault.io.reading_examples import ReadLeaf
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
 from ragfault.model.records import Citation, Trace
 
@@ -63,6 +64,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     unique: Uniqueness = "attempt",
     accept_unread: bool = False,
     unread: UnreadPaths | None = None,
+    on_example: Callable[[tuple[ReadLeaf, ...]], object] | None = None,
 ) -> Iterator[Trace]:
     """Yield the traces of one or many files, in order, as a stream with a memory need that does not grow.
 
@@ -89,6 +91,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     `unread` is filled with the paths of all that is not read; the first line to `notice` lists those with the most
     text. Text that looks like chunks, answers or queries and is not read is an `InputError`, unless `accept_unread`
     allows it, or a map or a complete shape says what is read.
+    `on_example` is called once with the leaves of the first record and their places in its trace; spans have none.
     `locations` is filled with the file and line of each trace by its id. Chunks that have an id and no text get that of
     the document with this id in `documents`, a corpus as `read_documents` takes it. A trace whose `id` and `attempt`
     another one has is a bad line; `unique="id"` allows one attempt of each query, `unique="none"` any repetition.
@@ -118,6 +121,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
         id_from,
         accept_unread,
         {} if unread is None else unread,
+        on_example,
     )
     traces = _read_input(where, plan, ErrorCollector(on_bad, locations, unique=unique), shape == "trec", qrels)
     if documents is not None:
@@ -443,6 +447,8 @@ class InputSummary(msgspec.Struct, frozen=True):
     """Fields with the number of traces that have them."""
     unread: UnreadPaths = {}
     """Paths of the records that are not read, with their records and characters."""
+    example: tuple[ReadLeaf, ...] = ()
+    """The leaves of the first record, each with its place in the trace that was read; of spans there is none."""
 
 
 def count_nothing(_: object) -> None:
@@ -478,6 +484,7 @@ def summarize_input(
     generated = False
     fields: Counter[str] = Counter()
     unread: UnreadPaths = {}
+    example: list[ReadLeaf] = []
     for trace in read_traces(
         where,
         map=map,
@@ -487,6 +494,7 @@ def summarize_input(
         notice=notices.append,
         max_line=max_line,
         unread=unread,
+        on_example=example.extend,
         **reading,
     ):
         digest.add(trace)
@@ -496,7 +504,16 @@ def summarize_input(
     shape = "; ".join(dict.fromkeys(notices))
     kinds, lines = collector.kinds, tuple(collector.bad_lines)
     return InputSummary(
-        digest.count, digest.fingerprint, shape, collector.bad_count, lines, kinds, generated, dict(fields), unread
+        count=digest.count,
+        fingerprint=digest.fingerprint,
+        shape=shape,
+        bad_count=collector.bad_count,
+        bad_lines=lines,
+        bad_kinds=kinds,
+        has_generated_ids=generated,
+        fields=dict(fields),
+        unread=unread,
+        example=tuple(example),
     )
 
 

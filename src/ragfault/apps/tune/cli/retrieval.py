@@ -183,8 +183,8 @@ def _show_progress(quiet: bool) -> Iterator[Callable[[str, int, int], Any]]:
         yield advance
 
 
-PREVIEW_LENGTH = 60
-"""Characters of a chunk that are shown."""
+MAX_LEAVES = 40
+"""Parts of the first record that are shown."""
 
 
 @click.command(
@@ -261,8 +261,9 @@ def _open_target(path: Path, sample: int) -> Run | Path:
 
 
 def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int:
-    """Show which columns of a file are which fields, how many traces have them, and the first trace."""
-    from ragfault.io.trace_reader import explain_missing_fields, read_traces, summarize_input
+    """Show which columns of a file are which fields, and the first record next to its trace."""
+    from ragfault.io.reading_examples import format_read_leaves
+    from ragfault.io.trace_reader import explain_missing_fields, summarize_input
     from ragfault.options.process import clean_output
     from ragfault.report.format import clean_text
 
@@ -274,11 +275,12 @@ def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int
     click.echo(f"{format_count(summary.count, 'trace')}{unreadable}: {clean_text(summary.shape)}")
     for name, count in summary.fields.items():
         click.echo(f"  {name:<10} in {count:,} of {summary.count:,} traces")
-    first = next(read_traces(target, on_bad="skip", **reading), None) if target != "-" else None
-    for name in ("id", "query", "answer", "reference") if first else ():
-        click.echo(f"  first {name}: {clean_text(str(getattr(first, name)))[:PREVIEW_LENGTH]}")
-    for index, chunk in enumerate((first.chunks if first else None) or (), 1):
-        click.echo(f"  first chunk {index}: {clean_text(chunk.text)[:PREVIEW_LENGTH]}")
+    if summary.example:
+        click.echo("\nThe first record, and where each part of it is in the trace:")
+        for line in format_read_leaves(summary.example[:MAX_LEAVES], clean_text):
+            click.echo(line)
+        if len(summary.example) > MAX_LEAVES:
+            click.echo(f"  … and {len(summary.example) - MAX_LEAVES:,} more parts (--json lists all)")
     if summary.bad_count:
         bad_traces = BadTraces(summary.bad_lines, summary.count, summary.bad_count, summary.bad_kinds)
         click.echo(clean_output(str(bad_traces)), err=True)
