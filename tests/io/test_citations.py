@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ragfault.io.citations import read_citations
+from ragfault.io.citations import CitationReader, read_citations
 from ragfault.io.trace_reader import read_traces
 from ragfault.judges.checks.claims import extract_claims, strip_marks
 from ragfault.model.gold_evidence import match_answer
@@ -139,3 +139,18 @@ def test_passages_that_begin_with_their_file_are_chunks_of_that_name(tmp_path):
     [trace] = read_traces(path)
     assert [chunk.id for chunk in trace.chunks] == ["loaf.pdf#page=1", "loaf.pdf#page=2", "oven.md"]
     assert [item.chunk for item in trace.citations] == ["loaf.pdf#page=1"]
+
+
+def test_traces_that_come_one_by_one_are_read_as_a_file_of_them():
+    """After some answers that tell what a number means, an ambiguous one is read in the same way."""
+    chunks = (
+        Chunk(id="1", text="Oslo is old."),
+        Chunk(id="2", text="Bergen is wet."),
+        Chunk(id="0", text="Rome burns."),
+    )
+    clear = [Trace(id=str(n), query="How?", chunks=chunks, answer="Bergen is wet [1].") for n in range(5)]
+    unclear = Trace(id="9", query="How?", chunks=chunks, answer="So it goes [1].")
+    reader = CitationReader(len)
+    read = [reader.read(trace) for trace in (*clear, unclear)]
+    assert [trace.citations for trace in read] == [t.citations for t in read_citations([*clear, unclear], len)]
+    assert read[-1].citations[0].chunk == "2"

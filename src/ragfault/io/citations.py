@@ -8,6 +8,7 @@ meanings that find about as many, the one whose chunks share more words with the
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -272,3 +273,30 @@ def measure_shared(claim: str | None, chunk: Chunk) -> float:
     """Return the share of the words of a claim that a chunk has, in [0, 1]; 0 without a claim."""
     words = frozenset(split_content_words(claim or ""))
     return len(words.intersection(split_content_words(chunk.text))) / len(words) if words else 0.0
+
+
+class CitationReader:
+    """Reader of the citations of traces that come one by one: what marks mean is decided on all answers so far.
+
+    After as many answers as decide a file, the decision stays.
+
+    >>> chunks = (Chunk(id="a", text="Oslo is old."), Chunk(id="b", text="Bergen is wet."))
+    >>> trace = Trace(id="1", query="How is it?", chunks=chunks, answer="Bergen is wet [2].")
+    >>> CitationReader(len).read(trace).citations[0].chunk
+    'b'
+    """
+
+    def __init__(self, notice: Callable[[str], object]) -> None:
+        self._decision = MarkDecision(notice)
+        self._lock = threading.Lock()
+
+    def read(self, trace: Trace) -> Trace:
+        """Return a trace with the citations of its text, if none are recorded."""
+        if not list_cited_sources(trace):
+            return trace
+        with self._lock:
+            if self._decision.answer_count < SAMPLE_ANSWERS:
+                self._decision.observe(trace)
+                self._decision.meanings.clear()
+                self._decision.decide()
+            return self._decision.apply(trace)

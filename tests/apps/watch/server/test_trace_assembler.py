@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from server_process import Server, build_rag_spans, encode_spans, run_server
@@ -284,3 +285,17 @@ def test_two_services_with_the_default_batch_delay(tmp_path: Path):
         lines = server.ask("/traces.json", limit=100).json["lines"]
         chunks = [server.ask(f"/traces/{line['id']}.json").json["trace"].get("chunks") for line in lines]
         assert (len(lines), sum(map(bool, chunks))) == (60, 60)
+
+
+def test_attributes_that_no_field_takes_are_counted(assembler: TraceAssembler):
+    """A text in an attribute of its own name is listed by its path, with the number of traces that have it."""
+    note = "The crew wrote this note by hand, and no field of a trace takes it: " * 2
+    for trace in range(3):
+        first, *others = build_openinference(trace)
+        noted = msgspec.structs.replace(first, attributes={**first.attributes, "crew.note": note})
+        wait_for(assembler.add_spans([noted, *others]))
+    wait_until(lambda: not assembler._incoming.empty())
+    assembler._run_round(0.0)
+    assembler._run_round(1.0)
+    [(path, count)] = [item for item in assembler._unread.paths.items() if "crew.note" in item[0]]
+    assert (path.endswith("crew.note"), count) == (True, 3)

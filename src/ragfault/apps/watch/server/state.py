@@ -18,6 +18,7 @@ from ragfault.apps.watch.server.counters import EventCounters
 from ragfault.apps.watch.server.ingest.incoming_traces import IncomingRedactor, limit_time
 from ragfault.apps.watch.server.ingest.label_limits import LabelLimiter
 from ragfault.apps.watch.server.ingest.trace_assembler import TraceAssembler
+from ragfault.apps.watch.server.ingest.unread_paths import UnreadPathCounter
 from ragfault.apps.watch.server.request_limits import RateLimiter
 from ragfault.apps.watch.server.scoring.otlp_export import ScoreExporter
 from ragfault.apps.watch.server.scoring.ppi_estimates import PpiEstimator
@@ -27,6 +28,7 @@ from ragfault.apps.watch.server.settings import ServerSettings
 from ragfault.apps.watch.server.storage.records import AppendResult
 from ragfault.apps.watch.server.storage.store import TraceStore
 from ragfault.apps.watch.server.storage.traces import TraceRevision
+from ragfault.io.citations import CitationReader
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.records import Trace
 
@@ -83,6 +85,10 @@ class ServerState:
         self.labels = LabelLimiter(store.list_routes, self.counters.add)
         """Bounds the routes and cohorts that traffic names."""
         self.scoring_workers.limit_cohorts = self.labels.limit_cohorts
+        self.unread = UnreadPathCounter(self.counters)
+        """Paths of incoming records that no field takes."""
+        self.citations = CitationReader(log.debug)
+        """Reads the citations in the texts of answers; what marks mean is decided on all traces since the start."""
         self.trace_assembler = TraceAssembler(
             store,
             self.counters,
@@ -91,6 +97,7 @@ class ServerState:
             settings.span_timeout,
             keep_origins=settings.otlp is not None,
             revise=TraceRevision(frozenset(), tuple(settings.cohort_fields), self.labels.limit_cohorts),
+            unread=self.unread,
         )
         self.score_exporter = ScoreExporter(settings, self.counters, self.scoring_workers.measures)
         self.scoring_workers.on_scored = self.score_exporter.enqueue_scores
@@ -103,8 +110,9 @@ class ServerState:
             self.scoring_workers.recount()
 
     def prepare_trace(self, trace: Trace) -> Trace:
-        """Return a trace that came in as it is stored: redacted, its route and its time bounded."""
-        return limit_time(self.labels.limit_route(self.redaction.redact_trace(trace)), self.now())
+        """Return a trace that came in as it is stored: redacted, with citations of its text, route and time bounded."""
+        cited = self.citations.read(self.redaction.redact_trace(trace))
+        return limit_time(self.labels.limit_route(cited), self.now())
 
     def get_cached(self, name: str, compute: Callable[[], T], fresh_seconds: float = CACHE_SECONDS) -> T:
         """Return a cached value, computing it where it is missing or older than both limits.

@@ -347,6 +347,8 @@ class SettingsView(Struct, frozen=True, kw_only=True):
     totals: StoreTotals
     counts: dict[str, int]
     """Counts since the server started."""
+    unread: dict[str, int]
+    """Path of records and spans that no field takes → how many had something there since the start; of spans a part."""
     tokens: tuple[str, ...]
     """Names of the tokens of the store; admins list them with `/tokens.json`."""
     rules: tuple[AlertRule, ...]
@@ -375,6 +377,7 @@ def load_settings(server: ServerState) -> SettingsView:
         settings=shown,
         totals=server.store.compute_totals(),
         counts=server.counters.totals,
+        unread=server.unread.paths,
         tokens=tuple(token.name for token in server.store.read_tokens()),
         rules=tuple(rules),
     )

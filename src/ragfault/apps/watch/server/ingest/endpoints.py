@@ -127,7 +127,7 @@ async def post_traces(request: Request, server: Server) -> Annotated[Response, T
     appended = await asyncio.wrap_future(server.store.append_traces(parsed.traces, counted=counted))
     server.counters.add_stored("taken", appended.added)
     server.counters.add_stored("repeated", appended.duplicates)
-    server.counters.add("unread", max(parsed.unread.values(), default=0))
+    server.unread.add(parsed.unread)
     server.scoring_workers.add_waiting(appended.added)
     rejected_count = len(parsed.rejected)
     return json_response(TracesReceipt(appended.added, appended.duplicates, rejected_count, listed, parsed.unread))

@@ -26,6 +26,7 @@ from ragfault.apps.watch.server.ingest.settling import (
     RetainedTrace,
     SpanWait,
 )
+from ragfault.apps.watch.server.ingest.unread_paths import UnreadPathCounter
 from ragfault.apps.watch.server.scoring.otlp_export import ORIGIN_KEY
 from ragfault.apps.watch.server.storage.records import AppendResult
 from ragfault.apps.watch.server.storage.store import TraceStore
@@ -88,9 +89,11 @@ class TraceAssembler(BackgroundThread):
         *,
         keep_origins: bool = False,
         revise: TraceRevision = NO_REVISION,
+        unread: UnreadPathCounter | None = None,
     ) -> None:
         self._store, self._counters, self._on_stored, self._redact = store, counters, on_stored, redact
         self._keep_origins, self._revise = keep_origins, revise
+        self._unread = UnreadPathCounter(counters) if unread is None else unread
         self.wait = SpanWait(span_timeout)
         self._window = SpanBuffer(span_timeout, max(span_timeout, MAX_WAIT_SECONDS))
         self._poll_seconds = min(POLL_SECONDS, span_timeout)
@@ -297,6 +300,7 @@ class TraceAssembler(BackgroundThread):
         if trace is None:
             self._counters.add("not_rag")
             return None
+        self._unread.add_spans(joined, trace)
         if self._keep_origins:
             origin = {ORIGIN_KEY: msgspec.to_builtins(locate_origin(joined.spans))}
             trace = replace(trace, metadata={**trace.metadata, **origin})
