@@ -71,3 +71,25 @@ def test_equal_columns_are_no_rivals(tmp_path):
     record = {"question": QUESTION, "docs": PASSAGES, "answer_a": ANSWER, "answer_b": ANSWER}
     [trace] = read_traces(put(tmp_path / "t.jsonl", record))
     assert trace.answer == ANSWER
+
+
+def test_a_question_on_what_is_not_read_offers_maps(tmp_path):
+    """Text that looks like an answer beside the answer can take its place, or become metadata."""
+    long = "The ferry leaves at nine from pier two, and it comes back at ten past four from the island."
+    record = {"question": QUESTION, "docs": PASSAGES, "answer": ANSWER, "response": long}
+    path = put(tmp_path / "t.jsonl", record, {**record, "question": "And at weekends?"})
+    swapped, spare = list_maps(path)
+    assert [trace.answer for trace in read_traces(path, map=swapped)] == [long, long]
+    assert [trace.answer for trace in read_traces(path, map=spare)] == [ANSWER, ANSWER]
+
+
+def test_passages_that_an_answer_rests_on_are_no_reference(tmp_path):
+    """A list of objects with their content is asked about, though its name is short for reference."""
+    record = {
+        "question": QUESTION,
+        "answer": ANSWER,
+        "ref": [{"page": str(n), "content": [text]} for n, text in enumerate(PASSAGES)],
+    }
+    path = put(tmp_path / "t.jsonl", record, {**record, "question": "And at weekends?"})
+    for column_map in list_maps(path):
+        assert {trace.reference for trace in read_traces(path, map=column_map)} == {None}

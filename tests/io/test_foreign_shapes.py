@@ -734,3 +734,27 @@ def test_a_saved_data_set_of_several_splits_asks_for_one(tmp_path: Path):
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
     with pytest.raises(InputError, match=r"holds the splits of a data set: name the folder of one \(.*train\)"):
         list(read_traces(tmp_path))
+
+
+@pytest.mark.parametrize("summary", [{}, {"overall": {"length": 42.4}}])
+def test_records_by_ids_below_several_names_are_read(summary, tmp_path):
+    """The answers of each system are records by their ids, however deep they lie, beside a summary of numbers."""
+    systems = ("one", "two")
+    build = lambda name: {  # noqa: E731
+        f"{name}{number}": {"question": f"{QUERY} {number}", "output": f"{ANSWER} {name}"} for number in range(30)
+    }
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"set": {f"{name}.json": {**build(name), **summary} for name in systems}}))
+    traces = list(read_traces(path))
+    assert [trace.answer for trace in traces] == [f"{ANSWER} {name}" for name in systems for _ in range(30)]
+
+
+def test_rows_of_the_attempts_of_a_query_are_joined_apart(tmp_path):
+    """Rows for each passage are one trace for each attempt, also if the passages are the same."""
+    rows = [
+        {"query_id": "q1", "query": QUERY, "run_index": attempt, "passage": text, "answer": ANSWER}
+        for attempt in (1, 2)
+        for text in (FIRST, SECOND)
+    ]
+    traces = list(read_traces(put(tmp_path / "t.jsonl", *rows)))
+    assert [(trace.attempt, len(trace.chunks)) for trace in traces] == [(1, 2), (2, 2)]

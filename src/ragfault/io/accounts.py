@@ -357,14 +357,26 @@ MAX_JOINED = 12
 """Records that are tried together where several are joined, or one is a document of several."""
 MAX_ITEMS = 3
 """Items of a list that stand for all of them in a document."""
+MAX_KEYS = 12
+"""Objects in an object of objects from which on its keys are ids."""
 
 
 def cut_lists(value: Any) -> Any:
     """Cut the lists of a document to the first items, which stand for the others.
 
+    Of an object of many objects the first ones of each set of keys stay.
+
     >>> cut_lists({"rows": [1, 2, 3, 4]})
     {'rows': [1, 2, 3]}
     """
     if isinstance(value, dict):
-        return {key: cut_lists(item) for key, item in value.items()}
+        if len(value) <= MAX_KEYS or not all(isinstance(item, dict) for item in value.values()):
+            return {key: cut_lists(item) for key, item in value.items()}
+        forms: Counter[frozenset[str]] = Counter()
+        short: dict[str, Any] = {}
+        for key, item in value.items():
+            forms[frozenset(item)] += 1
+            if forms[frozenset(item)] <= MAX_ITEMS and len(short) < MAX_KEYS:
+                short[key] = cut_lists(item)
+        return short
     return [cut_lists(item) for item in value[:MAX_ITEMS]] if isinstance(value, list) else value

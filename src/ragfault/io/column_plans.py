@@ -8,7 +8,7 @@ from typing import Any
 
 from ragfault.io.error_collector import ErrorCollector
 from ragfault.io.field_values import InvalidRecord
-from ragfault.io.formats.inference import UncertainColumns
+from ragfault.io.formats.leftovers import UncertainColumns
 from ragfault.model.errors import InputError
 from ragfault.model.records import Trace
 
@@ -31,12 +31,13 @@ def format_map(column_map: Mapping[str, str]) -> str:
 
 def ask_for_map(uncertain: UncertainColumns, read: ReadWithMap) -> InputError:
     """Return the error that shows the best plans side by side; a map that does not work on the file is not shown."""
-    plans: list[tuple[dict[str, str], Trace]] = []
+    plans: list[tuple[Mapping[str, str], Trace]] = []
     for column_map in uncertain.maps:
         if len(plans) < MAX_PLANS and (traces := try_map(column_map, read)):
             plans.append((column_map, traces[0]))
     if not plans:
-        return InputError(f"{uncertain}. Say which column is which field: --map query=COLUMN --map chunks=COLUMN")
+        advice = uncertain.otherwise or "Say which column is which field: --map query=COLUMN --map chunks=COLUMN"
+        return InputError(f"{uncertain.problem}. {advice}")
     if len(plans) == 1:
         lines = [f"Paste the map if this is the first trace: {format_map(plans[0][0])}"]
     else:
@@ -44,7 +45,8 @@ def ask_for_map(uncertain: UncertainColumns, read: ReadWithMap) -> InputError:
         lines += [f"  {number}. {format_map(column_map)}" for number, (column_map, _) in enumerate(plans, 1)]
     heads = [{"": f"{number}."} for number in range(1, len(plans) + 1)] if len(plans) > 1 else [{}]
     shown = [{**head, **list_shown_fields(trace)} for head, (_, trace) in zip(heads, plans, strict=True)]
-    return InputError("\n".join([f"{uncertain}", *lines, *format_side_by_side(shown)]))
+    table = format_side_by_side(shown)
+    return InputError("\n".join([uncertain.problem, *lines, *table, *filter(None, [uncertain.otherwise])]))
 
 
 def try_map(column_map: Mapping[str, str], read: ReadWithMap) -> list[Trace]:

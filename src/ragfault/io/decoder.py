@@ -31,8 +31,8 @@ from ragfault.io.formats import record_shapes
 from ragfault.io.formats.columns import parse_column_map
 from ragfault.io.formats.conversations import find_turns, is_outcome_column, list_turn_chunks, split_turns
 from ragfault.io.formats.field_names import rank_fields
-from ragfault.io.formats.inference import Inference, UncertainColumns, infer_columns
-from ragfault.io.formats.leftovers import check_unread
+from ragfault.io.formats.inference import Inference, infer_columns
+from ragfault.io.formats.leftovers import UncertainColumns, check_unread
 from ragfault.io.formats.passages import SplitMarks, choose_split, split_prompt
 from ragfault.io.formats.paths import get_path, remove_paths
 from ragfault.io.formats.record_shapes import NATIVE_SHAPE, TRACE_FIELDS
@@ -314,22 +314,26 @@ class TraceDecoder:
         """Enter a record and its traces in the account. Raises `InputError` for content that is not read."""
         if self.options.labeled or not isinstance(record, dict):
             return
-        self._check_news(self.account.add(record, traces, self._read_turns, is_sample), record)
+        self._check_news(self.account.add(record, traces, self._read_turns, is_sample), [record])
 
     def account_for_joining(self, records: list[dict[str, Any]], join: Read) -> None:
         """Enter what is lost where the first records are joined, or one is a document of several. Raises as above."""
         records = [cut_lists(record) for record in records[:MAX_JOINED]]
         joined = join(records)
         if not self.options.labeled and joined != records:
-            self._check_news(self.joining.add(records, joined, join), {})
+            self._check_news(self.joining.add(records, joined, join), [])
 
-    def _check_news(self, news: dict[str, Any], record: dict[str, Any]) -> None:
+    def _check_news(self, news: dict[str, Any], records: list[dict[str, Any]]) -> None:
         if self.options.accept_unread or self.options.column_map or (self.shape is not None and self.shape.closed):
             return
         columns = self.columns or {}
-        if self.shape is NATIVE_SHAPE and not {"chunks", "answer"} <= self.filled and (own := record.get("metadata")):
+        own = records[0].get("metadata") if records else None
+        if self.shape is NATIVE_SHAPE and not {"chunks", "answer"} <= self.filled and own:
             news = {**news, "metadata": own}
-        check_unread(news, columns, self.name)
+        try:
+            check_unread(news, columns, self.name)
+        except UncertainColumns as uncertain:
+            raise ask_for_map(uncertain, self.read_with_map or partial(self._try_map, records)) from None
 
     @property
     def account(self) -> RecordAccount:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ragfault.io.formats.columns import Column, ColumnMap, RawRecord, list_columns, overlaps
 from ragfault.io.formats.conversations import ANSWER_KEYS, find_text
 from ragfault.io.formats.field_names import is_record_metadata, rank_fields, strip_places
-from ragfault.io.formats.leftovers import describe_other_set, find_labelled_text, format_columns
+from ragfault.io.formats.leftovers import UncertainColumns, describe_other_set, find_labelled_text, format_columns
 from ragfault.io.formats.passages import classify, find_text_key
 from ragfault.io.formats.paths import ABSENT, get_path, list_numbered, list_paths
 from ragfault.io.formats.scores import (
@@ -52,14 +52,6 @@ class Inference(NamedTuple):
 
 Plan = dict[str, ColumnScore]
 """Field → the column that it is read from, with its score."""
-
-
-class UncertainColumns(InputError):
-    """Several assignments of columns are about as good: the reader has to ask."""
-
-    def __init__(self, name: str, reasons: Sequence[str], maps: Sequence[dict[str, str]], listing: str) -> None:
-        super().__init__(f"{name}: {', '.join(reasons)}; there are: {listing}")
-        self.name, self.reasons, self.maps, self.listing = name, reasons, maps, listing
 
 
 def infer_columns(
@@ -313,7 +305,7 @@ def _check_certainty(table: _Table, name: str, filled_before: set[str]) -> None:
     if is_partial and has_query and (text := find_labelled_text(table.columns)) is not None:
         reason = f"`{text}` is labelled, and may be what was retrieved or what was answered"
         if not table.filled & {"chunks", "answer"}:
-            raise UncertainColumns(name, [reason], [{"chunks": text}, {"answer": text}], listing)
+            raise UncertainColumns(f"{name}: {reason}; there are: {listing}", [{"chunks": text}, {"answer": text}])
     free = [field for field in MAIN_FIELDS if field not in table.filled]
     options = table.list_content_options(free)
     content = find_best_plan(options)
@@ -330,7 +322,8 @@ def _check_certainty(table: _Table, name: str, filled_before: set[str]) -> None:
     for field in (field for field in uncertain if field not in content):
         names = dict.fromkeys(f"`{plan[field].column.path}`" for plan in plans if field in plan)
         reasons.append(f"{', '.join(names)} may each be the {field}")
-    raise UncertainColumns(name, reasons, [make_map(plan, uncertain, plans) for plan in plans], listing)
+    maps = [make_map(plan, uncertain, plans) for plan in plans]
+    raise UncertainColumns(f"{name}: {', '.join(reasons)}; there are: {listing}", maps)
 
 
 def _name_column(plan: Plan, field: str) -> str:

@@ -16,8 +16,16 @@ MAX_LISTED = 30
 """Most columns that a message names."""
 
 
+class UncertainColumns(InputError):
+    """Several maps of columns are about as good: the reader has to ask which one is right."""
+
+    def __init__(self, problem: str, maps: Sequence[Mapping[str, str]], otherwise: str = "") -> None:
+        super().__init__(problem + (f". {otherwise}" if otherwise else ""))
+        self.problem, self.maps, self.otherwise = problem, maps, otherwise
+
+
 def check_unread(parts: Mapping[str, Any], inferred: ColumnMap, name: str) -> None:
-    """Raise `InputError` for parts of a record that are not read though they look like chunks, answers or queries.
+    """Raise `UncertainColumns` for unread parts of a record that look like chunks, answers or queries.
 
     `parts` are paths with what stands there. A part of a chunk is no content of its own.
 
@@ -35,9 +43,17 @@ def check_unread(parts: Mapping[str, Any], inferred: ColumnMap, name: str) -> No
         return
     listing = ", ".join(f"`{column.path}` looks like {look}" for column, look in asked[:MAX_ASKED])
     more = f" and {len(asked) - MAX_ASKED} more" if len(asked) > MAX_ASKED else ""
-    raise InputError(
-        f"{name}: not read: {listing}{more}. Map what they are (docs/how-to/foreign-files.md), or read the rest "
-        "without them: --accept-unread"
+    fields = {look: field for field, look in CONTENT_FIELDS.items()}
+    if inferred.get("query") and not inferred.get("answer"):
+        # a second text that is named like the query, as `output_prompt` is
+        fields[CONTENT_FIELDS["query"]] = "answer"
+    as_metadata = {f"metadata.{column.path.rpartition('.')[2].strip('[]')}": column.path for column, _ in asked}
+    as_fields = {fields[look]: column.path for column, look in reversed(asked)}
+    rest = {key: path for key, path in as_metadata.items() if path not in as_fields.values()}
+    raise UncertainColumns(
+        f"{name}: not read: {listing}{more}",
+        [{**as_fields, **rest}, as_metadata],
+        "Map what they are (docs/how-to/foreign-files.md), or read the rest without them: --accept-unread",
     )
 
 

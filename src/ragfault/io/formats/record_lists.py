@@ -92,7 +92,7 @@ def expand_document(value: Any, query_paths: Sequence[str] = (), depth: int = 0)
     for expand in (_read_cells, _read_column_lists, _read_objects_by_id):
         if rows := expand(value):
             return _expand_list(rows, query_paths, depth)
-    by_ids = any(isinstance(item, dict) and _read_objects_by_id(item) for item in value.values())
+    by_ids = not _has_query_text(value) and any(map(_holds_objects_by_id, value.values()))
     if not by_ids and is_record(value, query_paths):
         return None
     matches: list[RawRecord] = []
@@ -163,12 +163,26 @@ def _read_column_lists(value: RawRecord) -> list[RawRecord] | None:
 def _read_objects_by_id(value: RawRecord) -> list[RawRecord] | None:
     """Read records that are the values of an object, by their ids."""
     parts = list(value.values())
-    if len(parts) < 2 or not all(isinstance(part, dict) and is_record(part) for part in parts):
+    if len(parts) < 2 or not all(isinstance(part, dict) for part in parts) or any(map(_is_field_name, value)):
         return None
-    if any(_is_field_name(key) for key in value):
+    rows = {key: part for key, part in value.items() if is_record(part)}
+    if len(rows) < max(2, RECORD_SHARE * len(parts)) or any(map(_holds_objects_by_id, parts)):
         return None
+    value, parts = rows, list(rows.values())
     shared = set.intersection(*(set(part) for part in parts))
     return [{"id": key, **item} for key, item in value.items()] if 2 * len(shared) >= len(parts[0]) else None
+
+
+RECORD_SHARE = 0.9
+"""Objects of which at least this share are records are records by their ids; others sum them up."""
+
+
+def _holds_objects_by_id(value: Any, depth: int = 0) -> bool:
+    """Tell whether an object, or one below it, is records by their ids."""
+    if not isinstance(value, dict) or depth > MAX_DEPTH or not any(isinstance(part, dict) for part in value.values()):
+        return False
+    parts = (_holds_objects_by_id(part, depth + 1) for part in value.values())
+    return any(parts) or _read_objects_by_id(value) is not None
 
 
 def _is_field_name(key: str) -> bool:
@@ -295,6 +309,7 @@ def find_row_groups(samples: Sequence[RawRecord], columns: dict[str, tuple[str, 
         field: next((p for p in paths if any(p in row for row in samples)), None) for field, paths in columns.items()
     }
     query, chunks, name = content.get("query"), content.get("chunks"), content.get("id")
+    attempt = content.get("attempt")
     if query is None or chunks is None:
         return None
     texts = [row.get(chunks) for row in samples]
@@ -307,7 +322,8 @@ def find_row_groups(samples: Sequence[RawRecord], columns: dict[str, tuple[str, 
     once = frozenset(p for field in ("answer", "reference") if (p := content.get(field)))
     if not any(first.get(chunks) != second.get(chunks) for first, second in pairs):
         return None
-    varying = {key for first, second in pairs for key in second if first.get(key) != second.get(key)} - once - {chunks}
+    varying = {key for first, second in pairs for key in second if first.get(key) != second.get(key)}
+    varying -= once | {chunks, attempt or ""}
     rows_named = {key for key in samples[0] if "".join(split_words(key)) in ROW_NAMES}
     differs = any(_differ(first, second, once) for first, second in pairs)
     is_own_trace = name in varying and not varying & rows_named - {name} and not _has_query_id(runs, name or "")
@@ -315,7 +331,7 @@ def find_row_groups(samples: Sequence[RawRecord], columns: dict[str, tuple[str, 
         return None
     if name is None and not varying & rows_named and differs:
         return None
-    key = tuple(dict.fromkeys(item for item in (name, query) if item and item not in varying))
+    key = tuple(dict.fromkeys(item for item in (name, attempt, query) if item and item not in varying))
     return RowGroups(query, chunks, key, frozenset(varying | rows_named - set(key)), once)
 
 

@@ -219,7 +219,8 @@ def _fits_label(field: str, column: Column) -> bool:
         return is_plain and not all(PASSAGE_ID.fullmatch(str(value)) for value in values)
     if field == "reference" and kind in ("objects", "passages"):
         parts = [item for value in column.values if isinstance(value, list) for item in value]
-        return any(isinstance(part, dict) and part.keys() & REFERENCE_KEYS for part in parts)
+        # a list of passages with a `content` is what an answer rests on, not an answer
+        return any(isinstance(part, dict) and part.keys() & (REFERENCE_KEYS - {"content"}) for part in parts)
     if field == "reference" and kind == "object":
         return any(isinstance(value, dict) and value.keys() & REFERENCE_KEYS for value in column.values)
     if field in OWN_LAYOUTS:
