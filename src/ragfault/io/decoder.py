@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Meta, Raw
 
 from ragfault.io.accounts import MAX_JOINED, Read, RecordAccount, UnreadPaths, cut_lists, format_unread
-from ragfault.io.column_plans import ReadWithMap, ask_for_map
 from ragfault.io.datasets.natural_questions import flatten_natural_questions, has_places
 from ragfault.io.datasets.ragtruth import make_ragtruth_flattener
 from ragfault.io.error_collector import ErrorCollector
@@ -28,6 +27,7 @@ from ragfault.io.field_values import (
     make_json_safe,
 )
 from ragfault.io.formats import record_shapes
+from ragfault.io.formats.column_plans import ReadWithMap, ask_for_map
 from ragfault.io.formats.columns import parse_column_map
 from ragfault.io.formats.conversations import find_turns, is_outcome_column, list_turn_chunks, split_turns
 from ragfault.io.formats.field_names import rank_fields
@@ -35,6 +35,7 @@ from ragfault.io.formats.inference import Inference, infer_columns
 from ragfault.io.formats.leftovers import UncertainColumns, check_unread
 from ragfault.io.formats.passages import SplitMarks, choose_split, split_prompt
 from ragfault.io.formats.paths import get_path, remove_paths
+from ragfault.io.formats.reading_examples import ReadLeaf, list_read_leaves
 from ragfault.io.formats.record_shapes import NATIVE_SHAPE, TRACE_FIELDS
 from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.normalization import (
@@ -48,7 +49,6 @@ from ragfault.io.normalization import (
     normalize_trace,
     starts_at_column,
 )
-from ragfault.io.reading_examples import ReadLeaf, list_read_leaves
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, InputError
 from ragfault.model.records import Chunk, Citation, ConversationTurn, Gold, Latency, Span, Step, TokenCounts, Trace
 from ragfault.text.normalization import measure_nesting

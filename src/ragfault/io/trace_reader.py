@@ -28,6 +28,7 @@ from ragfault.io.field_values import InvalidRecord, build_plain_row, check_depth
 from ragfault.io.files import MAX_LINE, InputPaths, describe_type, iterate_inputs
 from ragfault.io.formats import json_stream, record_shapes, tables
 from ragfault.io.formats.columns import parse_column_map
+from ragfault.io.formats.reading_examples import ReadLeaf
 from ragfault.io.formats.record_lists import (
     expand_document,
     find_event_key,
@@ -41,7 +42,6 @@ from ragfault.io.formats.record_lists import (
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel.exported_spans import read_parquet_span_rows
 from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
-from ragfault.io.reading_examples import ReadLeaf
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
 from ragfault.model.records import Citation, Trace
 

@@ -262,7 +262,7 @@ def _open_target(path: Path, sample: int) -> Run | Path:
 
 def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int:
     """Show which columns of a file are which fields, and the first record next to its trace."""
-    from ragfault.io.reading_examples import format_read_leaves
+    from ragfault.io.formats.reading_examples import format_read_leaves
     from ragfault.io.trace_reader import explain_missing_fields, summarize_input
     from ragfault.options.process import clean_output
     from ragfault.report.format import clean_text
