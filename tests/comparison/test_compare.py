@@ -28,9 +28,9 @@ from ragfault.model.errors import RunError, UsageError
 from ragfault.model.records import Chunk, Gold, Latency, Trace
 from ragfault.report.builders.comparison import build_comparison
 from ragfault.report.builders.scorecard import build_findings
+from ragfault.report.comparison_wording import describe_test_terms
 from ragfault.report.renderers.markdown import render_markdown
 from ragfault.report.renderers.terminal import render_terminal
-from ragfault.report.wording import describe_test_terms
 from sample_runs import SYSTEM_METRICS, FixedJudge, Pair, evaluate_system, make_verdicts
 
 

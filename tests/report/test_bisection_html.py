@@ -19,7 +19,7 @@ from ragfault.comparison.records import Bisection
 from ragfault.io.runs.run import Run
 from ragfault.model.errors import OutputError
 from ragfault.report.builders.bisection import build_bisection
-from ragfault.report.charts.svg import describe_forest_row, draw_forest_plot
+from ragfault.report.charts.forest_plot import describe_forest_row, draw_forest_plot
 from ragfault.report.output import write_report_file
 from ragfault.report.renderers.html import render_html_page
 from report_pages import FileVisit, PageNames

@@ -139,7 +139,7 @@ def bisect(runs: tuple[str, ...], config: tuple[str, ...], **options: Any) -> in
     from ragfault.comparison import bisection
     from ragfault.comparison.attribution.config_differences import match_settings
     from ragfault.diagnosis.attempts.plan import propose_attempts
-    from ragfault.report.wording import combine_verdicts, summarize_segments, summarize_verdict
+    from ragfault.report.comparison_wording import combine_verdicts, summarize_segments, summarize_verdict
 
     runs, configs, options["config"] = _separate_configs(runs, config)
     runs = _expand_folder(runs)

@@ -132,6 +132,14 @@ class LayerHealth(FindingRecord, frozen=True):
     """The evidence it rests on."""
 
 
+HEALTH_ALERTS = (
+    ("LOW_RELEVANCE", "high", "context_relevance", 0.6),
+    ("LOW_USAGE", "medium", "chunk_utilization", 0.4),
+    ("MISSING_CONTEXT", "high", "missing_context_rate", 0.3),
+)
+"""Name, severity, figure and limit; missing context above its limit, the others below."""
+
+
 class HealthAlert(FindingRecord, frozen=True):
     """RAG health figure beyond its limit."""
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.diagnosis.records import (
+    HEALTH_ALERTS,
     HealthAlert,
     MetricAggregate,
     QualityCount,
@@ -308,13 +309,6 @@ def count_quality(source: AnyRun | RunTable) -> tuple[tuple[QualityCount, ...], 
 
 # range of the number of relevant chunks of a good context
 OPTIMAL_CHUNKS = (3, 5)
-
-HEALTH_ALERTS = (
-    ("LOW_RELEVANCE", "high", "context_relevance", 0.6),
-    ("LOW_USAGE", "medium", "chunk_utilization", 0.4),
-    ("MISSING_CONTEXT", "high", "missing_context_rate", 0.3),
-)
-"""Name, severity, figure and limit; missing context above its limit, the others below."""
 
 
 def assess_rag(source: AnyRun | RunTable) -> RagHealth:

@@ -32,9 +32,8 @@ from ragfault.io.slices import TraceIndex, TraceSlice
 from ragfault.io.trace_writer import write_records
 from ragfault.metrics.catalog import Metric, parse_metric
 from ragfault.model.errors import BadLine, InputError, UsageError
-from ragfault.model.gold_evidence import GoldMode
 from ragfault.model.protocols import Executor, Judge, MeteredJudge
-from ragfault.model.records import Trace
+from ragfault.model.records import GoldMode, Trace
 from ragfault.text.number_format import format_count
 
 TraceSource = str | Path | Sequence[str | Path]

@@ -13,9 +13,8 @@ from ragfault.judges.assembly import observe_traces
 from ragfault.metrics.catalog import Metric, compute_score_table, compute_scores, parse_metric
 from ragfault.metrics.selection import select_metrics
 from ragfault.model.errors import UsageError
-from ragfault.model.gold_evidence import GoldMode
 from ragfault.model.protocols import Judge
-from ragfault.model.records import Score, Trace, Verdicts
+from ragfault.model.records import GoldMode, Score, Trace, Verdicts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,9 +28,8 @@ from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_g
 from ragfault.metrics.catalog import Metric, compute_score_table, parse_metric
 from ragfault.metrics.selection import select_metrics
 from ragfault.model.errors import RunError
-from ragfault.model.gold_evidence import GoldMode
 from ragfault.model.protocols import Executor
-from ragfault.model.records import Verdicts
+from ragfault.model.records import GoldMode, Verdicts
 from ragfault.model.settings import accept_fields
 from ragfault.model.version import __version__
 

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from ragfault.judges.calibration import JudgeCalibration
     from ragfault.judges.domain.profile import DomainProfile
     from ragfault.judges.llm.settings import LLMSettings
-    from ragfault.model.gold_evidence import GoldMode
     from ragfault.model.protocols import Executor, Judge
-    from ragfault.model.records import Usage
+    from ragfault.model.records import GoldMode, Usage
     from ragfault.model.rubrics import Rubric
     from ragfault.retrieval.index import ChunkIndex
 

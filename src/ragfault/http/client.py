@@ -12,7 +12,7 @@ from urllib.request import Request
 import msgspec
 
 from ragfault.model.errors import InputError, UsageError
-from ragfault.report.format import clean_text
+from ragfault.report.safe_text import clean_text
 from ragfault.text.http import URL_OPENER
 
 # seconds to wait for a response

@@ -22,9 +22,9 @@ from msgspec import Struct
 
 from ragfault.model.errors import MissingExtra, UnknownName, UsageError
 from ragfault.model.expressions import Scalar, format_expression, parse_expression
-from ragfault.model.gold_evidence import GoldMode, apply_gold
+from ragfault.model.gold_evidence import apply_gold
 from ragfault.model.protocols import VERDICT_KINDS, VerdictKind
-from ragfault.model.records import Layer, Score, ScoreStatus, Trace, Verdicts
+from ragfault.model.records import GoldMode, Layer, Score, ScoreStatus, Trace, Verdicts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from ragfault.model.errors import UnknownName
 from ragfault.model.records import (
     Chunk,
     ChunkVerdict,
@@ -22,9 +21,6 @@ from ragfault.model.records import (
 from ragfault.text.entities import EntityIndex, extract_entities
 from ragfault.text.normalization import NEGATIONS, split_content_words, split_words
 
-GoldMode = Literal["apply", "ignore"]
-"""Use of gold in metrics: it decides before the judge's verdicts, or these stand alone."""
-
 GOLD_SHARE = 0.5
 """The share of a gold span that a chunk covers to count as gold, and that the chunks cover to hold it."""
 WORD_SHARE = 0.6
@@ -37,12 +33,6 @@ COMPARISON = re.compile(
 )
 LEAST_RELEVANCE: dict[RelevanceLevel, float] = {"high": 0.75, "medium": 0.5}
 """Relevance of a gold chunk: the least of its level."""
-
-
-def check_gold_mode(gold: str) -> None:
-    """Raise UnknownName for a value that is not a `GoldMode`."""
-    if gold not in get_args(GoldMode):
-        raise UnknownName("use of gold", gold, get_args(GoldMode))
 
 
 RETRIEVED_COVERS = {"all": True, "none": False, "some": None}

@@ -28,6 +28,9 @@ StepKind = Literal["plan", "rewrite", "route", "tool", "memory", "retrieve", "re
 ScoreStatus = Literal["scored", "undefined", "failed"]
 """The metric has a value, has none on this trace, or failed."""
 
+GoldMode = Literal["apply", "ignore"]
+"""Use of gold in metrics: it decides before the judge's verdicts, or these stand alone."""
+
 
 class FrozenRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The common shape of all records: immutable, by keyword, silent about defaults."""

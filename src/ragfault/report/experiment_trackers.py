@@ -11,9 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ragfault.diagnosis.records import Findings, MetricAggregate
 from ragfault.diagnosis.run_analysis import analyze
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.samples import SAMPLE_TRACES
@@ -21,6 +20,9 @@ from ragfault.model.errors import OutputError, UsageError, require_extra
 from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.output import check_output_path, escape_csv_cell, write_report_file
 from ragfault.report.renderers.markdown import render_markdown
+
+if TYPE_CHECKING:
+    from ragfault.diagnosis.records import Findings, MetricAggregate
 
 MAX_TABLE_ROWS = 10_000
 """Maximum number of traces in a table; all of them are in the files of the run."""

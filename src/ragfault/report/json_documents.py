@@ -39,7 +39,7 @@ from ragfault.metrics.aliases import MetricAlias
 from ragfault.metrics.catalog import MetricDefinition
 from ragfault.model.records import Layer
 from ragfault.report.builders.run_history import summarize_history
-from ragfault.report.wording import combine_verdicts
+from ragfault.report.comparison_wording import combine_verdicts
 
 
 class VerbDocument(Struct, frozen=True, kw_only=True):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from ragfault.comparison.gate.records import GateResult
 from ragfault.report.builders.gate import describe_gate_terms, list_decisions, list_gate_warnings
-from ragfault.report.format import clean_text
+from ragfault.report.safe_text import clean_text
+
+if TYPE_CHECKING:
+    from ragfault.comparison.gate.records import GateResult
 
 
 def list_gate_properties(gate: GateResult) -> list[tuple[str, str]]:

@@ -6,12 +6,16 @@ import csv
 import io
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ragfault.diagnosis.records import Findings, MetricAggregate, Scorecard
 from ragfault.io.atomic_files import write_atomically
 from ragfault.model.errors import OutputError
-from ragfault.report.format import clean_text, get_common_reason
-from ragfault.stats.estimates import Interval
+from ragfault.report.format import get_common_reason
+from ragfault.report.safe_text import clean_text
+
+if TYPE_CHECKING:
+    from ragfault.diagnosis.records import Findings, MetricAggregate, Scorecard
+    from ragfault.stats.estimates import Interval
 
 
 def write_report_file(path: str | Path, text: str, *, force: bool = False) -> Path:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from ragfault.diagnosis.records import Findings, KeyOutcome, MetricAggregate, Remedy
 from ragfault.model.grouping import group_by
-from ragfault.model.records import Layer
-from ragfault.report.format import LAYER_TITLES, clean_text, get_common_reason
+from ragfault.report.format import LAYER_TITLES, get_common_reason
+from ragfault.report.safe_text import clean_text
 from ragfault.text.number_format import format_count, format_interval, format_number, format_percent, format_share
+
+if TYPE_CHECKING:
+    from ragfault.diagnosis.records import Findings, KeyOutcome, MetricAggregate, Remedy
+    from ragfault.model.records import Layer
 
 NAMED_METRICS = 6
 """Number of metrics named in a sentence; the rest are counted."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ragfault.apps.guard.certificate import Certificate, RouteCertificate
-from ragfault.apps.guard.cost_tuning import CostTuning
-from ragfault.apps.guard.rates import RailRate
-from ragfault.apps.guard.replay import GuardReplay, RouteReplay
+from typing import TYPE_CHECKING
+
 from ragfault.report.document import (
     Block,
     Heading,
@@ -17,9 +15,15 @@ from ragfault.report.document import (
     VerdictMark,
     build_section,
 )
-from ragfault.report.format import clean_text
+from ragfault.report.safe_text import clean_text
 from ragfault.report.wording import describe_sample_size
 from ragfault.text.number_format import MISSING, format_interval, format_number, format_percent, format_share
+
+if TYPE_CHECKING:
+    from ragfault.apps.guard.certificate import Certificate, RouteCertificate
+    from ragfault.apps.guard.cost_tuning import CostTuning
+    from ragfault.apps.guard.rates import RailRate
+    from ragfault.apps.guard.replay import GuardReplay, RouteReplay
 
 CERTIFICATE_COLUMNS = (
     TableColumn("Route"),

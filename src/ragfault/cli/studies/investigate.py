@@ -45,7 +45,7 @@ def investigate(
     of the pipeline; of a run alone they are the kinds of problem that come first.
     """
     from ragfault.comparison.investigation.hypotheses import investigate
-    from ragfault.report.format import clean_text
+    from ragfault.report.safe_text import clean_text
 
     if baseline is not None and baseline == run:
         raise UsageError(f"{run} is its own baseline. Name the run from before the change.")
@@ -66,7 +66,7 @@ def _investigate_by_model(run: str, baseline: str | None, by: str | None, budget
     from ragfault.integrations.investigator import investigate_by_model
     from ragfault.judges.llm.judge import LLMGenerator
     from ragfault.options.llm_judge import parse_budgets
-    from ragfault.report.format import clean_text
+    from ragfault.report.safe_text import clean_text
 
     if by is None or not by.startswith("llm:") or budget is None or baseline is None:
         raise UsageError(

@@ -9,9 +9,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ragfault.comparison.gate.records import GateResult, RegressionReport, ThresholdDecision
-from ragfault.comparison.gate.regression import MAX_NEEDED, check_regression
+from ragfault.comparison.gate.regression import check_regression
 from ragfault.comparison.paired_runs import pair_runs
-from ragfault.comparison.records import describe_dependence
+from ragfault.comparison.records import MAX_NEEDED, describe_dependence
 from ragfault.comparison.settings import DEFAULT_GATE, GateSettings
 from ragfault.diagnosis.attempts.assessment import estimate_statistic
 from ragfault.diagnosis.records import GateOutcome, MetricAggregate

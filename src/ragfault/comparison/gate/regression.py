@@ -21,7 +21,7 @@ from ragfault.comparison.pipeline_checks import (
     describe_unshown_rises,
     find_pipeline_faults,
 )
-from ragfault.comparison.records import Comparison, LayerFault, MetricChange
+from ragfault.comparison.records import MAX_NEEDED, Comparison, LayerFault, MetricChange
 from ragfault.comparison.run_profile import GOLD_ID_METRICS, stale_gold_share
 from ragfault.comparison.settings import DEFAULT_GATE, BisectionSettings, GateSettings
 from ragfault.comparison.trade_offs import (
@@ -45,9 +45,6 @@ from ragfault.text.number_format import (
     format_percent,
     has_too_few,
 )
-
-# larger numbers of needed traces are not reported
-MAX_NEEDED = 1_000_000
 
 
 def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) -> RegressionReport:

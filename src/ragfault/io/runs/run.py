@@ -17,12 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.io.atomic_files import PART_SUFFIX, convert_write_errors
-from ragfault.io.formats.tables import is_memory_table
 from ragfault.io.remote_paths import AnyPath, RemotePath, open_for_arrow, parse_path
 from ragfault.io.runs.checksums import compare_checksums, compute_manifest_checksum, verify_table
 from ragfault.model.errors import MissingExtra, OutputError, RunError
-from ragfault.model.gold_evidence import GoldMode, apply_gold
-from ragfault.model.records import Layer, Score, Trace, Usage, Verdicts
+from ragfault.model.records import GoldMode, Layer, Score, Trace, Usage, Verdicts
 
 if TYPE_CHECKING:
     import datasets
@@ -274,6 +272,8 @@ class Run:
 
     def __init__(self, path: str | AnyPath, manifest: Manifest | None = None) -> None:
         if not isinstance(path, (str, os.PathLike)) and not hasattr(path, "read_bytes"):
+            from ragfault.io.formats.tables import is_memory_table
+
             kind = "a frame or records" if is_memory_table(path) else f"the type {type(path).__name__}"
             raise RunError(
                 f"a run or its path is needed, not {kind}. Make one of traces: ragfault evaluate TRACES -o RUN"
@@ -332,6 +332,8 @@ class Run:
         return iter(self._evidence)
 
     def _read_evidence(self, ids: Sequence[str] | None) -> Iterator[tuple[Trace, Verdicts]]:
+        from ragfault.model.gold_evidence import apply_gold
+
         for trace, verdicts in zip(self.traces(ids), self.verdicts(ids), strict=True):
             if trace.id != verdicts.trace:
                 raise RunError(f"{self.path}: traces and verdicts are not in the same order. Evaluate again.")

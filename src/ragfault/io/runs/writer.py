@@ -34,8 +34,7 @@ from ragfault.io.runs.run import (
     remove_folder,
 )
 from ragfault.model.errors import RunError
-from ragfault.model.gold_evidence import GoldMode
-from ragfault.model.records import Trace, Usage, Verdicts
+from ragfault.model.records import GoldMode, Trace, Usage, Verdicts
 
 if TYPE_CHECKING:
     import pyarrow as pa

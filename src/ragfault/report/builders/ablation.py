@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ragfault.comparison.ablation.parts import Ablation, MetricAttribution, PartEffect
 from ragfault.report.document import (
     Block,
     Heading,
@@ -18,8 +18,12 @@ from ragfault.report.document import (
     VerdictMark,
     build_warnings,
 )
-from ragfault.report.format import LAYER_TITLES, clean_text, join_names
+from ragfault.report.format import LAYER_TITLES, join_names
+from ragfault.report.safe_text import clean_text
 from ragfault.text.number_format import format_interval, format_number
+
+if TYPE_CHECKING:
+    from ragfault.comparison.ablation.parts import Ablation, MetricAttribution, PartEffect
 
 EFFECT_COLUMNS = (TableColumn("Part"), TableColumn("Effect", numeric=True), TableColumn(""))
 

@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ragfault.judges.calibration import CalibrationLine, JudgeCalibration
-from ragfault.labels.judges.measurement import (
-    AgreementCurves,
-    GeneratorOrder,
-    JudgeMeasurement,
-    JudgeSpeed,
-    MetricAgreement,
-    UnitAgreement,
-)
 from ragfault.report.charts import plots
 from ragfault.report.document import (
     PAGE_ONLY,
@@ -29,7 +21,7 @@ from ragfault.report.document import (
     VerdictMark,
     build_section,
 )
-from ragfault.report.format import clean_text, clip_text
+from ragfault.report.safe_text import clean_text, clip_text
 from ragfault.stats.estimates import BootstrapEstimate
 from ragfault.text.number_format import (
     MISSING,
@@ -39,6 +31,17 @@ from ragfault.text.number_format import (
     format_number,
     format_percent,
 )
+
+if TYPE_CHECKING:
+    from ragfault.judges.calibration import CalibrationLine, JudgeCalibration
+    from ragfault.labels.judges.measurement import (
+        AgreementCurves,
+        GeneratorOrder,
+        JudgeMeasurement,
+        JudgeSpeed,
+        MetricAgreement,
+        UnitAgreement,
+    )
 
 FIGURE_TITLES = {
     "positives": "share {bad}", "f1": "F1", "precision": "precision", "recall": "recall",

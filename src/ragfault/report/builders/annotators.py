@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ragfault.labels.annotation.items import AnnotatorAgreement
 from ragfault.report.document import (
     Heading,
     Listing,
@@ -15,8 +15,11 @@ from ragfault.report.document import (
     Text,
     build_section,
 )
-from ragfault.report.format import clip_text
+from ragfault.report.safe_text import clip_text
 from ragfault.text.number_format import MIN_INDEPENDENT, MISSING, TOO_FEW, format_count, format_interval
+
+if TYPE_CHECKING:
+    from ragfault.labels.annotation.items import AnnotatorAgreement
 
 AGREEMENT_COLUMNS = (
     TableColumn("Labels of"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ragfault.comparison.records import AnswerChanges, CauseChange, ExampleTrace, LayerFault
 from ragfault.report.builders.causes import EXAMPLES_SHOWN
+from ragfault.report.comparison_wording import format_change
 from ragfault.report.document import (
     Block,
     Paragraph,
@@ -18,10 +19,13 @@ from ragfault.report.document import (
     VerdictMark,
     join_text,
 )
-from ragfault.report.format import clip_text
-from ragfault.report.wording import format_change, name_metric
-from ragfault.stats.estimates import Difference
+from ragfault.report.safe_text import clip_text
+from ragfault.report.wording import name_metric
 from ragfault.text.number_format import MISSING, format_count, format_signed, has_too_few
+
+if TYPE_CHECKING:
+    from ragfault.comparison.records import AnswerChanges, CauseChange, ExampleTrace, LayerFault
+    from ragfault.stats.estimates import Difference
 
 CAUSE_CHANGE_COLUMNS = (
     TableColumn("Became bad", numeric=True),

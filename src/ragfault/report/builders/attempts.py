@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ragfault.diagnosis.attempts.plan import AttemptPlan
-from ragfault.diagnosis.attempts.records import AttemptReport, FlakyQuery, MetricAttempts
 from ragfault.report.document import Block, Heading, Paragraph, ReportDocument, StyledText, Table, TableColumn, Text
-from ragfault.report.format import clip_text, join_names
-from ragfault.stats.estimates import VarianceSplit
+from ragfault.report.format import join_names
+from ragfault.report.safe_text import clip_text
 from ragfault.text.number_format import format_count, format_interval, format_number, format_percent, format_share
+
+if TYPE_CHECKING:
+    from ragfault.diagnosis.attempts.plan import AttemptPlan
+    from ragfault.diagnosis.attempts.records import AttemptReport, FlakyQuery, MetricAttempts
+    from ragfault.stats.estimates import VarianceSplit
 
 MAIN_METRIC = "groundedness"
 """The metric whose variance is split on the first screen if it was measured."""

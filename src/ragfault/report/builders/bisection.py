@@ -23,6 +23,19 @@ from ragfault.report.builders.comparison import (
     draw_changes,
     name_runs,
 )
+from ragfault.report.comparison_wording import (
+    combine_verdicts,
+    describe_segment,
+    describe_setting,
+    format_evidence,
+    format_ruling_reason,
+    format_suspect,
+    format_trace_values,
+    group_changes,
+    list_warnings,
+    summarize_segments,
+    summarize_verdict,
+)
 from ragfault.report.document import (
     Block,
     Details,
@@ -40,21 +53,7 @@ from ragfault.report.document import (
     lower_headings,
 )
 from ragfault.report.format import LAYER_TITLES
-from ragfault.report.wording import (
-    combine_verdicts,
-    describe_segment,
-    describe_setting,
-    format_evidence,
-    format_ruling_reason,
-    format_segment,
-    format_suspect,
-    format_trace_values,
-    group_changes,
-    list_warnings,
-    name_metric,
-    summarize_segments,
-    summarize_verdict,
-)
+from ragfault.report.wording import format_segment, name_metric
 
 SegmentBisections = Sequence[tuple[str, Bisection]]
 """The bisections of segments, each with its name."""

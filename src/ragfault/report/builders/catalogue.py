@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragfault.comparison.ablation.parts import Ablation
 from ragfault.comparison.ablation.step_repair import StepRepairs
@@ -37,7 +37,9 @@ from ragfault.report.builders.judges import (
 from ragfault.report.builders.run_history import build_history
 from ragfault.report.builders.scorecard import build_verdict
 from ragfault.report.builders.steps import build_repairs, build_steps
-from ragfault.report.document import ReportDocument
+
+if TYPE_CHECKING:
+    from ragfault.report.document import ReportDocument
 
 RECORD_BUILDERS: dict[type, Callable[[Any], ReportDocument]] = {
     Ablation: build_ablation,

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from ragfault.diagnosis.causes.records import AnswerCounts, CauseCount, CauseName, PassageSource, RetrievalSummary
 from ragfault.diagnosis.causes.selection import name_option
-from ragfault.diagnosis.records import Findings, LayerHealth
 from ragfault.report.document import Block, Heading, Paragraph, StyledText, Table, TableColumn, Text
-from ragfault.report.format import OUTCOME_SOURCES, clean_text, clip_text
+from ragfault.report.format import OUTCOME_SOURCES
 from ragfault.report.run_verdict import describe_unrated
+from ragfault.report.safe_text import clean_text, clip_text
 from ragfault.text.number_format import format_count, format_number, format_share
+
+if TYPE_CHECKING:
+    from ragfault.diagnosis.causes.records import AnswerCounts, CauseCount, CauseName, PassageSource, RetrievalSummary
+    from ragfault.diagnosis.records import Findings, LayerHealth
 
 CAUSE_COLUMNS = (TableColumn("Answers", numeric=True), TableColumn("Cause"), TableColumn("Such as", room=60))
 CAUSES_SHOWN = 9

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ragfault.diagnosis.clusters.records import Cluster, ClusterReport
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS
 from ragfault.report.document import (
     PAGE_ONLY,
@@ -22,9 +22,13 @@ from ragfault.report.document import (
     VerdictMark,
     build_section,
 )
-from ragfault.report.format import LAYER_TITLES, clip_text, join_names
+from ragfault.report.format import LAYER_TITLES, join_names
+from ragfault.report.safe_text import clip_text
 from ragfault.report.wording import describe_sample_size
 from ragfault.text.number_format import MISSING, format_count, format_percent, format_share
+
+if TYPE_CHECKING:
+    from ragfault.diagnosis.clusters.records import Cluster, ClusterReport
 
 CLUSTER_COLUMNS = (
     TableColumn("Cluster", room=PAGE_ONLY),

@@ -13,7 +13,24 @@ from ragfault.report.builders.answer_changes import (
     list_answer_notes,
     mark_answers,
 )
-from ragfault.report.charts.svg import draw_forest_plot
+from ragfault.report.charts.forest_plot import draw_forest_plot
+from ragfault.report.comparison_wording import (
+    describe_pairing,
+    describe_ppi,
+    describe_quantile_changes,
+    describe_test_terms,
+    describe_unpaired,
+    explain_undecided,
+    find_useful_count,
+    format_change,
+    format_means,
+    group_changes,
+    list_regressions,
+    list_unmeasured,
+    list_warnings,
+    summarize_comparison,
+    summarize_movers,
+)
 from ragfault.report.document import (
     Block,
     Chart,
@@ -31,26 +48,9 @@ from ragfault.report.document import (
     join_text,
     lower_headings,
 )
-from ragfault.report.format import LAYER_TITLES, clip_text, format_time
-from ragfault.report.wording import (
-    describe_pairing,
-    describe_ppi,
-    describe_quantile_changes,
-    describe_test_terms,
-    describe_unpaired,
-    explain_undecided,
-    find_useful_count,
-    format_change,
-    format_means,
-    format_segment,
-    group_changes,
-    list_regressions,
-    list_unmeasured,
-    list_warnings,
-    name_metric,
-    summarize_comparison,
-    summarize_movers,
-)
+from ragfault.report.format import LAYER_TITLES, format_time
+from ragfault.report.safe_text import clip_text
+from ragfault.report.wording import format_segment, name_metric
 from ragfault.text.number_format import format_count, format_p_value, has_too_few
 
 CHANGE_COLUMNS = (

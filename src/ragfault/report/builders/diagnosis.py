@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ragfault.diagnosis.causes.records import AnswerCause
 from ragfault.diagnosis.causes.table import CAUSES
-from ragfault.diagnosis.records import Diagnosis, TraceProblem
 from ragfault.report.document import Block, Heading, Listing, ReportDocument, StyledText, Text
-from ragfault.report.format import OUTCOME_SOURCES, clean_text, clip_text, get_problem_title
+from ragfault.report.format import OUTCOME_SOURCES, get_problem_title
+from ragfault.report.safe_text import clean_text, clip_text
 from ragfault.report.wording import describe_faulty_step
 from ragfault.text.number_format import format_count, format_number
+
+if TYPE_CHECKING:
+    from ragfault.diagnosis.causes.records import AnswerCause
+    from ragfault.diagnosis.records import Diagnosis, TraceProblem
 
 
 def build_diagnosis(diagnosis: Diagnosis) -> ReportDocument:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ragfault.comparison.gate.records import GateResult, RegressionDecision, ThresholdDecision
 from ragfault.comparison.records import describe_dependence
+from ragfault.report.comparison_wording import format_change, format_means, format_movers, split_movers
 from ragfault.report.document import (
     PAGE_ONLY,
     Block,
@@ -21,8 +21,10 @@ from ragfault.report.document import (
     build_warnings,
 )
 from ragfault.report.format import describe_label_source
-from ragfault.report.wording import format_change, format_means, format_movers, split_movers
 from ragfault.text.number_format import format_interval, format_p_value, format_percent
+
+if TYPE_CHECKING:
+    from ragfault.comparison.gate.records import GateResult, RegressionDecision, ThresholdDecision
 
 RESULT_ORDER = ("fail", "cannot tell", "pass")
 """The results, what needs action first."""

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ragfault.judges.cards.card import CardEntry, JudgeCard
-from ragfault.labels.judges.comparison import JudgeComparison, JudgeDisagreement
-from ragfault.labels.judges.flakiness import JudgeFlakiness
-from ragfault.labels.preferences import PreferenceReport
-from ragfault.labels.rubrics.proofs import RubricMeasurement, RubricProof
 from ragfault.model.grouping import group_by
 from ragfault.report.builders.agreement import format_speed
 from ragfault.report.document import (
@@ -24,8 +20,15 @@ from ragfault.report.document import (
     VerdictMark,
     build_section,
 )
-from ragfault.report.format import clean_text, clip_text
+from ragfault.report.safe_text import clean_text, clip_text
 from ragfault.text.number_format import MISSING, format_count, format_interval, format_number, format_percent
+
+if TYPE_CHECKING:
+    from ragfault.judges.cards.card import CardEntry, JudgeCard
+    from ragfault.labels.judges.comparison import JudgeComparison, JudgeDisagreement
+    from ragfault.labels.judges.flakiness import JudgeFlakiness
+    from ragfault.labels.preferences import PreferenceReport
+    from ragfault.labels.rubrics.proofs import RubricMeasurement, RubricProof
 
 CARD_COLUMNS = (
     TableColumn("Set"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ragfault.comparison.run_history import MetricHistory, RunBreak, RunHistory, RunStep
+from typing import TYPE_CHECKING
+
 from ragfault.report.document import (
     VERDICT_KINDS,
     Heading,
@@ -16,9 +17,13 @@ from ragfault.report.document import (
     build_section,
     build_warnings,
 )
-from ragfault.report.format import LAYER_TITLES, clean_text, clip_text
+from ragfault.report.format import LAYER_TITLES
+from ragfault.report.safe_text import clean_text, clip_text
 from ragfault.report.wording import name_metric
 from ragfault.text.number_format import format_number, format_p_value
+
+if TYPE_CHECKING:
+    from ragfault.comparison.run_history import MetricHistory, RunBreak, RunHistory, RunStep
 
 MEANS_SHOWN = 8
 """Number of means of a metric in a line; of more, the first and the last ones are shown."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
-from ragfault.diagnosis.records import Diagnosis, Findings, HealthAlert, LayerHealth, MetricAggregate
 from ragfault.report.builders.attempts import build_attempts, describe_attempts
 from ragfault.report.builders.causes import CAUSES_SHOWN, build_head, describe_health
 from ragfault.report.builders.diagnosis import list_assessment, name_trace
@@ -32,8 +32,6 @@ from ragfault.report.document import (
 from ragfault.report.format import (
     LAYER_TITLES,
     TARGET_RESULTS,
-    clean_text,
-    clip_text,
     describe_quantiles,
     explain_corrections,
     format_time,
@@ -53,6 +51,7 @@ from ragfault.report.run_verdict import (
     describe_share,
     describe_targets,
 )
+from ragfault.report.safe_text import clean_text, clip_text
 from ragfault.report.wording import (
     describe_alert,
     describe_gold_agreement,
@@ -66,6 +65,9 @@ from ragfault.report.wording import (
     summarize_judge_trust,
 )
 from ragfault.text.number_format import format_bounds, format_interval, format_number, format_share, has_too_few
+
+if TYPE_CHECKING:
+    from ragfault.diagnosis.records import Diagnosis, Findings, HealthAlert, LayerHealth, MetricAggregate
 
 METRIC_COLUMNS = (
     TableColumn("Metric"),

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ragfault.comparison.ablation.step_repair import StepRepair, StepRepairs
-from ragfault.diagnosis.conversations import ConversationOutcome
-from ragfault.diagnosis.steps.records import FaultyStep, StepFindings
 from ragfault.report.document import (
     Block,
     Heading,
@@ -22,10 +20,15 @@ from ragfault.report.document import (
     VerdictMark,
     join_text,
 )
-from ragfault.report.format import clean_text
+from ragfault.report.safe_text import clean_text
 from ragfault.report.wording import describe_sample_size, format_step_suspect
-from ragfault.stats.estimates import Difference
 from ragfault.text.number_format import format_count, format_interval, format_p_value, format_percent, format_signed
+
+if TYPE_CHECKING:
+    from ragfault.comparison.ablation.step_repair import StepRepair, StepRepairs
+    from ragfault.diagnosis.conversations import ConversationOutcome
+    from ragfault.diagnosis.steps.records import FaultyStep, StepFindings
+    from ragfault.stats.estimates import Difference
 
 OUTCOME_WORDS = {
     "unknown": "",

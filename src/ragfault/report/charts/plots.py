@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from markupsafe import Markup
 
 from ragfault.report.charts.svg import Node, tag
-from ragfault.report.format import clean_label
+from ragfault.report.safe_text import clean_label
 from ragfault.text.number_format import format_number
 
 if TYPE_CHECKING:

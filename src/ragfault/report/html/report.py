@@ -23,7 +23,6 @@ from ragfault.report.builders.causes import build_head, describe_health
 from ragfault.report.charts import svg
 from ragfault.report.format import (
     LAYER_QUESTIONS,
-    clean_label,
     explain_corrections,
     format_label_gain,
     format_time,
@@ -35,6 +34,7 @@ from ragfault.report.html.environment import render_page
 from ragfault.report.output import write_report_file
 from ragfault.report.renderers.html import render_html
 from ragfault.report.run_verdict import describe_no_problem, describe_share, describe_targets
+from ragfault.report.safe_text import clean_label
 from ragfault.report.wording import (
     describe_gold_agreement,
     describe_judge_trust,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from ragfault.comparison.gate.records import GateResult
-from ragfault.comparison.records import Bisection
-from ragfault.diagnosis.records import Findings
+from typing import TYPE_CHECKING
+
 from ragfault.report.builders.bisection import build_bisection, summarize_bisection
 from ragfault.report.builders.gate import build_gate
 from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.document import Details, VerdictMark
 from ragfault.report.markdown.syntax import escape_markdown, format_code
 from ragfault.report.renderers.markdown import render_markdown_blocks, render_markdown_text
+
+if TYPE_CHECKING:
+    from ragfault.comparison.gate.records import GateResult
+    from ragfault.comparison.records import Bisection
+    from ragfault.diagnosis.records import Findings
 
 MAX_COMMENT_LENGTH = 60_000
 """Characters: GitHub takes 65,536, GitLab a million."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from ragfault.comparison.records import MetricChange
-from ragfault.comparison.run_history import MetricHistory
-from ragfault.diagnosis.records import MetricAggregate
-from ragfault.report.format import clean_text
+from ragfault.report.safe_text import clean_text
+
+if TYPE_CHECKING:
+    from ragfault.comparison.records import MetricChange
+    from ragfault.comparison.run_history import MetricHistory
+    from ragfault.diagnosis.records import MetricAggregate
 
 _INTERVAL = r"\[[-−+\d.,∞– ]+\](?![(\[:])"
 """Figures in brackets that are neither a link nor the definition of one."""

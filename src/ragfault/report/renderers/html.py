@@ -24,9 +24,8 @@ from ragfault.report.document import (
     VerdictMark,
     split_text,
 )
-from ragfault.report.format import clean_label, keep_edges
-from ragfault.report.html.environment import render_page
 from ragfault.report.renderers.terminal import TERMINAL_SIGNS
+from ragfault.report.safe_text import clean_label, keep_edges
 
 HTML_TINTS = {
     "good": "good", "better": "good", "bad": "bad", "worse": "bad", "unsure": "warn", "open": "none", "steady": "none",
@@ -58,6 +57,8 @@ def render_html_page(document: ReportDocument, command: str) -> str:
         (f"section-{index}", title and _render_title(title), render_html(blocks))
         for index, (title, blocks) in enumerate(sections)
     ]
+    from ragfault.report.html.environment import render_page
+
     return render_page(
         "document.html",
         ("page.css", "bisection.css", "agreement.css"),

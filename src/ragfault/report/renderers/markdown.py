@@ -23,8 +23,8 @@ from ragfault.report.document import (
     drop_hidden,
     split_text,
 )
-from ragfault.report.format import clip_text, keep_edges
 from ragfault.report.markdown.syntax import build_markdown_table, escape_markdown, format_code
+from ragfault.report.safe_text import clip_text, keep_edges
 
 MARKDOWN_SIGNS = {
     "good": "✅", "bad": "❌", "unsure": "❔", "open": "·", "worse": "🔻", "better": "🔺", "steady": "",

@@ -25,7 +25,7 @@ from ragfault.report.document import (
     drop_hidden,
     split_text,
 )
-from ragfault.report.format import clean_text, clip_text, keep_edges
+from ragfault.report.safe_text import clean_text, clip_text, keep_edges
 from ragfault.report.terminal.layout import build_line, build_table, indent_line, render_rich
 from ragfault.text.number_format import MISSING
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ragfault.labels.annotation.items import AnnotationItem, ItemKind, describe_verdict, list_choices
-from ragfault.model.records import Chunk, Evidence
-from ragfault.report.format import clean_text, clip_text
+from ragfault.report.safe_text import clean_text, clip_text
 from ragfault.report.terminal.layout import render_rich
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
+
+    from ragfault.model.records import Chunk, Evidence
 
 
 KIND_QUESTIONS: dict[ItemKind, str] = {

@@ -110,7 +110,7 @@ def premises(traces: str, judge: AnswerabilityJudge, kind: str | None) -> None:
     measure the probability, where there are some.
     """
     from ragfault.apps.testsets.premises import check_premises
-    from ragfault.report.format import clean_text
+    from ragfault.report.safe_text import clean_text
 
     report = check_premises(read_logged(traces), judge)
     if kind == "json":

@@ -12,7 +12,7 @@ import click
 from ragfault.apps.testsets.cli.make import check_distinct, check_target, encode_lines
 from ragfault.model.errors import InputError
 from ragfault.options.output import json_option, print_json, print_notice
-from ragfault.report.format import clean_text
+from ragfault.report.safe_text import clean_text
 from ragfault.text.number_format import format_count, format_percent
 
 if TYPE_CHECKING:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from ragfault.apps.testsets.description import TestsetDescription
-from ragfault.apps.testsets.difficulty import TestsetDifficulty
 from ragfault.report.charts.svg import draw_histogram, tag
 from ragfault.report.document import (
     PAGE_ONLY,
@@ -26,6 +25,10 @@ from ragfault.report.document import (
     build_warnings,
 )
 from ragfault.text.number_format import format_number, format_percent
+
+if TYPE_CHECKING:
+    from ragfault.apps.testsets.description import TestsetDescription
+    from ragfault.apps.testsets.difficulty import TestsetDifficulty
 
 MAX_ROWS = 30
 """Rows of a picture at most."""

@@ -141,7 +141,7 @@ def _write_policy(policy: AdaptivePolicy, out: str | None, force: bool) -> None:
 
 
 def _format_plan(plan: AdaptationPlan) -> list[str]:
-    from ragfault.report.format import clean_text
+    from ragfault.report.safe_text import clean_text
 
     changed = ", ".join(plan.changed) or "no route"
     skipped = f"; {plan.skipped:,} traces without a decision" if plan.skipped else ""

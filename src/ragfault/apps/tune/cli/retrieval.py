@@ -208,7 +208,7 @@ def lint(target: str, index: str | None, sample: int, kind: str | None, **readin
     without embedding the corpus again: each with what was seen of it.
     """
     from ragfault.apps.tune.pitfalls import lint
-    from ragfault.report.format import clean_text
+    from ragfault.report.safe_text import clean_text
 
     if target == "-" or not (Path(target).is_dir() or target.endswith(".toml")):
         return _show_reading(target, pick_trace_options(reading), kind)
@@ -265,7 +265,7 @@ def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int
     from ragfault.io.formats.reading_examples import format_read_leaves
     from ragfault.io.trace_reader import explain_missing_fields, summarize_input
     from ragfault.options.process import clean_output
-    from ragfault.report.format import clean_text
+    from ragfault.report.safe_text import clean_text
 
     summary = summarize_input(target, **reading)
     if kind == "json":

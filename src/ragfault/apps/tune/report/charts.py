@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from ragfault.report.charts.svg import tag
-from ragfault.report.format import clean_label
+from ragfault.report.safe_text import clean_label
 
 if TYPE_CHECKING:
     from ragfault.apps.tune.results import FrontierPoint, TuningResult

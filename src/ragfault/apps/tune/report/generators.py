@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ragfault.apps.tune.generators.choice import describe_spending, list_noise_notes
-from ragfault.apps.tune.generators.records import GeneratorChoice, GeneratorFigures
 from ragfault.report.document import (
     Block,
     Heading,
@@ -18,7 +18,7 @@ from ragfault.report.document import (
     Text,
     build_section,
 )
-from ragfault.report.format import clean_text
+from ragfault.report.safe_text import clean_text
 from ragfault.text.number_format import (
     MISSING,
     format_cost,
@@ -27,6 +27,9 @@ from ragfault.text.number_format import (
     format_p_value,
     format_signed,
 )
+
+if TYPE_CHECKING:
+    from ragfault.apps.tune.generators.records import GeneratorChoice, GeneratorFigures
 
 FIGURE_COLUMNS = (
     TableColumn("Generator"),

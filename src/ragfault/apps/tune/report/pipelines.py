@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ragfault.apps.tune.report.charts import COST_LABELS, draw_cost_frontier, draw_recall_frontier
-from ragfault.apps.tune.results import FrontierPoint, Gain, MeasuredPipeline, TuningResult
 from ragfault.report.document import (
     PAGE_ONLY,
     Block,
@@ -23,9 +23,12 @@ from ragfault.report.document import (
     VerdictMark,
     build_section,
 )
-from ragfault.report.format import clean_text
+from ragfault.report.safe_text import clean_text
 from ragfault.retrieval.pipeline_config import format_pipeline_config
 from ragfault.text.number_format import MISSING, format_interval, format_number, format_p_value, format_signed
+
+if TYPE_CHECKING:
+    from ragfault.apps.tune.results import FrontierPoint, Gain, MeasuredPipeline, TuningResult
 
 GAIN_COLUMNS = (
     TableColumn("Step"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ragfault.apps.tune.relevance import RelevanceComparison
+from typing import TYPE_CHECKING
+
 from ragfault.report.document import (
     Heading,
     Listing,
@@ -13,8 +14,11 @@ from ragfault.report.document import (
     Text,
     build_section,
 )
-from ragfault.report.format import clip_text
+from ragfault.report.safe_text import clip_text
 from ragfault.text.number_format import format_cost, format_number
+
+if TYPE_CHECKING:
+    from ragfault.apps.tune.relevance import RelevanceComparison
 
 PREVIEW_LENGTH = 60
 """Longest preview of a chunk, in characters."""

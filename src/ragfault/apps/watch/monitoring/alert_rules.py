@@ -13,8 +13,8 @@ from msgspec import Struct
 from ragfault.apps.watch.monitoring.change_detection import MIN_SLOWDOWN
 from ragfault.apps.watch.monitoring.rollups import FAILURES, OPERATION_TITLES, STEP_METRICS
 from ragfault.comparison.decision_tree import TREE_METRICS
+from ragfault.diagnosis.records import HEALTH_ALERTS
 from ragfault.diagnosis.score_matrix import metric_name
-from ragfault.diagnosis.scorecard import HEALTH_ALERTS
 from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import get_definitions
 from ragfault.metrics.selection import METRIC_LEVELS

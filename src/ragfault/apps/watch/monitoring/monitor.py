@@ -47,10 +47,9 @@ from ragfault.apps.watch.monitoring.windows import (
     window_insights,
     window_mean,
 )
-from ragfault.diagnosis.records import ChunkInsight
+from ragfault.diagnosis.records import HEALTH_ALERTS, ChunkInsight
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.diagnosis.score_matrix import metric_name
-from ragfault.diagnosis.scorecard import HEALTH_ALERTS
 from ragfault.io.runs.run import MetricInfo, Run
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.settings import ClosedShare, Flag, NaturalInt, OpenShare, PositiveInt, Settings, declare

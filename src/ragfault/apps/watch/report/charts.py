@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from ragfault.apps.watch.monitoring.monitor import MonitorReport, RollingLine
 from ragfault.report.charts.plots import (
     PlotArea,
     choose_ticks,
@@ -20,7 +20,11 @@ from ragfault.report.charts.plots import (
     place_up,
 )
 from ragfault.report.charts.svg import tag
-from ragfault.report.format import clean_label, format_minute
+from ragfault.report.format import format_minute
+from ragfault.report.safe_text import clean_label
+
+if TYPE_CHECKING:
+    from ragfault.apps.watch.monitoring.monitor import MonitorReport, RollingLine
 
 
 def draw_rolling_mean(monitor: MonitorReport, line: RollingLine, name: str) -> Markup | None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from ragfault.apps.watch.monitoring.alerts import AlertTransition
-from ragfault.apps.watch.monitoring.drift import ScoreDrift, TrafficDrift
-from ragfault.apps.watch.monitoring.monitor import DetectedDrop, MonitorMark, MonitorReport, RollingLine
 from ragfault.apps.watch.monitoring.rollups import OPERATION_TITLES, STEP_METRICS
-from ragfault.apps.watch.monitoring.windows import RollingMean
 from ragfault.apps.watch.report.charts import draw_rolling_mean
 from ragfault.report.charts import svg
 from ragfault.report.document import (
@@ -30,7 +27,8 @@ from ragfault.report.document import (
     build_section,
     build_warnings,
 )
-from ragfault.report.format import clean_label, clip_text, format_duration, format_minute, join_names
+from ragfault.report.format import format_duration, format_minute, join_names
+from ragfault.report.safe_text import clean_label, clip_text
 from ragfault.report.wording import describe_sample_size
 from ragfault.text.number_format import (
     MISSING,
@@ -41,6 +39,12 @@ from ragfault.text.number_format import (
     format_p_value,
     format_signed,
 )
+
+if TYPE_CHECKING:
+    from ragfault.apps.watch.monitoring.alerts import AlertTransition
+    from ragfault.apps.watch.monitoring.drift import ScoreDrift, TrafficDrift
+    from ragfault.apps.watch.monitoring.monitor import DetectedDrop, MonitorMark, MonitorReport, RollingLine
+    from ragfault.apps.watch.monitoring.windows import RollingMean
 
 SECONDARY_METRICS = ("relevance", "usage", "missing", "latency", "error")
 """Metrics shown beside those watched for drops."""

@@ -19,7 +19,7 @@ from ragfault.http.client import download, open_url
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.runs.run import RUN_FILES, Run, check_free, publish_run, resolve_output
 from ragfault.model.version import __version__
-from ragfault.report.format import clean_text
+from ragfault.report.safe_text import clean_text
 from ragfault.text.http import URL_OPENER, parse_retry_after
 
 # seconds to wait for a response

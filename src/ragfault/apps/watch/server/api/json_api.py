@@ -44,7 +44,7 @@ from ragfault.http.json_routes import JsonRoute, build_openapi
 from ragfault.http.problems import RETRY_AFTER, problem_responses
 from ragfault.http.security import require_role
 from ragfault.io.runs.run import MetricInfo
-from ragfault.model.gold_evidence import GoldMode
+from ragfault.model.records import GoldMode
 
 # histograms that Prometheus gets: of so many routes as fit, and the others together
 MAX_SERIES = 320

@@ -43,8 +43,7 @@ from ragfault.diagnosis.steps.records import FaultyStep
 from ragfault.http.hosting import TimeRange, WindowView
 from ragfault.io.runs.run import Manifest, MetricInfo
 from ragfault.model.errors import UnknownName
-from ragfault.model.gold_evidence import GoldMode
-from ragfault.model.records import Layer
+from ragfault.model.records import GoldMode, Layer
 
 # the windows of the overview in minutes
 OVERVIEW_WINDOWS = (30, 90, DAY_MINUTES)

@@ -25,7 +25,7 @@ from ragfault.report.charts.plots import (
     place_up,
 )
 from ragfault.report.charts.svg import tag
-from ragfault.report.format import clean_label
+from ragfault.report.safe_text import clean_label
 from ragfault.stats.distributions import t_quantile
 from ragfault.text.number_format import format_number
 

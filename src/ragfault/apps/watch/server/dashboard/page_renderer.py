@@ -23,7 +23,8 @@ from ragfault.apps.watch.server.security import SESSION_COOKIE
 from ragfault.apps.watch.server.storage.records import TraceSelection
 from ragfault.http.hosting import get_host
 from ragfault.model.version import __version__
-from ragfault.report.format import BIDI_OVERRIDES, clean_label, format_duration, get_problem_title
+from ragfault.report.format import format_duration, get_problem_title
+from ragfault.report.safe_text import BIDI_OVERRIDES, clean_label
 from ragfault.text.number_format import format_number, format_percent
 
 NAVIGATION = (

@@ -30,7 +30,8 @@ from ragfault.http.page_routes import PageRoute
 from ragfault.http.security import require_role
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.records import Layer
-from ragfault.report.charts.svg import draw_bins, draw_forest_plot, draw_whisker
+from ragfault.report.charts.forest_plot import draw_forest_plot
+from ragfault.report.charts.svg import draw_bins, draw_whisker
 from ragfault.report.format import LAYER_QUESTIONS
 
 LAYER_METRICS: dict[Layer, tuple[str, ...]] = {

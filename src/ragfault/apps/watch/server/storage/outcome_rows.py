@@ -25,8 +25,8 @@ from ragfault.apps.watch.server.storage.records import TraceState
 from ragfault.apps.watch.server.storage.store_engine import encode_json
 from ragfault.evaluation.online.scorer import ScoredTrace
 from ragfault.io.runs.run import MetricInfo
-from ragfault.model.gold_evidence import GoldMode, apply_gold
-from ragfault.model.records import Trace
+from ragfault.model.gold_evidence import apply_gold
+from ragfault.model.records import GoldMode, Trace
 from ragfault.text.times import assume_utc
 
 BIN_COLUMNS = tuple(f"b{i}" for i in range(BINS))

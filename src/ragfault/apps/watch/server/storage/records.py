@@ -12,8 +12,7 @@ from msgspec import Struct, field
 
 from ragfault.labels.reading.lines import LabelLine
 from ragfault.model.errors import UsageError
-from ragfault.model.gold_evidence import GoldMode
-from ragfault.model.records import Score, Trace, Verdicts
+from ragfault.model.records import GoldMode, Score, Trace, Verdicts
 
 if TYPE_CHECKING:
     import numpy as np

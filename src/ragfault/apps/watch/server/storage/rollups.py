@@ -23,7 +23,7 @@ from ragfault.apps.watch.server.storage.store_engine import DatabaseConnection, 
 from ragfault.apps.watch.server.storage.traces import TraceTables
 from ragfault.evaluation.online.scorer import ScoredTrace
 from ragfault.io.runs.run import MetricInfo
-from ragfault.model.gold_evidence import GoldMode
+from ragfault.model.records import GoldMode
 
 EMPTY_BINS = (0,) * len(BIN_COLUMNS)
 

@@ -29,8 +29,8 @@ from ragfault.io.runs.writer import (
 from ragfault.io.trace_reader import TraceDigest
 from ragfault.metrics.catalog import compute_scores, get_definitions, parse_metric
 from ragfault.model.errors import OutputError, UsageError
-from ragfault.model.gold_evidence import GoldMode, has_answer_key
-from ragfault.model.records import Score
+from ragfault.model.gold_evidence import has_answer_key
+from ragfault.model.records import GoldMode, Score
 from ragfault.model.version import __version__
 
 if TYPE_CHECKING:
