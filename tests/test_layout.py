@@ -252,6 +252,15 @@ def test_records_load_no_arithmetic():
     assert {leaf for leaf in records if "numpy" in list_libraries(leaf)} == set()
 
 
+def test_drawings_and_sentences_load_no_arithmetic():
+    """What draws, words and renders reports knows their records only: no analysis, reader or judge comes with it."""
+    modules = {
+        leaf for leaf in MODULES if re.match(r"ragfault\.report\.(charts|renderers|\w*wording|format|safe_text)", leaf)
+    }
+    assert len(modules) > 8
+    assert {leaf for leaf in modules if "numpy" in list_libraries(leaf)} == set()
+
+
 def find_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     """Return the groups of nodes that reach each other (Tarjan's strongly connected components)."""
     index: dict[str, int] = {}

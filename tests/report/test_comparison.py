@@ -18,7 +18,7 @@ from ragfault.comparison.records import Bisection, Comparison
 from ragfault.comparison.settings import ComparisonSettings
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Chunk, Citation, Latency, Trace
-from ragfault.report import wording
+from ragfault.report import comparison_wording
 from ragfault.report.builders.bisection import build_bisection
 from ragfault.report.builders.comparison import build_comparison
 from ragfault.report.json_documents import encode_document
@@ -70,8 +70,8 @@ def test_every_metric_that_is_measured_has_a_line(compared: Comparison):
         assert change.metric in text
         assert f"`{change.metric}`" in page
         if change.n:
-            assert wording.format_means(change) in text
-            assert wording.format_change(change) in page
+            assert comparison_wording.format_means(change) in text
+            assert comparison_wording.format_change(change) in page
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
@@ -88,7 +88,7 @@ def test_what_got_worse_names_losers_before_winners(compared: Comparison):
     """The traces that moved most stand with both values; a metric where lower is better counts its rises as losses."""
     waste = next(change for change in compared.changes if change.metric == "context_waste")
     assert (waste.state, waste.verdict) == ("rose", "worse")
-    assert wording.summarize_movers(waste).startswith(
+    assert comparison_wording.summarize_movers(waste).startswith(
         f"{waste.rose} traces worse: {waste.gains[0].trace} (0.000 → 1.000)"
     )
     section = render_markdown(build_comparison(compared)).split("What got worse")[1]
@@ -99,7 +99,7 @@ def test_what_got_worse_names_losers_before_winners(compared: Comparison):
 def test_the_terminal_names_the_traces_of_the_surest_losses_and_counts_the_others(compared: Comparison):
     """Five metrics are enough to look at; Markdown has all."""
     section = render_terminal(build_comparison(compared), width=400).split("What got worse")[1]
-    lost = wording.list_regressions(compared.changes)
+    lost = comparison_wording.list_regressions(compared.changes)
     assert [name for line in section.splitlines()[1:6] for name in line.replace(":", "").split()[:1]] == [
         item.metric for item in lost[:5]
     ]
@@ -109,7 +109,7 @@ def test_the_terminal_names_the_traces_of_the_surest_losses_and_counts_the_other
 def test_cannot_tell_says_how_many_would(compared: Comparison):
     """Beside a metric that cannot be told stands about how many pairs would tell."""
     [change] = [item for item in compared.changes if item.metric == "answer_relevance"]
-    assert wording.describe_verdict(change) == f"cannot tell (n ≈ {change.needed:,})"
+    assert comparison_wording.describe_verdict(change) == f"cannot tell (n ≈ {change.needed:,})"
     row = next(
         r for r in render_terminal(build_comparison(compared), width=100).splitlines() if "answer_relevance " in r
     )
@@ -129,7 +129,7 @@ def test_a_bisection_says_sentence_suspects_and_every_branch(bisected: Bisection
         assert bisected.sentence in plain
         for ruling in bisected.tree:
             assert ruling.branch in plain
-            assert wording.format_ruling_reason(ruling) in plain
+            assert comparison_wording.format_ruling_reason(ruling) in plain
         assert all(f"{suspect.stage} (" in plain for suspect in bisected.faults[0].suspects)
         assert "; ".join(bisected.faults[0].remedies) in plain
         assert all(clue.text in plain for clue in bisected.differences)

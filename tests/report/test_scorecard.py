@@ -18,7 +18,7 @@ from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.diagnosis.records import Findings
 from ragfault.diagnosis.run_analysis import analyze, diagnose
 from ragfault.model.records import Chunk, Gold, Latency
-from ragfault.report import format, run_verdict
+from ragfault.report import run_verdict, safe_text
 from ragfault.report import output as json_report
 from ragfault.report.builders.causes import build_head, describe_answers
 from ragfault.report.builders.diagnosis import build_diagnoses
@@ -72,11 +72,11 @@ def nasty(tmp_path_factory) -> Findings:
 @given(st.text())
 def test_a_clean_text_is_one_harmless_line(text):
     """Whatever goes in, no control character, escape or line end comes out; cleaning twice changes nothing."""
-    clean = format.clean_text(text)
+    clean = safe_text.clean_text(text)
     assert not {unicodedata.category(sign) for sign in clean if sign not in "\u200c\u200d"} & {"Cc", "Cf", "Cs"}
     assert "\x1b" not in clean
     assert "\n" not in clean
-    assert format.clean_text(clean) == clean
+    assert safe_text.clean_text(clean) == clean
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_clean_text_is_one_harmless_line(text):
 )
 def test_terminal_sequences_are_removed_completely(text):
     """Not only the escape character is dropped but the sequence that it begins."""
-    assert format.clean_text(text) == "X"
+    assert safe_text.clean_text(text) == "X"
 
 
 @given(st.floats(0, 1))
@@ -152,7 +152,7 @@ def test_colour_only_where_asked(findings):
     )
     assert "\x1b" not in bare
     assert "\x1b[" in painted
-    words = [format.clean_text(line).split() for line in painted.splitlines()]
+    words = [safe_text.clean_text(line).split() for line in painted.splitlines()]
     assert words == [line.split() for line in bare.splitlines()]
 
 
@@ -184,7 +184,7 @@ def test_the_head_is_the_same_in_every_format(findings):
         render_markdown(build_findings(findings)),
         render_html(build_findings(findings).lead),
     ):
-        assert format.clean_text(sentence).split(";")[0].split("(")[0] in text
+        assert safe_text.clean_text(sentence).split(";")[0].split("(")[0] in text
 
 
 def test_retrieval_is_rated_by_gold_and_not_by_chunks_of_no_use(tmp_path):
@@ -355,7 +355,7 @@ def test_escaped_text_has_no_active_sign(text):
 
     escaped = escape_markdown(text)
     assert not set(escaped) & set("\\`*_{}[]<>|~@!$")
-    assert html.unescape(escaped).replace("&", "") == format.clean_text(text).replace("&", "") or "&" in text
+    assert html.unescape(escaped).replace("&", "") == safe_text.clean_text(text).replace("&", "") or "&" in text
 
 
 # --- JSON and CSV ----------------------------------------------------------------------------------

@@ -134,3 +134,12 @@ class AnswerCounts(Struct, frozen=True, kw_only=True):
     def total(self) -> int:
         """Return the number of answers."""
         return self.right + self.bad + self.unsure
+
+
+def name_option(cause: CauseName) -> str:
+    """Return a cause as the option `--cause` takes it.
+
+    >>> name_option("not_retrieved")
+    'not-retrieved'
+    """
+    return cause.replace("_", "-")

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from ragfault.diagnosis.causes.records import AnswerCause, CauseName
+from ragfault.diagnosis.causes.records import AnswerCause, CauseName, name_option
 from ragfault.diagnosis.causes.summary import rank_example
 from ragfault.diagnosis.run_analysis import diagnose_run
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.io.runs.run import AnyRun
 from ragfault.model.errors import UnknownName, UsageError
-
-
-def name_option(cause: CauseName) -> str:
-    """Return a cause as the option `--cause` takes it.
-
-    >>> name_option("not_retrieved")
-    'not-retrieved'
-    """
-    return cause.replace("_", "-")
 
 
 def parse_causes(names: Sequence[str]) -> tuple[CauseName, ...]:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ragfault.diagnosis.causes.selection import name_option
+from ragfault.diagnosis.causes.records import name_option
 from ragfault.report.document import Block, Heading, Paragraph, StyledText, Table, TableColumn, Text
 from ragfault.report.format import OUTCOME_SOURCES
 from ragfault.report.run_verdict import describe_unrated

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
-from ragfault.report import format, wording
+from ragfault.report import format, safe_text, wording
 from ragfault.report.charts import svg
 from ragfault.text import number_format
 
@@ -26,11 +26,11 @@ def mark_code(text: str, limit: int = 200) -> Markup:
     >>> mark_code("in `label` 1 < 0")
     Markup('in <code>label</code> 1 &lt; 0')
     """
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(format.clean_label(text, limit)))))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(safe_text.clean_label(text, limit)))))
 
 
 FILTERS = {
-    "label": format.clean_label,
+    "label": safe_text.clean_label,
     "prose": mark_code,
     "alert_text": wording.describe_alert,
     "time": format.format_time,
