@@ -18,8 +18,8 @@ from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.diagnosis.records import Findings
 from ragfault.diagnosis.run_analysis import analyze, diagnose
 from ragfault.model.records import Chunk, Gold, Latency
-from ragfault.report import run_verdict, safe_text
 from ragfault.report import output as json_report
+from ragfault.report import run_verdict, safe_text
 from ragfault.report.builders.causes import build_head, describe_answers
 from ragfault.report.builders.diagnosis import build_diagnoses
 from ragfault.report.builders.scorecard import build_findings, build_verdicts
