@@ -100,7 +100,7 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
     from ragfault.labels.annotation.session import Session
 
     picks = read_suggestions(options["picks"]) if options["picks"] is not None else None
-    items = _collect_items(traces, **{**options, "picks": picks})
+    items = _collect_items(traces, {**options, "picks": picks})
     chances = {pick.trace: pick.chance for pick in picks or ()}
     by = name_person(by)
     session = Session((ask_item(item, by, chances.get(item.trace.id)) for item in items), out, by)
@@ -109,10 +109,11 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
     _finish_session(session, left)
 
 
-def _collect_items(traces: tuple[str, ...], only: str | None, **options: Any) -> Iterator[AnnotationItem]:
+def _collect_items(traces: tuple[str, ...], options: dict[str, Any]) -> Iterator[AnnotationItem]:
     """Collect the items of the traces, in the order in which they are asked."""
     from ragfault.labels.annotation.items import ITEM_KINDS, list_items
 
+    only = options["only"]
     kinds = tuple(name.strip() for name in only.split(",")) if only else ITEM_KINDS
     for name in kinds:
         if name not in ITEM_KINDS:

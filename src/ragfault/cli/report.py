@@ -282,7 +282,7 @@ def steps(run: str, failed: bool, worst: int, sample: int, kind: str | None, **o
     from ragfault.diagnosis.steps.localization import localize_faulty_steps
     from ragfault.report.builders.steps import build_steps
 
-    opened = open_run_or_file(run, sample, **pick_trace_options(options))
+    opened = open_run_or_file(run, sample, pick_trace_options(options))
     if isinstance(opened, Iterator):
         findings = localize_faulty_steps(opened, failed=failed)
     else:
@@ -325,7 +325,7 @@ def ablate(agent: str, source: str, questions: str, sample: int, kind: str | Non
     settings = RepairSettings(**take_fields(RepairSettings, options))
     function = load_agent(agent)
     reading = pick_trace_options(options)
-    opened = [open_run_or_file(name, **reading) for name in (source, questions)]
+    opened = [open_run_or_file(name, reading=reading) for name in (source, questions)]
     runs = [side for side in opened if not isinstance(side, Iterator)]
     if len(runs) == len(opened):
         opened = [*(runs := [*sample_runs(runs, sample)])]

@@ -205,7 +205,10 @@ def load_paired_labels(paths: Sequence[str], old: Run, new: Run) -> tuple[HumanL
     return load_paired_reference_scores(paths, (old, new), notice=print_notice)
 
 
-def open_run_or_file(path: str, sample: int = 0, **reading: Any) -> Run | Iterator[Trace]:
+NO_OPTIONS: Mapping[str, Any] = {}
+
+
+def open_run_or_file(path: str, sample: int = 0, reading: Mapping[str, Any] = NO_OPTIONS) -> Run | Iterator[Trace]:
     """Open a run, or a sample of a large one (0: all), or read the traces of a file."""
     from ragfault.io.runs.run import Run
     from ragfault.io.runs.samples import sample_run
@@ -216,12 +219,12 @@ def open_run_or_file(path: str, sample: int = 0, **reading: Any) -> Run | Iterat
     return read_traces(path, notice=print_notice, **reading)
 
 
-def read_logged(path: str, sample: int = 0, **reading: Any) -> Iterator[Trace]:
+def read_logged(path: str, sample: int = 0, reading: Mapping[str, Any] = NO_OPTIONS) -> Iterator[Trace]:
     """Read the traces of a run, at most a random sample of so many of a large one (0: all), or of a log."""
     from ragfault.io.runs.run import Run
     from ragfault.report.wording import describe_trace_count
 
-    opened = open_run_or_file(path, sample, **reading)
+    opened = open_run_or_file(path, sample, reading)
     if not isinstance(opened, Run):
         return opened
     if opened.manifest.population:

@@ -134,15 +134,15 @@ def estimate_design_effect(values: Values, clusters: Clusters) -> tuple[float, f
     return max(1.0, effect), df
 
 
-def wilson_interval(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's score interval of a share (Wilson 1927).
+def wilson_interval(successes: float, n: float) -> tuple[float, float]:
+    """Return Wilson's 95 % score interval of a share (Wilson 1927).
 
     `n` is the number of trials, above 0, or an effective one, which may be a fraction. Both ends are in [0, 1].
 
     >>> [round(end, 4) for end in wilson_interval(8, 10)]
     [0.4902, 0.9433]
     """
-    return _score_interval(successes / n, n, normal_quantile(0.5 + confidence / 2))
+    return _score_interval(successes / n, n, normal_quantile(0.5 + 0.95 / 2))
 
 
 def _score_interval(share: float, n: float, z: float) -> tuple[float, float]:

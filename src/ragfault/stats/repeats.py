@@ -149,9 +149,7 @@ class _Sums(NamedTuple):
         return (mean_square - within) / size, within
 
 
-def split_variance(
-    values: FloatArray, queries: Clusters, judge_variance: float | None = 0.0, confidence: float = 0.95
-) -> VarianceSplit | None:
+def split_variance(values: FloatArray, queries: Clusters, judge_variance: float | None = 0.0) -> VarianceSplit | None:
     """Split the variance of one attempt into that of queries, of the system's own noise and of the judge's noise.
 
     One-way random effects, by analysis of variance (Searle 1971). The noise of the judge is in the spread of attempts:
@@ -173,7 +171,7 @@ def split_variance(
     between = max(0.0, between)
     if between + within <= 0:
         return None
-    ends = _find_noise_interval(rows, confidence)
+    ends = _find_noise_interval(rows)
     noise = within / (between + within)
     low, high = (0.0, 1.0) if ends is None else (min(ends[0], noise), max(ends[1], noise))
     judge = None if judge_variance is None else min(judge_variance, within)
@@ -193,8 +191,8 @@ def _sum_queries(values: FloatArray) -> FloatArray:
     return np.stack([ones, size * ones, size**2 * ones, totals, totals**2 / size, within], axis=1)
 
 
-def _find_noise_interval(rows: FloatArray, confidence: float) -> tuple[float, float] | None:
-    """Return the interval of the share of the noise; None if too few queries differ, or their attempts."""
+def _find_noise_interval(rows: FloatArray) -> tuple[float, float] | None:
+    """Return the 95 % interval of the share of the noise; None if too few queries differ, or their attempts."""
     groups = len(rows)
     means = rows[:, 3] / rows[:, 1]
     differing = groups - np.unique(means.round(9), return_counts=True)[1].max()
@@ -202,7 +200,7 @@ def _find_noise_interval(rows: FloatArray, confidence: float) -> tuple[float, fl
         return None
     without, total = _Sums(*(rows.sum(axis=0) - rows).T), _Sums(*rows.sum(axis=0))
     overall, parts = _compute_log_ratio(total), _compute_log_ratio(without)
-    ratio = mean_interval(groups * overall - (groups - 1) * parts, confidence=confidence)
+    ratio = mean_interval(groups * overall - (groups - 1) * parts)
     size = float((total.attempts - total.squared_attempts / total.attempts) / (total.queries - 1))
     low, high = (1 / (1 + max(0.0, math.exp(end) - 1) / size) for end in (ratio.high, ratio.low))
     return low, high
@@ -221,9 +219,7 @@ def _compute_log_ratio(sums: _Sums) -> FloatArray:
     return ratio
 
 
-def compute_attempt_power(
-    drop: float, noise: float, queries: int, attempts: int, *, reach: float = 1.0, alpha: float = 0.05
-) -> float:
+def compute_attempt_power(drop: float, noise: float, queries: int, attempts: int, *, reach: float = 1.0) -> float:
     """Compute the chance that a comparison of two runs of the same queries finds a drop of the mean.
 
     `noise` is the variance of one attempt about the mean of its query, in each run. The drop is taken to be that of
@@ -236,4 +232,4 @@ def compute_attempt_power(
     """
     jump = max(drop, reach / 2)
     variance = 2 * noise / attempts + drop * jump - drop**2
-    return compute_power(drop, math.sqrt(variance), queries, alpha=alpha)
+    return compute_power(drop, math.sqrt(variance), queries)

@@ -39,12 +39,7 @@ class ChangePoint(Struct, frozen=True):
 
 
 def detect_change_point(
-    values: ArrayLike,
-    clusters: Clusters | None = None,
-    *,
-    confidence: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    values: ArrayLike, clusters: Clusters | None = None, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> ChangePoint:
     """Detect the single change of the mean of a sequence by the largest standardized CUSUM (Hinkley 1970).
 
@@ -81,7 +76,7 @@ def detect_change_point(
         shuffled = rng.permuted(sums, axis=1).sum(axis=0)[None, :] / len(table)
         as_large += bool(_compute_cusum(shuffled).max() >= threshold)
     steps = _resample_steps(sums, step, resamples, rng)
-    low, high = np.quantile(steps, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf").tolist()
+    low, high = np.quantile(steps, [0.025, 0.975], method="inverted_cdf").tolist()
     return ChangePoint(
         step=step,
         p=(as_large + 1) / (resamples + 1),

@@ -58,7 +58,11 @@ class LearningProof(Struct, frozen=True, kw_only=True):
         return f"the examples {verdict}: {share} on {self.n} held-out labels"
 
 
-def learn_examples(rubric: Rubric, source: AnyRun, labels: Mapping[str, float], *, count: int = 6) -> LearntRubric:
+MAX_LEARNT = 6
+"""Most examples that a rubric learns."""
+
+
+def learn_examples(rubric: Rubric, source: AnyRun, labels: Mapping[str, float]) -> LearntRubric:
     """Learn examples for a rubric from the labels of one half of a run's traces; the other half is held out.
 
     Halves are whole conversations, chosen by the hash of their names. Examples are answers on which judge and people
@@ -87,7 +91,7 @@ def learn_examples(rubric: Rubric, source: AnyRun, labels: Mapping[str, float], 
         raise InputError(
             f'the rubric "{rubric.name}" has {MAX_EXAMPLES} examples, as many as it may have. Remove some.'
         )
-    chosen_cases = _choose_examples(learning, min(count, room))
+    chosen_cases = _choose_examples(learning, min(MAX_LEARNT, room))
     examples = tuple(
         RubricExample(answer=trace.answer or "", query=trace.query, value=rubric.get_level(value).value)
         for trace, value, _ in chosen_cases

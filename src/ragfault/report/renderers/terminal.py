@@ -26,7 +26,7 @@ from ragfault.report.document import (
     split_text,
 )
 from ragfault.report.safe_text import clean_text, clip_text, keep_edges
-from ragfault.report.terminal.layout import build_line, build_table, indent_line, render_rich
+from ragfault.report.terminal.layout import build_line, indent_line, render_rich
 from ragfault.text.number_format import MISSING
 
 if TYPE_CHECKING:
@@ -125,7 +125,9 @@ def _build_heading(heading: Heading) -> RenderableType:
 
 
 def _build_grid(columns: Sequence[TableColumn], rows: Sequence[Sequence[Text]]) -> list[RenderableType]:
-    table = build_table([])
+    from rich.table import Table as TerminalTable
+
+    table = TerminalTable(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for index, column in enumerate(columns):
         # Names and remarks fold; figures and signs stay on one line.
         marks = bool(rows) and isinstance(rows[0][index], VerdictMark)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Container, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
     from rich.text import Text
 
 
@@ -47,22 +46,3 @@ def indent_line(depth: int, *parts: str | tuple[str, str]) -> RenderableType:
     from rich.padding import Padding
 
     return Padding(build_line(*parts), (0, 0, 0, depth))
-
-
-def build_table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[RenderableType]] = (),
-    *,
-    right: Container[str] = (),
-    unbroken: Container[str] = (),
-) -> Table:
-    """Build a table without a frame: left-aligned columns that fold, but for the headings in `right` and `unbroken`."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for head in heads:
-        side: Literal["left", "right"] = "right" if head in right else "left"
-        table.add_column(head, justify=side, overflow="fold", no_wrap=head in unbroken)
-    for row in rows:
-        table.add_row(*row)
-    return table

@@ -77,7 +77,7 @@ def adapt(
     if not arms:
         raise UsageError("no arm is named. Give the present one and those to try: --arm NAME --arm NAME.")
     least = dict(map(_parse_floor, floors))
-    traces, reward = read_logged(log, **pick_trace_options(reading)), None
+    traces, reward = read_logged(log, reading=pick_trace_options(reading)), None
     if metric is not None:
         scored = list(traces)
         traces, reward = iter(scored), _make_reward(scored, metric, judge)

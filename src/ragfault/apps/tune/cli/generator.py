@@ -193,7 +193,7 @@ def search(
         control=not skip_control,
     )
     choice, config = search_generators(
-        list(read_logged(questions, **pick_trace_options(reading))),
+        list(read_logged(questions, reading=pick_trace_options(reading))),
         present,
         values,
         settings,
@@ -257,7 +257,7 @@ def improve(
         metric=metric, subject_to=subject_to, holdout=holdout, seed=seed, rounds=rounds, control=not skip_control
     )
     choice, config = improve_prompt(
-        list(read_logged(questions, **pick_trace_options(reading))),
+        list(read_logged(questions, reading=pick_trace_options(reading))),
         present,
         make_prompt_writer(load_writer(GeneratorConfig(model=writer), budget)),
         settings,
@@ -314,7 +314,7 @@ def _read_recorded(
             traces[name] = [trace for trace, _ in pairs]
             verdicts |= {id(trace): verdict for trace, verdict in pairs}
         else:
-            traces[name] = list(read_logged(path, unique="none", **reading))
+            traces[name] = list(read_logged(path, reading={"unique": "none", **reading}))
     if not by_model:
         return traces, verdicts
     grouped = group_by_model([trace for rows in traces.values() for trace in rows])
