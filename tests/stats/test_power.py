@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ragfault.stats.differences import paired_difference
 from ragfault.stats.power import (
+    FurtherMoves,
     compute_power,
     detectable_effect,
     equivalence_power,
@@ -74,7 +75,7 @@ def test_more_certainty_needs_more_pairs():
 def test_a_change_of_the_detectable_size_is_shown_in_pairs_that_do_not_move_by_chance(tests: int):
     """Falls from 1 to 0 of the detectable share reach McNemar's corrected test in 80 % of samples, and not always."""
     n, alpha = 200, 0.05 / tests
-    effect = detectable_effect(0.02, n, alpha=alpha, jump=1.0)
+    effect = detectable_effect(0.02, n, alpha=alpha, moves=FurtherMoves(1.0))
     fell = np.random.default_rng(tests).binomial(n, effect, size=4000)
     power = np.mean([mcnemar_test(0, int(count)) <= alpha for count in fell])
     assert 0.78 <= power <= 0.97
@@ -83,9 +84,9 @@ def test_a_change_of_the_detectable_size_is_shown_in_pairs_that_do_not_move_by_c
 @given(st.floats(0.01, 0.5), st.floats(0.05, 1), st.floats(0, 0.2))
 def test_the_detectable_change_with_a_jump_requires_its_own_pairs(deviation: float, jump: float, seen: float):
     """With further moves by a jump, n pairs are still what their own smallest detectable effect requires."""
-    effect = detectable_effect(deviation, 300, jump=jump, seen=seen)
+    effect = detectable_effect(deviation, 300, moves=FurtherMoves(jump, seen))
     if effect > seen or effect == pytest.approx(detectable_effect(deviation, 300)):
-        assert required_pairs(effect, deviation, jump=jump, seen=seen) == 300
+        assert required_pairs(effect, deviation, moves=FurtherMoves(jump, seen)) == 300
 
 
 def test_a_plan_counts_on_larger_moves_than_those_seen():

@@ -30,7 +30,13 @@ from ragfault.model.settings import accept_fields
 from ragfault.stats.differences import paired_differences
 from ragfault.stats.distributions import t_quantile
 from ragfault.stats.estimates import Difference, PpiDifference, QuantileChange, RatioInterval
-from ragfault.stats.power import detectable_effect, required_equivalence_pairs, required_pairs, typical_jump
+from ragfault.stats.power import (
+    FurtherMoves,
+    detectable_effect,
+    required_equivalence_pairs,
+    required_pairs,
+    typical_jump,
+)
 from ragfault.stats.quantiles import paired_ratio, quantile_changes
 from ragfault.stats.significance import count_flips, equivalence_test, holm_adjust, sign_flip_tests
 from ragfault.text.number_format import has_too_few
@@ -425,8 +431,7 @@ def _detectable_change(
         difference.cluster_size,
         power=settings.power,
         alpha=level,
-        jump=jump,
-        seen=abs(difference.mean),
+        moves=FurtherMoves(jump, abs(difference.mean)),
     )
     bound = t_quantile(1 - settings.alpha, difference.df) - t_quantile(settings.power, difference.df)
     effect = max(shown, margin - bound * difference.error)
@@ -449,8 +454,9 @@ def pairs_to_decide(
     spread, size = difference.deviation, difference.cluster_size
     if not math.isfinite(spread) or spread <= 0 or has_too_few(difference):
         return None
+    moves = FurtherMoves(jump, abs(difference.mean))
     counts = (
-        required_pairs(margin, spread, size, power=power, alpha=alpha / family, jump=jump, seen=abs(difference.mean)),
+        required_pairs(margin, spread, size, power=power, alpha=alpha / family, moves=moves),
         required_equivalence_pairs(margin, spread, size, power=power, alpha=alpha),
         math.ceil(size * least_clusters(alpha / family)),
     )

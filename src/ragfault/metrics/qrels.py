@@ -84,9 +84,8 @@ def ranking_from_dicts(run: QueryScores, qrels: QueryScores) -> Ranking:
         flat = list(chain.from_iterable(maps))
         return [flat[row] for row in rows.tolist()]
 
-    rank = _rank_hits(
-        query, counts[0], key, hit_query, hit_key, lambda hits: pick(gold, row[hits]), lambda rows: pick(results, rows)
-    )
+    run_rows = KeyedRows(query, key, lambda rows: pick(results, rows))
+    rank = _rank_hits(run_rows, counts[0], KeyedRows(hit_query, hit_key, lambda hits: pick(gold, row[hits])))
     return _build_ranking(queries, counts, GradedHits(hit_query, rank, grade[row]), gold_query, grade)
 
 
@@ -119,7 +118,8 @@ def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Ma
 
     counts = [np.bincount(rows.query, minlength=len(queries)) for rows in (run_rows, gold_rows)]
     query = run_rows.query[row]
-    rank = _rank_hits(run_rows.query, counts[0], key, query, key[row], lambda hits: names(row[hits]), names, row)
+    keyed_hits = KeyedRows(query, key[row], lambda hits: names(row[hits]), row)
+    rank = _rank_hits(KeyedRows(run_rows.query, key, names), counts[0], keyed_hits)
     hits = GradedHits(query, rank, gold_rows.value[gold_row])
     return _build_ranking(queries, counts, hits, gold_rows.query, gold_rows.value)
 
@@ -143,17 +143,20 @@ def _make_sort_keys(query: IntArray, score: FloatArray, queries: Sequence[str]) 
     return key
 
 
-def _rank_hits(
-    query: IntArray,
-    count: IntArray,
-    key: KeyArray,
-    hit_query: IntArray,
-    hit_key: KeyArray,
-    hit_names: Callable[[IntArray], list[str]],
-    names: Callable[[IntArray], list[str]],
-    hit_row: IntArray | None = None,
-) -> IntArray:
+class KeyedRows(NamedTuple):
+    """Rows of a run, or its hits, with what sorts them."""
+
+    query: IntArray
+    key: KeyArray
+    names: Callable[[IntArray], list[str]]
+    """Chunk ids of some of the rows."""
+    row: IntArray | None = None
+    """Row of each hit in the run; None: not known."""
+
+
+def _rank_hits(run: KeyedRows, count: IntArray, hits: KeyedRows) -> IntArray:
     """Return the rank of each hit, whose row may be known, among the rows of its query, from 1."""
+    (query, key, names, _), (hit_query, hit_key, hit_names, hit_row) = run, hits
     ordered = bool((key[1:] >= key[:-1]).all())
     line = key if ordered else np.sort(key)
     if ordered and hit_row is not None:

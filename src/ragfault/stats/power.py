@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,6 +69,18 @@ def equivalence_power(
     return max(0.0, 2 * _average_normal_cdf(weights, np.maximum(shift - t * spread, 0.0)) - 1)
 
 
+class FurtherMoves(NamedTuple):
+    """Moves by which a change spreads the differences further than they are spread already."""
+
+    jump: float = 0.0
+    """Size of a move (`typical_jump`)."""
+    seen: float = 0.0
+    """Size of the change that the deviation has already."""
+
+
+NO_MOVES = FurtherMoves()
+
+
 def detectable_effect(
     deviation: float,
     n: float,
@@ -75,21 +88,20 @@ def detectable_effect(
     *,
     power: float = 0.8,
     alpha: float = 0.05,
-    jump: float = 0.0,
-    seen: float = 0.0,
+    moves: FurtherMoves = NO_MOVES,
 ) -> float:
     """Return the smallest detectable effect: the true difference that n pairs find with the given power.
 
-    The inverse of `compute_power` (Bloom 1995), in the units of `deviation`; with `jump`, the size of the moves by
-    which a change spreads the differences (`typical_jump`), beyond a change of the size `seen`, which the deviation
-    has already. Infinite below two clusters, or where the deviation is. Raises ValueError for a power outside (0, 1).
+    The inverse of `compute_power` (Bloom 1995), in the units of `deviation`, to which the change may add `moves`.
+    Infinite below two clusters, or where the deviation is. Raises ValueError for a power outside (0, 1).
 
-    >>> round(detectable_effect(0.2, 100), 4), round(detectable_effect(0.2, 100, jump=1.0), 4)
+    >>> round(detectable_effect(0.2, 100), 4), round(detectable_effect(0.2, 100, moves=FurtherMoves(1.0)), 4)
     (0.0566, 0.1093)
     """
     if n / cluster_size < 2 or not math.isfinite(deviation):
         return math.inf
     _check_power(power)
+    jump, seen = moves
     shift = _solve_shift(n / cluster_size - 1, power, alpha)
     effect = shift * deviation / math.sqrt(n)
     if not jump or effect <= seen:
@@ -105,21 +117,20 @@ def required_pairs(
     *,
     power: float = 0.8,
     alpha: float = 0.05,
-    jump: float = 0.0,
-    seen: float = 0.0,
+    moves: FurtherMoves = NO_MOVES,
 ) -> int | None:
     """Return the number of pairs that find a true difference of `effect` with the given power.
 
     The inverse of `detectable_effect`, with its arguments. None where no number is enough. Raises ValueError on an
     effect of 0 and for a power outside (0, 1).
 
-    >>> required_pairs(0.05, 0.2), required_pairs(0.05, 0.2, jump=1.0)
+    >>> required_pairs(0.05, 0.2), required_pairs(0.05, 0.2, moves=FurtherMoves(1.0))
     (128, 285)
     """
     _check_power(power)
     if effect == 0:
         raise ValueError("effect is 0: no number of pairs finds a difference that is not there")
-    spread = math.sqrt(deviation * deviation + max(0.0, abs(effect) - seen) * jump)
+    spread = math.sqrt(deviation * deviation + max(0.0, abs(effect) - moves.seen) * moves.jump)
     start = (normal_quantile(1 - alpha / 2) + normal_quantile(power)) * spread / abs(effect)
     return _search_smallest_n(
         lambda n: compute_power(effect, spread, n, cluster_size, alpha=alpha), power, spread, cluster_size, start
