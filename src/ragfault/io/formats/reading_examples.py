@@ -56,9 +56,9 @@ def list_read_leaves(
     for path, value in list_leaves(record):
         names = [field for field, paths in columns.items() if overlaps(path, paths) or _is_below(path, paths)]
         own = {name.partition(".")[0] for name in names}
-        own_metadata = f"metadata.{path}"
-        ranked = [place for place in places if _get_root(place[1]) in own]
-        ranked += [place for place in places if place[1] == own_metadata]
+        ranked = [place for place in places if place[1] == path]
+        ranked += [place for place in places if _get_root(place[1]) in own]
+        ranked += [place for place in places if place[1] == f"metadata.{path}"]
         ranked += places
         field = _find_place(str(value).strip(), ranked, own)
         if not field:
