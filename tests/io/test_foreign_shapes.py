@@ -758,3 +758,20 @@ def test_rows_of_the_attempts_of_a_query_are_joined_apart(tmp_path):
     ]
     traces = list(read_traces(put(tmp_path / "t.jsonl", *rows)))
     assert [(trace.attempt, len(trace.chunks)) for trace in traces] == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("e2e_correct", "False"), ("answer_correct", True), ("__expected", "python:file://check.py")]
+)
+def test_verdicts_and_addresses_of_checks_are_no_reference(column, value, tmp_path):
+    """What a check found, and where it lies, is metadata, also if its name has a word of a reference."""
+    rows = [{"question": q["query"], "correct_answer": q["reference"], column: value} for q in QUESTIONS]
+    for trace, question in zip(read_traces(put(tmp_path / "t.jsonl", *rows)), QUESTIONS, strict=True):
+        assert (trace.reference, trace.metadata) == (question["reference"], {column: value})
+
+
+def test_outputs_under_names_in_brackets_are_not_dropped_in_silence(tmp_path):
+    """Long outputs in columns such as `[model] prompt` stop the reading, whatever the brackets are taken for."""
+    row = {"user_query": QUERY, "[large] prompts.py:plain": f"{FIRST} {SECOND} " * 3, "[small] other": f"{SECOND} " * 6}
+    with pytest.raises(InputError, match=r"`\[large\] prompts"):
+        list(read_traces(put(tmp_path / "t.jsonl", row, {**row, "user_query": f"{QUERY} 2"})))

@@ -267,7 +267,8 @@ def _match_words(words: tuple[str, ...], above: set[str]) -> str | None:
 def _match_reference(words: tuple[str, ...]) -> str | None:
     if set(words) & (CHUNK_WORDS | {"spans"}):
         return "gold"
-    return None if words[-1] in QUERY_WORDS else "reference"
+    # `e2e_correct` is a verdict on an answer
+    return None if words[-1] in QUERY_WORDS | {"correct"} else "reference"
 
 
 def _match_content(words: tuple[str, ...]) -> str | None:

@@ -12,7 +12,7 @@ from ragfault.io.formats.columns import Column, ColumnMap, RawRecord, list_colum
 from ragfault.io.formats.conversations import ANSWER_KEYS, find_text
 from ragfault.io.formats.field_names import is_record_metadata, rank_fields, strip_places
 from ragfault.io.formats.leftovers import UncertainColumns, describe_other_set, find_labelled_text, format_columns
-from ragfault.io.formats.passages import classify, find_text_key
+from ragfault.io.formats.passages import classify
 from ragfault.io.formats.paths import ABSENT, get_path, list_numbered, list_paths
 from ragfault.io.formats.scores import (
     FIELD_KINDS,
@@ -185,11 +185,6 @@ class _Table:
         if "query" in free and not options["query"]:
             asking = [column for column in spare if column.kind == "text" and ask_share(column) > ASKING_SHARE]
             options["query"] = list_content_scores("query", asking, texts)
-        if "query" in free and not options["query"]:
-            turns = _list_thread_turns(self.columns)
-            options |= {
-                field: list_content_scores(field, turns, texts) for field in ("query", "answer") if field in free
-            }
         return options
 
     def is_explained(self, column: Column) -> bool:
@@ -276,22 +271,6 @@ ASKING_SHARE = 0.5
 def list_content_scores(field: str, columns: Sequence[Column], texts: Sequence[str]) -> list[ColumnScore]:
     """List the columns whose content looks like a field."""
     return [score for column in columns if (score := score_content(field, column, texts)) is not None]
-
-
-def _list_thread_turns(columns: Sequence[Column]) -> list[Column]:
-    """List the first and the last text of the first list of objects with texts, perhaps turns without roles."""
-    for column in columns:
-        lists = [value for value in column.values if isinstance(value, list) and len(value) > 1]
-        if column.kind != "passages" or not lists or not all(isinstance(turn, dict) for turn in lists[0]):
-            continue
-        key = find_text_key(lists[0][0])
-        if key is not None and all(isinstance(turn.get(key), str) for turn in lists[0]):
-            ends = [
-                (0, tuple(turns[0].get(key) for turns in lists)),
-                (-1, tuple(turns[-1].get(key) for turns in lists)),
-            ]
-            return [Column(f"{column.path}[{place}].{key}", "text", texts, column.place) for place, texts in ends]
-    return []
 
 
 def _check_certainty(table: _Table, name: str, filled_before: set[str]) -> None:

@@ -10,6 +10,7 @@ from ragfault.io.field_values import CHUNK_ID_KEYS, CHUNK_SCORE_KEYS, FLAG_WORDS
 from ragfault.io.formats.columns import Column, ColumnMap, RawRecord
 from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text
 from ragfault.io.formats.field_names import (
+    PLACE,
     PREDICTED_WORDS,
     REJECTED_WORDS,
     WORD_RANK,
@@ -216,7 +217,7 @@ def _fits_label(field: str, column: Column) -> bool:
     if field == "reference" and kind in ("code", "codes", "number", "numbers"):
         values = [item for value in column.values for item in (value if isinstance(value, list) else [value])]
         is_plain = column.depth == 0 or dict(rank_fields(column.path))["reference"] < WORD_RANK
-        return is_plain and not all(PASSAGE_ID.fullmatch(str(value)) for value in values)
+        return is_plain and not all(PASSAGE_ID.fullmatch(str(value)) or "://" in str(value) for value in values)
     if field == "reference" and kind in ("objects", "passages"):
         parts = [item for value in column.values if isinstance(value, list) for item in value]
         # a list of passages with a `content` is what an answer rests on, not an answer
@@ -414,7 +415,7 @@ def is_content(column: Column) -> bool:
     if column.path.endswith("*"):
         return True
     parts = (column.path if is_filtered(column.path) else column.path.replace("[]", "")).replace("*", "").split(".")
-    names = [part.partition("[")[0] for part in parts]
+    names = [PLACE.sub("", part) for part in parts]
     if any(is_metadata_container(item) or set(split_words(item)) & REJECTED_WORDS for item in names):
         return False
     is_summary = column.kind == "text" and "summary" in names[-2:]
