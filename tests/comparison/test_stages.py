@@ -150,12 +150,12 @@ CASES: list[tuple[Callable[[Trace], Trace], str, str]] = [
     (misread, "1", "query rewriter"),
     (cut, "4", "max tokens"),
     (converted, "2", "model, prompt"),
-    (prefaced, "7", "prompt"),
+    (prefaced, "6", "prompt"),
     (half_prompt, "4", "prompt assembly"),
     (misencoded, "1", "ingestion"),
     (other_figures, "1", "source documents"),
     (answered_for_another, "2", "answer cache"),
-    (repeated, "7", "decoding"),
+    (repeated, "6", "decoding"),
 ]
 
 

@@ -21,17 +21,18 @@ GOLD_METRICS = ("recall", "ndcg", "span_recall")
 
 TREE_METRICS = (
     *GOLD_METRICS,
-    "context_relevance",
     "context_recall",
     "groundedness",
     "factual_accuracy",
     "completeness",
     "chunk_attribution",
     "citation_validity",
-    "chunk_utilization",
     "answer_relevance",
 )
 """The metrics that the tree reads."""
+
+COST_METRICS = ("context_relevance", "chunk_utilization")
+"""Metrics that fall with a longer list of chunks: a change of cost, and never a fault."""
 
 # fewer rule nothing out, also where nothing differs on them
 LEAST_PAIRS = 10
@@ -138,18 +139,9 @@ class TreeWalk:
         self.faults: list[LayerFault] = []
         self.decisions: list[BranchDecision] = []
         self.undecided: MetricChange | None = None
-        for branch in self._order_branches():
+        for branch in BRANCHES:
             self._evaluate(branch)
         self.decisions.sort(key=lambda ruling: ruling.branch)
-
-    def _order_branches(self) -> list[TreeBranch]:
-        """Return the branches in the order of the tree, over-fetching right after the first if the list grew."""
-        order = list(BRANCHES)
-        if not self.retrieval_down and self.state_of(EQUAL_DEPTH) is not None and self.dropped("context_relevance"):
-            order.insert(
-                1, order.pop(next(at for at, branch in enumerate(order) if branch.match is _match_overfetching))
-            )
-        return order
 
     def state_of(self, name: str) -> str | None:
         """Return the state of a metric; None where no pair measures it."""
@@ -201,11 +193,6 @@ class TreeWalk:
         fell = any(d.name == "depth" and (d.candidate or 0.0) < (d.baseline or 0.0) for d in self.differences)
         fell |= any(difference.name == "copies" and _rise(difference) >= MAX_COPIES for difference in self.differences)
         return fell and not self.retrieval_unaffected and not (known and all(map(excludes_drop, known)))
-
-    @property
-    def more_chunks(self) -> bool:
-        """Return whether the candidate retrieved more chunks, or more copies of them."""
-        return any(difference.name in ("depth", "copies") and _rise(difference) > 0 for difference in self.differences)
 
     @property
     def verdict(self) -> Literal["fault", "no fault", "cannot tell"]:
@@ -266,8 +253,6 @@ class TreeWalk:
         elif branch is BRANCHES[0]:
             why = "gold shows no loss" if self.denied_by_gold is not None else "no other metric shows a loss"
             self._record(branch, "cannot tell", f"{text}; {why}")
-        elif branch.match is _match_overfetching and not self.more_chunks and not self.retrieval_down:
-            self._record(branch, "cannot tell", f"{text}, but no more chunks are retrieved")
         else:
             self._record(branch, "not reached", f"{text}, which an earlier branch explains")
 
@@ -331,15 +316,6 @@ def _state_text(change: MetricChange) -> str:
         return f"{change.metric} not measured"
     same = " (identical)" if change.identical else ""
     return f"{change.metric} {change.state}{same} {format_signed(change.difference.mean)}"
-
-
-def _match_overfetching(walk: TreeWalk) -> list[MetricChange]:
-    if walk.retrieval_down or walk.comparison.same_chunks == walk.comparison.pairs:
-        return []
-    if walk.denied_by_gold is not None and not walk.more_chunks:
-        return []
-    changes = walk.dropped("context_relevance") if walk.state_of(EQUAL_DEPTH) is not None else []
-    return changes or (walk.dropped("chunk_utilization") if walk.more_chunks else [])
 
 
 def _match_grounded(*names: str) -> Callable[[TreeWalk], list[MetricChange]]:
@@ -414,17 +390,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         ),
     ),
     TreeBranch(
-        name="6 over-fetching",
-        layer="retrieval",
-        title="more chunks are retrieved than are useful",
-        match=_match_overfetching,
-        reads=("context_relevance", "chunk_utilization"),
-        stages=("top-k", "reranker", "score threshold", "index", "embedder"),
-        differences=("depth", "copies"),
-        remedies=("lower top-k", "rerank and keep what is relevant", "set a minimum score"),
-    ),
-    TreeBranch(
-        name="7 wandering",
+        name="6 wandering",
         layer="generation",
         title="the answers go off topic",
         match=lambda walk: walk.dropped("answer_relevance"),

@@ -86,7 +86,7 @@ DEFECTS = (
     AnswerDefect(
         metric="echoed_chunks",
         title="the answers repeat the text of all their chunks, as of the prompt",
-        branch="7",
+        branch="6",
         shows=lambda trace, _: holds_all_chunks(trace.answer or "", [chunk.text for chunk in trace.chunks or ()]),
     ),
     AnswerDefect(
@@ -96,7 +96,7 @@ DEFECTS = (
         shows=_is_unfinished,
     ),
     AnswerDefect(
-        metric="repeated_answer", title="the answers repeat their own sentences", branch="7", shows=_repeats_itself
+        metric="repeated_answer", title="the answers repeat their own sentences", branch="6", shows=_repeats_itself
     ),
     AnswerDefect(
         metric="unit_mismatch",

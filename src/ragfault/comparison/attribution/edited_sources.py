@@ -100,7 +100,7 @@ def place_by_texts(
     everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
     if fault.layer == "source data":
         return _place_contradictions(paired, fault, everything, settings)
-    if fault.layer == "generation" and fault.branch[0] in "47":
+    if fault.layer == "generation" and fault.branch[0] in "46":
         damaged = _place_damages(paired, fault, everything, settings)
         if damaged is not fault:
             return damaged

@@ -65,21 +65,12 @@ class PairedDrop(NamedTuple):
 def explain_drop(drop: PairedDrop, edits: str | None) -> VerdictSentence | None:
     """Return verdict and sentence where something else than a fault may explain what dropped; None elsewhere."""
     return (
-        _explain_by_more_chunks(drop)
-        or _explain_by_refusals(drop)
+        _explain_by_refusals(drop)
         or _explain_by_length(drop, keyed=True)
         or _explain_by_echoes(drop)
         or _explain_by_texts(drop, edits)
         or _explain_by_length(drop, keyed=False)
     )
-
-
-def _explain_by_more_chunks(drop: PairedDrop) -> VerdictSentence | None:
-    """Return verdict and sentence where more chunks of less use made the answers more complete; None elsewhere."""
-    gain = drop.walk.changes.get("completeness")
-    if not drop.lost or drop.walk.faults[0].branch[0] != "6" or gain is None or gain.verdict != "better":
-        return None
-    return "no fault", f"No layer broke, a trade-off: {describe_change(gain)}, while {describe_change(drop.lost[0])}."
 
 
 def _explain_by_refusals(drop: PairedDrop) -> VerdictSentence | None:
@@ -152,7 +143,7 @@ def _explain_by_texts(drop: PairedDrop, edits: str | None) -> VerdictSentence | 
     they lack what was asked for. Groundedness and citations are judged against the chunks, whatever these say.
     """
     walk = drop.walk
-    if not drop.lost or walk.faults[0].branch[0] not in "47":
+    if not drop.lost or walk.faults[0].branch[0] not in "46":
         return None
     part = drop.paired, drop.lost[0], drop.pair_mask, drop.settings
     begin = f"No layer is shown to have broken: {describe_change(drop.lost[0])}, but"

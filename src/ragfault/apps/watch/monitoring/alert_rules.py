@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ragfault.apps.watch.monitoring.change_detection import MIN_SLOWDOWN
 from ragfault.apps.watch.monitoring.rollups import FAILURES, OPERATION_TITLES, STEP_METRICS
-from ragfault.comparison.decision_tree import TREE_METRICS
+from ragfault.comparison.decision_tree import COST_METRICS, TREE_METRICS
 from ragfault.diagnosis.records import HEALTH_ALERTS
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.metrics.aliases import resolve_alias
@@ -30,11 +30,7 @@ UNIT_MINUTES = {"m": 1, "h": 60, "d": 1440}
 _DURATION_PATTERN = re.compile(r"(\d+)\s*([mhd])")
 
 
-DESIGN_METRICS = ("context_relevance", "chunk_utilization")
-"""Metrics whose level says how much a system retrieves as well as how good that is."""
-
-
-WATCHED_METRICS = (*TREE_METRICS, "triad", *STEP_METRICS.values(), *OPERATION_TITLES)
+WATCHED_METRICS = (*TREE_METRICS, *COST_METRICS, "triad", *STEP_METRICS.values(), *OPERATION_TITLES)
 """Metrics that are tested for drops, by bare name."""
 
 
@@ -109,7 +105,7 @@ def _level_rules() -> Iterator[AlertRule]:
             duration=5,
             certain=True,
             min_values=10,
-            unusual=name.startswith("WARNING_") or metric in DESIGN_METRICS,
+            unusual=name.startswith("WARNING_") or metric in COST_METRICS,
         )
 
 

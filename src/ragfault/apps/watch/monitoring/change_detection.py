@@ -485,7 +485,9 @@ def locate_fault(
     the share of these traces may have risen.
     """
     compared: list[tuple[MetricInfo, Difference, tuple[MetricSeries, MetricSeries]]] = []
-    for name in select_tree_metrics(name for name in measures if (name, route, None) in series_by_key):
+    measured = [name for name in measures if (name, route, None) in series_by_key]
+    relevance = [name for name in measured if metric_name(name) == "context_relevance"][:1]
+    for name in (*select_tree_metrics(measured), *([] if EQUAL_DEPTH in measured else relevance)):
         series = series_by_key[name, route, None]
         parts = series.between(*before), series.between(*after)
         gap = window_difference(*parts, measures[name])
@@ -497,9 +499,7 @@ def locate_fault(
         _build_change(measure, gap, parts, (p_value, two))
         for (measure, gap, parts), p_value, two in zip(compared, p, adjusted, strict=True)
     ]
-    if not any(change.metric == EQUAL_DEPTH for change in changes):
-        stand = [replace(c, metric=EQUAL_DEPTH) for c in changes if metric_name(c.metric) == "context_relevance"]
-        changes += stand[:1]
+    changes = [replace(c, metric=EQUAL_DEPTH) if c.metric in relevance else c for c in changes]
     walk = TreeWalk(
         _WindowComparison(changes=tuple(changes), pairs=max((change.n for change in changes), default=1)), ()
     )
