@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -49,17 +48,20 @@ from ragfault.comparison.comparability import (
     hides_a_fault,
 )
 from ragfault.comparison.compare import add_answers, compare_pairs, split_changes, split_segments
+from ragfault.comparison.controls import FINDS_LESS, suffers, walk_controlled
 from ragfault.comparison.decision_tree import (
     BRANCHES,
-    EQUAL_DEPTH,
+    GOLD_METRICS,
     STAGES_BY_BRANCH,
     STAGES_BY_LAYER,
     TreeWalk,
+    bound_drop,
     describe_change,
     excludes_drop,
     order_remedies,
     select_tree_metrics,
 )
+from ragfault.comparison.equal_depth import add_equal_depth
 from ragfault.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.comparison.pipeline_checks import (
     CHECK_METRICS,
@@ -78,9 +80,9 @@ from ragfault.comparison.stages.paired_traces import read_pairs
 from ragfault.comparison.stages.ranking import ORDER_ALONE, rank_suspects
 from ragfault.comparison.trade_offs import find_gain, find_new_refusals
 from ragfault.diagnosis.score_matrix import metric_name
-from ragfault.io.runs.run import AnyRun, MetricInfo
+from ragfault.io.runs.run import AnyRun
 from ragfault.model.settings import accept_fields
-from ragfault.text.number_format import format_count, format_percent
+from ragfault.text.number_format import format_count, format_number, format_percent
 
 TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
 """Of alpha, for the metrics and checks together, and for the search for a segment; the rest is for what one side
@@ -90,8 +92,6 @@ LEAST_PROBABILITY = 0.05
 MODEL_DIFFERENCES = {"embedded": 0.07, "lexical": 0.22, "minilm": 0.08}
 """Greatest difference of groundedness by a judge between two models on answers in which people marked nothing, of
 RAGTruth's six (`benchmarks/models.py --unmarked`)."""
-# weights of context_relevance
-LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}
 
 
 @accept_fields(BisectionSettings)
@@ -137,7 +137,7 @@ def bisect_pairs(
     has_all_pairs = pair_mask is None
     old, new = side.profiles if pair_mask is None else side.profiles_of(pair_mask)
     gone = stale_gold_share(old, new)
-    _add_equal_depth(side)
+    add_equal_depth(side)
     scoring = side.find_scoring_mismatch()
     names = _list_tree_metrics(side, () if scoring is None else scoring.left_out, has_lost_gold=gone is not None)
     added = [*add_pipeline_checks(side), *add_answer_defects(side), *add_step_checks(side)]
@@ -155,7 +155,7 @@ def bisect_pairs(
         comparison = compare_pairs(side, settings, metrics=names if pair_mask.any() else [], pair_mask=pair_mask)
     differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
     warnings = (*full.warnings, *describe_unshown_rises(full), *_describe_lost_gold(gone))
-    walk = TreeWalk(comparison, differences)
+    walk, doubts = walk_controlled(side, comparison, differences, pair_mask)
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
     drop = PairedDrop(side, walk, names, pair_mask, settings)
@@ -180,6 +180,8 @@ def bisect_pairs(
     decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, gaps)
     verdict, sentence = _add_steps(_doubt_edits(decided, edits, shown), shown, full)
     sentence = _add_causes(side, sentence, shown, after_turns) + _doubt_models(side, shown, differences)
+    if verdict != "fault" and doubts:
+        verdict, sentence = "cannot tell", f"No layer is shown to have broken. {'. '.join(doubts)}. {sentence}"
     result = Bisection(
         verdict=verdict,
         sentence=sentence,
@@ -281,9 +283,11 @@ def _describe_faults(
         usual, others = STAGES_BY_BRANCH.get(fault.branch, ()), STAGES_BY_LAYER.get(fault.layer, ())
         reordered = fault.branch == BRANCHES[0].name and any(item.name == ORDER_ALONE for item in evidence)
         suspects = rank_suspects(usual, evidence, others)
+        is_gold = fault.branch == BRANCHES[0].name and metric_name(fault.evidence[0].metric) in GOLD_METRICS
+        title = "the same chunks stand in a worse order" if reordered else fault.title
         yield replace(
             fault,
-            title="the same chunks stand in a worse order" if reordered else fault.title,
+            title=FINDS_LESS if is_gold and not suffers(paired, pair_mask) else title,
             suspects=suspects,
             remedies=order_remedies(fault.remedies, [suspect.stage for suspect in suspects]),
             examples=pick_examples(paired, fault),
@@ -413,32 +417,12 @@ def bisect_segments(
     return bisections
 
 
-def _add_equal_depth(paired: PairedRuns) -> None:
-    """Add context_relevance at equal depth: over as many chunks of each pair as both runs retrieved."""
-    if paired.has_metric(EQUAL_DEPTH):
-        return
-    levels = [[[LEVEL_WEIGHTS[level] for level in levels] for levels in paired.chunk_levels(side)] for side in (0, 1)]
-    left = np.full(len(paired.pairing), math.nan)
-    right = np.full(len(paired.pairing), math.nan)
-    rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
-    for at, (old, new) in enumerate(rows):
-        depth = min(len(levels[0][old]), len(levels[1][new]))
-        if depth:
-            left[at] = sum(levels[0][old][:depth]) / depth
-            right[at] = sum(levels[1][new][:depth]) / depth
-    if bool(np.isfinite(left).any()):
-        paired.add_metric(MetricInfo(EQUAL_DEPTH, "retrieval"), left, right)
-
-
 def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison) -> str:
     if faults:
         also = [fault.title for fault in faults[1:]]
         return f"{describe_fault(faults[0], walk.changes)}{f' Also: {chr(59).join(also)}.' if also else ''}"
     if walk.verdict == "no fault":
-        return (
-            f"No layer broke: on {comparison.pairs:,} paired traces every metric of the tree that was compared is "
-            f"steady, rose, or did not drop by its margin{_describe_gains(comparison)}."
-        )
+        return f"{_describe_bound(walk)}{_describe_gains(comparison)}."
     if walk.undecided is not None:
         begin = f"{describe_change(walk.undecided)}, but the data cannot tell whether retrieval moved with it"
         return f"{begin}{_describe_other_chunks(walk)}.{_describe_fewer_chunks(walk)}"
@@ -452,11 +436,26 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
         what = "too few to show a change of any size" if few else "on which no metric of the tree is measured"
         return f"The data cannot tell: {format_count(comparison.pairs, 'paired trace')}{alone}, {what}."
     worst = max(least, key=lambda change: change.detectable or 0.0)
+    if walk.worst_bound is not None:
+        bound = f"{_describe_bound(walk)}. That is beyond the margin of {walk.worst_bound.margin:g}"
+    else:
+        bound = (
+            f"No layer is shown to have broken, and {comparison.pairs:,} paired traces{alone} cannot rule it out: they "
+            f"would miss a change of {worst.metric} below {worst.detectable:.2g}"
+        )
     need = f"; about {walk.needed:,} would show one of {worst.margin:g}" if walk.needed else ""
-    return (
-        f"No layer is shown to have broken, and {comparison.pairs:,} paired traces{alone} cannot rule it out: they "
-        f"would miss a change of {worst.metric} below {worst.detectable:.2g}{need}.{_describe_fewer_chunks(walk)}"
-    )
+    return f"{bound}{need}.{_describe_fewer_chunks(walk)}"
+
+
+def _describe_bound(walk: TreeWalk) -> str:
+    """Describe the largest drop of any metric that is not ruled out."""
+    worst, pairs = walk.worst_bound, f"{walk.comparison.pairs:,} paired traces"
+    bound = None if worst is None else bound_drop(worst)
+    if worst is None or bound is None:
+        return f"No layer broke: on {pairs} no metric dropped by its margin"
+    if bound == 0:
+        return f"No layer broke: no metric fell on {pairs}"
+    return f"No layer broke by more than {format_number(bound)} ({worst.metric}, {pairs}, 95 %)"
 
 
 def _describe_other_chunks(walk: TreeWalk) -> str:
@@ -485,7 +484,10 @@ def describe_fault(fault: LayerFault, changes: Mapping[str, MetricChange], unit:
     more = f", while {describe_change(gain, unit)}" if gain is not None else ""
     likely = [suspect.stage for suspect in fault.suspects if suspect.probability >= LEAST_PROBABILITY]
     stages = ", ".join(likely or [suspect.stage for suspect in fault.suspects[:1]])
-    lead = f"{fault.layer.capitalize()} broke ({fault.title}): {describe_change(fault.evidence[0], unit)}"
+    lead = f"{fault.layer.capitalize()} broke ({fault.title})"
+    if fault.title == FINDS_LESS:
+        lead = f"Retrieval {FINDS_LESS}"
+    lead = f"{lead}: {describe_change(fault.evidence[0], unit)}"
     return f"{lead}{more}; look at {stages}."
 
 

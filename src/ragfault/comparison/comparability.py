@@ -55,6 +55,7 @@ PART_METRICS = frozenset(("groundedness", "contradiction", "factual_accuracy", "
 ASPECTS = "aspects"
 # of the chunks with another text under one id, so many are beginnings of the other side's
 CLIPPED_SHARE = 0.9
+REANCHORED = "gold is re-anchored by text"
 # so many of them end within a sentence; texts to which something was added do not
 BROKEN_OFF_SHARE = 0.5
 SENTENCE_ENDS = (".", "!", "?", ":", ")", "”", '"')
@@ -114,7 +115,7 @@ def find_mismatches(
     if renamed is not None and renamed.pairs.any():
         text = (
             f"chunks stand under other ids or places with the same text{'' if renamed.same_texts else ', or nearly,'} "
-            "on {share} of pairs: gold is re-anchored by text"
+            f"on {{share}} of pairs: {'each run has its own gold' if renamed.has_own_gold else REANCHORED}"
         )
         mismatch_items.append(LocatedMismatch(kind="ids", text=text, pairs=renamed.pairs, blocks=False))
     mismatch_items += _find_missing_fields(old, new, pairing)

@@ -11,7 +11,8 @@ from msgspec import Struct
 from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
 from ragfault.comparison.stages.ranking import rank_suspects
 from ragfault.diagnosis.score_matrix import metric_name
-from ragfault.text.number_format import format_number, format_signed
+from ragfault.stats.distributions import t_quantile
+from ragfault.text.number_format import format_number, format_signed, has_too_few
 
 EQUAL_DEPTH = "context_relevance at equal depth"
 """context_relevance over as many chunks as both runs retrieved: a longer list alone does not lower it."""
@@ -36,6 +37,8 @@ COST_METRICS = ("context_relevance", "chunk_utilization")
 
 # fewer rule nothing out, also where nothing differs on them
 LEAST_PAIRS = 10
+BOUND_LEVEL = 0.95
+"""Confidence of the bound on a drop."""
 # by so much more copies among the retrieved texts, lists hold fewer passages
 MAX_COPIES = 0.05
 
@@ -205,6 +208,15 @@ class TreeWalk:
         return "no fault" if known and all(map(excludes_drop, known)) else "cannot tell"
 
     @property
+    def worst_bound(self) -> MetricChange | None:
+        """Return the change with the largest drop that is not ruled out; None if one has no bound."""
+        known = [change for change in self.comparison.changes if change.n]
+        bounds = [bound_drop(change) for change in known]
+        if not known or None in bounds or self.comparison.pairs < LEAST_PAIRS:
+            return None
+        return max(known, key=lambda change: bound_drop(change) or 0.0)
+
+    @property
     def needed(self) -> int | None:
         """Return about how many pairs would decide, where these cannot."""
         if self.verdict != "cannot tell":
@@ -287,10 +299,25 @@ class TreeWalk:
 
 
 def excludes_drop(change: MetricChange) -> bool:
-    """Return whether a drop of the margin or more is ruled out: steady, risen, or an interval above it."""
+    """Return whether a drop of the margin or more is ruled out: steady, risen, or a bound within it."""
     if change.state in ("steady", "rose"):
         return True
-    return change.state == "cannot tell" and change.difference is not None and change.difference.low > -change.margin
+    bound = bound_drop(change)
+    return change.state == "cannot tell" and bound is not None and bound < change.margin
+
+
+def bound_drop(change: MetricChange) -> float | None:
+    """Return the largest drop that is not ruled out at 95 %, at least 0; None if the pairs give no bound.
+
+    It is one-sided, by Student's t with the error by cluster, as the gate's; the largest of the bounds of several
+    metrics needs no correction, because each would have to hold.
+    """
+    difference = change.difference
+    if change.identical:
+        return 0.0
+    if difference is None or has_too_few(difference) or not math.isfinite(difference.error):
+        return None
+    return max(0.0, t_quantile(BOUND_LEVEL, difference.df) * difference.error - difference.center)
 
 
 def describe_change(change: MetricChange, unit: str = "paired traces") -> str:

@@ -225,7 +225,7 @@ class PairedRuns:
     @cached_property
     def _rescored(self) -> dict[str, NDArray[np.float64]]:
         """Return the values of the candidate's metrics of gold where it renamed ids, gold re-anchored by text."""
-        if self.renamed_ids is None or not self.renamed_ids.pairs.any():
+        if self.renamed_ids is None or self.renamed_ids.has_own_gold or not self.renamed_ids.pairs.any():
             return {}
         known = get_definitions()
         named = [name for name in self.shared_names() if metric_name(name) in known]

@@ -217,7 +217,8 @@ def read_contents(run: Run, chunk_lists: TraceChunks) -> RunContents:
     failed_steps: Counter[str] = Counter()
     for trace, chunks, own in zip(run.traces(fields=CONTENT_FIELDS), chunk_lists, trace_keys, strict=True):
         gold.append(trace.gold)
-        count = NOT_RECORDED if chunks is None else len(chunks)
+        # an answer that cites read chunks, whatever the log holds of them
+        count = NOT_RECORDED if chunks is None or (not chunks and trace.citations) else len(chunks)
         for name, value in _fingerprint_trace(trace, [keys[at] for at in own], count).items():
             columns[name].append(value)
         if trace.error is not None:

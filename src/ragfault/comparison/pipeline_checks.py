@@ -107,13 +107,15 @@ def _measure_checks(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
     failed = errors[0] | errors[1]
     emptied = (counts[0] == 0) != (counts[1] == 0)
     silent = failed | emptied
+    # the answer is the same, whatever was retrieved or recorded
+    unread = emptied & paired.pairing.same_answers
     uncited = bool((cited[0] == 0).any() or (cited[1] == 0).any())
     none = np.zeros(len(failed), dtype=bool)
     # a refusal has nothing to cite
     refused = find_refusals(paired, 0) | find_refusals(paired, 1) if uncited else none
     measured = {
         "error": [(error, none) for error in errors],
-        "empty_retrieval": [(count == 0, failed | (count == NOT_RECORDED)) for count in counts],
+        "empty_retrieval": [(count == 0, failed | unread | (count == NOT_RECORDED)) for count in counts],
         "blank_answer": [(blank, silent) for blank in blanks],
         "uncited_answer": [
             (count == 0, silent | refused | blanks[0] | blanks[1] | (count == NOT_RECORDED)) for count in cited

@@ -51,6 +51,8 @@ class RenamedIds(Struct, frozen=True, eq=False):
     pairs: Mask
     # False where some of the texts were edited besides
     same_texts: bool
+    # the candidate's gold names its own chunks, and needs no re-anchoring
+    has_own_gold: bool = False
 
 
 def find_renamed_ids(
@@ -85,7 +87,20 @@ def find_renamed_ids(
     pairs = np.array(
         [any(at in places or new.keys[at].id in taken for at in new.trace_keys[row]) for row in rows], bool
     )
-    return RenamedIds(places, ids, {old: new for old, new in documents.items() if old != new}, taken, pairs, not edited)
+    other_names = {mine: theirs for mine, theirs in documents.items() if mine != theirs}
+    return RenamedIds(places, ids, other_names, taken, pairs, not edited, _has_own_gold(old, new, pairing))
+
+
+def _has_own_gold(old: RunContents, new: RunContents, pairing: TracePairing) -> bool:
+    """Return whether the gold of the candidate was renewed: most golds that differ name chunks that it retrieves."""
+    known = {key.id for key in new.keys}
+    golds = [(old.gold[a], new.gold[b]) for a, b in zip(pairing.baseline, pairing.candidate, strict=True)]
+    renewed = [
+        bool(known.intersection(after.chunks))
+        for before, after in golds
+        if before is not None and after is not None and after.chunks and before.chunks != after.chunks
+    ]
+    return bool(renewed) and 2 * sum(renewed) >= len(renewed)
 
 
 def _find_edited(

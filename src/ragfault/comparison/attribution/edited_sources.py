@@ -55,6 +55,14 @@ def find_edited_pairs(paired: PairedRuns) -> PairMask:
     return edited
 
 
+def find_replaced_ids(paired: PairedRuns) -> set[str]:
+    """Return the ids that name a place in a list, or another passage in each run, and no passage that was edited."""
+    texts = _read_passages(paired)
+    ids = [{key.id for key in contents.keys} for contents in paired.contents]
+    differing = {old.id for old in paired.contents[0].keys} & ids[1]
+    return {name for name in differing if name not in texts or _is_edited(*texts[name]) is False}
+
+
 def find_damaged_pairs(paired: PairedRuns) -> PairMask:
     """Return the pairs on which a chunk that the baseline's answer draws on is retrieved again with a damaged text."""
     texts = _read_passages(paired)

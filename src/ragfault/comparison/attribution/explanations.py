@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ragfault.comparison.attribution.edited_sources import is_lost_with_edits
 from ragfault.comparison.attribution.second_faults import is_lost_with_chunks
 from ragfault.comparison.compare import compare_pairs
+from ragfault.comparison.controls import walk_controlled
 from ragfault.comparison.decision_tree import TreeWalk, describe_change
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.records import MetricChange
@@ -58,8 +59,9 @@ class PairedDrop(NamedTuple):
 
     def walk_without(self, pairs: NDArray[np.bool_]) -> TreeWalk:
         """Return the walk over the compared pairs without some of them."""
-        rest = compare_pairs(self.paired, self.settings, metrics=self.names, pair_mask=self.every & ~pairs)
-        return TreeWalk(rest, self.walk.differences)
+        part = self.every & ~pairs
+        rest = compare_pairs(self.paired, self.settings, metrics=self.names, pair_mask=part)
+        return walk_controlled(self.paired, rest, self.walk.differences, part).walk
 
 
 def explain_drop(drop: PairedDrop, edits: str | None) -> VerdictSentence | None:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ragfault.comparison.attribution.answer_defects import COPIES_METRIC
 from ragfault.comparison.attribution.edited_sources import find_drops, find_lost_facts, place_by_texts
 from ragfault.comparison.compare import compare_pairs
-from ragfault.comparison.decision_tree import BRANCHES, EQUAL_DEPTH, GOLD_METRICS, TreeWalk, describe_change
+from ragfault.comparison.controls import walk_controlled
+from ragfault.comparison.decision_tree import BRANCHES, EQUAL_DEPTH, GOLD_METRICS, describe_change
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pairing import read_chunks
 from ragfault.comparison.recording.answer_pairs import read_answer_pairs
@@ -111,9 +112,8 @@ def _recheck_generation(
     scope = f"on {int(part.sum()):,} pairs {scope}"
     if not bool(part.any()) or not chosen:
         return [], _decide("generation", "not measured", scope)
-    walk = TreeWalk(
-        compare_pairs(paired, settings, metrics=chosen, pair_mask=part), differences, retrieval_unaffected=True
-    )
+    calm = compare_pairs(paired, settings, metrics=chosen, pair_mask=part)
+    walk, _ = walk_controlled(paired, calm, differences, part, retrieval_unaffected=True)
     edited = any(difference.name == "texts" for difference in differences)
     placed = [place_by_texts(paired, fault, part, settings) for fault in walk.faults]
     faults = [

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.comparison.attribution.answer_defects import add_answer_defects, find_defect_faults, is_defect
 from ragfault.comparison.comparability import describe_unpaired_traces, hides_a_fault
 from ragfault.comparison.compare import compare_pairs, least_clusters, split_changes
+from ragfault.comparison.controls import control_drop
 from ragfault.comparison.decision_tree import TREE_METRICS, describe_change
 from ragfault.comparison.gate.records import RegressionDecision, RegressionReport
 from ragfault.comparison.paired_runs import PairedRuns
@@ -99,7 +101,7 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
         power=settings.power,
         decisions=(
             *failures,
-            *_weigh_gains(side, [_decide_metric(change, options) for change in comparison.changes], options),
+            *_weigh_gains(side, [_control(side, _decide_metric(c, options)) for c in comparison.changes], options),
         ),
         warnings=(*comparison.warnings, *describe_unshown_rises(full), *([alone] if alone else [])),
         mismatches=comparison.mismatches,
@@ -210,6 +212,13 @@ def _weigh_gain(
         return replace(failed, reason=f"{failed.reason}{rise}; {shift.describe()}, which does not explain it")
     reason = f"{_change_text(failed.change)}{rise}; {shift.describe()}; without these: {again.reason}"
     return replace(failed, result=again.result, reason=reason, needed=again.needed)
+
+
+def _control(paired: PairedRuns, decision: RegressionDecision) -> RegressionDecision:
+    """Return the decision on a metric; undecided where the controls say that no layer's output moved it."""
+    every = np.ones(len(paired.pairing), dtype=bool)
+    doubt = control_drop(paired, decision.change, every) if decision.result == "fail" else None
+    return decision if doubt is None else replace(decision, result="cannot tell", reason=doubt)
 
 
 def _decide_metric(change: MetricChange, options: _RegressionOptions) -> RegressionDecision:

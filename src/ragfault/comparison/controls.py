@@ -1,0 +1,307 @@
+"""Controls: a layer is blamed only for what moves more where its own output changed than where it did not.
+
+| evidence | control | the drop is not the layer's if |
+|---|---|---|
+| any | `LEAST_CONTROLS` pairs on which the layer's output is the same | it fell as much there |
+| any | the spread of repeated attempts of the baseline | it lies within that spread |
+| of answers | pairs that retrieved the same texts | hardly any of it is there, and it does not follow the answers |
+| groundedness, on other texts | new answers, judged on the old chunks | they are supported there as before |
+| judged relevance of chunks | old answers, judged on the new chunks | what they rest on is still there |
+
+Unchanged pairs are selected by the outcome: a cache of answers keeps them where it hits, so that a fault of generation
+shows less on all pairs than on those answered anew; it is never acquitted by that, because nothing moves on a pair that
+is the same in chunks and answer. A cache of both acquits retrieval on the pairs that it serves, rightly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.comparison.attribution.edited_sources import find_replaced_ids
+from ragfault.comparison.comparability import CHUNK_TEXT, read_fields
+from ragfault.comparison.decision_tree import BRANCHES, GOLD_METRICS, TreeWalk, describe_change
+from ragfault.comparison.paired_runs import PairedRuns
+from ragfault.comparison.pairing import Mask
+from ragfault.comparison.records import Comparison, MetricChange, RunDifference
+from ragfault.diagnosis.score_matrix import metric_name
+from ragfault.metrics.catalog import compute_score, parse_metric
+from ragfault.model.protocols import Judge
+from ragfault.model.records import Trace
+from ragfault.stats.distributions import t_quantile
+
+LEAST_CONTROLS = 20
+"""Independent pairs whose output of a layer is the same, from which they are a control; chosen, not measured."""
+CROSSED_PAIRS = 200
+"""Pairs judged crosswise, at most."""
+ATTEMPTS_LEVEL = 0.995
+"""One-sided level at which a drop exceeds the spread of the baseline's attempts; chosen, not measured."""
+FOLLOWING_SHARE = 0.5
+"""Share of a drop that must follow the changed output; chosen, not measured."""
+LOCAL_JUDGES = ("lexical", "embedded", "encoder", "minilm")
+"""Judges that cost nothing to ask again."""
+
+FINDS_LESS = "finds less; answers are not shown to suffer"
+"""Title of a fault of retrieval by gold without worse answers."""
+
+Layer = Literal["retrieval", "generation"]
+Values = NDArray[np.float64]
+LAYERS: dict[str, Layer] = {
+    name: "retrieval" if branch.layer == "retrieval" else "generation" for branch in BRANCHES for name in branch.reads
+}
+"""Metric → the layer whose output a drop of it must follow; the key judges answers, whatever the sources say."""
+
+
+class Excess(Struct, frozen=True):
+    """How much more a metric moved on some pairs than on others, with the 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def measure_excess(moved: Values, changed: Mask, clusters: NDArray[np.int64] | None = None) -> Excess:
+    """Return the mean move on the changed pairs less that on the others, with its interval by cluster.
+
+    The interval is that of Student's t, with the error of a difference of two means whose clusters may lie on both
+    sides. Raises ValueError if either side is empty.
+
+    >>> moved, changed = np.array([-0.9, -1.0, -1.1, 0.1, 0.0, -0.1]), np.array([True] * 3 + [False] * 3)
+    >>> excess = measure_excess(moved, changed)
+    >>> round(excess.mean, 2), excess.high < 0
+    (-1.0, True)
+    """
+    if not changed.any() or changed.all():
+        raise ValueError("an excess needs changed and unchanged pairs")
+    weights = np.where(changed, 1.0 / changed.sum(), -1.0 / (~changed).sum())
+    mean = float((weights * moved).sum())
+    centers = np.where(changed, moved[changed].mean(), moved[~changed].mean())
+    groups = np.unique(np.arange(len(moved)) if clusters is None else clusters, return_inverse=True)[1]
+    parts = np.bincount(groups, weights * (moved - centers))
+    count = len(parts)
+    error = math.sqrt(count / max(1, count - 1) * float((parts**2).sum()))
+    reach = t_quantile(0.975, max(1, count - 1)) * error
+    return Excess(mean, mean - reach, mean + reach)
+
+
+def find_unchanged(paired: PairedRuns) -> Mapping[Layer, Mask]:
+    """Return the pairs on which the output of each layer is the same.
+
+    That of generation is the answer with its citations; that of retrieval the ids in their order, or the texts. A text
+    edited under its id is the source's change; an id that stands for another passage is not the same.
+    """
+    replaced = find_replaced_ids(paired)
+    sides = zip(paired.contents, (paired.paired_rows(0), paired.paired_rows(1)), strict=True)
+    ids = [[[side.keys[at].id for at in side.trace_keys[row]] for row in rows.tolist()] for side, rows in sides]
+    same_ids = [old == new and bool(old) and not replaced & set(old) for old, new in zip(*ids, strict=True)]
+    return {
+        "retrieval": np.array(same_ids, dtype=bool) | paired.pairing.same_chunks,
+        "generation": paired.pairing.same_answers,
+    }
+
+
+class CrossedScores(Struct, frozen=True, eq=False):
+    """Groundedness of pairs as they are and crosswise; NaN where a pair was not judged."""
+
+    metric: str
+    new_on_old: Values
+    """Of the new answers on the old chunks, less that of the old answers there."""
+    old_on_new: Values
+    """Of the old answers on the new chunks, less that on the old chunks."""
+
+
+_CROSSED: WeakKeyDictionary[PairedRuns, CrossedScores | None] = WeakKeyDictionary()
+
+
+def judge_crossed(paired: PairedRuns) -> CrossedScores | None:
+    """Judge the new answers on the old chunks and the old answers on the new chunks, where the chunks differ.
+
+    None if the judge of the runs is not one of `LOCAL_JUDGES`, or groundedness is not among the metrics. Each pair of
+    runs is judged once.
+    """
+    if paired not in _CROSSED:
+        _CROSSED[paired] = _judge_crossed(paired)
+    return _CROSSED[paired]
+
+
+def _judge_crossed(paired: PairedRuns) -> CrossedScores | None:
+    name = next((name for name in paired.shared_names() if metric_name(name) == "groundedness"), None)
+    judge = _load_judge(paired)
+    if name is None or judge is None:
+        return None
+    rows = [paired.paired_rows(side) for side in (0, 1)]
+    chunked = [side.chunk_counts[own] > 0 for side, own in zip(paired.contents, rows, strict=True)]
+    blank = paired.contents[0].blank[rows[0]] | paired.contents[1].blank[rows[1]]
+    places = np.flatnonzero(~paired.pairing.same_chunks & chunked[0] & chunked[1] & ~blank)
+    if len(places) > CROSSED_PAIRS:
+        places = np.sort(np.random.default_rng(0).choice(places, CROSSED_PAIRS, replace=False))
+    judged: list[int] = []
+    crossed: tuple[list[Trace], list[Trace]] = ([], [])
+    for place, old, new in paired.iterate_pairs(places):
+        judged.append(place)
+        crossed[0].append(_swap(old, new))
+        crossed[1].append(_swap(new, old))
+    metric, scores = parse_metric(name), np.full((2, len(paired.pairing)), math.nan)
+    for side, traces in enumerate(crossed):
+        observed = zip(judged, traces, judge.observe(traces) if traces else (), strict=True)
+        values = {place: compute_score(metric, trace, verdicts).value for place, trace, verdicts in observed}
+        known = {place: value for place, value in values.items() if value is not None}
+        scores[side, list(known)] = list(known.values())
+    before = paired.values(name, 0)
+    return CrossedScores(name, scores[0] - before, scores[1] - before)
+
+
+def _swap(chunks: Trace, answer: Trace) -> Trace:
+    """Return a trace with the chunks of one and the answer of the other."""
+    return replace(chunks, answer=answer.answer, citations=answer.citations)
+
+
+def _load_judge(paired: PairedRuns) -> Judge | None:
+    """Load the judge of both runs; None if it is another one now, costs money, or was altered by a profile."""
+    from ragfault.judges.loading import load_judge
+
+    fingerprints = {run.manifest.judge for run in paired.runs}
+    name = min(fingerprints).partition("/")[0]
+    if len(fingerprints) > 1 or name not in LOCAL_JUDGES:
+        return None
+    judge = load_judge(name)
+    return judge if judge.fingerprint in fingerprints else None
+
+
+def control_drop(paired: PairedRuns, change: MetricChange, pair_mask: Mask) -> str | None:
+    """Return why a drop is not its layer's fault, in words; None if the controls leave it to the layer.
+
+    The table at the top of this module lists the controls. Gold is given and not judged: it needs no old answers.
+    """
+    layer = LAYERS.get(metric_name(change.metric))
+    if layer is None:
+        return None
+    moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
+    measured = pair_mask & np.isfinite(moved)
+    # what the chunks hold is the source's to change, too
+    reads_texts = metric_name(change.metric) == "context_recall"
+    same = measured & (paired.pairing.same_chunks if reads_texts else find_unchanged(paired)[layer])
+    clusters = paired.pairing.clusters
+    groups = np.arange(len(moved)) if clusters is None else clusters
+    if not _exceeds_attempts(paired, change, measured, groups):
+        return f"{describe_change(change)}, which the baseline's own attempts differ by"
+    output = "answers" if layer == "generation" else "retrieved chunks"
+    if same.any() and not (measured & ~same).any():
+        return f"{describe_change(change)}, but the {output} are the same on every pair"
+    if len(np.unique(groups[same])) >= LEAST_CONTROLS:
+        excess = measure_excess(moved[measured], ~same[measured], groups[measured])
+        if excess.high >= 0:
+            return f"{describe_change(change)}, but as much where the {output} are the same: the record, or the texts"
+        if layer == "generation":
+            return None
+    if layer == "retrieval":
+        return _control_retrieval(paired, change, measured & ~same)
+    return _control_answers(paired, change, moved, measured)
+
+
+def _exceeds_attempts(paired: PairedRuns, change: MetricChange, measured: Mask, groups: NDArray[np.int64]) -> bool:
+    """Return whether a drop exceeds what the attempts of the baseline differ by; true where too few are repeated.
+
+    The null is that the candidate is another set of attempts of the baseline: the variance within its queries is that
+    of each attempt on both sides.
+    """
+    places = np.flatnonzero(measured)
+    rows = [paired.paired_rows(side)[places] for side in (0, 1)]
+    first = [np.unique(own, return_index=True)[1] for own in rows]
+    codes = np.unique(groups[places], return_inverse=True)[1]
+    counts = [np.bincount(codes[own], minlength=codes.max() + 1) for own in first]
+    values, own = paired.values(change.metric, 0)[places][first[0]], codes[first[0]]
+    spare = int((counts[0] - 1).sum())
+    if spare < LEAST_CONTROLS or change.difference is None:
+        return True
+    means = np.bincount(own, values) / counts[0]
+    variance = float(((values - means[own]) ** 2).sum()) / spare
+    error = math.sqrt(variance * float((1 / counts[0] + 1 / counts[1]).sum())) / len(counts[0])
+    return -change.difference.mean > t_quantile(ATTEMPTS_LEVEL, spare) * error
+
+
+def _control_retrieval(paired: PairedRuns, change: MetricChange, changed: Mask) -> str | None:
+    """Return why the judged relevance of other chunks is no fault: what the old answers rest on is still there."""
+    if metric_name(change.metric) in GOLD_METRICS:
+        return None
+    if (paired.pairing.same_answers | ~changed).all():
+        return f"{describe_change(change)}, but the answers are the same wherever other chunks were retrieved"
+    crossed = judge_crossed(paired)
+    lost = None if crossed is None else _find_mean(crossed.old_on_new, changed)
+    if lost is None or lost.high < 0:
+        return None
+    return f"{describe_change(change)}, but the former answers are as well supported by the new chunks"
+
+
+def _control_answers(paired: PairedRuns, change: MetricChange, moved: Values, measured: Mask) -> str | None:
+    """Return why a drop of answers on other chunks is not generation's: it follows the chunks, or nothing tells."""
+    if CHUNK_TEXT not in read_fields(change.metric):
+        return None
+    calm, total = measured & paired.pairing.same_chunks, float(moved[measured].mean())
+    if calm.sum() >= LEAST_CONTROLS and moved[calm].mean() <= FOLLOWING_SHARE * total:
+        return None
+    crossed = judge_crossed(paired)
+    if crossed is None or metric_name(change.metric) != "groundedness":
+        return f"{describe_change(change)}, on other chunks on nearly every pair: the record is not ruled out"
+    follows = _find_mean(crossed.new_on_old, measured)
+    if follows is None or follows.mean <= FOLLOWING_SHARE * total:
+        return None
+    return (
+        f"{describe_change(change)}, but the new answers are supported by the former chunks: the record, or retrieval"
+    )
+
+
+def _find_mean(values: Values, pairs: Mask) -> Excess | None:
+    """Return the mean of the finite values on some pairs with its 95 % interval; None if there are fewer than two."""
+    known = values[pairs & np.isfinite(values)]
+    if len(known) < 2:
+        return None
+    reach = t_quantile(0.975, len(known) - 1) * float(known.std(ddof=1)) / math.sqrt(len(known))
+    mean = float(known.mean())
+    return Excess(mean, mean - reach, mean + reach)
+
+
+def suffers(paired: PairedRuns, pair_mask: Mask | None) -> bool:
+    """Return whether answers are shown to have become worse where other chunks were retrieved.
+
+    So it is if the mean of a metric of answers fell there, with its 95 % interval, on the answers that changed.
+    """
+    mask = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    unchanged = find_unchanged(paired)
+    part = mask & ~unchanged["retrieval"] & ~unchanged["generation"]
+    names = [name for name in paired.shared_names() if LAYERS.get(metric_name(name)) == "generation"]
+    moves = (_find_mean(paired.values(name, 1) - paired.values(name, 0), part) for name in names)
+    return any(move is not None and move.high < 0 for move in moves)
+
+
+class ControlledWalk(NamedTuple):
+    """A walk through the decision tree over the drops that the controls leave, and why others are left out."""
+
+    walk: TreeWalk
+    doubts: tuple[str, ...]
+
+
+def walk_controlled(
+    paired: PairedRuns,
+    comparison: Comparison,
+    differences: Sequence[RunDifference],
+    pair_mask: Mask | None,
+    *,
+    retrieval_unaffected: bool = False,
+) -> ControlledWalk:
+    """Walk the tree over the changes of a comparison; a drop that the controls do not leave to its layer is no drop."""
+    mask = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    changes, doubts = [], []
+    for change in comparison.changes:
+        doubt = control_drop(paired, change, mask) if change.state == "dropped" else None
+        changes.append(change if doubt is None else replace(change, state="cannot tell"))
+        doubts += [] if doubt is None else [doubt]
+    walk = TreeWalk(replace(comparison, changes=tuple(changes)), differences, retrieval_unaffected=retrieval_unaffected)
+    return ControlledWalk(walk, tuple(doubts))
