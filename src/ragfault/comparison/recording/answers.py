@@ -1,4 +1,4 @@
-"""Answers that one run records otherwise: clipped, in another language, in markup, encoded, or masked."""
+"""Answers that one run records otherwise: clipped, in markup, encoded, or masked."""
 
 from __future__ import annotations
 
@@ -8,26 +8,13 @@ from collections.abc import Sequence
 
 from ragfault.comparison.comparability import LocatedMismatch
 from ragfault.comparison.pairing import normalize_space
-from ragfault.comparison.recording.answer_pairs import (
-    CUT_SHARE,
-    LEAST_PAIRS,
-    LEAST_WORDS,
-    AnswerPair,
-    is_beginning,
-    mark_places,
-)
-from ragfault.diagnosis.languages import ENGLISH_JUDGES, is_foreign
+from ragfault.comparison.recording.answer_pairs import CUT_SHARE, LEAST_PAIRS, AnswerPair, is_beginning, mark_places
 from ragfault.io.runs.run import Run
 from ragfault.text.markup import MARKUP_SHARE, is_url_encoded
-from ragfault.text.normalization import ENGLISH_WORDS, MIN_ENGLISH_SHARE, split_words
-from ragfault.text.notices import LINK_PATTERN, clip_notice
+from ragfault.text.notices import clip_notice
 
 # of the answers that are beginnings of the other side's; some are so by chance
 SAME_LENGTH_SHARE = 0.8
-# of the pairs; fewer answers in another language hardly move a mean
-FOREIGN_SHARE = 0.02
-# of the words of a short answer in another language
-SHORT_UNKNOWN_SHARE = 0.5
 MASK_PATTERN = re.compile(r"[*#█•]+|X{3,}|[\[<(](?:[A-Z_ ]{3,}(?:[_ ]?\d+)?|(?i:redacted|masked|removed))[\]>)]")
 # of the occurrences of what is masked somewhere; a recogniser of names overlooks some
 RULE_SHARE = 0.8
@@ -36,8 +23,6 @@ MAX_RULE_WORDS = 300
 BEFORE_DIFFERENCE = 10
 # characters that one mask stands for
 MAX_MASKED = 60
-# of the words of an answer in another language; names and numbers are the same in both
-UNKNOWN_SHARE = 0.3
 
 
 def find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
@@ -64,95 +49,9 @@ def find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMism
     return []
 
 
-def find_other_language(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find the side whose answers are in a language that its judge does not know, where the other side's are English.
-
-    Such an answer holds hardly a common English word, or more of other languages, and words that neither its chunks nor
-    the other answer hold. One text in place of several answers, numbers apart, is a phrase such as "Unable to answer",
-    which may be English without such words, unless it shows its language. Where there are such answers, shorter ones
-    are without an English word.
-    """
-    judge = runs[1].manifest.judge.split(" ", maxsplit=1)[0]
-    if judge.split("/")[0] not in ENGLISH_JUDGES:
-        return []
-    languages = list(map(_find_other_languages, pairs))
-    for side, name in ((1, "candidate"), (0, "baseline")):
-        foreign = _drop_phrases([pair for pair, is_other in zip(pairs, languages, strict=True) if is_other[side]], side)
-        if len(foreign) >= max(LEAST_PAIRS, FOREIGN_SHARE * size):
-            places = {pair.place for pair in foreign}
-            short = [pair for pair in pairs if pair.place not in places and _is_short_and_unknown(pair, side)]
-            mask = mark_places([*places, *(pair.place for pair in _drop_phrases(short, side))], size)
-            other = "baseline" if side else "candidate"
-            text = (
-                f"answers of the {name} are in another language than the chunks and the {other}'s answers on "
-                f"{{share}} of pairs, and {judge} knows English only"
-            )
-            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
-    return []
-
-
-def _drop_phrases(pairs: Sequence[AnswerPair], side: int) -> list[AnswerPair]:
-    """Return the pairs whose answer, numbers apart, shows its language or does not stand for several answers."""
-    phrases = [tuple(" ".join(_read_words(pair.answers[at])) for at in (side, 1 - side)) for pair in pairs]
-    replaced = Counter(text for text, _ in set(phrases))
-    return [
-        pair
-        for pair, (text, _) in zip(pairs, phrases, strict=True)
-        if replaced[text] == 1 or is_foreign(pair.answers[side])
-    ]
-
-
-def _find_other_languages(pair: AnswerPair) -> tuple[bool, bool]:
-    """Return of which answers the words are neither English nor those it was given, and the other answer's are.
-
-    >>> chunk = ("The fee is due before the end of March.",)
-    >>> german, english = "Die Gebühr wird bis Ende März bezahlt.", "It is due before the end of March."
-    >>> _find_other_languages(AnswerPair(0, (english, german), (chunk, chunk), (english, german), (False, False)))
-    (False, True)
-    """
-    words = [_read_words(answer) for answer in pair.answers]
-    english = [sum(map(ENGLISH_WORDS.__contains__, listed)) for listed in words]
-
-    def is_other(side: int) -> bool:
-        mine, other = words[side], words[1 - side]
-        if is_foreign(pair.answers[side]) and not any(map(is_foreign, (pair.answers[1 - side], *pair.chunks[side]))):
-            return _share_unknown(pair, mine, other) >= UNKNOWN_SHARE
-        if len(mine) < LEAST_WORDS or english[side] >= MIN_ENGLISH_SHARE * len(mine) or not english[1 - side]:
-            return False
-        return _share_unknown(pair, mine, other) >= UNKNOWN_SHARE
-
-    return is_other(0), is_other(1)
-
-
-def _is_short_and_unknown(pair: AnswerPair, side: int) -> bool:
-    """Return whether half of the words of a short answer are neither English nor in its chunks or the other answer."""
-    words, other = (_read_words(pair.answers[at]) for at in (side, 1 - side))
-    if not words or len(words) >= LEAST_WORDS or ENGLISH_WORDS.intersection(words):
-        return False
-    return _share_unknown(pair, words, other) >= SHORT_UNKNOWN_SHARE
-
-
-def _share_unknown(pair: AnswerPair, words: Sequence[str], other: Sequence[str]) -> float:
-    """Return the share of words that neither the chunks of a pair nor the other answer hold."""
-    known = {*other, *(word for texts in pair.chunks for text in texts for word in split_words(text))}
-    return sum(word not in known for word in words) / len(words)
-
-
 def find_other_form(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
     """Find the side whose answers are encoded, in markup, without punctuation or masked."""
     return _find_encoded(pairs, size) or find_markup(pairs, size) or find_masked_answers(runs, pairs, size)
-
-
-def _read_words(answer: str) -> list[str]:
-    """Return the words of an answer without numbers and links.
-
-    >>> _read_words("Half of 12 stay open: https://example.org/plan")
-    ['half', 'of', 'stay', 'open']
-    """
-    parts = answer.split()
-    if LINK_PATTERN.search(answer):
-        parts = [part for part in parts if not LINK_PATTERN.search(part)]
-    return [word for word in split_words(" ".join(parts)) if not word[0].isdigit()]
 
 
 def _find_encoded(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ragfault.comparison.comparability import ASPECTS, CHUNK_ORDER, CHUNK_TEXT, MAX_TEXTS, LocatedMismatch
-from ragfault.comparison.pairing import NOT_RECORDED, ChunkPair, ChunkRow, Mask, RunContents, TracePairing, load_texts
+from ragfault.comparison.pairing import ChunkPair, ChunkRow, Mask, RunContents, TracePairing, load_texts
 from ragfault.comparison.recording.answer_pairs import (
     CUT_SHARE,
     LEAST_PAIRS,
@@ -45,8 +44,6 @@ UNCHANGED_SHARE = 0.5
 REWRITTEN_SHARE = 0.02
 # fewer pairs with another first chunk, or without, show nothing
 LEAST_OTHER_FIRST = 15
-# of the shorter lists: without the first chunk, or of another length than most
-OTHER_PLACE_SHARE = 0.1
 # of the answers where another chunk is first are the same
 SAME_ANSWER_SHARE = 0.6
 # by so much at most their share is smaller than elsewhere
@@ -80,49 +77,13 @@ def find_chunk_mismatches(
         *_find_altered_texts(runs, contents, pairing, pairs),
         *_find_other_cuts(pairs, size),
         *(
-            _find_cited_chunks(contents, pairing, [[record.uncited for record in side] for side in records])
-            or _find_other_chunks(pairs, size)
+            _find_other_chunks(pairs, size)
             or _find_ignored_chunks(pairs, size, answered)
             or _find_sorted_chunks(contents, pairing, pairs)
         ),
         *_find_other_names([[record.citations for record in side] for side in records]),
         *_find_damaged_characters([[record.damage for record in side] for side in records]),
     ]
-
-
-def _find_cited_chunks(
-    contents: tuple[RunContents, RunContents], pairing: TracePairing, uncited: Sequence[Sequence[int | None]]
-) -> list[LocatedMismatch]:
-    """Find the side that records of each list the chunks that are cited, and no other.
-
-    A list cut at a place or a score holds the first chunks of the other side's, whatever is cited. Here the first is
-    missing as well, or lists are as long as what is cited, which differs.
-    """
-    rows, size = (pairing.baseline.tolist(), pairing.candidate.tolist()), len(pairing)
-    lists = [
-        [[run.keys[at].text or run.keys[at].id for at in run.trace_keys[row]] for row in rows[side]]
-        for side, run in enumerate(contents)
-    ]
-    for side, name in ((1, "candidate"), (0, "baseline")):
-        mine, theirs = lists[side], lists[1 - side]
-        cited = [at for at in range(size) if mine[at] and theirs[at] and uncited[side][at] is not None]
-        fewer = [at for at in cited if len(mine[at]) < len(theirs[at])]
-        within = sum(uncited[side][at] == 0 and set(mine[at]) <= set(theirs[at]) for at in fewer)
-        if len(fewer) < max(LEAST_OTHER_FIRST, CUT_SHARE * size) or within < CITED_SHARE * len(fewer):
-            continue
-        if sum(uncited[side][at] == 0 for at in cited) < CITED_SHARE * len(cited):
-            continue
-        without_first = sum(theirs[at][0] not in mine[at] for at in fewer)
-        lengths = Counter(len(mine[at]) for at in cited)
-        if max(without_first, len(cited) - max(lengths.values())) < OTHER_PLACE_SHARE * len(fewer):
-            continue
-        factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
-        known = [run.chunk_counts[at] != NOT_RECORDED for run, at in zip(contents, rows, strict=True)]
-        mask = ~pairing.same_chunks & known[0] & known[1]
-        text = f"the {name} records the chunks that are cited alone, on {{share}} of pairs, or retrieves no other"
-        left_out = {"chunks": mask, CHUNK_TEXT: mask, ASPECTS: mask & factless}
-        return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out=left_out)]
-    return []
 
 
 def _find_other_cuts(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
@@ -308,8 +269,6 @@ class TraceRecord(NamedTuple):
     citations: str | None
     """Their kind, as `_find_citation_kind` returns it."""
     damage: DamagedTexts
-    uncited: int | None
-    """How many of its chunks no citation names; None without citations."""
 
 
 def read_records(runs: tuple[Run, Run], pairing: TracePairing, chunks: ChunkPair) -> list[list[TraceRecord]]:
@@ -318,11 +277,7 @@ def read_records(runs: tuple[Run, Run], pairing: TracePairing, chunks: ChunkPair
     sides = []
     for run, rows, lists in zip(runs, (pairing.baseline, pairing.candidate), chunks, strict=True):
         records = [
-            TraceRecord(
-                _find_citation_kind(trace, read or ()),
-                _find_damage(trace, read or (), known),
-                _count_uncited(trace, read or ()),
-            )
+            TraceRecord(_find_citation_kind(trace, read or ()), _find_damage(trace, read or (), known))
             for trace, read in zip(run.traces(fields=["answer", "citations"]), lists, strict=True)
         ]
         sides.append([records[row] for row in rows.tolist()])
@@ -368,12 +323,6 @@ def _find_citation_kind(trace: Trace, chunks: Sequence[ChunkRow]) -> str | None:
         for citation in trace.citations
     )
     return "other" if all_match else "unknown"
-
-
-def _count_uncited(trace: Trace, chunks: Sequence[ChunkRow]) -> int | None:
-    """Return how many of the chunks of a trace no citation names; None without citations."""
-    cited = {citation.chunk for citation in trace.citations or ()}
-    return sum(chunk.id not in cited for chunk in chunks) if cited else None
 
 
 def _is_name_within(name: str, longer: str) -> bool:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ragfault.comparison.comparability import CITED_CLAIMS, LocatedMismatch
 from ragfault.comparison.pairing import ChunkPair, RunContents, TracePairing
 from ragfault.comparison.recording.answer_pairs import LEAST_PAIRS, read_answer_pairs
-from ragfault.comparison.recording.answers import find_cut_answers, find_other_form, find_other_language
+from ragfault.comparison.recording.answers import find_cut_answers, find_other_form
 from ragfault.comparison.recording.chunks import find_chunk_mismatches, read_records
 from ragfault.comparison.recording.histories import find_history_mismatches
 from ragfault.comparison.recording.notices import find_added_notices
@@ -29,7 +29,6 @@ def find_recording_mismatches(
     size = len(pairing)
     mismatches = [
         *find_cut_answers(pairs, size),
-        *find_other_language(runs, pairs, size),
         *(find_other_form(runs, pairs, size) or find_added_notices(runs, pairs, size)),
     ]
     recorded = contents[0].has_claims[pairing.baseline] & contents[1].has_claims[pairing.candidate]
