@@ -369,14 +369,14 @@ def test_of_two_faults_that_with_the_stronger_evidence_stands_first(
     assert {fault.layer: fault.certain for fault in comparison.faults} == {"retrieval": True, "generation": False}
 
 
-def test_a_fault_that_shows_on_no_pair_with_the_same_chunks_stands_behind_retrieval(baseline: Run, tmp_path: Path):
-    """However strong its evidence: where every list holds another chunk, the chunks may be its cause."""
+def test_a_drop_that_shows_on_no_pair_with_the_same_chunks_is_not_blamed(baseline: Run, tmp_path: Path):
+    """Where every list holds another chunk, and no judge here tells, the record of the chunks is not ruled out."""
     traces = make_verdicts(200, 2, retrieval=0.2, grounding=0.6)
     moved = [
         (replace(t, chunks=(*(t.chunks or ()), Chunk(id=f"{t.id}-more", text="Of no use."))), v) for t, v in traces
     ]
     comparison = bisect(baseline, evaluate_system(tmp_path / "new", moved))
-    assert [fault.layer for fault in comparison.faults] == ["retrieval", "generation"]
+    assert [fault.layer for fault in comparison.faults] == ["retrieval"]
 
 
 def invent_claims(pair: Pair) -> Pair:
@@ -411,13 +411,13 @@ def test_a_drop_only_where_the_chunks_are_others_is_no_second_fault(tmp_path: Pa
     assert sorted(fault.layer for fault in bisect(*runs).faults) == ["generation"] * everywhere + ["retrieval"]
 
 
-@pytest.mark.parametrize(("change", "layers"), [(copy_first, ["retrieval"]), (add_chunk, ["generation", "retrieval"])])
-def test_a_drop_among_new_copies_is_no_second_fault(tmp_path: Path, change: Callable[[Pair], Pair], layers: list[str]):
-    """Where every list holds a text twice, the answers may follow the copies; a chunk that was added is none."""
+@pytest.mark.parametrize("change", [copy_first, add_chunk])
+def test_a_drop_on_other_lists_everywhere_is_no_second_fault(tmp_path: Path, change: Callable[[Pair], Pair]):
+    """Where every list holds a text twice, or one more, the answers may follow it."""
     old = [use_first(pair) for pair in make_verdicts(200, 1)]
     new = [invent_claims(change(use_first(pair))) for pair in make_verdicts(200, 2, retrieval=0.4)]
     runs = [evaluate_system(tmp_path / "old", old), evaluate_system(tmp_path / "new", new)]
-    assert sorted(fault.layer for fault in bisect(*runs).faults) == layers
+    assert [fault.layer for fault in bisect(*runs).faults] == ["retrieval"]
 
 
 @pytest.mark.long

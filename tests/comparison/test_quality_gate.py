@@ -357,7 +357,9 @@ def test_missing_traces_keep_every_metric_from_passing(tmp_path):
 
 def test_the_same_chunks_pass_what_reads_them_alone(tmp_path):
     """Retrieval is not doubted where both runs retrieved the very same chunks, however few."""
-    decision = beside(tmp_path, "ss", "su", ["context_relevance", "groundedness"])
+    metrics = ["context_relevance", "groundedness"]
+    old, new = (run_of(tmp_path, name, result, metrics) for name, result in (("old", "ss"), ("new", "su")))
+    decision = gate(new, baseline=old, metrics=metrics)
     assert [item.result for item in decision.regression_decisions] == ["pass", "cannot tell"]
     assert "are the same in both runs" in decision.regression_decisions[0].reason
 
@@ -502,7 +504,7 @@ def guarded(tmp_path) -> GateResult:
     old = run_of(tmp_path, "old", "s" * 200, metrics)
     result = [pair(f"t{at}", "h", "su"[at < 40], used="yn"[at in (60, 70, 80)]) for at in range(200)]
     new = run_of(tmp_path, "new", result, metrics)
-    return gate(new, ["groundedness>=0.5"], baseline=old)
+    return gate(new, ["groundedness>=0.5"], baseline=old, metrics=metrics)
 
 
 def test_junit_holds_thresholds_and_metrics(guarded):

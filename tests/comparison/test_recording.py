@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from ragfault import bisect
 from ragfault.comparison.paired_runs import pair_runs
-from ragfault.comparison.recording.answers import _read_words
 from ragfault.comparison.records import Bisection, PairMismatch
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
@@ -440,10 +439,9 @@ def test_citations_by_address_are_no_fault_where_their_quotes_stand_there(quoted
     assert ("document, address or a prefix to the id" in bisect(pair_runs(old, new)).sentence) == mismatched
 
 
-def test_long_answers_without_spaces_or_ends_are_read_in_time_that_grows_with_their_length():
-    """An answer of one word, and one that opens reasoning again and again, are read as they are."""
-    word, opened = "a" * 300_000, "<think>" * 40_000
-    assert _read_words(f"{word} https://example.org/{word}") == [word]
+def test_long_answers_without_ends_are_read_in_time_that_grows_with_their_length():
+    """One that opens reasoning again and again is read as it is."""
+    opened = "<think>" * 40_000
     assert REASONING_PATTERN.sub("", opened) == opened
     assert REASONING_PATTERN.sub("", "<think>No.</think>Noon.") == "Noon."
 

@@ -422,7 +422,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
         also = [fault.title for fault in faults[1:]]
         return f"{describe_fault(faults[0], walk.changes)}{f' Also: {chr(59).join(also)}.' if also else ''}"
     if walk.verdict == "no fault":
-        return f"{_describe_bound(walk)}{_describe_gains(comparison)}."
+        return f"{_describe_bound(walk, comparison)}{_describe_gains(comparison)}."
     if walk.undecided is not None:
         begin = f"{describe_change(walk.undecided)}, but the data cannot tell whether retrieval moved with it"
         return f"{begin}{_describe_other_chunks(walk)}.{_describe_fewer_chunks(walk)}"
@@ -437,7 +437,8 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
         return f"The data cannot tell: {format_count(comparison.pairs, 'paired trace')}{alone}, {what}."
     worst = max(least, key=lambda change: change.detectable or 0.0)
     if walk.worst_bound is not None:
-        bound = f"{_describe_bound(walk)}. That is beyond the margin of {walk.worst_bound.margin:g}"
+        begin, margin = _describe_bound(walk, comparison), walk.worst_bound.margin
+        bound = f"The data cannot tell: n{begin[1:]}, and the margin is {margin:g}"
     else:
         bound = (
             f"No layer is shown to have broken, and {comparison.pairs:,} paired traces{alone} cannot rule it out: they "
@@ -447,15 +448,16 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
     return f"{bound}{need}.{_describe_fewer_chunks(walk)}"
 
 
-def _describe_bound(walk: TreeWalk) -> str:
+def _describe_bound(walk: TreeWalk, comparison: Comparison) -> str:
     """Describe the largest drop of any metric that is not ruled out."""
-    worst, pairs = walk.worst_bound, f"{walk.comparison.pairs:,} paired traces"
+    worst, dependence = walk.worst_bound, comparison.dependence
+    pairs = f"{comparison.pairs:,} paired traces{f' ({dependence})' if dependence else ''}"
     bound = None if worst is None else bound_drop(worst)
     if worst is None or bound is None:
         return f"No layer broke: on {pairs} no metric dropped by its margin"
     if bound == 0:
         return f"No layer broke: no metric fell on {pairs}"
-    return f"No layer broke by more than {format_number(bound)} ({worst.metric}, {pairs}, 95 %)"
+    return f"No layer broke by more than {format_number(bound)}: {worst.metric} on {pairs}, at 95 %"
 
 
 def _describe_other_chunks(walk: TreeWalk) -> str:

@@ -317,7 +317,9 @@ def bound_drop(change: MetricChange) -> float | None:
         return 0.0
     if difference is None or has_too_few(difference) or not math.isfinite(difference.error):
         return None
-    return max(0.0, t_quantile(BOUND_LEVEL, difference.df) * difference.error - difference.center)
+    bound = t_quantile(BOUND_LEVEL, difference.df) * difference.error - difference.center
+    # the low end of the interval is cut at what the range allows
+    return max(0.0, min(bound, -difference.low))
 
 
 def describe_change(change: MetricChange, unit: str = "paired traces") -> str:
