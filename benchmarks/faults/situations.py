@@ -179,11 +179,7 @@ SITUATIONS = {
         exit_codes=(1,),
         phrase="the answers are less grounded in the chunks",
     ),
-    "answers translated": Situation(
-        change=apply_to_share(0.4, translate),
-        exit_codes=(1, 3),
-        phrase="",
-    ),
+    "answers translated": Situation(change=apply_to_share(0.4, translate), exit_codes=(1, 3), phrase=""),
     "a notice added": Situation(change=add_notice, exit_codes=(3,), phrase="answers of the candidate repeat a text on"),
     "a notice, and answers invent": Situation(
         change=chain_changes(apply_to_share(0.4, add_invention), add_notice),
@@ -255,11 +251,7 @@ SITUATIONS = {
     "half of the answers redacted": Situation(
         change=apply_to_share(0.5, redact_record), exit_codes=(3,), phrase="answers of the candidate are masked on"
     ),
-    "cited chunks alone": Situation(
-        change=chain_changes(rephrase, record_cited_chunks),
-        exit_codes=(0, 3),
-        phrase="",
-    ),
+    "cited chunks alone": Situation(change=chain_changes(rephrase, record_cited_chunks), exit_codes=(0, 3), phrase=""),
     "citations by address": Situation(
         change=cite_addresses, exit_codes=(3,), phrase="address or a prefix to the id, not by id"
     ),
