@@ -62,10 +62,10 @@ def test_copies_of_a_cluster_are_one_observation():
     """Ten attempts of each query, all alike, leave the interval of a single attempt."""
     rng = np.random.default_rng(0)
     moved, changed, groups = rng.normal(size=30), np.arange(30) < 15, np.arange(30)
-    one = measure_excess(moved, changed, groups)
-    ten = measure_excess(np.repeat(moved, 10), np.repeat(changed, 10), np.repeat(groups, 10))
-    assert (ten.mean, ten.high) == pytest.approx((one.mean, one.high))
-    assert one.high - one.mean > t_quantile(0.9, 29) * 0.2
+    single = measure_excess(moved, changed, groups)
+    copied = measure_excess(np.repeat(moved, 10), np.repeat(changed, 10), np.repeat(groups, 10))
+    assert (copied.mean, copied.high) == pytest.approx((single.mean, single.high))
+    assert single.high - single.mean > t_quantile(0.9, 29) * 0.2
 
 
 def test_an_excess_needs_both_sides():
@@ -94,7 +94,7 @@ def test_other_chunks_under_the_same_answers_are_no_fault_without_gold(tmp_path)
     assert result.verdict == "cannot tell"
 
 
-def test_gold_that_fell_under_the_same_answers_is_said(tmp_path):
+def test_gold_that_fell_under_the_same_answers_is_less_found(tmp_path):
     """Where gold stands lower and answers are the same, retrieval finds less, and that is what the fault says."""
     result = bisect_change(tmp_path, TRACES, put_other_chunks_first)
     assert [fault.title for fault in result.faults] == [FINDS_LESS]
