@@ -94,7 +94,7 @@ def test_other_chunks_under_the_same_answers_are_no_fault_without_gold(tmp_path)
     assert result.verdict == "cannot tell"
 
 
-def test_gold_that_fell_under_the_same_answers_is_less_found(tmp_path):
+def test_lower_gold_under_the_same_answers_has_a_title_of_its_own(tmp_path):
     """Where gold stands lower and answers are the same, retrieval finds less, and that is what the fault says."""
     result = bisect_change(tmp_path, TRACES, put_other_chunks_first)
     assert [fault.title for fault in result.faults] == [FINDS_LESS]
