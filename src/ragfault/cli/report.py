@@ -95,8 +95,8 @@ def report(
     In the terminal, or as one self-contained HTML page, Markdown, JSON or CSV.
     """
     from ragfault.diagnosis.run_analysis import analyze
-    from ragfault.io.runs.run import Run
-    from ragfault.io.runs.samples import SAMPLE_TRACES, sample_run
+    from ragfault.io.runs.run import SAMPLE_TRACES, Run
+    from ragfault.io.runs.samples import sample_run
 
     plan = plan_output(output, *FORMATS)
     if sample is None and "html" in plan:

@@ -35,8 +35,8 @@ from ragfault.comparison.renamed_ids import (
 from ragfault.comparison.run_profile import RunProfile, profile_run, rename_profile
 from ragfault.diagnosis.run_table import RunTable, list_text_warnings
 from ragfault.diagnosis.score_matrix import SCORED, UNDEFINED, metric_name
-from ragfault.io.runs.run import AnyRun, MetricInfo, Run, open_run
-from ragfault.io.runs.samples import SAMPLE_TRACES, sample_runs
+from ragfault.io.runs.run import SAMPLE_TRACES, AnyRun, MetricInfo, Run, open_run
+from ragfault.io.runs.samples import sample_runs
 from ragfault.labels.correction import LabelValues, PairedLabels
 from ragfault.labels.judges.flakiness import JudgeFlakiness, check_judge
 from ragfault.labels.records import LabelProvenance

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from ragfault.io.runs.samples import SAMPLE_TRACES
+from ragfault.io.runs.run import SAMPLE_TRACES
 from ragfault.model.errors import UsageError
 from ragfault.model.settings import (
     ClosedShare,

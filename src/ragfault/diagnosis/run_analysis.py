@@ -46,8 +46,8 @@ from ragfault.diagnosis.scorecard import (
 )
 from ragfault.diagnosis.steps.localization import localize_recorded_step
 from ragfault.diagnosis.steps.records import FaultyStep
-from ragfault.io.runs.run import AnyRun, Run, open_run
-from ragfault.io.runs.samples import SAMPLE_TRACES, sample_run
+from ragfault.io.runs.run import SAMPLE_TRACES, AnyRun, Run, open_run
+from ragfault.io.runs.samples import sample_run
 from ragfault.labels.correction import CardChoice, HumanLabels, LabeledItems, apply_labels
 from ragfault.model.errors import UnknownName, UsageError
 from ragfault.model.records import Trace, Verdicts

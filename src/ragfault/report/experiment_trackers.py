@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragfault.diagnosis.run_analysis import analyze
-from ragfault.io.runs.run import Run
-from ragfault.io.runs.samples import SAMPLE_TRACES
+from ragfault.io.runs.run import SAMPLE_TRACES, Run
 from ragfault.model.errors import OutputError, UsageError, require_extra
 from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.output import check_output_path, escape_csv_cell, write_report_file

@@ -17,8 +17,8 @@ from ragfault.apps.guard.rails import Outcome
 from ragfault.apps.guard.rates import GuardedRequest, RailRate, average, rate_rail
 from ragfault.apps.guard.runtime import Guard
 from ragfault.diagnosis.run_table import open_table
-from ragfault.io.runs.run import Run
-from ragfault.io.runs.samples import SAMPLE_TRACES, sample_run
+from ragfault.io.runs.run import SAMPLE_TRACES, Run
+from ragfault.io.runs.samples import sample_run
 from ragfault.judges.loading import load_judge
 from ragfault.model.errors import JudgeError, UsageError
 from ragfault.model.protocols import Judge, VerdictKind

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ragfault.diagnosis.attempts.plan import PlanSettings, plan_attempts
+from ragfault.diagnosis.attempts.settings import PlanSettings
 from ragfault.options.output import json_option, print_report
 from ragfault.options.records import add_fields, take_fields
 
@@ -27,6 +27,7 @@ def plan(queries: int, attempts: int, kind: str | None, **options: Any) -> None:
     Both runs have the same queries. Without a run the variance is an assumption: right and wrong answers, 80 % of them
     right, and half of the variance within a query.
     """
+    from ragfault.diagnosis.attempts.plan import plan_attempts
     from ragfault.report.builders.attempts import build_plan
 
     settings = PlanSettings(**take_fields(PlanSettings, options))

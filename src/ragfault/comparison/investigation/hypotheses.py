@@ -21,8 +21,8 @@ from ragfault.diagnosis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS
 from ragfault.diagnosis.records import Diagnosis, ProblemKind
 from ragfault.diagnosis.run_analysis import diagnose_run, find_doubtful_kinds, leave_out
 from ragfault.diagnosis.run_table import list_text_warnings, open_table
-from ragfault.io.runs.run import AnyRun, Run, open_run
-from ragfault.io.runs.samples import SAMPLE_TRACES, sample_run
+from ragfault.io.runs.run import SAMPLE_TRACES, AnyRun, Run, open_run
+from ragfault.io.runs.samples import sample_run
 from ragfault.labels.correction import Codes, Mask
 from ragfault.stats.intervals import mean_interval
 

@@ -8,28 +8,18 @@ import numpy as np
 from msgspec import Struct
 
 from ragfault.diagnosis.attempts.assessment import split_metric
+from ragfault.diagnosis.attempts.settings import PlanSettings
 from ragfault.diagnosis.run_table import RunTable, open_table
 from ragfault.io.runs.run import AnyRun
 from ragfault.labels.correction import metric_bounds
 from ragfault.model.errors import RunError, UnknownName, UsageError
-from ragfault.model.settings import (
-    ClosedShare,
-    NonEmptyText,
-    PathText,
-    PositiveNumber,
-    Settings,
-    accept_fields,
-    declare,
-)
+from ragfault.model.settings import accept_fields
 from ragfault.stats.estimates import Interval
 from ragfault.stats.repeats import compute_attempt_power
 from ragfault.text.number_format import format_count, format_percent
 
 ATTEMPTS_COMPARED = (1, 2, 3, 5, 8)
 """Numbers of attempts whose power a plan lists next to the one that was asked for."""
-ASSUMED_VARIANCE, ASSUMED_NOISE = 0.16, 0.5
-"""Variance of right and wrong answers of which 80 % are right, and the share of it that is noise; assumed where no run
-is given, not measured."""
 
 
 MAX_PROPOSED = 8
@@ -65,16 +55,6 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
     noise: float
     """The share of it within a query."""
     options: tuple[PlanOption, ...]
-
-
-class PlanSettings(Settings, frozen=True, kw_only=True):
-    """What a plan rests on: `plan_attempts` explains each field."""
-
-    drop: float = declare(0.05, "Drop of the mean to find.", PositiveNumber)
-    run: AnyRun | None = declare(None, "Run with several attempts whose variance is taken.", PathText)
-    metric: str = declare("groundedness", "Metric of the run.", NonEmptyText)
-    variance: float = declare(ASSUMED_VARIANCE, "Variance of one attempt.", PositiveNumber)
-    noise: float = declare(ASSUMED_NOISE, "Share of the variance within a query.", ClosedShare)
 
 
 @accept_fields(PlanSettings)

@@ -205,6 +205,9 @@ RecordType = TypeVar("RecordType", bound=Struct)
 BATCH_TRACES = 2048
 """Traces in memory at once while a run is read."""
 
+SAMPLE_TRACES = 20_000
+"""Most traces of a run of which every text is analysed; of a larger run a random sample is."""
+
 
 class MetricInfo(Struct, frozen=True):
     """A metric as the manifest stores it, so that the run can be read without its definition."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragfault.io.remote_paths import open_for_arrow
-from ragfault.io.runs.run import BATCH_TRACES, Run
+from ragfault.io.runs.run import BATCH_TRACES, SAMPLE_TRACES, Run
 from ragfault.model.errors import RunError
 from ragfault.model.records import get_query_id
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-SAMPLE_TRACES = 20_000
-"""Most traces of a run of which every text is analysed; of a larger run a random sample is."""
 # least share of the smaller run with an id of the other; else runs are paired by query
 MIN_SHARED_IDS = 0.5
 STATUSES = ("scored", "undefined", "failed")
