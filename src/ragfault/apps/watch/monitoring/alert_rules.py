@@ -124,6 +124,18 @@ def _operation_rules() -> Iterator[AlertRule]:
             min_values=10,
         )
     for name in FAILURES:
+        # many of a few minutes: nobody should wait for an hour of them
+        yield AlertRule(
+            name=f"BURST_{name.upper()}",
+            metric=name,
+            window=10,
+            drop=0.05,
+            severity="high",
+            duration=2,
+            hysteresis=0.01,
+            certain=True,
+            min_values=30,
+        )
         yield AlertRule(
             name=f"CRITICAL_{name.upper()}",
             metric=name,

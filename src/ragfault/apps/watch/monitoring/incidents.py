@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ragfault.apps.watch.monitoring.alert_rules import AlertKey, Severity
 from ragfault.apps.watch.monitoring.alerts import Alert
 from ragfault.apps.watch.monitoring.change_detection import FaultLocation, SeriesWatch, estimate_onset
+from ragfault.apps.watch.monitoring.offenders import Offender, SlowStep
 from ragfault.apps.watch.monitoring.rollups import FAILURES, is_cohort
 from ragfault.apps.watch.monitoring.rule_evaluation import WIDER
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference
@@ -138,6 +139,13 @@ class Incident(Struct, frozen=True, kw_only=True):
     share: float | None = None
     # cohorts with the most values since the onset
     cohorts: tuple[CohortChange, ...] = ()
+    # "60 of 80 answers since the onset are bad: 41 not retrieved, 19 invented"; empty: none is known to be bad
+    cause_text: str = ""
+    # values of fields that set the bad traces apart, the clearest first
+    offenders: tuple[Offender, ...] = ()
+    message: str = ""
+    """The commonest error of the bad traces, with its number; empty without errors."""
+    step: SlowStep | None = None
     suspects: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
     # the worst traces since the onset

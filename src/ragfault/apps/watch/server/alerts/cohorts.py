@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ragfault.apps.watch.monitoring.incidents import CohortChange, Incident, classify_route, merge_series
 from ragfault.apps.watch.monitoring.rollups import COHORT_ROUTE, MAX_WORST, Rollup, WorstTrace, is_cohort, trace_cohorts
-from ragfault.apps.watch.monitoring.traffic_mix import CHUNK_FIELDS
+from ragfault.apps.watch.monitoring.traffic_mix import CHUNK_FIELDS, SYSTEM_FIELDS
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series, window_difference
 from ragfault.apps.watch.server.storage.records import TraceSelection
 from ragfault.apps.watch.server.storage.store import TraceStore
@@ -51,6 +51,47 @@ def load_cohorts(store: TraceStore, first: int, until: int) -> dict[SeriesKey, M
     return build_series(rows)
 
 
+def continue_traffic(
+    cohorts: Mapping[SeriesKey, MetricSeries], routes: Mapping[SeriesKey, MetricSeries]
+) -> dict[SeriesKey, MetricSeries]:
+    """Return the series of cohorts, where a new release, model or prompt continues the traffic before it.
+
+    So it has a reference from its first trace on: what all routes did.
+    """
+    continued = dict(cohorts)
+    for key, own in cohorts.items():
+        metric, route, _ = key
+        if is_version(route) and own.minutes.size:
+            parts = [
+                series
+                for (name, place, cohort), series in routes.items()
+                if name == metric and cohort is None and not is_cohort(place)
+            ]
+            continued[key] = precede(own, merge_series(parts)) if parts else own
+    return continued
+
+
+def precede(own: MetricSeries, total: MetricSeries) -> MetricSeries:
+    """Return a series with all traffic before its first minute, as if the same share of it had been of the series."""
+    first = int(own.minutes[0])
+    before, beside = total.between(0, first), total.between(first, int(own.minutes[-1]) + 1)
+    share = min(1.0, float(own.n.sum()) / max(1.0, float(beside.n.sum())))
+    if not before.minutes.size:
+        return own
+    scaled = replace(before, n=share * before.n, sum=share * before.sum, squares=share * before.squares)
+    return merge_series([scaled, own])
+
+
+def is_version(route: str | None) -> bool:
+    """Return whether a route is the cohort of a version of the system.
+
+    >>> is_version("cohort release=7"), is_version("cohort tenant=acme"), is_version("web")
+    (True, False, False)
+    """
+    field = (route or "").removeprefix(COHORT_ROUTE).partition("=")[0].removeprefix("metadata.")
+    return is_cohort(route) and field in SYSTEM_FIELDS
+
+
 def is_own_change(store: TraceStore, measure: MetricInfo, route: str | None, onset: int, until: int) -> bool:
     """Return whether a change is of a route, or of a cohort that got worse while all others did by less than half.
 
@@ -66,6 +107,8 @@ def is_own_change(store: TraceStore, measure: MetricInfo, route: str | None, ons
     series = build_series(rows)
     own = series.pop((measure.name, route, None))
     rest = merge_series([*series.values(), replace(own, n=-own.n, sum=-own.sum, squares=-own.squares)])
+    if is_version(route) and own.minutes.size and own.minutes[0] > first:
+        own = precede(own, rest)
     state, moved = classify_route(own, measure, windows, 0.0)
     return (
         state == "affected" and moved is not None and classify_route(rest, measure, windows, moved)[0] == "unaffected"

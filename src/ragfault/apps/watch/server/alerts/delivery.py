@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.apps.watch.monitoring.incidents import Incident, NoticeKind
+from ragfault.apps.watch.monitoring.offenders import Offender
 from ragfault.apps.watch.server.alerts.incidents import describe_routes, format_moment
 from ragfault.apps.watch.server.background_thread import BackgroundThread
 from ragfault.apps.watch.server.counters import EventCounters
@@ -63,6 +64,23 @@ class IncidentNotice(Struct, frozen=True, kw_only=True):
         return f"{self.kind}: {incident.title}{place}, {since}"
 
 
+def describe_evidence(incident: Incident) -> list[str]:
+    """Describe what the traces of an incident show: causes of bad answers, offenders, error and slow step."""
+    step = incident.step
+    offenders = [_describe_offender(offender) for offender in incident.offenders[:3]]
+    error = f"Error in {incident.message}" if incident.message else ""
+    slow = "" if step is None else f"Slow step {step.name}: {step.before:,.0f} ms before, {step.since:,.0f} ms since."
+    return [text for text in (incident.cause_text and f"{incident.cause_text}.", *offenders, error, slow) if text]
+
+
+def _describe_offender(own: Offender) -> str:
+    sides = f"{own.count:,} of {own.total:,}", f"{own.other_count:,} of"
+    if own.kind == "vanished":
+        return f"{own.field} {own.value}: on {sides[0]} traces since, {sides[1]} {own.other_total:,} before."
+    new = " (new)" if own.is_new else ""
+    return f"{own.field} {own.value}{new}: {sides[0]} traces are bad, {sides[1]} the other {own.other_total:,}."
+
+
 def _escape_slack(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -70,6 +88,7 @@ def _escape_slack(text: str) -> str:
 def _format_slack(notice: IncidentNotice) -> Any:
     incident = notice.incident
     lines = [
+        *describe_evidence(incident),
         incident.sentence,
         notice.link or "",
         *(f"before: {mark.text}" for mark in incident.marks[:1]),
@@ -87,7 +106,7 @@ def _format_alertmanager(notice: IncidentNotice) -> Any:
     labels = {"alertname": "ragfault", "kind": incident.kind, "incident": incident.id}
     annotations = {
         "summary": notice.sentence,
-        "description": incident.sentence,
+        "description": " ".join([*describe_evidence(incident), incident.sentence]),
         "severity": incident.severity,
         "layer": incident.layer,
         "routes": ", ".join(route or "no route" for route in incident.routes),
@@ -248,7 +267,7 @@ def _message_lines(notice: IncidentNotice) -> Iterator[str]:
     incident = notice.incident
     yield _single_line(notice.sentence)
     yield ""
-    yield _single_line(incident.sentence)
+    yield from map(_single_line, [*describe_evidence(incident), incident.sentence])
     yield ""
     size = incident.size
     moved = (

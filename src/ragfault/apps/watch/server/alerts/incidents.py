@@ -30,6 +30,7 @@ from ragfault.apps.watch.monitoring.rollups import FAILURES, LOG_LATENCY, OPERAT
 from ragfault.apps.watch.monitoring.traffic_mix import describe_unknown_days
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series, window_difference
 from ragfault.apps.watch.server.alerts.cohorts import compare_cohorts, find_affected_cohorts, find_worst, is_own_change
+from ragfault.apps.watch.server.alerts.evidence import add_evidence
 from ragfault.apps.watch.server.storage.records import TimelineMark, TraceSelection
 from ragfault.apps.watch.server.storage.store import TraceStore
 from ragfault.comparison.bisection import describe_fault
@@ -238,7 +239,9 @@ class IncidentBuilder:
         if self._late and LATE_SENTENCE not in incident.sentence:
             late = f"{LATE_SENTENCE}{self._late:,} minutes after their time: of what is later nothing is known yet."
             incident = replace(incident, sentence=incident.sentence + late)
-        return keep_worst(earlier, self._add_extent(incident))
+        name = incident.size.metric if incident.size else members[0].metric
+        known = add_evidence(self._store, self._add_extent(incident), self._measures[name], self._until)
+        return keep_worst(earlier, known)
 
     def _refine_onset(self, incident: Incident, members: Sequence[Alert]) -> dict[str, Any]:
         """Return the onset of the detection with the narrowest interval; nothing where no drop is detected."""
@@ -439,7 +442,21 @@ def keep_worst(earlier: Incident, later: Incident) -> Incident:
     certain = [max(size.low, -size.high) for size in (sizes[0], sizes[1])]
     if earlier.branch != later.branch or not later.interval.meets(earlier.interval) or certain[1] > certain[0]:
         return later
-    names = ("title", "sentence", "size", "scored", "share", "cohorts", "layer", "suspects", "remedies")
+    names = (
+        "cause_text",
+        "offenders",
+        "message",
+        "step",
+        "title",
+        "sentence",
+        "size",
+        "scored",
+        "share",
+        "cohorts",
+        "layer",
+        "suspects",
+        "remedies",
+    )
     return replace(later, **{name: getattr(earlier, name) for name in names})
 
 

@@ -37,7 +37,13 @@ from ragfault.apps.watch.monitoring.noise import HISTORY_MINUTES, HOUR_MINUTES, 
 from ragfault.apps.watch.monitoring.rollups import is_cohort
 from ragfault.apps.watch.monitoring.rule_evaluation import RuleContext, evaluate_rules
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, STALE_MINUTES, MetricSeries, SeriesKey, build_series
-from ragfault.apps.watch.server.alerts.cohorts import COARSE_GRAIN, FINE_MINUTES, MAX_FOLLOWED, load_cohorts
+from ragfault.apps.watch.server.alerts.cohorts import (
+    COARSE_GRAIN,
+    FINE_MINUTES,
+    MAX_FOLLOWED,
+    continue_traffic,
+    load_cohorts,
+)
 from ragfault.apps.watch.server.alerts.delivery import IncidentNotice, NoticeSender
 from ragfault.apps.watch.server.alerts.incidents import IncidentBuilder
 from ragfault.apps.watch.server.alerts.watchdog import Watchdog, advance_problems
@@ -342,7 +348,7 @@ class AlertScheduler(BackgroundThread):
         first = max(oldest, until - HISTORY_MINUTES)
         old = store.read_rollups(first, cut, grain=COARSE_GRAIN, bins=False) if first < cut else ()
         series = build_series([*old, *store.read_rollups(cut, until, bins=False)])
-        return load_cohorts(store, first, until) | series
+        return continue_traffic(load_cohorts(store, first, until), series) | series
 
     def _compute_scored_until(self, until: int) -> int:
         """Return the minute before which no trace waits to be judged."""

@@ -410,6 +410,16 @@ class TraceTables(StoreEngine):
                 return
             after = numbers[-1]
 
+    def load_latest(self, selection: TraceSelection, limit: int) -> list[StoredTrace]:
+        """Return the latest judged traces of a selection, at most `limit`, in the order of arrival."""
+        where, parameters = self._build_conditions(selection)
+        rows = self.reader.fetch_rows(
+            f"SELECT number FROM traces t WHERE {where} AND number IN (SELECT number FROM outcomes) "
+            "ORDER BY number DESC LIMIT {limit:UInt64}",
+            {**parameters, "limit": limit},
+        )
+        return list(self._load_stored([number for (number,) in rows]))
+
     def iterate_bodies(self, selection: TraceSelection, text: str, limit: int) -> Iterator[str]:
         """Iterate over the traces, as JSON, that contain a text among the `limit` latest ones of a selection."""
         where, parameters = self._build_conditions(selection)
