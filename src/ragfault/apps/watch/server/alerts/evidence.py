@@ -59,13 +59,14 @@ def describe_causes(traces: Sequence[StoredTrace]) -> str:
     """
     pairs = [(stored.trace, stored.verdicts or Verdicts(trace=stored.trace.id)) for stored in traces]
     counts = count_causes([find_cause(trace, verdicts, diagnose_trace(trace, verdicts)) for trace, verdicts in pairs])
-    decided = counts.bad + counts.right
+    # unsure ones count as well, or a few failures among answers of which little is known would be all
+    unsure = f" ({counts.unsure:,} unsure)" if counts.unsure else ""
     if not counts.bad:
         return ""
     named = [f"{own.answers:,} {own.cause.replace('_', ' ')}" for own in counts.causes[:MAX_CAUSES]]
     rest = counts.bad - sum(own.answers for own in counts.causes[:MAX_CAUSES])
     named += [f"{rest:,} other"] if rest else []
-    return f"{counts.bad:,} of {decided:,} answers are bad: {', '.join(named)}"
+    return f"{counts.bad:,} of {counts.total:,} answers are bad{unsure}: {', '.join(named)}"
 
 
 def _load_traces(
