@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -76,8 +77,12 @@ def yield_help(path: list[str], command: click.Command) -> Iterator[str]:
     yield from ("```text", command.get_help(context).rstrip(), "```")
 
 
+END_OF_METRICS = "\n<!-- end of the metrics"
+"""What follows this mark on the page of the metrics is written by hand."""
+
+
 def build_metrics_page() -> str:
-    """Build the page of the metrics: every one with its definition."""
+    """Build the page of the metrics: every one with its definition, then what is written by hand."""
     parts = ["# Metrics\n", GENERATED]
     parts.append(
         "Each metric is a pure function of a trace and its verdicts. A score is *scored*, *undefined* (with the\n"
@@ -90,7 +95,8 @@ def build_metrics_page() -> str:
         for entry in entries:
             if entry.layer == layer:
                 parts += yield_metric_entry(entry, entry.name in default)
-    return "\n".join(parts) + "\n"
+    written = (FOLDER / "metrics.md").read_text(encoding="utf-8").split(END_OF_METRICS, 1)[1]
+    return "\n".join(parts) + f"\n{END_OF_METRICS}{written}"
 
 
 def yield_metric_entry(entry: MetricDefinition, default: bool) -> Iterator[str]:
@@ -100,7 +106,8 @@ def yield_metric_entry(entry: MetricDefinition, default: bool) -> Iterator[str]:
     yield entry.docstring.split(">>>")[0].strip() + "\n"
     reads = ", ".join([*(f"`{f}`" for f in entry.fields), *(f"*{part}* verdicts" for part in entry.verdicts)])
     extra = f" Needs `pip install 'ragfault[{entry.extra}]'`." if entry.extra else ""
-    yield f"{entry.better.capitalize()} is better; {low:g} to {high:g}. Reads {reads}. Source: {entry.source}.{extra}\n"
+    text = f"{entry.better.capitalize()} is better; {low:g} to {high:g}. Reads {reads}. Source: {entry.source}.{extra}"
+    yield textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def build_tables_page() -> str:
