@@ -14,7 +14,7 @@ import argparse
 import random
 import re
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -229,6 +229,7 @@ def measure(planted: dict[str, tuple[Trace, Plant | None]], judge: str, folder: 
     run = evaluate(traces, folder, judge=judge)
     counts: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
+    named_right: defaultdict[float, list[bool]] = defaultdict(list)
     for diagnosis in diagnose_run(run):
         plant, cause = planted[diagnosis.trace][1], diagnosis.cause
         assert cause is not None
@@ -242,6 +243,8 @@ def measure(planted: dict[str, tuple[Trace, Plant | None]], judge: str, folder: 
         named = cause.cause or cause.rating.outcome
         counts["right stage"] += cause.stage == CAUSES[expected[0]].stage
         counts["right cause"] += named in expected
+        if cause.probability is not None:
+            named_right[cause.probability].append(named in expected)
         if named not in expected:
             wrong[f"{plant.__name__} → {named}"] += 1
     share = counts["right traces called bad"] / max(1, counts["right traces"])
@@ -251,6 +254,11 @@ def measure(planted: dict[str, tuple[Trace, Plant | None]], judge: str, folder: 
         f"right cause {counts['right cause'] / counts['plants']:.0%}; "
         f"right answers called bad {share:.0%} of {counts['right traces']}"
     )
+    for probability, hits in sorted(named_right.items(), reverse=True):
+        print(f"    stated {probability:.2f}: right {sum(hits):>2} of {len(hits)}")
+    decided = sum(map(len, named_right.values()))
+    error = sum(abs(sum(hits) - probability * len(hits)) for probability, hits in named_right.items()) / decided
+    print(f"    calibration error of the cause's probability {error:.3f}")
     for text, count in wrong.most_common():
         print(f"    {count:>3}  {text}")
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ragfault import evaluate
+from ragfault.diagnosis.run_analysis import analyze
 from ragfault.io.runs.run import Run
 from ragfault.model.errors import OutputError
 from ragfault.model.records import Chunk, Trace, Verdicts
@@ -67,6 +68,20 @@ def test_every_trace_inside(run: Run, report: Path) -> None:
     bodies = carried(report.read_text("utf-8"))
     assert [body["trace"]["id"] for body in bodies] == [trace.id for trace in run.traces()]
     assert all(len(body["scores"]) == len(run.manifest.metrics) for body in bodies)
+
+
+def test_each_cause_leads_to_its_traces(run: Run, report: Path) -> None:
+    """The count of a cause narrows the list to traces that the index has under that cause, as many as it says."""
+    page = report.read_text("utf-8")
+    packed = re.search(r'<script type="application/gzip" id="index">([^<]+)</script>', page)
+    assert packed is not None
+    index = json.loads(gzip.decompress(base64.b64decode(packed[1])))
+    answers = analyze(run).answers
+    assert answers is not None
+    assert answers.causes
+    for cause in answers.causes:
+        assert f'data-filter="cause" data-value="{cause.cause}"' in page
+        assert index["cause"].count(index["causes"].index(cause.cause)) == cause.answers
 
 
 def test_every_metric_shown(run: Run, report: Path) -> None:

@@ -61,7 +61,7 @@ class AnswerCause(Struct, frozen=True, kw_only=True):
     """None where the answer is not bad."""
     cause: CauseName | None = None
     probability: float | None = None
-    """The probability that this is the cause, if the answer is bad, in [0, 1]; not calibrated yet."""
+    """The probability that this is the cause, if the answer is bad, in [0, 1]; calibrated on planted causes."""
     quote: str = ""
     """The passage, claim or query that shows it; from the trace, so not to be trusted as markup."""
     reason: str = ""

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from markupsafe import Markup
 
+from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS
 from ragfault.diagnosis.records import Findings
 from ragfault.diagnosis.run_analysis import analyze
@@ -21,6 +22,7 @@ from ragfault.io.runs.samples import sample_run
 from ragfault.labels.correction import HumanLabels
 from ragfault.report.builders.causes import build_head, describe_health
 from ragfault.report.charts import svg
+from ragfault.report.document import Paragraph
 from ragfault.report.format import (
     LAYER_QUESTIONS,
     explain_corrections,
@@ -90,7 +92,8 @@ def render_run_html(run: Run, findings: Findings | None = None, labels: HumanLab
         judge_note=_explain_judge(findings.manifest),
         findings=findings,
         warnings=list_run_warnings(findings),
-        head=render_html(build_head(findings)),
+        # The drawing of causes replaces the table of causes.
+        head=render_html([block for block in build_head(findings) if isinstance(block, Paragraph)]),
         targets=describe_targets(findings),
         describe_health=describe_health,
         problem_share=describe_share,
@@ -199,6 +202,7 @@ def _build_legend(findings: Findings) -> dict[str, Any]:
     return {
         "metrics": {item.metric: {"better": item.better} for item in findings.scorecard.aggregates},
         "levels": {name: {"glyph": glyph, "action": actions.get(name, "")} for name, glyph in QUALITY_GLYPHS.items()},
+        "causes": {name: cause.title for name, cause in CAUSES.items()},
         "kinds": {kind: {"title": problem.title, "remedies": problem.steps} for kind, problem in PROBLEM_KINDS.items()},
     }
 

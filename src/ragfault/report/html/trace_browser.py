@@ -33,6 +33,7 @@ TEXT_LIMIT = 50_000
 SNIPPET_LENGTH = 300
 """Characters of query and answer in the index, where they can be searched."""
 
+BROWSER_COLUMNS = ("ids", "queries", "answers", "route", "level", "problems", "cause")
 QUALITY_LEVELS = ("excellent", "good", "fair", "poor", "unrated")
 """Quality levels; unrated where a trace has no triad."""
 
@@ -52,9 +53,10 @@ def build_trace_browser(run: Run, labels: HumanLabels | None = None) -> TraceBro
     """Read a run and make the browser of its traces; human labels take the place of verdicts."""
     diagnoses = diagnose_run(RunTable(run, labels))
     items = {} if labels is None else labels.items
-    columns: dict[str, list[Any]] = {name: [] for name in ("ids", "queries", "answers", "route", "level", "problems")}
+    columns: dict[str, list[Any]] = {name: [] for name in BROWSER_COLUMNS}
     routes: dict[str, int] = {}
     kinds: dict[str, int] = {}
+    causes: dict[str, int] = {}
     values: dict[str, list[float | None]] = {measure.name: [] for measure in run.manifest.metrics}
     bodies = _TraceBlocks()
     for (trace, verdicts, scores), diagnosis in zip(_iterate_traces(run), diagnoses, strict=True):
@@ -65,6 +67,8 @@ def build_trace_browser(run: Run, labels: HumanLabels | None = None) -> TraceBro
         columns["route"].append(routes.setdefault(trace.route or "(no route)", len(routes)))
         columns["level"].append(QUALITY_LEVELS.index(diagnosis.quality or "unrated"))
         columns["problems"].append([kinds.setdefault(kind, len(kinds)) for kind in trace_kinds])
+        cause = diagnosis.cause.cause if diagnosis.cause else None
+        columns["cause"].append(None if cause is None else causes.setdefault(cause, len(causes)))
         by_metric = {row.metric: row.value for row in scores if row.status == "scored"}
         for name, column in values.items():
             column.append(by_metric.get(name))
@@ -75,6 +79,7 @@ def build_trace_browser(run: Run, labels: HumanLabels | None = None) -> TraceBro
         "routes": list(routes),
         "levels": list(QUALITY_LEVELS),
         "kinds": list(kinds),
+        "causes": list(causes),
         "scores": {
             name: [None if value is None else float(f"{value:.4g}") for value in column]
             for name, column in present.items()

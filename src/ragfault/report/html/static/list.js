@@ -10,7 +10,7 @@ function openList(pick) {
   list.box.addEventListener("keydown", onListKey);
   new ResizeObserver(drawRows).observe(list.box);
   fillChoices();
-  for (const id of ["search", "kind", "level", "route", "sort", "order"]) {
+  for (const id of ["search", "kind", "cause", "level", "route", "sort", "order"]) {
     find(id).addEventListener("input", refill);
   }
   find("filters").addEventListener("submit", (event) => event.preventDefault());
@@ -19,9 +19,11 @@ function openList(pick) {
 }
 
 function fillChoices() {
-  const { kinds, levels, routes, scores } = store.index;
+  const { kinds, causes, levels, routes, scores } = store.index;
   const choices = (id, names) => find(id).append(...names.map(([value, text]) => el("option", { value }, text)));
   choices("kind", [["any", "any problem"], ...kinds.map((name, i) => [i, store.legend.kinds[name].title])]);
+  choices("cause", causes.map((name, i) => [i, store.legend.causes[name]]));
+  find("cause").closest("label").hidden = !causes.length;
   choices("level", levels.map((name, i) => [i, name]));
   choices("route", routes.map((name, i) => [i, visible(name)]));
   find("route").closest("label").hidden = routes.length < 2;
@@ -38,13 +40,14 @@ function resetFilters() {
 
 function chosen() {
   const value = (id) => find(id).value;
-  const { problems, level, route } = store.index;
+  const { problems, cause, level, route } = store.index;
   const tests = [];
   const words = value("search").toLocaleLowerCase().split(/\s+/).filter(Boolean);
   if (words.length) tests.push((i) => words.every((word) => haystack()[i].includes(word)));
   if (value("kind") === "any") tests.push((i) => problems[i].length > 0);
   else if (value("kind") === "none") tests.push((i) => problems[i].length === 0);
   else if (value("kind")) tests.push((i) => problems[i].includes(Number(value("kind"))));
+  if (value("cause")) tests.push((i) => cause[i] === Number(value("cause")));
   if (value("level")) tests.push((i) => level[i] === Number(value("level")));
   if (value("route")) tests.push((i) => route[i] === Number(value("route")));
   return [...store.index.ids.keys()].filter((i) => tests.every((test) => test(i)));

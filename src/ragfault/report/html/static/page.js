@@ -50,7 +50,7 @@ function pick(place, focus = false) {
   showTrace(place, focus);
 }
 
-// A button of the scorecard that narrows the list to one kind of problem or one level.
+// A button of the scorecard that narrows the list to one cause, one kind of problem or one level.
 function openFilters() {
   for (const button of document.querySelectorAll("[data-filter]")) {
     button.hidden = false;
