@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ragfault import Chunk, Gold, Run, Trace, compare, evaluate
+from ragfault import Chunk, Gold, Run, Trace, analyze, compare, evaluate
 from ragfault.comparison.answer_changes import STAGES_AT_FAULT, order_by_harm
 from ragfault.comparison.paired_runs import pair_runs
 from ragfault.comparison.records import AnswerChanges, FaultLayer, LayerFault
@@ -92,6 +92,16 @@ def test_an_edited_answer_key_makes_no_answer_bad(baseline: Run, folder: Path):
     """The same chunks and answers beside another reference are the same answers."""
     traces = [replace(item, reference="At 23:10.") for item in RIGHT]
     assert count_changes(baseline, folder, "edited", traces).became_bad == 0
+
+
+def test_a_refusal_of_what_the_other_run_answers_is_bad(folder: Path):
+    """Without an answer key a refusal alone is unsure; beside a right answer from the same chunks it is bad."""
+    keyless = [replace(item, reference=None, gold=None) for item in RIGHT]
+    refused = [replace(item, answer="I do not know.") if at < 9 else item for at, item in enumerate(keyless)]
+    before = evaluate(keyless, folder / "keyless", judge="lexical", metrics=METRICS)
+    answers = count_changes(before, folder, "refused", refused)
+    assert (answers.unsure, answers.became_bad, answers.causes[0].cause) == (0, 9, "refused")
+    assert analyze(folder / "refused").answers.refusals == 9
 
 
 def test_renamed_chunks_make_no_answer_bad(baseline: Run, folder: Path):

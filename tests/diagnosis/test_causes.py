@@ -179,6 +179,20 @@ def test_a_refusal_is_right_where_the_corpus_has_no_answer():
     assert look(unanswerable, REFUSED).rating.outcome == "right"
 
 
+def test_a_refusal_without_a_key_is_unsure():
+    """The judge's word that the chunks cover the query is too little; gold or covered references are enough."""
+    refusal = replace(KEYLESS, answer="I do not know.")
+    unsure = look(refusal, REFUSED).rating
+    assert (unsure.outcome, unsure.refuses) == ("unsure", True)
+    held = replace(REFUSED, recall=(RecallVerdict(statement="It opens at 05:40.", covered=True),))
+    assert look(replace(refusal, reference="It opens at 05:40."), held).rating.outcome == "bad"
+
+
+def test_reasoning_that_never_ends_is_no_answer():
+    """A reply that was cut within its reasoning."""
+    assert look(replace(TRACE, answer="<think>The user asks when the gate opens. Let me see")).cause == "not_an_answer"
+
+
 def test_the_causes_sum_to_the_bad_answers():
     """However many answers there are of each; nothing is counted twice."""
     causes = [look(*case) for case in CASES.values()] + [look(TRACE)] * 3

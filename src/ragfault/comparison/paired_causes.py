@@ -7,7 +7,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.comparison.pairing import Mask, RunContents, TracePairing
-from ragfault.diagnosis.causes.records import AnswerCause
+from ragfault.diagnosis.causes.rating import BAD_IF_REFUSED, build_rating
+from ragfault.diagnosis.causes.records import AnswerCause, CauseName
+from ragfault.diagnosis.causes.table import CAUSES, POSSIBLE
 from ragfault.diagnosis.run_analysis import rate_trace
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.model.gold_evidence import apply_gold
@@ -35,7 +37,32 @@ def pair_causes(
     same = pairing.same_chunks & pairing.same_answers & (contents[0].errors[left] == contents[1].errors[right])
     before = _rate_rows(tables[0], left, other_keys, edited)
     after = _rate_rows(tables[1], right, other_keys, edited)
-    return [(old, old if known else new) for old, new, known in zip(before, after, same.tolist(), strict=True)]
+    pairs = [(old, old if known else new) for old, new, known in zip(before, after, same.tolist(), strict=True)]
+    return [_settle_refusals(pair, known) for pair, known in zip(pairs, pairing.same_chunks.tolist(), strict=True)]
+
+
+def _settle_refusals(pair: CausePair, same_chunks: bool) -> CausePair:
+    """Return a pair in which a refusal of one run is bad if the other run answers the query rightly.
+
+    The other run shows that the query has an answer: from the same chunks, generation refused it, else retrieval lost
+    the passage.
+    """
+    name: CauseName = "refused" if same_chunks else "not_covered"
+    settled = [
+        replace(
+            side,
+            rating=build_rating(BAD_IF_REFUSED, "other run"),
+            cause=name,
+            stage=CAUSES[name].stage,
+            probability=POSSIBLE,
+            quote=side.query,
+            reason="the other run answers it",
+        )
+        if side.rating.refuses and other.rating.outcome == "right"
+        else side
+        for side, other in (pair, pair[::-1])
+    ]
+    return settled[0], settled[1]
 
 
 def _rate_rows(table: RunTable, rows: NDArray[np.int64], other_gold: Mask, edited: Mask) -> list[AnswerCause]:

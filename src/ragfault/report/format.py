@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 OUTCOME_SOURCES: Mapping[OutcomeSource, str] = {
     "labels": "your labels", "answer key": "your answer key", "pipeline": "the record", "judge": "the judge",
+    "other run": "the other run",
 }  # fmt: skip
 """Evidence that an answer is right or bad, in words."""
 

@@ -15,6 +15,7 @@ from ragfault.text.quantities import (
     blank_matches,
     convert_number_words,
     extract_quantities,
+    parse_quantities,
 )
 from ragfault.text.sentences import split_sentences
 
@@ -112,8 +113,8 @@ class EntityIndex:
     Beyond `extract_entities`: year and month of a date, the number of an amount, and every run of words.
 
     >>> index = EntityIndex("the nigerian fund paid 5 kg of gold on 2024-03-14 in niger")
-    >>> [entity in index for entity in ("niger", "nigeria", "5 kg", "5", "50", "2024-03", "fund paid")]
-    [True, False, True, True, False, True, True]
+    >>> [entity in index for entity in ("niger", "nigeria", "5 kg", "5000 g", "5", "50", "2024-03", "fund paid")]
+    [True, False, True, True, True, False, True, True]
     """
 
     __slots__ = ("_texts", "_word_sequence")
@@ -127,10 +128,11 @@ class EntityIndex:
         if entity[:1].isdigit():
             number = LEADING_NUMBER.match(entity)
             digits = _remove_points(number[0]).strip("0") if number and entity.isascii() else ""
-            return any(
+            stated = any(
                 (CLOCK_TIME.fullmatch(entity) or digits in _join_digits(text)) and entity in _index_literals(text)[0]
                 for text in self._texts
             )
+            return stated or self._contains_amount(entity)
         last = ""
         if not QUANTITY_PREFIX.search(entity):
             if self._contains_words(entity):
@@ -141,6 +143,13 @@ class EntityIndex:
             last in _join_words(text) and (entity in _index_literals(text)[0] or entity in _index_names(text))
             for text in self._texts
         )
+
+    def _contains_amount(self, entity: str) -> bool:
+        """Return whether a text states an amount in another unit of its kind: 6.55 kg for 6550 g."""
+        amount = parse_quantities(entity)
+        if not amount or not amount[0].unit:
+            return False
+        return any(amount == parse_quantities(form) for text in self._texts for form in _index_literals(text)[0])
 
     def _contains_words(self, entity: str) -> bool:
         if self._word_sequence is None:

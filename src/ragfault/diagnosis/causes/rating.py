@@ -17,8 +17,8 @@ BAD_IF_AGREEING, BAD_IF_LACKING = 17 / 1320, 369 / 472
 """Share of the answers that people found bad: of those that agree with a short reference, and of those without a name
 or number of it (docs/evaluate.md, `python -m benchmarks.answer_key`)."""
 BAD_IF_PLAIN, BAD_IF_REFUSED = 0.95, 0.85
-"""The same where the record shows that it is bad, such as a refusal although gold was shown, and for a refusal of which
-the judge says that the chunks cover the query; chosen, not measured."""
+"""The same where the record shows that it is bad, such as a refusal although gold was shown, and for a refusal although
+the chunks hold the statements of the references; chosen, not measured."""
 OFF_TOPIC = 0.25
 """An answer with a relevance below this does not answer the question; chosen, not measured."""
 MAX_ERROR_WORDS = 40
@@ -30,6 +30,8 @@ PROVIDER_ERROR = re.compile(
     r"|(?:rate limit|quota)\b.{0,20}\b(?:exceeded|reached)|context length exceeded|request timed out",
     re.IGNORECASE,
 )
+OPEN_REASONING = re.compile(r"\A\s*<(?:think|thinking|reasoning)\b[^<>]{0,80}>.*", re.DOTALL)
+"""Reasoning that was cut off before its end."""
 CALL_KEYS = ("tool_calls", "function_call", "function", "tool", "tool_use", "arguments")
 ENDS = frozenset('.!?…:;)]}"”’»。！？*`|>')
 
@@ -38,8 +40,9 @@ def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, label
     """Rate the answer of a trace: right, bad or unsure, with the probability that it is bad.
 
     A failed pipeline, a blank and a text that is not an answer are bad. Otherwise the answer key decides if it tells; a
-    refusal is right only if the query has no answer. Otherwise the judge decides; `labeled` says that people gave the
-    verdicts on the answer. An answer is right up to a probability of 0.4 and bad from 0.6; "unsure" is one between,
+    refusal is right only if the query has no answer. Otherwise the judge decides, but not on a refusal: whether chunks
+    hold what an answer lacks it tells little better than chance. `labeled` says that people gave the verdicts on the
+    answer. An answer is right up to a probability of 0.4 and bad from 0.6; "unsure" is one between,
     or an answer of which nothing was judged. The probabilities are not calibrated yet.
 
     >>> from ragfault.diagnosis.diagnosis import diagnose_trace
@@ -56,9 +59,10 @@ def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, label
     by_key = _rate_by_key(trace, diagnosis)
     if by_key is not None:
         return build_rating(by_key, "answer key")
-    by_judge = _rate_by_judge(trace, verdicts)
+    by_judge = _rate_by_judge(trace, verdicts, labeled=labeled)
     if by_judge is None:
-        return AnswerRating(outcome="unsure", probability=0.5, source="none")
+        refuses = verdicts.answer is not None and verdicts.answer.refused
+        return AnswerRating(outcome="unsure", probability=0.5, source="none", refuses=refuses)
     return build_rating(by_judge, "labels" if labeled else "judge")
 
 
@@ -85,15 +89,14 @@ def _rate_by_key(trace: Trace, diagnosis: Diagnosis) -> float | None:
     return None
 
 
-def _rate_by_judge(trace: Trace, verdicts: Verdicts) -> float | None:
+def _rate_by_judge(trace: Trace, verdicts: Verdicts, *, labeled: bool) -> float | None:
     """Return the probability of a bad answer by the judge; None where it judged nothing of it.
 
     The answer is good if all of its claims are supported and it is on the question: independent probabilities.
     """
     answer = verdicts.answer
     if answer is not None and answer.refused:
-        covered = chunks_cover_query(trace, verdicts)
-        return None if covered is None else BAD_IF_REFUSED
+        return BAD_IF_REFUSED if (labeled or verdicts.recall) and chunks_cover_query(trace, verdicts) else None
     claims = verdicts.claim or ()
     off_topic = answer is not None and answer.relevance is not None and answer.relevance < OFF_TOPIC
     grounded = answer.grounded if answer is not None else None
@@ -123,7 +126,7 @@ def describe_non_answer(trace: Trace) -> str:
     text = (trace.answer or "").strip()
     if is_json(text) and _is_call(unfence(text)):
         return "a tool call"
-    if may_reason(text) and not REASONING_PATTERN.sub("", text).strip():
+    if may_reason(text) and not OPEN_REASONING.sub("", REASONING_PATTERN.sub("", text)).strip():
         return "reasoning without an answer"
     error = PROVIDER_ERROR.search(text)
     # Who asks about errors gets an answer that opens like one.

@@ -11,8 +11,9 @@ from ragfault.stats.estimates import Interval
 AnswerOutcome = Literal["right", "bad", "unsure"]
 """What is known of an answer."""
 
-OutcomeSource = Literal["labels", "answer key", "pipeline", "judge", "none"]
-"""The evidence that an outcome rests on; pipeline: an error, a blank, or text that is no answer."""
+OutcomeSource = Literal["labels", "answer key", "pipeline", "judge", "other run", "none"]
+"""The evidence that an outcome rests on; pipeline: an error, a blank, or text that is no answer; other run: one that
+answers what this one refuses."""
 
 Stage = Literal["pipeline", "query", "source", "retrieval", "generation", "undecided"]
 """The stage at which an answer went wrong, in the order in which a query passes them."""
@@ -49,6 +50,8 @@ class AnswerRating(Struct, frozen=True, kw_only=True):
     probability: float
     """The probability that the answer is bad, in [0, 1]; not calibrated yet."""
     source: OutcomeSource
+    refuses: bool = False
+    """Whether an answer is unsure because it refuses, and no answer key says whether the passage was there."""
 
 
 class AnswerCause(Struct, frozen=True, kw_only=True):
@@ -121,6 +124,8 @@ class AnswerCounts(Struct, frozen=True, kw_only=True):
     right: int
     bad: int
     unsure: int
+    refusals: int
+    """Unsure answers that refuse: only an answer key or people can tell whether the passage was there."""
     share: Interval | None
     """The share of bad answers among those that are right or bad; None where there are none."""
     sources: dict[OutcomeSource, int]

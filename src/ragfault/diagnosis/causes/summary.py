@@ -43,6 +43,7 @@ def count_causes(causes: Sequence[AnswerCause], clusters: Codes | None = None) -
         right=outcomes["right"],
         bad=outcomes["bad"],
         unsure=outcomes["unsure"],
+        refusals=sum(cause.rating.refuses for cause in causes),
         share=estimate_mean(bad[decided], None if clusters is None else clusters[decided]) if decided.any() else None,
         sources=dict(sources.most_common()),
         causes=tuple(counts),

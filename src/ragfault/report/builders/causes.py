@@ -56,7 +56,8 @@ def describe_answers(answers: AnswerCounts) -> str:
     """
     rated = " of those rated" if answers.unsure else ""
     share = f" ({format_share(answers.share)}{rated})" if answers.share and answers.bad else ""
-    unsure = f", {answers.unsure:,} unsure" if answers.unsure else ""
+    refusing = f" ({answers.refusals:,} refuse, and no key tells whether rightly)" if answers.refusals else ""
+    unsure = f", {answers.unsure:,} unsure{refusing}" if answers.unsure else ""
     sources = [
         f"{OUTCOME_SOURCES[name]}{f' on {count:,}' if len(answers.sources) > 1 else ''}"
         for name, count in answers.sources.items()
