@@ -184,8 +184,8 @@ def test_a_refusal_without_a_key_is_unsure():
     refusal = replace(KEYLESS, answer="I do not know.")
     unsure = look(refusal, REFUSED).rating
     assert (unsure.outcome, unsure.refuses) == ("unsure", True)
-    held = replace(REFUSED, recall=(RecallVerdict(statement="It opens at 05:40.", covered=True),))
-    assert look(replace(refusal, reference="It opens at 05:40."), held).rating.outcome == "bad"
+    shown = replace(REFUSED, recall=(RecallVerdict(statement="It opens at 05:40.", covered=True),))
+    assert look(replace(refusal, reference="It opens at 05:40."), shown).rating.outcome == "bad"
 
 
 def test_reasoning_that_never_ends_is_no_answer():
