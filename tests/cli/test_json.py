@@ -127,7 +127,7 @@ ANSWERS = {
     "ci": r"^FAULT: Retrieval broke",
     "clusters": r"\d+ of 40 traces fail",
     "compare": r"41 metrics on 40 paired traces: 17 worse",
-    "compare --by": r"route safety: \d+ metrics on \d+ paired traces: ",
+    "compare --by": r"route safety: \d+ of \d+ answers became bad; ",
     "run convert": r"40 traces in ",
     "demo": r"Next: ragfault evaluate \S+traces-v1\.jsonl",
     "diagnose": r"Worst 3 of 40 traces",
