@@ -183,7 +183,7 @@ def test_a_refusal_without_a_key_is_unsure():
     """The judge's word that the chunks cover the query is too little; gold or covered references are enough."""
     refusal = replace(KEYLESS, answer="I do not know.")
     unsure = look(refusal, REFUSED).rating
-    assert (unsure.outcome, unsure.refuses) == ("unsure", True)
+    assert (unsure.outcome, unsure.refused) == ("unsure", True)
     shown = replace(REFUSED, recall=(RecallVerdict(statement="It opens at 05:40.", covered=True),))
     assert look(replace(refusal, reference="It opens at 05:40."), shown).rating.outcome == "bad"
 

@@ -58,7 +58,7 @@ def _settle_refusals(pair: CausePair, same_chunks: bool) -> CausePair:
             quote=side.query,
             reason="the other run answers it",
         )
-        if side.rating.refuses and other.rating.outcome == "right"
+        if side.rating.refused and other.rating.outcome == "right"
         else side
         for side, other in (pair, pair[::-1])
     ]

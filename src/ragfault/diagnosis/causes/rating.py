@@ -61,8 +61,8 @@ def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, label
         return build_rating(by_key, "answer key")
     by_judge = _rate_by_judge(trace, verdicts, labeled=labeled)
     if by_judge is None:
-        refuses = verdicts.answer is not None and verdicts.answer.refused
-        return AnswerRating(outcome="unsure", probability=0.5, source="none", refuses=refuses)
+        refused = verdicts.answer is not None and verdicts.answer.refused
+        return AnswerRating(outcome="unsure", probability=0.5, source="none", refused=refused)
     return build_rating(by_judge, "labels" if labeled else "judge")
 
 

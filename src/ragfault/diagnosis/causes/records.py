@@ -50,7 +50,7 @@ class AnswerRating(Struct, frozen=True, kw_only=True):
     probability: float
     """The probability that the answer is bad, in [0, 1]; not calibrated yet."""
     source: OutcomeSource
-    refuses: bool = False
+    refused: bool = False
     """Whether an answer is unsure because it refuses, and no answer key says whether the passage was there."""
 
 
