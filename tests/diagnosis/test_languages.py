@@ -113,8 +113,8 @@ PHRASES = (
 
 
 @pytest.mark.parametrize("phrase", PHRASES)
-def test_one_phrase_in_another_language_as_every_answer_is_not_blamed(phrase: str, tmp_path):
-    """A judge of English cannot tell it from a refusal: bisect, investigate and the summary say so."""
+def test_one_phrase_in_another_language_as_every_answer_is_a_fault_of_generation(phrase: str, tmp_path):
+    """The chunks are the same and no answer is; of one run alone a judge of English cannot tell, and says so."""
     towns = [f"Arl{letter}n" for letter in "abcdefghijkl"]
     queries = [f"How long does the trip to {town} take?" for town in towns]
     answers = [f"The trip to {town} takes about {at + 20} minutes." for at, town in enumerate(towns)]
@@ -126,8 +126,7 @@ def test_one_phrase_in_another_language_as_every_answer_is_not_blamed(phrase: st
         ]
         runs.append(evaluate(traces, tmp_path / name, judge="embedded"))
     located = bisect(*runs)
-    assert (located.verdict, located.faults) == ("cannot tell", ())
-    assert "are in another language than the chunks and the baseline's answers on 100 % of pairs" in located.sentence
+    assert (located.verdict, [fault.layer for fault in located.faults]) == ("fault", ["generation"])
     alone = investigate(runs[1])
     assert (alone.verdict, alone.confidence) == ("cannot tell", None)
     for text in (alone.sentence, render_terminal(build_verdict(analyze(runs[1])))):
