@@ -56,7 +56,7 @@ def test_a_damaged_table_is_refused_by_the_commands_that_read_it(
     (bad / f"{table}.parquet").write_bytes(content)
     for command, tables in {
         ("gate", bad, "--threshold", "error<=1"): {"traces", "verdicts", "scores"},
-        ("compare", place / "v1", bad): {"traces", "scores"},
+        ("compare", place / "v1", bad): {"traces", "verdicts", "scores"},
         ("run", "rescore", bad, "-o", tmp_path / "again", "-m", "error"): {"traces", "verdicts"},
         ("lint", bad): {"traces"},
     }.items():

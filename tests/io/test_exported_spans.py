@@ -580,5 +580,5 @@ def test_a_log_of_ones_own_is_taken_for_no_export(tmp_path: Path):
     row = {"id": "1", "timestamp": 3, "session_id": "s", "trace_id": "t", "spans": [], "query": QUERY, "answer": ANSWER}
     notices: list[str] = []
     [trace] = read_traces(write(tmp_path / "own.jsonl", [row]), notice=notices.append)
-    assert notices[0].startswith("read as ragfault (id, query, answer, ")
+    assert notices[0].startswith("read as records (id, query, answer, ")
     assert (trace.query, trace.answer, trace.conversation) == (QUERY, ANSWER, "s")

@@ -39,10 +39,12 @@ def bisected(runs: tuple[Run, Run]) -> Bisection:
 
 
 def attack(at: int, levels: str) -> tuple:
-    """Build a trace in which every text is an attack."""
-    trace, seen = pair(f"{HOSTILE}{at}", levels, "s", route=HOSTILE)
+    """Build a trace in which every text is an attack; without relevant chunks its answer has no support."""
+    trace, seen = pair(f"{HOSTILE}{at}", levels, "u" if "h" not in levels else "s", route=HOSTILE)
     chunks = tuple(Chunk(id=f"{levels}{chunk.id}", text=f"{HOSTILE} | {levels}") for chunk in trace.chunks)
-    trace = replace(trace, query=f"{HOSTILE} | `{at}`", chunks=chunks, model=f"{HOSTILE}{levels}")
+    trace = replace(
+        trace, query=f"{HOSTILE} | `{at}`", chunks=chunks, model=f"{HOSTILE}{levels}", answer=f"{trace.answer} {levels}"
+    )
     return trace, replace(
         seen,
         chunk=tuple(replace(v, chunk=c.id) for v, c in zip(seen.chunk, chunks, strict=True)),

@@ -36,6 +36,7 @@ def describe_judge_usage(findings: Findings) -> Iterator[str]:
 def format_usage(usage: Usage) -> str:
     """Format what calls to a model cost.
 
+    >>> from ragfault.model.records import Usage
     >>> format_usage(Usage(calls=1200, cached=30, prompt=1_000_000, completion=200_000, cost=0.27))
     '1,200 calls to the model, 1,000,000 tokens sent and 200,000 received: US$ 0.2700; the cache answered 30 more'
     """
@@ -48,6 +49,7 @@ def format_usage(usage: Usage) -> str:
 def describe_alert(alert: HealthAlert) -> str:
     """Describe an alert of RAG health: its figure, on which side of the limit it is, and how severe that is.
 
+    >>> from ragfault.diagnosis.records import HealthAlert
     >>> describe_alert(HealthAlert(name="LOW_USAGE", severity="medium", value=0.2, limit=0.4, certain=False))
     'chunk_utilization 0.200 is below 0.4, which may be chance; severity: medium'
     """

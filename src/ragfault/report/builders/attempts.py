@@ -43,6 +43,7 @@ OPTION_COLUMNS = (
 def describe_attempts(report: AttemptReport | None) -> list[str]:
     """Describe the attempts of a run in two sentences; none if each query has one.
 
+    >>> from ragfault.diagnosis.attempts.records import AttemptReport
     >>> from ragfault.stats.estimates import Interval
     >>> report = AttemptReport(
     ...     queries=20, k=2, sizes={2: 20}, copies=0, all_right=Interval(0.8, 0.6, 0.9, 20, 20), any_right=None,
@@ -85,7 +86,7 @@ def _rank_metrics(report: AttemptReport) -> list[MetricAttempts]:
 def describe_variance(split: VarianceSplit) -> str:
     """Describe a split of a variance in one line.
 
-    >>> from ragfault.stats.estimates import Interval
+    >>> from ragfault.stats.estimates import Interval, VarianceSplit
     >>> describe_variance(VarianceSplit(0.06, 0.04, 0.0, Interval(0.4, 0.3, 0.5, 60, 20)))
     'queries 60 %, the system 40 % [30 %, 50 %], the judge 0 %'
     >>> describe_variance(VarianceSplit(0.06, 0.04, None, Interval(0.4, 0.0, 1.0, 60, 20)))

@@ -61,6 +61,7 @@ def draw_forest_plot(changes: Sequence[MetricChange]) -> Markup | None:
 def describe_forest_row(change: MetricChange) -> str:
     """Describe what the drawing of a change shows: where its interval lies against the margin and zero.
 
+    >>> from ragfault.comparison.records import MetricChange
     >>> from ragfault.stats.estimates import Difference
     >>> found = Difference(-0.2, -0.3, -0.1, 0.05, 99.0, -0.2, 100, 100, "t")
     >>> describe_forest_row(MetricChange(metric="m", layer="retrieval", better="higher", state="dropped", baseline=0.9,

@@ -29,6 +29,7 @@ from ragfault.io.runs.run import Run
 from ragfault.judges.calibration import JudgeCalibration, read_calibration
 from ragfault.judges.cards.card import JudgeCard, list_cards, load_card
 from ragfault.labels.reading.lines import LabelLine
+from ragfault.metrics.catalog import get_definitions
 from ragfault.model.errors import UnknownName, UsageError
 from ragfault.stats.intervals import wilson_interval
 from ragfault.text.number_format import format_number
@@ -115,11 +116,11 @@ def parse_selection(fields: Sequence[tuple[str, str]]) -> TraceSelection:
 
 
 def check_metrics(server: ServerState, selection: TraceSelection) -> TraceSelection:
-    """Return a selection whose metrics the server knows. Raises HTTPException (400) with the closest name."""
-    measures = server.measures
+    """Return a selection whose metrics the store or the catalogue knows. Raises HTTPException (400) for another."""
+    known = server.measures.keys() | get_definitions().keys()
     for name in (selection.metric, None if selection.sort == "time" else selection.sort):
-        if name is not None and name not in measures:
-            raise HTTPException(400, str(UnknownName("metric", name, measures)))
+        if name is not None and name not in known:
+            raise HTTPException(400, str(UnknownName("metric", name, sorted(known))))
     return selection
 
 
