@@ -277,6 +277,7 @@ SITUATIONS = {
         baseline=add_earlier_turns,
         exit_codes=(3,),
         phrase="Look at the first turn that differs",
+        phrase_without_key="No layer is shown to have broken",
     ),
     "another temperature": Situation(change=reword, exit_codes=(0, 3), phrase=""),
     "nothing": Situation(change=lambda trace: trace, exit_codes=(0,), phrase="No layer broke"),

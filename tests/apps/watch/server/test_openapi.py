@@ -25,7 +25,7 @@ TOKEN = "rf_schema"
 
 CONFIG = """
 [checks.positive_data_acceptance]
-expected-statuses = ["2xx", "401", "403", "404", "422"]
+expected-statuses = ["2xx", "400", "401", "403", "404", "422"]
 
 [[operations]]
 include-method = "POST"
