@@ -621,7 +621,6 @@ def test_each_shape_is_the_receivers():
     assert WEBHOOK_FORMATS["ragfault"](NOTICE)["key"] == "i-1"
 
 
-@pytest.mark.xfail(reason="known gap: an incident of retrieval may list no trace")
 @pytest.mark.long
 def test_a_fault_of_retrieval_is_called_and_named(tmp_path: Path):
     """Traffic whose chunks go wrong at a known minute opens one incident that names retrieval, on that route alone."""

@@ -70,7 +70,6 @@ def test_a_fault_on_all_routes_is_one_incident(traffic: LiveTraffic):
     assert set(traffic.kinds) <= {"opened", "grew"}
 
 
-@pytest.mark.xfail(reason="known gap: faults that begin together on routes are one incident")
 @pytest.mark.parametrize(
     ("faults", "layers"),
     [
@@ -96,7 +95,6 @@ def test_a_mark_before_both_is_evidence_of_one_cause(traffic: LiveTraffic):
     assert set(incident.routes) == {"a", "c"}
 
 
-@pytest.mark.xfail(reason="known gap: faults that begin together on routes are one incident")
 def test_a_mark_of_one_route_is_no_evidence_for_another(traffic: LiveTraffic):
     """A release of one route does not make the fault of another its own."""
     traffic.mark("release 8", route="a")
@@ -198,7 +196,6 @@ def test_more_errors_everywhere_are_one_incident(traffic: LiveTraffic):
     assert traffic.kinds.count("opened") == 1
 
 
-@pytest.mark.xfail(reason="known gap: the cohorts of a fault of one tenant may be empty")
 @pytest.mark.parametrize("fault", [{"error": 0.8}, RETRIEVAL])
 def test_a_fault_of_one_tenant_names_the_tenant(traffic: LiveTraffic, fault: dict[str, float]):
     """Its traces break on all routes, those of the other tenant on none: one incident, with its figures and traces."""

@@ -88,7 +88,7 @@ def test_many_ids_are_asked_for_in_parts(at: Place, tmp_path: Path):
     store = open_store(at(tmp_path))
     traces = [Trace(id=f"{n:>060}", query="q") for n in range(3000)]
     assert store.append_traces(traces).result() == (3000, 0, 0)
-    assert store.append_traces(traces).result() == (0, 3000)
+    assert store.append_traces(traces).result() == (0, 3000, 0)
     assert store.count_traces(TraceSelection(ids=tuple(trace.id for trace in traces[::3]))) == 1000
     store.close()
 
