@@ -17,7 +17,6 @@ incidents = import_module("benchmarks.incidents")
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.xfail(reason="known gap: the bench does not know the measures of new releases")
 def test_a_simulated_fault_is_one_incident_on_its_routes(capsys: pytest.CaptureFixture[str]):
     """The benchmark prints its notices and says right where one incident opens on all affected routes."""
     assert incidents.check_case("all traces fail", incidents.CASES["all traces fail"], 0, 0.3)

@@ -438,7 +438,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
     worst = max(least, key=lambda change: change.detectable or 0.0)
     if walk.worst_bound is not None:
         begin, margin = _describe_bound(walk, comparison), walk.worst_bound.margin
-        bound = f"The data cannot tell: n{begin[1:]}, and the margin is {margin:g}"
+        bound = f"The data cannot tell: n{begin[1:]}, which is more than the margin of {margin:g}"
     else:
         bound = (
             f"No layer is shown to have broken, and {comparison.pairs:,} paired traces{alone} cannot rule it out: they "
@@ -457,7 +457,7 @@ def _describe_bound(walk: TreeWalk, comparison: Comparison) -> str:
         return f"No layer broke: on {pairs} no metric dropped by its margin"
     if bound == 0:
         return f"No layer broke: no metric fell on {pairs}"
-    return f"No layer broke by more than {format_number(bound)}: {worst.metric} on {pairs}, at 95 %"
+    return f"No layer broke by more than {format_number(bound)} ({worst.metric}, {pairs}, at 95 %)"
 
 
 def _describe_other_chunks(walk: TreeWalk) -> str:

@@ -123,15 +123,19 @@ def summarize_harm(faults: Sequence[LayerFault], answers: AnswerChanges | None) 
         return None
     layers = list(dict.fromkeys(fault.layer for fault in faults))
     named = " and ".join(filter(None, [", ".join(layers[:-1]), layers[-1]]))
-    return f"{named.capitalize()} broke: {describe_answer_changes(answers)}."
+    return f"{named.capitalize()} broke; {describe_answer_changes(answers)}."
 
 
 def describe_harm(fault: LayerFault) -> Text:
-    """Describe a fault: what shows it, by how much, and how many answers became bad by it."""
+    """Describe a fault: what shows it, by how much, and how many answers became bad there."""
     evidence = fault.evidence[0]
     lead = f"{fault.title[0].upper()}{fault.title[1:]}"
     became = format_count(fault.became_bad, "answer")
-    harm = f", and {became} became bad by it." if fault.became_bad else "; no answer is shown to have become bad by it."
+    harm = (
+        f", and {became} became bad there."
+        if fault.became_bad
+        else "; no answer is shown to have become bad there."
+    )
     step = f" {fault.step_evidence[0].upper()}{fault.step_evidence[1:]}." if fault.step_evidence else ""
     return join_text(StyledText(lead, "strong"), ": ", name_metric(evidence), f" {format_change(evidence)}{harm}{step}")
 

@@ -335,8 +335,13 @@ class AlertScheduler(BackgroundThread):
                 old.first, old.first + length, metric=metric, route=route or "", grain=COARSE_GRAIN, bins=False
             )
             rows = [row for row in rollups if all(weekly or not a <= row.minute < b for a, b, weekly in covered)]
-            series = build_series(rows)[metric, route, None]
-            period = measure_reference((metric, route), series, measures[metric], rate=get_alarm_rate(route))
+            series = build_series(rows).get((metric, route, None))
+            # A new version may have no minute of its own there: its reference is that of the traffic it continues.
+            period = (
+                None
+                if series is None
+                else measure_reference((metric, route), series, measures[metric], rate=get_alarm_rate(route))
+            )
             test = None if period is None else start_test(period, max(period.last, *(end for _, end, _ in covered), 0))
             watches[key] = replace(watch, test=test or watch.test, reference_minutes=length)
         return replace(detector, watches=watches)
