@@ -131,11 +131,7 @@ def describe_harm(fault: LayerFault) -> Text:
     evidence = fault.evidence[0]
     lead = f"{fault.title[0].upper()}{fault.title[1:]}"
     became = format_count(fault.became_bad, "answer")
-    harm = (
-        f", and {became} became bad there."
-        if fault.became_bad
-        else "; no answer is shown to have become bad there."
-    )
+    harm = f", and {became} became bad there." if fault.became_bad else "; no answer is shown to have become bad there."
     step = f" {fault.step_evidence[0].upper()}{fault.step_evidence[1:]}." if fault.step_evidence else ""
     return join_text(StyledText(lead, "strong"), ": ", name_metric(evidence), f" {format_change(evidence)}{harm}{step}")
 
