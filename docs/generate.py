@@ -9,18 +9,16 @@ import contextlib
 import inspect
 import re
 import sys
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 import msgspec
+from pictures import build_terminal, print_commands
 
 import ragfault
-from ragfault import bisect, evaluate
 from ragfault.cli.commands import cli
-from ragfault.io.datasets.demo_handbook import write_handbook
 from ragfault.io.formats.record_shapes import describe_fields
 from ragfault.io.runs.run import Manifest
 from ragfault.judges.cards.card import list_cards, load_card
@@ -32,11 +30,9 @@ from ragfault.model.records import Score, Trace, Verdicts
 from ragfault.model.settings import Settings
 from ragfault.options.records import name_flag
 from ragfault.report.builders.agreement import build_measurement
-from ragfault.report.builders.answer_changes import SCREEN_LINES, build_first_screens
-from ragfault.report.builders.bisection import build_bisection
 from ragfault.report.builders.judges import build_card_figures
 from ragfault.report.renderers.markdown import render_markdown_blocks
-from ragfault.report.renderers.terminal import render_first_fitting, render_terminal
+from ragfault.report.renderers.terminal import render_terminal
 
 FOLDER = Path(__file__).parent
 GENERATED = "<!-- made by docs/generate.py: change the code, then run `make docs` -->\n"
@@ -188,16 +184,15 @@ def format_docstring(value: object) -> str:
 
 
 def build_readme() -> str:
-    """Build the README with the real output of its command."""
+    """Build the README with the real output of its command: the first sentences and the causes."""
     text = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder:
-        write_handbook(Path(folder, "handbook"))
-        runs = [evaluate(Path(folder, "handbook", f"traces-{name}.jsonl"), Path(folder, name)) for name in ("v1", "v2")]
-        result = bisect(*runs)
-    screens = build_first_screens(lambda causes: build_bisection(result, causes=causes))
-    shown = render_first_fitting(screens, SCREEN_LINES, width=110).rstrip()
+    lines = print_commands(
+        ["demo", "handbook"], ["evaluate", "handbook/traces-v1.jsonl", "-o", "runs/v1"], color=False, width=110
+    ).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("104 answers"))
+    last = next(number for number, line in enumerate(lines) if line.startswith("Fix first"))
     before, rest = text.split("```text\n", 1)
-    return f"{before}```text\n{shown}\n```{rest.split('```', 1)[1]}"
+    return f"{before}```text\n{chr(10).join(lines[first : last + 1])}\n```{rest.split('```', 1)[1]}"
 
 
 def build_judges_page() -> str:
@@ -237,6 +232,41 @@ def build_measure_page() -> str:
     return f"{before}```text\n{shown}\n```{rest.split('```', 1)[1]}"
 
 
+def build_index_for_agents() -> str:
+    """Build `llms.txt`: the pages of the menu in its groups, each with its first sentence."""
+    lines = [
+        "# ragfault\n",
+        "> Finds the fault in a RAG system: which layer broke, on which answers, and what to change.\n",
+        "It runs without a key or a network. `ragfault demo` shows a whole diagnosis. `ragfault evaluate traces.jsonl",
+        "-o runs/a` rates every answer and names the cause of each bad one. `ragfault bisect runs/a runs/b` names the",
+        "layer that broke. Every verb prints JSON with `--json`. Exit codes: 0 no fault or pass, 1 fault or fail,",
+        "2 wrong use or input, 3 cannot tell.",
+    ]
+    for group, entries in list_menu():
+        lines.append(f"\n## {group}\n")
+        for name in entries:
+            title, sentence = read_opening((FOLDER / name).read_text(encoding="utf-8"))
+            lines.append(f"- [{title}](docs/{name}){f': {sentence}' if sentence else ''}")
+    return "\n".join(lines) + "\n"
+
+
+def list_menu() -> Iterator[tuple[str, list[str]]]:
+    """Yield each group of the menu of the site with its pages that are files, decisions apart."""
+    menu = (FOLDER.parent / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n", 1)[1]
+    for group, entries in re.findall(r"^  - ([^:\n]+):(.*?)(?=^  - |\Z)", menu, re.MULTILINE | re.DOTALL):
+        pages = re.findall(r"[\w/-]+\.md", entries)
+        yield group, [page for page in pages if (FOLDER / page).is_file()]
+
+
+def read_opening(page: str) -> tuple[str, str]:
+    """Return the title of a page, and the first sentence of its first paragraph."""
+    title, _, body = page.removeprefix("# ").partition("\n")
+    paragraphs = (" ".join(part.split()) for part in re.split(r"\n{2,}", body.replace(GENERATED, "")))
+    prose = (part for part in paragraphs if re.match(r"[A-Z*`\[]", part) and not part.startswith("```"))
+    plain = re.sub(r"\[([^\]]+)\]\([^)]*\)|\*\*?([^*]+)\*\*?", r"\1\2", next(prose, ""))
+    return title, re.split(r"(?<=[.:])\s", plain)[0].replace(":", ".") if plain else ""
+
+
 PAGES = {
     "cli.md": build_cli_page,
     "metrics.md": build_metrics_page,
@@ -246,6 +276,8 @@ PAGES = {
     "measure.md": build_measure_page,
     "integrations.md": build_integrations_page,
     "../README.md": build_readme,
+    "pictures/demo.svg": build_terminal,
+    "../llms.txt": build_index_for_agents,
 }
 
 

@@ -32,6 +32,21 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_demo_names_the_layer_and_writes_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Without a folder the demo evaluates both versions, names the layer in a dozen lines, and can be repeated."""
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert run_command(["demo"]) == 0
+        printed = capsys.readouterr().out
+        assert "Retrieval broke" in printed.splitlines()[0]
+        assert len(printed.splitlines()) <= 14
+    page = re.search(r"Page: (\S+\.html)", printed)
+    assert page is not None
+    assert Path(page[1]).is_file()
+
+
 def test_every_verb_has_help_with_examples():
     """`ragfault VERB --help` opens with a sentence and shows an example; the overview says the like of each."""
     assert [name for name in COMMANDS if " " not in name] == cli.list_commands(click.Context(cli))

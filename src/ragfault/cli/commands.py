@@ -48,9 +48,7 @@ VERBS = {
     ),
     "gate": Verb("ragfault.cli.gate", "Check a run against thresholds: pass, fail, or cannot tell.", "protect"),
     "ci": Verb("ragfault.cli.gate", "Evaluate, gate and bisect in one, for a job on every pull request.", "protect"),
-    "demo": Verb(
-        "ragfault.cli.conversion", "Write the demo handbook and its traces into a folder.", "data and settings"
-    ),
+    "demo": Verb("ragfault.cli.demo", "Show a whole diagnosis on a made-up system.", "data and settings"),
     "run": Verb("", "Convert traces, export or rescore runs, rank TREC runs.", "data and settings"),
     "run convert": Verb("ragfault.cli.conversion", "Convert traces from one format to another.", "data and settings"),
     "run export": Verb(
@@ -132,7 +130,7 @@ class CommandGroup(click.Group):
 @click.group(
     cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Begin with: ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1",
+    epilog="Begin with: ragfault demo",
 )
 @click.version_option(__version__, prog_name="ragfault")
 def cli() -> None:

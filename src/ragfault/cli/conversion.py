@@ -1,17 +1,17 @@
-"""Commands `convert`, `export` and `demo`."""
+"""Commands `convert` and `export`."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ragfault.model.errors import InputError, UsageError
-from ragfault.options.output import json_option, print_json, print_notice
+from ragfault.options.output import json_option, print_files, print_json, print_notice
 from ragfault.options.runs import sample_option
 from ragfault.options.settings import add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_count
@@ -111,39 +111,6 @@ def _require_traces(traces: Iterator[Trace], out: str, side: BadLineWriter) -> I
 @click.command(
     epilog="""\b
 Examples:
-  ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1
-  ragfault demo agent --agent && ragfault steps agent/agent-v2.jsonl"""
-)
-@click.argument("folder", type=click.Path(file_okay=False), default="handbook")
-@click.option("--agent", is_flag=True, help="Write the traces of two versions of an agent, with their steps.")
-@click.option("--force", is_flag=True, help="Replace existing files.")
-@json_option
-def demo(folder: str, agent: bool, force: bool, kind: str | None) -> None:
-    """Write the demo into FOLDER: a handbook, questions about it, and the traces of two versions of a system.
-
-    With --agent, the traces of two versions of a simulated agent that answers the same questions.
-    """
-    if agent:
-        from ragfault.io.datasets.agent import write_agent_traces
-
-        written = write_agent_traces(folder, force=force)
-    else:
-        from ragfault.io.datasets.demo_handbook import write_handbook
-
-        written = write_handbook(folder, force=force)
-    if kind == "json":
-        _print_files(written)
-        return
-    for path in written:
-        if path.suffix == ".jsonl":
-            click.echo(path)
-    first = f"{folder}/{'agent' if agent else 'traces'}-v1.jsonl"
-    click.echo(f"\n{len(written)} files. Next: ragfault evaluate {first} -o runs/v1")
-
-
-@click.command(
-    epilog="""\b
-Examples:
   ragfault run export runs/v1 runs/v2 --to mlflow --experiment handbook
   ragfault run export runs/v1 --to mlflow --uri http://127.0.0.1:5000
   ragfault run export runs/v1 runs/v2 --to wandb -o wandb/"""
@@ -179,7 +146,7 @@ def export(
             raise UsageError("--to wandb writes CSV: name the folder for them with -o.")
         written = write_history(runs, out, force=force, sample=sample)
         if kind == "json":
-            _print_files(written)
+            print_files(written)
             return
         for path in written:
             click.echo(f"{path}")
@@ -195,10 +162,3 @@ def export(
         from ragfault.report.json_documents import TrackedRun
 
         print_json([TrackedRun(run=run, id=name) for run, name in ids.items()])
-
-
-def _print_files(written: Iterable[Path]) -> None:
-    """Print the names of files that were written as JSON."""
-    from ragfault.report.json_documents import WrittenFiles
-
-    print_json(WrittenFiles(files=tuple(str(path) for path in written)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -110,6 +110,13 @@ def encode_json(record: Any) -> str:
 def print_json(record: Any) -> None:
     """Print the result of a verb as its JSON document."""
     click.echo(encode_json(record), nl=False)
+
+
+def print_files(written: Iterable[Path]) -> None:
+    """Print the names of files that were written as JSON."""
+    from ragfault.report.json_documents import WrittenFiles
+
+    print_json(WrittenFiles(files=tuple(str(path) for path in written)))
 
 
 def print_report(result: Any, kind: str | None, build: Callable[[Any], ReportDocument]) -> None:
