@@ -1,14 +1,14 @@
 """What a day of traces takes: machines, money and storage, from the measured cost of one trace by each judge.
 
     python -m benchmarks.capacity --measure FILE     measures, and writes the figures to FILE
-    python -m benchmarks.capacity FILE               the tables of docs/capacity.md from them
+    python -m benchmarks.capacity FILE               the tables of benchmarks/RESULTS.md from them
     python -m benchmarks.capacity FILE --check JUDGE --traces N --folder FOLDER
                                                      a run of N traces, killed three times on its way, beside them
 
 Measured is processor time, which neighbours on a machine disturb less than seconds: that of the process that drives
 and that of its workers, each as the slope between N traces and 3 N, so that starting and loading count for nothing.
 The traces are those of the demo, with texts of their own in every chunk and answer, so that no judge can remember
-what it has seen. What a model takes in tokens is that of docs/cost.md; its price is genai-prices'. All else is an
+what it has seen. What a model takes in tokens is measured, too; its price is genai-prices'. All else is an
 assumption, and an option.
 """
 
@@ -42,7 +42,7 @@ DRIVER_MIN_TRACES = 100
 DAY_SECONDS = 86_400
 VOLUMES = {"1M": 10**6, "100M": 10**8, "10B": 10**10}
 PROMPT_TOKENS, COMPLETION_TOKENS, DRIVER_MS_PER_LLM_TRACE = 3811, 534, 12.0
-"""Tokens and processor milliseconds of a trace by a judge that asks a model (docs/cost.md)."""
+"""Tokens and processor milliseconds of a trace by a judge that asks a model (benchmarks/RESULTS.md)."""
 
 EVALUATION_SCRIPT = """
 import resource, sys

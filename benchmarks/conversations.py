@@ -1,6 +1,6 @@
 """Measure retrieval, answerability, verdicts and grounding on turns of conversations with labels of answerability.
 
-    python -m benchmarks.conversations SHARED [--page docs/benchmarks-steps.md]
+    python -m benchmarks.conversations SHARED [--page benchmarks/RESULTS.md]
 
 SHARED holds multi_turn_dev. Four tables: retrieval with the last question alone and with the turns before it; AUROC of
 low relevance of three passages for turns that cannot be answered; outcomes that `diagnose` gives to right and wrong

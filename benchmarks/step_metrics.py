@@ -1,6 +1,6 @@
 """Measure how far the metrics of steps move where a fault that they look for was injected.
 
-    python -m benchmarks.step_metrics [--judge NAME] [--page docs/benchmarks-steps.md]
+    python -m benchmarks.step_metrics [--judge NAME] [--page benchmarks/RESULTS.md]
 
 The simulated agent of the demo answers its questions twice, the second time with a fault on three of five of them. On
 the questions that the fault strikes: the mean of the metric without and with it, and how often it ranks the answer with

@@ -1,6 +1,6 @@
 """Measure how well faulty steps are located, beside trivial baselines and published judges.
 
-    python -m benchmarks.steps SHARED [--page docs/benchmarks-steps.md]
+    python -m benchmarks.steps SHARED [--page benchmarks/RESULTS.md]
 
 SHARED holds agent_steps_hotpotqa_dev, its judges and agent_steps_whowhen_dev. Every figure of ours is of a model that
 has not seen the question; the folds are drawn three times. Intervals of differences resample questions.

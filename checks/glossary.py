@@ -1,4 +1,6 @@
-"""Check that each word of a command-line flag, a command or a JSON field is on the page docs/glossary.md.
+"""Check that each word of a command-line flag, a command or a JSON field is a term of docs/glossary.md or a known word.
+
+The other words are in `field_words.txt`: everyday English, statistics, and names that a protocol prescribes.
 
 python checks/glossary.py
 """
@@ -17,15 +19,14 @@ from ragfault.cli.commands import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+FIELD_WORDS = (ROOT / "checks" / "field_words.txt").read_text(encoding="utf-8")
 WORD = re.compile(r"[a-z]+")
 
 
 def list_terms() -> set[str]:
-    """Return the words of the glossary: those of bold terms and those of the list of everyday words."""
-    everyday = GLOSSARY.split("## Words in their everyday sense", 1)[1]
-    return {word for term in re.findall(r"\*\*([^*]+)\*\*", GLOSSARY) for word in WORD.findall(term.lower())} | set(
-        WORD.findall(everyday.lower())
-    )
+    """Return the words of the bold terms of the glossary, and the other known words."""
+    terms = re.findall(r"\*\*([^*]+)\*\*", GLOSSARY)
+    return {word for term in terms for word in WORD.findall(term.lower())} | set(WORD.findall(FIELD_WORDS))
 
 
 def list_options(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
@@ -75,7 +76,7 @@ def main() -> int:
     """Print every name with a word that the glossary lacks; return 1 if there is one."""
     terms = list_terms()
     problems = [
-        f'{place}: "{word}" is not in docs/glossary.md'
+        f'{place}: "{word}" is neither in docs/glossary.md nor in checks/field_words.txt'
         for place, name in (*list_options(cli, "ragfault"), *list_fields())
         for word in WORD.findall(name.lower())
         if not is_known(word, terms)

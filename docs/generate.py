@@ -195,9 +195,9 @@ def build_readme() -> str:
     return f"{before}```text\n{chr(10).join(lines[first : last + 1])}\n```{rest.split('```', 1)[1]}"
 
 
-def build_judges_page() -> str:
-    """Build the page of the judges, with the figures of each card."""
-    text = (FOLDER / "judge.md").read_text(encoding="utf-8")
+def build_cards_page() -> str:
+    """Build the page of the cards, with the figures of each judge."""
+    text = (FOLDER / "cards.md").read_text(encoding="utf-8")
     notes: set[str] = set()  # of the cards before: the page says each once
     names = [name for name in list_cards() if f"<!-- card {name}:" in text]
     for name in sorted(names, key=lambda name: text.index(f"<!-- card {name}:")):
@@ -210,9 +210,9 @@ def build_judges_page() -> str:
     return text
 
 
-def build_integrations_page() -> str:
-    """Build the page of the integrations, with the equivalents of the metrics of other tools."""
-    text = (FOLDER / "integrations.md").read_text(encoding="utf-8")
+def build_migration_page() -> str:
+    """Build the page for users of other tools, with the equivalents of their metrics."""
+    text = (FOLDER / "migrate.md").read_text(encoding="utf-8")
     begin, end = "<!-- aliases: made by docs/generate.py -->\n", "<!-- end of aliases -->"
     lines = ["| elsewhere | of | here | how it differs |", "|---|---|---|---|"]
     for alias in sorted(ALIASES, key=lambda alias: (alias.name, alias.tool)):
@@ -272,9 +272,9 @@ PAGES = {
     "metrics.md": build_metrics_page,
     "columns.md": build_tables_page,
     "python.md": build_python_page,
-    "judge.md": build_judges_page,
+    "cards.md": build_cards_page,
     "measure.md": build_measure_page,
-    "integrations.md": build_integrations_page,
+    "migrate.md": build_migration_page,
     "../README.md": build_readme,
     "pictures/demo.svg": build_terminal,
     "../llms.txt": build_index_for_agents,

@@ -25,7 +25,7 @@ from ragfault.options.settings import load_settings
 from ragfault.retrieval.pipeline_config import read_pipeline_config
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
 SETTINGS_READERS = {
@@ -34,7 +34,7 @@ SETTINGS_READERS = {
     "guard.md": load_policy,
     "generators.md": _read_space,
     "rubrics.md": load_rubrics,
-    "formats.md": lambda path: load_shape(Path(path)),
+    "foreign-files.md": lambda path: load_shape(Path(path)),
 }
 """Page → what reads the TOML that it shows, where that is not `ragfault.toml`."""
 
@@ -59,6 +59,25 @@ def test_links_lead_to_files():
         for page in PAGES
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", read_page(page))
         if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def list_anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub and the site make them."""
+    prose = re.sub(r"^```.*?^```", "", read_page(page), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    plain = (re.sub(r"[^\w\s-]", "", re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", heading)) for heading in headings)
+    return {re.sub(r"[\s-]+", "-", heading.strip().lower()) for heading in plain}
+
+
+def test_anchors_of_links_are_headings():
+    """Every link to a place in a page names one of its headings."""
+    broken = [
+        f"{name_page(page)}: {target}#{anchor}"
+        for page in PAGES
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", read_page(page))
+        if "://" not in target and anchor not in list_anchors((page.parent / target).resolve() if target else page)
     ]
     assert broken == []
 
@@ -89,6 +108,14 @@ def test_the_readme_is_two_screens():
     assert len(re.findall(r"\]\(", read_page(readme))) <= 12
     assert all(len(block.splitlines()) <= 12 for block in list_blocks(readme, "text"))
     assert all(len([line for line in block.splitlines() if line]) <= 6 for block in list_blocks(readme, "python"))
+
+
+def test_the_docs_stay_few_and_short():
+    """At most 45 pages are written by hand, decisions apart, and the glossary has at most 80 terms."""
+    pages = [page for page in PAGES if "docs" in page.parts and page.parent.name != "decisions"]
+    written = [page for page in pages if "<!-- made by docs/generate.py: change" not in read_page(page)]
+    assert len(written) <= 45
+    assert len(re.findall(r"^\| \*\*", read_page(ROOT / "docs" / "glossary.md"), re.MULTILINE)) <= 80
 
 
 def test_the_index_for_agents_leads_to_files():

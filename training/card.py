@@ -5,7 +5,7 @@
 
 The texts of the card are in training/cards.toml; the figures come from `ragfault.labels`, on the sets of
 training/labelled_sets.py. The card is written to src/ragfault/judges/cards/NAME.json; `make docs` then brings it into
-docs/judge.md.
+docs/cards.md.
 """
 
 from __future__ import annotations

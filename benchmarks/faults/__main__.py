@@ -59,7 +59,7 @@ LAYERS = {"retrieval": "retrieval", "generation": "generation", "source": "sourc
 
 
 JUDGE = "lexical"
-"""The judge of the tables in docs/faults.md."""
+"""The judge of the tables in benchmarks/RESULTS.md."""
 
 
 def judge_pair(corpus: Corpus, name: str, strength: Strength, seed: int, folder: Path, judge: str) -> PairedRuns:

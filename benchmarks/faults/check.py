@@ -42,7 +42,7 @@ METRICS = {
 }
 """The metrics that the decision tree asks for, and their names at the head of the table."""
 JUDGE = "lexical"
-"""The judge of the table in docs/judge.md."""
+"""The judge of the table in docs/cards.md."""
 Table = Mapping[str, Mapping[str, float]]
 
 

@@ -1,4 +1,4 @@
-"""The wrapper of docs/how-to/other-languages.md: what Node sends is a trace, and its failures cost no answer."""
+"""The wrapper of docs/integrations.md: what Node sends is a trace, and its failures cost no answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from ragfault.model.records import Trace
 
 NODE = shutil.which("node")
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "other-languages.md"
+PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
 TYPES = ((r"^type .*;\n", ""), (r"export ", ""), (r"\(ask: .*\) \{$", "(ask, url, onError = (_) => {}) {"))
 """Patterns of the types of the wrapper, and the JavaScript in their place."""
 

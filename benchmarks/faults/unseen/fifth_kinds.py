@@ -1,6 +1,7 @@
 """Kinds of fault from reports of incidents that the other groups lack, written without sight of the rules.
 
-They were committed before any of them was run, and run once; `docs/faults.md` has that run, and what was changed then.
+They were committed before any of them was run, and run once; `benchmarks/RESULTS.md` has that run, and what was
+changed then.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Kinds of fault that were written after all rules, before any of them was run.
 
-Their first run is the measure of what to expect elsewhere; `docs/faults.md` has it, and what was changed afterwards.
+Their first run is the measure of what to expect elsewhere; `benchmarks/RESULTS.md` has it, and what was changed
+afterwards.
 """
 
 from __future__ import annotations

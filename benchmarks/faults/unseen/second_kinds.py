@@ -1,7 +1,7 @@
 """Kinds of fault that were written after the rules on stages, in the systems `shop`, `handbook` and `reports`.
 
-They were run once before any rule was changed (the first table of `docs/faults.md`); what they showed to be wrong was
-then corrected, so that figures of a later run are no measure of what to expect.
+They were run once before any rule was changed (the first table of faults in `benchmarks/RESULTS.md`); what they showed
+to be wrong was then corrected, so that figures of a later run are no measure of what to expect.
 """
 
 from __future__ import annotations

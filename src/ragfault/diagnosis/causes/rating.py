@@ -15,7 +15,7 @@ BAD_FROM, RIGHT_UP_TO = 0.6, 0.4
 """Probabilities from which an answer is called bad, and up to which it is called right; chosen, not measured."""
 BAD_IF_AGREEING, BAD_IF_LACKING = 17 / 1320, 369 / 472
 """Share of the answers that people found bad: of those that agree with a short reference, and of those without a name
-or number of it (docs/evaluate.md, `python -m benchmarks.answer_key`)."""
+or number of it (benchmarks/RESULTS.md, `python -m benchmarks.answer_key`)."""
 BAD_IF_PLAIN, BAD_IF_REFUSED = 0.95, 0.85
 """The same where the record shows that it is bad, such as a refusal although gold was shown, and for a refusal although
 the chunks hold the statements of the references; chosen, not measured."""

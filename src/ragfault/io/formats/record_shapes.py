@@ -1,6 +1,6 @@
 """Record shapes of other tools, each a file of `io/shapes`, and the JSON Schema of a trace.
 
-docs/how-to/formats.md documents the form of these files, which a user may write, too.
+docs/how-to/foreign-files.md documents the form of these files, which a user may write, too.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ SegmentBisections = Sequence[tuple[str, Bisection]]
 """The bisections of segments, each with its name."""
 
 SUSPECTS_HINT = "a guess: the first is right 67 % of the time, one of the three 87 %"
-"""Share of the 67 trials with kinds of fault that were new to the rules when they were run (`docs/faults.md`: fresh,
-fresh-2 before the rules were changed, fresh-3) in which a right stage was first, and among three."""
+"""Share of the 67 trials with kinds of fault that were new to the rules when they were run (`benchmarks/RESULTS.md`:
+fresh, fresh-2 before the rules were changed, fresh-3) in which a right stage was first, and among three."""
 
 FAULTS_SHOWN = 3
 """Number of faults that the lead describes."""
