@@ -8,7 +8,7 @@ PYTEST ?= --numprocesses=$(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/n
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all golden golden-update check docs site lock bench clean
+.PHONY: help demo test test-long test-all golden golden-update check docs site lock bench release clean
 
 help: ## show the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
@@ -45,8 +45,9 @@ check: $(VENV)/test.stamp ## check formatting, lint, vocabulary, types, and that
 	$(BIN)/mypy
 	$(BIN)/python docs/generate.py --check
 
-docs: $(VENV)/test.stamp ## write the generated pages and notebooks of docs/ anew
+docs: $(VENV)/test.stamp ## write the generated pages, pictures and notebooks of docs/ anew
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/notebooks.py
 
 site: $(VENV)/test.stamp ## build the documentation as a site, in site/
@@ -70,8 +71,19 @@ bench: $(VENV)/test.stamp ## time the embedded judge and the start
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python -m benchmarks.evaluate
 
+release: ## build wheel and source archive in dist/, install the wheel in an empty environment, and run the demo there
+	rm -rf dist $(VENV)-release
+	$(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip install -q --disable-pip-version-check build
+	$(VENV)-release/bin/python -m build -q --outdir dist
+	rm -rf $(VENV)-release
+	$(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip install -q --disable-pip-version-check dist/*.whl
+	cd $$(mktemp -d) && $(CURDIR)/$(VENV)-release/bin/ragfault demo
+	rm -rf $(VENV)-release
+
 clean: ## remove what the verbs made
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 ifdef UV

@@ -11,7 +11,7 @@ from mkdocs.structure.files import File, Files
 
 FOLDER = Path(__file__).parent
 OUTSIDE = re.compile(
-    r"\[([^\]]+)\]\((\.\./)+(?:src|ci-templates|deploy|examples|benchmarks|tests|training|README)[^)]*\)"
+    r"\[([^\]]+)\]\((\.\./)+(?:src|ci-templates|deploy|examples|benchmarks|tests|training|README|llms)[^)]*\)"
 )
 """A link from a page to a file of the repository that is no page."""
 

@@ -14,6 +14,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEEDS = {
     "dspy_traces": ("dspy",),
+    "fastapi_service": ("fastapi",),
     "frames": ("pandas", "polars", "datasets"),
     "haystack_traces": ("haystack-ai",),
     "langchain_traces": ("langchain-core",),
@@ -33,6 +34,13 @@ MODULES = {
 def test_every_example_is_run():
     """No file of the folder is left out here."""
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(NEEDS)
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_an_example_is_short(name: str):
+    """It has at most 60 lines that are not blank."""
+    lines = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()
+    assert len([line for line in lines if line.strip()]) <= 60
 
 
 @pytest.mark.long
