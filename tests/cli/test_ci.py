@@ -161,6 +161,11 @@ def test_templates_are_yaml(name: str):
         assert set(used["with"]) <= set(action["inputs"])
     elif name == "github-weekly.yml":
         assert template["jobs"]["testset"]["env"] == {"TESTSET": "set.jsonl", "CORPUS": "docs/"}
+    elif name == "pre-commit.yml":
+        [hook] = template["repos"][0]["hooks"]
+        words = shlex.split(hook["entry"])
+        assert words[:2] == ["ragfault", "ci"]
+        ci.make_context("ci", words[2:])
     else:
         assert template["ragfault"]["artifacts"]["reports"]["junit"] == "ragfault/junit.xml"
 

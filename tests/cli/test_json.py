@@ -164,7 +164,7 @@ ANSWERS = {
     "report": r"40 answers: \d+ right, \d+ bad",
     "run rescore": r"groundedness\(strict=true\) 0\.\d+",
     "tune savings": r"saves US\$ 6\.25 a month",
-    "tune stores": r"nothing is missed beside exact search",
+    "tune stores": r"nothing is missed compared with exact search",
     "serve backup": r"40 traces, checksums verified",
     "serve import": r"40 traces imported",
     "serve restore": r"40 traces, checksums verified",

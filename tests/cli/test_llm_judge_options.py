@@ -95,7 +95,7 @@ def test_a_reply_that_is_no_list_of_lines_is_a_failure():
     """Nothing is searched for that the model did not clearly write."""
     with serve_model({"malformed": 1.0}) as server:
         generator = asked(server)
-        with pytest.raises(CallFailed, match="no JSON object"):
+        with pytest.raises(CallFailed, match="not a JSON object"):
             generator.generate("Write.", "fares")
         query = decompose(generator)(Query(text="fares"), ()).query
         assert query.search_texts == ("fares",)

@@ -240,11 +240,11 @@ def test_a_change_of_the_retriever_is_the_retrievers():
 
 
 def test_a_change_that_parts_make_together_is_no_effect_of_one_alone():
-    """Where either part alone moves nothing, the summary says that a share is not what one part does alone."""
+    """Where either part alone moves nothing, the summary says that a share is not what one part does by itself."""
     systems = table(2, lambda mask, query: 100 + query % 3 + 50 * (mask == 3))
     result = ablate(*systems, numbered(12), metrics=["latency"])
     assert means(result, "latency") == {"chunker": 25.0, "embedder": 25.0}
-    assert "a share is not what one part does alone." in " ".join(render_terminal(build_ablation(result)).split())
+    assert "a share is not what one part does by itself." in " ".join(render_terminal(build_ablation(result)).split())
     alone = ablate(*table(2, lambda mask, query: 100 + query % 3 + 50 * (mask & 1)), numbered(12), metrics=["latency"])
     assert "does alone" not in " ".join(render_terminal(build_ablation(alone)).split())
 

@@ -180,7 +180,7 @@ def test_a_retriever_is_as_it_was():
 def test_what_is_no_list_of_chunks_harms_nobody():
     """The caller gets it, it is counted, and warned of once."""
     with BackgroundScorer(lambda _: None, judge="lexical", metrics=METRICS) as background:
-        with pytest.warns(RuntimeWarning, match="no list of chunks"):
+        with pytest.warns(RuntimeWarning, match="not a list of chunks"):
             assert MeasuredRetriever(lambda query: 42, background)("?") == 42
         assert MeasuredRetriever(lambda query: [object()], background)("?")
     assert (background.rejected, background.submitted) == (2, 0)

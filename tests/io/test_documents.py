@@ -248,7 +248,7 @@ BAD = {
     "malformed": ("a.json", b'{"a": [1, 2}', 1, "malformed JSON"),
     "cut off": ("a.json", b'[{"text": "x"', 1, "malformed JSON"),
     "no text": ("a.jsonl", b'{"id": "1", "title": "t"}\n', 1, "none of its columns is text or content"),
-    "text of another type": ("a.jsonl", b'{"id": "1", "text": 5}\n', 1, "no text but int"),
+    "text of another type": ("a.jsonl", b'{"id": "1", "text": 5}\n', 1, "not a text but int"),
     "no object": ("a.jsonl", b"\n[1]\n", 2, "Expected `object`"),
     "NaN": ("a.jsonl", b'{"text": "x", "n": NaN}\n', 1, "malformed JSON"),
     "surrogate": ("a.jsonl", b'{"text": "\\ud800"}\n', 1, "malformed JSON|half a character"),

@@ -537,7 +537,7 @@ def test_unknown_formats(tmp_path):
         write_traces([], tmp_path / "t.xlsx")
     with pytest.raises(UnknownName, match='no shape to write "ragtruth"'):
         write_traces([], tmp_path / "t.jsonl", shape="ragtruth")
-    with pytest.raises(InputError, match="beside a TREC run"):
+    with pytest.raises(InputError, match="next to a TREC run"):
         write_traces([Trace(id="1", query="q", chunks=(Chunk(id="a"),))], tmp_path / "t.jsonl", qrels=tmp_path / "q")
 
 

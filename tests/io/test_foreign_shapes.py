@@ -278,7 +278,7 @@ def test_files_without_traces_are_named_with_the_verb_that_takes_them(name, tmp_
     """Judgements, a corpus and labelled texts are called so, and no column of them is offered as the question."""
     text, verb = OTHER_SETS[name]
     (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match=r"this is (?:no set of traces but|a corpus)") as refused:
+    with pytest.raises(InputError, match=r"this is (?:not a set of traces but|a corpus)") as refused:
         list(read_traces(tmp_path / name))
     assert verb in str(refused.value)
     assert "map=" not in str(refused.value)

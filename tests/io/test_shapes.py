@@ -109,6 +109,6 @@ def test_the_formats_are_in_the_package():
 @pytest.mark.parametrize("name", sorted(list_shapes().keys() - {"ragfault", "passages"}))
 def test_each_format_is_in_the_list_of_the_docs(name):
     """The page on formats names each file and the page it was taken from."""
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "formats.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "foreign-files.md").read_text("utf-8")
     assert f"{name}.toml" in page
     assert list_shapes()[name].source in page

@@ -125,7 +125,7 @@ def test_bad_rows_are_not_counted_as_traces(write, tmp_path):
     """A trace of a run is several rows: bad rows are counted as rows, by the reader and by evaluate."""
     path = write("q1 Q0 a 1 0.9 t\nq1 Q0 b 2 0.8 t\nq2 Q0 a 1 x t\nq2\nq3 Q0 a 1 0.5 t\n")
     for read in (lambda: list(read_traces(path)), lambda: evaluate(path, tmp_path / "run", judge="none")):
-        with pytest.raises(BadTraces, match=r"^2 rows cannot be read, beside those of 2 traces:"):
+        with pytest.raises(BadTraces, match=r"^2 rows cannot be read; 2 traces can:"):
             read()
 
 

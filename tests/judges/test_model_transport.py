@@ -524,10 +524,10 @@ def test_a_model_is_named_by_its_provider_or_alone(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"base_url": "ftp://x/v1"}, UsageError, "no http or https address"),
+        ({"base_url": "ftp://x/v1"}, UsageError, "not an http or https address"),
         ({"base_url": "https://user:pass@x/v1"}, UsageError, "holds a user"),
         ({"base_url": "https://x/v1?key=abc"}, UsageError, "holds a user"),
-        ({"api_key": SECRET}, UsageError, "environment alone"),
+        ({"api_key": SECRET}, UsageError, "only from the environment"),
         ({"parameters": {"api_key": SECRET}}, UsageError, "may hold a secret"),
         ({"parameters": {"max_tokens": 5}}, UsageError, "set by the judge itself"),
         ({"price": (-1.0, 2.0)}, UsageError, "price"),

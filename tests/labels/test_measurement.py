@@ -401,7 +401,7 @@ def test_a_bad_answer_without_a_mark_tells_nothing_of_its_claims():
         ("claim", 4, 1),
         ("sentence", 4, 1),
     ]
-    assert "1 bad answers without a marked stretch count as answers alone" in result.notes
+    assert "1 bad answers without a marked stretch count only as answers" in result.notes
 
 
 def test_support_is_measured_on_claims():
@@ -421,7 +421,7 @@ def test_support_is_measured_on_claims():
     apart = Verdicts(trace="a#claim-2", claim=(), answer=AnswerVerdict(relevance=1.0, grounded=0.2))
     result = measure_judge([trace], judge=FixedJudge([seen, apart]), resamples=20)
     assert (result.task, result.overall.n, values(result)["auroc"]) == ("support", 3, 1.0)
-    assert result.notes == ("1 claims have no label and are left out",)
+    assert result.notes == ("1 claims have no label and do not count",)
 
 
 def test_relevance_is_measured_on_chunks():

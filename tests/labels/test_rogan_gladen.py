@@ -98,7 +98,7 @@ def test_a_rate_beyond_what_the_errors_allow_is_undefined():
     fewer = correct_rate(0.0, 200, 0.8, 0.7, (200, 200))
     assert fewer.interval is None
     assert fewer.reason == (
-        "fewer are called positive (0.000) than the 0.300 expected in error alone: the error here is another"
+        "fewer are called positive (0.000) than the 0.300 expected only in error: the error here is another"
     )
     more = correct_rate(1.0, 200, 0.7, 0.8, (200, 200))
     assert more.interval is None

@@ -461,7 +461,7 @@ def test_spans_count_characters_of_the_sources_once():
     assert value("span_iou", trace) == 15 / 50
     assert value("span_recall", Trace(id="1", query="q", chunks=(), gold=gold)) == 0.0
     plain = Trace(id="1", query="q", chunks=(Chunk(id="a"),), gold=gold)
-    assert reason("span_recall", plain) == "no chunk says where in which document it stands"
+    assert reason("span_recall", plain) == "no chunk states its place in a document"
 
 
 def test_citations_are_attributed_and_chunks_used():

@@ -142,7 +142,7 @@ def test_a_field_that_no_chunk_has_is_refused(both):
     """As in memory, with an offer."""
     with pytest.raises(UnknownName, match='Did you mean "year"'):
         search_ids(both[1], conditions=(FilterCondition("yaer", "is", 1),))
-    with pytest.raises(UsageError, match="no number"):
+    with pytest.raises(UsageError, match="not a number"):
         search_ids(both[1], conditions=(FilterCondition("year", "is", "soon"),))
 
 

@@ -196,5 +196,5 @@ def test_scores_that_are_no_numbers_are_refused():
         def relevance(self, query, texts):
             return [float("nan")] * len(texts)
 
-    with pytest.raises(UsageError, match="no finite number"):
+    with pytest.raises(UsageError, match="not a finite number"):
         rerank(Odd())(Query(text="?"), CHUNKS)

@@ -164,9 +164,9 @@ def test_a_key_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("VOYAGE_API_KEY", raising=False)
     with pytest.raises(UsageError, match="VOYAGE_API_KEY"):
         VoyageReranker().relevance("?", ["x"])
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="not the address"):
         post_json("file:///etc/passwd", {})
-    with pytest.raises(UsageError, match="no project"):
+    with pytest.raises(UsageError, match="not a project"):
         VertexReranker("../other")
 
 

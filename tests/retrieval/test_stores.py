@@ -149,4 +149,4 @@ def test_the_command_prints_the_answer_first(tmp_path: Path, capsys: pytest.Capt
     asked = tmp_path / "questions.csv"
     asked.write_text("query\nWhen does the ferry leave?\nMay dogs travel?\n", encoding="utf-8")
     assert run_command(["tune", "stores", str(tmp_path / "*.md"), str(asked), "-k", "2"]) == 0
-    assert capsys.readouterr().out.startswith("nothing is missed beside exact search (5 chunks, 2 queries)")
+    assert capsys.readouterr().out.startswith("nothing is missed compared with exact search (5 chunks, 2 queries)")

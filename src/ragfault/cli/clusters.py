@@ -47,7 +47,7 @@ Examples:
     "--registry",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help=f"File that stores cluster ids and states.  [default: {REGISTRY_NAME} beside the last run]",
+    help=f"File that stores cluster ids and states.  [default: {REGISTRY_NAME} next to the last run]",
 )
 @click.option("--assign", multiple=True, metavar="ID=NAME", help="Assign a cluster to a person. Repeatable.")
 @click.option("--mute", multiple=True, metavar="ID", help="Mute a cluster: stop reporting it. Repeatable.")

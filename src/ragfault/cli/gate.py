@@ -230,7 +230,7 @@ def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[
     hint = (
         ": only the thresholds are checked"
         if has_thresholds
-        else ", and there are no thresholds: nothing is checked but whether most traces failed"
+        else ", and there are no thresholds: only whether most traces failed is checked"
     )
     if path is None:
         return None, (f"no baseline was given{hint}",)

@@ -171,8 +171,8 @@ def card(name: str, kind: str | None) -> None:
     epilog="""\b
 Examples:
   ragfault judge compare lexical embedded traces.jsonl
-  ragfault judge compare embedded llm:gpt-4o-mini traces.jsonl --budget 2 --limit 200 -o beside.json
-  ragfault judge compare runs/embedded runs/model --html beside.html"""
+  ragfault judge compare embedded llm:gpt-4o-mini traces.jsonl --budget 2 --limit 200 -o compared.json
+  ragfault judge compare runs/embedded runs/model --html compared.html"""
 )
 @click.argument("first", metavar="JUDGE_A | RUN_A")
 @click.argument("second", metavar="JUDGE_B | RUN_B")

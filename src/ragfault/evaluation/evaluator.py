@@ -293,7 +293,7 @@ def _check_workers(settings: EvaluationSettings, judge: Judge, executor: Executo
             "How many calls are under way at once is its --concurrency."
         )
     settings.on_notice(
-        "a judge that costs money runs in this process alone, so that one budget and one rate limit apply"
+        "a judge that costs money runs only in this process, so that one budget and one rate limit apply"
     )
 
 

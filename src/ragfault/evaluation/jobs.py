@@ -60,7 +60,7 @@ def make_rereadable(trace_source: TraceSource | Iterable[Trace] | TableLike, run
     ):
         names = cast(Sequence[str | Path], trace_source)
         if "-" in map(str, names):
-            raise UsageError('"-" (standard input) is read alone, not with other files.')
+            raise UsageError('"-" (standard input) cannot be read together with other files.')
         return [_copy_input(name, run_folder, i) if _is_single_use(name) else name for i, name in enumerate(names)]
     if is_memory_table(trace_source):
         return write_memory_table(trace_source, _make_input_folder(run_folder))

@@ -41,7 +41,7 @@ def open_url(url: str, token: str | None, method: str = "GET", body: bytes | Non
     Raises UsageError for an invalid URL, InputError where the server refuses or cannot be reached.
     """
     if urlsplit(url).scheme not in ("http", "https"):
-        raise UsageError(f'"{url[:80]}" is no address of a server: http://127.0.0.1:4318')
+        raise UsageError(f'"{url[:80]}" is not the address of a server: http://127.0.0.1:4318')
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with URL_OPENER.open(Request(url, body, headers, method=method), timeout=DOWNLOAD_TIMEOUT) as answer:

@@ -348,7 +348,7 @@ class RagfaultFixture:
         if unsure == "skip":
             pytest.skip(f"ragfault: {text.splitlines()[-1]}")
         raise AssertionError(
-            f"{text}\n\nThe data cannot tell, and that is no pass. Give more traces, a wider margin, "
+            f"{text}\n\nThe data cannot tell, and that is not a pass. Give more traces, a wider margin, "
             "or allow it with --ragfault-unsure=skip (or pass)."
         )
 

@@ -87,7 +87,7 @@ def convert_write_errors(path: AnyPath | str) -> Iterator[None]:
 
 def _suggest_fix(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
-        return "the disk is full. What was written is kept: free some space and run the same command again."
+        return "the disk is full. The finished parts stay: free some space and run the same command again."
     if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         return f"{error.strerror}. Choose another place with -o."
     return f"{error.strerror or error}."

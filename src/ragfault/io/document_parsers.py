@@ -319,7 +319,7 @@ def _pop_text(metadata: dict[str, Any], requested: str | None) -> str:
     if text is None:
         return ""
     if not isinstance(text, str):
-        raise InvalidRecord(f"the column `{column}` is no text but {type(text).__name__}")
+        raise InvalidRecord(f"the column `{column}` is not a text but {type(text).__name__}")
     return text
 
 

@@ -235,7 +235,7 @@ def _check_document(document: Document) -> str:
     if not document.text.strip():
         return "the document is empty"
     if "\0" in document.text:
-        return "it holds zero bytes: this is no text"
+        return "it has zero bytes: this is not a text"
     try:
         document.text.encode()
     except UnicodeEncodeError:

@@ -250,11 +250,11 @@ def _describe_foreign(name: str, first_line: bytes) -> str:
     suffix = get_format_suffix(name)
     if QREL_LINE.fullmatch(first_line.strip()):
         return (
-            "this is no set of traces but judgements of relevance (qrels): a TREC run is scored against them "
+            "this is not a set of traces but judgements of relevance (qrels): a TREC run is scored against them "
             "with `ragfault run rank RUN QRELS`, and evaluated with `ragfault evaluate RUN --qrels QRELS`"
         )
     if suffix in TEXT_SUFFIXES:
-        return "this is no set of traces but a document, as `ragfault tune pipeline CORPUS QUESTIONS` takes it"
+        return "this is not a set of traces but a document, as `ragfault tune pipeline CORPUS QUESTIONS` takes it"
     if suffix in ARCHIVE_SUFFIXES:
         return "an archive is not read: unpack it, and name its folder or a file of it"
     if kind := "a database" if first_line.startswith(b"SQLite format 3") else FOREIGN_FORMATS.get(suffix):

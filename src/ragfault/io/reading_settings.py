@@ -62,7 +62,7 @@ class ReadingSettings(Settings, frozen=True, kw_only=True):
         None, "Encoding of text files: utf-16, latin-1, ….", NonEmptyText, Flag(default="detected, else UTF-8")
     )
     documents: InputPaths | None = declare(
-        None, "Corpus whose documents hold the texts of chunks that the traces name by id alone.", PathText
+        None, "Corpus whose documents hold the texts of chunks that the traces name only by id.", PathText
     )
     turns: Literal["auto", "last", "each"] = declare(
         "auto",

@@ -160,9 +160,7 @@ def iterate_traces(source: Iterable[Mapping[str, Any] | Trace] | tables.TableLik
         return
     for item in chain([first], items):
         if not isinstance(item, Trace):
-            raise InputError(
-                f"a source holds Trace records alone, or dicts alone: {describe_type(item)} follows a Trace"
-            )
+            raise InputError(f"a source has only Trace records, or only dicts: {describe_type(item)} follows a Trace")
         try:
             yield normalize_trace(item, check=True, empty_query=True)
         except InvalidRecord as error:

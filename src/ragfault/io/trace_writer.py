@@ -199,7 +199,7 @@ def write_traces(
     if form == "trec":
         return _write_trec_files(traces, name, None if qrels is None else os.fspath(qrels), force)
     if qrels is not None:
-        raise InputError("qrels are written beside a TREC run only: name the output *.run, or ask for shape trec")
+        raise InputError("qrels are written only next to a TREC run: name the output *.run, or ask for shape trec")
     if name == "-":
         with convert_write_errors("standard output"):
             return _write_json_lines(traces, sys.stdout.buffer, shape)

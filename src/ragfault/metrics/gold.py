@@ -233,7 +233,7 @@ def _measure_overlap(trace: Trace) -> tuple[int, int, int] | Undefined:
         if chunk.document is not None and chunk.start is not None and chunk.end is not None
     ]
     if trace.chunks and not spans:
-        return Undefined("no chunk says where in which document it stands")
+        return Undefined("no chunk states its place in a document")
     gold = _merge_spans(span for span in trace.gold.spans if span.grade > 0)
     if not gold:
         return Undefined("no gold spans")

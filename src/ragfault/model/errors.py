@@ -354,7 +354,7 @@ class BadDocuments(BadTraces):
 class BadRunRows(BadTraces):
     """Some rows of a TREC run that is read as traces, each of several rows, cannot be read."""
 
-    headline = "{count:,} rows cannot be read, beside those of {good:,} traces:"
+    headline = "{count:,} rows cannot be read; {good:,} traces can:"
 
 
 class BadRows(BadTraces):

@@ -84,7 +84,7 @@ def format_label_gain(corrected: CorrectedShare | PpiMean) -> str:
 
 def format_width_ratio(gain: float | None) -> str:
     """Format the width of a corrected interval beside that of the labels alone."""
-    return "" if gain is None else f", {gain:.2f} × the width by labels alone"
+    return "" if gain is None else f", {gain:.2f} × the width by only the labels"
 
 
 def describe_label_source(labels: LabelProvenance, run: str = "") -> str:
@@ -102,7 +102,7 @@ def explain_corrections(card: Scorecard) -> list[str]:
     return [
         f"By {describe_label_source(card.label_source)}. The judge's mean over all traces, corrected by how it differs "
         "from the labels (PPI++): this assumes that the labelled traces are a random draw of all. Targets are decided "
-        "on the corrected figures; metrics without labels stand as judged.",
+        "on the corrected figures; metrics without labels stay as judged.",
         *_warn_nonrandom_labels(card),
     ]
 
@@ -133,7 +133,7 @@ def explain_judge_correction(correction: CardCorrection) -> list[str]:
         *lines,
         "The correction assumes that the judge errs here as it did on those labelled data; on answers of another shape "
         "the corrected figures can be further off than those as judged. Targets are decided on the figures as judged; "
-        "metrics that are not a rate of one kind of verdict stand as judged.",
+        "metrics that are not a rate of one kind of verdict stay as judged.",
     ]
 
 

@@ -289,7 +289,7 @@ def _render_literal(value: Any, column: str) -> str:
     try:
         return repr(float(value))
     except (TypeError, ValueError):
-        raise UsageError(f'"{value}" is no number, and the field holds numbers.') from None
+        raise UsageError(f'"{value}" is not a number, and the field has numbers.') from None
 
 
 def _quote_text(text: str) -> str:

@@ -80,7 +80,7 @@ def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stag
                 f"the reranker {reranker.fingerprint} returned {len(scores)} scores for {len(head)} texts."
             )
         if not all(map(math.isfinite, scores)):
-            raise UsageError(f"the reranker {reranker.fingerprint} returned a score that is no finite number.")
+            raise UsageError(f"the reranker {reranker.fingerprint} returned a score that is not a finite number.")
         # only the score is compared: sorting is stable, so that equal hits keep their order
         ordered = sorted(zip(scores, head, strict=True), key=lambda pair: -pair[0])
         reranked = [replace(hit, score=float(score)) for score, hit in ordered]
@@ -191,7 +191,7 @@ class VertexReranker:
     ) -> None:
         if not all(part and part.replace("-", "").replace("_", "").isalnum() for part in (project, location)):
             raise UsageError(
-                f'"{project}" in "{location}" is no project of Google Cloud in a location. Write vertex:PROJECT.'
+                f'"{project}" in "{location}" is not a project of Google Cloud in a location. Write vertex:PROJECT.'
             )
         self.model, self._project = model, project
         self._url = (
@@ -227,7 +227,7 @@ def _order_scores(service: str, answer: Any, rows_key: str, place_key: str, scor
     except (KeyError, TypeError, ValueError):
         raise ServiceFailed(f"{service} answered in a shape that is not that of a ranking.") from None
     if not all(map(math.isfinite, scores.values())):
-        raise ServiceFailed(f"{service} gave a relevance that is no finite number.")
+        raise ServiceFailed(f"{service} gave a relevance that is not a finite number.")
     # a text that a service leaves out has no place in the order: a guess would be silent
     if scores.keys() != set(range(count)):
         raise ServiceFailed(f"{service} ranked {len(scores)} texts, and {count} were sent.")

@@ -50,7 +50,7 @@ def post_json(
     succeeded.
     """
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise UsageError(f"{url} is no address of a service: it begins with http:// or https://.")
+        raise UsageError(f"{url} is not the address of a service: it begins with http:// or https://.")
     head = {"Content-Type": "application/json", **(headers or {})}
     if key:
         head["Authorization"] = f"Bearer {key}"

@@ -184,7 +184,7 @@ def correct_share(rate: Interval, sensitivity: Interval, specificity: Interval) 
     low, high = (_solve_bound(above, gain, span, sign) for span, sign in zip(half_widths, (-1, 1), strict=True))
     if high < 0:
         expected = f"fewer are called positive ({rate.mean:.3f}) than the {1 - specificity.mean:.3f}"
-        return CorrectedShare(None, f"{expected} expected in error alone: the error here is another")
+        return CorrectedShare(None, f"{expected} expected only in error: the error here is another")
     if low > 1:
         expected = f"more are called positive ({rate.mean:.3f}) than the {sensitivity.mean:.3f}"
         return CorrectedShare(None, f"{expected} expected if all were: the error here is another")

@@ -137,7 +137,7 @@ def test_an_endpoint_that_is_not_there_or_speaks_another_protocol_is_502(endpoin
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "api.openai.com/v1", ""])
 def test_an_address_that_is_not_http_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="no address of an endpoint"):
+    with pytest.raises(UsageError, match="not the address of an endpoint"):
         guard_endpoint(Guard(parse_policy(POLICY), judge="lexical"), url)
 
 

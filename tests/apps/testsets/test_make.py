@@ -261,7 +261,7 @@ def test_a_table_without_its_head_or_with_one_key_for_several_rows_is_not_asked_
 def test_gold_that_stands_in_the_corpus_twice_is_not_asked_for(corpus):
     result = make_testset([corpus[0], Document(id="copy.md", text=corpus[0].text)], 5)
     assert result.items == ()
-    assert {item.reason for item in result.rejected} >= {"ambiguous: its gold stands in the corpus twice"}
+    assert {item.reason for item in result.rejected} >= {"ambiguous: its gold is in the corpus twice"}
 
 
 def test_a_question_about_one_of_several_like_documents_names_it():

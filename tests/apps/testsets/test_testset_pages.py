@@ -102,7 +102,7 @@ def test_words_that_do_not_stand_in_the_corpus_are_refused_and_nothing_typed_is_
     path, client = served
     answer = send(client, open_form(client, "carts"), span="quay.md | no such words", vital="A & B")
     assert answer.status == 422
-    assert "stand 0 times in quay.md" in answer.text
+    assert "occur 0 times in quay.md" in answer.text
     assert "quay.md | no such words</textarea>" in answer.text
     assert "A &amp; B</textarea>" in answer.text
     assert not (path / "reviews.jsonl").exists()

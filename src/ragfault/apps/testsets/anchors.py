@@ -194,7 +194,7 @@ class AnchorIndex:
                 if best is None or score + bonus > best[0]:
                     best = (score + bonus, score, document, low + first_word, low + last_word)
         if best is None or best[1] < MIN_ALIGNMENT:
-            return "gone", None, "its words stand nowhere in the corpus"
+            return "gone", None, "its words are nowhere in the corpus"
         _, _, document, first_word, last_word = best
         start, end = document.tokens[first_word].start, document.tokens[last_word - 1].end
         names = find_names(span.quote or "") | find_names(document.text[start:end])

@@ -15,7 +15,7 @@ APP = App(
     pages="ragfault.apps.testsets.pages.routes",
     page_options=(
         ("testset", "Evaluation set that people review on the dashboard."),
-        ("reviews", "File of their reviews.  [default: reviews.jsonl beside the set]"),
+        ("reviews", "File of their reviews.  [default: reviews.jsonl next to the set]"),
         ("corpus", "Corpus in which their new gold spans are located."),
     ),
 )

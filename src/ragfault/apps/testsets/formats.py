@@ -148,4 +148,4 @@ def read_beir(folder: str | Path) -> list[Trace]:
             grades.setdefault(query, {})[document] = float(score)
         return [Trace(id=name, query=queries[name], gold=Gold(chunks=chunks)) for name, chunks in grades.items()]
     except (OSError, KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InputError(f"{path} is no BEIR folder with queries.jsonl and qrels/test.tsv: {error}") from error
+        raise InputError(f"{path} is not a BEIR folder with queries.jsonl and qrels/test.tsv: {error}") from error

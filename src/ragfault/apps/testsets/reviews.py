@@ -123,7 +123,9 @@ def read_form(form: str, item: Trace, documents: Mapping[str, Document]) -> Trac
             continue
         name, colon, text = line.partition(":")
         if not colon or name.strip() not in values:
-            raise InputError(f'"{line[:60]}" is no line of the form. Begin it with one of: {", ".join(FORM_FIELDS)}.')
+            raise InputError(
+                f'"{line[:60]}" is not a line of the form. Begin it with one of: {", ".join(FORM_FIELDS)}.'
+            )
         if text.strip():
             values[name.strip()].append(text.strip())
     return apply_values(values, item, documents)
@@ -185,7 +187,7 @@ def _restore(lines: Sequence[str], originals: Iterable[str]) -> tuple[str, ...]:
 def _locate_span(line: str, item: Trace, documents: Mapping[str, Document]) -> Span:
     name, divider, quote = (field.strip() for field in line.partition("|"))
     if not divider or not quote:
-        raise InputError(f'"{line[:60]}" is no span. Write DOCUMENT | words of the document.')
+        raise InputError(f'"{line[:60]}" is not a span. Write DOCUMENT | words of the document.')
     for span in item.gold.spans if item.gold is not None else ():
         if span.document == name and _join_line(span.quote or "") == _join_line(quote):
             return span
@@ -196,7 +198,7 @@ def _locate_span(line: str, item: Trace, documents: Mapping[str, Document]) -> S
     starts = [i for i in range(len(text)) if text.startswith(words[0], i)]
     matches = [(at, end) for at in starts if (end := _match_words(text, at, words)) is not None]
     if len(matches) != 1:
-        raise InputError(f"the words of the span stand {len(matches)} times in {name}: name more or other words.")
+        raise InputError(f"the words of the span occur {len(matches)} times in {name}: name more or other words.")
     start, end = matches[0]
     return quote_span(Span(document=name, start=start, end=end), text)
 

@@ -118,7 +118,7 @@ def _lint_config(config: PipelineConfig, index: str | Path | None, path: Path | 
         _make_pitfall(
             "filter after retrieval",
             bool(late),
-            f'"{late[0]}" stands behind the stage that retrieves' if late else "no filter behind the search",
+            f'"{late[0]}" comes after the stage that retrieves' if late else "no filter behind the search",
         ),
         _check_monitored(path),
         _check_index_embedder(config, index),
@@ -161,7 +161,7 @@ def _check_monitored(path: Path | None) -> Pitfall:
     try:
         settings = tomllib.loads(beside.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return _make_pitfall("nothing monitored", True, "no ragfault.toml with thresholds or targets lies beside it")
+        return _make_pitfall("nothing monitored", True, "no ragfault.toml with thresholds or targets is next to it")
     has_thresholds = bool(settings.get("gate", {}).get("thresholds") or settings.get("targets"))
     return _make_pitfall(
         "nothing monitored",

@@ -88,7 +88,7 @@ def parse_budget(text: str | float) -> float:
     shape = DURATION_PATTERN.fullmatch(str(text))
     seconds = float(shape[1]) * UNIT_SECONDS[shape[2]] if shape and shape[1].count(".") < 2 and shape[1] != "." else 0.0
     if not 0 < seconds < math.inf:
-        raise UsageError(f'"{text}" is no budget. Write minutes such as 10m, or 90s, or 1h.')
+        raise UsageError(f'"{text}" is not a budget. Write minutes such as 10m, or 90s, or 1h.')
     return seconds
 
 

@@ -29,7 +29,7 @@ Examples:
 Exit code 0: no fault, and that is shown; 1: a fault; 3: the data cannot tell."""
 )
 @click.argument("run", type=click.Path())
-@click.option("--baseline", type=click.Path(), help="Run from before the change.  [default: RUN alone]")
+@click.option("--baseline", type=click.Path(), help="Run from before the change.  [default: only RUN]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 @click.option("--by", metavar="llm:MODEL", help="Let this model investigate too, by the tools of `ragfault mcp`.")
 @click.option("--budget", metavar="AMOUNT", help='Limit for --by: 0.50 (US$) or "100k tokens".')
@@ -70,7 +70,7 @@ def _investigate_by_model(run: str, baseline: str | None, by: str | None, budget
 
     if by is None or not by.startswith("llm:") or budget is None or baseline is None:
         raise UsageError(
-            "a model investigates within a budget, beside a baseline: give --by llm:MODEL, --budget, --baseline."
+            "a model investigates within a budget, against a baseline: give --by llm:MODEL, --budget, --baseline."
         )
     budgets: dict[str, Any] = {**parse_budgets([budget])}
     result = investigate_by_model(run, baseline, LLMGenerator(by.removeprefix("llm:"), **budgets))

@@ -71,7 +71,7 @@ class RetrievalMeasurement:
             return
         try:
             if not isinstance(self.result, Sequence):
-                raise UsageError(f"a retriever returned {type(self.result).__name__}, which is no list of chunks.")
+                raise UsageError(f"a retriever returned {type(self.result).__name__}, which is not a list of chunks.")
             chunks = to_chunks(self.result)
         except Exception as failure:  # noqa: BLE001 - recording never breaks the caller
             self._background.reject(failure)

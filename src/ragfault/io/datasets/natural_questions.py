@@ -54,7 +54,7 @@ def flatten_natural_questions(record: RawRecord) -> RawRecord:
     if not words and (marked or any(_read_places(note) for note in notes)) and not answers:
         raise InvalidRecord(
             "`annotations` are places in a document that the record does not hold (`document_text`, `document_tokens` "
-            "or `document.tokens`); the questions alone are read with --map query=question_text"
+            "or `document.tokens`); only the questions are read with --map query=question_text"
         )
     answered = sum(bool(_read_place(note.get("long_answer")) or _read_short_answer(note, words)) for note in notes)
     flat = {key: value for key, value in record.items() if key not in USED and key not in ("question", "document")}

@@ -109,13 +109,13 @@ def describe_other_set(columns: Sequence[Column], has_query: bool = False) -> st
     """Describe a file that holds no traces: judgements of relevance, a corpus, or labelled texts; None otherwise.
 
     >>> describe_other_set([Column("qid", "code", ("1",), 0), Column("docid", "code", ("d7",), 1)])[:39]
-    'this is no set of traces but judgements'
+    'this is not a set of traces but judgements'
     """
     by_name = {join_words(column.path): column for column in columns if column.depth == 0}
     texts = [column for column in columns if column.kind in ("text", "texts", "passages", "conversation")]
     if not has_query and by_name.keys() & QUERY_IDS and by_name.keys() & DOCUMENT_IDS and not texts:
         return (
-            "this is no set of traces but judgements of relevance (qrels): a TREC run is scored against them with "
+            "this is not a set of traces but judgements of relevance (qrels): a TREC run is scored against them with "
             "`ragfault run rank RUN QRELS`, and evaluated with `ragfault evaluate RUN --qrels QRELS`"
         )
     text = _find_bare_text(columns)
@@ -127,8 +127,8 @@ def describe_other_set(columns: Sequence[Column], has_query: bool = False) -> st
         if has_query:
             return None
         return (
-            f"this is no set of traces but texts with labels (`{text.path}`, without a question and an answer), which "
-            "no verb takes: `ragfault judge measure` takes labels of answers with their question and contexts"
+            f"this is not a set of traces but texts with labels (`{text.path}`, without a question and an answer), "
+            "which no verb takes: `ragfault judge measure` takes labels of answers with their question and contexts"
         )
     asking = sum(value.rstrip().endswith(QUESTION_ENDS) for value in values)
     if not has_query and 2 * asking < len(values) and sum(map(count_words, values)) >= DOCUMENT_WORDS * len(values):

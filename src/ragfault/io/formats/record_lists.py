@@ -388,7 +388,7 @@ def join_rows(
             yield first, _join_group(open_rows, groups)
         mark = hash(tuple(str(row.get(key)) for key in (*groups.key, *groups.once)))
         if mark in seen:
-            yield number, InvalidRecord("rows of this query stand above already: sort the file by its query")
+            yield number, InvalidRecord("rows of this query are above already: sort the file by its query")
             open_rows = []
             continue
         seen.add(mark)

@@ -134,7 +134,7 @@ def _recover_row(
     except csv.Error:
         # Python's message here advises a mode of opening files that no user of the reader can choose.
         is_split = "\r" in lines[0].rstrip("\r\n")
-        reason = "a carriage return outside quotes (end lines in LF or CR LF; or it is no CSV)" if is_split else error
+        reason = "a carriage return outside quotes (end lines in LF or CR LF; or it is not CSV)" if is_split else error
         return line, InvalidRecord(f"malformed row: {reason}", text)
     if lines[-1] != END_OF_FILE:
         return line, cells

@@ -228,7 +228,7 @@ def _decode_envelope(body: bytes, checker: LimitChecker) -> _ExportRequestMessag
     try:
         return REQUEST_DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"the request is no OTLP message in JSON: {error}") from None
+        raise InputError(f"the request is not an OTLP message in JSON: {error}") from None
     except RecursionError:
         raise InputError("the request is nested too deeply to be an OTLP message") from None
 

@@ -99,7 +99,7 @@ def _walk_request(
                     _decode_item(body[start:stop], resource, take, checker)
     except (MalformedMessage, DecodeError):
         raise InputError(
-            "the request is no OTLP message in protobuf; JSON needs the content type application/json"
+            "the request is not an OTLP message in protobuf; JSON needs the content type application/json"
         ) from None
 
 

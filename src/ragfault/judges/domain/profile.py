@@ -100,7 +100,7 @@ PROFILES = ("general", "legal", "medical", "financial", "technical")
 """The packaged domain profiles."""
 IDENTIFIER_FORMS = {
     "text": "in small letters, through `spellings`",
-    "code": "its letters and digits alone: CVE-2021-44228 is CVE 2021 44228",
+    "code": "only its letters and digits: CVE-2021-44228 is CVE 2021 44228",
     "parts": "numbers with parts: 12(b), 2.3.1; Roman numerals in figures",
     "name": "a symbol such as json.loads(), with or without what it belongs to",
     "quantity": "a number with a unit, in base units: 0.5 g is 500 mg",

@@ -378,7 +378,7 @@ async def _generate_lines(instructions: str, text: str, caller: ModelCaller) -> 
     request = WritingRequest(f"{instructions}\n\n{OUTPUT_INSTRUCTIONS}", parts, LINES_SCHEMA)
     lines = (await _write_object(request, caller)).get("lines")
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise CallFailed("the model replied with something that is no list of lines")
+        raise CallFailed("the model replied with something that is not a list of lines")
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
@@ -393,5 +393,5 @@ async def _write_object(request: WritingRequest, caller: ModelCaller) -> dict[st
     reply = await caller.ask(call)
     payload = parse_json(reply.text, truncated=reply.truncated)
     if not isinstance(payload, dict):
-        raise CallFailed("the model replied with something that is no JSON object")
+        raise CallFailed("the model replied with something that is not a JSON object")
     return payload

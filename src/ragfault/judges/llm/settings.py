@@ -228,7 +228,7 @@ def _split_url(settings: LLMSettings) -> SplitResult:
     except ValueError:
         valid = False
     if not valid:
-        raise UsageError("the base URL is no http or https address. Write it like https://HOST/v1.")
+        raise UsageError("the base URL is not an http or https address. Write it like https://HOST/v1.")
     if url.username or url.password or url.query or url.fragment:
         raise UsageError(
             f"the base URL of {url.hostname} holds a user, a password or a query, which would be written down "
@@ -302,7 +302,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
     for name in options:
         if "key" in name.lower():
             raise UsageError(
-                f"keys are read from the environment alone, so that no file holds them. Leave out {name}, "
+                f"keys are read only from the environment, so that no file holds them. Leave out {name}, "
                 f"and set {API_KEY_VARIABLE} or the provider's own variable."
             )
         if name not in LLMSettings.__struct_fields__:

@@ -137,7 +137,7 @@ def locate_files(location: str) -> tuple[Path, Path]:
         raise UsageError("onnx: no model is named. Write onnx:FOLDER, onnx:FILE.onnx or onnx:OWNER/NAME.")
     path = Path(location).expanduser()
     if len(location) > MAX_PATH_CHARS or "\0" in location:
-        raise UsageError(f"onnx:{location[:40]}… is no path.")
+        raise UsageError(f"onnx:{location[:40]}… is not a path.")
     if path.is_file():
         folder = path.absolute().parent
         is_above = not (folder / "config.json").is_file() and (folder.parent / "config.json").is_file()
@@ -172,7 +172,7 @@ def check_file(path: Path) -> Path:
     """Return the path of a file that exists and is not too large."""
     if not path.is_file():
         raise UsageError(
-            f"{path.parent} holds no {path.name}, which must be beside the model. "
+            f"{path.parent} holds no {path.name}, which must be next to the model. "
             + ("Save it with: tokenizer.save_pretrained(FOLDER)" if path.name == "tokenizer.json" else "")
         )
     size = path.stat().st_size

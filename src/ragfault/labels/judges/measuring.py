@@ -255,7 +255,7 @@ INVERTED_AUROC, MIN_INVERTED_UNITS = 0.5, 10
 def _note_unmarked(judged: JudgedLabels) -> list[str]:
     """Note bad answers without a span, which say nothing of their claims."""
     count = sum(item.spans == () and bool(item.positive) for item in judged.labeled)
-    return [f"{count:,} bad answers without a marked stretch count as answers alone"] if count else []
+    return [f"{count:,} bad answers without a marked stretch count only as answers"] if count else []
 
 
 def _inner_keys(judged: JudgedLabels, units: ScoredUnits, columns: Sequence[str]) -> list[Hashable]:

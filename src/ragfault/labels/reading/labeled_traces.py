@@ -161,9 +161,9 @@ def load_labeled_traces(
     _check_positive(rule)
     if not labeled:
         raise InputError(f"none of {len(traces):,} traces has a label in `{_label_column(columns)}`.")
-    notes = [f"{unlabeled_claims:,} claims have no label and are left out"] if unlabeled_claims else []
+    notes = [f"{unlabeled_claims:,} claims have no label and do not count"] if unlabeled_claims else []
     if columns.label and any(list_votes(get_value(item.trace, columns.label)) for item in labeled):
-        notes.append(f"`{columns.label}` lists the labels of several people: the majority counts, a tie is no label")
+        notes.append(f"`{columns.label}` lists the labels of several people: the majority counts, a tie does not count")
     if split := _count_contradictions(labeled):
         notes.append(f"labels contradict each other on {split:,} {TASK_OBJECTS[task]}: no judge agrees with both")
     if rule.inverted:

@@ -52,7 +52,7 @@ def summarize_blame(ablation: Ablation) -> str:
     worse = [f"{part} made worse: {join_names(metrics)}" for part, metrics in blame if metrics]
     if worse:
         if any(effect.moved for item in ablation.attributions for effect in item.interactions):
-            worse.append("Where parts depend on each other, a share is not what one part does alone")
+            worse.append("Where parts depend on each other, a share is not what one part does by itself")
         return ". ".join(worse) + "."
     if any(item.result == "cannot tell" and item.total for item in ablation.attributions):
         return "No part is shown to have made anything worse; on some metrics the data cannot tell."

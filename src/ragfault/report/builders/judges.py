@@ -163,9 +163,9 @@ def _list_card_notes(card: JudgeCard) -> Iterator[str]:
     """List what must be known to read the figures, and the commands that measure them anew."""
     yield (
         "Positive is what is bad. AUROC: 0.5 is guessing; within: inside groups that give nothing away by style. "
-        "Lexical is the judge of words alone, trivial the share of the words that no chunk has, on the same units. "
-        "F1 is at the threshold that is best on the other folds; the order of generators is Kendall's τ between people "
-        "and the judge. Sensitivity, specificity and their mean, "
+        "Lexical is the judge that reads only words, trivial the share of the words that no chunk has, on the same "
+        "units. F1 is at the threshold that is best on the other folds; the order of generators is Kendall's τ between "
+        "people and the judge. Sensitivity, specificity and their mean, "
         "the balanced accuracy, are by the judge's own word. From sensitivity and specificity follows F1 where 5, 10, "
         "20 or 40 % are bad. Bias is the judge's mean groundedness less that of people. Intervals are 95 %, by sources "
         "or queries."

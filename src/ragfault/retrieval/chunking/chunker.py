@@ -317,7 +317,7 @@ def load_chunker(expression: str = "recursive", *, embedder: Embedder | None = N
     overlap = options.get("overlap", 0)
     if isinstance(overlap, float):
         if not 0 <= overlap < 1:
-            raise UsageError(f'"{expression}": an overlap that is no whole number is a share of the size, below 1.')
+            raise UsageError(f'"{expression}": an overlap that is not a whole number is a share of the size, below 1.')
         overlap = round(overlap * size)
     apart, model = options.get("apart", False), options.get("embedder", "")
     if not isinstance(apart, bool) or not isinstance(model, str):

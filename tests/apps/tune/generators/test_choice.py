@@ -150,7 +150,7 @@ def test_a_loss_by_people_comes_with_their_figure_before_the_judges() -> None:
     assert choice.gain is not None
     assert choice.gain.verdict == "loses"
     assert choice.reason.startswith("b loses −")
-    assert "; by the judge alone +" in choice.reason
+    assert "; only by the judge +" in choice.reason
 
 
 def test_the_gain_that_chose_is_greater_on_average_than_the_one_measured() -> None:

@@ -394,13 +394,13 @@ def test_behind_a_proxy_a_token_is_needed(tmp_path: Path):
     with pytest.raises(UsageError, match="a token is needed"):
         ServerSettings(store=tmp_path, trusted_proxies=("127.0.0.1",))
     for wrong in ("proxy", "10.0.0.0/99", ""):
-        with pytest.raises(UsageError, match="no address of a proxy"):
+        with pytest.raises(UsageError, match="not the address of a proxy"):
             ServerSettings(store=tmp_path, token=OWN, trusted_proxies=(wrong,))
     for wrong in ("ragfault", "/", "/a/", "/a b", '/"', "//x"):
-        with pytest.raises(UsageError, match="no root path"):
+        with pytest.raises(UsageError, match="not a root path"):
             ServerSettings(store=tmp_path, root_path=wrong)
     for wrong in ("https://ann:word@rag.test", "https://", "rag.test"):
-        with pytest.raises(UsageError, match="no root path"):
+        with pytest.raises(UsageError, match="not a root path"):
             ServerSettings(store=tmp_path, public_url=wrong)
 
 

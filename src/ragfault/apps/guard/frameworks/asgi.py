@@ -157,7 +157,7 @@ async def decide_choices(guard: Guard, checked: CheckedRequest, completion: dict
     choices = completion["choices"]
     texts = [choice["message"].get("content") for choice in choices]
     if not all(isinstance(text, str | None) for text in texts):
-        raise TypeError("the content of a choice is no text")
+        raise TypeError("the content of a choice is not a text")
     calls = [read_tool_calls(choice["message"]) for choice in choices]
     decisions: list[GuardDecision] = []
     for choice, text, arguments in zip(choices, texts, calls, strict=True):

@@ -87,4 +87,4 @@ def _get_text(message: Any) -> str:
     text = text() if callable(text) and not isinstance(text, str) else text
     if isinstance(text, str):
         return str(text)
-    raise UsageError(f"the generator returned {type(message).__name__}, which is no text and no message.")
+    raise UsageError(f"the generator returned {type(message).__name__}, which is neither a text nor a message.")

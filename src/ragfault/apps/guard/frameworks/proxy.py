@@ -56,7 +56,7 @@ class EndpointApplication:
     def __init__(self, endpoint: str, timeout: float) -> None:
         parts = urlsplit(endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"{endpoint} is no address of an endpoint, such as https://api.openai.com/v1.")
+            raise UsageError(f"{endpoint} is not the address of an endpoint, such as https://api.openai.com/v1.")
         self._origin, self._path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
         self._timeout = timeout
 

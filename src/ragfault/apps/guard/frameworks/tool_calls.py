@@ -102,7 +102,7 @@ def _list_lines(call: Mapping[str, Any]) -> Iterator[str]:
     yield function["name"]
     arguments = function["arguments"]
     if not isinstance(arguments, str):
-        raise TypeError("the arguments of a call of a tool are no text")
+        raise TypeError("the arguments of a call of a tool are not a text")
     if arguments.strip():
         try:
             # pairs instead of dictionaries: of a key that is there twice both values are read

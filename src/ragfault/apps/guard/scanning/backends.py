@@ -126,7 +126,7 @@ def post_json(url: str, body: Any, headers: dict[str, str], timeout: float) -> A
     """Post JSON and return the reply's; JudgeError for another status, a redirect, no connection, or no JSON."""
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json", **headers})
     if not url.startswith(("http://", "https://")):
-        raise JudgeError(f"{url} is no http address")
+        raise JudgeError(f"{url} is not an http address")
     try:
         with URL_OPENER.open(request, timeout=timeout) as response:
             if response.status >= 300:

@@ -53,7 +53,7 @@ Examples:
     "--traces", type=click.Path(), metavar="LOGS", help="Write queries in the style of those of these traces."
 )
 @click.option(
-    "--rejected", type=click.Path(dir_okay=False), metavar="FILE", help="Write what was left out, with reasons."
+    "--rejected", type=click.Path(dir_okay=False), metavar="FILE", help="Write the rejected drafts, with reasons."
 )
 @click.option("--questions", type=click.Path(), metavar="FILE", help="Your own questions, which come first in the set.")
 @click.option(

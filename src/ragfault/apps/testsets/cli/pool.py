@@ -90,7 +90,7 @@ def _format_estimate(estimate: PoolEstimate) -> list[str]:
         f"{estimate.labelled:,} labelled passages of {estimate.queries:,} queries, {estimate.relevant:,} are relevant"
     ]
     if estimate.unseen is None or estimate.unseen_low is None or estimate.unseen_high is None:
-        return [*lines, "what the pool misses cannot be estimated: no relevant passage, or one retriever alone"]
+        return [*lines, "what the pool misses cannot be estimated: no relevant passage, or only one retriever"]
     share = estimate.unseen / (estimate.unseen + estimate.relevant)
     interval = f"[{estimate.unseen_low:.0f}, {estimate.unseen_high:.0f}]"
     return [

@@ -131,7 +131,7 @@ class DraftFilter:
             return None
         texts = [span.quote or "" for span in draft.spans] + [self.index.passages[at].text for at in draft.passages]
         is_repeated = any(counts[split_words(text)] > 1 for counts in self._texts for text in texts)
-        return "ambiguous: its gold stands in the corpus twice" if is_repeated else None
+        return "ambiguous: its gold is in the corpus twice" if is_repeated else None
 
     def _check_gold(self, draft: Draft) -> str | None:
         """Reject a query whose gold does not say what it asks for, or is hard to tell from other passages."""

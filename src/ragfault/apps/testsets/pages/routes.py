@@ -53,7 +53,7 @@ MAX_ITEM_CHARACTERS = 20_000
 MAX_NAME = 80
 """Characters of the name of a reviewer."""
 GONE = (
-    "the item is no longer in the set, and nothing was stored. What you wrote stands below: accept it to add it as a "
+    "the item is no longer in the set, and nothing was stored. Your text is below: accept it to add it as a "
     "new question."
 )
 
@@ -266,7 +266,7 @@ def _check_unchanged(state: ReviewState, review: Label, fields: FormFields, by: 
     if state.fingerprints[id] != fields.get("shown", ""):
         raise HTTPException(
             409,
-            "the item was changed in the set meanwhile, and nothing was stored. What you wrote stands below: send it "
+            "the item was changed in the set meanwhile, and nothing was stored. Your text is below: send it "
             f'again to review the item as it is now ("{state.items[id].query[:200]}"), or open it anew.',
         )
 

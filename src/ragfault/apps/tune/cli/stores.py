@@ -84,7 +84,7 @@ def _format_losses(losses: list[StoreLoss]) -> list[str]:
     """Return the answer in a line, then a table."""
     most = max(losses, key=lambda loss: loss.loss)
     head = (
-        "nothing is missed beside exact search"
+        "nothing is missed compared with exact search"
         if most.loss <= 0
         else (f"at most {format_number(100 * most.loss, 2)} % of the best {most.k} chunks are missed, by {most.store}")
     )

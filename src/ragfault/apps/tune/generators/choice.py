@@ -296,7 +296,7 @@ def _describe_gain(gain: GeneratorGain, metric: str) -> str:
         return f"{alone} {where} ({p})"
     return (
         f"{format_interval(people.difference, 3, signed=True)} {where}, corrected by people on {people.labelled:,} of "
-        f"them (p {format_p_value(people.p)}); by the judge alone {alone} ({p})"
+        f"them (p {format_p_value(people.p)}); only by the judge {alone} ({p})"
     )
 
 

@@ -156,12 +156,12 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
                 ipaddress.ip_network(text.strip())
             except ValueError:
                 raise UsageError(
-                    f'"{text[:60]}" is no address of a proxy. Write it as 10.0.0.7 or 10.0.0.0/8.'
+                    f'"{text[:60]}" is not the address of a proxy. Write it as 10.0.0.7 or 10.0.0.0/8.'
                 ) from None
         host = re.match(r"https?://[A-Za-z0-9.:\[\]-]+(?=/|$)|$", self.public_url)
         if not host or not re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", self.root_path):
             text = self.root_path if host else self.public_url
-            raise UsageError(f'"{text[:60]}" is no root path. Write it as /ragfault, without a slash behind.')
+            raise UsageError(f'"{text[:60]}" is not a root path. Write it as /ragfault, without a slash at the end.')
 
     def link_incident(self, id: str) -> str | None:
         """Return the address of an incident; None where others see the server at an address that it does not know."""

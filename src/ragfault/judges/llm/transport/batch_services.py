@@ -126,7 +126,9 @@ def _decode(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError:
-        raise JudgeStopped("the batch endpoint replied with something that is no JSON. Is it one?") from None
+        raise JudgeStopped(
+            "the batch endpoint replied with something that is not JSON. Is it a batch endpoint?"
+        ) from None
 
 
 class OpenAIBatches:

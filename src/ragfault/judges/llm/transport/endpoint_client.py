@@ -265,7 +265,7 @@ class EndpointClient:
         except (OpenAIError, OSError) as error:
             raise self._connection_error(error) from None
         except ValueError:
-            raise CallError("the endpoint replied with something that is no JSON", charged=True) from None
+            raise CallError("the endpoint replied with something that is not JSON", charged=True) from None
         return parse_completion(payload)
 
     def _timeout_error(self) -> CallError:

@@ -191,7 +191,7 @@ class MailReceiver(Struct, frozen=True):
         """Build a receiver; raises UsageError for an invalid server or address, or a user without a password."""
         for address in (sender, receiver):
             if not ADDRESS_PATTERN.fullmatch(address):
-                raise UsageError(f'"{address}" is no address of mail: write name@example.org alone.')
+                raise UsageError(f'"{address}" is not a mail address: write only name@example.org.')
         mail_server = parse_mail_server(server)
         if mail_server.user and not password:
             raise UsageError(f"{mail_server.user} needs a password: set RAGFAULT_SMTP_PASSWORD.")

@@ -157,10 +157,10 @@ def _parse_time(text: str) -> float:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
-            raise UsageError(f'"{text[:40]}" is no time. Write it as 2031-05-04T09:30, in UTC.') from None
+            raise UsageError(f'"{text[:40]}" is not a time. Write it as 2031-05-04T09:30, in UTC.') from None
         seconds = assume_utc(moment).timestamp()
     if not math.isfinite(seconds):
-        raise UsageError(f'"{text[:40]}" is no time. Write it as 2031-05-04T09:30, in UTC.')
+        raise UsageError(f'"{text[:40]}" is not a time. Write it as 2031-05-04T09:30, in UTC.')
     return seconds
 
 

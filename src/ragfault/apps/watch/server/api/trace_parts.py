@@ -207,7 +207,7 @@ def load_trace_part(server: ServerState, trace: str, part: str, after: int) -> T
             next=end if end < len(value) else None,
         )
     if not part.startswith("/") or not isinstance(value, Mapping | list):
-        raise UsageError(f'"{part[:80]}" of this trace is no list and no text. Look at the trace itself.')
+        raise UsageError(f'"{part[:80]}" of this trace is neither a list nor a text. Look at the trace itself.')
     left: list[LeftOut] = []
     pairs: list[tuple[Any, Any]] = list(value.items()) if isinstance(value, Mapping) else list(enumerate(value))
     shown: list[tuple[Any, Any]] = []

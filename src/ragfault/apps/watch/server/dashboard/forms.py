@@ -144,7 +144,7 @@ async def post_view(request: Request, fields: FormFields = AdminForm) -> Respons
     """Save a selection of traces under a name, or delete one."""
     name, query = fields.get("name", "").strip()[:80], fields.get("query", "")
     if not name:
-        raise UsageError("a view needs a name. Write one beside the button.")
+        raise UsageError("a view needs a name. Write one next to the button.")
     deleting = fields.get("action") == "delete"
     selection = None if deleting else parse_selection(parse_qsl(query, max_num_fields=100))
 

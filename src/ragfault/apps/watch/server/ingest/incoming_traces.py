@@ -223,7 +223,7 @@ def read_marks(body: bytes) -> tuple[TimelineMark, ...]:
     try:
         decoded = msgspec.json.decode(body.removeprefix(BYTE_ORDER_MARK), type=TimelineMark | list[TimelineMark])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"the body is no mark: {error}.") from None
+        raise InputError(f"the body is not a mark: {error}.") from None
     marks = tuple(decoded) if isinstance(decoded, list) else (decoded,)
     for mark in marks:
         if (size := len(msgspec.json.encode(mark))) > MAX_MARK_BYTES:

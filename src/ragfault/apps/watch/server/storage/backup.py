@@ -115,7 +115,7 @@ def check_backup(path: Path, folder: Path | None = None) -> BackupManifest:
         with tarfile.open(path, "r:") as archive:
             return _check_members(archive, path, folder)
     except (tarfile.TarError, EOFError, msgspec.MsgspecError) as error:
-        raise InputError(f"{path} is no whole backup: {error}. Make another.") from None
+        raise InputError(f"{path} is not a complete backup: {error}. Make another.") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from None
 
@@ -124,7 +124,7 @@ def _check_members(archive: tarfile.TarFile, path: Path, folder: Path | None) ->
     head = archive.next()
     content = archive.extractfile(head) if head is not None and head.name == MANIFEST_FILE else None
     if head is None or content is None or head.size > MAX_MANIFEST:
-        raise InputError(f"{path} is no backup of a store: it has no manifest.")
+        raise InputError(f"{path} is not a backup of a store: it has no manifest.")
     manifest = msgspec.json.decode(content.read(), type=BackupManifest)
     met: set[str] = set()
     for member in archive:
@@ -134,7 +134,7 @@ def _check_members(archive: tarfile.TarFile, path: Path, folder: Path | None) ->
         place = PurePosixPath(member.name)
         source = archive.extractfile(member) if member.isfile() else None
         if known is None or source is None or place.is_absolute() or ".." in place.parts or member.name in met:
-            raise InputError(f'{path} holds "{member.name[:80]}", which is no file of its manifest.')
+            raise InputError(f'{path} holds "{member.name[:80]}", which is not a file of its manifest.')
         met.add(member.name)
         digest = hashlib.sha256()
         with _open_target(folder, place) as target:
@@ -223,7 +223,7 @@ def restore_backup(path: Path, folder: Path) -> BackupManifest:
         with tempfile.TemporaryDirectory(prefix=".restore.", dir=folder) as draft:
             manifest = check_backup(path, Path(draft))
             if DATABASE_FILE not in manifest.files:
-                raise InputError(f"{path} holds no database: it is no backup of a store.")
+                raise InputError(f"{path} has no database: it is not a backup of a store.")
             rows = count_rows(Path(draft, DATABASE_FILE))
             if rows != manifest.tables:
                 raise InputError(f"the tables of {path} do not have the rows that its manifest says. Make another.")

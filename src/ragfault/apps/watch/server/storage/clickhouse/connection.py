@@ -93,7 +93,9 @@ def _check_database(name: str) -> str:
     if not name:
         return "ragfault"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
-        raise UsageError(f'"{name[:70]}" is no name of a database here: letters, digits and underscores, at most 64.')
+        raise UsageError(
+            f'"{name[:70]}" is not the name of a database here: letters, digits and underscores, at most 64.'
+        )
     return name
 
 

@@ -173,7 +173,7 @@ def count_rows(path: Path) -> dict[str, int]:
             names = con.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal ORDER BY 1").fetchall()
             return {name: con.execute(f'SELECT count(*) FROM "{name}"').fetchall()[0][0] for (name,) in names}
     except duckdb.Error as error:
-        raise InputError(f"{path.name} is no whole database: {str(error).splitlines()[0]}") from None
+        raise InputError(f"{path.name} is not a complete database: {str(error).splitlines()[0]}") from None
 
 
 class DuckDBStore(TraceStore):
