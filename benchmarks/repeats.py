@@ -23,11 +23,11 @@ import numpy as np
 
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.estimates import Interval
-from ragfault.stats.intervals import mean_interval
+from ragfault.stats.intervals import bounded_interval
 from ragfault.stats.repeats import compute_attempt_power, expect_disagreement, expect_extreme, split_variance
 from ragfault.stats.significance import sign_flip_test
 
-SIZES = ((20, 2), (20, 3), (20, 8), (50, 3), (100, 3), (200, 5), (500, 3), (500, 8))
+SIZES = ((20, 2), (20, 3), (20, 4), (20, 8), (50, 2), (50, 3), (50, 8), (100, 3), (200, 5), (500, 3), (500, 8))
 """Queries and attempts of each."""
 
 
@@ -76,10 +76,10 @@ def estimate_all(values: FloatArray) -> dict[str, Interval]:
     k = min(m, 3)
     split = split_variance(flat, queries)
     return {
-        "pass^k": mean_interval(expect_extreme(right, queries, k, "lowest").values, bounds=(0, 1)),
-        "pass@k": mean_interval(expect_extreme(right, queries, k, "highest").values, bounds=(0, 1)),
-        "worst of k": mean_interval(expect_extreme(flat, queries, k, "lowest").values, bounds=(-1, 1)),
-        "flakiness": mean_interval(expect_disagreement(right.astype(np.int64), queries, k).values, bounds=(0, 1)),
+        "pass^k": bounded_interval(expect_extreme(right, queries, k, "lowest").values),
+        "pass@k": bounded_interval(expect_extreme(right, queries, k, "highest").values),
+        "worst of k": bounded_interval(expect_extreme(flat, queries, k, "lowest").values, (-1, 1)),
+        "flakiness": bounded_interval(expect_disagreement(right.astype(np.int64), queries, k).values),
         "noise": Interval(0.0, 0.0, 1.0, n * m, n) if split is None else split.noise,
     }
 

@@ -6,10 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.comparison.gate.gate import gate
+from ragfault.diagnosis.attempts import assessment
+from ragfault.diagnosis.attempts.assessment import tell_judge_noise
 from ragfault.diagnosis.attempts.plan import plan_attempts
 from ragfault.diagnosis.run_analysis import analyze
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.samples import sample_run
+from ragfault.labels.judges.flakiness import JudgeFlakiness, MetricFlakiness
 from ragfault.model.errors import RunError, UnknownName, UsageError
 from ragfault.model.records import Chunk, Latency, Trace
 from ragfault.report.builders.attempts import describe_attempts
@@ -147,3 +150,32 @@ def test_a_run_with_single_attempts_tells_no_noise(tmp_path):
         plan_attempts(100, 3, run=run, metric="triad")
     with pytest.raises(UsageError):
         plan_attempts(1, 3)
+
+
+def test_the_measured_noise_of_a_judge_is_taken_from_that_of_the_system(tmp_path):
+    """The variance of a judge that was measured is taken from the noise; that of another judge is refused."""
+    traces = [attempt(n, k, 9 if (n + k) % 5 == 0 else 7) for k in (1, 2) for n in range(12)]
+    findings = analyze(evaluate(traces, tmp_path / "run", metrics=METRICS))
+    noise = MetricFlakiness(metric="groundedness", n=12, deviation=0.1, drift=0.0, flips=0.1, reliability=None)
+    measured = JudgeFlakiness(judge=findings.manifest.judge, repeats=3, traces=12, metrics=(noise,))
+    [before], [after] = (
+        [item.variance for item in assessed.attempts.metrics if item.metric == "groundedness"]
+        for assessed in (findings, tell_judge_noise(findings, measured))
+    )
+    assert after.judge == pytest.approx(0.01)
+    assert after.system + after.judge == pytest.approx(before.system)
+    with pytest.raises(UsageError):
+        tell_judge_noise(findings, replace(measured, judge="other"))
+
+
+def test_too_many_answers_are_compared_for_a_sample_of_queries(tmp_path, monkeypatch):
+    """Beyond the pairs that a judge compares, flakiness is that of some queries, equal answers included."""
+    monkeypatch.setattr(assessment, "MAX_COMPARED", 4)
+    longer = "Office {0} opens at {1}:30 in the morning."
+    traces = [
+        attempt(n, k, words=longer if n % 2 and k == 2 else "Office {} opens at {}:30.")
+        for k in (1, 2)
+        for n in range(20)
+    ]
+    report = assess(traces, tmp_path)
+    assert 4 <= report.flakiness.n < 20

@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from ragfault.stats.intervals import bounded_interval, wilson_interval
 from ragfault.stats.repeats import compare_sets, expect_disagreement, expect_extreme, split_variance
 
 RNG = np.random.default_rng(5)
@@ -87,3 +88,33 @@ def test_without_a_second_attempt_or_variance_nothing_is_split():
     """There is no split of single attempts, and none of values that are all alike."""
     assert split_variance(np.array([0.0, 1.0, 0.5]), [0, 1, 2]) is None
     assert split_variance(np.ones(6), [0, 0, 1, 1, 2, 2]) is None
+
+
+def test_a_score_interval_is_that_of_wilson_at_the_ends_of_the_range():
+    """Of right and wrong answers the interval is Wilson's, on any range."""
+    expected = wilson_interval(17, 20)
+    for low, high in ((0.0, 1.0), (-1.0, 1.0)):
+        interval = bounded_interval([high] * 17 + [low] * 3, (low, high))
+        assert [(end - low) / (high - low) for end in (interval.low, interval.high)] == pytest.approx(expected)
+
+
+def test_a_score_interval_narrows_with_the_spread():
+    """Values within the range have a narrower interval than right and wrong answers of the same mean, within bounds."""
+    outcomes = bounded_interval([1.0] * 25 + [0.0] * 25)
+    values = bounded_interval(RNG.uniform(0.3, 0.7, size=50))
+    assert values.high - values.low < outcomes.high - outcomes.low
+    assert 0 <= values.low < values.mean < values.high <= 1
+
+
+def test_few_values_that_differ_do_not_narrow_an_interval():
+    """If few values differ from the rest, each counts as one outcome: rare values may be unobserved."""
+    few = bounded_interval([1.0] * 45 + [0.9] * 5)
+    assert few.high - few.low == pytest.approx(np.subtract(*wilson_interval(49.5, 50)[::-1]))
+
+
+@pytest.mark.parametrize("queries", [40, 1200])
+def test_the_interval_of_a_share_of_noise_holds_its_estimate(queries):
+    """The bootstrap of some queries and the formula for many both give an interval about the share of noise."""
+    values = np.repeat(RNG.normal(0.5, 0.2, size=queries), 3) + RNG.normal(0, 0.1, size=3 * queries)
+    noise = split_variance(values, np.repeat(np.arange(queries), 3)).noise
+    assert 0 < noise.low < noise.mean < noise.high < 0.5

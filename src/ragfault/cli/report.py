@@ -55,7 +55,8 @@ Examples:
   ragfault report runs/today --format md >> "$GITHUB_STEP_SUMMARY"
   ragfault report runs/today --by conversation --worst 20
   ragfault report runs/today --corrected
-  ragfault report runs/today --human-labels labels.jsonl"""
+  ragfault report runs/today --human-labels labels.jsonl
+  ragfault report runs/attempts --flakiness repeat.json"""
 )
 @click.argument("run", type=click.Path())
 @add_output_options(*FORMATS)
@@ -78,6 +79,11 @@ Examples:
     help="Most traces to analyze; of larger runs a random sample. 0: all.  [default: 20000, 10000 for HTML]",
 )
 @human_labels_option
+@click.option(
+    "--flakiness",
+    type=click.Path(exists=True),
+    help="Judge variability measured by `judge repeat -o`, to tell it from that of several attempts.",
+)
 @add_config_option
 def report(
     run: str,
@@ -87,6 +93,7 @@ def report(
     like: str | None,
     sample: int | None,
     human_labels: tuple[str, ...],
+    flakiness: str | None,
     config: str | None,
     **output: Any,
 ) -> None:
@@ -94,9 +101,11 @@ def report(
 
     In the terminal, or as one self-contained HTML page, Markdown, JSON or CSV.
     """
+    from ragfault.diagnosis.attempts.assessment import tell_judge_noise
     from ragfault.diagnosis.run_analysis import analyze
     from ragfault.io.runs.run import SAMPLE_TRACES, Run
     from ragfault.io.runs.samples import sample_run
+    from ragfault.labels.judges.flakiness import load_flakiness
 
     plan = plan_output(output, *FORMATS)
     if sample is None and "html" in plan:
@@ -108,6 +117,8 @@ def report(
     opened = sample_run(opened, 0 if labels else SAMPLE_TRACES if sample is None else sample)
     targets = read_targets(load_settings(config), opened)
     findings = analyze(opened, n=worst, by=by, corrected=like or corrected, labels=labels, sample=0, **targets)
+    if flakiness:
+        findings = tell_judge_noise(findings, load_flakiness(flakiness))
     write_output(plan, lambda kind, screen: _render_run(opened, findings, kind, screen, labels), output)
 
 

@@ -154,6 +154,16 @@ class VarianceSplit(Struct, frozen=True):
     noise: Interval
     """Share of system and judge together in the whole variance."""
 
+    def tell_judge(self, variance: float) -> VarianceSplit:
+        """Return the split with this variance of the judge, at most that of system and judge together.
+
+        >>> VarianceSplit(0.06, 0.04, None, Interval(0.4, 0.3, 0.5, 60, 20)).tell_judge(0.01).shares
+        (0.6, 0.3, 0.1)
+        """
+        noise = self.system + (self.judge or 0.0)
+        judge = min(variance, noise)
+        return VarianceSplit(self.queries, noise - judge, judge, self.noise)
+
     @property
     def shares(self) -> tuple[float, float, float | None]:
         """The shares of queries, system and judge in the whole variance."""

@@ -74,6 +74,36 @@ def mean_interval(
     return Interval(mean, max(low, bottom), min(high, top), n, groups)
 
 
+def bounded_interval(values: Values, bounds: tuple[float, float] = (0.0, 1.0), confidence: float = 0.95) -> Interval:
+    """Return the mean of independent values within finite bounds, with a score interval.
+
+    Wilson's interval of as many outcomes at the ends of `bounds` as have the same mean and the same standard error (the
+    effective number of Korn & Graubard 1998, with Student's t for the standard error). If fewer than ten values differ
+    from the commonest, rare values may be unobserved, and the spread is taken to be the largest that the mean allows:
+    each value counts as one outcome. Raises ValueError on no values.
+
+    >>> bounded_interval([1, 1, 1, 1, 1, 0, 1, 1])
+    Interval(mean=0.875, low=0.529..., high=0.97..., n=8, clusters=8)
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.size == 0:
+        raise ValueError("no values: a mean of nothing is undefined")
+    low, high = bounds
+    n, width = int(sample.size), high - low
+    if n == 1 or width <= 0:
+        return Interval(float(sample.mean()), low, high, n, n)
+    units = (sample - low) / width
+    share = min(1.0, max(0.0, float(units.mean())))
+    size, z = float(n), normal_quantile(0.5 + confidence / 2)
+    differing = n - int(np.unique(units.round(9), return_counts=True)[1].max())
+    is_binary = bool(np.all((units == 0) | (units == 1)))
+    if not is_binary and differing >= MIN_DIFFERING_VALUES:
+        size = max(size, share * (1 - share) / standard_error(units) ** 2)
+        z = t_quantile(0.5 + confidence / 2, n - 1)
+    bottom, top = _score_interval(share, size, z)
+    return Interval(low + width * share, low + width * bottom, low + width * top, n, n)
+
+
 def is_sparse(sample: NDArray[np.float64], clusters: Clusters | None = None) -> bool:
     """Return whether most values are equal and few differ, or those that do are in few clusters.
 

@@ -13,13 +13,16 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.stats.bootstrap import Clusters, FloatArray, encode_clusters
+from ragfault.stats.bootstrap import Clusters, FloatArray, encode_clusters, expand_confidence
+from ragfault.stats.distributions import t_quantile
 from ragfault.stats.estimates import Interval, VarianceSplit
-from ragfault.stats.intervals import MIN_DIFFERING_VALUES, mean_interval
+from ragfault.stats.intervals import MIN_DIFFERING_VALUES, bounded_interval, mean_interval
 from ragfault.stats.power import compute_power
 
 PRIOR_DF = 0.5
 """Degrees of freedom at which both variances of a ratio are taken to be equal, beside those of the data."""
+RESAMPLES, MOST_RESAMPLED = 999, 1000
+"""Resamples of queries for the interval of a share of noise, and the queries beyond which it needs none."""
 Extreme = Literal["lowest", "highest"]
 
 
@@ -32,7 +35,10 @@ class QueryValues(NamedTuple):
 
     def estimate(self, bounds: tuple[float, float] = (0.0, 1.0)) -> Interval | None:
         """Return the mean over queries with its interval; None without a query."""
-        return mean_interval(self.values, bounds=bounds) if len(self.values) else None
+        if not len(self.values):
+            return None
+        is_bounded = all(map(math.isfinite, bounds))
+        return bounded_interval(self.values, bounds) if is_bounded else mean_interval(self.values, bounds=bounds)
 
 
 class QueryBlock(NamedTuple):
@@ -154,9 +160,10 @@ def split_variance(values: FloatArray, queries: Clusters, judge_variance: float 
 
     One-way random effects, by analysis of variance (Searle 1971). The noise of the judge is in the spread of attempts:
     `judge_variance`, measured by judging the same traces again, is taken from it; None if it is not known. The interval
-    is that of the share of the noise, by the jackknife over queries on the scale of the logarithm of its odds, which
-    holds for values that are not normal (Arvesen & Schmitz 1970). It is all of 0 to 1 if fewer than ten queries differ,
-    or the attempts of fewer than ten. None below two queries with several attempts, or without any variance.
+    is that of the share of the noise, by the bootstrap-t over queries on the scale of the logarithm of the variance
+    ratio (Efron & Tibshirani 1993, 12.5), which assumes no distribution of the values. It is all of 0 to 1 if fewer
+    than ten queries differ, or the attempts of fewer than ten. None below two queries with several attempts, or without
+    any variance.
 
     >>> split = split_variance(np.array([0.0, 0.2, 1.0, 0.8, 0.5, 0.5]), [0, 0, 1, 1, 2, 2])
     >>> round(split.queries, 3), round(split.system, 3), split.judge
@@ -198,25 +205,51 @@ def _find_noise_interval(rows: FloatArray) -> tuple[float, float] | None:
     differing = groups - np.unique(means.round(9), return_counts=True)[1].max()
     if min(differing, np.count_nonzero(rows[:, 5] > 0)) < MIN_DIFFERING_VALUES:
         return None
-    without, total = _Sums(*(rows.sum(axis=0) - rows).T), _Sums(*rows.sum(axis=0))
-    overall, parts = _compute_log_ratio(total), _compute_log_ratio(without)
-    ratio = mean_interval(groups * overall - (groups - 1) * parts)
+    total = _Sums(*rows.sum(axis=0))
+    low, high = _bootstrap_log_ratio(rows)
     size = float((total.attempts - total.squared_attempts / total.attempts) / (total.queries - 1))
-    low, high = (1 / (1 + max(0.0, math.exp(end) - 1) / size) for end in (ratio.high, ratio.low))
-    return low, high
+    low_share, high_share = (1 / (1 + max(0.0, math.exp(end) - 1) / size) for end in (high, low))
+    return low_share, high_share
 
 
-def _compute_log_ratio(sums: _Sums) -> FloatArray:
-    """Return the logarithm of the mean square between queries over that within them.
+def _bootstrap_log_ratio(rows: FloatArray) -> tuple[float, float]:
+    """Return the interval of the logarithm of the variance ratio, by Student's t of many queries or the bootstrap-t."""
+    groups = len(rows)
+    value, error = _estimate_log_ratio(rows, np.ones((1, groups)))
+    t = t_quantile(0.975, groups - 1)
+    if groups > MOST_RESAMPLED:
+        return float(value[0] - t * error[0]), float(value[0] + t * error[0])
+    weights = np.random.default_rng(0).multinomial(groups, np.full(groups, 1 / groups), size=RESAMPLES)
+    values, errors = _estimate_log_ratio(rows, weights.astype(float))
+    is_usable = np.isfinite(values) & np.isfinite(errors) & (errors > 0)
+    tail = (1 - expand_confidence(0.95, groups - 1)) / 2
+    bottom, top = np.quantile((values[is_usable] - value) / errors[is_usable], (tail, 1 - tail))
+    return float(value[0] - top * error[0]), float(value[0] - bottom * error[0])
 
-    Half a degree of freedom at the variance of all values keeps both above 0, as in the odds of a share.
+
+def _estimate_log_ratio(rows: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the logarithm of the variance ratio of weighted queries, with its standard error, for each set of weights.
+
+    The ratio is that of the mean square between queries to that within them. Half a degree of freedom at the variance
+    of all values keeps both above 0, as in the odds of a share. The error is that of the infinitesimal jackknife.
     """
+    sums = _Sums(*(weights @ rows).T)
     between = sums.between - sums.totals**2 / sums.attempts
-    prior = (between + sums.within) / (sums.attempts - 1) * PRIOR_DF
-    mean_square = (between + prior) / (sums.queries - 1 + PRIOR_DF)
-    within = (sums.within + prior) / (sums.attempts - sums.queries + PRIOR_DF)
-    ratio: FloatArray = np.log(mean_square / within)
-    return ratio
+    part = PRIOR_DF / (sums.attempts - 1)
+    prior = (between + sums.within) * part
+    own, rest = sums.queries - 1 + PRIOR_DF, sums.attempts - sums.queries + PRIOR_DF
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log((between + prior) / own * rest / (sums.within + prior))
+        above, below = 1 / (between + prior), 1 / (sums.within + prior)
+        by_between = above + part * (above - below)
+        mean = sums.totals / sums.attempts
+        by_attempts = by_between * mean**2 - prior / (sums.attempts - 1) * (above - below) + 1 / rest
+        slopes = [-1 / own - 1 / rest, by_attempts, np.zeros_like(mean), -2 * mean * by_between, by_between]
+        influences = np.stack([*slopes, part * (above - below) - below], axis=1) @ rows.T
+        groups = weights.sum(axis=1)
+        centred = influences - ((weights * influences).sum(axis=1) / groups)[:, None]
+        error = np.sqrt((weights * centred**2).sum(axis=1) * groups / (groups - 1))
+    return ratio, error
 
 
 def compute_attempt_power(drop: float, noise: float, queries: int, attempts: int, *, reach: float = 1.0) -> float:

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from ragfault.diagnosis.attempts.records import AttemptAnswer, AttemptReport, FlakyQuery, MetricAttempts
+from ragfault.diagnosis.attempts.records import (
+    AttemptAnswer,
+    AttemptReport,
+    ComparisonMethod,
+    FlakyQuery,
+    MetricAttempts,
+)
 from ragfault.diagnosis.causes.records import AnswerCause, AnswerOutcome
 from ragfault.diagnosis.run_scan import TraceBatch, scan_run
 from ragfault.diagnosis.thresholds import AttemptStatistic, Threshold
 from ragfault.judges.assembly import observe_traces
 from ragfault.judges.encoder.agreement import settle_agreement
+from ragfault.judges.encoder.judge import EncoderJudge
 from ragfault.judges.loading import load_judge
 from ragfault.labels.correction import Codes, Mask, metric_bounds
+from ragfault.labels.judges.flakiness import JudgeFlakiness, check_judge
 from ragfault.model.errors import MissingExtra
+from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.grouping import group_by, group_positions
+from ragfault.model.protocols import Judge
 from ragfault.model.records import Chunk, Trace
 from ragfault.model.rules import BAD_SUPPORT
 from ragfault.stats.estimates import VarianceSplit
@@ -32,12 +42,13 @@ from ragfault.stats.repeats import (
 )
 
 if TYPE_CHECKING:
+    from ragfault.diagnosis.records import Findings
     from ragfault.diagnosis.run_table import RunTable
 
 FLAKY_SHOWN = 10
 """Flaky queries that a report shows with their answers."""
-MAX_COMPARED = 100
-"""Pairs of answers whose meaning a judge compares; the queries beyond are left out of flakiness."""
+MAX_COMPARED = 200
+"""Pairs of answers that a judge compares: flakiness is that of as many queries, drawn at random."""
 LOCAL_JUDGES = ("embedded", "encoder", "lexical", "minilm")
 """Judges that cost nothing and always say the same."""
 
@@ -100,10 +111,11 @@ def assess_attempts(table: RunTable, causes: Sequence[AnswerCause]) -> AttemptRe
     sizes = Counter(np.unique(queries[original], return_counts=True)[1].tolist())
     k = int(np.median(np.repeat(list(sizes), list(sizes.values()))))
     outcomes = [cause.rating.outcome for cause in causes]
-    meanings, is_compared = group_meanings(observer.traces, queries, table.run.manifest.judge)
+    meanings = group_meanings(observer.traces, queries, table.run.manifest.judge)
     decided = original & np.array([outcome != "unsure" for outcome in outcomes])
     right = np.array([outcome == "right" for outcome in outcomes], float)
-    disagreement = expect_disagreement(meanings[original & is_compared], queries[original & is_compared], k)
+    compared = original & meanings.is_compared
+    disagreement = expect_disagreement(meanings.codes[compared], queries[compared], k)
     return AttemptReport(
         queries=sum(sizes.values()),
         k=k,
@@ -112,9 +124,10 @@ def assess_attempts(table: RunTable, causes: Sequence[AnswerCause]) -> AttemptRe
         all_right=expect_extreme(right[decided], queries[decided], k, "lowest").estimate(),
         any_right=expect_extreme(right[decided], queries[decided], k, "highest").estimate(),
         flakiness=disagreement.estimate(),
+        compared_by=meanings.method,
         consistency=_compare_chunks(observer.traces, queries, original).estimate(),
         metrics=tuple(_assess_metrics(table, queries, original, k)),
-        flaky=_list_flaky(observer.traces, queries, original, outcomes, meanings),
+        flaky=_list_flaky(observer.traces, queries, original, outcomes, meanings.codes),
     )
 
 
@@ -139,9 +152,26 @@ def split_metric(table: RunTable, column: int, rows: Codes | None = None) -> Var
     """Split the variance of a metric into queries, system and judge; None without several attempts or any variance."""
     rows = table.scored_rows(column) if rows is None else rows
     queries = table.queries if table.queries is not None else np.arange(table.traces)
-    # A local judge always says the same of a trace; the noise of another one is not known.
+    # A local judge always says the same of a trace; the noise of another one is told by `tell_judge_noise`.
     judge_noise = 0.0 if table.run.manifest.judge.partition("/")[0] in (*LOCAL_JUDGES, "none") else None
     return split_variance(table.values[rows, column], queries[rows], judge_noise)
+
+
+def tell_judge_noise(findings: Findings, flakiness: JudgeFlakiness) -> Findings:
+    """Return findings in which the noise of the judge, as it was measured, is told from that of the system.
+
+    Raises UsageError for the flakiness of another judge.
+    """
+    variances = {item.metric: item.deviation**2 for item in check_judge(flakiness, [findings.manifest.judge]).metrics}
+    if findings.attempts is None:
+        return findings
+    metrics = tuple(
+        replace(item, variance=item.variance.tell_judge(variances[item.metric]))
+        if item.variance is not None and item.metric in variances
+        else item
+        for item in findings.attempts.metrics
+    )
+    return replace(findings, attempts=replace(findings.attempts, metrics=metrics))
 
 
 def _compare_chunks(traces: Sequence[Trace], queries: Codes, original: Mask) -> QueryValues:
@@ -150,29 +180,57 @@ def _compare_chunks(traces: Sequence[Trace], queries: Codes, original: Mask) -> 
     return compare_sets(sets, queries[rows]) if rows else QueryValues(np.empty(0), 0)
 
 
-def group_meanings(traces: Sequence[Trace], queries: Codes, judge: str) -> tuple[Codes, Mask]:
-    """Return a number for the meaning of each answer within its query, from 1, and which queries were compared.
+class AnswerMeanings(NamedTuple):
+    """Which answers of a query mean the same."""
 
-    Two answers mean the same if they are equal in another spelling, if neither answers, or if the judge of the run
-    finds every claim of one of them supported by the other. A judge that costs money is not asked: the default judge
-    compares in its place. Without a judge, or after `MAX_COMPARED` pairs, a query with a pair that words do not settle
-    is not compared.
+    codes: Codes
+    """A number for the meaning of each answer within its query, from 1."""
+    is_compared: Mask
+    """Which answers are of queries whose answers were all compared."""
+    method: ComparisonMethod
+
+
+def group_meanings(traces: Sequence[Trace], queries: Codes, judge: str) -> AnswerMeanings:
+    """Group the answers of each query by what they say.
+
+    Two answers mean the same if they are equal in another spelling, if neither answers, or if a judge finds that one
+    says what the other says: by the agreement head of the encoder if it is installed, read in both directions. Where it
+    is unsure or not installed, all claims of one answer have to be supported by the other. A judge that costs money is
+    not asked. Queries are compared in random order until `MAX_COMPARED`
+    pairs were judged, so that those compared are a sample of all. Without a judge a run is compared if words settle
+    every pair.
     """
     compare = _PairJudge(judge)
-    meanings, is_compared = np.ones(len(traces), np.int64), np.ones(len(traces), bool)
-    for rows in group_positions(queries.tolist()).values():
-        first_rows: list[int] = []
-        for row in rows:
-            for number, first in enumerate(first_rows, 1):
-                same = compare(traces[row], traces[first])
-                is_compared[rows] &= same is not None
-                if same:
-                    meanings[row] = number
-                    break
-            else:
-                first_rows.append(row)
-                meanings[row] = len(first_rows)
-    return meanings, is_compared
+    codes, is_compared = np.ones(len(traces), np.int64), np.zeros(len(traces), bool)
+    groups = list(group_positions(queries.tolist()).values())
+    for place in np.random.default_rng(0).permutation(len(groups)).tolist():
+        rows = groups[place]
+        numbers = _number_meanings([traces[row] for row in rows], compare)
+        if numbers is None:
+            break
+        codes[rows], is_compared[rows] = numbers, True
+    if compare.method == "spelling" and not is_compared.all():
+        # the queries that words settle are no sample of all queries
+        is_compared[:] = False
+    return AnswerMeanings(codes, is_compared, compare.method)
+
+
+def _number_meanings(attempts: Sequence[Trace], compare: _PairJudge) -> list[int] | None:
+    """Return the numbers of the meanings of the answers to a query; None if two of them could not be compared."""
+    firsts: list[Trace] = []
+    numbers = []
+    for trace in attempts:
+        for number, first in enumerate(firsts, 1):
+            same = compare(trace, first)
+            if same is None:
+                return None
+            if same:
+                numbers.append(number)
+                break
+        else:
+            firsts.append(trace)
+            numbers.append(len(firsts))
+    return numbers
 
 
 class _PairJudge:
@@ -180,8 +238,14 @@ class _PairJudge:
 
     def __init__(self, judge: str) -> None:
         name = judge.partition("/")[0]
-        self._left = 0 if name == "none" else MAX_COMPARED
-        self._name = name if name in LOCAL_JUDGES else "embedded"
+        self._judge: Judge | None = None
+        self.method: ComparisonMethod = "spelling"
+        if name != "none":
+            try:
+                self._judge, self.method = load_judge("encoder"), "agreement"
+            except MissingExtra:
+                self._judge, self.method = load_judge(name if name in LOCAL_JUDGES else "embedded"), "claims"
+        self._left = MAX_COMPARED
         self._known: dict[tuple[str, str, str], bool | None] = {}
 
     def __call__(self, first: Trace, second: Trace) -> bool | None:
@@ -195,22 +259,32 @@ class _PairJudge:
         return self._known[key]
 
     def _judge_pair(self, query: str, left: str, right: str) -> bool | None:
-        if self._left <= 0:
+        if self._judge is None or self._left <= 0:
             return None
         self._left -= 1
-        pair = [
-            Trace(id=f"{place}", query=query, answer=answer, chunks=(Chunk(id="other", text=other),))
-            for place, (answer, other) in enumerate(((left, right), (right, left)))
-        ]
-        try:
-            verdicts = observe_traces(load_judge(self._name), pair)
-        except MissingExtra:
-            self._left = 0
-            return None
-        refusals = [item.answer is not None and item.answer.refused for item in verdicts]
-        if any(refusals):
-            return all(refusals)
-        return any(item.claim and all(claim.support not in BAD_SUPPORT for claim in item.claim) for item in verdicts)
+        if isinstance(self._judge, EncoderJudge):
+            session = self._judge.open_session(query)
+            refusals = [session.is_refusal(left), session.is_refusal(right)]
+            if any(refusals):
+                return all(refusals)
+            readings = (session.score_agreement(left, [right]), session.score_agreement(right, [left]))
+            agreement = sum(reading or 0.0 for reading in readings) / len(readings)
+            if not AGREEMENT_UNSURE[0] < agreement < AGREEMENT_UNSURE[1]:
+                return agreement >= AGREEMENT_UNSURE[1]
+        return _compare_claims(self._judge, query, left, right)
+
+
+def _compare_claims(judge: Judge, query: str, left: str, right: str) -> bool:
+    """Return whether a judge finds all claims of one answer supported by the other, or that neither answers."""
+    pair = [
+        Trace(id=f"{place}", query=query, answer=answer, chunks=(Chunk(id="other", text=other),))
+        for place, (answer, other) in enumerate(((left, right), (right, left)))
+    ]
+    verdicts = observe_traces(judge, pair)
+    refusals = [item.answer is not None and item.answer.refused for item in verdicts]
+    if any(refusals):
+        return all(refusals)
+    return any(item.claim and all(claim.support not in BAD_SUPPORT for claim in item.claim) for item in verdicts)
 
 
 def _list_flaky(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 from ragfault.diagnosis.causes.records import AnswerOutcome
 from ragfault.model.records import Layer
 from ragfault.stats.estimates import Interval, VarianceSplit
+
+ComparisonMethod = Literal["agreement", "claims", "spelling"]
 
 
 class AttemptAnswer(Struct, frozen=True, kw_only=True):
@@ -56,7 +60,11 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     any_right: Interval | None
     """pass@k: the share of queries of whose k attempts any is right."""
     flakiness: Interval | None
-    """The share of queries whose k answers do not all mean the same; None without a judge that compares them."""
+    """The share of queries whose k answers do not all mean the same; None without a judge that compares them.
+
+    If there are too many answers to compare, it is that of a random part of the queries: `n` says of how many."""
+    compared_by: ComparisonMethod = "agreement"
+    """What flakiness rests on: the agreement head of the encoder, claims that the other answer supports, or words."""
     consistency: Interval | None
     """The share of chunks that two attempts of a query have in common; None if no chunks are recorded."""
     metrics: tuple[MetricAttempts, ...]

@@ -12,11 +12,18 @@ from ragfault.text.number_format import format_count, format_interval, format_nu
 
 if TYPE_CHECKING:
     from ragfault.diagnosis.attempts.plan import AttemptPlan
-    from ragfault.diagnosis.attempts.records import AttemptReport, FlakyQuery, MetricAttempts
+    from ragfault.diagnosis.attempts.records import AttemptReport, ComparisonMethod, FlakyQuery, MetricAttempts
     from ragfault.stats.estimates import VarianceSplit
 
+JUDGE_ADVICE = "to tell them apart, measure the judge (ragfault judge repeat) and add --flakiness"
 MAIN_METRIC = "groundedness"
 """The metric whose variance is split on the first screen if it was measured."""
+COMPARISONS: dict[ComparisonMethod, str] = {
+    "agreement": "by the encoder",
+    "claims": "by their claims",
+    "spelling": "by their words",
+}
+"""By what answers were compared → its name."""
 METRIC_COLUMNS = (
     TableColumn("Metric"),
     TableColumn("Worst of k"),
@@ -47,25 +54,42 @@ def describe_attempts(report: AttemptReport | None) -> list[str]:
     >>> from ragfault.stats.estimates import Interval
     >>> report = AttemptReport(
     ...     queries=20, k=2, sizes={2: 20}, copies=0, all_right=Interval(0.8, 0.6, 0.9, 20, 20), any_right=None,
-    ...     flakiness=Interval(0.2, 0.1, 0.4, 20, 20), consistency=None, metrics=(), flaky=(),
+    ...     flakiness=Interval(0.2, 0.1, 0.4, 20, 20), compared_by="claims", consistency=None, metrics=(), flaky=(),
     ... )
-    >>> describe_attempts(report)
-    ['2 attempts of 20 queries: all right on 80 % [60 %, 90 %]; answers differ in meaning on 20 % [10 %, 40 %].']
+    >>> for sentence in describe_attempts(report)[0].split("; "):
+    ...     print(sentence)
+    2 attempts of 20 queries: all right on 80 % [60 %, 90 %]
+    answers differ in meaning (by their claims) on 20 % [10 %, 40 %].
     """
     if report is None:
         return []
     rated = [("all right on", report.all_right), ("any right on", report.any_right)]
     parts = [
         ", ".join(f"{label} {format_share(share)}" for label, share in rated if share),
-        f"answers differ in meaning on {format_share(report.flakiness)}" if report.flakiness else "",
+        _describe_flakiness(report),
         f"attempts share {format_share(report.consistency)} of their chunks" if report.consistency else "",
     ]
     figures = "; ".join(part for part in parts if part) or "nothing is known of their answers"
     lines = [f"{format_count(report.k, 'attempt')} of {_describe_queries(report)}: {figures}."]
     split = next((item for item in _rank_metrics(report) if item.variance is not None), None)
     if split is not None and split.variance is not None:
-        lines.append(f"Variance of {split.metric}: {describe_variance(split.variance)}.")
+        unknown = "" if split.variance.judge is not None else f"; {JUDGE_ADVICE}"
+        lines.append(f"Variance of {split.metric}: {describe_variance(split.variance)}{unknown}.")
     return lines
+
+
+def _describe_flakiness(report: AttemptReport) -> str:
+    """Describe on how many queries answers differ, by what they were compared, and of which part of the queries."""
+    share = report.flakiness
+    if share is None:
+        return ""
+    part = f" of {share.n:,} compared queries" if share.n < sum(_list_enough(report)) else ""
+    return f"answers differ in meaning ({COMPARISONS[report.compared_by]}) on {format_share(share)}{part}"
+
+
+def _list_enough(report: AttemptReport) -> list[int]:
+    """List the numbers of queries that have k attempts or more."""
+    return [queries for size, queries in report.sizes.items() if size >= report.k]
 
 
 def _describe_queries(report: AttemptReport) -> str:
