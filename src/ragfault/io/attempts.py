@@ -72,6 +72,19 @@ def _hash_query(trace: Trace) -> int:
     return hash((trace.query, trace.history, trace.conversation))
 
 
+def number_attempts(traces: list[Trace], test: str, attempts: Counter[str]) -> list[Trace]:
+    """Return the traces of a record with their number among those of its test, unless they have one.
+
+    >>> counts = Counter({"the test": 1})
+    >>> number_attempts([Trace(id="b", query="When?")], "the test", counts)[0].attempt
+    2
+    """
+    if any(trace.attempt != 1 for trace in traces):
+        return traces
+    attempts[test] += 1
+    return [msgspec.structs.replace(trace, attempt=attempts[test]) for trace in traces]
+
+
 def rename_attempts(traces: Iterable[Trace]) -> list[Trace]:
     """Return traces with the ids that they have in a run."""
     names = AttemptNames()

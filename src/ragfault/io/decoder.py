@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from ragfault.io.accounts import MAX_JOINED, Read, RecordAccount, UnreadPaths, cut_lists, format_unread
+from ragfault.io.attempts import number_attempts
 from ragfault.io.datasets.natural_questions import flatten_natural_questions, has_places
 from ragfault.io.datasets.ragtruth import make_ragtruth_flattener
 from ragfault.io.error_collector import ErrorCollector
@@ -221,6 +223,8 @@ class TraceDecoder:
         self.unrecognized_count = 0
         self.read_with_map: ReadWithMap | None = None
         """Reads the first records of the file by a map; None: only the records with uncertain columns are known."""
+        self.attempts: Counter[str] = Counter()
+        """Test → attempts so far, in a form that does not number them."""
         self.joining = RecordAccount(options.unread)
         """Account of what is lost where records are made of lines or documents."""
 
@@ -384,7 +388,8 @@ class TraceDecoder:
         self.account_for(record, traces)
         if self.options.on_example is not None:
             self._note_example(record, traces)
-        return traces
+        test = None if self.shape is None else self.shape.identify_test(record)
+        return traces if test is None else number_attempts(traces, test, self.attempts)
 
     def _note_example(self, record: dict[str, Any], traces: Sequence[Trace]) -> None:
         """Note where the leaves of the first record come out, and by what each column was recognised."""

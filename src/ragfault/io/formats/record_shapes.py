@@ -82,7 +82,10 @@ RawRecord = dict[str, Any]
 
 SHAPE_FOLDER = Path(__file__).parent.parent / "shapes"
 SHAPE_KEYS = frozenset(
-    ("title", "version", "source", "signature", "closed", "fields", "chunks", "units", "split", "drop", "spans")
+    (
+        *("title", "version", "source", "signature", "closed", "fields", "chunks", "units", "split", "drop"),
+        *("repeats", "spans"),
+    )
 )
 CHUNK_KEYS = ("id", "text", "score", "document", "gold")
 MILLISECONDS = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
@@ -111,6 +114,8 @@ class RecordShape(NamedTuple):
     """Field → the text between its items where they are joined in one text."""
     drop: tuple[str, ...] = ()
     """Paths that are not kept as metadata."""
+    repeats: tuple[str, ...] = ()
+    """Paths that name a test: records that are equal there are attempts of one query, in their order."""
     spans: bool = False
     """Its records are spans, which are collected to traces."""
 
@@ -119,6 +124,18 @@ class RecordShape(NamedTuple):
         yield from self.drop
         for paths in self.columns.values():
             yield from paths
+
+    def identify_test(self, record: RawRecord) -> str | None:
+        """Return what tells the test of a record from others; None if its repeats are not recognised.
+
+        >>> shape = RecordShape("t", "t", (), {}, repeats=("vars", "prompt"))
+        >>> shape.identify_test({"vars": {"q": "When?"}, "id": 7})
+        '[{"q":"When?"},null]'
+        """
+        if not self.repeats:
+            return None
+        values = [get_path(record, path) for path in self.repeats]
+        return msgspec.json.encode([None if value is ABSENT else value for value in values], order="sorted").decode()
 
     def count_marks(self, names: frozenset[str], records: Sequence[RawRecord]) -> int:
         """Count the paths of the longest signature that records with these keys, taken together, have.
@@ -179,6 +196,7 @@ def load_shape(path: Path) -> RecordShape:
         units=units,
         split=table.get("split", {}),
         drop=tuple(table.get("drop", ())),
+        repeats=tuple(table.get("repeats", ())),
         spans=spans,
     )
 
