@@ -46,7 +46,13 @@ from ragfault.apps.watch.monitoring.rollups import (
     sum_products,
     trace_cohorts,
 )
-from ragfault.apps.watch.monitoring.rule_evaluation import RuleContext, evaluate_rules
+from ragfault.apps.watch.monitoring.rule_evaluation import (
+    RuleContext,
+    evaluate_rules,
+    evaluate_target,
+    find_possible_breaches,
+    match_rules,
+)
 from ragfault.apps.watch.monitoring.windows import (
     MetricSeries,
     build_series,
@@ -368,6 +374,25 @@ def make_noise(days: int, deviation: float, memory: float, seed: int) -> np.ndar
         now = keep * now + step * deviation * math.sqrt(1 - keep * keep)
         result.append(now)
     return np.array(result)
+
+
+def test_a_rule_is_broken_only_where_its_means_allow_it():
+    """At every minute that the look over all windows leaves out, no built-in rule is in breach; drops are found."""
+    minutes = np.arange(6 * 1440)
+    drop = 0.3 * ((minutes > 4 * 1440) & (minutes < 4 * 1440 + 400))
+    series = make_traffic(6, 0.8 + 0.05 * np.sin(2 * np.pi * minutes / 1440) - drop, 3)
+    key = ("groundedness", None, None)
+    period = measure_reference(key[:2], series.between(0, 3 * 1440), SCORE)
+    ends = np.arange(3 * 1440, 6 * 1440, 45)
+    for references in ({}, {key[:2]: period}):
+        for target in match_rules(DEFAULT_RULES, {key: series}, {key[0]: SCORE}):
+            context = RuleContext((), references)
+            breaches = [evaluate_target(target, series, {key[0]: SCORE}, end, context).breach for end in ends.tolist()]
+            possible = find_possible_breaches(target.rule, series, SCORE, references.get(key[:2]), ends)
+            assert not np.any(np.array(breaches) & ~possible)
+            if target.rule.name == "ROLLING_FALL" and references:
+                assert any(breaches)
+                assert possible.mean() < 0.5
 
 
 def fire(series: MetricSeries, days: int) -> set[str]:

@@ -29,7 +29,12 @@ from ragfault.apps.watch.monitoring.change_detection import (
 from ragfault.apps.watch.monitoring.drift import TrafficDrift
 from ragfault.apps.watch.monitoring.noise import describe_promise, expected_error
 from ragfault.apps.watch.monitoring.rollups import OPERATION_TITLES, ProductSums, Rollup
-from ragfault.apps.watch.monitoring.rule_evaluation import RuleContext, evaluate_rules
+from ragfault.apps.watch.monitoring.rule_evaluation import (
+    RuleContext,
+    evaluate_target,
+    find_possible_breaches,
+    match_rules,
+)
 from ragfault.apps.watch.monitoring.traffic_mix import describe_mix_shift, describe_query_change, describe_unknown_days
 from ragfault.apps.watch.monitoring.windows import (
     DAY_MINUTES,
@@ -433,18 +438,33 @@ def _replay_alerts(
     references: Mapping[tuple[str, str | None], ReferencePeriod],
     times: tuple[int, int],
 ) -> tuple[tuple[AlertTransition, ...], AlertState]:
-    """Replay the alert rules over the past."""
+    """Replay the alert rules over the past; a rule is read only where it may be broken, or has an alert."""
     first, last = times
     every = max(REPLAY_MINUTES, (last - first) // MAX_REPLAY_STEPS)
+    minutes = np.array([*range(first + every, last, every), last], dtype=np.int64)
+    targets = match_rules(options.rules, series_by_key, measures)
+    places = {target.alert_key: place for place, target in enumerate(targets)}
+    dropped = {(drop.reference.metric, drop.reference.route) for drop in drops}
+    possible = np.zeros((len(targets), len(minutes)), dtype=bool)
+    for place, (rule, key) in enumerate(targets):
+        possible[place] = (
+            key[:2] in dropped
+            if rule.drop_detected
+            else find_possible_breaches(rule, series_by_key[key], measures[key[0]], references.get(key[:2]), minutes)
+        )
     state, events = AlertState(), list[AlertTransition]()
-    for minute in (*range(first + every, last, every), last):
+    for step, minute in enumerate(minutes.tolist()):
         called = {
             (drop.reference.metric, drop.reference.route)
             for drop in drops
             if drop.detection.detected_at < minute <= (drop.detection.recovered_at or last)
         }
         context = RuleContext(called, references, state.fired)
-        readings = evaluate_rules(options.rules, series_by_key, measures, minute, context)
+        chosen = {*np.flatnonzero(possible[:, step]).tolist(), *(places[alert.key] for alert in state.alerts)}
+        readings = [
+            evaluate_target(targets[place], series_by_key[targets[place].key], measures, minute, context)
+            for place in sorted(chosen)
+        ]
         state, sent = advance_alerts(state, readings, 60.0 * minute)
         events += sent
     return tuple(events), state
