@@ -2,10 +2,11 @@
 
 python checks/language.py [PATH ...]
 
-Four laws: no word of `retired_words.toml` stands where it may not; the docstring of a function opens with a verb of
+Five laws: no word of `retired_words.toml` stands where it may not; the docstring of a function opens with a verb of
 `verbs.txt` in the imperative, and so does its name in benchmarks, checks and docs; class names are unique in the
-package. Without paths every tracked file is checked. Properties, tests, dunder methods and metrics (whose docstring
-defines a quantity) open as they like.
+package; pages and messages avoid the habits of `retired_words.toml`, which make readers read twice. Without paths every
+tracked file is checked. Properties, tests, dunder methods and metrics (whose docstring defines a quantity) open as they
+like.
 """
 
 from __future__ import annotations
@@ -37,6 +38,13 @@ NAMED_FUNCTIONS = {
 }
 """Names that open with no verb: a term of the field, and methods that a base class or a library prescribes."""
 EXEMPT_DECORATORS = {"property", "cached_property", "metric", "setter", "fixture"}
+
+
+LEAST_MESSAGE_WORDS = 4
+HABITS = {name: re.compile(entry["pattern"]) for name, entry in RULES["habits"].items()}
+"""Habit → what shows it in a sentence."""
+HABIT_EXEMPT = tuple(entry["path"] for entry in RULES["habit_allow"])
+"""Files, or beginnings of paths, in which habits stay for a reason."""
 
 
 class Problem(NamedTuple):
@@ -156,6 +164,31 @@ def check_python(path: Path) -> Iterator[Problem]:
     yield from check_names(path, tree)
     yield from check_docstrings(path, tree)
     yield from check_function_names(path, tree)
+    if path.is_relative_to(ROOT / "src"):
+        yield from check_messages(path, tree)
+
+
+def check_habits(path: Path, text: str, first_line: int = 1) -> Iterator[Problem]:
+    """Yield the habits of a text for readers; code in it does not count."""
+    if str(path.relative_to(ROOT)).startswith(HABIT_EXEMPT):
+        return
+    # What is left out keeps its lines, so that the numbers stay right.
+    prose = re.sub(r"```.*?```", lambda block: "\n" * block[0].count("\n"), text, flags=re.DOTALL)
+    prose = re.sub(r"`[^`\n]*`|\]\([^)\n]*\)", "x", prose)
+    for name, pattern in HABITS.items():
+        for match in pattern.finditer(prose):
+            line = first_line + prose.count("\n", 0, match.start())
+            yield Problem(path, line, f'"{" ".join(match[0].split())}": {RULES["habits"][name]["instead"]}')
+
+
+def check_messages(path: Path, tree: ast.AST) -> Iterator[Problem]:
+    """Yield the habits of the messages of a module: its strings of four words or more that are not docstrings."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
+            continue
+        if len(node.value.split()) >= LEAST_MESSAGE_WORDS:
+            yield from check_habits(path, node.value, node.lineno)
 
 
 def check_class_names() -> Iterator[Problem]:
@@ -177,7 +210,10 @@ def main(arguments: list[str]) -> int:
         if path.suffix == ".py":
             problems += check_python(path)
         elif path.suffix in TEXT_SUFFIXES:
-            problems += check_text(path, path.read_text(encoding="utf-8", errors="replace"))
+            text = path.read_text(encoding="utf-8", errors="replace")
+            problems += check_text(path, text)
+            if (path.suffix == ".md" and path.is_relative_to(ROOT / "docs")) or path == ROOT / "README.md":
+                problems += check_habits(path, text)
     problems += check_class_names()
     for problem in problems:
         print(problem)

@@ -108,9 +108,7 @@ def test_the_number_of_pairs_needed_says_what_they_would_tell(tmp_path: Path):
     decided = gate(new, baseline=old, metrics=["groundedness"]).regression_decisions[0]
     assert None not in (comparison.changes[0].needed, decided.needed)
     assert comparison.changes[0].needed != decided.needed
-    assert "needed: pairs that tell a change of the margin from none, up or down (a gate asks" in describe_test_terms(
-        comparison
-    )
+    assert "needed: pairs required to detect a change as large as the margin" in describe_test_terms(comparison)
     assert "needed" not in describe_test_terms(replace(comparison, changes=()))
     assert f"about {decided.needed:,} pairs would {'show it' if 'show it' in decided.reason else 'rule it out'}" in (
         decided.reason

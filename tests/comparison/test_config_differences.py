@@ -141,7 +141,7 @@ def test_names_point_to_stages(key: str, stage: str | None):
         ("a.yaml", "a: [1", "not valid YAML"),
         ("a.yaml", "!!python/object/apply:os.system ['exit']", "not valid YAML"),
         ("a.yaml", "- 1\n- 2", "holds no table"),
-        ("a.ini", "[a]", "no configuration file by its name"),
+        ("a.ini", "[a]", "not a configuration file by its name"),
         ("a.json", json.dumps({"a": {str(at): at for at in range(6000)}}), "more than 5,000 settings"),
         ("a.yaml", ALIASES, "more than"),
         ("a.yaml", "a: &a {b: *a}", "more than"),

@@ -55,7 +55,7 @@ def test_a_judge_alone_shows_an_answer_to_be_wrong_and_says_so(tmp_path: Path):
     trace = replace(trace, chunks=(Chunk(id="z", text="Volcanic soils hold much potassium."),))
     outcome, source, sentence = assess(trace, tmp_path)
     assert (outcome, source) == ("wrong", "judge")
-    assert "wrong by the judge alone, as there is no answer key: it is rated poor" in sentence
+    assert "wrong only by the judge, as there is no answer key: it is rated poor" in sentence
 
 
 def test_claims_from_outdated_chunks_are_problems_of_the_answer(tmp_path: Path):

@@ -518,7 +518,7 @@ def test_the_page_replaces_nothing_unasked(tmp_path: Path, capsys: pytest.Captur
     evaluate_pairs(tmp_path, pairs(2))
     out = tmp_path / "clusters.html"
     assert command(["clusters", f"{tmp_path}/run", "-o", str(out)]) == 0
-    assert "6 of 16 traces fail" in out.read_text()
+    assert "of 6 failing traces (16 in all)" in out.read_text()
     assert command(["clusters", f"{tmp_path}/run", "-o", str(out)]) == 2
     assert command(["clusters", f"{tmp_path}/run", "-o", str(tmp_path / "clusters.doc")]) == 2
     assert command(["clusters", f"{tmp_path}/run", "-o", str(out), "--force"]) == 0

@@ -181,7 +181,7 @@ def test_the_command_promotes_a_cluster(failing_run: Run, tmp_path: Path, capsys
     assert command(["clusters", str(failing_run.path), "--json"]) == 0
     [refunds] = json.loads(capsys.readouterr().out)["clusters"]
     assert command(["promote", str(failing_run.path), "--cluster", refunds["id"], "-o", str(out)]) == 0
-    assert "2 cases added" in capsys.readouterr().out
+    assert "Added 2 cases" in capsys.readouterr().out
     report = lines(out)
     assert {case["metadata"]["provenance"]["trace"] for case in report} == {"r1", "r2"}
     assert report[0]["metadata"]["provenance"]["cluster"] == {"id": refunds["id"], "name": refunds["name"]}

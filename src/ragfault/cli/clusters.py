@@ -219,7 +219,8 @@ def promote(
         print_json(done)
         return
     cases = "case" if len(done.added) == 1 else "cases"
-    click.echo(f"{len(done.added):,} {cases} added to {out}, {done.total:,} in it, to be reviewed")
+    click.echo(f"Added {len(done.added):,} {cases} to {out} ({done.total:,} in total).")
+    click.echo(f"Read each, then: ragfault promote -o {out} --accept ID --by NAME")
 
 
 def _warn_of_personal_data(cases: Sequence[Trace], out: str) -> None:

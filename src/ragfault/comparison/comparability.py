@@ -440,7 +440,7 @@ def describe_blocked(comparison: Comparison, mismatches: Sequence[PairMismatch])
     if same_answers:
         return f"{lead} The answers are the same on every pair, which excludes generation."
     measured = any(change.n for change in comparison.changes)
-    left = "What is left to compare shows no fault." if measured else "No metric of the tree is left to compare."
+    left = "The rest shows no fault." if measured else "No metric of the tree is left to compare."
     dropped = [change for change in comparison.changes if change.state == "dropped"]
     if dropped:
         worst = min(dropped, key=lambda change: change.adjusted or 0.0)

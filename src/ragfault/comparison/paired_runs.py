@@ -378,7 +378,7 @@ def pair_runs(
     if isinstance(baseline, PairedRuns):
         return baseline
     if candidate is None:
-        raise UsageError("two runs are compared, and there is one: give the candidate beside the baseline.")
+        raise UsageError("two runs are compared, and there is one: give baseline and candidate.")
     old, new = sample_runs((open_run(baseline), open_run(candidate)), 0 if any(labels) else sample)
     return PairedRuns(old, new, anyway=anyway, labels=labels, flakiness=flakiness)
 

@@ -74,7 +74,7 @@ def _assess_by_judge(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis) -> 
         else f"it is rated {diagnosis.quality} (triad {format_number(diagnosis.triad)}) and shows "
     )
     if diagnosis.quality == "poor":
-        sentence = f"wrong by the judge alone, as {missing}: {rated}{objections}"
+        sentence = f"wrong only by the judge, as {missing}: {rated}{objections}"
         return Assessment(outcome="wrong", source="judge", sentence=sentence)
     sentence = f"cannot tell, as {missing}: {rated}{objections}"
     return Assessment(outcome="cannot tell", source="judge", sentence=sentence)

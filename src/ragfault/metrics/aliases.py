@@ -27,7 +27,7 @@ class MetricAlias(Struct, frozen=True):
 
 
 SUPPORTED_SHARE = "the share of claims that the chunks support, undefined where nothing is claimed"
-QUERY_ONLY = "relevance to the query alone, by level, made without sight of answer or reference"
+QUERY_ONLY = "only relevance to the query, by level, made without sight of answer or reference"
 DIRECT_VERDICT = "one verdict on how far the answer addresses the query; no question is generated from it"
 TRUE_CLAIMS = (
     "claims that agree with the reference over those that can be checked; what is left out is for completeness"
@@ -55,7 +55,7 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
         "llm_context_recall of Ragas": "expected facts count first, statements of the reference where there are none",
         "non_llm_context_recall of Ragas": "support of what the reference states; "
         "there likeness of texts to reference contexts",
-        "claim_recall of RAGChecker": "all chunks together may support a claim of the reference; there one alone must",
+        "claim_recall of RAGChecker": "all chunks together may support a claim of the reference; there one must",
     },
     "context_entity_recall": {
         "context_entity_recall of Ragas": "names, numbers, dates and identifiers matched exactly once normalised; "
@@ -79,7 +79,7 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
         "faithfulness of DeepEval": f"{SUPPORTED_SHARE}; "
         "there all claims that nothing contradicts count, and no claims give 1, as groundedness(empty=1) has it",
         "faithfulness of RAGChecker": f"{SUPPORTED_SHARE}; there 0, as groundedness(empty=0) has it, "
-        "and one chunk must entail the claim alone",
+        "and one chunk must entail the claim by itself",
         "response_groundedness of Ragas": f"{SUPPORTED_SHARE}; there two votes of 0 to 2 on the whole answer",
         "groundedness_measure_with_cot_reasons of TruLens": f"{SUPPORTED_SHARE}; "
         "there the mean of grades over sentences",

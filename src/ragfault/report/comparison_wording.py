@@ -119,7 +119,7 @@ def explain_undecided(comparison: Comparison) -> list[str]:
     ]
     tested = sum(change.adjusted is not None for change in comparison.changes)
     reason = f"p, corrected for {format_count(tested, 'metric')}, is above {comparison.alpha:g}"
-    begin = "Cannot tell although the interval, which is for one metric alone, leaves out 0"
+    begin = "Cannot tell although the interval, which is for a single metric, excludes 0"
     return [f"{begin}: {reason}: {', '.join(changes)}"] if changes else []
 
 
@@ -239,9 +239,9 @@ def list_warnings(comparison: Comparison, sentence: str = "") -> list[str]:
 def describe_test_terms(comparison: Comparison) -> str:
     """Describe the parameters of the tests, and what the pairs that are needed would tell."""
     terms = f"alpha {comparison.alpha:.3g}, power {comparison.power:.3g}, p corrected by Holm"
-    aim = "needed: pairs that tell a change of the margin from none, up or down (a gate asks about a worsening alone)"
+    aim = "needed: pairs required to detect a change as large as the margin"
     if any(has_too_few(change.difference) for change in comparison.changes):
-        terms = f"{terms}; {TOO_FEW}: fewer than {MIN_INDEPENDENT} independent pairs, of which nothing is told"
+        terms = f"{terms}; {TOO_FEW}: fewer than {MIN_INDEPENDENT} independent pairs"
     return f"{terms}; {aim}" if any(map(find_useful_count, comparison.changes)) else terms
 
 

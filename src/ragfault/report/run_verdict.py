@@ -35,9 +35,9 @@ def describe_unrated(findings: Findings) -> list[str]:
 
 
 OUTCOME_TEXTS: Mapping[KeyOutcome, str] = {
-    "right answer": "in agreement", "right refusal": "rightly refused",
-    "wrong answer": "without a name or number of it", "wrong refusal": "refused although gold was retrieved",
-    "missed refusal": "given where a refusal is right", "cannot tell": "undecided",
+    "right answer": "right", "right refusal": "correct refusals",
+    "wrong answer": "wrong", "wrong refusal": "refused although gold was retrieved",
+    "missed refusal": "answered although a refusal is right", "cannot tell": "undecided",
 }  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def describe_answer_key(outcomes: Mapping[KeyOutcome, int]) -> list[str]:
     if total == outcomes.get("cannot tell", 0):
         return []
     texts = [f"{outcomes[word]:,} {text}" for word, text in OUTCOME_TEXTS.items() if outcomes.get(word)]
-    return [f"Answer key, {format_count(total, 'answer')}: {', '.join(texts)}."]
+    return [f"Against your answer key: {', '.join(texts)}, of {format_count(total, 'answer')}."]
 
 
 def describe_metrics(items: Sequence[MetricAggregate], limit: int = METRICS_DESCRIBED) -> str:

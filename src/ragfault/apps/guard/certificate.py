@@ -367,7 +367,7 @@ def compare_with_run(run: str | Path | Run, labelled: Sequence[str]) -> tuple[st
     mine, rest = (format_number(float(np.mean(side))) for side in sides)
     return (
         f"the labelled answers look like no random draw of the run: their risk is {mine} on average, that of "
-        f"{len(sides[1]):,} others {rest}. What is promised, and the share released, hold only for answers like these",
+        f"{len(sides[1]):,} others {rest}. The guarantee and the released share hold only for answers like these",
     )
 
 

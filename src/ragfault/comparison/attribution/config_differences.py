@@ -94,7 +94,7 @@ def load_config(path: str | Path) -> Mapping[str, Any]:
     """
     place = Path(path)
     if place.is_file() and place.stat().st_size > MAX_BYTES:
-        raise InputError(f"{place} is larger than 1 MB: that is no configuration file.")
+        raise InputError(f"{place} is larger than 1 MB: that is not a configuration file.")
     value = _parse(place, read_text(place))
     if not isinstance(value, dict):
         raise InputError(f"{place} holds no table of settings at its top.")
@@ -111,7 +111,7 @@ def _parse(place: Path, text: str) -> Any:
     except (msgspec.DecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{place} is not valid {suffix[1:].upper()}: {error}") from None
     if suffix not in CONFIG_SUFFIXES:
-        raise InputError(f"{place} is no configuration file by its name: end it in {', '.join(CONFIG_SUFFIXES)}.")
+        raise InputError(f"{place} is not a configuration file by its name: end it in {', '.join(CONFIG_SUFFIXES)}.")
     try:
         import yaml
     except ImportError:

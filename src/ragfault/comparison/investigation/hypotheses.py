@@ -211,7 +211,7 @@ def _investigate_alone(run: Run) -> Investigation:
     sample = f" of a random sample of {run.manifest.population:,}" if run.manifest.population else ""
     share = f"{len(first):,} of {len(diagnoses):,} traces{sample} fail{''.join(f' ({fact})' for fact in facts if fact)}"
     if top is None:
-        sentence = f"{share}: no fault is shown in one run alone; give a --baseline to find what got worse."
+        sentence = f"{share}: no fault is shown in a single run; give a --baseline to find what got worse."
     else:
         sentence = f"{share}; what comes first most often, on {counts[top]:,} of them: {PROBLEM_KINDS[top].title}."
         sentence += f" This may not be so: {'; '.join(doubts)}." if doubts else ""

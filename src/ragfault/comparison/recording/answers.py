@@ -146,7 +146,7 @@ def find_masked_answers(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size
             f"{alike:,} of them the same otherwise: "
         )
         if not _masks_by_rule(runs[side], words):
-            text += "others show these words; if it is the record that masks them now and then, that is no fault"
+            text += "others show these words; if it is the record that masks them now and then, that is not a fault"
             return [LocatedMismatch(kind="texts", text=text, pairs=mask, blocks=False)]
         text += "in the record, or before it, which would be a fault of generation"
         return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask, "citations": mask})]

@@ -190,7 +190,7 @@ def _find_sorted_chunks(
             mask = mark_places(moved, len(pairing))
             text = (
                 f"the {name} records the same chunks in the order of their ids on {{share}} of pairs, and {same:,} of "
-                f"{len(moved):,} answers are the same there: the order is no rank"
+                f"{len(moved):,} answers are the same there: the order is not a rank"
             )
             return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={CHUNK_ORDER: mask})]
     return []

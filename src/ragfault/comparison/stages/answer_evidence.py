@@ -240,7 +240,7 @@ def _wording_rules(traces: PairedTraces) -> Evidence:
     yield from give("said before", ramp(before / every, 0.05, 0.3), text, "prompt")
     text = f"{format_percent(added / every)} of the answers add sentences after the answer of the baseline"
     yield from give("said after", ramp(added / every, 0.05, 0.3), text, "model", "prompt")
-    text = f"{format_percent(figures / every)} of the answers differ from the baseline's in figures alone"
+    text = f"{format_percent(figures / every)} of the answers differ from the baseline's only in figures"
     yield from give("figures", ramp(figures / every, LEAST_SHARE, 0.1), text, "model")
     units = _rise(_answered(traces), lambda trace, _: float(states_other_unit(trace)))
     text = (

@@ -62,7 +62,7 @@ def chunk_field_rules(traces: PairedTraces) -> Evidence:
     fields = Counter(name for _, new in changed for name in _fields(new))
     names = [name for name, count in fields.items() if count >= 0.5 * len(changed)]
     filled = max(((_newly_single(changed, name), name) for name in names), default=(0.0, ""))
-    text = f"one {filled[1]} alone fills the list on {format_percent(filled[0])} more of the pairs whose lists changed"
+    text = f"a single {filled[1]} fills the list on {format_percent(filled[0])} more of the pairs whose lists changed"
     yield from give("one value", ramp(filled[0], 0.05, 0.3), text, "filter")
     other = max(((_foreign_share(lists, name), name) for name in names), default=(0.0, ""))
     text = f"{format_percent(other[0])} of the queries get chunks of another {other[1]} than before"

@@ -280,7 +280,7 @@ CAUSES: dict[CauseName, CauseDefinition] = {
     "wrong_entity": CauseDefinition(
         "retrieval",
         "passages about something else were retrieved",
-        "filters by name, version or tenant, or keywords beside vectors",
+        "filters by name, version or tenant, or keywords in addition to vectors",
         _find_wrong_entity,
     ),
     "not_covered": CauseDefinition(

@@ -81,9 +81,9 @@ def summarize_clusters(report: ClusterReport) -> str:
     if not report.failures:
         return f"None of {format_count(report.traces, 'trace')} {'is known to fail' if unknown else 'fails'}{unknown}."
     open_clusters = [cluster for cluster in report.clusters if cluster.state == "open"]
-    alone = f", {report.ungrouped.size:,} of them single failures" if report.ungrouped else ""
-    many = format_count(len(open_clusters), "cluster")
-    return f"{report.failures:,} of {format_count(report.traces, 'trace')} fail{alone}: {many}{unknown}."
+    covered, many = sum(cluster.size for cluster in open_clusters), format_count(len(open_clusters), "cluster")
+    verb = "covers" if len(open_clusters) == 1 else "cover"
+    return f"{many} {verb} {covered:,} of {report.failures:,} failing traces ({report.traces:,} in all){unknown}."
 
 
 def _describe_clustering(report: ClusterReport) -> str:

@@ -80,6 +80,8 @@ def summarize_steps(findings: StepFindings) -> str:
     """Summarize how many traces have a faulty step, none, or cannot be told."""
     counts = Counter(finding.status for finding in findings.traces)
     without = f"; {findings.without_steps} record no step that can be judged" if findings.without_steps else ""
+    if not findings.traces:
+        return f"No trace records steps that can be judged{without}: see docs/steps.md"
     return (
         f"{format_count(len(findings.traces), 'trace')} with steps: a faulty step in {counts['fault']}, "
         f"none in {counts['no fault']}, cannot tell {counts['cannot tell']}{without}"

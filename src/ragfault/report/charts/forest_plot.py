@@ -52,7 +52,7 @@ def draw_forest_plot(changes: Sequence[MetricChange]) -> Markup | None:
         "li", tag("span", class_="forest-name"), _draw_forest_axis(reach), class_="forest-axis", aria_hidden="true"
     )
     explanation = (
-        "Each line is the 95 % interval of candidate less baseline, its dot the mean; the upright line is no "
+        "Each line is the 95 % interval of candidate less baseline, its dot the mean; the upright line marks no "
         "difference, and the band around it the margin within which a change does not matter."
     )
     return tag("div", tag("p", explanation, class_="note"), tag("ul", items, axis, class_="forest"))

@@ -336,7 +336,7 @@ class ModelWriter:
         if not needs or not needs & gold:
             return "not answerable from its gold, as the model reads it"
         if needs - gold:
-            return "not answerable from its gold alone: it needs another passage, too"
+            return "not answerable from only its gold: it needs another passage, too"
         if gold - needs:
             return "simplistic: one of its passages is enough"
         if other_passages := also - gold:

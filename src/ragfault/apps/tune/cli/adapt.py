@@ -159,8 +159,8 @@ def _format_route(plan: RoutePlan) -> list[str]:
     lines.append(f"  brings at least {plan.least:.3f}, floor {policy.floor:g}")
     if estimate is not None:
         lines.append(
-            f"  estimated from the log: {estimate.doubly_robust:.3f} [{estimate.low:.3f}, {estimate.high:.3f}], by "
-            f"weights alone {estimate.inverse_propensity:.3f}; worth {estimate.effective_size:,.0f} own decisions"
+            f"  estimated from the log: {estimate.doubly_robust:.3f} [{estimate.low:.3f}, {estimate.high:.3f}], "
+            f"only by weights {estimate.inverse_propensity:.3f}; worth {estimate.effective_size:,.0f} own decisions"
         )
     for row in plan.arms:
         mean = "–" if row.mean is None else f"{row.mean:.3f}"

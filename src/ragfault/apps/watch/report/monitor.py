@@ -394,7 +394,7 @@ def _describe_topic_drift(drift: TrafficDrift) -> str:
     old, new = topics.queries
     return (
         f"Topics of {new:,} live queries lie {format_number(topics.distance)} from those of {old:,} evaluated ones; "
-        f"chance alone gives {format_number(topics.low)} to {format_number(topics.high)} (p "
+        f"mere chance gives {format_number(topics.low)} to {format_number(topics.high)} (p "
         f"{topics.p:.3f}).{more}{less}"
     )
 
