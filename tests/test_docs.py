@@ -118,6 +118,16 @@ def test_the_docs_stay_few_and_short():
     assert len(re.findall(r"^\| \*\*", read_page(ROOT / "docs" / "glossary.md"), re.MULTILINE)) <= 80
 
 
+def test_every_measurement_has_its_command():
+    """Each part of `benchmarks/RESULTS.md` names the command that made its figures, and modules that are there."""
+    text = read_page(ROOT / "benchmarks" / "RESULTS.md")
+    for part in text.split("\n## ")[1:]:
+        assert re.search(r"`?(?:python|pytest|ragfault|time|OPENBLAS\S*) ", part), part.split("\n", 1)[0]
+    modules = set(re.findall(r"python -m ((?:benchmarks|training)[\w.]*)", text))
+    paths = {ROOT / name.replace(".", "/") for name in modules}
+    assert [str(path) for path in paths if not path.with_suffix(".py").is_file() and not path.is_dir()] == []
+
+
 def test_the_index_for_agents_leads_to_files():
     """Every page that `llms.txt` names is there, and it names every page that is written by hand."""
     index = read_page(ROOT / "llms.txt")
