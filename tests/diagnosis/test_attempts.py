@@ -16,6 +16,7 @@ from ragfault.labels.judges.flakiness import JudgeFlakiness, MetricFlakiness
 from ragfault.model.errors import RunError, UnknownName, UsageError
 from ragfault.model.records import Chunk, Latency, Trace
 from ragfault.report.builders.attempts import describe_attempts
+from ragfault.report.html.report import render_run_html
 
 METRICS = ["groundedness", "context_relevance"]
 
@@ -111,6 +112,21 @@ def test_a_threshold_may_be_on_attempts(flaky_run, text, result):
     """A threshold on all, any or the worst of k attempts is decided on queries; without k attempts nothing is."""
     [decision] = gate(flaky_run, [text]).decisions
     assert (decision.result, str(decision.threshold)) == (result, text.replace(" >= ", ">="))
+
+
+def test_a_threshold_that_hangs_on_queries_says_how_many(flaky_run):
+    """If more queries would decide on a threshold over attempts, the decision says about how many."""
+    [decision] = gate(flaky_run, ["groundedness pass^3>=0.6"]).decisions
+    assert decision.result == "cannot tell"
+    assert decision.needed > 40
+
+
+def test_a_page_shows_flaky_queries_with_all_their_answers(flaky_run):
+    """The page of a run has a section on attempts, with the right and the wrong answer of a flaky query."""
+    page = render_run_html(flaky_run)
+    assert 'id="attempts"' in page
+    assert "Office 1 opens at 9:30." in page
+    assert "Office 1 opens at 7:30." in page
 
 
 @pytest.mark.parametrize(

@@ -134,11 +134,15 @@ def _decide_attempts(table: RunTable, threshold: Threshold, at: int, coverage: f
     share = interval.n / (interval.n + estimate.left_out)
     result = check_threshold(threshold, interval)
     reason = f"{interval.n:,} queries with {statistic.k} attempts: {_interval_text(result, interval, None, 'query')}"
+    needed = None
+    if result == "cannot tell":
+        needed = _needed_values(threshold, interval, (aggregate.low, aggregate.high))
+        reason = f"{reason}; {_advice_text(needed, interval, f'queries with {statistic.k} attempts')}"
     if aggregate.failed and result == "pass":
         result, reason = "cannot tell", f"{aggregate.failed:,} scores were lost to failures; of the others: {reason}"
     if share < coverage and result != "fail":
         result, reason = "cannot tell", f"{estimate.left_out:,} queries have fewer attempts with a value; {reason}"
-    return _build_decision(threshold, aggregate, share, result, reason)
+    return _build_decision(threshold, aggregate, share, result, reason, needed)
 
 
 def _decide_threshold(table: RunTable, threshold: Threshold, coverage: float) -> ThresholdDecision:
@@ -158,9 +162,8 @@ def _decide_threshold(table: RunTable, threshold: Threshold, coverage: float) ->
     right = aggregate.ppi if aggregate.ppi and aggregate.ppi.interval else None
     reason, needed = _interval_text(result, interval, right), None
     if result == "cannot tell":
-        needed = _needed_traces(
-            threshold, interval if right is None else replace(interval, n=right.labelled), aggregate
-        )
+        sample = interval if right is None else replace(interval, n=right.labelled)
+        needed = _needed_values(threshold, sample, (aggregate.low, aggregate.high))
         reason = f"{reason}; {_advice_text(needed, interval, 'labels' if right else 'scored traces')}"
     if result != aggregate.result == "cannot tell":
         result = "cannot tell"
@@ -233,13 +236,13 @@ def _reason_text(aggregate: MetricAggregate) -> str:
     return f" ({reasons[0].text})" if reasons else ""
 
 
-def _needed_traces(threshold: Threshold, interval: Interval, aggregate: MetricAggregate) -> int | None:
-    """Return about how many scored traces would decide; the interval shrinks with their root, or number at an end."""
+def _needed_values(threshold: Threshold, interval: Interval, bounds: tuple[float | None, float | None]) -> int | None:
+    """Return about how many values would decide; the interval shrinks with their root, or number at an end."""
     gap = abs(interval.mean - threshold.value)
     reach = interval.mean - interval.low if interval.mean > threshold.value else interval.high - interval.mean
     if has_too_few(interval) or gap == 0 or not math.isfinite(reach):
         return None
-    power = 1 if interval.mean in (aggregate.low, aggregate.high) else 2
+    power = 1 if interval.mean in bounds else 2
     estimate = interval.n * (reach / gap) ** power
     return max(interval.n + 1, math.ceil(estimate)) if estimate <= MAX_NEEDED else None
 

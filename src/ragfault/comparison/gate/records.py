@@ -22,7 +22,7 @@ class ThresholdDecision(FindingRecord, frozen=True):
     coverage: float
     """The share of traces that are scored."""
     needed: int | None = None
-    """About how many scored traces would tell, at the present spread and mean; None where that is not the trouble."""
+    """About how many scored traces (queries, of attempts) would tell at this spread and mean; None if unknown."""
 
 
 class RegressionDecision(FindingRecord, frozen=True):

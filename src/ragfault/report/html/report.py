@@ -20,6 +20,7 @@ from ragfault.diagnosis.run_analysis import analyze
 from ragfault.io.runs.run import Manifest, Run
 from ragfault.io.runs.samples import sample_run
 from ragfault.labels.correction import HumanLabels
+from ragfault.report.builders.attempts import build_attempts
 from ragfault.report.builders.causes import build_head, describe_health
 from ragfault.report.charts import svg
 from ragfault.report.document import Paragraph
@@ -82,6 +83,7 @@ def render_run_html(run: Run, findings: Findings | None = None, labels: HumanLab
         sections=[
             ("overview", "Overview"),
             *((layer, title) for layer, (title, _) in LAYER_QUESTIONS.items()),
+            *([("attempts", "Attempts")] if findings.attempts else []),
             ("insights", "Insights"),
             ("remedies", "Remedies"),
             ("about", "About"),
@@ -94,6 +96,8 @@ def render_run_html(run: Run, findings: Findings | None = None, labels: HumanLab
         warnings=list_run_warnings(findings),
         # The drawing of causes replaces the table of causes.
         head=render_html([block for block in build_head(findings) if isinstance(block, Paragraph)]),
+        # The section has a heading of its own.
+        attempts=render_html(list(build_attempts(findings.attempts))[1:]),
         targets=describe_targets(findings),
         describe_health=describe_health,
         problem_share=describe_share,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("duckdb", reason="the store needs the extra `server`")
 
+from ragfault.apps.watch.server.ingest.incoming_traces import read_traces
 from ragfault.apps.watch.server.storage.duckdb.connection import MIGRATIONS
 from ragfault.apps.watch.server.storage.opening import open_store
 from ragfault.apps.watch.server.storage.records import AppendResult, TraceSelection
+from ragfault.http.bodies import RequestLimits
 from ragfault.model.errors import OutputError, RunError
 from ragfault.model.records import Trace
 from storage_laws import *  # noqa: F403 - the laws hold for the stores of this module
@@ -199,3 +202,16 @@ def test_a_store_takes_up_work_after_a_full_disk(tmp_path: Path):
     store = open_store(tmp_path / "s")
     assert store.compute_totals().traces == 2
     store.close()
+
+
+def test_the_attempts_of_a_query_are_stored_apart(tmp_path: Path):
+    """Two attempts that are sent under one id are two traces, and one that is sent again is a duplicate."""
+    records = [{"id": "q1", "attempt": number, "query": "When?", "answer": f"At {number}."} for number in (1, 2, 2)]
+    sent = read_traces("\n".join(map(json.dumps, records)).encode(), RequestLimits()).traces
+    store = open_store(tmp_path)
+    try:
+        appended = store.append_traces(sent).result()
+        assert (appended.added, appended.duplicates) == (2, 1)
+        assert sorted(list_pages(store, TraceSelection())) == ["q1", "q1#2"]
+    finally:
+        store.close()
