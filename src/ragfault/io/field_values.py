@@ -39,7 +39,7 @@ CHUNK_SCORE_KEYS = (
     "score", "similarity", "similarity_score", "relevance_score", "rerank_score", "_score", "@search.score",
 )  # fmt: skip
 DOCUMENT_NAME_KEYS = (
-    *("document_id", "doc_id", "ref_doc_id", "source", "file_path", "file_name", "filename", "file", "url"),
+    *("document_id", "doc_id", "ref_doc_id", "source", "file_path", "file_name", "filename", "file", "path", "url"),
     *("page_url", "doc_uri", "document_title", "title", "page_name"),
 )
 CHUNK_TEXT_KEYS = ("text", "content", "page_content", "passage", "cited_text")
@@ -121,6 +121,11 @@ def _normalize_chunks(value: Any) -> list[Any]:
     matches = find_passages(value)
     parts: list[Any] = []
     for item in [value] if matches is None else matches:
+        listed = parse_list_text(item) if isinstance(item, str) and item.lstrip().startswith("[{") else item
+        if isinstance(listed, list) and listed is not item:
+            # the output of a search that was logged as text
+            parts += find_passages(listed) or listed
+            continue
         inner = expand_passage(item)
         if isinstance(item, (list, tuple)) and read_listed_passage(item) is None:
             inner = find_passages(item)
@@ -158,9 +163,20 @@ def _normalize_chunk(value: Any, number: int) -> dict[str, Any]:
         and not CITATION_MARK.fullmatch(str(value[name]))
     ]
     if not names and text_key is None:
-        return _build_record_chunk(value, number)
+        names = _find_reference_keys(value)
+        if not names:
+            return _build_record_chunk(value, number)
     chunk = _build_chunk(value, names, text_key)
     return {**chunk, "metadata": keep_short_values(chunk["metadata"]) or {}}
+
+
+def _find_reference_keys(value: dict[str, Any]) -> list[str]:
+    """Return the key that names a document in a search result without text, of which the rest are numbers."""
+    document = _find_document_name(value, {}, set())
+    if document is None or not _find_keys(value, CHUNK_SCORE_KEYS):
+        return []
+    rest = (item for key, item in value.items() if key != document[0])
+    return [document[0]] if all(item is None or isinstance(item, (int, float)) for item in rest) else []
 
 
 def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) -> dict[str, Any]:

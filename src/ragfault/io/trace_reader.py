@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ragfault.io import files
 from ragfault.io.accounts import UnreadPaths
-from ragfault.io.agents.calls import find_call_keys, join_calls
+from ragfault.io.agents.calls import join_calls
 from ragfault.io.agents.crew_logs import are_crew_records, join_crew_tasks
 from ragfault.io.citations import read_citations
 from ragfault.io.decoder import EMPTY_TRACE, NoticeCallback, ReadOptions, TraceDecoder, parse_record
@@ -31,6 +31,7 @@ from ragfault.io.formats.columns import parse_column_map
 from ragfault.io.formats.reading_examples import ReadLeaf
 from ragfault.io.formats.record_lists import (
     expand_document,
+    find_call_keys,
     find_event_key,
     find_row_groups,
     has_typed_values,

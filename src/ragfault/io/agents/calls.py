@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.conversations import SEARCH_WORDS, has_roles
-from ragfault.io.formats.field_names import join_words, split_words
+from ragfault.io.formats.field_names import split_words
 from ragfault.io.formats.passages import classify
 from ragfault.io.formats.paths import list_paths
-from ragfault.io.formats.record_lists import MAX_OPEN_EVENTS, is_record
+from ragfault.io.formats.record_lists import MAX_OPEN_EVENTS, CallKeys, get_parent, is_record
 
 RawRecord = dict[str, Any]
 RETRIEVAL_WORDS = SEARCH_WORDS | {"search"}
@@ -60,38 +60,6 @@ def _iterate_outputs(call: RawRecord) -> Iterator[str]:
             yield key
 
 
-class CallKeys(NamedTuple):
-    """Columns of rows that are calls: the trace, the call and the call above it."""
-
-    trace: str
-    call: str
-    parent: str
-
-
-def find_call_keys(samples: Sequence[RawRecord]) -> CallKeys | None:
-    """Find the columns that tell of which trace and below which call a row is; None where rows are no calls of traces.
-
-    >>> row = {"trace_id": "t", "id": "a", "parent_id": None, "inputs": {"question": "When?"}}
-    >>> find_call_keys([row, {**row, "id": "b", "parent_id": "a"}])
-    CallKeys(trace='trace_id', call='id', parent='parent_id')
-    """
-    names = {join_words(key): key for row in samples for key in row}
-    trace = names.get("rootspanid") or names.get("traceid")
-    call = names.get("spanid") or names.get("callid") or names.get("id")
-    parent = names.get("parentid") or names.get("parentspanid") or names.get("spanparents") or names.get("parentcallid")
-    if trace is None or call is None or parent is None:
-        return None
-    keys = CallKeys(trace, call, parent)
-    call_ids = {str(row.get(call)) for row in samples}
-    return keys if any(_get_parent(row, keys) in call_ids for row in samples) else None
-
-
-def _get_parent(row: RawRecord, keys: CallKeys) -> str | None:
-    parent = row.get(keys.parent)
-    parent = parent[0] if isinstance(parent, list) and parent else parent
-    return None if parent in (None, "", []) else str(parent)
-
-
 def join_calls(
     rows: Iterable[tuple[int, Any]], keys: CallKeys, parse: Callable[[Any], RawRecord]
 ) -> Iterator[tuple[int, Any]]:
@@ -139,5 +107,5 @@ def _find_top(name: str, by_id: dict[str, RawRecord], asking: set[str], keys: Ca
     while here in by_id and here not in visited:
         visited.add(here)
         top = here if here in asking else top
-        here = _get_parent(by_id[here], keys) or ""
+        here = get_parent(by_id[here], keys) or ""
     return top

@@ -21,11 +21,11 @@ SYNONYMS: dict[str, str] = {
     "chunk_text passage_text document_text paragraphs paragraph knowledge sources document doc citations_text "
     "grounding_chunks file_search_results ctxs points retrieved_references retriever_resources kontext kontexte "
     "textstellen fundstellen contexto contextos contexte contextes extraits 上下文 检索结果 检索内容 文档 文書",
-    "answer": "answer response actual_output generated_answer generated_text generated_response predicted_answer "
-    "predicted_answers model_answer model_response rag_answer llm_answer llm_response system_answer bot_response "
-    "final_answer output result prediction predictions generation completion reply replies assistant_response outputs "
-    "choices output_text generations candidates hypothesis pred content antwort respuesta réponse resposta risposta "
-    "sampled 回答 模型回答 系统回答 生成答案 回答内容 답변 ответ",
+    "answer": "answer response actual_output actual_answer generated_answer generated_text generated_response "
+    "predicted_answer predicted_answers model_answer model_response rag_answer llm_answer llm_response "
+    "system_answer bot_response final_answer output result prediction predictions generation completion "
+    "reply replies assistant_response outputs choices output_text generations candidates hypothesis pred "
+    "content antwort respuesta réponse resposta risposta sampled 回答 模型回答 系统回答 生成答案 回答内容 답변 ответ",
     "reference": "reference reference_answer ground_truth ground_truths ground_truth_answer expected_output "
     "expected_answer expected_response expected gold_answer golden_answer gold golden target targets ideal "
     "ideal_answer correct_answer reference_answers gold_answers expected_answers true_answer gt gt_answer "

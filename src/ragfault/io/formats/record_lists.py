@@ -33,6 +33,39 @@ ROW_NAMES = frozenset(
 """Names of columns that tell the rows of one query apart."""
 
 
+class CallKeys(NamedTuple):
+    """Columns of rows that are calls: the trace, the call and the call above it."""
+
+    trace: str
+    call: str
+    parent: str
+
+
+def find_call_keys(samples: Sequence[RawRecord]) -> CallKeys | None:
+    """Find the columns that tell of which trace and below which call a row is; None where rows are no calls of traces.
+
+    >>> row = {"trace_id": "t", "id": "a", "parent_id": None, "inputs": {"question": "When?"}}
+    >>> find_call_keys([row, {**row, "id": "b", "parent_id": "a"}])
+    CallKeys(trace='trace_id', call='id', parent='parent_id')
+    """
+    names = {join_words(key): key for row in samples for key in row}
+    trace = names.get("rootspanid") or names.get("traceid")
+    call = names.get("spanid") or names.get("callid") or names.get("id")
+    parent = names.get("parentid") or names.get("parentspanid") or names.get("spanparents") or names.get("parentcallid")
+    if trace is None or call is None or parent is None:
+        return None
+    keys = CallKeys(trace, call, parent)
+    call_ids = {str(row.get(call)) for row in samples}
+    return keys if any(get_parent(row, keys) in call_ids for row in samples) else None
+
+
+def get_parent(row: RawRecord, keys: CallKeys) -> str | None:
+    """Return the call that a row is below, or None."""
+    parent = row.get(keys.parent)
+    parent = parent[0] if isinstance(parent, list) and parent else parent
+    return None if parent in (None, "", []) else str(parent)
+
+
 def is_record(value: RawRecord, query_paths: Sequence[str] = ()) -> bool:
     """Tell whether an object is a record: its query is there by name, or a conversation is.
 
@@ -92,16 +125,26 @@ def expand_document(value: Any, query_paths: Sequence[str] = (), depth: int = 0)
     for expand in (_read_cells, _read_column_lists, _read_objects_by_id):
         if rows := expand(value):
             return _expand_list(rows, query_paths, depth)
-    by_ids = not _has_query_text(value) and any(map(_holds_objects_by_id, value.values()))
+    is_bare = not _has_query_text(value)
+    for key, item in value.items() if is_bare else ():
+        if isinstance(item, list) and all(isinstance(row, dict) for row in item) and find_call_keys(item):
+            # the calls of traces, which are joined later
+            return _inherit(value, key, item)
+    by_ids = is_bare and any(map(_holds_objects_by_id, value.values()))
     if not by_ids and is_record(value, query_paths):
         return None
     matches: list[RawRecord] = []
     for key, item in value.items():
         inner = expand_document(item, query_paths, depth + 1) if isinstance(item, (dict, list)) else None
         if inner:
-            above = {name: content for name, content in value.items() if name != key and _is_inherited(name, content)}
-            matches += [{**above, **row} for row in inner]
+            matches += _inherit(value, key, inner)
     return matches or None
+
+
+def _inherit(value: RawRecord, key: str, rows: Sequence[RawRecord]) -> list[RawRecord]:
+    """Return the rows below a key with what stands above them."""
+    above = {name: content for name, content in value.items() if name != key and _is_inherited(name, content)}
+    return [{**above, **row} for row in rows]
 
 
 def _is_inherited(name: str, value: Any) -> bool:

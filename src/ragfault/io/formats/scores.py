@@ -76,6 +76,8 @@ NAME_SCORE = 3000.0
 """A column of a usual name; the place of the name in the table of synonyms counts against it."""
 WORD_SCORE = 1000.0
 """A column whose name has a word of the field."""
+PART_SCORE = 900.0
+"""A text within an item of a list, at most, if the record itself has one: below every column of the record."""
 BARE_SCORE = 500.0
 """A column of a usual name that holds objects without texts."""
 RANK_COST, DEPTH_COST, PLACE_COST = 12.0, 1.0, 1e-6
@@ -107,12 +109,32 @@ def score_name(field: str, column: Column, columns: Sequence[Column], inferred: 
     if field == "id" and ("[" in column.path or (column.depth and len(set(column.values)) < len(column.values))):
         # the id of a part, or of what all records lie in
         return None
+    if field == "reference" and _is_passage_text(column, columns):
+        return None
     is_word = ranks[field] >= WORD_RANK
     value = WORD_SCORE if is_word else NAME_SCORE - RANK_COST * ranks[field]
     if field == "chunks" and column.kind in ("object", "objects"):
         value = BARE_SCORE
+    if field in ("query", "answer", "reference") and "[" in column.path and _says_itself(field, columns):
+        value = min(value, PART_SCORE)
     value -= DEPTH_COST * column.depth + PLACE_COST * column.place
     return ColumnScore(column, value, "word of the name" if is_word else "name")
+
+
+def _is_passage_text(column: Column, columns: Sequence[Column]) -> bool:
+    """Tell whether a column is the content of a listed passage, on which an answer rests, and not of a message."""
+    part = column.path.removesuffix("].content")
+    return part != column.path and not any(other.path == f"{part}].role" for other in columns)
+
+
+def _says_itself(field: str, columns: Sequence[Column]) -> bool:
+    """Tell whether a column of the record itself, in no part of it, is a text of this field by its name."""
+    return any(
+        other.depth == 0
+        and other.kind in ("text", "word")
+        and dict(rank_fields(other.path)).get(field, WORD_RANK) < WORD_RANK
+        for other in columns
+    )
 
 
 def list_named_fields(column: Column, columns: Sequence[Column]) -> Mapping[str, int]:
