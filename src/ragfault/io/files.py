@@ -234,7 +234,7 @@ def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
     promised = FORMATS_BY_SUFFIX.get(get_format_suffix(name))
     if promised:
         return promised
-    if head.lstrip()[:1] in (b"{", b"["):
+    if head.lstrip()[:1] in (b"{", b"[") and get_format_suffix(name) not in FOREIGN_FORMATS:
         return "json"
     first_line = head.split(b"\n", 1)[0]
     if TREC_LINE.fullmatch(first_line):
