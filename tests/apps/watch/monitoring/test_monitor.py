@@ -63,7 +63,7 @@ from ragfault.apps.watch.monitoring.windows import (
     window_insights,
     window_mean,
 )
-from ragfault.apps.watch.report.monitor import describe_monitoring_settings, summarize_monitor
+from ragfault.apps.watch.report.monitor import describe_monitoring_settings, group_drops, summarize_monitor
 from ragfault.cli.commands import run_command
 from ragfault.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.diagnosis.run_analysis import compute_insights as insights_of
@@ -894,3 +894,22 @@ def test_routes_without_reports_of_their_own_are_cohorts(tmp_path: Path):
     assert {seen.cohorts for seen in observe_runs([run], ["release"])} == {("release=7", "route=web")}
     assert {seen.route for seen in observe_runs([run], ["release"])} == {None}
     assert {(seen.route, seen.cohorts) for seen in observe_runs([run], ["route"])} == {("web", ())}
+
+
+def test_metrics_that_drop_together_are_one_change():
+    """Two metrics of a route that fall from one minute on are one change; one that falls a day later is another."""
+    series = {}
+    for metric, onset in (("groundedness", 8000), ("answer_relevance", 8000), ("context_relevance", 10_500)):
+        seen = [
+            Observation(metric=metric, trace=str(at), time=60.0 * at, value=(0.9 if at < onset else 0.5) + at % 7 / 70)
+            for at in range(14_000)
+        ]
+        series[metric] = seen
+    report = monitor(
+        roll_up([item for seen in series.values() for item in seen]),
+        [MetricInfo(name, "generation") for name in series],
+    )
+    changes = group_drops(report.drops)
+    names = [{drop.reference.metric for drop in change} for change in changes]
+    assert {"groundedness", "answer_relevance"} in names
+    assert {"context_relevance"} in names

@@ -54,6 +54,7 @@ Exit code 0: no alert fired; 1: one did."""
 )
 @add_output_options("html")
 @make_sample_option(10_000, "traces to monitor, of all runs together")
+@click.option("--full", is_flag=True, help="Also print the rolling means of every route, cohorts and drift.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 def monitor(
     runs: tuple[str, ...],
@@ -69,6 +70,7 @@ def monitor(
     kind: str | None,
     force: bool,
     sample: int,
+    full: bool,
     seed: int,
 ) -> int:
     """Watch RUNS whose traces have times: rolling means, drops with the layer to blame, alerts.
@@ -82,12 +84,14 @@ def monitor(
     plan = plan_output(output, "html")
     settings = _make_settings(windows, reference, rules, {"rate": rate, "margin": margin, "seed": seed})
     report = _monitor_runs(runs, by, settings, marks, against, sample)
-    write_output(plan, lambda kind, screen: _render_monitor(report, kind, screen), output, summarize_monitor(report))
+    write_output(
+        plan, lambda kind, screen: _render_monitor(report, kind, screen, full=full), output, summarize_monitor(report)
+    )
     return 1 if report.fired else 0
 
 
-def _render_monitor(report: MonitorReport, kind: str, screen: bool) -> str:
-    from ragfault.apps.watch.report.monitor import build_monitor
+def _render_monitor(report: MonitorReport, kind: str, screen: bool, *, full: bool) -> str:
+    from ragfault.apps.watch.report.monitor import build_first_screen, build_monitor
 
     if kind == "json":
         return encode_json(report)
@@ -97,7 +101,7 @@ def _render_monitor(report: MonitorReport, kind: str, screen: bool) -> str:
         return render_html_page(build_monitor(report), "monitor")
     from ragfault.report.renderers.terminal import render_terminal
 
-    document = build_monitor(report)
+    document = build_monitor(report) if full or not screen else build_first_screen(report)
     return render_terminal(document, width=None if screen else 160, color=screen and supports_color())
 
 

@@ -90,6 +90,16 @@ DRIFT_COLUMNS = (
 )
 
 
+def build_first_screen(monitor: MonitorReport) -> ReportDocument:
+    """Build what is read first: what changed, where, since when and why, and the alerts."""
+    title, body = summarize_monitor(monitor), [*_build_drops(monitor), *_build_alerts(monitor)]
+    hint = Paragraph(
+        (StyledText("--full", "code"), " shows the rolling means of every route, cohorts and drift."), "note"
+    )
+    lead = (Heading(title, 1), Paragraph(describe_monitoring_settings(monitor), "note"))
+    return ReportDocument(title, (*lead, *build_warnings(monitor.warnings)), (*body, hint))
+
+
 def build_monitor(monitor: MonitorReport) -> ReportDocument:
     """Build the report of traffic over time; traces are named by id, their texts do not appear in it."""
     title = summarize_monitor(monitor)
@@ -119,22 +129,25 @@ def format_metric_route(metric: str, route: str | None) -> str:
 
 def describe_drop(drop: DetectedDrop) -> str:
     """Describe a break in a sentence."""
-    call, reference, moved = drop.detection, drop.reference, drop.difference
+    call, reference = drop.detection, drop.reference
     fault = drop.location.fault
     lead = f"{fault.layer.capitalize()} broke ({fault.title}): " if fault else ""
     kind = next((kind for kind, name in STEP_METRICS.items() if name == reference.metric), None)
     title = f"{kind.capitalize()} steps broke" if kind else OPERATION_TITLES.get(reference.metric)
     lead = f"{title}: " if title else lead
-    ends = sorted(math.copysign(1.0, moved.mean) * end + 0.0 for end in (moved.low, moved.high))
-    size = f"{format_number(abs(moved.mean))} [{format_number(ends[0])}, {format_number(ends[1])}]"
     when = f"since {format_minute(call.onset)} [{format_minute(call.earliest)}, {format_minute(call.latest)}]"
     over = f"; back at {format_minute(call.recovered_at)}" if call.recovered_at else ""
-    where, word = (
-        format_metric_route(reference.metric, reference.route),
-        "fell" if reference.higher_is_better else "rose",
-    )
     unknown = "" if fault or title else f"; {drop.explanation or 'which layer, the data cannot tell'}"
-    return f"{lead}{where} {word} by {size} {when}, called at {format_minute(call.detected_at)}{over}{unknown}."
+    return f"{lead}{_describe_move(drop)} {when}, called at {format_minute(call.detected_at)}{over}{unknown}."
+
+
+def _describe_move(drop: DetectedDrop) -> str:
+    """Describe which metric moved, and by how much."""
+    reference, moved = drop.reference, drop.difference
+    ends = sorted(math.copysign(1.0, moved.mean) * end + 0.0 for end in (moved.low, moved.high))
+    size = f"{format_number(abs(moved.mean))} [{format_number(ends[0])}, {format_number(ends[1])}]"
+    word = "fell" if reference.higher_is_better else "rose"
+    return f"{format_metric_route(reference.metric, reference.route)} {word} by {size}"
 
 
 def summarize_monitor(monitor: MonitorReport) -> str:
@@ -146,12 +159,45 @@ def summarize_monitor(monitor: MonitorReport) -> str:
         return f"Nothing is watched for drops in {span}, since {why}; {alerts} fired."
     if not monitor.drops:
         return f"No drop is called in {span}; {alerts} fired."
-    names = {format_metric_route(drop.reference.metric, drop.reference.route) for drop in monitor.drops}
-    layers = dict.fromkeys(drop.location.fault.layer for drop in monitor.drops if drop.location.fault)
-    blame = f", naming {' and '.join(layers)}" if layers else ""
-    others = sum(drop.location.fault is None and drop.explanation is not None for drop in monitor.drops)
-    apart = f"; {others:,} of the drops may have another cause than a fault" if others else ""
-    return f"{format_count(len(names), 'metric')} dropped in {span}{blame}{apart}; {alerts} fired."
+    changes = group_drops(monitor.drops)
+    others = sum(change[0].explanation is not None for change in changes)
+    apart = f"; {others:,} of the changes may have another cause than a fault" if others else ""
+    count = f"{format_count(len(changes), 'change')} in {span}{apart}, {alerts} fired."
+    return f"{_name_change(max(changes, key=_is_fault))}. {count}"
+
+
+def group_drops(drops: Sequence[DetectedDrop]) -> list[list[DetectedDrop]]:
+    """Group the drops that are one change: on one route, of one layer, beginning at times that may be the same."""
+    changes: list[list[DetectedDrop]] = []
+    for drop in drops:
+        change = next((change for change in changes if _is_one_change(change[0], drop)), None)
+        if change is None:
+            changes.append([drop])
+        else:
+            change.append(drop)
+    return changes
+
+
+def _is_one_change(first: DetectedDrop, other: DetectedDrop) -> bool:
+    faults = [drop.location.fault.layer if drop.location.fault else None for drop in (first, other)]
+    overlap = first.detection.earliest <= other.detection.latest and other.detection.earliest <= first.detection.latest
+    return first.reference.route == other.reference.route and faults[0] == faults[1] and overlap
+
+
+def _is_fault(change: Sequence[DetectedDrop]) -> bool:
+    return change[0].location.fault is not None
+
+
+def _name_change(change: Sequence[DetectedDrop]) -> str:
+    """Name what changed, where and since when."""
+    drop = change[0]
+    reference, fault = drop.reference, drop.location.fault
+    where = f" at {clip_text(reference.route, 40)}" if reference.route else ""
+    size = f"{clip_text(reference.metric, 80)} {format_signed(drop.difference.mean)}"
+    more = f" and {format_count(len(change) - 1, 'other metric')}" if len(change) > 1 else ""
+    what = f"{fault.layer.capitalize()} broke{where}" if fault else f"Something changed{where}"
+    over = f" until {format_minute(drop.detection.recovered_at)}" if drop.detection.recovered_at else ""
+    return f"{what} since {format_minute(drop.detection.onset)}{over}: {size}{more}"
 
 
 def describe_monitoring_settings(monitor: MonitorReport) -> str:
@@ -221,19 +267,20 @@ def _list_cohorts(monitor: MonitorReport) -> list[RollingMean]:
 
 
 def _build_drops(monitor: MonitorReport) -> list[Block]:
-    """Build each drop with the layer to blame, a sentence, and what to do about it."""
+    """Build each change with the layer to blame, its first drop in a sentence, its other drops, and what to do."""
     blocks: list[Block] = []
-    last: list[str] = []
-    for drop in monitor.drops:
+    for drop, *others in group_drops(monitor.drops):
         fault = drop.location.fault
         mark = VerdictMark(fault.layer, "bad") if fault else VerdictMark("cannot tell")
-        *advice, shown = _describe_causes_and_remedies(monitor, drop)
-        # Several metrics of one layer have the same advice, which the first states.
-        lines = [*(advice if advice != last else []), shown]
+        lines = _describe_causes_and_remedies(monitor, drop)
+        if others:
+            moved = [
+                f"{_describe_move(other)}, called at {format_minute(other.detection.detected_at)}" for other in others
+            ]
+            lines.insert(0, f"with it: {'; '.join(moved)}")
         title = format_metric_route(drop.reference.metric, drop.reference.route)
         blocks += [Heading(title, 3, mark), Paragraph(describe_drop(drop)), Listing(tuple(lines))]
-        last = advice
-    return build_section("Drops", *blocks) if blocks else []
+    return build_section("Changes", *blocks) if blocks else []
 
 
 def _build_alerts(monitor: MonitorReport) -> list[Block]:
