@@ -32,15 +32,15 @@ def assess(trace: Trace, folder: Path, **options):
     ("changes", "outcome", "source", "words"),
     [
         ({}, "right", "answer key", "the answer states it"),
-        ({"answer": "The ferry leaves at 17:45."}, "wrong", "answer key", "absent from the answer"),
+        ({"answer": "The ferry leaves at 17:45."}, "wrong", "answer key", "in place of"),
         ({"answer": REFUSAL, "reference": None, "answerable": False}, "right", "answer key", "the query has no answer"),
-        ({"answer": REFUSAL, "gold": MISSED}, "right", "answer key", "its answer was not retrieved"),
+        ({"answer": REFUSAL, "gold": MISSED}, "wrong", "answer key", "its answer was not retrieved"),
         ({"reference": None, "answerable": False}, "wrong", "answer key", "does not refuse"),
         ({"error": "timeout"}, "wrong", "pipeline", "failed"),
         ({"answer": ""}, "wrong", "pipeline", "empty"),
         ({"answer": None}, "cannot tell", "none", "no answer"),
-        ({"reference": None}, "cannot tell", "judge", "there is no answer key"),
-        ({"answer": REFUSAL, "reference": None}, "cannot tell", "judge", "the answer refuses"),
+        ({"reference": None}, "right", "judge", "there is no answer key"),
+        ({"answer": REFUSAL, "reference": None}, "cannot tell", "none", "the answer refuses"),
     ],
 )
 def test_the_assessment_follows_the_answer_key_and_names_what_decides(tmp_path, changes, outcome, source, words):
@@ -64,6 +64,18 @@ def test_claims_from_outdated_chunks_are_problems_of_the_answer(tmp_path: Path):
     assert assess(trace, tmp_path)[2].endswith("shows 1 outdated source")
 
 
+def test_the_assessment_says_what_the_rating_of_the_cause_says(tmp_path: Path):
+    answers = ["The ferry leaves at 09:30.", "The ferry leaves at 17:45.", REFUSAL, "", "Dogs bark.", None]
+    keys = [{}, {"reference": None}, {"gold": MISSED}, {"reference": None, "answerable": False}]
+    traces = [
+        replace(RIGHT, id=f"{n}-{k}", answer=a, **key) for n, a in enumerate(answers) for k, key in enumerate(keys)
+    ]
+    for diagnosis in diagnose_run(evaluate(traces, tmp_path / "run", judge="lexical")):
+        rating = diagnosis.cause.rating
+        named = {"right": "right", "bad": "wrong", "unsure": "cannot tell"}[rating.outcome]
+        assert (diagnosis.assessment.outcome, diagnosis.assessment.source) == (named, rating.source)
+
+
 def test_what_was_not_judged_is_not_assessed():
     """Without verdicts nothing is claimed, and a key that was not applied is named."""
     assessment = diagnose(replace(RIGHT, reference=None), Verdicts(trace="1")).assessment
@@ -74,5 +86,5 @@ def test_what_was_not_judged_is_not_assessed():
 
 def test_an_ignored_answer_key_does_not_decide(tmp_path: Path):
     outcome, source, sentence = assess(RIGHT, tmp_path, gold="ignore")
-    assert (outcome, source) == ("cannot tell", "judge")
+    assert (outcome, source) == ("right", "judge")
     assert "its answer key was not applied" in sentence

@@ -127,7 +127,7 @@ CASES: dict[CauseName, tuple[Trace, Verdicts]] = {
         replace(KEYLESS, answer="Dues are paid by the slip."),
         replace(RIGHT, answer=AnswerVerdict(relevance=0.05, grounded=0.7)),
     ),
-    "undecided": (replace(TRACE, answer="It stays open for 2 hours."), RIGHT),
+    "undecided": (replace(TRACE, answer="It stays open for 2 hours."), replace(RIGHT, claim=())),
 }
 
 

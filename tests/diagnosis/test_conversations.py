@@ -20,7 +20,7 @@ def build_turn(turn: int, *, right: bool | None, error: str | None = None) -> Tr
         conversation="c",
         turn=turn,
         error=error,
-        answer="The ferry leaves at 09:30." if right is not False else "The ferry leaves at 17:45.",
+        answer={True: "The ferry leaves at 09:30.", False: "The ferry leaves at 17:45.", None: "I do not know."}[right],
         reference=None if right is None else "The ferry leaves at 09:30.",
     )
 

@@ -647,7 +647,7 @@ def test_textless() -> None:
         ("The handbook sections available to me do not say anything about that.", True),
         ("Sorry, that is not covered by the documentation I was given.", True),
         ("I'm not able to help with that.", True),
-        ("The handbook says nothing about discounts for rescue teams.", True),
+        ("The handbook says nothing about discounts.", True),
         ("The ticket does not cover parking.", False),
         ("Children under 5 are not covered by the family ticket.", False),
         ("The policy does not include dental care.", False),

@@ -23,9 +23,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ragfault.judges.checks.claims import extract_claims
+from ragfault.judges.checks.refusals import SLOTS, hash_words
 from ragfault.judges.encoder.agreement import select_references
 from ragfault.judges.encoder.model import HEADS, EncoderModel, encode_pair, load_encoder, load_heads, load_tokenizer
-from ragfault.judges.encoder.refusals import SLOTS, hash_words
 from ragfault.stats.classification import auroc
 from training.data_files import iterate_rows
 from training.encoder.relevance import fit_relevance

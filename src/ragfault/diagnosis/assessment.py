@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Literal
 
+from ragfault.diagnosis.causes.rating import describe_non_answer
+from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating
 from ragfault.diagnosis.records import Assessment, Diagnosis
-from ragfault.model.gold_evidence import has_answer_key
+from ragfault.model.gold_evidence import has_answer_key, list_substitutions
 from ragfault.model.records import GoldVerdicts, Trace, Verdicts
 from ragfault.text.number_format import format_count, format_number, format_percent
 
@@ -22,62 +25,68 @@ KEY_SENTENCES = {
 }
 
 
-def assess_trace(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis) -> Assessment:
-    """Assess the answer of a trace from its diagnosis: right, wrong or cannot tell, with the reason in a sentence.
+OUTCOMES: dict[AnswerOutcome, Literal["right", "wrong", "cannot tell"]] = {
+    "right": "right",
+    "bad": "wrong",
+    "unsure": "cannot tell",
+}
 
-    A failed pipeline and an empty answer are wrong; else the answer key decides. Where it does not, the judge alone
-    shows an answer to be wrong (quality level poor) and never to be right, as a claim that the chunks support may be
-    false; of a refusal it cannot tell. Where nothing was judged, the sentence says so.
 
+def assess_trace(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, rating: AnswerRating) -> Assessment:
+    """Say in a sentence what the rating of an answer rests on: the one decision, of which the cause is named too.
+
+    Where nothing was judged, the sentence says so.
+
+    >>> from ragfault.diagnosis.causes.rating import rate_answer
     >>> from ragfault.diagnosis.diagnosis import diagnose_trace
     >>> trace, verdicts = Trace(id="1", query="When?", answer="At noon."), Verdicts(trace="1")
-    >>> assess_trace(trace, verdicts, diagnose_trace(trace, verdicts)).sentence
+    >>> diagnosis = diagnose_trace(trace, verdicts)
+    >>> assess_trace(trace, verdicts, diagnosis, rate_answer(trace, verdicts, diagnosis)).sentence
     'cannot tell: nothing of the answer was judged, and there is no answer key'
     """
-    for problem in diagnosis.problems:
-        if problem.kind == "pipeline_error":
-            return Assessment(outcome="wrong", source="pipeline", sentence="wrong: the pipeline failed")
-        if problem.kind == "empty_answer":
-            return Assessment(outcome="wrong", source="pipeline", sentence="wrong: the answer is empty")
-    key = diagnosis.key_outcome
-    if key is not None and key != "cannot tell":
-        is_right = key in ("right answer", "right refusal")
-        reason = (
-            _describe_right_refusal(trace)
-            if key == "right refusal"
-            else KEY_SENTENCES.get(key) or _describe_wrong_answer(diagnosis)
-        )
-        return Assessment(
-            outcome="right" if is_right else "wrong",
-            source="answer key",
-            sentence=f"{'right' if is_right else 'wrong'} by its answer key: {reason}"
-            + _describe_objections(diagnosis, is_right),
-        )
-    return _assess_by_judge(trace, verdicts, diagnosis)
+    outcome = OUTCOMES[rating.outcome]
+    match rating.source:
+        case "pipeline":
+            reason = f": {_describe_pipeline(trace)}"
+        case "answer key":
+            reason = f" by its answer key: {_describe_key(trace, diagnosis, rating)}"
+        case _:
+            reason = _describe_judge(trace, verdicts, diagnosis, rating)
+    return Assessment(outcome=outcome, source=rating.source, sentence=outcome + reason)
 
 
-def _assess_by_judge(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis) -> Assessment:
-    """Assess a trace whose answer key does not decide."""
+def _describe_pipeline(trace: Trace) -> str:
+    if trace.error is not None:
+        return "the pipeline failed"
+    return f"the answer is {describe_non_answer(trace) or 'empty'}"
+
+
+def _describe_key(trace: Trace, diagnosis: Diagnosis, rating: AnswerRating) -> str:
+    if diagnosis.key_outcome == "right refusal":
+        reason = _describe_right_refusal(trace)
+    else:
+        reason = KEY_SENTENCES.get(diagnosis.key_outcome or "") or _describe_wrong_answer(trace, diagnosis)
+    return reason + _describe_objections(diagnosis, rating.outcome == "right")
+
+
+def _describe_judge(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, rating: AnswerRating) -> str:
+    """Describe a rating that rests on the judge, on labels of its verdicts, or on nothing."""
     missing = _describe_silent_key(trace, verdicts)
     if trace.answer is None:
-        return Assessment(outcome="cannot tell", source="none", sentence="cannot tell: the trace has no answer")
+        return ": the trace has no answer"
     if verdicts.answer is None and verdicts.claim is None:
         lost = "the judge failed on the answer" if verdicts.failures else "nothing of the answer was judged"
-        return Assessment(outcome="cannot tell", source="none", sentence=f"cannot tell: {lost}, and {missing}")
+        return f": {lost}, and {missing}"
     objections = _count_objections(diagnosis) or "no problem"
-    if verdicts.answer is not None and verdicts.answer.refused:
-        sentence = f"cannot tell: the answer refuses, and {missing}; it shows {objections}"
-        return Assessment(outcome="cannot tell", source="judge", sentence=sentence)
+    if rating.refused:
+        return f": the answer refuses, and {missing}; it shows {objections}"
     rated = (
         "it shows "
         if diagnosis.triad is None
         else f"it is rated {diagnosis.quality} (triad {format_number(diagnosis.triad)}) and shows "
     )
-    if diagnosis.quality == "poor":
-        sentence = f"wrong only by the judge, as {missing}: {rated}{objections}"
-        return Assessment(outcome="wrong", source="judge", sentence=sentence)
-    sentence = f"cannot tell, as {missing}: {rated}{objections}"
-    return Assessment(outcome="cannot tell", source="judge", sentence=sentence)
+    by = {"labels": " by people's labels", "judge": " only by the judge"}.get(rating.source, "")
+    return f"{by if rating.outcome != 'unsure' else ''}, as {missing}: {rated}{objections}"
 
 
 def _describe_silent_key(trace: Trace, verdicts: Verdicts) -> str:
@@ -93,7 +102,10 @@ def _describe_right_refusal(trace: Trace) -> str:
     return "the answer refuses, as the chunks do not cover the query; its answer was not retrieved"
 
 
-def _describe_wrong_answer(diagnosis: Diagnosis) -> str:
+def _describe_wrong_answer(trace: Trace, diagnosis: Diagnosis) -> str:
+    substitutions = list_substitutions(trace)
+    if substitutions:
+        return f"it says {substitutions[0].text}"
     share = diagnosis.key_agreement
     stated = f", and it states {format_percent(share)} of the expected facts" if share else ""
     return f"names or numbers of the key are absent from the answer{stated}"

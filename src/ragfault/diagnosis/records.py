@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ragfault.diagnosis.attempts.records import AttemptReport
-from ragfault.diagnosis.causes.records import AnswerCause, AnswerCounts, PassageSource, RetrievalSummary
+from ragfault.diagnosis.causes.records import AnswerCause, AnswerCounts, OutcomeSource, PassageSource, RetrievalSummary
 from ragfault.diagnosis.steps.records import FaultyStep
 from ragfault.diagnosis.thresholds import Threshold
 from ragfault.io.runs.run import Manifest
@@ -241,11 +241,11 @@ class TraceProblem(FindingRecord, frozen=True):
 
 
 class Assessment(FindingRecord, frozen=True):
-    """Overall assessment of one trace."""
+    """The rating of an answer in words."""
 
     outcome: Literal["right", "wrong", "cannot tell"]
-    source: Literal["answer key", "pipeline", "judge", "none"]
-    """The evidence that decides; pipeline: it failed or returned an empty answer; none: nothing was judged."""
+    source: OutcomeSource
+    """The evidence that the rating of the answer rests on."""
     sentence: str
     """The outcome and its reason in words."""
 

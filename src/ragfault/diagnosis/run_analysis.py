@@ -151,11 +151,8 @@ def _complete_diagnosis(
     diagnosis = replace(diagnose_trace(trace, verdicts), faulty_step=faulty_step)
     if not math.isnan(triad):
         diagnosis = replace(diagnosis, triad=float(triad), quality=quality_level(triad).name)
-    return replace(
-        diagnosis,
-        assessment=assess_trace(trace, verdicts, diagnosis),
-        cause=find_cause(trace, verdicts, diagnosis, labeled=labeled),
-    )
+    cause = find_cause(trace, verdicts, diagnosis, labeled=labeled)
+    return replace(diagnosis, assessment=assess_trace(trace, verdicts, diagnosis, cause.rating), cause=cause)
 
 
 def rate_trace(trace: Trace, verdicts: Verdicts, items: LabeledItems) -> AnswerCause:
@@ -316,10 +313,9 @@ def failure_score(diagnosis: Diagnosis) -> float:
     """
     if any(problem.kind == "pipeline_error" for problem in diagnosis.problems):
         return PIPELINE_FAILURE
-    if diagnosis.key_outcome in RIGHT_OUTCOMES:
-        return 0.0
-    if diagnosis.key_outcome not in (None, "cannot tell"):
-        return 2.0 - (diagnosis.key_agreement or 0.0)
+    rating = None if diagnosis.cause is None else diagnosis.cause.rating
+    if rating is not None and rating.source == "answer key" and rating.outcome != "unsure":
+        return 0.0 if rating.outcome == "right" else 2.0 - (diagnosis.key_agreement or 0.0)
     if diagnosis.triad is not None:
         return 1 - diagnosis.triad
     return min(1.0, len(diagnosis.problems) / diagnosis.checked) if diagnosis.checked else 0.0
@@ -328,7 +324,8 @@ def failure_score(diagnosis: Diagnosis) -> float:
 def _is_right(diagnosis: Diagnosis) -> bool:
     """Return whether the answer is right by the answer key, or of a good level where that does not tell."""
     is_good = diagnosis.key_outcome == "cannot tell" and diagnosis.quality in GOOD_LEVELS
-    return diagnosis.key_outcome in RIGHT_OUTCOMES or is_good
+    rating = None if diagnosis.cause is None else diagnosis.cause.rating
+    return is_good or (rating is not None and (rating.source, rating.outcome) == ("answer key", "right"))
 
 
 class DiagnosisSummary:

@@ -20,6 +20,7 @@ from ragfault.model.records import (
 )
 from ragfault.text.entities import EntityIndex, extract_entities
 from ragfault.text.normalization import NEGATIONS, split_content_words, split_words
+from ragfault.text.substitutions import Substitution, find_substitution
 
 GOLD_SHARE = 0.5
 """The share of a gold span that a chunk covers to count as gold, and that the chunks cover to hold it."""
@@ -198,16 +199,25 @@ def measure_key_agreement(trace: Trace, verdicts: Verdicts) -> float | None:
     none contradicted (without facts: some claim supported by the reference and none contradicted). Less than 1 only
     where names or numbers of the key are absent from the answer: then the share of the facts that it states, 0 without
     facts. A judge that misses a fact which is told in other words is no evidence. A refusal states none of it: None.
+    Where the answer repeats a reference except for what it says in the place of some words, it states none of it; None
+    if so little stands around those words that they may say the same (`find_substitution`).
     If the judge reads the answer beside the reference (`AnswerVerdict.agreement`), that decides instead of words; the
     agreement is None between the probabilities `AGREEMENT_UNSURE`.
     """
     if verdicts.answer is not None and verdicts.answer.refused:
         return None
+    substitutions = list_substitutions(trace)
+    if trace.references and not trace.facts and substitutions:
+        return 0.0 if all(substitution.is_certain for substitution in substitutions) else None
     if verdicts.answer is not None and verdicts.answer.agreement is not None and not trace.facts:
         agreement = verdicts.answer.agreement
         return None if AGREEMENT_UNSURE[0] < agreement < AGREEMENT_UNSURE[1] else float(agreement > 0.5)
     matched = match_answer(trace)
     facts = [item.present and not item.contradicted for item in verdicts.fact or ()]
+    if len(facts) == len(trace.facts or ()):
+        facts = [
+            stated and not states_otherwise(trace, fact) for stated, fact in zip(facts, trace.facts or (), strict=True)
+        ]
     truths = {item.status for item in verdicts.truth or ()}
     if matched or (facts and all(facts)):
         return 1.0
@@ -215,6 +225,27 @@ def measure_key_agreement(trace: Trace, verdicts: Verdicts) -> float | None:
         by_reference = trace.references and not trace.facts
         return 1.0 if by_reference and "supported" in truths and "contradicted" not in truths else None
     return sum(facts) / len(facts) if facts else 0.0
+
+
+def list_substitutions(trace: Trace) -> list[Substitution]:
+    """List what an answer says in the place of each reference; empty if it does so of none or of some of them only.
+
+    >>> trace = Trace(id="1", query="When is it open?", reference="It opens on Thursday.", answer="It opens on Friday.")
+    >>> [substitution.text for substitution in list_substitutions(trace)]
+    ['"Friday" in place of "Thursday"']
+    """
+    answer = trace.stated
+    if not answer or not trace.references:
+        return []
+    compared = [find_substitution(trace.query, reference, answer) for reference in trace.references]
+    known = [substitution for substitution in compared if substitution is not None]
+    return known if len(known) == len(compared) else []
+
+
+def states_otherwise(trace: Trace, expected: str) -> bool:
+    """Return whether the answer surely says something else in the place of an expected text."""
+    substitution = find_substitution(trace.query, expected, trace.stated or "")
+    return substitution is not None and substitution.is_certain
 
 
 def agrees_with_key(trace: Trace, verdicts: Verdicts) -> bool:
@@ -236,14 +267,18 @@ def match_answer(trace: Trace) -> bool | None:
     answer = trace.stated
     if not answer or not answer.strip():
         return None
-    if any(repeats_words(trace.query, reference, answer) for reference in trace.references):
+    if any(_repeats(trace, reference) for reference in trace.references):
         return True
-    if facts and all(repeats_words(trace.query, fact, answer) for fact in facts):
+    if facts and all(_repeats(trace, fact) for fact in facts):
         return True
     index = EntityIndex(answer)
     sources = trace.references or ((" \n".join(facts),) if facts else ())
     absent = [any(entity not in index for entity in _new_entities(trace.query, source)) for source in sources]
     return False if absent and all(absent) else None
+
+
+def _repeats(trace: Trace, expected: str) -> bool:
+    return repeats_words(trace.query, expected, trace.stated or "") and not states_otherwise(trace, expected)
 
 
 def repeats_words(query: str, expected: str, answer: str) -> bool:

@@ -43,6 +43,10 @@ CauseName = Literal[
 """The cause of a bad answer; `diagnosis.causes.table.CAUSES` describes each."""
 
 
+CostName = Literal["invented_beside", "wrong_citation"]
+"""What a right answer costs its reader: a claim that no passage supports, or a citation that does not hold."""
+
+
 class AnswerRating(Struct, frozen=True, kw_only=True):
     """Whether one answer is bad."""
 
@@ -73,6 +77,8 @@ class AnswerCause(Struct, frozen=True, kw_only=True):
     """The id of the chunk concerned."""
     step: str | None = None
     """The id of the step concerned."""
+    costs: tuple[CostName, ...] = ()
+    """What is wrong beside a right answer; empty for others."""
 
 
 class CauseCount(Struct, frozen=True, kw_only=True):
@@ -86,6 +92,18 @@ class CauseCount(Struct, frozen=True, kw_only=True):
     """What to change first."""
     answers: int
     """Bad answers with this cause."""
+    examples: tuple[str, ...]
+    """Ids of traces that show it."""
+
+
+class CostCount(Struct, frozen=True, kw_only=True):
+    """One cost over the right answers of a run: it is counted apart, and makes no answer bad."""
+
+    cost: CostName
+    title: str
+    """The cost in words: "also say what no passage says"."""
+    answers: int
+    """Right answers with this cost."""
     examples: tuple[str, ...]
     """Ids of traces that show it."""
 
@@ -134,6 +152,8 @@ class AnswerCounts(Struct, frozen=True, kw_only=True):
     """Most answers first, undecided last; their counts sum to `bad`."""
     fixes: tuple[FixCount, ...]
     """What to change for the decided causes, that which reaches most answers first."""
+    costs: tuple[CostCount, ...] = ()
+    """What is wrong beside right answers, most answers first."""
 
     @property
     def total(self) -> int:

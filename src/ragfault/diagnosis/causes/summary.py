@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ragfault.diagnosis.causes.costs import count_costs
 from ragfault.diagnosis.causes.records import (
     AnswerCause,
     AnswerCounts,
@@ -48,6 +49,7 @@ def count_causes(causes: Sequence[AnswerCause], clusters: Codes | None = None) -
         sources=dict(sources.most_common()),
         causes=tuple(counts),
         fixes=tuple(_rank_fixes(counts)),
+        costs=count_costs(causes),
     )
 
 

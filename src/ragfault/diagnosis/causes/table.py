@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ragfault.diagnosis.causes.costs import find_costs
 from ragfault.diagnosis.causes.rating import describe_non_answer, is_cut_off, rate_answer
 from ragfault.diagnosis.causes.records import AnswerCause, CauseName, Stage
 from ragfault.diagnosis.causes.retrieval import judge_coverage, misses_gold
 from ragfault.diagnosis.languages import is_foreign
 from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.metrics.steps import list_constraints
-from ragfault.model.gold_evidence import has_answer_key
-from ragfault.model.records import GoldVerdicts, Step, Trace, Verdicts
+from ragfault.model.gold_evidence import has_answer_key, list_substitutions
+from ragfault.model.records import GoldVerdicts, Trace, Verdicts
 from ragfault.text.entities import EntityIndex, extract_entities
+from ragfault.text.normalization import normalize_answer, split_content_words, split_words
+from ragfault.text.sentences import split_sentences
+from ragfault.text.substitutions import find_substitution
 
 
 class Case(Struct, frozen=True):
@@ -58,6 +63,17 @@ SURE, LIKELY, POSSIBLE = 0.98, 0.94, 0.54
 named right of 51, 31 and 37 plants of `python -m benchmarks.causes`, a right and a wrong one added to each."""
 
 
+MIN_OVERLAP = 0.5
+"""A rewriting with less of the query's words, by their rarity, is about something else; chosen, not measured."""
+FORM_PREFIX = 5
+"""Words that begin alike with so many letters are forms of one."""
+PRONOUNS = frozenset({"it", "its", "they", "them", "their", "he", "she", "him", "his", "her", "this", "these", "those"})
+MAX_ELLIPSIS = 1
+"""Content words of a query that says what it is about in an earlier turn alone."""
+MIN_STATED_WORDS = 2
+"""Content words of an answer that a sentence of a chunk states if it has all of them."""
+
+
 def find_cause(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labeled: bool = False) -> AnswerCause:
     """Rate an answer and name the one cause of a bad one: the first of `CAUSES` that the record shows.
 
@@ -71,7 +87,8 @@ def find_cause(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labele
     ('pipeline', 'failed', 'time-out in rerank')
     """
     rating = rate_answer(trace, verdicts, diagnosis, labeled=labeled)
-    result = AnswerCause(trace=trace.id, query=trace.query, rating=rating)
+    costs = find_costs(trace, verdicts, diagnosis, rating)
+    result = AnswerCause(trace=trace.id, query=trace.query, rating=rating, costs=costs)
     if rating.outcome != "bad":
         return result
     by_gold = isinstance(verdicts, GoldVerdicts) and verdicts.covered is not None
@@ -122,12 +139,11 @@ def _find_other_language(case: Case) -> Clue | None:
     return None
 
 
-def _list_searches(case: Case) -> list[Step]:
-    return [step for step in case.trace.steps or () if step.kind in ("rewrite", "retrieve") and step.input]
-
-
 def _find_changed_query(case: Case) -> Clue | None:
-    """Find a rewriting that lost a name, number, negation or date of the query where the passage was not found."""
+    """Find a rewriting that lost a name, number, negation or date of the query, or most of what it is about.
+
+    It is one only where the passage was not found. What a query is about are its words by their rarity.
+    """
     if case.covered:
         return None
     asked = list_constraints(case.trace.query)
@@ -139,22 +155,43 @@ def _find_changed_query(case: Case) -> Clue | None:
         lost, invented = asked - rewritten, rewritten - known
         if lost or (invented and not asked <= rewritten):
             return Clue(LIKELY, step.output, f"the rewriting lost {', '.join(sorted(lost))}", step=step.id)
+        if case.covered is False and _measure_overlap(case.trace.query, step.output) < MIN_OVERLAP:
+            return Clue(LIKELY, step.output, "the rewriting is about something else", step=step.id)
     return None
 
 
+def _measure_overlap(query: str, rewritten: str) -> float:
+    """Return the share of a query's content words, by their rarity, that a rewriting has in some form."""
+    words, table = frozenset(split_content_words(query)), load_idf()
+    starts = {word[:FORM_PREFIX] for word in split_content_words(rewritten)}
+    shared = [word for word in words if word[:FORM_PREFIX] in starts]
+    return table.sum_rarity(shared) / table.sum_rarity(words) if words else 1.0
+
+
 def _find_ignored_history(case: Case) -> Clue | None:
-    """Find a follow-up that was searched as it stands, while what it is about is named in an earlier turn alone."""
+    """Find a follow-up that was searched as it stands, and whose passage was not found.
+
+    A rewriting that returns what it was given did not rewrite. A query follows up if it points back by a pronoun, has
+    next to no content of its own, or names nothing while the user's turns before it do.
+    """
     trace = case.trace
-    if case.covered or not trace.history or extract_entities(trace.query):
+    if case.covered is not False or not trace.history or not _follows_up(trace):
         return None
-    searched = [step for step in _list_searches(case) if step.kind == "retrieve"]
-    named = set().union(*(extract_entities(turn.text) for turn in trace.history if turn.role == "user"))
-    if not searched or not named or any(named & set(extract_entities(step.input or "")) for step in searched):
+    retrieving = [step for step in trace.steps or () if step.kind == "retrieve" and step.input]
+    rewriting = [step for step in trace.steps or () if step.kind == "rewrite" and step.output]
+    searched = [(step, step.input or "") for step in retrieving] or [(step, step.output or "") for step in rewriting]
+    if not searched or any(normalize_answer(text) != normalize_answer(trace.query) for _, text in searched):
         return None
-    if any(step.kind == "rewrite" for step in trace.steps or ()):
-        return None
-    step = searched[0]
-    return Clue(LIKELY, step.input or "", "a follow-up was searched without its history", step=step.id)
+    step, text = searched[0]
+    sure = LIKELY if has_answer_key(trace) else POSSIBLE
+    return Clue(sure, text, "a follow-up was searched without its history", step=step.id)
+
+
+def _follows_up(trace: Trace) -> bool:
+    if not PRONOUNS.isdisjoint(split_words(trace.query)) or len(split_content_words(trace.query)) <= MAX_ELLIPSIS:
+        return True
+    named = [extract_entities(turn.text) for turn in trace.history or () if turn.role == "user"]
+    return not extract_entities(trace.query) and any(named)
 
 
 def _find_stale_source(case: Case) -> Clue | None:
@@ -163,10 +200,71 @@ def _find_stale_source(case: Case) -> Clue | None:
 
 
 def _find_wrong_source(case: Case) -> Clue | None:
-    problem = case.find_problem("false_claim")
-    if problem is None or case.find_problem("contradicted_claim") or case.covered is False:
+    """Find what the answer key calls wrong and a chunk says all the same."""
+    if case.covered is False or case.find_problem("contradicted_claim"):
         return None
-    return Clue(LIKELY, problem.text, problem.reason or "", problem.evidence[0].chunk if problem.evidence else None)
+    problem = case.find_problem("false_claim")
+    if problem is not None:
+        chunk = problem.evidence[0].chunk if problem.evidence else None
+        return Clue(LIKELY, problem.text, problem.reason or "", chunk)
+    if not list_substitutions(case.trace):
+        return None
+    words = frozenset(split_content_words(case.trace.stated or ""))
+    for chunk_id, sentence in _list_sentences(case.trace):
+        stated = len(words) >= MIN_STATED_WORDS and words.issubset(split_content_words(sentence))
+        if stated and find_substitution(case.trace.query, sentence, case.trace.stated or "") is None:
+            return Clue(LIKELY, sentence, "the chunk says what the answer key contradicts", chunk_id)
+    return None
+
+
+def _list_sentences(trace: Trace) -> Iterator[tuple[str, str]]:
+    """Yield the sentences of the chunks, each after the id of its chunk."""
+    for chunk in trace.chunks or ():
+        for start, end in split_sentences(chunk.text):
+            yield chunk.id, chunk.text[start:end]
+
+
+def _find_contradiction(case: Case) -> Clue | None:
+    """Find what contradicts a chunk or fact, by the judge or as the only difference from one of its sentences."""
+    cited = _cite_problem("contradicted_claim", "contradicted_fact")(case)
+    if cited is not None or case.covered is False:
+        return cited
+    facts = [(None, fact) for fact in case.trace.facts or ()]
+    for chunk_id, sentence in (*facts, *_list_sentences(case.trace)):
+        substitution = find_substitution(case.trace.query, sentence, case.trace.stated or "")
+        if substitution is not None and substitution.is_certain:
+            return Clue(
+                LIKELY if case.by_gold else POSSIBLE, sentence, f"the answer says {substitution.text}", chunk_id
+            )
+    return None
+
+
+def _find_invention(case: Case) -> Clue | None:
+    """Find a claim that no chunk supports, unless the key shows that the answer states a part of what was asked."""
+    return None if _states_part(case) else _cite_problem("unsupported_claim")(case)
+
+
+def _states_part(case: Case) -> bool:
+    """Return whether the answer states some of the expected facts, contradicts none, and lacks others."""
+    facts = case.verdicts.fact or ()
+    return any(item.present for item in facts) and not all(item.present or item.contradicted for item in facts)
+
+
+def _find_omission(case: Case) -> Clue | None:
+    """Find a part of what was asked that the answer lacks: an expected fact, or one of several parts of the query."""
+    aspects = case.verdicts.answer.aspects if case.verdicts.answer is not None else ()
+    answers_part = len(aspects) > 1 and any(aspect.answered for aspect in aspects)
+    cited = _cite_problem("absent_fact", "unanswered_aspect")(case)
+    return cited if _states_part(case) or answers_part or case.find_problem("absent_fact") else None
+
+
+def _find_other_question(case: Case) -> Clue | None:
+    """Find an answer that says what the chunks say, and nothing of what was asked."""
+    claims = case.verdicts.claim or ()
+    supported = claims and all(claim.support in ("supported", "inferred") for claim in claims)
+    if supported and case.covered and case.diagnosis.key_outcome == "wrong answer":
+        return Clue(POSSIBLE, claims[0].claim, "the chunks say it, and it is not what was asked")
+    return _cite_problem("irrelevant_answer", "unanswered_aspect")(case)
 
 
 def _find_not_shown(case: Case) -> Clue | None:
@@ -303,25 +401,19 @@ CAUSES: dict[CauseName, CauseDefinition] = {
         "generation",
         "contradicts the passages",
         "the model, or the prompt's rules of faithfulness",
-        _cite_problem("contradicted_claim", "contradicted_fact"),
+        _find_contradiction,
     ),
     "invented": CauseDefinition(
         "generation",
         "invented: no passage says it",
         "the model, or the prompt's rules of faithfulness",
-        _cite_problem("unsupported_claim"),
+        _find_invention,
     ),
     "left_out": CauseDefinition(
-        "generation",
-        "left out what was asked",
-        "the prompt: every part of the query",
-        _cite_problem("absent_fact", "unanswered_aspect"),
+        "generation", "left out what was asked", "the prompt: every part of the query", _find_omission
     ),
     "off_topic": CauseDefinition(
-        "generation",
-        "answers another question",
-        "the place of the query in the prompt",
-        _cite_problem("irrelevant_answer"),
+        "generation", "answers another question", "the place of the query in the prompt", _find_other_question
     ),
     "undecided": CauseDefinition("undecided", "undecided", "label some of them: ragfault label", _find_nothing),
 }

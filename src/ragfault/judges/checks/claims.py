@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ragfault.judges.checks.lexicon import LINKING_STEMS
 from ragfault.judges.checks.passages import normalize_spelling
+from ragfault.judges.checks.refusals import is_refusal_sentence
 from ragfault.text.citation_marks import blank_citations, remove_citations
 from ragfault.text.entities import extract_entities
 from ragfault.text.normalization import NEGATIONS, STOP_WORDS, split_content_words, split_words, stem_word
@@ -206,36 +207,6 @@ ANSWER_TALK = re.compile(
     re.IGNORECASE,
 )
 """A whole sentence that says where the answer stands or what it was made from, and states nothing else."""
-REFUSAL_PHRASE = re.compile(
-    r"\b(?:unable|not able|not possible|impossible|difficult) to"
-    r" (?:answer|determine|provide|find|say|tell|confirm|give|help|assist)"
-    r"|\b(?:do(?:es)?|did)(?: ?not|n['’]t) say anything (?:about|on)\b|\bsays? nothing (?:about|on)\b"
-    r"|\b(?:that|this|it)(?:['’]s not| is not| isn['’]t| was not| wasn['’]t) (?:\w+ )?"
-    r"(?:covered|addressed|answered|described|discussed|mentioned|found|included) (?:by|in) (?:\w+ ){1,2}"
-    + SOURCE_NOUNS
-    + r"\b"
-    r"|\b" + SOURCE_NOUNS + r"\b[^.]{0,40}? (?:do(?:es)?|did)(?: ?not|n['’]t)"
-    r" (?:cover|answer|say|tell|explain|describe)\b"
-    r"|\b(?:can|could)(?: ?not|n't)"
-    r" (?:answer|be (?:answered|determined)|determine|find|provide|tell|confirm|help|assist|say\b)"
-    r"|\bi(?:'m| am)? (?:do not|don't|not sure|have no|am sorry|sorry)\b.{0,30}"
-    r"\b(?:know|information|sure|answer|help|sorry|have)"
-    r"|\b(?:do(?:es)?|did|is|are|was|were)(?: ?not|n't) (?:\w+ ){0,2}"
-    r"(?:provide|contain|mention|specify|include|state|give|offer|address|discuss"
-    r"|mentioned|specified|provided|stated|given|available|enough|sufficient)\b"
-    r"|\b(?:no|not enough|insufficient|lacks?(?: the)?|without) (?:\w+ ){0,3}"
-    r"(?:information|mention|details?|data|answer|context|evidence) "
-    r"(?:is|are|was|were|about|on|in|to|regarding|provided|available|given|of|that|for)\b"
-)
-"""Phrases of a sentence in lower case that cannot answer."""
-REFUSAL_HINTS = (
-    "not", "n't", "n’t", "no ", "have no", "sorry", "able", "possible", "difficult", "sufficient", "lack", "without"
-)  # fmt: skip
-"""A sentence without any of these is no refusal: cheaper than the pattern."""
-REFUSAL_SUBJECT = re.compile(
-    rf"\b{SOURCE_NOUNS}\b|\b(?:article|information|excerpts?|chunks?|question|search results"
-    r"|provided|given|data|i|we|sorry|details?|it is)\b"
-)
 
 
 SOURCE_REFERENCE = re.compile(
@@ -435,26 +406,6 @@ def strip_marks(text: str) -> str:
         text = SOURCE_REFERENCE.sub("", text).lstrip(" ,")
     opening = SOURCE_SAYS.match(text)
     return text[opening.end() :] if opening else text
-
-
-@lru_cache(maxsize=1 << 12)
-def is_refusal_sentence(sentence: str) -> bool:
-    """Return whether a sentence says that the question cannot be answered, or that the sources are silent.
-
-    >>> is_refusal_sentence("The passages do not mention a deadline."), is_refusal_sentence("Dogs cannot provide wool.")
-    (True, False)
-    >>> is_refusal_sentence("Not specified in the context."), is_refusal_sentence("Not every dog barks.")
-    (True, False)
-    """
-    low = sentence.lower()
-    if low.startswith("not "):
-        # An answer without a subject speaks of what was asked.
-        low = f"it is {low}"
-    return (
-        any(hint in low for hint in REFUSAL_HINTS)
-        and bool(REFUSAL_PHRASE.search(low))
-        and bool(REFUSAL_SUBJECT.search(low))
-    )
 
 
 def is_refusal(answer: str) -> bool:

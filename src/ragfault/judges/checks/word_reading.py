@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragfault.judges.checks.claims import is_refusal, is_refusal_sentence
+from ragfault.judges.checks.claims import is_refusal
+from ragfault.judges.checks.refusals import is_refusal_sentence
 
 
 class WordReading:
-    """The part of a session that recognises refusals by phrases; in English only."""
+    """The part of a session that recognises refusals by trained weights of words; in English only."""
 
     def is_refusal(self, answer: str) -> bool:
         """Return whether an answer as a whole is a refusal.

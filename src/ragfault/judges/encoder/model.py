@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ragfault.judges.checks.refusals import hash_words
 from ragfault.judges.encoder.agreement import compare_words
 from ragfault.judges.encoder.evidence import claim_text
-from ragfault.judges.encoder.refusals import hash_words
 from ragfault.model.errors import MissingExtra
 
 if TYPE_CHECKING:

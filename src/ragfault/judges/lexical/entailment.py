@@ -324,7 +324,7 @@ def _measure_shares(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[fl
     return tuple(shares)
 
 
-VERSION = 5
+VERSION = 6
 
 
 class LexicalSession(WordReading):

@@ -14,7 +14,14 @@ from ragfault.report.safe_text import clean_text, clip_text
 from ragfault.text.number_format import format_count, format_number, format_share
 
 if TYPE_CHECKING:
-    from ragfault.diagnosis.causes.records import AnswerCounts, CauseCount, CauseName, PassageSource, RetrievalSummary
+    from ragfault.diagnosis.causes.records import (
+        AnswerCounts,
+        CauseCount,
+        CauseName,
+        CostCount,
+        PassageSource,
+        RetrievalSummary,
+    )
     from ragfault.diagnosis.records import Findings, LayerHealth
 
 CAUSE_COLUMNS = (TableColumn("Answers", numeric=True), TableColumn("Cause"), TableColumn("Such as", room=60))
@@ -44,6 +51,8 @@ def build_head(findings: Findings, place: str | None = None, *, shown: int = CAU
         blocks += [Heading(title), Table(CAUSE_COLUMNS, _list_rows(answers, shown))]
     if findings.retrieval is not None:
         blocks.append(Paragraph((StyledText("Retrieval", "strong"), f" {describe_retrieval(findings.retrieval)}")))
+    if answers is not None and answers.costs:
+        blocks.append(Paragraph((StyledText("Costs", "strong"), f" {describe_costs(answers)}")))
     if answers is not None and answers.fixes:
         blocks.append(Paragraph(_describe_fix(answers, place)))
     return blocks
@@ -64,6 +73,15 @@ def describe_answers(answers: AnswerCounts) -> str:
     ]
     counts = f"{answers.right:,} right, {answers.bad:,} bad{share}{unsure}"
     return f"{format_count(answers.total, 'answer')}: {counts}; by {', '.join(sources)}."
+
+
+def describe_costs(answers: AnswerCounts) -> str:
+    """Describe what is wrong beside right answers.
+
+    `of the 49 right answers 6 also say what no passage says (tickets-2, …) and 3 cite wrongly (staff-1, …)`.
+    """
+    counts = [f"{cost.answers:,} {cost.title} ({_name_examples(cost)})" for cost in answers.costs]
+    return f"of the {answers.right:,} right answers {' and '.join(counts)}."
 
 
 def describe_retrieval(retrieval: RetrievalSummary) -> str:
@@ -107,9 +125,12 @@ def _list_rows(answers: AnswerCounts, shown: int) -> tuple[tuple[Text, ...], ...
 
 
 def _build_row(cause: CauseCount) -> tuple[Text, ...]:
-    names = ", ".join(clip_text(name, 24) for name in cause.examples[:EXAMPLES_SHOWN])
-    more = ", …" if cause.answers > EXAMPLES_SHOWN else ""
-    return (f"{cause.answers:,}", cause.title, StyledText(f"{names}{more}", "muted"))
+    return (f"{cause.answers:,}", cause.title, StyledText(_name_examples(cause), "muted"))
+
+
+def _name_examples(count: CauseCount | CostCount) -> str:
+    names = ", ".join(clip_text(name, 24) for name in count.examples[:EXAMPLES_SHOWN])
+    return names + (", …" if count.answers > EXAMPLES_SHOWN else "")
 
 
 def _describe_fix(answers: AnswerCounts, place: str | None) -> Text:

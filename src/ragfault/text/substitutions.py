@@ -1,0 +1,196 @@
+"""What an answer says in the place of what was expected, where the rest of both sentences is the same."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+from ragfault.text.entities import EntityIndex, extract_literals
+from ragfault.text.normalization import ARTICLE_WORDS, NEGATIONS, STOP_WORDS, split_words
+from ragfault.text.quantities import convert_number_words
+from ragfault.text.sentences import split_sentences
+
+_LIGHT = """
+a an the am is are was were be been being do does did has have had will would shall s t
+it its this that these those there here they them he she his her him you your yours we our us i me my so just then
+to of in on at for by from with
+"""
+LIGHT_WORDS = frozenset(_LIGHT.split())
+"""Words that may be put or left out without a change of meaning."""
+COORDINATORS = frozenset({"and", "or"})
+MIN_FRAME = 2
+"""Content words that both sentences share around what differs; one is enough where no other word differs."""
+MAX_REPLACED = 3
+"""Words of a longer stretch say something in another way as often as they say something else."""
+SAME_PREFIX = 4
+"""Words that begin alike with so many letters are spellings or forms of one word."""
+MAX_WORDS = 40
+"""Words of a sentence that is compared; a longer one is another sentence."""
+
+
+SPELLED_WORD = re.compile(r"[\w.,'’]*\w")
+
+
+OPENING = re.compile(r"\W*(?:yes|no)\W*[,.;:!]", re.IGNORECASE)
+
+
+class Compared(NamedTuple):
+    """The two texts, as they are spelled."""
+
+    expected: str
+    answer: str
+
+
+class SharedWords(NamedTuple):
+    """What two sentences have in common."""
+
+    shared: list[str]
+    """Words of weight in the same order in both."""
+    common: int
+    """All words in the same order in both, articles left out."""
+    changes: int
+    """Stretches in which they differ."""
+    length: int
+    """All words of the longer one, articles left out."""
+
+
+class Substitution(NamedTuple):
+    """What an answer says otherwise than expected."""
+
+    text: str
+    """In words, such as "Wednesday in place of Thursday"."""
+    is_certain: bool
+    """True if as many words are replaced and enough stands around them. Of English answers written as right and wrong
+    beside keys 178 of 185 with such a difference are wrong, and 26 of 42 with another one."""
+
+
+class Replacement(NamedTuple):
+    """The words of one stretch: those expected that the answer lacks, and those that it has there instead."""
+
+    expected: list[str]
+    stated: list[str]
+
+
+def find_substitution(query: str, expected: str, answer: str) -> Substitution | None:
+    """Find what an answer says in the place of what was expected; None unless the sentences are the same otherwise.
+
+    One stretch of words is replaced, two words are exchanged, or one side negates what both say. Words that both texts
+    have elsewhere, spellings of one amount, and what the query says already are no difference.
+
+    >>> find_substitution("When is it open?", "The shop opens on Thursday.", "The shop opens on Wednesday.").text
+    '"Wednesday" in place of "Thursday"'
+    >>> find_substitution("Who taught whom?", "Marten taught Iska.", "Iska taught Marten.").text
+    '"Iska" and "Marten" are exchanged'
+    >>> find_substitution("When is it open?", "The shop opens on Thursday.", "You can go there on Thursdays.")
+    """
+    key = _list_words(expected)
+    key_words = frozenset(key)
+    sentences = [_list_words(answer[start:end]) for start, end in split_sentences(answer)]
+    words = max(sentences, key=lambda sentence: len(key_words.intersection(sentence)), default=[])
+    if not 0 < len(key) <= MAX_WORDS or not 0 < len(words) <= MAX_WORDS:
+        return None
+    texts = Compared(expected, answer)
+    if Counter(key) == Counter(words):
+        return _find_exchange(key, words, texts)
+    asked = frozenset(_list_words(query))
+    stated = frozenset(_list_words(answer)) | _list_amount_words(expected, answer)
+    known = key_words | _list_amount_words(answer, expected)
+    heavy_key, heavy_words = ([word for word in text if word not in LIGHT_WORDS] for text in (key, words))
+    blocks = SequenceMatcher(None, heavy_key, heavy_words, False).get_opcodes()
+    replaced = [
+        None
+        if tag == "equal"
+        else Replacement(
+            [word for word in heavy_key[a:b] if not _occurs(word, stated)],
+            [word for word in heavy_words[c:d] if not _occurs(word, known)],
+        )
+        for tag, a, b, c, d in blocks
+    ]
+    shared = [word for tag, a, b, _, _ in blocks if tag == "equal" for word in heavy_key[a:b]]
+    # who repeats words of the query says nothing else by it, nor does who puts something before or after all of it
+    outer = (0, len(blocks) - 1) if len(frozenset(shared) - STOP_WORDS) > MIN_FRAME else ()
+    inner = [
+        part
+        for number, part in enumerate(replaced)
+        if part is not None and (part.expected or (number not in outer and not asked.issuperset(part.stated)))
+    ]
+    if len(inner) != 1:
+        return None
+    return _weigh_replacement(inner[0], asked, SharedWords(shared, *_compare_all_words(key, words)), texts)
+
+
+def _weigh_replacement(
+    part: Replacement, asked: frozenset[str], common_words: SharedWords, texts: Compared
+) -> Substitution | None:
+    """Return the one stretch that differs as a substitution; None where too little stands around it."""
+    old, new = part
+    content = [word for word in common_words.shared if word not in STOP_WORDS]
+    is_same_otherwise = common_words.changes == 1 and 2 * common_words.common > common_words.length
+    if len(content) < (1 if is_same_otherwise else MIN_FRAME) or max(len(old), len(new)) > MAX_REPLACED:
+        return None
+    if len(old + new) == 1 and (old + new)[0] in NEGATIONS:
+        return Substitution(f'"{(old + new)[0]}" on one side only', True)
+    if not old or not new or (len(old + new) == 2 and _abbreviates(old[0], new[0])):
+        return None
+    is_functional = STOP_WORDS.issuperset(old + new)
+    if not is_same_otherwise if is_functional else asked.issuperset(old):
+        return None
+    is_framed = len(content) >= MIN_FRAME or (is_same_otherwise and common_words.common >= MIN_FRAME)
+    text = f"{_quote(new, texts.answer)} in place of {_quote(old, texts.expected)}"
+    return Substitution(text, len(old) == len(new) and is_framed)
+
+
+def _abbreviates(left: str, right: str) -> bool:
+    shorter, longer = sorted((left, right), key=len)
+    return len(shorter) > 1 and shorter.isalpha() and longer.startswith(shorter)
+
+
+def _quote(words: Sequence[str], source: str) -> str:
+    """Quote words as their text spells them."""
+    spelled = {stem: word for word in reversed(SPELLED_WORD.findall(source)) for stem in split_words(word)}
+    return '"' + " ".join(spelled.get(word, word) for word in words) + '"'
+
+
+def _compare_all_words(key: Sequence[str], words: Sequence[str]) -> tuple[int, int, int]:
+    """Count words in the same order, stretches that differ, and words of the longer text, as `SharedWords` has them."""
+    left, right = ([word for word in text if word not in ARTICLE_WORDS] for text in (key, words))
+    blocks = SequenceMatcher(None, left, right, False).get_opcodes()
+    common = sum(end - start for tag, start, end, _, _ in blocks if tag == "equal")
+    return common, sum(tag != "equal" for tag, *_ in blocks), max(len(left), len(right))
+
+
+def _find_exchange(key: Sequence[str], words: Sequence[str], texts: Compared) -> Substitution | None:
+    """Find an exchange of two words across others; None where the order is the same, or that of a list."""
+    changed = [place for place, (left, right) in enumerate(zip(key, words, strict=True)) if left != right]
+    if len(changed) != 2:
+        return None
+    first, last = changed
+    between = [word for word in key[first + 1 : last] if word not in ARTICLE_WORDS]
+    if not between or not COORDINATORS.isdisjoint(between):
+        return None
+    left, right = (_quote([words[place]], texts.answer) for place in changed)
+    return Substitution(f"{left} and {right} are exchanged", True)
+
+
+def _occurs(word: str, words: Collection[str]) -> bool:
+    """Return whether a word, or a form or spelling of it, is among others."""
+    if word in words:
+        return True
+    start = word[:SAME_PREFIX]
+    return len(start) == SAME_PREFIX and start.isalpha() and any(other.startswith(start) for other in words)
+
+
+def _list_amount_words(source: str, target: str) -> frozenset[str]:
+    """Return the words of the amounts, dates and times of one text that the other has too, in whatever spelling."""
+    index = EntityIndex(target)
+    texts = [" ".join(forms) for literal, forms in extract_literals(source).items() if literal in index]
+    return frozenset(word for text in texts for word in split_words(text))
+
+
+def _list_words(text: str) -> list[str]:
+    """List the words of a text; an opening yes or no is compared by itself (`model.gold_evidence`)."""
+    words = list(split_words(convert_number_words(text)))
+    return words[1:] if words[:1] in (["yes"], ["no"]) and len(words) > 1 and OPENING.match(text) else words
