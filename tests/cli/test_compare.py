@@ -165,7 +165,7 @@ def test_a_judge_that_is_not_here_cannot_judge_again(place: Path, capsys: pytest
 def test_segments_have_a_verdict_each(place: Path, capsys: pytest.CaptureFixture[str]):
     """A line for each route first, the faulty ones in full after; compare has a table for each."""
     out = run_and_read(capsys, "bisect", place / "v1", place / "v2", "--by", "route", code=1)
-    assert out.startswith("FAULT: Of 6 segments by route: ")
+    assert out.startswith("FAULT: 6 segments by route: ")
     assert "fault        travel" in out
     data = json.loads(
         run_and_read(capsys, "bisect", place / "v1", place / "v2", "--by", "route", "--format", "json", code=1)

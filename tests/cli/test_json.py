@@ -119,7 +119,7 @@ VERBS = {
 
 ANSWERS = {
     "bisect": r"FAULT: Retrieval broke",
-    "bisect --by": r"CANNOT TELL: Of 6 segments by route",
+    "bisect --by": r"CANNOT TELL: 6 segments by route",
     "bisect 3": r"RECOVERED: Worse at .*",
     "judge cache export": r"0 replies in ",
     "judge cache prune": r"no replies are stored",

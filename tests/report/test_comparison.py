@@ -165,7 +165,7 @@ def test_segments_stand_one_after_the_other(runs: tuple[Run, Run]):
     segments = bisect_segments(side, "route")
     assert "23 pairs by id" in render_terminal(build_bisection(segments, "route"), width=200)
     page = render_markdown(build_bisection(segments, "route"))
-    assert page.startswith("### ❌ fault: Of 6 segments by route: ")
+    assert page.startswith("### ❌ fault: 6 segments by route: ")
     assert all(f"| {name} |" in page for name, _ in segments)
 
 

@@ -285,10 +285,10 @@ def describe_setting(setting: SettingDifference) -> str:
 def summarize_segments(parts: Sequence[tuple[str, Bisection]], by: str) -> str:
     """Summarize the verdicts of all segments in a sentence."""
     kinds = [part.verdict for _, part in parts]
-    words = (("fault", "at fault"), ("cannot tell", "cannot be told"), ("no fault", "without fault"))
-    counts = [f"{kinds.count(kind)} {word}" for kind, word in words if kind in kinds]
+    words = {"fault": "at fault", "cannot tell": "cannot tell", "no fault": "without fault"}
+    counts = [f"{kinds.count(kind)} {word}" for kind, word in words.items() if kind in kinds]
     count = f"{len(kinds)} segment{'' if len(kinds) == 1 else 's'}"
-    return f"Of {count} by {clean_text(by)}: {', '.join(counts)}."
+    return f"{count} by {clean_text(by)}: {', '.join(counts)}."
 
 
 def combine_verdicts(parts: Iterable[Bisection]) -> str:
