@@ -198,3 +198,9 @@ def test_a_judge_that_misses_a_fact_is_no_evidence_against_an_answer():
     assert measure_key_agreement(trace, apply_gold(trace, verdicts)) is None
     judged = replace(verdicts, fact=(FactVerdict(fact="The master.", present=True),))
     assert measure_key_agreement(trace, apply_gold(trace, judged)) == 1
+
+
+@pytest.mark.parametrize(("reference", "answer"), [("Ladders", "Leave your ladder there."), ("Kites.", "A kite.")])
+def test_a_word_that_opens_a_key_may_stand_in_another_form(reference, answer):
+    """It need not be a name, which has one form only."""
+    assert match_answer(Trace(id="1", query="What is left outside?", answer=answer, reference=reference)) is not False

@@ -273,8 +273,16 @@ def match_answer(trace: Trace) -> bool | None:
         return True
     index = EntityIndex(answer)
     sources = trace.references or ((" \n".join(facts),) if facts else ())
-    absent = [any(entity not in index for entity in _new_entities(trace.query, source)) for source in sources]
+    words = frozenset(split_words(answer))
+    absent = [
+        any(_is_absent(entity, index, words) for entity in _new_entities(trace.query, source)) for source in sources
+    ]
     return False if absent and all(absent) else None
+
+
+def _is_absent(entity: str, index: EntityIndex, words: frozenset[str]) -> bool:
+    """Return whether a name or number is absent; a word that opens a key may be no name, and occur in another form."""
+    return entity not in index and not (entity.isalpha() and words.issuperset(split_words(entity)))
 
 
 def _repeats(trace: Trace, expected: str) -> bool:
