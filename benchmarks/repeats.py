@@ -129,7 +129,8 @@ def measure_power(drop: float, queries: int, attempts: int, binary: bool, simula
         sign_flip_test(first.mean(axis=1), second.mean(axis=1), resamples=499).p < 0.05
         for first, second in zip(old, new, strict=True)
     ]
-    return compute_attempt_power(drop, noise, queries, attempts), float(np.mean(detected))
+    planned = compute_attempt_power(drop, noise, queries, attempts, step=float(binary))
+    return planned, float(np.mean(detected))
 
 
 def print_power(simulations: int) -> None:

@@ -252,17 +252,23 @@ def _estimate_log_ratio(rows: FloatArray, weights: FloatArray) -> tuple[FloatArr
     return ratio, error
 
 
-def compute_attempt_power(drop: float, noise: float, queries: int, attempts: int, *, reach: float = 1.0) -> float:
+def compute_attempt_power(
+    drop: float, noise: float, queries: int, attempts: int, *, reach: float = 1.0, step: float = 0.0
+) -> float:
     """Compute the chance that a comparison of two runs of the same queries finds a drop of the mean.
 
     `noise` is the variance of one attempt about the mean of its query, in each run. The drop is taken to be that of
     some queries, each of which loses half the `reach` of the metric or the drop if that is more: this adds to the
     spread of the differences, as in the plans of a comparison (`typical_jump`). Of the two-sided paired t test over
-    queries (`compute_power`). Raises ValueError below two queries or without any spread.
+    queries (`compute_power`). Values that move by a `step`, as right or wrong, are tested more strictly: the means of
+    flipped signs lie on a lattice, and the drop counts less half its width. Raises ValueError below two queries or
+    without any spread.
 
     >>> round(compute_attempt_power(0.05, 0.08, 200, 1), 3), round(compute_attempt_power(0.05, 0.08, 200, 3), 3)
     (0.377, 0.724)
+    >>> round(compute_attempt_power(0.05, 0.08, 200, 1, step=1.0), 3)
+    0.317
     """
     jump = max(drop, reach / 2)
     variance = 2 * noise / attempts + drop * jump - drop**2
-    return compute_power(drop, math.sqrt(variance), queries)
+    return compute_power(max(0.0, drop - step / (queries * attempts)), math.sqrt(variance), queries)

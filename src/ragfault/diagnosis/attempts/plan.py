@@ -67,19 +67,19 @@ def plan_attempts(queries: int, attempts: int, settings: PlanSettings) -> Attemp
 
     >>> plan = plan_attempts(200, 3)
     >>> round(plan.power, 2), [(option.attempts, option.same_cost_queries) for option in plan.options]
-    (0.72, [(1, 600), (2, 300), (3, 200), (5, 120), (8, 75)])
+    (0.7, [(1, 600), (2, 300), (3, 200), (5, 120), (8, 75)])
     """
     if queries < 2 or attempts < 1:
         raise UsageError(
             f"a plan needs 2 queries or more and 1 attempt or more, got {queries} queries and {attempts} attempts."
         )
     drop, run, metric, noise = settings.drop, settings.run, settings.metric, settings.noise
-    variance, reach, share = settings.variance, 1.0, Interval(noise, noise, noise, 0, 0)
+    variance, reach, step, share = settings.variance, 1.0, 1.0, Interval(noise, noise, noise, 0, 0)
     if run is not None:
-        variance, share, reach = _measure_run(run, metric)
+        variance, share, reach, step = _measure_run(run, metric)
 
     def find_power(part: float, count: int, size: int) -> float:
-        return compute_attempt_power(drop, variance * part, count, size, reach=reach)
+        return compute_attempt_power(drop, variance * part, count, size, reach=reach, step=step)
 
     answers = queries * attempts
     options = [
@@ -106,8 +106,8 @@ def plan_attempts(queries: int, attempts: int, settings: PlanSettings) -> Attemp
     )
 
 
-def _measure_run(run: AnyRun, metric: str) -> tuple[float, Interval, float]:
-    """Return the variance of a metric of a run, the share of noise in it, and the width of its range."""
+def _measure_run(run: AnyRun, metric: str) -> tuple[float, Interval, float, float]:
+    """Return the variance of a metric of a run, the share of noise in it, the width of its range, and its step."""
     table = open_table(run)
     column = table.column_index(metric)
     if column is None:
@@ -120,7 +120,9 @@ def _measure_run(run: AnyRun, metric: str) -> tuple[float, Interval, float]:
         )
     low, high = metric_bounds(table.measures[column])
     total = split.queries + split.system + (split.judge or 0.0)
-    return total, split.noise, high - low if high - low < float("inf") else 0.0
+    reach = high - low if high - low < float("inf") else 0.0
+    is_binary = set(np.unique(table.values[table.scored_rows(column), column]).tolist()) <= {low, high}
+    return total, split.noise, reach, reach if is_binary else 0.0
 
 
 def propose_attempts(baseline: RunTable, candidate: RunTable, drop: float = 0.05) -> str:
