@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from ragfault.model.errors import UsageError, require_extra
@@ -14,8 +14,9 @@ with require_extra("ragfault.integrations.openai", "llm"):
 
 from ragfault.evaluation.online.scorer import ScoredTrace, score_response, to_chunks
 from ragfault.integrations.recorder import TraceDelivery, TraceSink
-from ragfault.io.otel.recorded_content import extract_question
-from ragfault.model.records import Chunk, Latency, Step, TokenCounts, Trace
+from ragfault.io.formats.conversations import find_role
+from ragfault.io.otel.recorded_content import extract_messages, extract_question
+from ragfault.model.records import Chunk, ConversationTurn, Latency, Step, TokenCounts, Trace
 
 Client = TypeVar("Client", OpenAI, AsyncOpenAI)
 ContextRetriever = Callable[[str], Iterable[Any]]
@@ -100,7 +101,9 @@ class _CallRecorder:
                 contexts = self.retrieve_contexts(query)
             except Exception as error:  # noqa: BLE001
                 self.delivery.reject(error)
-        return _OpenAICall(self.delivery, query, contexts, reference, str(arguments.get("model") or "") or None)
+        call = _OpenAICall(self.delivery, query, contexts, reference, str(arguments.get("model") or "") or None)
+        call.messages = _list_turns(arguments.get("messages") or arguments.get("input"), arguments.get("instructions"))
+        return call
 
 
 class _OpenAICall:
@@ -109,6 +112,8 @@ class _OpenAICall:
     def __init__(self, delivery: TraceDelivery, query: str, contexts: Any, reference: Any, model: str | None) -> None:
         self.delivery, self.query, self.contexts = delivery, query, contexts
         self.reference, self.model, self.started = reference, model, time.perf_counter()
+        self.messages: tuple[ConversationTurn, ...] | None = None
+        """The request; None where a message of it has no text, or a role that chats do not have."""
 
     def end(self, response: Any, error: BaseException | None = None) -> None:
         """Deliver the trace of a complete response, or of the received part of it."""
@@ -126,6 +131,7 @@ class _OpenAICall:
             query=self.query,
             chunks=chunks,
             answer=response.text,
+            messages=self.messages,
             reference=self.reference,
             model=response.model or self.model,
             tokens=response.tokens,
@@ -263,6 +269,22 @@ def _get_tokens(response: Any) -> TokenCounts | None:
     names = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
     counts = [next((n for name in pair if isinstance(n := getattr(usage, name, None), int)), None) for pair in names]
     return None if counts == [None, None] else TokenCounts(prompt=counts[0], completion=counts[1])
+
+
+def _list_turns(value: Any, instructions: Any) -> tuple[ConversationTurn, ...] | None:
+    """List the messages of a request, the instructions of a response first."""
+    messages = [{"role": "user", "content": value}] if isinstance(value, str) else _to_messages(value)
+    if not isinstance(messages, list):
+        return None
+    if isinstance(instructions, str):
+        messages = [{"role": "system", "content": instructions}, *messages]
+    read = extract_messages(messages)
+    roles = [find_role(message.role) for message in read]
+    if len(read) != len(messages) or None in roles:
+        return None
+    return tuple(
+        ConversationTurn(role=cast(Any, role), text=message.text) for role, message in zip(roles, read, strict=True)
+    )
 
 
 def _to_messages(value: Any) -> Any:

@@ -263,10 +263,17 @@ def _split_conversation(values: dict[str, Any]) -> None:
 
 
 def _split_rendered_prompt(values: dict[str, Any]) -> None:
-    """Take question and contexts out of a query that is a whole prompt, where no column holds contexts."""
-    query = values.get("query")
-    if isinstance(query, str) and not values.keys() & {"chunks", "chunks.id", "chunks.text"}:
-        values["query"], values["chunks"] = split_prompt(query) or (query, None)
+    """Take question and contexts out of a query that is a whole prompt, where no column holds contexts.
+
+    The prompt, after the turns before it, is then the request to the model.
+    """
+    query, history = values.get("query"), values.get("history")
+    if not isinstance(query, str) or values.keys() & {"chunks", "chunks.id", "chunks.text"}:
+        return
+    parts = split_prompt(query)
+    values["query"], values["chunks"] = parts or (query, None)
+    if parts is not None and values.get("messages") is None and (history is None or isinstance(history, list)):
+        values["messages"] = [*(history or ()), {"role": "user", "text": query}]
 
 
 def _drop_repeated_turns(values: dict[str, Any], turns: list[dict[str, Any]]) -> None:

@@ -17,10 +17,12 @@ from ragfault.io.otel.semantic_conventions import (
     LISTED_EVENTS,
     MODEL_ATTRIBUTES,
     OUTPUT_ATTRIBUTES,
+    PARAMETER_OBJECTS,
     PROMPT_ATTRIBUTES,
     PROMPT_PREFIXES,
     PROMPT_TOKEN_ATTRIBUTES,
     QUERY_ATTRIBUTES,
+    REQUEST_PARAMETERS,
     USAGE_ATTRIBUTE,
     get_first_attribute,
     parse_count,
@@ -264,6 +266,42 @@ def _join_json_texts(raw: Any) -> str:
         elif isinstance(value, (list, dict)):
             left += reversed(value.values() if isinstance(value, dict) else value)
     return "\n".join(texts)
+
+
+def get_request(step: SpanStep) -> list[RecordedMessage]:
+    """Return the messages that a model was given, in their order; a plain prompt is one of the user."""
+    for item in step.records:
+        if messages := _get_prompt_messages(item):
+            return messages
+        raw = parse_embedded(get_recorded_value(item.attributes, INPUT_ATTRIBUTES))
+        if messages := extract_messages(raw):
+            return messages
+        if isinstance(raw, str) and raw.strip():
+            return [RecordedMessage("user", raw)]
+        prompts = raw.get("prompts") if isinstance(raw, dict) else None
+        if isinstance(prompts, list) and len(prompts) == 1 and isinstance(prompts[0], str):
+            return [RecordedMessage("user", prompts[0])]
+    return []
+
+
+def get_request_parameters(step: SpanStep) -> dict[str, Any]:
+    """Return the settings of the request that were recorded: temperature, top_p, the longest reply, the seed.
+
+    Names are those of OpenAI's requests; a value that is not a number is left out.
+    """
+    for item in step.records:
+        listed = parse_embedded(get_first_attribute(item.attributes, PARAMETER_OBJECTS))
+        settings = dict(listed) if isinstance(listed, dict) else {}
+        settings |= {
+            name: item.attributes[f"gen_ai.request.{name}"]
+            for name in REQUEST_PARAMETERS
+            if f"gen_ai.request.{name}" in item.attributes
+        }
+        numbers = {REQUEST_PARAMETERS[name]: value for name, value in settings.items() if name in REQUEST_PARAMETERS}
+        numbers = {name: value for name, value in numbers.items() if isinstance(value, int | float)}
+        if numbers:
+            return numbers
+    return {}
 
 
 def get_replies(step: SpanStep) -> set[str]:

@@ -77,6 +77,13 @@ MODEL_ATTRIBUTES = (
     "gen_ai.response.model", "llm.response.model_name", "llm.model_name", "langfuse.observation.model.name",
     "gen_ai.request.model", "llm.request.model_name",
 )  # fmt: skip
+PARAMETER_OBJECTS = ("llm.invocation_parameters", "langfuse.observation.model.parameters")
+"""Attributes that hold the settings of a request to a model as an object."""
+REQUEST_PARAMETERS = {
+    "temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "max_completion_tokens": "max_tokens",
+    "seed": "seed", "frequency_penalty": "frequency_penalty", "presence_penalty": "presence_penalty",
+}  # fmt: skip
+"""Settings of a request as they are recorded, and as OpenAI's requests name them."""
 PROMPT_TOKEN_ATTRIBUTES = ("gen_ai.usage.input_tokens", "llm.token_count.prompt", "gen_ai.usage.prompt_tokens")
 COMPLETION_TOKEN_ATTRIBUTES = (
     "gen_ai.usage.output_tokens",

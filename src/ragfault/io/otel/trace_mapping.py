@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from ragfault.io.field_values import InvalidRecord, make_json_safe, parse_cell
+from ragfault.io.formats.conversations import find_role
 from ragfault.io.formats.paths import parse_embedded
 from ragfault.io.otel.agent_spans import (
     asks_for_tools,
@@ -29,6 +30,8 @@ from ragfault.io.otel.recorded_content import (
     get_query,
     get_recorded_value,
     get_replies,
+    get_request,
+    get_request_parameters,
     get_tokens,
     sum_tokens,
     unquote_json,
@@ -50,8 +53,10 @@ from ragfault.io.otel.semantic_conventions import (
 from ragfault.io.otel.span_tree import SpanStep, SpanTree, build_span_tree
 from ragfault.io.otel.spans import RATING_EVENT, OtelSpan, SpanEvent
 from ragfault.model.grouping import group_by
-from ragfault.model.records import Chunk, Latency, Step, StepKind, TokenCounts, Trace
+from ragfault.model.records import Chunk, ConversationTurn, Latency, Step, StepKind, TokenCounts, Trace
 
+REQUEST_KEY = "request_settings"
+"""Key of the metadata that holds the settings of the request to the model."""
 METADATA_PREFIXES = tuple(f"{name}." for name in METADATA_OBJECTS)
 EVALUATION_FIELDS = {
     "name": "gen_ai.evaluation.name",
@@ -210,6 +215,7 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         query=query,
         chunks=_get_reply_chunks(outline) if chunks is None else chunks,
         answer=answer,
+        messages=_get_messages(writer),
         reference=extract_answer(get_trace_attribute(outline, REFERENCE_ATTRIBUTES)),
         route=str(get_trace_attribute(outline, ROUTE_ATTRIBUTES) or outline.root.name) or None,
         time=_convert_to_datetime(outline.root.start),
@@ -223,8 +229,28 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         steps=_build_steps(outline, stages),
         tokens=_drop_empty(sum_tokens([get_tokens(step) for step in outline.select_steps("llm")])),
         error=describe_error(outline, answer),
-        metadata=collect_metadata(outline, events),
+        metadata=_add_request_settings(collect_metadata(outline, events), writer),
     )
+
+
+def _get_messages(writer: SpanStep | None) -> tuple[ConversationTurn, ...] | None:
+    """Return the request that the writer of the answer got; None where it was not recorded, or in part.
+
+    A message whose role has no name among those of chats would be sent as another, so that it was another request.
+    """
+    request = [] if writer is None else get_request(writer)
+    roles = [find_role(message.role) for message in request]
+    if not request or None in roles:
+        return None
+    return tuple(
+        ConversationTurn(role=cast(Any, role), text=message.text) for role, message in zip(roles, request, strict=True)
+    )
+
+
+def _add_request_settings(metadata: dict[str, Any], writer: SpanStep | None) -> dict[str, Any]:
+    """Add the settings of the request to the metadata, unless the system has a key of that name."""
+    settings = {} if writer is None else get_request_parameters(writer)
+    return {REQUEST_KEY: settings, **metadata} if settings else metadata
 
 
 def _attach_events(spans: Iterable[OtelSpan], events: Sequence[SpanEvent]) -> Iterable[OtelSpan]:

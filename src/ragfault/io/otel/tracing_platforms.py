@@ -33,6 +33,7 @@ LANGFUSE_OBSERVATION_COLUMNS = {
     "langfuse.observation.output": ("output",),
     "langfuse.observation.metadata": ("metadata",),
     "langfuse.observation.model.name": ("model", "providedModelName", "provided_model_name"),
+    "langfuse.observation.model.parameters": ("modelParameters", "model_parameters"),
     "langfuse.observation.usage_details": ("usageDetails", "usage_details", "usage"),
     "langfuse.observation.level": ("level",),
     "langfuse.observation.status_message": ("statusMessage", "status_message"),
@@ -305,6 +306,7 @@ def _build_model_attributes(
         or _get_object(result, "llm_output").get("model_name")
         or metadata.get("ls_model_name"),
         "gen_ai.request.model": asked.get("model") or asked.get("model_name"),
+        "llm.invocation_parameters": asked,
         "gen_ai.usage.input_tokens": usage.get("input_tokens") or usage.get("prompt_tokens"),
         "gen_ai.usage.output_tokens": usage.get("output_tokens") or usage.get("completion_tokens"),
     }

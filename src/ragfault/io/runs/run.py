@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 RUN_FILES = frozenset({"manifest.json", "traces.parquet", "verdicts.parquet", "scores.parquet"})
 """Files of a run; a folder with any other file is never replaced."""
+APP_RESULTS = "apps"
+"""Folder of a run in which apps leave their results on it; it goes where the run goes, and is replaced with it."""
 DRAFT_FOLDER = "run"
 """Name of the folder, in an unfinished run, in which the run is built, or what is done can be read."""
 PARTIAL_FILES = frozenset({"lock", "plan.json", "parts", DRAFT_FOLDER, "old", "input", "bad.jsonl"})
@@ -65,7 +67,7 @@ def check_free(out: AnyPath, *, force: bool = False) -> None:
         if isinstance(out, RemotePath) and _is_interrupted_upload(out):
             return
         raise OutputError(f"{out} exists and is not a run. Choose another place with -o.")
-    others = sorted(path.name for path in out.iterdir() if path.name not in RUN_FILES)
+    others = sorted(path.name for path in out.iterdir() if path.name not in RUN_FILES | {APP_RESULTS})
     if others and force:
         raise OutputError(
             f"{out} holds more than a run ({', '.join(others[:3])}), so it is not replaced. "
