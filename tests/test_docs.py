@@ -111,10 +111,10 @@ def test_the_readme_is_two_screens():
 
 
 def test_the_docs_stay_few_and_short():
-    """At most 45 pages are written by hand, decisions apart, and the glossary has at most 80 terms."""
+    """At most 46 pages are written by hand, decisions apart, and the glossary has at most 80 terms."""
     pages = [page for page in PAGES if "docs" in page.parts and page.parent.name != "decisions"]
     written = [page for page in pages if "<!-- made by docs/generate.py: change" not in read_page(page)]
-    assert len(written) <= 45
+    assert len(written) <= 46
     assert len(re.findall(r"^\| \*\*", read_page(ROOT / "docs" / "glossary.md"), re.MULTILINE)) <= 80
 
 

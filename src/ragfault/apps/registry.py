@@ -38,6 +38,8 @@ class App(NamedTuple):
     """The module whose `DOCUMENTS` has the JSON documents of its verbs, and `COMPUTED_FIELDS` of its records."""
     pages: str | None = None
     """The module whose `PAGES` the server of `ragfault serve` shows; None without pages."""
+    report: str | None = None
+    """The module whose `build_sections` adds to the report of a run what the app stored with it; None: nothing."""
     page_options: tuple[tuple[str, str], ...] = ()
     """Options of `ragfault serve` that name files for its pages: name and help."""
 

@@ -38,6 +38,7 @@ from ragfault.text.number_format import format_count
 if TYPE_CHECKING:
     from ragfault.diagnosis.thresholds import Threshold
     from ragfault.io.runs.run import Run
+    from ragfault.report.document import ReportDocument
 
 FORMATS = ("html", "md", "csv")
 """The formats of a report, beside the terminal's and JSON."""
@@ -130,19 +131,32 @@ def _render_run(run: Any, findings: Any, kind: str, screen: bool, labels: Any = 
 
         return render_run_html(run, findings, labels)
     if kind == "md":
-        from ragfault.report.builders.scorecard import build_findings
         from ragfault.report.renderers.markdown import render_markdown
 
-        return render_markdown(build_findings(findings))
+        return render_markdown(_build_report(run, findings))
     if kind == "csv":
         from ragfault.report.output import encode_findings_csv
 
         return encode_findings_csv(findings)
-    from ragfault.report.builders.scorecard import build_findings
     from ragfault.report.renderers.terminal import render_terminal
 
     color = screen and supports_color()
-    return render_terminal(build_findings(findings), width=None if screen else 100, color=color)
+    return render_terminal(_build_report(run, findings), width=None if screen else 100, color=color)
+
+
+def _build_report(run: Run, findings: Any) -> ReportDocument:
+    """Build the report of a run, and after it what apps stored with the run."""
+    from dataclasses import replace as change
+    from importlib import import_module
+
+    from ragfault.apps.registry import list_apps
+    from ragfault.report.builders.scorecard import build_findings
+
+    document = build_findings(findings)
+    modules = [import_module(app.report) for app in list_apps() if app.report is not None]
+    return change(
+        document, body=(*document.body, *(block for module in modules for block in module.build_sections(run)))
+    )
 
 
 def print_scorecard(

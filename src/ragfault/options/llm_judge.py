@@ -25,13 +25,12 @@ BUDGET_PATTERN = re.compile(r"(?:us\$|\$|usd)?\s*([\d_,]*\.?\d+)\s*(k|m)?\s*(tok
 MULTIPLIERS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
-add_llm_options = combine_options(
+add_endpoint_options = combine_options(
     click.option("--base-url", metavar="URL", help="Base URL of the endpoint, up to /v1.  [default: the provider's]"),
     click.option(
         "--temperature", metavar="NUMBER|none", help="Sampling temperature; none: the service's default.  [default: 0]"
     ),
     click.option("--max-tokens", type=click.IntRange(1), help="Maximum tokens of a reply.  [default: 4096]"),
-    click.option("--votes", type=click.IntRange(1), help="Calls per verdict, combined by vote.  [default: 1]"),
     click.option("--concurrency", type=click.IntRange(1), help="Maximum concurrent calls.  [default: 16]"),
     click.option(
         "--timeout", type=click.FloatRange(0, min_open=True), help="Time-out of one attempt in seconds.  [default: 120]"
@@ -45,6 +44,12 @@ add_llm_options = combine_options(
     click.option("--price", metavar="IN,OUT", help="Price in US$ per million tokens sent and received."),
     click.option("--cache", metavar="FILE|none", help="File that stores paid replies for reuse."),
     click.option("--param", multiple=True, metavar="KEY=VALUE", help="Additional request parameter. Repeatable."),
+)
+"""Add the options of a verb that asks a model."""
+
+add_llm_options = combine_options(
+    add_endpoint_options,
+    click.option("--votes", type=click.IntRange(1), help="Calls per verdict, combined by vote.  [default: 1]"),
     click.option("--reverse", is_flag=True, help="Also measure answer relevance by generated questions."),
     click.option("--rubrics", metavar="FILE", help="Judge answers by the rubrics of a TOML file, too."),
 )

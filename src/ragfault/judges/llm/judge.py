@@ -46,7 +46,13 @@ CHARACTERS_PER_TOKEN = 4
 """Estimate of the characters of a token."""
 IMAGE_TOKENS = 1_000
 """Estimate of the tokens of an image."""
-REPLY_TOKENS: dict[CallKind, int] = {"retrieval": 350, "generation": 600, "questions": 100, "relevance": 150}
+REPLY_TOKENS: dict[CallKind, int] = {
+    "retrieval": 350,
+    "generation": 600,
+    "questions": 100,
+    "relevance": 150,
+    "answer": 300,
+}
 """Estimate of the tokens of a reply."""
 
 

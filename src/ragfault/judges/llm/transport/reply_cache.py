@@ -20,8 +20,9 @@ from ragfault.judges.llm.settings import LLMSettings, endpoint_location
 from ragfault.model.errors import InputError, JudgeError, JudgeStopped
 from ragfault.model.records import Usage
 
-CallKind = Literal["retrieval", "generation", "questions", "relevance", "writing"]
-"""Verdicts on the retrieval or the answer, questions that the answer answers, relevance of passages, or text."""
+CallKind = Literal["retrieval", "generation", "questions", "relevance", "writing", "answer"]
+"""Verdicts on the retrieval or the answer, questions that the answer answers, relevance of passages, text written by
+instructions, or the answer to a recorded request."""
 
 
 class ModelMessage(Struct, frozen=True):

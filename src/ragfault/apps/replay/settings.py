@@ -1,0 +1,42 @@
+"""Settings of a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ragfault.evaluation.settings import ignore_report
+from ragfault.model.settings import Flag, NaturalInt, NonEmptyText, PathText, PositiveInt, Settings, TextList, declare
+
+TRACES_OF_CAUSE = 30
+"""Traces of one cause that are asked again: they tell 27 of 30 from 15 of 30, and cost at most 120 calls."""
+
+
+class ReplaySettings(Settings, frozen=True, kw_only=True):
+    """Which causes are put to the proof, and how often the model is asked."""
+
+    causes: tuple[str, ...] = declare(
+        (),
+        "Only answers that are bad for this cause, such as not-retrieved.",
+        TextList,
+        Flag(names=("--cause",), metavar="NAME", default="every cause", parse=tuple),
+    )
+    sample: int = declare(
+        TRACES_OF_CAUSE, "Most traces of each cause; of more a random sample. 0: all.", NaturalInt, Flag(metavar="N")
+    )
+    attempts: int = declare(
+        3, "Most attempts with the change; one or two more are made without it.", PositiveInt, Flag(metavar="N")
+    )
+    judge: str | None = declare(
+        None, "Judge of the answers, as for `evaluate`.", NonEmptyText, Flag(default="that of the run")
+    )
+    corpus: str | None = declare(
+        None, "Documents or chunks, in which passages that gold names are looked up.", PathText, Flag(metavar="PATH")
+    )
+    redact: str | None = declare(
+        None,
+        "Replace these before anything is sent: email, phone, card, key, or all.",
+        NonEmptyText,
+        Flag(metavar="KINDS"),
+    )
+    seed: int = declare(0, "Seed of the sample.", NaturalInt)
+    on_notice: Callable[[str], None] = declare(ignore_report, "Function that is called with messages for the user.")
