@@ -154,8 +154,10 @@ class KnownPassages:
             return ()
         names = [name for name, grade in gold.chunks.items() if grade > 0]
         known = [self._by_id.get(name) or self._cut_document(name) for name in names]
-        spans = [self._find_span(span) for span in gold.spans if span.grade > 0] if not names else []
-        chosen = [*known, *spans]
+        # Ids of another chunking than the run's are known to nobody; the spans then say where the answer stands.
+        needs_spans = not names or None in known
+        spans = [self._find_span(span) for span in gold.spans if span.grade > 0] if needs_spans else []
+        chosen = spans or known
         return tuple({chunk.id: chunk for chunk in chosen if chunk is not None}.values()) if None not in chosen else ()
 
     def _cut_document(self, name: str) -> Chunk | None:
