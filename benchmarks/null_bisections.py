@@ -1,4 +1,4 @@
-"""Measure how often `bisect` names a fault, a segment or a mismatch where both runs are of one system.
+"""Measure how often `bisect` names a fault, a segment or a mismatch where both runs are of one system, or bounds it.
 
 Each trial draws pairs of traces and makes two runs of them, the sides of each pair assigned at random, so that all
 differences are random; scores and verdicts are those of the systems, judged once. Where a system has fewer pairs than
@@ -135,7 +135,7 @@ class PoolRun(Run):
 
 
 def bisect_null(place: int, n: int, seed: int) -> dict[str, str]:
-    """Bisect n pairs of a pool with sides assigned at random; return the named fault, segment and mismatch."""
+    """Bisect n pairs of a pool with sides assigned at random; return the named fault, segment, mismatch and bound."""
     pool = POOLS[place]
     rng = np.random.default_rng([n, seed])
     chosen = rng.permutation(pool.size)[:n] if n <= pool.size else rng.integers(0, pool.size, n)
@@ -145,6 +145,8 @@ def bisect_null(place: int, n: int, seed: int) -> dict[str, str]:
     sides = [PoolRun(name, pool, chosen + pool.size * (swapped == i), labels) for i, name in enumerate("ab")]
     result = bisect(*sides, seed=seed)
     named = {"fault": result.faults[0].branch} if result.verdict == "fault" else {}
+    if result.verdict == "no fault":
+        named["bound"] = "within the margin"
     if result.segments:
         named["segment"] = result.segments[0].by
     kinds = [mismatch.kind for mismatch in result.comparison.mismatches if mismatch.blocks]
@@ -152,9 +154,9 @@ def bisect_null(place: int, n: int, seed: int) -> dict[str, str]:
 
 
 def bisect_level(trials: int, sizes: Sequence[int] = PAIR_COUNTS, workers: int = 2) -> Iterator[str]:
-    """Yield a table of how often bisections of runs of one system name a fault, a segment, or a mismatch."""
-    yield "| pairs | key | system | trials | a fault (exit 1) | a segment | a mismatch | named |"
-    yield "|---|---|---|---|---|---|---|---|"
+    """Yield a table of how often bisections of runs of one system name something, or bound what they do not find."""
+    yield "| pairs | key | system | trials | a fault (exit 1) | a segment | a mismatch | a bound (exit 0) | named |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     systems = list(draw_systems())
     with tempfile.TemporaryDirectory() as folder:
         for key in (True, False):
@@ -170,9 +172,9 @@ def bisect_level(trials: int, sizes: Sequence[int] = PAIR_COUNTS, workers: int =
 
 
 def count_named(results: Sequence[dict[str, str]]) -> str:
-    """Format the number of trials, how many of them named a fault, a segment and a mismatch, and the names."""
-    counts = [str(sum(what in result for result in results)) for what in ("fault", "segment", "mismatch")]
-    names = Counter(f"{what} {name}" for result in results for what, name in result.items())
+    """Format the number of trials, how many named a fault, a segment and a mismatch or gave a bound, and the names."""
+    counts = [str(sum(what in result for result in results)) for what in ("fault", "segment", "mismatch", "bound")]
+    names = Counter(f"{what} {name}" for result in results for what, name in result.items() if what != "bound")
     return " | ".join(
         [str(len(results)), *counts, "; ".join(f"{name} ×{count}" for name, count in names.most_common())]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ragfault.comparison.bisection import bisect
@@ -62,3 +63,14 @@ def test_a_comparison_that_cannot_tell_proposes_the_next_run(tmp_path):
     assert "attempts 1 and 2" in propose_attempts(single, single)
     assert "queries with 2 attempts" in propose_attempts(several, several)
     assert "1 more attempt of the same 20 queries" in propose_attempts(several, several, drop=0.45)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_attempts_of_the_baseline_are_the_null(seed, tmp_path):
+    """Another set of attempts of one system is no fault; a drop beyond their spread is one."""
+    wrong = np.random.default_rng(seed).uniform(size=(3, 20, 4))
+    baseline = evaluate_attempts(tmp_path / "a", 3, lambda n, k: wrong[0, n, k] < 0.15)
+    again = evaluate_attempts(tmp_path / "b", 3, lambda n, k: wrong[1, n, k] < 0.15)
+    broken = evaluate_attempts(tmp_path / "c", 3, lambda n, k: wrong[2, n, k] < 0.7)
+    assert bisect(baseline, again).verdict != "fault"
+    assert [fault.layer for fault in bisect(baseline, broken).faults] == ["generation"]

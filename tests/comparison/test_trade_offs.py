@@ -164,7 +164,7 @@ def test_a_consequence_is_no_second_fault(tmp_path: Path):
         short = replace(seen, chunk=(replace(level, chunk=name),), use=use, fact=facts)
         lost.append((replace(original, chunks=chunks, answer=f"{original.answer} In short."), short))
     runs = [evaluate_system(tmp_path / name, pairs) for name, pairs in (("old", old), ("new", lost))]
-    result = bisect(*runs)
+    result = bisect(*runs, margin=0.02)
     assert [fault.layer for fault in result.faults] == ["retrieval"]
 
 

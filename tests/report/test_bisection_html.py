@@ -106,9 +106,9 @@ def test_the_forest_says_what_it_draws(bisection: Bisection):
     assert plot.count('role="img"') == len(known)
     assert "polygon" not in plot
     worst = known[0]
-    assert "lies below the margin of 0.020" in describe_forest_row(worst)
+    assert "lies below the margin of 0.050" in describe_forest_row(worst)
     within = replace(worst, difference=replace(worst.difference, low=-0.01, high=0.015))
-    assert describe_forest_row(within).endswith("lies within the margin of 0.020")
+    assert describe_forest_row(within).endswith("lies within the margin of 0.050")
     across = replace(worst, difference=replace(worst.difference, low=-0.4, high=0.015))
     assert "includes zero and reaches over the margin" in describe_forest_row(across)
     endless = replace(worst, difference=replace(worst.difference, low=-float("inf")))

@@ -54,7 +54,7 @@ _add_comparison_options = combine_options(
     epilog="""\b
 Examples:
   ragfault compare runs/v1 runs/v2
-  ragfault compare runs/v1 runs/v2 --margin 0.05 --margins latency=50
+  ragfault compare runs/v1 runs/v2 --margin 0.02 --margins latency=50
   ragfault compare runs/v1 runs/v2 --by route
   ragfault compare runs/old runs/v2 --rejudge -o compare.md
   ragfault compare runs/v1 runs/v2 --human-labels v1-labels.jsonl --human-labels v2-labels.jsonl
@@ -62,7 +62,7 @@ Examples:
 \b
 Terms also come from ragfault.toml:
   [compare]
-  margin = 0.02
+  margin = 0.05
   alpha = 0.05
   [compare.margins]
   latency = 50

@@ -52,7 +52,7 @@ What is asked also comes from ragfault.toml:
   [gate]
   thresholds = ["groundedness>=0.85", "context_recall>=0.7"]
   coverage = 0.5
-  max_drop = 0.02
+  max_drop = 0.05
   [gate.margins]
   groundedness = 0.01
 
@@ -153,7 +153,7 @@ Judge, metrics, column map, thresholds and margins come from ragfault.toml:
   metrics = ["default"]
   [gate]
   thresholds = ["groundedness>=0.85"]
-  max_drop = 0.02
+  max_drop = 0.05
 
 Exit code 0: every threshold and metric passes, or none was given; 1: one fails, a layer broke, or most traces failed;
 3: the data cannot tell, which --unsure pass lets by; 2: the command is wrong."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -9,12 +10,14 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from ragfault.comparison.decision_tree import RIGHT_ANSWERS
 from ragfault.comparison.paired_causes import CausePair
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.records import AnswerChanges, CauseChange, FaultLayer, LayerFault
 from ragfault.diagnosis.causes.records import AnswerCause, CauseName, Stage
 from ragfault.diagnosis.causes.summary import MAX_EXAMPLES, rank_example
 from ragfault.diagnosis.causes.table import CAUSES
+from ragfault.io.runs.run import MetricInfo
 from ragfault.stats.differences import paired_difference
 
 Mask = NDArray[np.bool_]
@@ -55,6 +58,16 @@ def count_answer_changes(paired: PairedRuns, pair_mask: Mask | None = None, seed
     )
 
 
+def add_right_answers(paired: PairedRuns) -> None:
+    """Add the probability that each answer is right as a metric of the pairs; NaN where neither answer is rated."""
+    if paired.has_metric(RIGHT_ANSWERS):
+        return
+    right = [[1.0 - side.rating.probability for side in pair] for pair in paired.causes]
+    rated = [any(side.rating.source != "none" for side in pair) for pair in paired.causes]
+    values = np.where(np.array(rated)[:, None], np.array(right), math.nan)
+    paired.add_metric(MetricInfo(RIGHT_ANSWERS, "crosscut", "higher", 0.0, 1.0), values[:, 0], values[:, 1])
+
+
 def _is_rated(pair: CausePair) -> bool:
     return all(side.rating.outcome != "unsure" for side in pair)
 
@@ -86,7 +99,7 @@ def _count_causes(pairs: Sequence[CausePair]) -> list[CauseChange]:
 
 
 def order_by_harm(paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: Mask | None) -> list[LayerFault]:
-    """Return faults with the answers that each made bad, those of most answers first; ties keep their order."""
+    """Return faults with the answers that each made bad, those of most answers first, then in order of layers."""
     if not faults:
         return []
     pairs = paired.causes if pair_mask is None else [paired.causes[row] for row in np.flatnonzero(pair_mask).tolist()]
@@ -94,4 +107,5 @@ def order_by_harm(paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: M
     counted = [
         replace(fault, became_bad=sum(stages[stage] for stage in STAGES_AT_FAULT[fault.layer])) for fault in faults
     ]
-    return sorted(counted, key=lambda fault: -fault.became_bad)
+    layers = list(STAGES_AT_FAULT)
+    return sorted(counted, key=lambda fault: (-fault.became_bad, layers.index(fault.layer)))

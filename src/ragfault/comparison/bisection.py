@@ -48,16 +48,16 @@ from ragfault.comparison.comparability import (
     hides_a_fault,
 )
 from ragfault.comparison.compare import add_answers, compare_pairs, split_changes, split_segments
-from ragfault.comparison.controls import FINDS_LESS, suffers, walk_controlled
+from ragfault.comparison.controls import FINDS_LESS, compare_right_answers, suffers, walk_controlled
 from ragfault.comparison.decision_tree import (
     BRANCHES,
     GOLD_METRICS,
+    RIGHT_ANSWERS,
     STAGES_BY_BRANCH,
     STAGES_BY_LAYER,
     TreeWalk,
     bound_drop,
     describe_change,
-    excludes_drop,
     order_remedies,
     select_tree_metrics,
 )
@@ -155,7 +155,10 @@ def bisect_pairs(
         comparison = compare_pairs(side, settings, metrics=names if pair_mask.any() else [], pair_mask=pair_mask)
     differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
     warnings = (*full.warnings, *describe_unshown_rises(full), *_describe_lost_gold(gone))
-    walk, doubts = walk_controlled(side, comparison, differences, pair_mask)
+    rated = compare_right_answers(side, settings, pair_mask)
+    walk, doubts = walk_controlled(
+        side, replace(comparison, changes=(*comparison.changes, *checks, *rated)), differences, pair_mask
+    )
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
     drop = PairedDrop(side, walk, names, pair_mask, settings)
@@ -170,11 +173,10 @@ def bisect_pairs(
     if not faults and explained is None and not blocked:
         faults = find_defect_faults(side, defects, pair_mask, settings) or _find_lost_inputs(drop)
         tree = mark_defects(tree, faults)
-    broken = tuple(trace_to_steps(side, broken, every))
     faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
-    described = (*_describe_faults(side, broken, every), *_describe_faults(side, faults, pair_mask))
-    shown = order_by_harm(side, described, every)
-    shared = replace(full, changes=(*comparison.changes, *checks, *on_steps, *defects), warnings=warnings)
+    described = _describe_faults(side, tuple(trace_to_steps(side, broken, every)), every)
+    shown = order_by_harm(side, (*described, *_describe_faults(side, faults, pair_mask)), every)
+    shared = replace(full, changes=(*comparison.changes, *rated, *checks, *on_steps, *defects), warnings=warnings)
     shared = add_answers(side, shared, every, settings.seed)
     gaps = _describe_gaps(side, comparison, full, pair_mask)
     decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, gaps)
@@ -303,7 +305,8 @@ def _add_segments(paired: PairedRuns, result: Bisection, settings: BisectionSett
         return result
     share = 1.0 if result.verdict == "fault" else SEARCH_SHARE
     alpha = share * settings.alpha
-    results = search_segments(paired, result.comparison.changes, alpha=alpha, seed=settings.seed)
+    searched = [change for change in result.comparison.changes if change.metric != RIGHT_ANSWERS]
+    results = search_segments(paired, searched, alpha=alpha, seed=settings.seed)
     if not results:
         return result
     segments = tuple(replace(segment, adjusted=min(1.0, segment.adjusted / share)) for segment, _ in results)
@@ -429,22 +432,23 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
     if walk.denied_by_gold is not None:
         begin = describe_change(walk.denied_by_gold)
         return f"{begin}, but the gold metrics exclude a loss: the judge and what people marked disagree."
-    least = [change for change in comparison.changes if change.detectable is not None and not excludes_drop(change)]
     alone = f" ({comparison.dependence})" if comparison.dependence else ""
-    if not least:
-        few = any(change.n for change in comparison.changes)
-        what = "too few to show a change of any size" if few else "on which no metric of the tree is measured"
-        return f"The data cannot tell: {format_count(comparison.pairs, 'paired trace')}{alone}, {what}."
-    worst = max(least, key=lambda change: change.detectable or 0.0)
     if walk.worst_bound is not None:
         begin, margin = _describe_bound(walk, comparison), walk.worst_bound.margin
         bound = f"The data cannot tell: n{begin[1:]}, which is more than the margin of {margin:g}"
     else:
+        least = [c for c in walk.comparison.changes if c.detectable is not None and not walk.excludes(c)]
+        if not least:
+            few = any(change.n for change in comparison.changes)
+            what = "too few to show a change of any size" if few else "on which no metric of the tree is measured"
+            return f"The data cannot tell: {format_count(comparison.pairs, 'paired trace')}{alone}, {what}."
+        worst = max(least, key=lambda change: change.detectable or 0.0)
+        margin = worst.margin
         bound = (
             f"No layer is shown to have broken, and {comparison.pairs:,} paired traces{alone} cannot rule it out: they "
             f"would miss a change of {worst.metric} below {worst.detectable:.2g}"
         )
-    need = f"; about {walk.needed:,} would show one of {worst.margin:g}" if walk.needed else ""
+    need = f"; about {walk.needed:,} would show one of {margin:g}" if walk.needed else ""
     return f"{bound}{need}.{_describe_fewer_chunks(walk)}"
 
 

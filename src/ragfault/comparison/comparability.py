@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.comparison.decision_tree import describe_change
+from ragfault.comparison.decision_tree import RIGHT_ANSWERS, describe_change
 from ragfault.comparison.pairing import (
     NOT_RECORDED,
     Mask,
@@ -25,6 +25,7 @@ from ragfault.comparison.pairing import (
 )
 from ragfault.comparison.records import Comparison, MetricChange, MismatchKind, PairMismatch, RunDifference
 from ragfault.comparison.renamed_ids import RenamedIds, compare_gold
+from ragfault.comparison.settings import MARGIN
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.io.runs.run import Run
 from ragfault.metrics.catalog import get_definitions
@@ -70,7 +71,7 @@ MISSING_SHARE = 0.1
 # of the traces of a run; more without a partner are said in the verdict
 UNPAIRED_SHARE = 0.05
 # share of the pairs; more scores lost in the candidate than gained exclude "no fault"
-MAX_NET_LOSS = 0.02
+MAX_NET_LOSS = MARGIN
 # for citations, which a system may leave out where there are none; see TREE_SHARE
 ASYMMETRY_ALPHA = 0.001
 
@@ -111,7 +112,9 @@ def find_mismatches(
         # What a judge takes for a part of the query may be a part of the fixed text.
         factless = (old.facts[left] == 0) | (new.facts[right] == 0)
         left_out = {"query": other, ASPECTS: other & factless} if side_name else {EVERYTHING: other}
-        mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out=left_out))
+        # a few that are not pairs are left out, as are traces without a partner
+        blocks = bool(side_name) or float(other.mean()) > MISSING_SHARE
+        mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out=left_out, blocks=blocks))
     if renamed is not None and renamed.pairs.any():
         text = (
             f"chunks stand under other ids or places with the same text{'' if renamed.same_texts else ', or nearly,'} "
@@ -178,6 +181,9 @@ def read_fields(metric: str) -> frozenset[str]:
     The relevance of an answer may rest on the chunks: some judges look at both. A metric of gold or of operation
     without a verdict reads ids, places or the number of the chunks, not their texts.
     """
+    if metric == RIGHT_ANSWERS:
+        # what surrounds an answer makes it neither right nor bad
+        return frozenset({"answer", "chunks", "reference", "facts", CHUNK_TEXT, EVERYTHING})
     definition = get_definitions().get(metric_name(metric).split(" ", 1)[0])
     every = {"query", "history", "chunks", "answer", "citations", "reference", "facts", "gold", CHUNK_TEXT}
     fields = set(every if definition is None else definition.fields)

@@ -25,12 +25,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from ragfault.comparison.answer_changes import add_right_answers
 from ragfault.comparison.attribution.edited_sources import find_replaced_ids
 from ragfault.comparison.comparability import CHUNK_TEXT, read_fields
-from ragfault.comparison.decision_tree import BRANCHES, GOLD_METRICS, TreeWalk, describe_change
+from ragfault.comparison.compare import compare_pairs
+from ragfault.comparison.decision_tree import BRANCHES, GOLD_METRICS, RIGHT_ANSWERS, TreeWalk, describe_change
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pairing import Mask
 from ragfault.comparison.records import Comparison, MetricChange, RunDifference
+from ragfault.comparison.settings import BisectionSettings
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.metrics.catalog import compute_score, parse_metric
 from ragfault.model.protocols import Judge
@@ -266,6 +269,21 @@ def _find_mean(values: Values, pairs: Mask) -> Excess | None:
     reach = t_quantile(0.975, len(known) - 1) * float(known.std(ddof=1)) / math.sqrt(len(known))
     mean = float(known.mean())
     return Excess(mean, mean - reach, mean + reach)
+
+
+def compare_right_answers(
+    paired: PairedRuns, settings: BisectionSettings, pair_mask: Mask | None = None
+) -> tuple[MetricChange, ...]:
+    """Compare the right answers of both runs, apart from the metrics: a bound on harm names no layer.
+
+    A margin that is set for a metric of answers is one for right answers as well, if it is wider.
+    """
+    add_right_answers(paired)
+    margins = settings.margins or {}
+    wide = [margin for name, margin in margins.items() if LAYERS.get(metric_name(name)) == "generation"]
+    widest = margins.get(RIGHT_ANSWERS, max([settings.margin, *wide]))
+    bounded = replace(settings, margins={RIGHT_ANSWERS: widest})
+    return compare_pairs(paired, bounded, metrics=[RIGHT_ANSWERS], pair_mask=pair_mask).changes
 
 
 def suffers(paired: PairedRuns, pair_mask: Mask | None) -> bool:

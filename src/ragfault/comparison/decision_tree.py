@@ -32,6 +32,14 @@ TREE_METRICS = (
 )
 """The metrics that the tree reads."""
 
+RIGHT_ANSWERS = "right_answers"
+"""The probability that an answer is right, by the answer key, the record, else the judge: the harm of any fault."""
+WORDED_METRICS = ("completeness", "answer_relevance")
+"""Metrics that a judge reads off the wording of query and answer. They vary with it where answers are as good, so that
+they name a fault where they fall, and harm is bounded by `RIGHT_ANSWERS` in their place."""
+LEANING_LEVEL = 0.05
+"""Level, uncorrected, at which a fall of a worded metric keeps harm from being ruled out."""
+
 COST_METRICS = ("context_relevance", "chunk_utilization")
 """Metrics that fall with a longer list of chunks: a change of cost, and never a fault."""
 
@@ -155,6 +163,10 @@ class TreeWalk:
         """Return those of the metrics that dropped."""
         return [self.changes[name] for name in names if self.state_of(name) == "dropped"]
 
+    def excludes(self, change: MetricChange) -> bool:
+        """Return whether a fault that shows in a metric is ruled out."""
+        return excludes_drop(change) or excludes_harm(change, self.changes.get(RIGHT_ANSWERS))
+
     @property
     def has_gold(self) -> bool:
         """Return whether a gold metric measures retrieval."""
@@ -205,12 +217,13 @@ class TreeWalk:
         known = [change for change in self.comparison.changes if change.n]
         if self.comparison.pairs < LEAST_PAIRS:
             return "cannot tell"
-        return "no fault" if known and all(map(excludes_drop, known)) else "cannot tell"
+        return "no fault" if known and all(map(self.excludes, known)) else "cannot tell"
 
     @property
     def worst_bound(self) -> MetricChange | None:
         """Return the change with the largest drop that is not ruled out; None if one has no bound."""
         known = [change for change in self.comparison.changes if change.n]
+        known = [c for c in known if excludes_drop(c) or not self.excludes(c)]
         bounds = [bound_drop(change) for change in known]
         if not known or None in bounds or self.comparison.pairs < LEAST_PAIRS:
             return None
@@ -221,7 +234,7 @@ class TreeWalk:
         """Return about how many pairs would decide, where these cannot."""
         if self.verdict != "cannot tell":
             return None
-        unsure = [change for change in self.comparison.changes if not excludes_drop(change)]
+        unsure = [change for change in self.comparison.changes if not self.excludes(change)]
         return max((change.needed for change in unsure if change.needed is not None), default=None)
 
     def _evaluate(self, branch: TreeBranch) -> None:
@@ -253,7 +266,7 @@ class TreeWalk:
             if self.dropped(*measured):
                 self._decide_explained(branch, states)
                 return
-            unsure = not all(excludes_drop(self.changes[name]) for name in measured)
+            unsure = not all(self.excludes(self.changes[name]) for name in measured)
             if branch is BRANCHES[0] and not unsure and self.fewer_chunks and self.verdict != "no fault":
                 unsure, states = True, f"{states}, but fewer chunks are retrieved, or more copies"
             self._record(branch, "cannot tell" if unsure else "ruled out", states)
@@ -299,15 +312,23 @@ class TreeWalk:
 
 
 def excludes_drop(change: MetricChange) -> bool:
-    """Return whether a drop of the margin or more is ruled out: steady, risen, or a bound within it."""
-    if change.state in ("steady", "rose"):
+    """Return whether a drop of the margin or more is ruled out: steady, better, or a bound within it."""
+    if change.verdict in ("steady", "better"):
         return True
     bound = bound_drop(change)
     return change.state == "cannot tell" and bound is not None and bound < change.margin
 
 
+def excludes_harm(change: MetricChange, right: MetricChange | None) -> bool:
+    """Return whether a worded metric does not lean to a fall, and a loss of right answers is ruled out."""
+    if right is None or not right.n or metric_name(change.metric) not in WORDED_METRICS:
+        return False
+    leans = change.difference is not None and change.difference.mean < 0 and (change.p or 0.0) <= LEANING_LEVEL
+    return excludes_drop(right) and not leans
+
+
 def bound_drop(change: MetricChange) -> float | None:
-    """Return the largest drop that is not ruled out at 95 %, at least 0; None if the pairs give no bound.
+    """Return the largest change for the worse not ruled out at 95 %, at least 0; None if the pairs give no bound.
 
     It is one-sided, by Student's t with the error by cluster, as the gate's; the largest of the bounds of several
     metrics needs no correction, because each would have to hold.
@@ -317,9 +338,10 @@ def bound_drop(change: MetricChange) -> float | None:
         return 0.0
     if difference is None or has_too_few(difference) or not math.isfinite(difference.error):
         return None
-    bound = t_quantile(BOUND_LEVEL, difference.df) * difference.error - difference.center
-    # the low end of the interval is cut at what the range allows
-    return max(0.0, min(bound, -difference.low))
+    sign, end = (1.0, -difference.low) if change.better == "higher" else (-1.0, difference.high)
+    bound = t_quantile(BOUND_LEVEL, difference.df) * difference.error - sign * difference.center
+    # that end of the interval is cut at what the range allows
+    return max(0.0, min(bound, end))
 
 
 def describe_change(change: MetricChange, unit: str = "paired traces") -> str:

@@ -238,6 +238,21 @@ class PairedRuns:
         return find_other_keys(self.runs, self.contents, self.pairing, self.renamed_ids, self.recut_gold)
 
     @cached_property
+    def keeps_used_texts(self) -> NDArray[np.bool_]:
+        """Return the pairs on which the candidate retrieved every text that the baseline's answer draws on."""
+        texts = [[key.text or key.id for key in contents.keys] for contents in self.contents]
+        used = [
+            [place for place, use in enumerate(verdicts.use or ()) if use.used] for verdicts in self.runs[0].verdicts()
+        ]
+        old, new = self.contents[0].trace_keys, self.contents[1].trace_keys
+        rows = zip(self.paired_rows(0).tolist(), self.paired_rows(1).tolist(), strict=True)
+        keeps = [
+            {texts[0][old[left][place]] for place in used[left]} <= {texts[1][key] for key in new[right]}
+            for left, right in rows
+        ]
+        return np.array(keeps, dtype=bool)
+
+    @cached_property
     def causes(self) -> list[CausePair]:
         """Return whether the answers of each pair are bad, and why."""
         return pair_causes(self.matrices, self.contents, self.pairing, self.other_keys)

@@ -21,6 +21,9 @@ from ragfault.comparison.records import BranchDecision, Comparison, FaultLayer, 
 from ragfault.io.runs.run import MetricInfo
 from ragfault.text.number_format import format_p_value, format_percent
 
+LEAST_CITED = 20
+"""Pairs that still retrieve what the former answer drew on, from which lost citations are counted on these only."""
+
 
 class PipelineCheck(Struct, frozen=True, kw_only=True):
     """A check of one stage of the pipeline."""
@@ -111,14 +114,16 @@ def _measure_checks(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
     unread = emptied & paired.pairing.same_answers
     uncited = bool((cited[0] == 0).any() or (cited[1] == 0).any())
     none = np.zeros(len(failed), dtype=bool)
-    # a refusal has nothing to cite
-    refused = find_refusals(paired, 0) | find_refusals(paired, 1) if uncited else none
+    # a refusal has nothing to cite, nor has an answer whose passage is no longer retrieved
+    excused = find_refusals(paired, 0) | find_refusals(paired, 1) if uncited else none
+    if uncited and (paired.keeps_used_texts & ~excused).sum() >= LEAST_CITED:
+        excused = excused | ~paired.keeps_used_texts
     measured = {
         "error": [(error, none) for error in errors],
         "empty_retrieval": [(count == 0, failed | unread | (count == NOT_RECORDED)) for count in counts],
         "blank_answer": [(blank, silent) for blank in blanks],
         "uncited_answer": [
-            (count == 0, silent | refused | blanks[0] | blanks[1] | (count == NOT_RECORDED)) for count in cited
+            (count == 0, silent | excused | blanks[0] | blanks[1] | (count == NOT_RECORDED)) for count in cited
         ],
     }
     return {metric: (_to_values(*pair[0]), _to_values(*pair[1])) for metric, pair in measured.items()}

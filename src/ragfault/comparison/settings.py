@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ALPHA, POWER = 0.05, 0.8
 # the smallest change that matters for a metric with a range from 0 to 1
-MARGIN = 0.02
+MARGIN = 0.05
 MIN_COVERAGE = 0.5
 """Least share of scored traces for a threshold to pass."""
 

@@ -204,7 +204,7 @@ class RagfaultFixture:
         run: Run | str | Path,
         baseline: Run | str | Path | None = None,
         *,
-        max_drop: float = 0.02,
+        max_drop: float = 0.05,
         unsure: UnsureOutcome | None = None,
         **terms: Any,
     ) -> GateResult:

@@ -140,7 +140,7 @@ def _find_unaffected(paired: PairedRuns, comparison: Comparison, everything: Pai
     relevant = [_count_relevant_texts(paired, side)[paired.paired_rows(side)] for side in (0, 1)]
     calm &= relevant[1] >= relevant[0]
     calm &= ~(paired.values(COPIES_METRIC, 1) > paired.values(COPIES_METRIC, 0))
-    calm &= _keeps_used_chunks(paired)
+    calm &= paired.keeps_used_texts
     return calm
 
 
@@ -183,7 +183,7 @@ def find_lost_chunks(
     only the lost texts said, these are missing from the record alone.
     """
     everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
-    keeps = _keeps_used_chunks(paired)
+    keeps = paired.keeps_used_texts
     [there], [elsewhere] = (
         find_drops(paired, [change.metric], everything & part, settings) for part in (~keeps, keeps)
     )
@@ -218,18 +218,3 @@ def _count_relevant_texts(paired: PairedRuns, side: int) -> NDArray[np.int64]:
         relevant = {text for text, level in zip(texts, levels, strict=False) if level in RELEVANT_LEVELS}
         counts.append(len(relevant))
     return np.array(counts, dtype=np.int64)
-
-
-def _keeps_used_chunks(paired: PairedRuns) -> NDArray[np.bool_]:
-    """Return the pairs on which the candidate retrieved every text that the baseline's answer draws on."""
-    texts = [[key.text or key.id for key in contents.keys] for contents in paired.contents]
-    used = [
-        [place for place, use in enumerate(verdicts.use or ()) if use.used] for verdicts in paired.runs[0].verdicts()
-    ]
-    old, new = paired.contents[0].trace_keys, paired.contents[1].trace_keys
-    rows = zip(paired.paired_rows(0).tolist(), paired.paired_rows(1).tolist(), strict=True)
-    keeps = [
-        {texts[0][old[left][place]] for place in used[left]} <= {texts[1][key] for key in new[right]}
-        for left, right in rows
-    ]
-    return np.array(keeps, dtype=bool)

@@ -10,10 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.comparison.attribution.answer_defects import add_answer_defects, find_defect_faults, is_defect
-from ragfault.comparison.comparability import describe_unpaired_traces, hides_a_fault
+from ragfault.comparison.attribution.edited_sources import describe_unverified_edits
+from ragfault.comparison.comparability import describe_unpaired_traces, drop_spoiled_differences, hides_a_fault
 from ragfault.comparison.compare import compare_pairs, least_clusters, split_changes
-from ragfault.comparison.controls import control_drop
-from ragfault.comparison.decision_tree import TREE_METRICS, describe_change
+from ragfault.comparison.controls import compare_right_answers, control_drop
+from ragfault.comparison.decision_tree import TREE_METRICS, describe_change, excludes_harm
 from ragfault.comparison.gate.records import RegressionDecision, RegressionReport
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pipeline_checks import (
@@ -24,7 +25,7 @@ from ragfault.comparison.pipeline_checks import (
     find_pipeline_faults,
 )
 from ragfault.comparison.records import MAX_NEEDED, Comparison, LayerFault, MetricChange
-from ragfault.comparison.run_profile import GOLD_ID_METRICS, stale_gold_share
+from ragfault.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
 from ragfault.comparison.settings import DEFAULT_GATE, BisectionSettings, GateSettings
 from ragfault.comparison.trade_offs import (
     COUNTERPARTS,
@@ -68,8 +69,13 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
     lowers, are decided on the pairs without new refusals where at least half of these are right and groundedness rose,
     else without those that are right, as `bisect` does; so they pass where a worsening is ruled out there.
 
+    Without named metrics right answers are decided as well. Completeness and answer relevance, which move with the
+    wording of answers that are as good, pass where a loss of right answers is ruled out and they do not lean to a fall
+    (p ≤ 0.05, uncorrected).
+
     A shown rise of errors, empty retrievals, blank or uncited answers, or of a defect of answers that `bisect` names
-    (other units, cut or repeated answers, copies among the chunks), fails whichever metrics are named.
+    (other units, cut or repeated answers, copies among the chunks), fails whichever metrics are named. Where a rise of
+    errors or blank answers is neither shown nor ruled out the data cannot tell.
 
     `metrics` names them (with parameters, or all of one bare name); by default those of the decision tree that
     both runs have and that have a value anywhere. The margin is `max_drop` times the width of the metric's range,
@@ -85,13 +91,21 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
     defects, comparison = split_changes(full, is_defect)
     comparison = replace(comparison, changes=tuple(c for c in comparison.changes if c.metric not in checks))
     broken = [fault for fault in find_pipeline_faults(side, full) if fault.evidence[0].metric in checks]
+    failed = {fault.evidence[0].metric for fault in broken}
     failures = tuple(map(_decide_failure, [*broken, *find_defect_faults(side, defects, None, shared)]))
     tests = sum(change.adjusted is not None for change in full.changes)
     alone = describe_unpaired_traces(comparison, side.failed_alone)
-    obstacle = _low_coverage_text(side, settings.coverage) or (
-        alone if hides_a_fault(comparison, side.failed_alone) else None
+    differences = drop_spoiled_differences(compare_profiles(*side.profiles), side.mismatch_list)
+    obstacle = (
+        _low_coverage_text(side, settings.coverage)
+        or (alone if hides_a_fault(comparison, side.failed_alone) else None)
+        or describe_unverified_edits(side, None, comparison.changes, differences)
     )
     options = _RegressionOptions(settings, shared, tests, _lost_gold_share(side, comparison), obstacle)
+    rises = [_decide_metric(c, options) for c in full.changes if c.metric in checks and c.metric not in failed]
+    decided = _weigh_gains(side, [_control(side, _decide_metric(c, options)) for c in comparison.changes], options)
+    if settings.metrics is None:
+        decided = _bound_harm(side, decided, options)
     return RegressionReport(
         baseline=comparison.baseline,
         pairs=comparison.pairs,
@@ -101,11 +115,29 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
         power=settings.power,
         decisions=(
             *failures,
-            *_weigh_gains(side, [_control(side, _decide_metric(c, options)) for c in comparison.changes], options),
+            *(replace(decision, result="cannot tell") for decision in rises if decision.result != "pass"),
+            *decided,
         ),
         warnings=(*comparison.warnings, *describe_unshown_rises(full), *([alone] if alone else [])),
         mismatches=comparison.mismatches,
     )
+
+
+def _bound_harm(
+    paired: PairedRuns, decisions: Sequence[RegressionDecision], options: _RegressionOptions
+) -> list[RegressionDecision]:
+    """Add the decision on right answers; worded metrics pass where it rules harm out and they do not lean to a fall."""
+    right = next((change for change in compare_right_answers(paired, options.terms) if change.n), None)
+    if right is None:
+        return list(decisions)
+    harm = _decide_metric(right, options)
+    passed = [
+        replace(decision, result="pass", reason=f"{_change_text(decision.change)}; {harm.reason}", needed=None)
+        if harm.result == "pass" and decision.result == "cannot tell" and excludes_harm(decision.change, right)
+        else decision
+        for decision in decisions
+    ]
+    return [*passed, harm]
 
 
 class _RegressionOptions(Struct, frozen=True):
