@@ -114,7 +114,7 @@ def test_renamed_chunks_make_no_answer_bad(baseline: Run, folder: Path):
 
 
 def test_the_fault_that_spoiled_most_answers_comes_first(baseline: Run, folder: Path):
-    """The layer whose stages have most new bad answers comes first; equal ones keep their order."""
+    """The layer whose stages have most new bad answers comes first; equal ones stand upstream first."""
     traces = [lose_passage(item) if at < 9 else fail(item) if at < 12 else item for at, item in enumerate(RIGHT)]
     paired = pair_runs(baseline, evaluate(traces, folder / "two", judge="lexical", metrics=METRICS))
     layers: list[FaultLayer] = ["generation", "source data", "pipeline", "retrieval"]
@@ -125,8 +125,8 @@ def test_the_fault_that_spoiled_most_answers_comes_first(baseline: Run, folder: 
     assert [(fault.layer, fault.became_bad) for fault in ordered] == [
         ("retrieval", 9),
         ("pipeline", 3),
-        ("generation", 0),
         ("source data", 0),
+        ("generation", 0),
     ]
 
 
