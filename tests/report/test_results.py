@@ -45,7 +45,7 @@ def test_a_run_is_opened_by_its_path(runs: list[Run], tmp_path: Path):
     assert Run(str(runs[0].path)).manifest == Run.open(runs[0].path).manifest == runs[0].manifest
     with pytest.raises(RunError, match="no run at"):
         Run(tmp_path / "nope")
-    with pytest.raises(UsageError, match="give the candidate"):
+    with pytest.raises(UsageError, match="baseline and candidate"):
         ragfault.bisect(runs[0])
 
 

@@ -108,7 +108,7 @@ DOCUMENT_WORDS = 20
 def describe_other_set(columns: Sequence[Column], has_query: bool = False) -> str | None:
     """Describe a file that holds no traces: judgements of relevance, a corpus, or labelled texts; None otherwise.
 
-    >>> describe_other_set([Column("qid", "code", ("1",), 0), Column("docid", "code", ("d7",), 1)])[:39]
+    >>> describe_other_set([Column("qid", "code", ("1",), 0), Column("docid", "code", ("d7",), 1)])[:42]
     'this is not a set of traces but judgements'
     """
     by_name = {join_words(column.path): column for column in columns if column.depth == 0}
