@@ -140,7 +140,7 @@ ANSWERS = {
     "tune generator choose": r"Recommended: ",
     "guard certify": r"Nothing can be promised",
     "guard replay": r"100 % of 40 answers released",
-    "replay": r"Nothing was sent\. Asking ",
+    "replay": r"Nothing was sent: asking ",
     "investigate": r"FAULT: Retrieval broke",
     "investigate RUN": r"(FAULT|CANNOT TELL): \d+ of 40 traces fail",
     "judge calibrate": r"Calibration to these labels (helps|is not shown to help)",

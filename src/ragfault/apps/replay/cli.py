@@ -155,4 +155,4 @@ def _print_plan(target: ReplayTarget, estimate: PriceEstimate, kind: str | None)
     if kind == "json":
         print_json(ReplayPlan(model=target.name, **estimate._asdict()))
     else:
-        click.echo(f"Nothing was sent. {describe_price(target.name, estimate).capitalize()}")
+        click.echo(f"Nothing was sent: {describe_price(target.name, estimate)}.")
