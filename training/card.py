@@ -246,9 +246,17 @@ def main() -> None:
         parser.error(
             f"training/cards.toml has no section [{options.judge}]: say there what the card is to say in words"
         )
+    asked = set(options.set or description["fitted"])
+    fitted = [name for name in description["fitted"] if name in asked]
+    if description.get("needs_kept") and fitted and not options.kept:
+        parser.error(
+            f"the weights of {options.judge} were fitted on {', '.join(fitted)}: name the odds of the folds without "
+            "each source with --kept, or measure other sets with --set"
+        )
     command = f"python training/card.py DATA --judge {options.judge}"
     command += f" --limit {options.limit}" if options.limit else ""
     command += " --kept kept.npz" if options.kept else ""
+    command += "".join(f" --set {name}" for name in options.set or ())
     measured: list[CardEntry] = []
     speed = options.speed or ""
     judges: dict[str, JudgeWithBaselines] = {}
