@@ -206,13 +206,14 @@ def _find_counters(slots: Sequence[Slot]) -> list[tuple[bool, int, int]]:
 def pool_templates(templates: Sequence[RequestTemplate]) -> list[RequestTemplate]:
     """Read requests of one system together: what one leaves open, such as the frame of a lone chunk, another shows.
 
-    >>> texts = ["[1] At ten.\\nDaily.\\n[2] By bus.\\nWhen?", "[1] On foot.\\nHow?"]
+    >>> lead = "Answer from these passages only."
+    >>> texts = [f"{lead}\\n[1] At ten.\\nDaily.\\n[2] By bus.\\nWhen?", f"{lead}\\n[1] On foot.\\nHow?"]
     >>> bus, foot = Chunk(id="b", text="By bus."), Chunk(id="c", text="On foot.")
     >>> chunks = [[Chunk(id="a", text="At ten.\\nDaily."), bus], [foot]]
     >>> requests = [[ConversationTurn(role="user", text=text)] for text in texts]
     >>> pooled = pool_templates([read_template(*pair) for pair in zip(requests, chunks)])
     >>> render_request(pooled[1], [chunks[0][0], chunks[1][0]])[0].text
-    '[1] At ten.\\nDaily.\\n[2] On foot.\\nHow?'
+    'Answer from these passages only.\\n[1] At ten.\\nDaily.\\n[2] On foot.\\nHow?'
     """
     groups = group_by(range(len(templates)), lambda place: _sign(templates[place]))
     pooled = list(templates)
