@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.comparison.bisection import bisect
-from ragfault.comparison.controls import FINDS_LESS, judge_crossed, measure_excess
+from ragfault.comparison.controls import FINDS_LESS, RANKS_LOWER, judge_crossed, measure_excess
 from ragfault.comparison.decision_tree import RIGHT_ANSWERS, bound_drop, excludes_drop, excludes_harm
 from ragfault.comparison.gate.gate import gate
 from ragfault.comparison.paired_runs import pair_runs
@@ -94,10 +94,18 @@ def test_other_chunks_under_the_same_answers_are_no_fault_without_gold(tmp_path)
     assert result.verdict == "cannot tell"
 
 
-def test_lower_gold_under_the_same_answers_has_a_title_of_its_own(tmp_path):
-    """Where gold stands lower and answers are the same, retrieval finds less, and that is what the fault says."""
-    result = bisect_change(tmp_path, TRACES, put_other_chunks_first)
-    assert [fault.title for fault in result.faults] == [FINDS_LESS]
+def lose_gold(number, trace):
+    """Return a trace whose gold chunks are replaced by those of another query."""
+    gold = set(trace.gold.chunks) if trace.gold and trace.gold.chunks else set()
+    rest = [chunk for chunk in trace.chunks if chunk.id not in gold]
+    others = [chunk for chunk in TRACES[number - 7].chunks if chunk.id not in gold]
+    return replace(trace, chunks=(*rest, *others)[: len(trace.chunks)])
+
+
+@pytest.mark.parametrize(("change", "title"), [(put_other_chunks_first, RANKS_LOWER), (lose_gold, FINDS_LESS)])
+def test_lower_gold_under_the_same_answers_has_a_title_of_its_own(change, title, tmp_path):
+    """Where gold stands lower or is gone and answers are the same, the fault says so, and not that retrieval broke."""
+    assert [fault.title for fault in bisect_change(tmp_path, TRACES, change).faults] == [title]
 
 
 def test_an_empty_list_beside_citations_was_not_recorded(tmp_path):

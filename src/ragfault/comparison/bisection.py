@@ -48,10 +48,11 @@ from ragfault.comparison.comparability import (
     hides_a_fault,
 )
 from ragfault.comparison.compare import add_answers, compare_pairs, split_changes, split_segments
-from ragfault.comparison.controls import FINDS_LESS, compare_right_answers, suffers, walk_controlled
+from ragfault.comparison.controls import FINDS_LESS, RANKS_LOWER, compare_right_answers, suffers, walk_controlled
 from ragfault.comparison.decision_tree import (
     BRANCHES,
     GOLD_METRICS,
+    RECALL_METRICS,
     RIGHT_ANSWERS,
     STAGES_BY_BRANCH,
     STAGES_BY_LAYER,
@@ -289,11 +290,17 @@ def _describe_faults(
         title = "the same chunks stand in a worse order" if reordered else fault.title
         yield replace(
             fault,
-            title=FINDS_LESS if is_gold and not suffers(paired, pair_mask) else title,
+            title=_title_harmless(fault) if is_gold and not suffers(paired, pair_mask) else title,
             suspects=suspects,
             remedies=order_remedies(fault.remedies, [suspect.stage for suspect in suspects]),
             examples=pick_examples(paired, fault),
         )
+
+
+def _title_harmless(fault: LayerFault) -> str:
+    """Return the title of lower gold under answers that are as good: fewer passages, or the same ones lower down."""
+    fallen = {metric_name(change.metric) for change in fault.evidence if change.verdict == "worse"}
+    return RANKS_LOWER if fallen.isdisjoint(RECALL_METRICS) else FINDS_LESS
 
 
 def _add_segments(paired: PairedRuns, result: Bisection, settings: BisectionSettings) -> Bisection:
@@ -491,8 +498,8 @@ def describe_fault(fault: LayerFault, changes: Mapping[str, MetricChange], unit:
     likely = [suspect.stage for suspect in fault.suspects if suspect.probability >= LEAST_PROBABILITY]
     stages = ", ".join(likely or [suspect.stage for suspect in fault.suspects[:1]])
     lead = f"{fault.layer.capitalize()} broke ({fault.title})"
-    if fault.title == FINDS_LESS:
-        lead = f"Retrieval {FINDS_LESS}"
+    if fault.title in (FINDS_LESS, RANKS_LOWER):
+        lead = f"Retrieval {fault.title}"
     lead = f"{lead}: {describe_change(fault.evidence[0], unit)}"
     return f"{lead}{more}; look at {stages}."
 

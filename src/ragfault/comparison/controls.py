@@ -52,7 +52,8 @@ LOCAL_JUDGES = ("lexical", "embedded", "encoder", "minilm")
 """Judges that cost nothing to ask again."""
 
 FINDS_LESS = "finds less; answers are not shown to suffer"
-"""Title of a fault of retrieval by gold without worse answers."""
+RANKS_LOWER = "ranks the passages lower; answers are not shown to suffer"
+"""Titles of a fault of retrieval by gold without worse answers: with a fall of recall, and without."""
 
 Layer = Literal["retrieval", "generation"]
 Values = NDArray[np.float64]

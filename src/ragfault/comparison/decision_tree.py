@@ -18,6 +18,7 @@ EQUAL_DEPTH = "context_relevance at equal depth"
 """context_relevance over as many chunks as both runs retrieved: a longer list alone does not lower it."""
 
 # metrics of retrieval by gold labels
+RECALL_METRICS = ("recall", "span_recall")
 GOLD_METRICS = ("recall", "ndcg", "span_recall")
 
 TREE_METRICS = (
