@@ -147,15 +147,13 @@ def _render_run(run: Any, findings: Any, kind: str, screen: bool, labels: Any = 
 def _build_report(run: Run, findings: Any) -> ReportDocument:
     """Build the report of a run, and after it what apps stored with the run."""
     from dataclasses import replace as change
-    from importlib import import_module
 
-    from ragfault.apps.registry import list_apps
+    from ragfault.report.app_sections import build_app_sections
     from ragfault.report.builders.scorecard import build_findings
 
     document = build_findings(findings)
-    modules = [import_module(app.report) for app in list_apps() if app.report is not None]
     return change(
-        document, body=(*document.body, *(block for module in modules for block in module.build_sections(run)))
+        document, body=(*document.body, *(block for part in build_app_sections(run) for block in part.blocks))
     )
 
 

@@ -122,13 +122,13 @@ def test_an_answer_that_was_bad_by_chance_refutes_its_cause(tmp_path: Path, serv
 def test_the_report_of_a_run_shows_its_replays(
     tmp_path: Path, server: ProgrammedServer, capsys: pytest.CaptureFixture[str]
 ):
-    """In the terminal and in Markdown the report has the proofs, with the answers before and after."""
+    """In the terminal, in Markdown and on the page the report has the proofs, with the answers before and after."""
     run = write_run(tmp_path, "invents if absent")
     run_command(["report", str(run)])
     assert "Replayed causes" not in capsys.readouterr().out
     replay(run, server.url)
     capsys.readouterr()
-    for kind in ("terminal", "md"):
+    for kind in ("terminal", "md", "html"):
         assert run_command(["report", str(run), "--format", kind]) == 0
         shown = capsys.readouterr().out
         assert f"{TRACES} of {TRACES} replayed proven" in shown

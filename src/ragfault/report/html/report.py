@@ -20,6 +20,7 @@ from ragfault.diagnosis.run_analysis import analyze
 from ragfault.io.runs.run import Manifest, Run
 from ragfault.io.runs.samples import sample_run
 from ragfault.labels.correction import HumanLabels
+from ragfault.report.app_sections import build_app_sections
 from ragfault.report.builders.attempts import build_attempts
 from ragfault.report.builders.causes import build_head, describe_health
 from ragfault.report.charts import svg
@@ -75,6 +76,7 @@ def render_run_html(run: Run, findings: Findings | None = None, labels: HumanLab
     traces = trace_browser.build_trace_browser(run, labels)
     segment_metrics = _select_segment_metrics(findings)
     corrections = list_corrections(findings.scorecard)
+    app_sections = build_app_sections(run)
     return render_page(
         "report.html",
         ("page.css",),
@@ -84,6 +86,7 @@ def render_run_html(run: Run, findings: Findings | None = None, labels: HumanLab
             ("overview", "Overview"),
             *((layer, title) for layer, (title, _) in LAYER_QUESTIONS.items()),
             *([("attempts", "Attempts")] if findings.attempts else []),
+            *((section.app, section.title) for section in app_sections),
             ("insights", "Insights"),
             ("remedies", "Remedies"),
             ("about", "About"),
@@ -98,6 +101,7 @@ def render_run_html(run: Run, findings: Findings | None = None, labels: HumanLab
         head=render_html([block for block in build_head(findings) if isinstance(block, Paragraph)]),
         # The section has a heading of its own.
         attempts=render_html(list(build_attempts(findings.attempts))[1:]),
+        app_sections=[(section.app, section.title, render_html(section.blocks[1:])) for section in app_sections],
         targets=describe_targets(findings),
         describe_health=describe_health,
         problem_share=describe_share,
