@@ -206,3 +206,32 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path):
     for page in pages:
         urls = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?://[^"]+)"', page.read_text("utf-8"))
         assert not [url for url in urls if "canonical" not in url], page.name
+
+
+@pytest.mark.long
+def test_the_verdicts_shown_are_those_of_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Every line of a verdict on the demo that a page shows is printed by the commands today."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    commands = [
+        ["demo", "handbook"],
+        *(["evaluate", f"handbook/traces-{name}.jsonl", "-o", f"runs/{name}"] for name in ("v1", "v2")),
+        ["bisect", "runs/v1", "runs/v2"],
+    ]
+    for command in commands:
+        run_command(command)
+    printed = " ".join(capsys.readouterr().out.split())
+    blocks = [(page, block) for page in PAGES for block in list_blocks(page, "text")]
+    shown = [
+        (name_page(page), " ".join(line.split()))
+        for page, block in blocks
+        if re.match(r"104 answers:|FAULT: Retrieval broke; \d+ of 104", block)
+        for line in block.splitlines()
+        if line.strip(" …")
+    ]
+    assert len(shown) > 20
+    assert [item for item in shown if item[1] not in printed] == []
+    [count] = set(re.findall(r"(\d+) of 104 answers became bad", " ".join(map(read_page, PAGES))))
+    assert f"{count} of 104 answers became bad" in printed
