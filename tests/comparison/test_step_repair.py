@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ragfault.comparison.ablation.step_repair import Agent, StepRepairs, load_agent, repair_steps
+from ragfault.comparison.ablation.step_repair import Agent, StepRepairs, repair_steps
 from ragfault.io.agents.recorded_steps import RecordedSteps
 from ragfault.io.datasets.agent import ForgetfulAgent, SimulatedAgent
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Chunk, Step, Trace
+from ragfault.options.functions import load_function
 
 TIMES = {"Texel": "09:30", "Vlieland": "11:15", "Ameland": "13:45", "Terschelling": "15:20", "Schiermonnikoog": "16:50",
          "Marken": "17:10", "Urk": "18:05", "Norderney": "19:25"}  # fmt: skip
@@ -130,10 +131,10 @@ def test_questions_that_pair_with_no_source_are_refused():
 
 def test_an_agent_is_loaded_from_a_file_or_a_module(tmp_path: Path):
     (tmp_path / "harbour_agent.py").write_text("def answer(question, recorded):\n    return question\n")
-    assert load_agent(f"{tmp_path}/harbour_agent.py:answer").__name__ == "answer"
+    assert load_function(f"{tmp_path}/harbour_agent.py:answer").__name__ == "answer"
     for name in ("answer", "no_such_module_here:answer", f"{tmp_path}/harbour_agent.py:reply"):
         with pytest.raises(UsageError):
-            load_agent(name)
+            load_function(name)
 
 
 def test_the_simulated_agent_that_is_run_again_without_recorded_steps_answers_the_same():

@@ -340,13 +340,14 @@ def ablate(agent: str, source: str, questions: str, sample: int, kind: str | Non
     QUESTIONS are runs or files of traces, paired by id; the steps of SOURCE are those of another version or right ones.
     A sample is drawn where both are runs.
     """
-    from ragfault.comparison.ablation.step_repair import load_agent, repair_steps
+    from ragfault.comparison.ablation.step_repair import repair_steps
     from ragfault.comparison.paired_runs import describe_sample
     from ragfault.io.runs.samples import sample_runs
+    from ragfault.options.functions import load_function
     from ragfault.report.builders.steps import build_repairs
 
     settings = RepairSettings(**take_fields(RepairSettings, options))
-    function = load_agent(agent)
+    function = load_function(agent)
     reading = pick_trace_options(options)
     opened = [open_run_or_file(name, reading=reading) for name in (source, questions)]
     runs = [side for side in opened if not isinstance(side, Iterator)]

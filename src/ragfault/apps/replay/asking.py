@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -34,6 +32,7 @@ from ragfault.judges.llm.transport.reply_cache import (
 )
 from ragfault.model.errors import JudgeError, JudgeStopped, UsageError
 from ragfault.model.records import Chunk, ConversationTurn, Trace, Usage
+from ragfault.options.functions import load_function
 from ragfault.text.http import URL_OPENER
 
 APP_THREADS = 8
@@ -198,27 +197,6 @@ def estimate_price(settings: LLMSettings, requests: Sequence[Sequence[Conversati
 
 AnswerFunction = Callable[[str, tuple[Chunk, ...], tuple[ConversationTurn, ...]], Any]
 RetrieveFunction = Callable[[str], Any]
-
-
-def load_function(name: str) -> Callable[..., Any]:
-    """Load the function that `MODULE:NAME` or `FILE.py:NAME` names; only the user's own command line names one.
-
-    Raises UsageError where there is none.
-    """
-    module, colon, function = name.rpartition(":")
-    if not colon or not module or not function:
-        raise UsageError(f"{name} names no function: write FILE.py:NAME or MODULE:NAME.")
-    path = Path(module)
-    folder = str(path.resolve().parent if module.endswith(".py") else Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        loaded: Any = getattr(import_module(path.stem if module.endswith(".py") else module), function, None)
-    except (ImportError, SystemExit) as error:
-        raise UsageError(f"{module} cannot be imported: {type(error).__name__}: {error}.") from None
-    if not callable(loaded):
-        raise UsageError(f"{module} has no function {function}.")
-    return loaded  # type: ignore[no-any-return]
 
 
 def to_answer(value: Any) -> str:

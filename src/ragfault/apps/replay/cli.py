@@ -50,13 +50,13 @@ def replay(run: str, dry_run: bool, kind: str | None, **options: Any) -> int:
     right without it, beyond the noise of asking again; it is refuted if the answer stays bad. At most four calls for
     each trace. The result is stored with the run, and `ragfault report` shows it.
     """
-    from ragfault.apps.replay.asking import load_function
     from ragfault.apps.replay.cause_replay import replay_causes
     from ragfault.apps.replay.planning import plan_replays
     from ragfault.apps.replay.report import build_replay
     from ragfault.apps.replay.store import mark_finished, mark_unfinished, store_replay
     from ragfault.diagnosis.run_table import RunTable
     from ragfault.io.runs.run import Run
+    from ragfault.options.functions import load_function
 
     opened = Run.open(run)
     table = load_settings(options["config"])

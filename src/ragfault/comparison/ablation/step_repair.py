@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +23,7 @@ from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.agents.recorded_steps import RecordedSteps
 from ragfault.io.runs.run import MetricInfo
 from ragfault.judges.loading import load_judge
-from ragfault.model.errors import InputError, UsageError
+from ragfault.model.errors import InputError
 from ragfault.model.protocols import Judge
 from ragfault.model.records import StepKind, Trace
 from ragfault.model.settings import accept_fields
@@ -151,31 +149,6 @@ def repair_steps(
         first_error=failed[0] if failed else "",
     )
     return _decide(repairs, values, measures, clusters, settings)
-
-
-def load_agent(name: str) -> Agent:
-    """Load the function that `MODULE:NAME` or `FILE.py:NAME` names; a file may import what lies beside it.
-
-    Raises UsageError where there is none.
-
-    >>> load_agent("ragfault.io.datasets.agent:answer_like_version_2").__name__
-    'answer_like_version_2'
-    """
-    module, colon, function = name.rpartition(":")
-    if not colon or not module or not function:
-        raise UsageError(f"{name} names no function: write FILE.py:NAME or MODULE:NAME.")
-    path = Path(module)
-    folder = str(path.resolve().parent if module.endswith(".py") else Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        loaded: Any = getattr(import_module(path.stem if module.endswith(".py") else module), function, None)
-    except (ImportError, SystemExit) as error:
-        raise UsageError(f"{module} cannot be imported: {type(error).__name__}: {error}.") from None
-    if not callable(loaded):
-        raise UsageError(f"{module} has no function {function}.")
-    agent: Agent = loaded
-    return agent
 
 
 def _pair_sources(source: Iterable[Trace], questions: Iterable[Trace]) -> tuple[list[Trace], list[Trace]]:
