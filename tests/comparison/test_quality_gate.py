@@ -247,9 +247,10 @@ def timed(*latencies: float):
 def test_a_drop_is_shown_ruled_out_or_neither(tmp_path, old, new, result):
     """Fail needs a significant drop beyond the margin, pass that one is ruled out; few traces show neither."""
     decision = beside(tmp_path, old, new, max_drop=0.03 if result == "pass" else 0.02)
-    assert [item.result for item in decision.regression_decisions] == [result]
+    decided = [item for item in decision.regression_decisions if item.change.metric == "groundedness"]
+    assert [item.result for item in decided] == [result]
     assert decision.exit_code == {"pass": 0, "fail": 1, "cannot tell": 3}[result]
-    assert (decision.regression_decisions[0].needed is not None) == (result == "cannot tell")
+    assert (decided[0].needed is not None) == (result == "cannot tell")
 
 
 def test_what_fails_one_way_passes_the_other(tmp_path):
@@ -333,10 +334,16 @@ def test_lost_scores_keep_a_metric_from_passing(tmp_path):
 def test_low_coverage_cannot_pass_beside_a_baseline(tmp_path):
     """Answers that make no claim any more are no evidence: 140 of 200 left, or few traces with a partner."""
     decision = beside(tmp_path, "s" * 400, "s" * 180 + "-" * 220)
-    assert (decision.result, decision.regression_decisions[0].coverage) == ("cannot tell", 0.45)
-    assert "only 180 of the 400 pairs that are scored in either run" in decision.regression_decisions[0].reason
+    [decided] = [item for item in decision.regression_decisions if item.change.metric == "groundedness"]
+    assert (decided.result, decided.coverage) == ("cannot tell", 0.45)
+    assert "only 180 of the 400 pairs that are scored in either run" in decided.reason
     old, new = Run.open(tmp_path / "old/run"), Run.open(tmp_path / "new/run")
-    assert gate(new, baseline=old, coverage=0.4).result == "pass"
+    lower = [
+        item
+        for item in gate(new, baseline=old, coverage=0.4).regression_decisions
+        if item.change.metric == "groundedness"
+    ]
+    assert [item.result for item in lower] == ["pass"]
     others = [pair(f"x{at}", "h", "s") for at in range(210)]
     apart = run_of(tmp_path, "apart", [*signs("s" * 190), *others])
     assert (

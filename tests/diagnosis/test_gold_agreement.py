@@ -71,12 +71,14 @@ def test_gold_contradicts_hardly_an_alarm_of_the_demo(demo, version):
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_the_worst_traces_of_the_demo_are_wrong_by_the_answer_key(demo, version):
-    """None of them answers as the reference does, or refuses where nothing answers the query."""
+    """None of them answers as the reference does; one that refuses rightly is bad by a cause before the answer."""
     worst = analyze(demo[version]).worst
     traces = {trace.id: trace for trace in demo[version].traces()}
     assert worst
     assert not [item.trace for item in worst if match_answer(traces[item.trace])]
-    assert not [item.trace for item in worst if item.key_outcome in ("right answer", "right refusal")]
+    assert not [item.trace for item in worst if item.key_outcome == "right answer"]
+    refused = [item for item in worst if item.key_outcome == "right refusal"]
+    assert not [item.trace for item in refused if item.cause is None or item.cause.stage == "generation"]
 
 
 def test_the_stored_verdicts_do_not_depend_on_the_use_of_gold(demo):

@@ -383,7 +383,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path):
         pytest.skip("this machine does not let a test mount a tmpfs")
     try:
         path = write_some(tmp_path)
-        with pytest.raises(OutputError, match=r"the disk is full\. What was written is kept"):
+        with pytest.raises(OutputError, match=r"the disk is full\. The finished parts stay"):
             evaluate(path, small / "run", metrics="default", batch=10)
         subprocess.run(["mount", "-o", "remount,size=64m", small], check=True)
         assert evaluate(path, small / "run", metrics="default", batch=10).manifest.traces == 300

@@ -777,9 +777,12 @@ def test_an_alert_ends_with_1(live: Run, calm: Run, tmp_path: Path, capsys: pyte
     """What broke comes first, with the mark before it and the traces; calm traffic ends with 0."""
     marks = tmp_path / "marks.jsonl"
     marks.write_text('{"time": "2026-11-02T08:18:00Z", "text": "release 8"}\n')
-    out = run_monitor(capsys, live.path, "--by", "release", "--marks", marks, "--against", calm.path, code=1)
-    assert "naming retrieval" in out.splitlines()[0]
+    asked = (live.path, "--by", "release", "--marks", marks, "--against", calm.path)
+    out = run_monitor(capsys, *asked, code=1)
+    assert "Retrieval broke" in out.splitlines()[0]
     assert "shortly before: release 8 (2026-11-02 08:18)" in out
+    assert "More of:" not in out
+    out = run_monitor(capsys, *asked, "--full", code=1)
     assert "More of:" in out
     assert "release=8" in out
     assert run_monitor(capsys, calm.path).startswith("No drop is called")
