@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ragfault.model.gold_evidence import match_answer
-from ragfault.model.records import Trace
+from ragfault.model.gold_evidence import match_answer, measure_key_agreement
+from ragfault.model.records import AnswerVerdict, Trace, Verdicts
 from ragfault.text.substitutions import find_substitution
 
 
@@ -18,15 +18,27 @@ def is_certain(query: str, expected: str, answer: str) -> bool | None:
     ("expected", "answer"),
     [
         ("The ferry leaves on Thursday.", "The ferry leaves on Wednesday."),
-        ("The casing is of copper.", "The casing is of nickel."),
+        ("The fee is 12 euros.", "The fee is 15 euros."),
         ("Swimming is not allowed in the basin.", "Swimming is allowed in the basin."),
         ("The council paid the abbot.", "The abbot paid the council."),
+    ],
+)
+def test_another_name_an_exchange_or_a_negation_is_another_answer(expected: str, answer: str) -> None:
+    assert is_certain("What is the rule?", expected, answer) is True
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer"),
+    [
+        ("Guests may park one car in the yard.", "Guests may park one automobile in the yard."),
+        ("The hotel offers a free breakfast.", "The hotel offers a complimentary breakfast."),
+        ("The casing is of copper.", "The casing is of nickel."),
         ("Rinse the pan before drying it.", "Rinse the pan after drying it."),
         ("Guests must sign the book.", "Guests may sign the book."),
     ],
 )
-def test_another_word_in_the_same_frame_is_another_answer(expected: str, answer: str) -> None:
-    assert is_certain("What is the rule?", expected, answer)
+def test_other_words_in_the_same_frame_are_not_certainly_another_answer(expected: str, answer: str) -> None:
+    assert is_certain("What is the rule?", expected, answer) is False
 
 
 @pytest.mark.parametrize(
@@ -54,3 +66,11 @@ def test_an_answer_that_says_something_else_in_place_of_the_key_does_not_match_i
     trace = Trace(id="1", query="Who sold the mill?", reference="The Hartmanns sold the mill to the city.",
                   answer="The city sold the mill to the Hartmanns.")  # fmt: skip
     assert match_answer(trace) is not True
+
+
+def test_other_words_in_place_of_the_key_are_left_to_a_judge_that_reads_both() -> None:
+    trace = Trace(id="1", query="What may be parked?", reference="Guests may park one car in the yard.",
+                  answer="Guests may park one automobile in the yard.")  # fmt: skip
+    assert measure_key_agreement(trace, Verdicts(trace="1")) is None
+    judged = Verdicts(trace="1", answer=AnswerVerdict(relevance=0.9, agreement=0.9))
+    assert measure_key_agreement(trace, judged) == 1.0

@@ -199,19 +199,21 @@ def measure_key_agreement(trace: Trace, verdicts: Verdicts) -> float | None:
     none contradicted (without facts: some claim supported by the reference and none contradicted). Less than 1 only
     where names or numbers of the key are absent from the answer: then the share of the facts that it states, 0 without
     facts. A judge that misses a fact which is told in other words is no evidence. A refusal states none of it: None.
-    Where the answer repeats a reference except for what it says in the place of some words, it states none of it; None
-    if so little stands around those words that they may say the same (`find_substitution`).
-    If the judge reads the answer beside the reference (`AnswerVerdict.agreement`), that decides instead of words; the
-    agreement is None between the probabilities `AGREEMENT_UNSURE`.
+    Where the answer repeats a reference except for another name or number, two exchanged words or a negation, it
+    states none of it (`find_substitution`). Otherwise the judge decides if it reads the answer beside the reference
+    (`AnswerVerdict.agreement`); the agreement is None between the probabilities `AGREEMENT_UNSURE`. Without such a
+    judge it is None too where other words stand in the place of the reference's: they may say the same.
     """
     if verdicts.answer is not None and verdicts.answer.refused:
         return None
     substitutions = list_substitutions(trace)
-    if trace.references and not trace.facts and substitutions:
-        return 0.0 if all(substitution.is_certain for substitution in substitutions) else None
+    if substitutions and not trace.facts and all(substitution.is_certain for substitution in substitutions):
+        return 0.0
     if verdicts.answer is not None and verdicts.answer.agreement is not None and not trace.facts:
         agreement = verdicts.answer.agreement
         return None if AGREEMENT_UNSURE[0] < agreement < AGREEMENT_UNSURE[1] else float(agreement > 0.5)
+    if substitutions and not trace.facts:
+        return None
     matched = match_answer(trace)
     facts = [item.present and not item.contradicted for item in verdicts.fact or ()]
     if len(facts) == len(trace.facts or ()):

@@ -15,7 +15,7 @@ from ragfault.diagnosis.languages import is_foreign
 from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.metrics.steps import list_constraints
-from ragfault.model.gold_evidence import has_answer_key, list_substitutions
+from ragfault.model.gold_evidence import has_answer_key
 from ragfault.model.records import GoldVerdicts, Trace, Verdicts
 from ragfault.text.entities import EntityIndex, extract_entities
 from ragfault.text.normalization import normalize_answer, split_content_words, split_words
@@ -65,13 +65,7 @@ named right of 51, 31 and 37 plants of `python -m benchmarks.causes`, a right an
 
 MIN_OVERLAP = 0.5
 """A rewriting with less of the query's words, by their rarity, is about something else; chosen, not measured."""
-FORM_PREFIX = 5
-"""Words that begin alike with so many letters are forms of one."""
 PRONOUNS = frozenset({"it", "its", "they", "them", "their", "he", "she", "him", "his", "her", "this", "these", "those"})
-MAX_ELLIPSIS = 1
-"""Content words of a query that says what it is about in an earlier turn alone."""
-MIN_STATED_WORDS = 2
-"""Content words of an answer that a sentence of a chunk states if it has all of them."""
 
 
 def find_cause(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labeled: bool = False) -> AnswerCause:
@@ -161,18 +155,17 @@ def _find_changed_query(case: Case) -> Clue | None:
 
 
 def _measure_overlap(query: str, rewritten: str) -> float:
-    """Return the share of a query's content words, by their rarity, that a rewriting has in some form."""
+    """Return the share of a query's content words, by their rarity, that a rewriting has."""
     words, table = frozenset(split_content_words(query)), load_idf()
-    starts = {word[:FORM_PREFIX] for word in split_content_words(rewritten)}
-    shared = [word for word in words if word[:FORM_PREFIX] in starts]
+    shared = words.intersection(split_content_words(rewritten))
     return table.sum_rarity(shared) / table.sum_rarity(words) if words else 1.0
 
 
 def _find_ignored_history(case: Case) -> Clue | None:
     """Find a follow-up that was searched as it stands, and whose passage was not found.
 
-    A rewriting that returns what it was given did not rewrite. A query follows up if it points back by a pronoun, has
-    next to no content of its own, or names nothing while the user's turns before it do.
+    A rewriting that returns what it was given did not rewrite. A query follows up if it points back by a pronoun, or
+    names nothing while the user's turns before it do.
     """
     trace = case.trace
     if case.covered is not False or not trace.history or not _follows_up(trace):
@@ -188,7 +181,7 @@ def _find_ignored_history(case: Case) -> Clue | None:
 
 
 def _follows_up(trace: Trace) -> bool:
-    if not PRONOUNS.isdisjoint(split_words(trace.query)) or len(split_content_words(trace.query)) <= MAX_ELLIPSIS:
+    if not PRONOUNS.isdisjoint(split_words(trace.query)):
         return True
     named = [extract_entities(turn.text) for turn in trace.history or () if turn.role == "user"]
     return not extract_entities(trace.query) and any(named)
@@ -201,20 +194,10 @@ def _find_stale_source(case: Case) -> Clue | None:
 
 def _find_wrong_source(case: Case) -> Clue | None:
     """Find what the answer key calls wrong and a chunk says all the same."""
-    if case.covered is False or case.find_problem("contradicted_claim"):
-        return None
     problem = case.find_problem("false_claim")
-    if problem is not None:
-        chunk = problem.evidence[0].chunk if problem.evidence else None
-        return Clue(LIKELY, problem.text, problem.reason or "", chunk)
-    if not list_substitutions(case.trace):
+    if problem is None or case.find_problem("contradicted_claim") or case.covered is False:
         return None
-    words = frozenset(split_content_words(case.trace.stated or ""))
-    for chunk_id, sentence in _list_sentences(case.trace):
-        stated = len(words) >= MIN_STATED_WORDS and words.issubset(split_content_words(sentence))
-        if stated and find_substitution(case.trace.query, sentence, case.trace.stated or "") is None:
-            return Clue(LIKELY, sentence, "the chunk says what the answer key contradicts", chunk_id)
-    return None
+    return Clue(LIKELY, problem.text, problem.reason or "", problem.evidence[0].chunk if problem.evidence else None)
 
 
 def _list_sentences(trace: Trace) -> Iterator[tuple[str, str]]:
@@ -237,34 +220,6 @@ def _find_contradiction(case: Case) -> Clue | None:
                 LIKELY if case.by_gold else POSSIBLE, sentence, f"the answer says {substitution.text}", chunk_id
             )
     return None
-
-
-def _find_invention(case: Case) -> Clue | None:
-    """Find a claim that no chunk supports, unless the key shows that the answer states a part of what was asked."""
-    return None if _states_part(case) else _cite_problem("unsupported_claim")(case)
-
-
-def _states_part(case: Case) -> bool:
-    """Return whether the answer states some of the expected facts, contradicts none, and lacks others."""
-    facts = case.verdicts.fact or ()
-    return any(item.present for item in facts) and not all(item.present or item.contradicted for item in facts)
-
-
-def _find_omission(case: Case) -> Clue | None:
-    """Find a part of what was asked that the answer lacks: an expected fact, or one of several parts of the query."""
-    aspects = case.verdicts.answer.aspects if case.verdicts.answer is not None else ()
-    answers_part = len(aspects) > 1 and any(aspect.answered for aspect in aspects)
-    cited = _cite_problem("absent_fact", "unanswered_aspect")(case)
-    return cited if _states_part(case) or answers_part or case.find_problem("absent_fact") else None
-
-
-def _find_other_question(case: Case) -> Clue | None:
-    """Find an answer that says what the chunks say, and nothing of what was asked."""
-    claims = case.verdicts.claim or ()
-    supported = claims and all(claim.support in ("supported", "inferred") for claim in claims)
-    if supported and case.covered and case.diagnosis.key_outcome == "wrong answer":
-        return Clue(POSSIBLE, claims[0].claim, "the chunks say it, and it is not what was asked")
-    return _cite_problem("irrelevant_answer", "unanswered_aspect")(case)
 
 
 def _find_not_shown(case: Case) -> Clue | None:
@@ -407,13 +362,19 @@ CAUSES: dict[CauseName, CauseDefinition] = {
         "generation",
         "invented: no passage says it",
         "the model, or the prompt's rules of faithfulness",
-        _find_invention,
+        _cite_problem("unsupported_claim"),
     ),
     "left_out": CauseDefinition(
-        "generation", "left out what was asked", "the prompt: every part of the query", _find_omission
+        "generation",
+        "left out what was asked",
+        "the prompt: every part of the query",
+        _cite_problem("absent_fact", "unanswered_aspect"),
     ),
     "off_topic": CauseDefinition(
-        "generation", "answers another question", "the place of the query in the prompt", _find_other_question
+        "generation",
+        "answers another question",
+        "the place of the query in the prompt",
+        _cite_problem("irrelevant_answer"),
     ),
     "undecided": CauseDefinition("undecided", "undecided", "label some of them: ragfault label", _find_nothing),
 }
