@@ -41,7 +41,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 OBJECT_STORE_BYTES = 100 * 2**20
 UNJUDGED = ["recall@5", "ndcg@10", "latency", "error", "empty_retrieval"]
 """Some metrics that read no verdict."""
-TABLES = ("traces", "verdicts", "scores")
+TABLES = ("traces", "verdicts", "causes", "scores")
 
 
 # --- traces ----------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def measure_on_ray(
 ) -> ProcessUsage:
     """Measure an evaluation on a cluster, including the cluster's own processes."""
     from ragfault.evaluation.evaluator import evaluate
-    from ragfault.evaluation.executors import RayExecutor
+    from ragfault.executors import RayExecutor
 
     monitor = ProcessMonitor(os.getpid())
     evaluate(

@@ -19,6 +19,7 @@ from pictures import build_terminal, print_commands
 
 import ragfault
 from ragfault.cli.commands import cli
+from ragfault.diagnosis.causes.records import AnswerCause
 from ragfault.io.formats.record_shapes import describe_fields
 from ragfault.io.runs.run import Manifest
 from ragfault.judges.cards.card import list_cards, load_card
@@ -110,14 +111,15 @@ def build_tables_page() -> str:
     """Build the page of the tables of a run."""
     parts = ["# The tables of a run\n", GENERATED]
     parts.append(
-        "A run is a directory: `manifest.json`, `traces.parquet`, `verdicts.parquet`, `scores.parquet`. Any Parquet\n"
-        "reader opens it:\n\n```sql\n"
+        "A run is a directory: `manifest.json`, `traces.parquet`, `verdicts.parquet`, `causes.parquet`,\n"
+        "`scores.parquet`. Any Parquet reader opens it:\n\n```sql\n"
         "select metric, avg(value), count(value) from 'runs/v1/scores.parquet' group by metric\n```\n"
     )
     tables = (
         ("manifest.json", Manifest),
         ("traces.parquet", Trace),
         ("verdicts.parquet", Verdicts),
+        ("causes.parquet", AnswerCause),
         ("scores.parquet", Score),
     )
     for name, record in tables:

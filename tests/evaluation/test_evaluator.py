@@ -20,6 +20,7 @@ from ragfault.evaluation.evaluator import evaluate
 from ragfault.evaluation.rescorer import rescore
 from ragfault.io.datasets.demo_handbook import write_handbook
 from ragfault.io.runs.run import Run
+from ragfault.io.runs.writer import RUN_TABLES
 from ragfault.io.trace_writer import write_traces
 from ragfault.judges.assembly import observe_traces
 from ragfault.metrics.selection import DEFAULT_METRICS
@@ -69,7 +70,7 @@ def run(handbook: Path) -> Run:
 
 
 def tables(run: Run) -> list[bytes]:
-    return [(run.path / f"{name}.parquet").read_bytes() for name in ("traces", "verdicts", "scores")]
+    return [(run.path / f"{name}.parquet").read_bytes() for name in RUN_TABLES]
 
 
 def test_every_trace_and_metric_has_its_row(run: Run):

@@ -23,12 +23,11 @@ import pytest
 
 from ragfault.cli.commands import cli
 from ragfault.evaluation.evaluator import evaluate
-from ragfault.evaluation.executors import ProcessExecutor, RayExecutor
 from ragfault.evaluation.jobs import plan_shards
 from ragfault.evaluation.rescorer import _read_rows, rescore
-from ragfault.evaluation.settings import ignore_report
+from ragfault.executors import ProcessExecutor, RayExecutor
 from ragfault.io.runs.run import Run
-from ragfault.io.runs.writer import PartialRun, RunPlan
+from ragfault.io.runs.writer import RUN_TABLES, PartialRun, RunPlan
 from ragfault.io.slices import index_traces
 from ragfault.io.trace_reader import read_traces
 from ragfault.io.trace_writer import write_traces
@@ -36,6 +35,7 @@ from ragfault.labels.judges.runner import WARMUP_TRACES, run_judge
 from ragfault.model.errors import InputError, MissingExtra, OutputError, RunError, UsageError
 from ragfault.model.protocols import Executor
 from ragfault.model.records import Trace
+from ragfault.model.work_settings import ignore_report
 from ray_cluster import RecordingJudge, build_traces
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -50,7 +50,7 @@ needs_s3 = pytest.mark.skipif(
 
 
 def tables(run: Run) -> list[bytes]:
-    return [(run.path / f"{name}.parquet").read_bytes() for name in ("traces", "verdicts", "scores")]
+    return [(run.path / f"{name}.parquet").read_bytes() for name in RUN_TABLES]
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def test_a_repeated_part_is_written_once(tmp_path: Path):
     """A second worker that finishes a written part leaves nothing behind."""
     plan = RunPlan(ragfault="1", judge="j", metrics=(), fingerprint="f", traces=1, batch=1)
     partial = PartialRun.begin(tmp_path / "run", plan)
-    blobs = dict.fromkeys(("traces", "verdicts", "scores"), b"first")
+    blobs = dict.fromkeys(RUN_TABLES, b"first")
     partial.write_blobs(0, blobs)
     partial.write_blobs(0, dict.fromkeys(blobs, b"second"))
     assert partial.list_finished_parts() == {0}

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragfault.diagnosis.causes.storage import tabulate_causes
 from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table, table_to_records
 from ragfault.io.runs.run import MetricInfo, Run
-from ragfault.io.runs.writer import PartialRun, RunPlan, encode_part, write_row_groups
+from ragfault.io.runs.writer import RUN_TABLES, PartialRun, RunPlan, encode_part, write_row_groups
 from ragfault.model.errors import OutputError, RunError
 from ragfault.model.records import Score, Trace, Verdicts
 from sample_traces import draw_judged_traces
@@ -39,7 +40,8 @@ def fill(partial: PartialRun) -> None:
         traces = [Trace(id=i, query=f"query {i}", metadata={"n": int(i)}) for i in part]
         seen = [Verdicts(trace=i, missing=(f"m{i}",)) for i in part]
         scores = [Score(trace=i, metric="error", layer="operation", status="scored", value=0.0) for i in part]
-        partial.write_blobs(number, encode_part(traces, seen, records_to_table(scores, SCORE_SCHEMA)))
+        causes = tabulate_causes(traces, seen, "ignore")
+        partial.write_blobs(number, encode_part(traces, seen, causes, records_to_table(scores, SCORE_SCHEMA)))
 
 
 def finished(out: Path, **changes: object) -> Run:
@@ -72,7 +74,7 @@ def test_any_parquet_reader_opens_a_run(tmp_path: Path):
 def test_the_files_are_the_same_whatever_the_parts(tmp_path: Path):
     """Parts of one, two or all traces give byte-identical tables."""
     runs = [finished(tmp_path / str(size), batch=size) for size in (1, 2, 5)]
-    for name in ("traces", "verdicts", "scores"):
+    for name in RUN_TABLES:
         assert len({(run.path / f"{name}.parquet").read_bytes() for run in runs}) == 1
 
 
@@ -94,7 +96,8 @@ def test_an_unfinished_run_resumes(tmp_path: Path):
     """Parts that are there stay; the plan's batch size holds; only the same plan may go on."""
     begun = PartialRun.begin(tmp_path / "run", plan())
     scores = records_to_table([], SCORE_SCHEMA)
-    begun.write_blobs(0, encode_part([Trace(id="0", query="q")], [Verdicts(trace="0")], scores))
+    traces, seen = [Trace(id="0", query="q")], [Verdicts(trace="0")]
+    begun.write_blobs(0, encode_part(traces, seen, tabulate_causes(traces, seen, "ignore"), scores))
     (begun.path / "parts" / "0000001.draft").mkdir()
     with pytest.raises(RunError, match="never finished"):
         Run.open(tmp_path / "run")
@@ -169,7 +172,7 @@ def test_a_missing_or_damaged_run_is_described(tmp_path: Path):
 def test_the_manifest_holds_the_checksum_of_each_file(tmp_path: Path):
     """The checksums are those of the files, and a file that was changed is named."""
     run = finished(tmp_path / "run")
-    names = ["scores.parquet", "traces.parquet", "verdicts.parquet"]
+    names = ["causes.parquet", "scores.parquet", "traces.parquet", "verdicts.parquet"]
     assert sorted(run.manifest.checksums) == names
     for name in names:
         content = (run.path / name).read_bytes()
@@ -195,7 +198,7 @@ def test_no_flipped_bit_is_read(tmp_path: Path):
     """A run with one flipped bit anywhere is refused when it is opened or the table is read, or means the same."""
     finished(tmp_path / "run")
     manifest = Run.open(tmp_path / "run").manifest
-    for name in ("manifest.json", "traces.parquet", "verdicts.parquet", "scores.parquet"):
+    for name in ("manifest.json", *(f"{table}.parquet" for table in RUN_TABLES)):
         path = tmp_path / "run" / name
         content = path.read_bytes()
         for at in range(0, len(content), max(1, len(content) // 150)):
@@ -205,7 +208,7 @@ def test_no_flipped_bit_is_read(tmp_path: Path):
             os.utime(path, ns=(at, at))
             try:
                 run = Run.open(tmp_path / "run")
-                for table in ("traces", "verdicts", "scores"):
+                for table in RUN_TABLES:
                     run.to_arrow(table)
             except RunError:
                 continue

@@ -22,6 +22,7 @@ from endpoint import make_traces
 pytest.importorskip("openai", reason="needs the extra llm")
 
 from ragfault.io.runs.run import Run
+from ragfault.io.runs.writer import RUN_TABLES
 from ragfault.io.trace_writer import write_traces
 
 CONCURRENCY = 8
@@ -101,7 +102,7 @@ def settled(server: Elsewhere) -> dict[str, Any]:
 
 
 def tables(path: Path) -> list[bytes]:
-    return [(path / f"{name}.parquet").read_bytes() for name in ("traces", "verdicts", "scores")]
+    return [(path / f"{name}.parquet").read_bytes() for name in RUN_TABLES]
 
 
 def test_a_run_killed_ten_times_pays_again_for_what_was_under_way_alone(tmp_path: Path):

@@ -22,6 +22,7 @@ from ragfault.comparison.gate.gate import gate
 from ragfault.diagnosis.run_analysis import analyze
 from ragfault.evaluation.evaluator import METERED_BATCH, evaluate
 from ragfault.io.runs.run import Run
+from ragfault.io.runs.writer import RUN_TABLES
 from ragfault.io.trace_writer import write_traces
 from ragfault.judges.domain.profile import load_profile
 from ragfault.judges.llm.judge import LLMJudge
@@ -67,7 +68,7 @@ def asking(server: Any, **options: Any) -> LLMJudge:
 
 
 def tables(run: Run) -> list[bytes]:
-    return [(run.path / f"{name}.parquet").read_bytes() for name in ("traces", "verdicts", "scores")]
+    return [(run.path / f"{name}.parquet").read_bytes() for name in RUN_TABLES]
 
 
 # --- nothing lost, nothing repeated ----------------------------------------------------------------

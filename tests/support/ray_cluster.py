@@ -62,7 +62,7 @@ def main(traces: str, out: str) -> None:
     from ray.cluster_utils import Cluster
 
     from ragfault.evaluation.evaluator import evaluate
-    from ragfault.evaluation.executors import RayExecutor
+    from ragfault.executors import RayExecutor
 
     cluster = Cluster(
         initialize_head=True,

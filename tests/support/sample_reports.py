@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ragfault.diagnosis.causes.storage import tabulate_causes
 from ragfault.io.runs.run import MetricInfo, Run
 from ragfault.io.runs.writer import PartialRun, RunPlan, encode_part
 from ragfault.metrics.catalog import compute_score_table
@@ -50,7 +51,9 @@ def build_run(out: Path, pairs: Sequence[tuple[Trace, Verdicts]], judge: str = "
         part = pairs[number : number + 500]
         traces, verdicts = [trace for trace, _ in part], [seen for _, seen in part]
         scores = compute_score_table(metrics, traces, verdicts, "ignore")
-        partial.write_blobs(number // 500, encode_part(traces, verdicts, scores))
+        partial.write_blobs(
+            number // 500, encode_part(traces, verdicts, tabulate_causes(traces, verdicts, "ignore"), scores)
+        )
     return partial.finish()
 
 

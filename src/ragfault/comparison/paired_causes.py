@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from ragfault.comparison.pairing import Mask, RunContents, TracePairing
 from ragfault.diagnosis.causes.rating import BAD_IF_REFUSED, build_rating
 from ragfault.diagnosis.causes.records import AnswerCause, CauseName
+from ragfault.diagnosis.causes.storage import rate_trace
 from ragfault.diagnosis.causes.table import CAUSES, POSSIBLE
-from ragfault.diagnosis.run_analysis import rate_trace
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.model.gold_evidence import apply_gold
+from ragfault.model.grouping import group_by
 from ragfault.model.records import Trace, Verdicts
 
 CausePair = tuple[AnswerCause, AnswerCause]
@@ -66,18 +67,16 @@ def _settle_refusals(pair: CausePair, same_chunks: bool) -> CausePair:
 
 
 def _rate_rows(table: RunTable, rows: NDArray[np.int64], other_gold: Mask, edited: Mask) -> list[AnswerCause]:
-    """Rate the answers of some rows of a run, in their order."""
-    places: dict[int, list[int]] = {}
-    for place, row in enumerate(rows.tolist()):
-        places.setdefault(row, []).append(place)
-    causes: dict[int, AnswerCause] = {}
-    items = table.labels.items if table.labels else {}
-    for row, (trace, verdicts) in enumerate(zip(table.run.traces(), table.run.verdicts(), strict=True)):
-        for place in places.get(row, ()):
+    """Return the ratings of some rows of a run, in their order: anew only where a part of the key is left out."""
+    causes = [table.causes[row] for row in rows.tolist()]
+    hidden = group_by(np.flatnonzero(other_gold | edited).tolist(), lambda place: table.ids[rows[place]])
+    items, ids = table.labels.items if table.labels else {}, list(hidden)
+    for trace, verdicts in zip(table.run.traces(ids), table.run.verdicts(ids), strict=True) if ids else ():
+        for place in hidden[trace.id]:
             shown, judged = _hide_key(trace, verdicts, gold=bool(other_gold[place]), rest=bool(edited[place]))
             seen = apply_gold(shown, judged) if table.run.manifest.gold == "apply" else judged
             causes[place] = rate_trace(shown, seen, items.get(trace.id, {}))
-    return [causes[place] for place in range(len(rows))]
+    return causes
 
 
 def _hide_key(trace: Trace, verdicts: Verdicts, *, gold: bool, rest: bool) -> tuple[Trace, Verdicts]:

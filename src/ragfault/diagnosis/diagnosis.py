@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ragfault.diagnosis.records import Diagnosis, KeyOutcome, ProblemKind, TraceProblem
-from ragfault.model.gold_evidence import agrees_with_key, match_answer, measure_key_agreement
+from ragfault.model.gold_evidence import match_answer, measure_key_agreement
 from ragfault.model.grouping import group_by
 from ragfault.model.records import AnswerVerdict, ClaimVerdict, Evidence, GoldVerdicts, Layer, Trace, Verdicts
 from ragfault.model.rules import RELEVANT_LEVELS, chunks_cover_query, get_asked_time, is_outdated, quote_matches
@@ -146,12 +146,14 @@ def diagnose_trace(trace: Trace, verdicts: Verdicts) -> Diagnosis:
     >>> [(p.kind, p.chunk) for p in diagnose_trace(trace, Verdicts(trace="1", chunk=(bad, good))).problems]
     [('irrelevant_chunk', 'a')]
     """
+    # It compares many texts, so it is measured once.
+    agreement = measure_key_agreement(trace, verdicts) if isinstance(verdicts, GoldVerdicts) else None
     problems = [
         *_pipeline_problems(trace),
         *_retrieval_problems(trace, verdicts),
         *_claim_problems(verdicts),
         *_outdated_problems(trace, verdicts),
-        *_answer_problems(trace, verdicts),
+        *_answer_problems(trace, verdicts, agreement),
         *_citation_problems(trace, verdicts),
     ]
     problems.sort(key=lambda problem: KIND_ORDER[problem.kind])
@@ -160,12 +162,12 @@ def diagnose_trace(trace: Trace, verdicts: Verdicts) -> Diagnosis:
         query=trace.query,
         problems=tuple(problems),
         checked=_count_checked(trace, verdicts),
-        key_outcome=_compare_with_key(trace, verdicts),
-        key_agreement=measure_key_agreement(trace, verdicts) if isinstance(verdicts, GoldVerdicts) else None,
+        key_outcome=_compare_with_key(trace, verdicts, agreement),
+        key_agreement=agreement,
     )
 
 
-def _compare_with_key(trace: Trace, verdicts: Verdicts) -> KeyOutcome | None:
+def _compare_with_key(trace: Trace, verdicts: Verdicts, agreement: float | None) -> KeyOutcome | None:
     """Return what the answer key says of the answer; None without a key or an answer.
 
     An answer that refuses one part and repeats the reference is right.
@@ -176,7 +178,6 @@ def _compare_with_key(trace: Trace, verdicts: Verdicts) -> KeyOutcome | None:
         if verdicts.covered is not False and match_answer(trace):
             return "right answer"
         return "cannot tell" if verdicts.covered is None else "wrong refusal" if verdicts.covered else "right refusal"
-    agreement = measure_key_agreement(trace, verdicts)
     if agreement is not None:
         return "right answer" if agreement == 1 else "wrong answer"
     return "missed refusal" if verdicts.covered is False else "cannot tell"
@@ -274,12 +275,12 @@ def _claim_problem(kind: ProblemKind, claim: ClaimVerdict, reason: str) -> Trace
     return _build_problem(kind, claim.claim, reason, start=claim.start, end=claim.end, evidence=claim.evidence)
 
 
-def _answer_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProblem]:
+def _answer_problems(trace: Trace, verdicts: Verdicts, agreement: float | None) -> Iterator[TraceProblem]:
     if not trace.answer:
         if trace.answer is not None:
             yield _build_problem("empty_answer", trace.query, "the answer is empty")
         return
-    if agrees_with_key(trace, verdicts):
+    if agreement == 1:
         return
     for fact in verdicts.fact or ():
         if fact.contradicted:

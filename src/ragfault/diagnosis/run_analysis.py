@@ -15,8 +15,8 @@ from ragfault.diagnosis.assessment import assess_trace
 from ragfault.diagnosis.attempts.assessment import assess_attempts
 from ragfault.diagnosis.causes.records import AnswerCause
 from ragfault.diagnosis.causes.retrieval import RetrievalOutcome, observe_retrieval, summarize_retrieval
+from ragfault.diagnosis.causes.storage import rate_trace, read_causes
 from ragfault.diagnosis.causes.summary import assess_health, count_causes
-from ragfault.diagnosis.causes.table import find_cause
 from ragfault.diagnosis.chunk_insights import compute_chunk_insights
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS, diagnose_trace
 from ragfault.diagnosis.gold_agreement import GoldObserver, measure_gold_agreement
@@ -110,7 +110,7 @@ def diagnose(
         return tuple(diagnose_run(source, ids))
     if verdicts is None:
         raise UsageError("a single trace is diagnosed from its verdicts: give diagnose(trace, verdicts), or a run.")
-    return _complete_diagnosis(source, verdicts, localize_recorded_step(source))
+    return _complete_diagnosis(source, verdicts, rate_trace(source, verdicts, {}), localize_recorded_step(source))
 
 
 def diagnose_run(source: AnyRun | RunTable, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
@@ -126,53 +126,25 @@ def diagnose_run(source: AnyRun | RunTable, ids: Sequence[str] | None = None) ->
         triads = table.list_triads()
         for row, (trace, verdicts) in enumerate(run.evidence()):
             labeled = apply_labels(verdicts, items.get(trace.id, {}))
-            judged = judges_answer(items.get(trace.id, {}))
-            yield _complete_diagnosis(trace, labeled, triad=triads[row], labeled=judged)
+            yield _complete_diagnosis(trace, labeled, table.causes[row], triad=triads[row])
         return
     _check_ids(run, ids)
     rows = [row for row in run.scores(ids) if metric_name(row.metric) == "triad"]
     values = {row.trace: row.value for row in reversed(rows) if row.value is not None}
-    for trace, verdicts in run.evidence(ids):
-        own = items.get(trace.id, {})
-        labeled = apply_labels(verdicts, own)
+    for (trace, verdicts), cause in zip(run.evidence(ids), read_causes(run, ids, items), strict=True):
+        labeled = apply_labels(verdicts, items.get(trace.id, {}))
         step, triad = localize_recorded_step(trace), values.get(trace.id, math.nan)
-        yield _complete_diagnosis(trace, labeled, step, triad, labeled=judges_answer(own))
+        yield _complete_diagnosis(trace, labeled, cause, step, triad)
 
 
 def _complete_diagnosis(
-    trace: Trace,
-    verdicts: Verdicts,
-    faulty_step: FaultyStep | None = None,
-    triad: float = math.nan,
-    *,
-    labeled: bool = False,
+    trace: Trace, verdicts: Verdicts, cause: AnswerCause, faulty_step: FaultyStep | None = None, triad: float = math.nan
 ) -> Diagnosis:
     """Diagnose a trace, with its faulty step, its triad and quality level where there is one, and its assessment."""
     diagnosis = replace(diagnose_trace(trace, verdicts), faulty_step=faulty_step)
     if not math.isnan(triad):
         diagnosis = replace(diagnosis, triad=float(triad), quality=quality_level(triad).name)
-    cause = find_cause(trace, verdicts, diagnosis, labeled=labeled)
     return replace(diagnosis, assessment=assess_trace(trace, verdicts, diagnosis, cause.rating), cause=cause)
-
-
-def rate_trace(trace: Trace, verdicts: Verdicts, items: LabeledItems) -> AnswerCause:
-    """Rate the answer of a trace and name the cause of a bad one; labels of people replace verdicts.
-
-    >>> trace = Trace(id="1", query="When?", error="time-out")
-    >>> rate_trace(trace, Verdicts(trace="1"), {}).cause
-    'failed'
-    """
-    seen = apply_labels(verdicts, items)
-    return find_cause(trace, seen, diagnose_trace(trace, seen), labeled=judges_answer(items))
-
-
-def judges_answer(items: LabeledItems) -> bool:
-    """Return whether people labelled the answer of a trace: its claims, what it answers, or that it refuses.
-
-    >>> judges_answer({("claim", 0, 12): ("supported",)}), judges_answer({("chunk", "a", "level"): ("high",)})
-    (True, False)
-    """
-    return any(key[0] in ("claim", "aspect") or key == ("answer", "refused") for key in items)
 
 
 def _check_ids(run: Run, ids: Sequence[str]) -> None:
@@ -262,6 +234,7 @@ class DiagnosisObserver:
         """With all kinds, storing the `n` worst traces, and without the kinds that may be doubtful."""
         self.retrieval: list[RetrievalOutcome] = []
         self._items = table.labels.items if table.labels else {}
+        self._causes = table.causes
         at = table.triad_column()
         # An analysis reads all scores anyway, so they are not read for the triad only.
         self._triads = [math.nan] * table.traces if at is None else table.values[:, at].tolist()
@@ -269,10 +242,9 @@ class DiagnosisObserver:
     def add(self, batch: TraceBatch) -> None:
         """Diagnose the next traces."""
         for row, (trace, verdicts) in enumerate(zip(batch.traces, batch.evidence, strict=True), batch.start):
-            own = self._items.get(trace.id, {})
-            seen = apply_labels(verdicts, own)
+            seen = apply_labels(verdicts, self._items.get(trace.id, {}))
             self.retrieval.append(observe_retrieval(trace, seen))
-            diagnosis = _complete_diagnosis(trace, seen, triad=self._triads[row], labeled=judges_answer(own))
+            diagnosis = _complete_diagnosis(trace, seen, self._causes[row], triad=self._triads[row])
             _add_to_summaries(self.summaries, row, diagnosis)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ragfault.diagnosis.causes.records import AnswerCause
+from ragfault.diagnosis.causes.storage import read_causes
 from ragfault.diagnosis.chunk_insights import ChunkObserver, ChunkTable
 from ragfault.diagnosis.languages import MOSTLY_FOREIGN_SHARE, describe_foreign, describe_wrapped, knows_english_only
 from ragfault.diagnosis.observers import (
@@ -152,6 +154,11 @@ class RunTable:
     def has_key(self) -> bool:
         """Whether any trace has gold, facts, a reference or an answerability label."""
         return not self.key.present.isdisjoint(KEY_FIELDS)
+
+    @cached_property
+    def causes(self) -> list[AnswerCause]:
+        """The rating and the cause of each answer; labels of people go before what the run stores."""
+        return list(read_causes(self.run, items=self.labels.items if self.labels else {}))
 
     @cached_property
     def texts(self) -> TextObserver:

@@ -10,7 +10,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault.evaluation.executors import ProcessExecutor, choose_executor
 from ragfault.evaluation.jobs import (
     BadLineWriter,
     EvaluationJob,
@@ -21,8 +20,9 @@ from ragfault.evaluation.jobs import (
     run_job,
 )
 from ragfault.evaluation.metric_choices import add_chosen_metrics, explain_unused, parse_choices
-from ragfault.evaluation.settings import EvaluationSettings, ignore_report
+from ragfault.evaluation.settings import EvaluationSettings
 from ragfault.evaluation.surveyed_traces import SurveyedTraces
+from ragfault.executors import ProcessExecutor, choose_executor
 from ragfault.io.files import describe_input, expand_paths
 from ragfault.io.formats.tables import TableLike
 from ragfault.io.reading_settings import ReadingSettings
@@ -43,6 +43,7 @@ from ragfault.model.records import Trace, Usage
 from ragfault.model.rubrics import METRIC_NAME, Rubric, check_rubrics
 from ragfault.model.settings import accept_fields
 from ragfault.model.version import __version__
+from ragfault.model.work_settings import ignore_report
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from typing import Any, Self, cast
 import msgspec
 from msgspec import Struct
 
+from ragfault.diagnosis.causes.storage import tabulate_causes
 from ragfault.evaluation.metric_choices import MetricChoice, parse_choices, score_chosen
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.field_values import InvalidRecord
@@ -418,4 +419,4 @@ def _score_traces(job: EvaluationJob, traces: list[Trace]) -> TableBlobs:
     """Judge and score traces, and encode the tables of their batch."""
     metrics = [parse_metric(text) for text in job.metrics]
     verdicts, scores = score_chosen(job.judge, metrics, traces, job.choices, job.gold)
-    return encode_part(traces, verdicts, scores)
+    return encode_part(traces, verdicts, tabulate_causes(traces, verdicts, job.gold), scores)

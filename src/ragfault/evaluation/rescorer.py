@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
+from ragfault.diagnosis.causes.storage import tabulate_causes
 from ragfault.evaluation.evaluator import describe_metric
-from ragfault.evaluation.executors import choose_executor
 from ragfault.evaluation.jobs import import_modules, list_metric_modules
 from ragfault.evaluation.settings import RescoringSettings
+from ragfault.executors import choose_executor
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.remote_paths import AnyPath, open_for_arrow
 from ragfault.io.runs.checksums import compare_checksums, compute_checksum
 from ragfault.io.runs.run import BATCH_TRACES, Manifest, Run, check_free, parse_output, publish_run
-from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_groups
+from ragfault.io.runs.writer import ROW_GROUP_SIZES, TableBlobs, encode_tables, write_manifest, write_row_groups
 from ragfault.metrics.catalog import Metric, compute_score_table, parse_metric
 from ragfault.metrics.selection import select_metrics
 from ragfault.model.errors import RunError
@@ -37,9 +36,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+RESCORED_TABLES = ("causes", "scores")
+"""Tables that follow from the traces and their verdicts."""
+
+
 @accept_fields(RescoringSettings)
 def rescore(run: str | AnyPath | Run, out: str | AnyPath, settings: RescoringSettings) -> Run:
-    """Compute metrics on the stored verdicts of a run, and write the result as another run.
+    """Compute metrics and causes on the stored verdicts of a run, and write the result as another run.
 
     `metrics`, `workers`, `ray` and `executor` are as for `evaluate`; metrics=None computes the metrics of the run
     again. `gold` is "apply" or "ignore", else as in the run.
@@ -77,14 +80,14 @@ def rescore(run: str | AnyPath | Run, out: str | AnyPath, settings: RescoringSet
             written[copy.name] = compute_checksum(copy)
             expected = run.manifest.checksums.get(copy.name, written[copy.name])
             compare_checksums(run.path / copy.name, written[copy.name], expected)
-        tables = (
-            _compute_tables(run, selected, gold)
-            if executor is None
-            else _distribute_batches(run, selected, gold, executor, parts)
-        )
-        scores = write_row_groups(tables, draft / "scores.parquet", ROW_GROUP_SIZES["scores"])
-        checksums = {**written, "scores.parquet": scores.checksum}
-        write_manifest(draft, _make_manifest(run.manifest, selected, gold, scores.states, checksums))
+        job = RescoreJob(run, tuple(map(str, selected)), gold, list_metric_modules(selected))
+        _write_parts(job, executor, parts)
+        tables = {
+            name: write_row_groups(_read_parts(job, parts, name), draft / f"{name}.parquet", ROW_GROUP_SIZES[name])
+            for name in RESCORED_TABLES
+        }
+        checksums = {**written, **{f"{name}.parquet": table.checksum for name, table in tables.items()}}
+        write_manifest(draft, _make_manifest(run.manifest, selected, gold, tables["scores"].states, checksums))
         publish_run(draft, out, force=settings.force)
     return Run.open(out)
 
@@ -123,14 +126,6 @@ def _make_manifest(
     )
 
 
-def _compute_tables(run: Run, metrics: Sequence[Metric], gold: GoldMode) -> Iterator[pa.Table]:
-    """Yield the scores as tables of a bounded number of traces."""
-    pairs = zip(run.traces(), run.verdicts(), strict=True)
-    while batch := list(islice(pairs, BATCH_TRACES)):
-        traces, verdicts = zip(*batch, strict=True)
-        yield compute_score_table(metrics, traces, verdicts, gold)
-
-
 class RescoreJob(NamedTuple):
     """The run and the metrics of a rescoring, as sent to the workers."""
 
@@ -140,31 +135,39 @@ class RescoreJob(NamedTuple):
     modules: tuple[str, ...]
 
 
-def _distribute_batches(
-    run: Run, metrics: Sequence[Metric], gold: GoldMode, executor: Executor, folder: Path
-) -> Iterator[pa.Table]:
-    """Yield the scores as tables, in order, each of BATCH_TRACES traces that the executor scores at once."""
+def _list_batches(job: RescoreJob) -> range:
+    """List the numbers of the batches of BATCH_TRACES traces."""
+    return range(-(-job.run.manifest.traces // BATCH_TRACES))
+
+
+def _write_parts(job: RescoreJob, executor: Executor | None, folder: Path) -> None:
+    """Write the tables of each batch to a folder, scored by the executor if its workers see the run."""
+    left: Sequence[int] = _list_batches(job)
+    if executor is not None:
+        done = executor.map_unordered(partial(_rescore_batch, job), left)
+        left = [number for number, blobs in done if not _write_blobs(folder, number, blobs)]
+    for number in left:
+        _write_blobs(folder, number, _score_batch(job, number))
+
+
+def _write_blobs(folder: Path, number: int, blobs: TableBlobs | None) -> bool:
+    """Write the tables of a batch; False if there are none."""
+    for name, blob in (blobs or {}).items():
+        (folder / f"{number}.{name}").write_bytes(blob)
+    return blobs is not None
+
+
+def _read_parts(job: RescoreJob, folder: Path, name: str) -> Iterator[pa.Table]:
+    """Yield one table of each batch, in order."""
     import pyarrow.parquet as pq
 
-    numbers = range(-(-run.manifest.traces // BATCH_TRACES))
-    job = RescoreJob(run, tuple(map(str, metrics)), gold, list_metric_modules(metrics))
-    unavailable = []
-    for number, scores in executor.map_unordered(partial(_rescore_batch, job), numbers):
-        if scores is None:
-            unavailable.append(number)
-        else:
-            (folder / f"{number}").write_bytes(scores)
-    for number in numbers:
-        table = folder / f"{number}"
-        if number in unavailable:
-            table.write_bytes(_score_batch(job, number))
-        with pq.ParquetFile(table) as file:
+    for number in _list_batches(job):
+        with pq.ParquetFile(folder / f"{number}.{name}") as file:
             yield file.read()
-        table.unlink()
 
 
-def _rescore_batch(job: RescoreJob, number: int) -> tuple[int, bytes | None]:
-    """Return a number, and the scores of that batch as a Parquet file; None if the worker cannot see the run."""
+def _rescore_batch(job: RescoreJob, number: int) -> tuple[int, TableBlobs | None]:
+    """Return a number, and the tables of that batch; None if the worker cannot see the run."""
     import_modules(job.modules)
     with contextlib.suppress(RunError):
         if Run.open(job.run.path).manifest == job.run.manifest:
@@ -172,18 +175,15 @@ def _rescore_batch(job: RescoreJob, number: int) -> tuple[int, bytes | None]:
     return number, None
 
 
-def _score_batch(job: RescoreJob, number: int) -> bytes:
-    """Score one batch of traces, and return the bytes of a Parquet file."""
-    import pyarrow.parquet as pq
-
+def _score_batch(job: RescoreJob, number: int) -> TableBlobs:
+    """Score one batch of traces and find its causes."""
     from ragfault.io.formats.arrow import table_to_records, table_to_traces
 
     tables = [_read_rows(job.run, name, number * BATCH_TRACES, BATCH_TRACES) for name in ("traces", "verdicts")]
     metrics = [parse_metric(text) for text in job.metrics]
-    traces, verdicts = list(table_to_traces(tables[0])), table_to_records(tables[1], Verdicts)
-    file = io.BytesIO()
-    pq.write_table(compute_score_table(metrics, traces, verdicts, job.gold), file, compression="lz4")
-    return file.getvalue()
+    traces, verdicts = list(table_to_traces(tables[0])), list(table_to_records(tables[1], Verdicts))
+    causes = tabulate_causes(traces, verdicts, job.gold)
+    return encode_tables({"causes": causes, "scores": compute_score_table(metrics, traces, verdicts, job.gold)})
 
 
 def _read_rows(run: Run, name: str, begin: int, count: int) -> pa.Table:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ragfault.io.reading_settings import ReadingSettings
 from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.settings import Flag, NonEmptyText, PathText, PositiveInt, Settings, Switch, TextList, declare
+from ragfault.model.work_settings import EXECUTOR, RAY, WORKERS, ignore_report
 
 if TYPE_CHECKING:
     from ragfault.judges.calibration import JudgeCalibration
@@ -18,26 +19,6 @@ if TYPE_CHECKING:
     from ragfault.model.records import GoldMode, Usage
     from ragfault.model.rubrics import Rubric
     from ragfault.retrieval.index import ChunkIndex
-
-
-def ignore_report(*_: object) -> None:
-    """Discard a report of progress or usage, or a notice."""
-
-
-WORKERS: int | None = declare(
-    None,
-    "Worker processes; with `ray`, concurrent tasks.",
-    PositiveInt,
-    Flag(names=("-w", "--workers"), default="1; with `ray` every processor"),
-)
-RAY: str | None = declare(
-    None,
-    "Ray cluster to run on: auto, HOST:PORT, ray://HOST:PORT, or local to start one here.",
-    NonEmptyText,
-    Flag(metavar="ADDRESS|local"),
-)
-EXECUTOR: Executor | None = declare(None, "Executor of the work, in place of `workers` and `ray`.")
-"""Declarations of the fields that say where work is done, the same for all that can be spread."""
 
 
 class EvaluationSettings(ReadingSettings, frozen=True, kw_only=True):

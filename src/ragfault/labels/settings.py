@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from ragfault.evaluation.settings import EXECUTOR, RAY, WORKERS, ignore_report
 from ragfault.io.error_collector import OnBad
 from ragfault.io.reading_settings import ReadingSettings
 from ragfault.labels.judges.measurement import LabelTask
 from ragfault.model.settings import Flag, NaturalInt, NonEmptyText, PathText, PositiveInt, Settings, TextList, declare
+from ragfault.model.work_settings import EXECUTOR, RAY, WORKERS, ignore_report
 
 if TYPE_CHECKING:
     from ragfault.io.runs.run import Run

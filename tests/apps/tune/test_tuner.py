@@ -24,7 +24,7 @@ from ragfault.apps.tune.trial_workers import measure_elsewhere
 from ragfault.apps.tune.trials import HitGrader, TrialRunner, TuningCache, grade_chunks, parse_tuning_metric
 from ragfault.apps.tune.tuner import tune
 from ragfault.cli.commands import run_command as ragfault
-from ragfault.evaluation.executors import ProcessExecutor
+from ragfault.executors import ProcessExecutor
 from ragfault.io.datasets.demo_handbook import write_handbook
 from ragfault.io.documents import read_documents
 from ragfault.io.runs.samples import sample_run

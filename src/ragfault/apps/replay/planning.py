@@ -29,7 +29,6 @@ from ragfault.apps.replay.request_template import (
 from ragfault.apps.replay.settings import ReplaySettings
 from ragfault.diagnosis.causes.records import AnswerCause, CauseName
 from ragfault.diagnosis.causes.selection import parse_causes
-from ragfault.diagnosis.run_analysis import diagnose_run
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.io.documents import read_documents
 from ragfault.io.redaction import Redactor
@@ -73,9 +72,8 @@ def plan_replays(
 
     Nothing is asked yet. Raises UsageError where no answer of the run is bad for one of the causes.
     """
-    causes = [item.cause for item in diagnose_run(source) if item.cause is not None and item.cause.cause is not None]
     names = parse_causes(settings.causes)
-    chosen = [cause for cause in causes if not names or cause.cause in names]
+    chosen = [cause for cause in source.causes if cause.cause is not None and (not names or cause.cause in names)]
     if not chosen:
         raise UsageError("the run has no bad answer with a cause to replay: ragfault report shows its causes.")
     return plan_causes(source.run, chosen, settings, needs_messages=needs_messages, retrieve=retrieve)

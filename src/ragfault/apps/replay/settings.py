@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ragfault.evaluation.settings import ignore_report
 from ragfault.model.settings import Flag, NaturalInt, NonEmptyText, PathText, PositiveInt, Settings, TextList, declare
+from ragfault.model.work_settings import ignore_report
 
 TRACES_OF_CAUSE = 30
 """Traces of one cause that are asked again: they tell 27 of 30 from 15 of 30, and cost at most 120 calls."""

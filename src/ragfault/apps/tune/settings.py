@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from ragfault.evaluation.settings import EXECUTOR, RAY, WORKERS, ignore_report
 from ragfault.model.settings import (
     Flag,
     NaturalInt,
@@ -20,6 +19,7 @@ from ragfault.model.settings import (
     TextList,
     declare,
 )
+from ragfault.model.work_settings import EXECUTOR, RAY, WORKERS, ignore_report
 
 if TYPE_CHECKING:
     from ragfault.apps.tune.results import Bound

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.apps.tune.results import QuestionOutcome, TuningQuestion
-from ragfault.evaluation.executors import ProcessExecutor
+from ragfault.executors import ProcessExecutor
 from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import Metric, compute_score, parse_metric
 from ragfault.model.errors import InputError, RagfaultError, RunError, StageFailed, UsageError

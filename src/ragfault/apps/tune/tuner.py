@@ -46,7 +46,7 @@ from ragfault.apps.tune.search_space import (
 from ragfault.apps.tune.settings import TuneSettings
 from ragfault.apps.tune.trials import TrialRunner, TuningCache, parse_tuning_metric
 from ragfault.diagnosis.run_analysis import suggest_remedies
-from ragfault.evaluation.executors import choose_executor
+from ragfault.executors import choose_executor
 from ragfault.io.runs.run import Run, open_run
 from ragfault.io.runs.samples import sample_run
 from ragfault.model.records import Document, Trace

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragfault.comparison.settings import MARGIN
-from ragfault.evaluation.settings import ignore_report
 from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.settings import (
     Flag,
@@ -20,6 +19,7 @@ from ragfault.model.settings import (
     TextList,
     declare,
 )
+from ragfault.model.work_settings import ignore_report
 
 if TYPE_CHECKING:
     from ragfault.model.protocols import Judge

@@ -7,8 +7,7 @@ from typing import get_args
 
 from ragfault.diagnosis.causes.records import AnswerCause, CauseName, name_option
 from ragfault.diagnosis.causes.summary import rank_example
-from ragfault.diagnosis.run_analysis import diagnose_run
-from ragfault.diagnosis.run_table import RunTable
+from ragfault.diagnosis.run_table import RunTable, open_table
 from ragfault.io.runs.run import AnyRun
 from ragfault.model.errors import UnknownName, UsageError
 
@@ -34,10 +33,10 @@ def select_causes(source: AnyRun | RunTable, names: Sequence[str]) -> list[Answe
     Raises UnknownName for a cause that there is not, UsageError where no answer of the run has one of them.
     """
     causes = parse_causes(names)
-    diagnosed = [item.cause for item in diagnose_run(source) if item.cause is not None]
-    chosen = [cause for cause in diagnosed if cause.cause in causes]
+    all_causes = open_table(source).causes
+    chosen = [cause for cause in all_causes if cause.cause in causes]
     if not chosen:
-        present = sorted({name_option(cause.cause) for cause in diagnosed if cause.cause is not None})
+        present = sorted({name_option(cause.cause) for cause in all_causes if cause.cause is not None})
         raise UsageError(
             f"no bad answer of the run has the cause {' or '.join(map(name_option, causes))}. "
             f"The causes of this run are: {', '.join(present) or 'none'}."

@@ -394,9 +394,19 @@ COLUMN_READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
 """Readers of columns that are not plain values."""
 
 
-VERDICTS_SCHEMA = pa.schema([(name, _choose_arrow_type(kind)) for name, kind in _get_field_types(Verdicts)])
+@lru_cache
+def make_schema(record: type[msgspec.Struct]) -> pa.Schema:
+    """Make the schema of a table of records: a column for each field.
+
+    >>> make_schema(TokenCounts).names
+    ['prompt', 'completion']
+    """
+    return pa.schema([(name, _choose_arrow_type(kind)) for name, kind in _get_field_types(record)])
+
+
+VERDICTS_SCHEMA = make_schema(Verdicts)
 """The columns of `verdicts.parquet`."""
-SCORE_SCHEMA = pa.schema([(name, _choose_arrow_type(kind)) for name, kind in _get_field_types(Score)])
+SCORE_SCHEMA = make_schema(Score)
 """The columns of `scores.parquet`."""
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-RUN_FILES = frozenset({"manifest.json", "traces.parquet", "verdicts.parquet", "scores.parquet"})
+RUN_FILES = frozenset({"manifest.json", "traces.parquet", "verdicts.parquet", "causes.parquet", "scores.parquet"})
 """Files of a run; a folder with any other file is never replaced."""
 APP_RESULTS = "apps"
 """Folder of a run in which apps leave their results on it; it goes where the run goes, and is replaced with it."""
@@ -200,7 +200,7 @@ def publish_run(draft: Path, out: AnyPath, *, force: bool) -> None:
 RUN_FORMAT = 2
 """The version of the layout; a run of another version is refused."""
 
-TableName = Literal["traces", "verdicts", "scores"]
+TableName = Literal["traces", "verdicts", "causes", "scores"]
 
 RecordType = TypeVar("RecordType", bound=Struct)
 
@@ -323,7 +323,7 @@ class Run:
 
     def verdicts(self, ids: Sequence[str] | None = None) -> Iterator[Verdicts]:
         """Yield the verdicts in order of the traces; with `ids`, only those on these traces."""
-        yield from self._read_records("verdicts", Verdicts, ids)
+        yield from self.read_records("verdicts", Verdicts, ids)
 
     def evidence(self, ids: Sequence[str] | None = None) -> Iterator[tuple[Trace, Verdicts]]:
         """Yield each trace with the verdicts that its metrics read: the judge's, with gold applied if the run does so.
@@ -351,11 +351,16 @@ class Run:
 
     def scores(self, ids: Sequence[str] | None = None) -> Iterator[Score]:
         """Yield the scores by trace and, within it, by metric; with `ids`, only those of these traces."""
-        yield from self._read_records("scores", Score, ids)
+        yield from self.read_records("scores", Score, ids)
 
-    def _read_records(
-        self, name: TableName, record: type[RecordType], ids: Sequence[str] | None
+    def has_table(self, name: TableName) -> bool:
+        """Return whether the run has a table; those of earlier versions have no causes."""
+        return (self.path / f"{name}.parquet").is_file()
+
+    def read_records(
+        self, name: TableName, record: type[RecordType], ids: Sequence[str] | None = None
     ) -> Iterator[RecordType]:
+        """Yield the rows of a table as records, in order; with `ids`, only those of these traces."""
         from ragfault.io.formats.arrow import table_to_records
 
         for table in self._read_batches(name, ids, ()):
@@ -473,9 +478,9 @@ def _load_manifest(path: AnyPath) -> Manifest:
         raise RunError(_describe_other_format(path, manifest))
     if manifest.checksum:
         compare_checksums(path / "manifest.json", checksum, manifest.checksum)
-    for name in ("traces", "verdicts", "scores"):
-        if not (path / f"{name}.parquet").is_file():
-            raise RunError(f"{path} is incomplete: {name}.parquet is missing. Copy the run again.")
+    for name in dict.fromkeys(("traces.parquet", "verdicts.parquet", "scores.parquet", *manifest.checksums)):
+        if not (path / name).is_file():
+            raise RunError(f"{path} is incomplete: {name} is missing. Copy the run again.")
     return manifest
 
 

@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-RUN_TABLES = ("traces", "verdicts", "scores")
+RUN_TABLES = ("traces", "verdicts", "causes", "scores")
 """Tables of a part in write order: the part is complete when the last one exists."""
 PARTS_PER_FETCH = 16
 """Parts fetched at once from an object store."""
 
 TableBlobs = Mapping[str, bytes]
 """The tables of a part, each as the bytes of a Parquet file."""
-ROW_GROUP_SIZES = {"traces": 2048, "verdicts": 2048, "scores": 65536}
+ROW_GROUP_SIZES = {"traces": 2048, "verdicts": 2048, "causes": 2048, "scores": 65536}
 """Least rows per row group; the files do not depend on the parts."""
 ROW_GROUP_BYTES = 2**24
 """Bytes in memory up to which a row group takes a multiple of these rows: few groups are read and described faster."""
@@ -195,14 +195,21 @@ class PartialRun:
         return write_row_groups(_read_parts(parts), draft / f"{name}.parquet", ROW_GROUP_SIZES[name])
 
 
-def encode_part(traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: pa.Table) -> TableBlobs:
+def encode_part(
+    traces: Sequence[Trace], verdicts: Sequence[Verdicts], causes: pa.Table, scores: pa.Table
+) -> TableBlobs:
     """Encode the tables of a part, each as the bytes of a Parquet file."""
-    import pyarrow.parquet as pq
-
     from ragfault.io.formats.arrow import VERDICTS_SCHEMA, records_to_table, traces_to_table
 
     judged = records_to_table(verdicts, VERDICTS_SCHEMA)
-    tables = {"traces": traces_to_table(traces), "verdicts": judged, "scores": scores}
+    tables = {"traces": traces_to_table(traces), "verdicts": judged, "causes": causes, "scores": scores}
+    return encode_tables(tables)
+
+
+def encode_tables(tables: Mapping[str, pa.Table]) -> TableBlobs:
+    """Encode tables, each as the bytes of a Parquet file."""
+    import pyarrow.parquet as pq
+
     blobs = {}
     for name, table in tables.items():
         file = io.BytesIO()

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.evaluation.executors import choose_executor
+from ragfault.executors import choose_executor
 from ragfault.io.attempts import rename_attempts
 from ragfault.io.runs.copies import group_trace
 from ragfault.io.runs.run import Run

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ragfault.evaluation.executors import choose_executor
+from ragfault.executors import choose_executor
 from ragfault.io.files import describe_input
 from ragfault.io.runs.run import Run
 from ragfault.judges.calibration import wrap_judge

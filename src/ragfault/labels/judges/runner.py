@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from ragfault.evaluation.executors import choose_executor
+from ragfault.executors import choose_executor
 from ragfault.judges.assembly import observe_traces
 from ragfault.judges.loading import limit_verdicts, list_rubrics, load_judge
 from ragfault.labels.judges.flakiness import JudgeFlakiness, measure_flakiness

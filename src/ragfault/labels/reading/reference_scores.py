@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ragfault.evaluation.settings import ignore_report
 from ragfault.io.runs.run import Run
 from ragfault.labels.consensus import LabelConsensus, resolve_labels
 from ragfault.labels.correction import HumanLabels, LabeledItems
@@ -29,6 +28,7 @@ from ragfault.labels.records import LabelProvenance
 from ragfault.labels.settings import LabelSettings
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Trace, Verdicts
+from ragfault.model.work_settings import ignore_report
 
 LabelForm = Literal["run", "labels", "values", "traces"]
 MetricValues = dict[str, dict[str, float]]

@@ -14,9 +14,8 @@ from ragfault.apps.watch.monitoring.windows import DAY_MINUTES
 from ragfault.apps.watch.server.storage.outcome_rows import EPOCH
 from ragfault.apps.watch.server.storage.records import StoredTrace, TraceSelection
 from ragfault.apps.watch.server.storage.store import TraceStore
+from ragfault.diagnosis.causes.storage import rate_trace
 from ragfault.diagnosis.causes.summary import count_causes
-from ragfault.diagnosis.causes.table import find_cause
-from ragfault.diagnosis.diagnosis import diagnose_trace
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.gold_evidence import apply_gold
 from ragfault.model.records import Verdicts
@@ -58,7 +57,7 @@ def describe_causes(traces: Sequence[StoredTrace]) -> str:
     ''
     """
     pairs = [(stored.trace, stored.verdicts or Verdicts(trace=stored.trace.id)) for stored in traces]
-    counts = count_causes([find_cause(trace, verdicts, diagnose_trace(trace, verdicts)) for trace, verdicts in pairs])
+    counts = count_causes([rate_trace(trace, verdicts, {}) for trace, verdicts in pairs])
     # unsure ones count as well, or a few failures among answers of which little is known would be all
     unsure = f" ({counts.unsure:,} unsure)" if counts.unsure else ""
     if not counts.bad:

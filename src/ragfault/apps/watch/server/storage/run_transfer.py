@@ -13,6 +13,7 @@ import msgspec
 
 from ragfault.apps.watch.server.storage.records import AppendResult, StoredTrace, TraceSelection
 from ragfault.apps.watch.server.storage.store import TraceStore
+from ragfault.diagnosis.causes.storage import tabulate_causes
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.evaluation.online.scorer import ScoredTrace
 from ragfault.io.atomic_files import convert_write_errors
@@ -20,6 +21,7 @@ from ragfault.io.error_collector import IdSet
 from ragfault.io.runs.run import MetricInfo, Run, check_free, publish_run, resolve_output
 from ragfault.io.runs.writer import (
     ROW_GROUP_SIZES,
+    RUN_TABLES,
     RunPlan,
     WrittenTable,
     build_manifest,
@@ -154,8 +156,8 @@ def _write_tables(
 ) -> dict[str, WrittenTable]:
     """Write the tables of a run."""
     written, metrics = {}, [measure.name for measure in survey.measures]
-    for name in ("traces", "verdicts", "scores"):
-        tables = _build_tables(name, _iterate_again(store, selection, survey), metrics)
+    for name in RUN_TABLES:
+        tables = _build_tables(name, _iterate_again(store, selection, survey), metrics, survey.gold)
         written[name] = write_row_groups(tables, draft / f"{name}.parquet", ROW_GROUP_SIZES[name])
     return written
 
@@ -172,15 +174,21 @@ def _iterate_again(store: TraceStore, selection: TraceSelection, survey: _Select
         raise OutputError("some of these traces were deleted during the export. Export them again.")
 
 
-def _build_tables(name: str, stored_traces: Iterator[StoredTrace], metrics: list[str]) -> Iterator[pa.Table]:
+def _build_tables(
+    name: str, stored_traces: Iterator[StoredTrace], metrics: list[str], gold: GoldMode
+) -> Iterator[pa.Table]:
     """Iterate over the tables of one file, a bounded number of traces at a time."""
     from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table, traces_to_table
 
     while part := list(islice(stored_traces, TRACE_BATCH)):
+        traces = [stored.trace for stored in part]
+        verdicts = [stored.verdicts for stored in part if stored.verdicts is not None]
         if name == "traces":
-            yield traces_to_table([stored.trace for stored in part])
+            yield traces_to_table(traces)
         elif name == "verdicts":
-            yield records_to_table([stored.verdicts for stored in part if stored.verdicts is not None], VERDICTS_SCHEMA)
+            yield records_to_table(verdicts, VERDICTS_SCHEMA)
+        elif name == "causes":
+            yield tabulate_causes(traces, verdicts, gold)
         else:
             scores = [score for stored in part for score in _complete_scores(stored, metrics)]
             yield records_to_table(scores, SCORE_SCHEMA)

@@ -1,4 +1,4 @@
-"""Executors of an evaluation: processes of this machine, or a Ray cluster."""
+"""Executors of work: processes of this machine, or a Ray cluster."""
 
 from __future__ import annotations
 

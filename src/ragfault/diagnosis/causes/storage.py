@@ -1,0 +1,73 @@
+"""The causes of a run: found for each trace when it is evaluated, stored with it, and read by every analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ragfault.diagnosis.causes.records import AnswerCause
+from ragfault.diagnosis.causes.table import find_cause
+from ragfault.diagnosis.diagnosis import diagnose_trace
+from ragfault.io.runs.run import Run
+from ragfault.labels.correction import LabeledItems, apply_labels
+from ragfault.model.gold_evidence import apply_gold
+from ragfault.model.records import GoldMode, Trace, Verdicts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NO_ITEMS: Mapping[str, LabeledItems] = {}
+
+
+def rate_trace(trace: Trace, verdicts: Verdicts, items: LabeledItems) -> AnswerCause:
+    """Rate the answer of a trace and name the cause of a bad one; labels of people replace verdicts.
+
+    >>> trace = Trace(id="1", query="When?", error="time-out")
+    >>> rate_trace(trace, Verdicts(trace="1"), {}).cause
+    'failed'
+    """
+    seen = apply_labels(verdicts, items)
+    return find_cause(trace, seen, diagnose_trace(trace, seen), labeled=judges_answer(items))
+
+
+def judges_answer(items: LabeledItems) -> bool:
+    """Return whether people labelled the answer of a trace: its claims, what it answers, or that it refuses.
+
+    >>> judges_answer({("claim", 0, 12): ("supported",)}), judges_answer({("chunk", "a", "level"): ("high",)})
+    (True, False)
+    """
+    return any(key[0] in ("claim", "aspect") or key == ("answer", "refused") for key in items)
+
+
+def tabulate_causes(traces: Sequence[Trace], verdicts: Sequence[Verdicts], gold: GoldMode) -> pa.Table:
+    """Rate the answers of traces by their verdicts and name the causes, as the table that a run stores.
+
+    >>> tabulate_causes([Trace(id="1", query="When?", answer="")], [Verdicts(trace="1")], "apply")["cause"].to_pylist()
+    ['blank']
+    """
+    from ragfault.io.formats.arrow import make_schema, records_to_table
+
+    causes = []
+    for trace, seen in zip(traces, verdicts, strict=True):
+        # Gold says nothing of an answer that is not there, and a TREC run holds many chunks to compare it with.
+        by_gold = gold == "apply" and trace.answer is not None
+        causes.append(rate_trace(trace, apply_gold(trace, seen) if by_gold else seen, {}))
+    return records_to_table(causes, make_schema(AnswerCause))
+
+
+def read_causes(
+    run: Run, ids: Sequence[str] | None = None, items: Mapping[str, LabeledItems] = NO_ITEMS
+) -> Iterator[AnswerCause]:
+    """Yield the rating and the cause of each answer (of `ids`), in the order of the run.
+
+    They are those stored with the run; only for traces with labelled `items`, and for a run without stored causes, they
+    are found anew.
+    """
+    if not run.has_table("causes"):
+        yield from (rate_trace(trace, verdicts, items.get(trace.id, {})) for trace, verdicts in run.evidence(ids))
+        return
+    stored = list(run.read_records("causes", AnswerCause, ids))
+    labeled = [cause.trace for cause in stored if items.get(cause.trace)]
+    pairs = run.evidence(labeled) if labeled else ()
+    anew = {trace.id: rate_trace(trace, verdicts, items[trace.id]) for trace, verdicts in pairs}
+    yield from (anew.get(cause.trace, cause) for cause in stored)
