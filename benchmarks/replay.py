@@ -29,11 +29,12 @@ from ragfault.apps.replay.cause_replay import replay_causes
 from ragfault.apps.replay.planning import plan_causes
 from ragfault.apps.replay.records import CauseProof
 from ragfault.apps.replay.settings import ReplaySettings
-from ragfault.diagnosis.causes.records import AnswerCause, AnswerRating, CauseName, Stage
+from ragfault.diagnosis.causes.records import AnswerCause, AnswerRating, Stage
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
 from ragfault.judges.llm.settings import LLMSettings
+from ragfault.model.causes import CauseName
 from ragfault.model.records import Chunk, ConversationTurn, Gold, Trace
 
 

@@ -19,7 +19,11 @@ from ragfault.io.formats.arrow import make_schema, records_to_table
 from ragfault.io.runs.samples import sample_run
 from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_groups
 from ragfault.labels.correction import HumanLabels
+from ragfault.labels.label import Label, fingerprint_answer
+from ragfault.labels.reading.label_files import append_label
+from ragfault.labels.reading.reference_scores import load_reference_scores
 from ragfault.labels.records import LabelProvenance
+from ragfault.model.causes import CauseLabel
 
 DUES = Chunk(id="dues", text="Harbour dues are paid at the office by the slip.")
 TIDE = Chunk(id="tide", text="Each tide gate opens at 05:40 and stays open for two hours.")
@@ -111,3 +115,39 @@ def test_a_rescored_run_has_the_causes_of_its_own_settings(run: Run, tmp_path: P
     assert "not_retrieved" not in names
     assert "blank" in names
     assert len({(item.path / "causes.parquet").read_bytes() for item in runs}) == 1
+
+
+def write_cause_labels(path: Path, labels: dict[str, CauseLabel]) -> Path:
+    """Write a file of labels of causes, as `ragfault label` does."""
+    for trace, value in labels.items():
+        shown = fingerprint_answer(build_trace(int(trace)))
+        append_label(path, Label(trace=trace, subject=("cause",), value=value, annotator="ann", shown=shown))
+    return path
+
+
+def test_a_cause_that_people_name_goes_before_the_computed_one(run: Run, tmp_path: Path):
+    """A label of a cause overrides it, one of a right answer takes it away, and one of another answer says nothing."""
+    path = write_cause_labels(tmp_path / "labels.jsonl", {"0": "failed", "1": "right", "2": "invented"})
+    append_label(path, Label(trace="3", subject=("cause",), value="failed", annotator="ann", shown="a-other"))
+    causes = RunTable(run, load_reference_scores(path, run)).causes
+    assert [cause.cause for cause in causes[:4]] == ["failed", None, "invented", "blank"]
+    assert [cause.rating.outcome for cause in causes[:4]] == ["bad", "right", "bad", "bad"]
+    assert [cause.rating.source for cause in causes[:3]] == ["labels"] * 3
+
+
+def test_the_agreement_with_people_compares_what_was_computed(run: Run, tmp_path: Path):
+    """Outcome, stage and cause are compared before the labels correct them; a right answer called bad is none of it."""
+    labels: dict[str, CauseLabel] = {"0": "blank", "1": "not_covered", "2": "invented", "3": "failed", "5": "right"}
+    path = write_cause_labels(tmp_path / "labels.jsonl", labels)
+    agreement = analyze(run, labels=load_reference_scores(path, run)).cause_agreement
+    assert agreement is not None
+    assert agreement.stage is not None
+    assert agreement.cause is not None
+    assert (agreement.answers, agreement.outcome.mean) == (5, 0.8)
+    assert (agreement.stage.mean, agreement.cause.mean, agreement.stage.n) == (0.75, 0.25, 4)
+    assert {count.cause: (count.same_stage, count.same_cause) for count in agreement.causes} == {
+        "blank": (1, 1),
+        "not_covered": (1, 0),
+        "invented": (0, 0),
+        "failed": (1, 0),
+    }

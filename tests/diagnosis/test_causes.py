@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from ragfault import evaluate
 from ragfault.cli.commands import run_command
-from ragfault.diagnosis.causes.records import AnswerCause, CauseName
+from ragfault.diagnosis.causes.records import AnswerCause
 from ragfault.diagnosis.causes.selection import select_causes
 from ragfault.diagnosis.causes.summary import count_causes
 from ragfault.diagnosis.causes.table import CAUSES, find_cause
 from ragfault.diagnosis.diagnosis import diagnose_trace
+from ragfault.model.causes import CauseName
 from ragfault.model.errors import UsageError
 from ragfault.model.gold_evidence import apply_gold
 from ragfault.model.records import (

@@ -14,7 +14,7 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -22,7 +22,14 @@ from msgspec.structs import replace
 
 from ragfault.cli.commands import run_command as command
 from ragfault.io.runs.run import Run
-from ragfault.labels.annotation.items import AnnotationItem, ask_item, list_choices, list_items, measure_annotators
+from ragfault.labels.annotation.items import (
+    AnnotationItem,
+    ask_item,
+    create_label,
+    list_choices,
+    list_items,
+    measure_annotators,
+)
 from ragfault.labels.annotation.sampling import (
     compute_chances,
     estimate_uncertainty,
@@ -34,9 +41,11 @@ from ragfault.labels.annotation.session import Session
 from ragfault.labels.consensus import resolve_labels
 from ragfault.labels.label import Label
 from ragfault.labels.reading.label_files import read_labels
+from ragfault.labels.reading.lines import build_label_line, list_label_line
+from ragfault.model.causes import CauseName
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.records import Chunk, Citation, CitationVerdict, Evidence
-from ragfault.report.terminal.annotation import CardView, render_item
+from ragfault.report.terminal.annotation import COMMAND_KEYS, CardView, render_item
 from ragfault.stats.ppi import ppi_mean
 from sample_runs import Pair, evaluate_pairs, pair
 
@@ -435,3 +444,21 @@ def test_suggested_labels_narrow_the_interval_and_it_still_holds():
             covered += picked and result.low <= 0.5 <= result.high
     assert np.mean(widths[True]) < 0.9 * np.mean(widths[False])
     assert covered >= 0.9 * 150
+
+
+def test_every_cause_has_a_key_that_no_command_has():
+    """A press names one cause, or a right answer; the commands of the session keep their keys."""
+    keys = [choice.letter for choice in list_choices("cause")]
+    assert len(set(keys)) == len(keys)
+    assert {choice.value for choice in list_choices("cause")} == {*get_args(CauseName), "right"}
+    assert not set(keys) & {*COMMAND_KEYS, " "}
+
+
+def test_a_cause_is_asked_for_only_on_request():
+    """It is no verdict of a judge, so that labels of verdicts do not cost one more press for each trace."""
+    trace, seen = pair("q", "", "su")
+    assert "cause" not in {item.kind for item in list_items(trace, seen)}
+    asked = list(list_items(trace, seen, ("cause",)))
+    assert [item.key for item in asked] == [("cause",)]
+    label = create_label(asked[0], "refused", "ann")
+    assert list_label_line(build_label_line(label)) == [label]

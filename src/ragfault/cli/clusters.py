@@ -22,7 +22,7 @@ from ragfault.options.output import (
     supports_color,
     write_output,
 )
-from ragfault.options.runs import cause_option, make_sample_option
+from ragfault.options.runs import cause_option, human_labels_option, load_run_labels, make_sample_option
 
 if TYPE_CHECKING:
     from ragfault.diagnosis.clusters.records import ClusterRegistry, ClusterReport
@@ -164,6 +164,7 @@ Examples:
 @click.option("--cluster", metavar="ID", help="Promote all traces of this cluster.")
 @click.option("--trace", "traces", multiple=True, metavar="ID", help="This trace. Repeatable.")
 @cause_option
+@human_labels_option
 @click.option("-o", "--out", required=True, type=click.Path(), help="Evaluation set (JSON Lines) to append to.")
 @click.option("--accept", multiple=True, metavar="ID", help="Mark this case of OUT as reviewed. Repeatable.")
 @click.option("--by", default="", metavar="NAME", help="Who reviewed it.")
@@ -179,6 +180,7 @@ def promote(
     cluster: str | None,
     traces: tuple[str, ...],
     causes: tuple[str, ...],
+    human_labels: tuple[str, ...],
     out: str,
     accept: tuple[str, ...],
     by: str,
@@ -208,8 +210,12 @@ def promote(
         raise UsageError("name a RUN, and one of --cluster ID, --trace ID and --cause NAME, to say what to promote.")
     if causes:
         from ragfault.diagnosis.causes.selection import select_causes
+        from ragfault.diagnosis.run_table import RunTable
+        from ragfault.io.runs.run import Run
 
-        traces = tuple(cause.trace for cause in select_causes(run, causes))
+        opened = Run.open(run)
+        table = RunTable(opened, load_run_labels(human_labels, opened))
+        traces = tuple(cause.trace for cause in select_causes(table, causes))
     collected = list(_collect_cases(run, cluster, traces, registry, now))
     done = promote_cases(collected, out)
     for name, double in done.duplicates:

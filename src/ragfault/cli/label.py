@@ -13,7 +13,7 @@ from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.options.keys import KeyReader, name_person, open_key_reader
 from ragfault.options.output import json_option, print_json, print_notice, print_report, supports_color
-from ragfault.options.runs import cause_option
+from ragfault.options.runs import cause_option, human_labels_option, load_run_labels
 from ragfault.options.settings import add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_count
 
@@ -58,17 +58,23 @@ def label() -> None:
 Examples:
   ragfault label runs/today
   ragfault label runs/today --by ben --show-judge
-  ragfault label runs/today --from picks.jsonl"""
+  ragfault label runs/today --from picks.jsonl
+  ragfault label runs/today --cause undecided --show-judge"""
 )
 @click.argument("traces", nargs=-1, required=True, metavar="TRACES | RUN")
 @click.option("-o", "--out", type=click.Path(), default=DEFAULT_LABEL_FILE, show_default=True, help="File of labels.")
 @click.option("--by", help="Name of the annotator.  [default: the user name]")
-@click.option("--only", help="Kinds to label: chunk, claim, citation, fact, refusal (a,b).  [default: all]")
+@click.option(
+    "--only",
+    help="Kinds to label: chunk, claim, citation, fact, refusal, cause (a,b).  [default: all but cause; with --cause "
+    "only cause]",
+)
 @click.option("--limit", type=click.IntRange(1), help="So many traces.")
 @click.option(
     "--from", "picks", type=click.Path(), help="Label the traces that `label suggest` selected, in that order."
 )
 @cause_option
+@human_labels_option
 @click.option(
     "--order",
     type=click.Choice(["random", "file"]),
@@ -90,8 +96,11 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
     """Label each item of TRACES, or of the traces of a RUN, by one key press.
 
     Chunks: h high, m medium, l low, n none. Claims: s supported, i inferred, u unsupported, c contradicted. Citations,
-    expected facts and refusals: y yes, n no. Space skips, b goes back, z undoes the last label, v shows texts in full,
-    q ends. Each label is written before the next item is shown; the same command resumes where it ended.
+    expected facts and refusals: y yes, n no. Causes of bad answers: the key next to each, r for a right answer. Space
+    skips, b goes back, z undoes the last label, v shows texts in full, q ends. Each label is written before the next
+    item is shown; the same command resumes where it ended.
+
+    With --human-labels a cause that people name goes before the computed one, and the report says how often both agree.
 
     Two annotators label the same traces with --by NAME each; their agreement is shown at the end.
     """
@@ -111,10 +120,10 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
 
 def _collect_items(traces: tuple[str, ...], options: dict[str, Any]) -> Iterator[AnnotationItem]:
     """Collect the items of the traces, in the order in which they are asked."""
-    from ragfault.labels.annotation.items import ITEM_KINDS, list_items
+    from ragfault.labels.annotation.items import ITEM_KINDS, JUDGED_ITEMS, list_items
 
-    only = options["only"]
-    kinds = tuple(name.strip() for name in only.split(",")) if only else ITEM_KINDS
+    only, default = options["only"], ("cause",) if options["causes"] else JUDGED_ITEMS
+    kinds = tuple(name.strip() for name in only.split(",")) if only else default
     for name in kinds:
         if name not in ITEM_KINDS:
             raise UnknownName("kind of item", name, ITEM_KINDS)
@@ -122,7 +131,17 @@ def _collect_items(traces: tuple[str, ...], options: dict[str, Any]) -> Iterator
     if options["causes"] and not is_run:
         raise UsageError("--cause chooses traces of a run, and files were given. Run `ragfault evaluate` first.")
     pairs = _read_run(traces[0], options) if is_run else _read_files(traces, options)
-    return (item for trace, seen in pairs for item in list_items(trace, seen, kinds))
+    computed = _describe_causes(traces[0]) if is_run and "cause" in kinds else {}
+    items = (item for trace, seen in pairs for item in list_items(trace, seen, kinds))
+    return (item._replace(computed=computed.get(item.trace.id)) if item.kind == "cause" else item for item in items)
+
+
+def _describe_causes(path: str) -> dict[str, str]:
+    """Describe what ragfault says of each answer of a run: the cause of a bad one, else its rating."""
+    from ragfault.diagnosis.causes.storage import read_causes
+    from ragfault.io.runs.run import Run
+
+    return {item.trace: (item.cause or item.rating.outcome).replace("_", " ") for item in read_causes(Run.open(path))}
 
 
 def _read_run(path: str, options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
@@ -133,8 +152,10 @@ def _read_run(path: str, options: dict[str, Any]) -> Iterator[tuple[Trace, Verdi
     known: list[str] = run.to_arrow("traces", ["id"])["id"].to_pylist()
     if options["causes"]:
         from ragfault.diagnosis.causes.selection import select_causes
+        from ragfault.diagnosis.run_table import RunTable
 
-        known = [cause.trace for cause in select_causes(run, options["causes"])]
+        labels = load_run_labels(options["human_labels"], run)
+        known = [cause.trace for cause in select_causes(RunTable(run, labels), options["causes"])]
     ids = _order_ids(known, options)
     for part in _split_batches(ids):
         by_id = {trace.id: trace for trace in run.traces(part)}

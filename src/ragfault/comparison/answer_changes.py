@@ -14,10 +14,11 @@ from ragfault.comparison.decision_tree import RIGHT_ANSWERS
 from ragfault.comparison.paired_causes import CausePair
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.records import AnswerChanges, CauseChange, FaultLayer, LayerFault
-from ragfault.diagnosis.causes.records import AnswerCause, CauseName, Stage
+from ragfault.diagnosis.causes.records import AnswerCause, Stage
 from ragfault.diagnosis.causes.summary import MAX_EXAMPLES, rank_example
 from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.io.runs.run import MetricInfo
+from ragfault.model.causes import CauseName
 from ragfault.stats.differences import paired_difference
 
 Mask = NDArray[np.bool_]

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from ragfault.comparison.pairing import Mask, RunContents, TracePairing
 from ragfault.diagnosis.causes.rating import BAD_IF_REFUSED, build_rating
-from ragfault.diagnosis.causes.records import AnswerCause, CauseName
+from ragfault.diagnosis.causes.records import AnswerCause
 from ragfault.diagnosis.causes.storage import rate_trace
 from ragfault.diagnosis.causes.table import CAUSES, POSSIBLE
 from ragfault.diagnosis.run_table import RunTable
+from ragfault.model.causes import CauseName
 from ragfault.model.gold_evidence import apply_gold
 from ragfault.model.grouping import group_by
 from ragfault.model.records import Trace, Verdicts

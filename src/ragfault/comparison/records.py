@@ -7,9 +7,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ragfault.diagnosis.causes.records import CauseName, Stage
+from ragfault.diagnosis.causes.records import Stage
 from ragfault.io.runs.run import Manifest
 from ragfault.labels.records import LabelProvenance
+from ragfault.model.causes import CauseName
 from ragfault.model.printing import PrintedResult
 from ragfault.model.records import Layer, StepKind
 from ragfault.stats.estimates import Difference, Interval, PpiDifference, QuantileChange, RatioInterval

@@ -8,7 +8,14 @@ from typing import Literal
 from msgspec import Struct
 
 from ragfault.diagnosis.attempts.records import AttemptReport
-from ragfault.diagnosis.causes.records import AnswerCause, AnswerCounts, OutcomeSource, PassageSource, RetrievalSummary
+from ragfault.diagnosis.causes.records import (
+    AnswerCause,
+    AnswerCounts,
+    CauseAgreement,
+    OutcomeSource,
+    PassageSource,
+    RetrievalSummary,
+)
 from ragfault.diagnosis.steps.records import FaultyStep
 from ragfault.diagnosis.thresholds import Threshold
 from ragfault.io.runs.run import Manifest
@@ -355,6 +362,8 @@ class Findings(PrintedResult, FindingRecord, frozen=True):
     """The scorecard by route (or by what was asked for), the largest segment first."""
     gold_agreement: tuple[GoldAgreement, ...] = ()
     """Agreement of the judge's own verdicts with the gold of the run; empty where it has none."""
+    cause_agreement: CauseAgreement | None = None
+    """How far ragfault agrees with people on causes; None without labels of causes."""
     answers: AnswerCounts | None = None
     """How many answers are right, bad or unsure, and why the bad ones are bad."""
     attempts: AttemptReport | None = None

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ragfault.diagnosis.assessment import assess_trace
 from ragfault.diagnosis.attempts.assessment import assess_attempts
+from ragfault.diagnosis.causes.agreement import measure_cause_agreement
 from ragfault.diagnosis.causes.records import AnswerCause
 from ragfault.diagnosis.causes.retrieval import RetrievalOutcome, observe_retrieval, summarize_retrieval
 from ragfault.diagnosis.causes.storage import rate_trace, read_causes
@@ -455,6 +456,7 @@ def analyze(
         remedies=_choose_remedies(diagnoses.summaries, table, agreements, MAX_EXAMPLES),
         segments=parts if len(parts) > 1 else (),
         gold_agreement=agreements,
+        cause_agreement=None if labels is None else measure_cause_agreement(list(read_causes(table.run)), labels.items),
         answers=count_causes(causes, table.clusters),
         attempts=None if table.queries is None else assess_attempts(table, causes),
         retrieval=retrieval,

@@ -20,6 +20,7 @@ Subject = tuple[str | int, ...]
 | `("fact", text)` | yes, no, or `contradicted` |
 | `("answer", "refused")`, `("answer", "relevance")` | yes or no; a number in [0, 1] |
 | `("answer", "label")`, `("claim", text)`, `("span", start, end)`, `("chunk", id, "grade")` | as a column has it |
+| `("cause",)` | why the answer is bad, as `CauseLabel` has it, or `right` |
 | `("missing",)` | the information that no chunk contains |
 | `("claim",)`, `("chunk",)` … with the value `()` | the part was reviewed, and there is nothing of its kind |
 | `("rubric", name)` | level of the answer by a rubric |

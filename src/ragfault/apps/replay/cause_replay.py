@@ -12,9 +12,9 @@ from ragfault.apps.replay.planning import PlannedReplay, PlannedRun
 from ragfault.apps.replay.rating import AnswerRater, load_run_judge
 from ragfault.apps.replay.records import CauseProof, ProofCount, ReplayedAnswer, ReplayReport
 from ragfault.apps.replay.settings import ReplaySettings
-from ragfault.diagnosis.causes.records import CauseName
 from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.diagnosis.run_table import RunTable
+from ragfault.model.causes import CauseName
 from ragfault.model.grouping import group_by
 
 FIRST_ATTEMPTS = 2

@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from ragfault.apps.replay.records import Expectation, Intervention
-from ragfault.diagnosis.causes.records import AnswerCause, CauseName
+from ragfault.diagnosis.causes.records import AnswerCause
+from ragfault.model.causes import CauseName
 from ragfault.model.gold_evidence import measure_coverage
 from ragfault.model.records import Chunk, Gold, Span, Trace, Verdicts
 from ragfault.model.rules import RELEVANT_LEVELS

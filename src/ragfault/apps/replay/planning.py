@@ -27,12 +27,13 @@ from ragfault.apps.replay.request_template import (
     render_request,
 )
 from ragfault.apps.replay.settings import ReplaySettings
-from ragfault.diagnosis.causes.records import AnswerCause, CauseName
+from ragfault.diagnosis.causes.records import AnswerCause
 from ragfault.diagnosis.causes.selection import parse_causes
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.io.documents import read_documents
 from ragfault.io.redaction import Redactor
 from ragfault.io.runs.run import Run
+from ragfault.model.causes import CauseName
 from ragfault.model.errors import UsageError
 from ragfault.model.grouping import group_by
 from ragfault.model.records import Chunk, ConversationTurn, Trace, Verdicts

@@ -6,7 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ragfault.diagnosis.causes.records import AnswerOutcome, CauseName, Stage
+from ragfault.diagnosis.causes.records import AnswerOutcome, Stage
+from ragfault.model.causes import CauseName
 from ragfault.model.records import Usage
 
 Intervention = Literal[

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ragfault.model.causes import CauseName
 from ragfault.stats.estimates import Interval
 
 AnswerOutcome = Literal["right", "bad", "unsure"]
@@ -17,31 +18,6 @@ answers what this one refuses."""
 
 Stage = Literal["pipeline", "query", "source", "retrieval", "generation", "undecided"]
 """The stage at which an answer went wrong, in the order in which a query passes them."""
-
-CauseName = Literal[
-    "failed",
-    "blank",
-    "not_an_answer",
-    "cut_off",
-    "other_language",
-    "query_changed",
-    "history_ignored",
-    "stale_source",
-    "wrong_source",
-    "not_shown",
-    "not_retrieved",
-    "wrong_entity",
-    "not_covered",
-    "answered_unanswerable",
-    "refused",
-    "contradicted",
-    "invented",
-    "left_out",
-    "off_topic",
-    "undecided",
-]
-"""The cause of a bad answer; `diagnosis.causes.table.CAUSES` describes each."""
-
 
 CostName = Literal["invented_beside", "wrong_citation"]
 """What a right answer costs its reader: a claim that no passage supports, or a citation that does not hold."""
@@ -159,6 +135,32 @@ class AnswerCounts(Struct, frozen=True, kw_only=True):
     def total(self) -> int:
         """Return the number of answers."""
         return self.right + self.bad + self.unsure
+
+
+class CauseAgreementCount(Struct, frozen=True, kw_only=True):
+    """How often ragfault names what people name, for one cause of theirs."""
+
+    cause: CauseName
+    stage: Stage
+    answers: int
+    """Answers that people call bad for this cause."""
+    same_stage: int
+    same_cause: int
+
+
+class CauseAgreement(Struct, frozen=True, kw_only=True):
+    """How far ragfault agrees with people on causes, before their labels correct it."""
+
+    answers: int
+    """Answers that people called right, or named a cause of."""
+    outcome: Interval
+    """The share of them on which ragfault agrees that the answer is right, or bad."""
+    stage: Interval | None
+    """The share of the answers that people call bad of which ragfault names the same stage; None without any."""
+    cause: Interval | None
+    """The same for the cause."""
+    causes: tuple[CauseAgreementCount, ...]
+    """For each cause that people named, most answers first."""
 
 
 def name_option(cause: CauseName) -> str:

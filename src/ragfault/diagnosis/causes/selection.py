@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from ragfault.diagnosis.causes.records import AnswerCause, CauseName, name_option
+from ragfault.diagnosis.causes.records import AnswerCause, name_option
 from ragfault.diagnosis.causes.summary import rank_example
 from ragfault.diagnosis.run_table import RunTable, open_table
 from ragfault.io.runs.run import AnyRun
+from ragfault.model.causes import CauseName
 from ragfault.model.errors import UnknownName, UsageError
 
 

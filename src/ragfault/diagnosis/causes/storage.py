@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from ragfault.diagnosis.causes.records import AnswerCause
-from ragfault.diagnosis.causes.table import find_cause
+from msgspec.structs import replace
+
+from ragfault.diagnosis.causes.records import AnswerCause, AnswerRating
+from ragfault.diagnosis.causes.table import CAUSES, SURE, find_cause
 from ragfault.diagnosis.diagnosis import diagnose_trace
 from ragfault.io.runs.run import Run
-from ragfault.labels.correction import LabeledItems, apply_labels
+from ragfault.labels.correction import BY_LABEL, LabeledItems, apply_labels
+from ragfault.labels.label import SubjectValue
+from ragfault.model.causes import CauseName
 from ragfault.model.gold_evidence import apply_gold
 from ragfault.model.records import GoldMode, Trace, Verdicts
 
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NO_ITEMS: Mapping[str, LabeledItems] = {}
+CAUSE_SUBJECT = ("cause",)
+"""Subject of the label that names the cause of an answer."""
 
 
 def rate_trace(trace: Trace, verdicts: Verdicts, items: LabeledItems) -> AnswerCause:
@@ -27,7 +33,34 @@ def rate_trace(trace: Trace, verdicts: Verdicts, items: LabeledItems) -> AnswerC
     'failed'
     """
     seen = apply_labels(verdicts, items)
-    return find_cause(trace, seen, diagnose_trace(trace, seen), labeled=judges_answer(items))
+    computed = find_cause(trace, seen, diagnose_trace(trace, seen), labeled=judges_answer(items))
+    return correct_cause(computed, items[CAUSE_SUBJECT][0]) if CAUSE_SUBJECT in items else computed
+
+
+def correct_cause(computed: AnswerCause, label: SubjectValue) -> AnswerCause:
+    """Return the cause that a person names, or a right answer; the evidence stays if it shows the same cause.
+
+    >>> trace = Trace(id="1", query="When?", error="time-out")
+    >>> corrected = correct_cause(rate_trace(trace, Verdicts(trace="1"), {}), "right")
+    >>> corrected.rating.outcome, corrected.rating.source, corrected.cause
+    ('right', 'labels', None)
+    """
+    if label == "right":
+        rating = AnswerRating(outcome="right", probability=0.0, source="labels")
+        return AnswerCause(trace=computed.trace, query=computed.query, rating=rating, costs=computed.costs)
+    rating = AnswerRating(outcome="bad", probability=1.0, source="labels")
+    if computed.cause == label:
+        return replace(computed, rating=rating)
+    cause = cast(CauseName, label)
+    return AnswerCause(
+        trace=computed.trace,
+        query=computed.query,
+        rating=rating,
+        stage=CAUSES[cause].stage,
+        cause=cause,
+        probability=SURE,
+        reason=BY_LABEL,
+    )
 
 
 def judges_answer(items: LabeledItems) -> bool:

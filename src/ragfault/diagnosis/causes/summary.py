@@ -8,18 +8,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ragfault.diagnosis.causes.costs import count_costs
-from ragfault.diagnosis.causes.records import (
-    AnswerCause,
-    AnswerCounts,
-    CauseCount,
-    CauseName,
-    FixCount,
-    RetrievalSummary,
-)
+from ragfault.diagnosis.causes.records import AnswerCause, AnswerCounts, CauseCount, FixCount, RetrievalSummary
 from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.diagnosis.records import LayerHealth
 from ragfault.diagnosis.score_matrix import estimate_mean
 from ragfault.labels.correction import Codes
+from ragfault.model.causes import CauseName
 from ragfault.model.grouping import group_by
 
 MAX_EXAMPLES = 5

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from ragfault.diagnosis.causes.costs import find_costs
 from ragfault.diagnosis.causes.rating import describe_non_answer, is_cut_off, rate_answer
-from ragfault.diagnosis.causes.records import AnswerCause, CauseName, Stage
+from ragfault.diagnosis.causes.records import AnswerCause, Stage
 from ragfault.diagnosis.causes.retrieval import judge_coverage, misses_gold
 from ragfault.diagnosis.languages import is_foreign
 from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.metrics.steps import list_constraints
+from ragfault.model.causes import CauseName
 from ragfault.model.gold_evidence import has_answer_key
 from ragfault.model.records import GoldVerdicts, Trace, Verdicts
 from ragfault.text.entities import EntityIndex, extract_entities

@@ -13,13 +13,17 @@ from ragfault.labels.agreement import estimate_agreement
 from ragfault.labels.annotation.session import Question
 from ragfault.labels.label import Label, QuestionName, Subject, SubjectValue, fingerprint_answer
 from ragfault.labels.reading.lines import iterate_values
+from ragfault.model.causes import CauseLabel
 from ragfault.model.records import Trace, Verdicts
 from ragfault.stats.estimates import BootstrapEstimate
 
-ItemKind = Literal["chunk", "claim", "citation", "fact", "refusal"]
+ItemKind = Literal["chunk", "claim", "citation", "fact", "refusal", "cause"]
 
-ITEM_KINDS: tuple[ItemKind, ...] = ("chunk", "claim", "citation", "fact", "refusal")
-"""Kinds of items in the order of annotation: chunks first, while the answer is not shown."""
+JUDGED_ITEMS: tuple[ItemKind, ...] = ("chunk", "claim", "citation", "fact", "refusal")
+"""Kinds of items that a judge gives a verdict on, in the order of annotation: chunks first, while the answer is not
+shown."""
+ITEM_KINDS: tuple[ItemKind, ...] = (*JUDGED_ITEMS, "cause")
+"""All kinds; the cause comes last, when all of a trace was shown."""
 
 
 class AnnotationChoice(NamedTuple):
@@ -41,9 +45,36 @@ class AnnotationItem(NamedTuple):
     """Verdicts of the judge on the trace; their claims are the ones to label."""
     position: int
     """Position among the items of its kind, from 0."""
+    computed: str | None = None
+    """What ragfault says of the item, if it is not a verdict."""
 
 
 YES_NO = (AnnotationChoice("y", "yes", True), AnnotationChoice("n", "no", False))
+
+CAUSE_KEYS: dict[CauseLabel, str] = {
+    "right": "r",
+    "failed": "f",
+    "blank": "k",
+    "not_an_answer": "a",
+    "other_language": "l",
+    "query_changed": "e",
+    "history_ignored": "h",
+    "stale_source": "s",
+    "wrong_source": "w",
+    "not_shown": "d",
+    "not_retrieved": "n",
+    "wrong_entity": "y",
+    "not_covered": "m",
+    "cut_off": "t",
+    "answered_unanswerable": "u",
+    "refused": "x",
+    "contradicted": "c",
+    "invented": "i",
+    "left_out": "o",
+    "off_topic": "g",
+    "undecided": "p",
+}
+"""What a person says of an answer → its key, in the order of the pipeline."""
 
 ITEM_CHOICES: dict[ItemKind, tuple[AnnotationChoice, ...]] = {
     "chunk": tuple(AnnotationChoice(level[0], level, level) for level in ("high", "medium", "low", "none")),
@@ -54,6 +85,7 @@ ITEM_CHOICES: dict[ItemKind, tuple[AnnotationChoice, ...]] = {
     "citation": YES_NO,
     "fact": YES_NO,
     "refusal": YES_NO,
+    "cause": tuple(AnnotationChoice(key, value.replace("_", " "), value) for value, key in CAUSE_KEYS.items()),
 }
 
 
@@ -66,8 +98,8 @@ def list_choices(kind: ItemKind) -> tuple[AnnotationChoice, ...]:
     return ITEM_CHOICES[kind]
 
 
-def list_items(trace: Trace, verdicts: Verdicts, only: Collection[str] = ITEM_KINDS) -> Iterator[AnnotationItem]:
-    """Yield the items of a trace, in the order of ITEM_KINDS.
+def list_items(trace: Trace, verdicts: Verdicts, only: Collection[str] = JUDGED_ITEMS) -> Iterator[AnnotationItem]:
+    """Yield the items of a trace, in the order of ITEM_KINDS; by default those that have a verdict of the judge.
 
     Chunks, citations and expected facts are those of the trace, claims those that the judge extracted.
 
@@ -84,6 +116,8 @@ def list_items(trace: Trace, verdicts: Verdicts, only: Collection[str] = ITEM_KI
 def _item_keys(kind: ItemKind, trace: Trace, verdicts: Verdicts) -> Iterator[Subject]:
     if kind == "chunk":
         yield from (("chunk", chunk.id, "level") for chunk in trace.chunks or ())
+    elif kind == "cause":
+        yield ("cause",)
     elif trace.answer is None:
         return
     elif kind == "claim":
@@ -103,6 +137,8 @@ def describe_verdict(item: AnnotationItem) -> str | None:
     >>> describe_verdict(next(list_items(trace, seen))) is None
     True
     """
+    if item.computed is not None:
+        return item.computed
     value = dict(iterate_values(item.verdicts)).get(item.key)
     return {"True": "yes", "False": "no"}.get(str(value), str(value)) if value is not None else None
 
@@ -195,6 +231,8 @@ def _item_kind(key: Subject) -> ItemKind | None:
     """Return the kind of an item; None for values that are not annotated one by one."""
     if key == ("answer", "refused"):
         return "refusal"
+    if key == ("cause",):
+        return "cause"
     if len(key) == 1 or (key[0] == "chunk" and key[2] != "level"):
         return None
     return next((kind for kind in ITEM_KINDS if kind == key[0]), None)

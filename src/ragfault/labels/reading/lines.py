@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, cast
 from msgspec import Meta, Struct
 
 from ragfault.labels.label import Label, Subject, SubjectValue
+from ragfault.model.causes import CauseLabel
 from ragfault.model.records import (
     Aspect,
     CitationVerdict,
@@ -77,6 +78,8 @@ class HumanVerdicts(LabelRecord, frozen=True):
     fact: tuple[FactVerdict, ...] | None = None
     recall: tuple[RecallVerdict, ...] | None = None
     answer: AnswerLabel | None = None
+    cause: CauseLabel | None = None
+    """Why the answer is bad, or that it is right."""
     missing: tuple[str, ...] | None = None
     """Information that the query needs and no chunk contains; empty: nothing is missing."""
 
@@ -153,6 +156,8 @@ def iterate_values(verdicts: HumanVerdicts | Verdicts) -> Iterator[tuple[Subject
         yield ("answer", "refused"), verdicts.answer.refused
         for aspect in verdicts.answer.aspects:
             yield ("aspect", aspect.text), aspect.answered
+    if isinstance(verdicts, HumanVerdicts):
+        yield ("cause",), verdicts.cause
     yield ("missing",), verdicts.missing
 
 
@@ -211,6 +216,7 @@ VERDICT_BUILDERS: dict[str, Callable[..., HumanVerdicts]] = {
     "recall": lambda statement, value: HumanVerdicts(recall=(RecallVerdict(statement=statement, covered=value),)),
     "aspect": lambda text, value: HumanVerdicts(answer=AnswerLabel(aspects=(Aspect(text=text, answered=value),))),
     "answer": lambda name, value: HumanVerdicts(answer=AnswerLabel(**{name: value})),
+    "cause": lambda value: HumanVerdicts(cause=value),
     "missing": lambda value: HumanVerdicts(missing=value),
 }
 """Kind of subject → builder of its verdict, from the further parts of the subject and the value."""

@@ -59,6 +59,7 @@ def load_reference_scores(
         )
     loaded = FORM_LOADERS[kind](source, run, shared)
     matched = {name for value_by_trace in loaded.values.values() for name in value_by_trace}
+    matched |= {name for name, items in loaded.items.items() if ("cause",) in items}
     if not matched:
         raise InputError(_no_match_message(source, run, loaded.labeled, kind))
     provenance = LabelProvenance(

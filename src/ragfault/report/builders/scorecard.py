@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ragfault.report.builders.attempts import build_attempts, describe_attempts
-from ragfault.report.builders.causes import CAUSES_SHOWN, build_head, describe_health
+from ragfault.report.builders.causes import CAUSES_SHOWN, build_head, describe_cause_agreement, describe_health
 from ragfault.report.builders.diagnosis import list_assessment, name_trace
 from ragfault.report.document import (
     PAGE_ONLY,
@@ -186,7 +186,8 @@ def _list_trust(findings: Findings) -> list[Block]:
     """List what the judge cost, what the answer key says, and how far the judge agrees with people and with gold."""
     measured = filter(None, [describe_judge_trust(findings.manifest.judge)])
     key = describe_answer_key(findings.key_outcomes)
-    texts = chain(describe_judge_usage(findings), key, measured, describe_gold_agreement(findings))
+    gold, people = describe_gold_agreement(findings), describe_cause_agreement(findings.cause_agreement)
+    texts = chain(describe_judge_usage(findings), key, measured, gold, people)
     return [Paragraph(clean_text(text), "note") for text in texts]
 
 

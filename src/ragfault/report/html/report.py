@@ -22,7 +22,7 @@ from ragfault.io.runs.samples import sample_run
 from ragfault.labels.correction import HumanLabels
 from ragfault.report.app_sections import build_app_sections
 from ragfault.report.builders.attempts import build_attempts
-from ragfault.report.builders.causes import build_head, describe_health
+from ragfault.report.builders.causes import build_head, describe_cause_agreement, describe_health
 from ragfault.report.charts import svg
 from ragfault.report.document import Paragraph
 from ragfault.report.format import (
@@ -153,6 +153,8 @@ def _list_facts(findings: Findings) -> list[tuple[str, str]]:
         facts.append(("Trust", clean_label(trust, 400)))
     if gold := describe_gold_agreement(findings):
         facts.append(("Gold", "; ".join(gold)))
+    if people := describe_cause_agreement(findings.cause_agreement):
+        facts.append(("Labels of causes", "; ".join(people)))
     return facts
 
 

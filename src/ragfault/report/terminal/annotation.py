@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.labels.annotation.items import AnnotationItem, ItemKind, describe_verdict, list_choices
 from ragfault.report.safe_text import clean_text, clip_text
 from ragfault.report.terminal.layout import render_rich
@@ -22,6 +23,7 @@ KIND_QUESTIONS: dict[ItemKind, str] = {
     "citation": "Does the cited chunk support the claim?",
     "fact": "Does the answer state this fact?",
     "refusal": "Does the answer refuse, instead of answering?",
+    "cause": "Why is the answer bad? The first cause in the order of the pipeline, or right.",
 }
 
 CHOICE_HELP: dict[str, str] = {
@@ -77,11 +79,13 @@ def render_item(item: AnnotationItem, state: str, view: CardView = BLIND_VIEW) -
         line.append(choice.letter, style="bold green").append(f" {choice.name}   ")
     parts.append(line)
     if view.explained:
-        instructions = [choice.name for choice in list_choices(item.kind) if choice.name in CHOICE_HELP]
-        parts += [Text(f"    {name}: {CHOICE_HELP[name]}", style="dim") for name in instructions]
+        meanings: dict[str, str] = {**CHOICE_HELP, **{str(name): cause.title for name, cause in CAUSES.items()}}
+        choices = [choice for choice in list_choices(item.kind) if choice.value in meanings]
+        parts += [Text(f"    {choice.name}: {meanings[str(choice.value)]}", style="dim") for choice in choices]
     parts.append(Text("  " + "   ".join(f"{key} {name}" for key, name in COMMAND_KEYS.items()), style="dim"))
     if view.judge:
-        parts.append(Text(f"  verdict of the judge: {describe_verdict(item) or 'none'}", style="magenta"))
+        source = "computed cause" if item.kind == "cause" else "verdict of the judge"
+        parts.append(Text(f"  {source}: {describe_verdict(item) or 'none'}", style="magenta"))
     if view.answer is not None:
         parts.append(Text(f"  your label: {view.answer}", style="yellow"))
     return render_rich(parts, width=view.width, color=view.color)
@@ -106,17 +110,22 @@ def _build_context(item: AnnotationItem, full: bool, color: bool) -> Iterator[Re
         yield head(f"Chunk {item.position + 1} of {len(chunks)}")
         yield _indent_text(Text(clean_text(chunks[item.position].text)))
         return
-    if item.kind in ("claim", "citation"):
-        chunk_ids = chunks if item.kind == "claim" else [piece for piece in chunks if piece.id == key[1]]
-        yield head("Chunks" if item.kind == "claim" else "The cited chunk")
+    if item.kind in ("claim", "citation", "cause"):
+        chunk_ids = [piece for piece in chunks if piece.id == key[1]] if item.kind == "citation" else chunks
+        yield head("The cited chunk" if item.kind == "citation" else "Chunks")
         for chunk in chunk_ids:
             claims = [claim for claim in item.verdicts.claim or () if (claim.start, claim.end) == key[1:]][:1]
             chunks_item = [piece for claim in claims for piece in claim.evidence if piece.chunk == chunk.id]
             yield _indent_text(_build_chunk(chunk, chunks_item, full or item.kind == "citation", color))
     yield head("Answer")
-    answer = trace.answer or ""
+    answer = trace.answer or (f"(no answer: {trace.error})" if trace.error else "")
     ends = (int(key[1]), int(key[2])) if item.kind == "claim" else (0, 0)
     yield _indent_text(_highlight_spans(answer, [ends] if ends[1] else [], "bold", color))
+    if item.kind == "cause":
+        expected = [*trace.references, *(trace.facts or ())]
+        expected += ["it cannot be answered"] if trace.answerable is False else []
+        yield from [head("Answer key")] if expected else []
+        yield from (_indent_text(Text(clean_text(text))) for text in expected)
     if item.kind in ("citation", "fact"):
         yield head("Claim" if item.kind == "citation" else "Fact")
         yield _indent_text(Text(clean_text(str(key[-1])), style="bold"))
