@@ -224,3 +224,31 @@ def test_a_cause_chooses_the_same_traces_for_every_command(tmp_path, capsys):
         assert run_command(["promote", place, "--cause", wrong, "-o", cases]) == 2
     with pytest.raises(UsageError):
         select_causes(run, ["refused"])
+
+
+COMPLETE = "The tide gate, of which the harbour master is in charge, opens at 05:40."
+CUT = "The tide gate, of which the harbour master is in charge, opens at"
+
+
+@pytest.mark.parametrize("reason", ["length", "MAX_TOKENS", "FinishReason.MAX_TOKENS", "max_output_tokens"])
+def test_a_recorded_token_limit_cuts_an_answer_whatever_it_ends_with(reason):
+    """That is a fact of the record, so it comes before a passage that was not retrieved; a right answer stays right."""
+    cause = look(replace(KEYLESS, answer=COMPLETE, finish_reason=reason))
+    assert (cause.rating.outcome, cause.rating.source, cause.cause) == ("bad", "pipeline", "cut_off")
+    assert look(replace(MISSED, answer="The gate opens at 06:10.", finish_reason=reason), FALSE).cause == "cut_off"
+    assert look(replace(TRACE, finish_reason=reason)).rating.outcome == "right"
+
+
+def test_an_answer_whose_model_stopped_by_itself_is_not_cut_off():
+    """What the service says goes before punctuation, from which a cut is guessed if nothing is recorded."""
+    trace = replace(TRACE, answer=CUT, finish_reason="stop")
+    assert look(trace).cause != "cut_off"
+    assert look(replace(trace, finish_reason=None)).cause == "cut_off"
+
+
+@pytest.mark.parametrize("answer", [None, "", "I am not able to help with that."])
+def test_an_answer_that_a_content_filter_stopped_names_the_filter(answer):
+    """Nothing of it, nothing at all, or what the service said in place of it."""
+    cause = look(replace(KEYLESS, answer=answer, finish_reason="content_filter"), REFUSED)
+    assert (cause.rating.outcome, cause.stage) == ("bad", "pipeline")
+    assert "content filter" in cause.reason

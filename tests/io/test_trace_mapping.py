@@ -926,3 +926,27 @@ def test_tokens_that_were_cached_or_reasoned_count():
     ):
         span = OtelSpan(trace="a", id="r", name="llm", attributes={"input.value": QUERY, **fields})
         assert build_trace([span]).tokens == TokenCounts(prompt=60, completion=9)
+
+
+REPLY = {"choices": [{"finish_reason": "length", "message": {"role": "assistant", "content": "It opens"}}]}
+GENERATION = {"generation_info": {"finish_reason": "length"}, "message": {"kwargs": {"content": "It opens"}}}
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        {"gen_ai.response.finish_reasons": ["length"], "gen_ai.completion": "It opens"},
+        {"llm.finish_reason": "length", "gen_ai.completion": "It opens"},
+        {"gen_ai.output.messages": [{"role": "assistant", "content": "It opens", "finish_reason": "length"}]},
+        {"gen_ai.output.messages": [[GENERATION]], "gen_ai.completion": "It opens"},
+        {"output.value": json.dumps(REPLY)},
+        {"langfuse.observation.output": REPLY},
+    ],
+    ids=["gen_ai", "openllmetry", "messages", "langchain", "openinference", "langfuse"],
+)
+def test_why_the_model_stopped_is_read_wherever_it_is_recorded(recorded):
+    """As an attribute, or anywhere in the reply that wrote the answer."""
+    asked = {"gen_ai.operation.name": "chat", "gen_ai.prompt": "When does it open?"}
+    trace = build_trace([OtelSpan(trace="a", id="b", name="chat", end=2, attributes={**asked, **recorded})])
+    assert trace is not None
+    assert trace.finish_reason == "length"

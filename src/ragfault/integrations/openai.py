@@ -134,6 +134,7 @@ class _OpenAICall:
             messages=self.messages,
             reference=self.reference,
             model=response.model or self.model,
+            finish_reason=response.finish_reason,
             tokens=response.tokens,
             latency=Latency(generation=duration, total=duration),
             steps=(Step(id="generate", kind="generate", start=0.0, duration=duration),),
@@ -147,6 +148,7 @@ class _OpenAIResponse:
     def __init__(self) -> None:
         self.text: str | None = None
         self.model: str | None = None
+        self.finish_reason: str | None = None
         self.tokens: TokenCounts | None = None
 
     @classmethod
@@ -158,7 +160,11 @@ class _OpenAIResponse:
         return recorded
 
     def add_metadata(self, response: Any) -> None:
-        """Record model and tokens."""
+        """Record the model, the tokens and why it stopped."""
+        choice = next(iter(getattr(response, "choices", None) or ()), None)
+        incomplete = getattr(response, "incomplete_details", None)
+        reason = getattr(choice, "finish_reason", None) or getattr(incomplete, "reason", None)
+        self.finish_reason = reason or self.finish_reason
         self.model = getattr(response, "model", None) or self.model
         self.tokens = _get_tokens(response) or self.tokens
 

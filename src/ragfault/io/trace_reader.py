@@ -559,7 +559,7 @@ class TraceDigest:
         return self._hash.hexdigest()
 
 
-OPTIONAL_DIGEST_FIELDS = ("attempt", "history", "messages", "answerable")
+OPTIONAL_DIGEST_FIELDS = ("attempt", "history", "messages", "answerable", "finish_reason")
 """Fields that enter the fingerprint only if they are set, so that traces without them keep their fingerprint."""
 DIGEST_FIELDS = tuple(name for name in Trace.__struct_fields__ if name not in OPTIONAL_DIGEST_FIELDS)
 """Fields that always enter the fingerprint, in this order."""

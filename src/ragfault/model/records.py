@@ -220,6 +220,8 @@ class Trace(FrozenRecord, frozen=True):
     """Position in the conversation, from 1."""
     model: str | None = None
     """The generator's model."""
+    finish_reason: str | None = None
+    """Why the generator stopped, in the words of its service: stop, length, content_filter …; None: not recorded."""
     latency: Latency | None = None
     steps: tuple[Step, ...] | None = None
     """Stages of the pipeline and steps of the agent, by their start."""

@@ -7,6 +7,7 @@ import re
 
 from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, OutcomeSource
 from ragfault.diagnosis.records import Diagnosis
+from ragfault.model.finish_reasons import get_finish_kind
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query, settle_groundedness
 from ragfault.text.markup import REASONING_PATTERN, is_json, may_reason, unfence
@@ -58,13 +59,15 @@ def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, label
     """
     if trace.error is not None or (trace.answer is not None and not trace.answer.strip()):
         return build_rating(1.0, "pipeline")
-    if trace.answer is None:
+    if trace.answer is None and get_finish_kind(trace) is None:
         return AnswerRating(outcome="unsure", probability=0.5, source="none")
     if describe_non_answer(trace):
         return build_rating(BAD_IF_PLAIN, "pipeline")
     by_key = _rate_by_key(trace, diagnosis)
     if by_key is not None:
         return build_rating(by_key, "answer key")
+    if get_finish_kind(trace) is not None:
+        return build_rating(BAD_IF_PLAIN, "pipeline")
     by_judge = _rate_by_judge(trace, verdicts, labeled=labeled)
     if by_judge is None:
         refused = verdicts.answer is not None and verdicts.answer.refused

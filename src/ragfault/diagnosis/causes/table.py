@@ -16,6 +16,7 @@ from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.metrics.steps import list_constraints
 from ragfault.model.causes import CauseName
+from ragfault.model.finish_reasons import get_finish_kind
 from ragfault.model.gold_evidence import has_answer_key
 from ragfault.model.records import GoldVerdicts, Trace, Verdicts
 from ragfault.text.entities import EntityIndex, extract_entities
@@ -112,18 +113,31 @@ def _find_failure(case: Case) -> Clue | None:
 
 
 def _find_blank(case: Case) -> Clue | None:
-    answer = case.trace.answer
-    return Clue(SURE, case.trace.query, "the answer is empty") if answer is not None and not answer.strip() else None
+    answer, kind = case.trace.answer, get_finish_kind(case.trace)
+    if answer is None or answer.strip():
+        return None
+    why = {"limit": ": the token limit was reached", "filter": ": the content filter of the provider stopped it"}
+    return Clue(SURE, case.trace.query, f"the answer is empty{why[kind] if kind else ''}")
 
 
 def _find_non_answer(case: Case) -> Clue | None:
-    what = describe_non_answer(case.trace)
+    filtered = "what the content filter of the provider left" if get_finish_kind(case.trace) == "filter" else ""
+    what = filtered or describe_non_answer(case.trace)
     return Clue(SURE, case.trace.answer or "", f"the answer is {what}") if what else None
 
 
 def _find_cut(case: Case) -> Clue | None:
+    """Find an answer that its service cut off; without a recorded reason, one that ends within a sentence.
+
+    That is a guess, so that a passage that was not found comes first.
+    """
     answer = case.trace.answer or ""
-    return Clue(LIKELY, answer[-80:], "the answer ends within a sentence") if is_cut_off(answer) else None
+    if get_finish_kind(case.trace) == "limit":
+        return Clue(SURE, answer[-80:], "the generator stopped at its token limit")
+    guessed = case.trace.finish_reason is None and case.covered is not False and case.trace.answerable is not False
+    if guessed and not _refuses(case) and is_cut_off(answer):
+        return Clue(LIKELY, answer[-80:], "the answer ends within a sentence")
+    return None
 
 
 def _find_other_language(case: Case) -> Clue | None:
@@ -310,6 +324,7 @@ CAUSES: dict[CauseName, CauseDefinition] = {
     "not_an_answer": CauseDefinition(
         "pipeline", "an error, a tool call or reasoning came as the answer", "the handling of replies", _find_non_answer
     ),
+    "cut_off": CauseDefinition("pipeline", "the answer is cut off", "the token limit of the answer", _find_cut),
     "other_language": CauseDefinition(
         "pipeline", "the answer is in another language", "the language in the prompt", _find_other_language
     ),
@@ -352,7 +367,6 @@ CAUSES: dict[CauseName, CauseDefinition] = {
     "refused": CauseDefinition(
         "generation", "refused although the passage was there", "the refusal instructions of the prompt", _find_refusal
     ),
-    "cut_off": CauseDefinition("pipeline", "the answer is cut off", "the token limit of the answer", _find_cut),
     "contradicted": CauseDefinition(
         "generation",
         "contradicts the passages",
@@ -379,5 +393,4 @@ CAUSES: dict[CauseName, CauseDefinition] = {
     ),
     "undecided": CauseDefinition("undecided", "undecided", "label some of them: ragfault label", _find_nothing),
 }
-"""Every cause, in the order in which they are looked for: that of the pipeline. `cut_off` comes after the causes of
-retrieval, because a text without a last stop may be complete; the judge's verdicts on its claims come after that."""
+"""Every cause, in the order in which they are looked for: that of the pipeline."""

@@ -121,6 +121,7 @@ TRACE_SCHEMA = pa.schema(
         ("conversation", pa.string()),
         ("turn", pa.int64()),
         ("model", pa.string()),
+        ("finish_reason", pa.string()),
         ("latency", _make_struct_type(LATENCY_COLUMNS)),
         ("steps", STEPS_TYPE),
         ("tokens", _make_struct_type(TOKENS_COLUMNS)),

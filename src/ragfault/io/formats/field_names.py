@@ -50,6 +50,7 @@ SYNONYMS: dict[str, str] = {
     "route": "route endpoint app_id",
     "time": "time timestamp created_at ts created",
     "model": "model model_name llm generator_model generator",
+    "finish_reason": "finish_reason stop_reason finishreason stopreason done_reason",
     "steps": "steps",
     "error": "error error_message exception failure main_error",
     "citations": "citations",

@@ -15,6 +15,7 @@ from ragfault.io.otel.semantic_conventions import (
     CALL_INPUT_ATTRIBUTES,
     CALL_OUTPUT_ATTRIBUTES,
     COMPLETION_ATTRIBUTES,
+    FINISH_ATTRIBUTES,
     OUTPUT_ATTRIBUTES,
     TOOL_NAME_ATTRIBUTES,
     WORKFLOW_NAME_ATTRIBUTE,
@@ -30,7 +31,6 @@ NUMBERED_CALL = re.compile(
 """Attributes of calls, one for each part: OpenInference and OpenLLMetry."""
 CALL_TYPES = ("tool_call", "tool_use", "function_call", "mcp_call")
 FINISH_REASONS = ("tool_calls", "tool_call", "tool_use", "function_call")
-FINISH_ATTRIBUTES = ("gen_ai.response.finish_reasons", "llm.finish_reason", "gen_ai.completion.0.finish_reason")
 CALL_ATTRIBUTES = (*COMPLETION_ATTRIBUTES, *OUTPUT_ATTRIBUTES)
 NAME_ATTRIBUTES = {"tool": TOOL_NAME_ATTRIBUTES, "chain": (WORKFLOW_NAME_ATTRIBUTE,)}
 MAX_DEPTH = 12

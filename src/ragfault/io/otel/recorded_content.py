@@ -13,6 +13,8 @@ from ragfault.io.otel.semantic_conventions import (
     COMPLETION_ATTRIBUTES,
     COMPLETION_PREFIXES,
     COMPLETION_TOKEN_ATTRIBUTES,
+    FINISH_ATTRIBUTES,
+    FINISH_KEYS,
     INPUT_ATTRIBUTES,
     LISTED_EVENTS,
     MODEL_ATTRIBUTES,
@@ -32,7 +34,7 @@ from ragfault.io.otel.spans import OtelSpan, SpanEvent
 from ragfault.model.records import TokenCounts
 
 MAX_SEARCH_DEPTH = 12
-"""Maximum depth of the search for a question or an answer."""
+"""Maximum depth of the search for a question, an answer or the reason of its end."""
 QUESTION_KEYS = (
     *("query", "question", "query_str", "user_input", "user_query", "input", "prompt", "text", "q"),
     *("query_bundle", "message", "messages", "content", "inputs", "args", "kwargs", "parts", "data"),
@@ -391,6 +393,38 @@ def get_model(step: SpanStep) -> str | None:
         if model is not None and model != UNKNOWN_MODEL:
             return str(model)
     return None
+
+
+@read_once
+def get_finish_reason(step: SpanStep) -> str | None:
+    """Return why a call of a model stopped, as an attribute or the recorded reply says; None where neither does.
+
+    >>> reply = {"choices": [{"finish_reason": "length", "message": {"content": "At"}}]}
+    >>> get_finish_reason(SpanStep(OtelSpan(trace="a", id="b", attributes={"output.value": reply}), "llm"))
+    'length'
+    """
+    for span in step.records:
+        reason = get_first_attribute(span.attributes, FINISH_ATTRIBUTES)
+        if reason := reason[-1] if isinstance(reason, list) and reason else reason:
+            return str(reason)
+        names = (*COMPLETION_ATTRIBUTES, *OUTPUT_ATTRIBUTES)
+        replies = [span.attributes[name] for name in names if name in span.attributes]
+        replies += [event.attributes for event in span.events if event.name == "gen_ai.choice"]
+        if reason := next(filter(None, map(_find_finish_reason, replies)), None):
+            return reason
+    return None
+
+
+def _find_finish_reason(value: Any, depth: int = 0) -> str | None:
+    """Find the reason in a reply, which nests it in choices, generations or the metadata of a message."""
+    value = parse_embedded(value)
+    if depth > MAX_SEARCH_DEPTH:
+        return None
+    if isinstance(value, dict):
+        given = next((value[key] for key in FINISH_KEYS if isinstance(value.get(key), str)), None)
+        return given or next(filter(None, (_find_finish_reason(item, depth + 1) for item in value.values())), None)
+    inner = value if isinstance(value, list) else ()
+    return next(filter(None, (_find_finish_reason(item, depth + 1) for item in inner)), None)
 
 
 @read_once

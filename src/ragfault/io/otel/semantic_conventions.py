@@ -77,6 +77,9 @@ MODEL_ATTRIBUTES = (
     "gen_ai.response.model", "llm.response.model_name", "llm.model_name", "langfuse.observation.model.name",
     "gen_ai.request.model", "llm.request.model_name",
 )  # fmt: skip
+FINISH_ATTRIBUTES = ("gen_ai.response.finish_reasons", "llm.finish_reason", "gen_ai.completion.0.finish_reason")
+FINISH_KEYS = ("finish_reason", "stop_reason", "finishReason", "stopReason", "done_reason")
+"""Keys of the reason in a recorded reply."""
 PARAMETER_OBJECTS = ("llm.invocation_parameters", "langfuse.observation.model.parameters")
 """Attributes that hold the settings of a request to a model as an object."""
 REQUEST_PARAMETERS = {

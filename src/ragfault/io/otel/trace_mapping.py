@@ -24,6 +24,7 @@ from ragfault.io.otel.guard_events import GUARD_EVENT, MAX_DECISIONS, parse_guar
 from ragfault.io.otel.recorded_content import (
     extract_answer,
     extract_question,
+    get_finish_reason,
     get_model,
     get_output,
     get_prompt,
@@ -220,6 +221,7 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         route=str(get_trace_attribute(outline, ROUTE_ATTRIBUTES) or outline.root.name) or None,
         time=_convert_to_datetime(outline.root.start),
         conversation=None if (talk := get_trace_attribute(outline, CONVERSATION_ATTRIBUTES)) is None else str(talk),
+        finish_reason=None if writer is None else get_finish_reason(writer),
         model=next((model for step in (writer, *reversed(writers)) if step and (model := get_model(step))), None),
         latency=Latency(
             retrieval=_measure_covered_time(outline.select_steps(*RETRIEVAL_ROLES)),

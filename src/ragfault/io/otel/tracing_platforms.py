@@ -305,6 +305,7 @@ def _build_model_attributes(
         or response.get("model")
         or _get_object(result, "llm_output").get("model_name")
         or metadata.get("ls_model_name"),
+        "gen_ai.response.finish_reasons": response.get("finish_reason") or response.get("stop_reason"),
         "gen_ai.request.model": asked.get("model") or asked.get("model_name"),
         "llm.invocation_parameters": asked,
         "gen_ai.usage.input_tokens": usage.get("input_tokens") or usage.get("prompt_tokens"),
