@@ -385,7 +385,7 @@ def test_reports_show_both(place: Path):
         render_run_html(new, result),
     ]
     for page in pages:
-        assert "Corrected by human labels" in page
+        assert "Corrected by labels" in page
         assert "40 labels" in page
         assert "ann, 40 traces" in page
     assert json_report.encode_findings_csv(result).splitlines()[0].endswith("ppi,ppi_low,ppi_high,labels")
@@ -455,7 +455,7 @@ def test_evaluate_ends_with_corrected_figures(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "values.jsonl").write_text("\n".join(map(json.dumps, values)))
     asked = ["evaluate", str(tmp_path / "traces.jsonl"), "-o", str(tmp_path / "run"), "-m", "groundedness"]
     assert run_command([*asked, "--judge", "lexical", "--full", "--human-labels", str(tmp_path / "values.jsonl")]) == 0
-    assert "Corrected by human labels" in capsys.readouterr().out
+    assert "Corrected by labels" in capsys.readouterr().out
 
 
 def test_what_people_labeled_as_right_is_no_problem_and_no_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

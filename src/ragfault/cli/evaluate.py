@@ -86,7 +86,8 @@ def evaluate(
 
     table = load_settings(config)
     fields = take_fields(EvaluationSettings, options, list_fields(table))
-    fields["options"] = resolve_judge_options(fields.get("judge"), options, table.get("llm", {}))
+    judge = EvaluationSettings(**fields).combined_judge
+    fields["options"] = resolve_judge_options(str(judge), options, table.get("llm", {}))
     where = list(traces) if len(traces) > 1 else traces[0]
     if dry_run:
         if fields.get("trusted"):
@@ -153,7 +154,7 @@ def _print_estimate(where: Any, settings: EvaluationSettings, kind: str | None) 
     metrics = add_chosen_metrics(select_metrics(requested), choices)
     if choices:
         traces = select_judged(traces, metrics, choices)
-    judge, profile = str(settings.judge), str(settings.profile)
+    judge, profile = str(settings.combined_judge), str(settings.profile)
     judge_options = {**limit_verdicts(judge, list_verdict_kinds(metrics)), **dict(settings.options or {})}  # type: ignore[arg-type]
     estimate, model = estimate_cost(traces, judge, judge_options, profile)
     if kind == "json":

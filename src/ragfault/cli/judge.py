@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ragfault.judges.loading import DEFAULT_JUDGE
+from ragfault.judges.loading import DEFAULT_JUDGE, count_metered
 from ragfault.labels.settings import JudgeComparisonSettings, LabelSettings, MeasurementSettings, RepetitionSettings
 from ragfault.model.errors import UsageError
 from ragfault.options.label_results import EXIT_NOT_SHOWN, derive_from_labels, run_with_labels, show_result
@@ -214,7 +214,7 @@ def _compare_judges(names: tuple[str, str], options: dict[str, Any]) -> Any:
         sample = {"sample": fields["limit"]} if "limit" in fields else {}
         return compare_run_judges(Run.open(names[0]), Run.open(names[1]), seed=fields.get("seed", 0), **sample)
     table = load_settings(None).get("llm", {})
-    paid = [name for name in names if name.partition(":")[0] == "llm"]
+    paid = [name for name in names if count_metered(name)]
     if not paid:
         resolve_judge_options(names[0], options, table)
     first, second = (resolve_judge_options(name, options, table) if name in paid else {} for name in names)
@@ -250,7 +250,7 @@ def repeat(traces: tuple[str, ...], name: str, **options: Any) -> None:
     if options["out"] is not None:
         check_output_path(options["out"], force=options["force"])
     judge_options = resolve_judge_options(name, options, load_settings(None).get("llm", {}))
-    if name.partition(":")[0] == "llm":
+    if count_metered(name):
         if options["cache"] not in (None, "none"):
             raise UsageError("judge repeat needs fresh replies and cannot use a cache. Leave out --cache.")
         judge_options["cache"] = "none"

@@ -33,7 +33,7 @@ from ragfault.io.slices import TraceIndex, get_file_stamps, index_traces
 from ragfault.io.trace_reader import InputSummary, explain_missing_fields, summarize_input
 from ragfault.judges.calibration import wrap_judge
 from ragfault.judges.llm.settings import LLMSettings
-from ragfault.judges.loading import apply_profile, limit_verdicts, list_rubrics, load_judge
+from ragfault.judges.loading import apply_profile, count_metered, limit_verdicts, list_rubrics, load_judge
 from ragfault.metrics.aliases import explain_aliases
 from ragfault.metrics.catalog import Metric, get_definitions, list_verdict_kinds, parse_metric
 from ragfault.metrics.selection import select_metrics
@@ -227,7 +227,7 @@ def _index_traces(
 
 def _resolve_judge(settings: EvaluationSettings, metrics: Sequence[Metric]) -> Judge:
     """Load the judge; the empty one if it is only named and no metric reads a verdict."""
-    judge = settings.judge
+    judge = settings.combined_judge
     rubrics = (
         [] if isinstance(settings.metrics, str) else [item for item in settings.metrics if isinstance(item, Rubric)]
     )
@@ -256,7 +256,7 @@ def add_rubrics(
     """
     if not rubrics:
         return options
-    if not isinstance(judge, str) or judge.partition(":")[0] != "llm":
+    if not isinstance(judge, str) or not count_metered(judge):
         shown_judge = f'"{judge}"' if isinstance(judge, str) else "an object"
         raise UsageError(
             f'rubrics are judged by a language model, and this judge is {shown_judge}. Name one: judge="llm:MODEL".'

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta
 
 from ragfault.io.reading_settings import ReadingSettings
-from ragfault.judges.loading import DEFAULT_JUDGE
+from ragfault.judges.loading import DEFAULT_JUDGE, load_judge, name_cascade
+from ragfault.model.errors import UsageError
 from ragfault.model.settings import Flag, NonEmptyText, PathText, PositiveInt, Settings, Switch, TextList, declare
 from ragfault.model.work_settings import EXECUTOR, RAY, WORKERS, ignore_report
 
@@ -38,8 +41,21 @@ class EvaluationSettings(ReadingSettings, frozen=True, kw_only=True):
         DEFAULT_JUDGE,
         "Judge: embedded (trained, in the package), lexical (only words), minilm (a small language model), none, "
         "onnx:PATH for a model in ONNX: a folder, a file, or OWNER/NAME in the cache of the Hugging Face hub, or "
-        "llm:MODEL or llm:PROVIDER/MODEL, which is asked over the network.",
+        "llm:MODEL or llm:PROVIDER/MODEL, which is asked over the network. jury:A,B asks several.",
         NonEmptyText,
+    )
+    escalate: str | Judge | None = declare(
+        None,
+        "Second judge, which sees and decides only the answers that `judge` is unsure of, and a tenth of the others "
+        "to correct the means.",
+        NonEmptyText,
+        Flag(metavar="JUDGE"),
+    )
+    certainty: float | None = declare(
+        None,
+        "With `escalate`: answers that `judge` calls right or wrong with less than this probability are escalated.",
+        Annotated[float, Meta(ge=0.5, le=1, description="a number from 0.5 to 1")],
+        Flag(default="0.64"),
     )
     options: Mapping[str, Any] | LLMSettings | None = declare(
         None, "Settings of a judge that is named: for llm:MODEL those of the table [llm]."
@@ -85,6 +101,20 @@ class EvaluationSettings(ReadingSettings, frozen=True, kw_only=True):
         ignore_report, "Function that is called with the usage of a metered judge so far."
     )
     on_notice: Callable[[str], None] = declare(ignore_report, "Function that is called with messages for the user.")
+
+    @property
+    def combined_judge(self) -> str | Judge:
+        """The judge, or the cascade of it and the one to `escalate` to. Raises UsageError for half of a cascade."""
+        if self.escalate is None:
+            if self.certainty is not None:
+                raise UsageError("certainty says what is escalated. Name the second judge with --escalate.")
+            return self.judge
+        if isinstance(self.judge, str) and isinstance(self.escalate, str):
+            return name_cascade(self.judge, self.escalate, self.certainty)
+        from ragfault.judges.combined import DEFAULT_CERTAINTY, combine_judges
+
+        loaded = [load_judge(item) if isinstance(item, str) else item for item in (self.judge, self.escalate)]
+        return combine_judges(loaded, self.certainty or DEFAULT_CERTAINTY)
 
     @property
     def tag_choices(self) -> tuple[str, ...]:

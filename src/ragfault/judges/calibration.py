@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from ragfault.judges.pooling import PoolWeights, compute_log_odds, pool_verdicts
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.protocols import Judge, MeteredJudge, MeteredWrapper, VerdictKind
 from ragfault.model.records import ClaimVerdict, Trace, Verdicts
@@ -19,8 +20,6 @@ from ragfault.model.whole_files import read_record
 
 MAX_FILE_SIZE = 1_000_000
 """Bytes that a calibration file has at most; a real one has about a thousand."""
-MIN_PROBABILITY = 1e-4
-"""Probabilities nearer to 0 or 1 are taken for this one before their log-odds."""
 UNSURE_RANGE = (1 / 3, 2 / 3)
 """Between these probabilities of support a verdict is wrong more than one time in three: the claim is unsure."""
 
@@ -68,6 +67,8 @@ class CalibrationLine(Struct, frozen=True, kw_only=True):
     """Share of the units that people call bad."""
     slope: Slope
     intercept: Intercept
+    weights: tuple[Share, ...] = ()
+    """Of a jury: the weight of each judge in the pooled log-odds, before the line; empty: all equal."""
     threshold: Share | None = None
     """Calibrated probability of being bad from which a claim is called bad; None: the judge's own decision stands."""
     before: CalibrationFigures
@@ -80,7 +81,7 @@ class CalibrationLine(Struct, frozen=True, kw_only=True):
     @property
     def is_identity(self) -> bool:
         """Return whether the line changes nothing."""
-        return self.slope == 1 and self.intercept == 0 and self.threshold is None
+        return self.slope == 1 and self.intercept == 0 and self.threshold is None and not self.weights
 
 
 class JudgeCalibration(Struct, frozen=True, kw_only=True):
@@ -103,7 +104,11 @@ class JudgeCalibration(Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """Return the digest of what is applied: eight hexadecimal digits."""
-        applied = [(line.unit, line.n, line.slope, line.intercept, line.threshold) for line in self.lines if line.helps]
+        applied = [
+            (line.unit, line.n, line.slope, line.intercept, line.threshold, *([line.weights] if line.weights else ()))
+            for line in self.lines
+            if line.helps
+        ]
         return sha256(msgspec.json.encode((self.judge, sorted(applied)))).hexdigest()[:8]
 
     @property
@@ -133,16 +138,6 @@ def read_calibration(path: str | Path) -> JudgeCalibration:
     return calibration
 
 
-def compute_log_odds(p_bad: float) -> float:
-    """Compute the log-odds of a probability, which is kept `MIN_PROBABILITY` from 0 and 1.
-
-    >>> compute_log_odds(0.5), round(compute_log_odds(1.0), 2)
-    (0.0, 9.21)
-    """
-    p = min(max(p_bad, MIN_PROBABILITY), 1 - MIN_PROBABILITY)
-    return math.log(p / (1 - p))
-
-
 def calibrate_probability(p: float, line: LogOddsLine) -> float:
     """Calibrate a probability of support; the order of probabilities never changes."""
     if line.slope == 1 and line.intercept == 0:
@@ -154,10 +149,15 @@ def calibrate_probability(p: float, line: LogOddsLine) -> float:
 def calibrate_verdicts(verdicts: Verdicts, calibration: JudgeCalibration) -> Verdicts:
     """Calibrate the probabilities of the claims and of the answer, and decide the support of the claims anew.
 
-    An answer without claims stays as it is, and so do all other verdicts.
+    The verdicts of a jury are pooled again with the weights that were learned. An answer without claims stays as it
+    is, and so do all other verdicts.
     """
     claim_line, answer_line = calibration.get_line("claim"), calibration.get_line("answer")
     changes: dict[str, object] = {"judge": calibration.fingerprint}
+    weights = PoolWeights(claim_line.weights if claim_line else (), answer_line.weights if answer_line else ())
+    if verdicts.members and any(weights):
+        pooled = pool_verdicts(verdicts.members, weights)
+        verdicts = replace(verdicts, claim=pooled["claim"], answer=pooled["answer"])
     if verdicts.claim and claim_line is not None:
         changes["claim"] = tuple(_calibrate_claim(claim, claim_line) for claim in verdicts.claim)
     answer = verdicts.answer

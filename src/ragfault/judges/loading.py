@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,6 +31,43 @@ ONNX_PREFIX = "onnx"
 """Before a colon: a model on this machine, whose path follows."""
 LLM_PREFIX = "llm"
 """Alone or before a colon: a language model behind an API."""
+METERED_KINDS = (LLM_PREFIX,)
+"""Kinds of judge that send requests to a model, and take the options of one."""
+JURY_PREFIX, CASCADE_PREFIX = "jury", "cascade"
+"""Before a colon: judges that decide together, separated by commas; and two, of which the second sees what the first
+is unsure of. "cascade@0.8:A,B" sets how certain the first has to be."""
+ADDRESSED_KINDS = (*METERED_KINDS, ONNX_PREFIX)
+MEMBER_COMMA = re.compile(f",(?=(?:{'|'.join(JUDGES)})(?:,|$)|(?:{'|'.join(ADDRESSED_KINDS)})(?::|,|$))")
+"""A comma between two judges; others belong to the address of one."""
+
+
+def split_members(name: str) -> tuple[str, ...]:
+    """Return the judges that the name of a jury or a cascade lists; the name itself for any other judge.
+
+    >>> split_members("jury:lexical,onnx:m?labels=a,b,llm:gpt-4o-mini"), split_members("lexical")
+    (('lexical', 'onnx:m?labels=a,b', 'llm:gpt-4o-mini'), ('lexical',))
+    """
+    kind, _, listed = name.partition(":")
+    combines = kind.partition("@")[0] in (JURY_PREFIX, CASCADE_PREFIX)
+    return tuple(MEMBER_COMMA.split(listed)) if combines else (name,)
+
+
+def name_cascade(first: str, second: str, certainty: float | None = None) -> str:
+    """Return the name of the cascade of two judges.
+
+    >>> name_cascade("embedded", "llm:gpt-4o-mini", 0.8)
+    'cascade@0.8:embedded,llm:gpt-4o-mini'
+    """
+    return f"{CASCADE_PREFIX}{'' if certainty is None else f'@{certainty:g}'}:{first},{second}"
+
+
+def count_metered(name: str) -> int:
+    """Count the judges of a name that send requests to a model.
+
+    >>> count_metered("llm:gpt-4o-mini"), count_metered("jury:embedded,lexical")
+    (1, 0)
+    """
+    return sum(member.partition(":")[0] in METERED_KINDS for member in split_members(name))
 
 
 def load_judge(
@@ -43,8 +81,9 @@ def load_judge(
 
     "onnx:FOLDER" is a model that was exported to ONNX, and "onnx:OWNER/NAME" one from the cache of the hub.
     "llm:MODEL" and "llm:PROVIDER/MODEL" ask a language model; their options are the fields of
-    `ragfault.judges.llm.settings.LLMSettings`, or `settings`, one of these. A `calibration` is what
-    `ragfault judge calibrate` wrote. Raises UnknownName for an unknown judge, UsageError for wrong options and for a
+    `ragfault.judges.llm.settings.LLMSettings`, or `settings`, one of these. "jury:A,B" and "cascade:A,B" combine judges
+    (`combine_judges`); options go to those that ask a model. A `calibration` is what `ragfault judge calibrate` wrote.
+    Raises UnknownName for an unknown judge, UsageError for wrong options and for a
     calibration of another judge, InputError for a file that is no calibration.
 
     >>> load_judge("lexical").fingerprint.split()[0]
@@ -53,9 +92,36 @@ def load_judge(
     Traceback (most recent call last):
     ragfault.model.errors.UnknownName: no judge "lexicon". Did you mean "lexical"?
     """
-    from importlib import import_module
-
     from ragfault.judges.calibration import wrap_judge
+
+    members = split_members(name)
+    judge = _load_single(name, options) if members == (name,) else _load_combined(name, members, options)
+    return wrap_judge(apply_profile(judge, profile), calibration)
+
+
+def _load_combined(name: str, members: Sequence[str], options: dict[str, Any]) -> Judge:
+    """Load a jury or a cascade; a budget is divided among the judges that spend from it."""
+    from ragfault.judges.combined import DEFAULT_CERTAINTY, combine_judges
+
+    kind, _, number = name.partition(":")[0].partition("@")
+    try:
+        certainty = float(number) if number else None
+    except ValueError:
+        certainty = -1.0
+    if certainty is not None and (kind == JURY_PREFIX or not 0.5 <= certainty <= 1):
+        raise UsageError(f'"{name}": a certainty is a number from 0.5 to 1, as in cascade@0.8:embedded,llm:MODEL.')
+    if options.get("batch_api"):
+        raise UsageError(f"--batch-api asks for one judge, and {name} is several. Leave it out.")
+    divided = {key: options[key] / count_metered(name) for key in ("budget",) if options.get(key)}
+    if options.get("budget_tokens"):
+        divided["budget_tokens"] = options["budget_tokens"] // count_metered(name)
+    judges = [_load_single(member, {**options, **divided} if count_metered(member) else {}) for member in members]
+    return combine_judges(judges, (certainty or DEFAULT_CERTAINTY) if kind == CASCADE_PREFIX else None)
+
+
+def _load_single(name: str, options: dict[str, Any]) -> Judge:
+    """Load a judge that is not made of others."""
+    from importlib import import_module
 
     arguments: tuple[str, ...] = ()
     kind, colon, address = name.partition(":")
@@ -66,13 +132,14 @@ def load_judge(
     elif name in JUDGES:
         target = JUDGES[name]
     else:
-        raise UnknownName("judge", name, [*JUDGES, f"{LLM_PREFIX}:MODEL", f"{ONNX_PREFIX}:PATH"])
+        forms = (f"{LLM_PREFIX}:MODEL", f"{ONNX_PREFIX}:PATH", f"{JURY_PREFIX}:A,B", f"{CASCADE_PREFIX}:A,B")
+        raise UnknownName("judge", name, [*JUDGES, *forms])
     module, _, class_name = target.partition(":")
     try:
         judge: Judge = getattr(import_module(module), class_name)(*arguments, **options)
     except TypeError as error:
         raise UsageError(f'the judge "{name}" cannot be made with {options}: {error}') from error
-    return wrap_judge(apply_profile(judge, profile), calibration)
+    return judge
 
 
 def limit_verdicts(judge: str | Judge, kinds: Iterable[VerdictKind] | None) -> dict[str, Any]:
@@ -81,8 +148,8 @@ def limit_verdicts(judge: str | Judge, kinds: Iterable[VerdictKind] | None) -> d
     >>> limit_verdicts("llm:gpt-4o-mini", ["claim"]), limit_verdicts("embedded", ["claim"])
     ({'verdicts': ('claim',)}, {})
     """
-    named = isinstance(judge, str) and judge.partition(":")[0] == LLM_PREFIX
-    return {"verdicts": tuple(kinds)} if named and kinds is not None else {}
+    asks = isinstance(judge, str) and count_metered(judge) > 0
+    return {"verdicts": tuple(kinds)} if asks and kinds is not None else {}
 
 
 def list_rubrics(judge: Judge) -> tuple[Rubric, ...]:
@@ -109,6 +176,10 @@ def apply_profile(judge: Judge, profile: str | Path | DomainProfile) -> Judge:
     profile = load_profile(profile)
     if profile.is_empty:
         return judge
+    if (members := getattr(judge, "members", None)) is not None:
+        from ragfault.judges.combined import combine_judges
+
+        return combine_judges([apply_profile(member, profile) for member in members], judge.certainty)  # type: ignore[attr-defined]
     if hasattr(judge, "with_profile"):
         profiled: Judge = judge.with_profile(profile)
         return profiled

@@ -422,8 +422,8 @@ class Usage(FrozenRecord, frozen=True):
         return Usage(cost=cost, **{name: getattr(self, name) + sign * getattr(other, name) for name in counts})
 
 
-class Verdicts(FrozenRecord, frozen=True):
-    """All that a judge observed of one trace.
+class MemberVerdicts(FrozenRecord, frozen=True):
+    """All that one judge observed of one trace.
 
     A part is None where the judge does not offer it or the trace lacks what it is made from, and a (possibly empty)
     tuple where the judge looked. `chunk` and `use` follow the order of the trace's chunks, `citation` that of its
@@ -454,6 +454,15 @@ class Verdicts(FrozenRecord, frozen=True):
     failures: dict[str, str] = field(default_factory=dict)
     """Part → reason, for the parts that the judge tried and lost; `"*"` stands for all of them. Of a part that is
     named here some items may be there: those that the judge did judge."""
+
+
+class Verdicts(MemberVerdicts, frozen=True):
+    """All that a judge observed of one trace, and what the judges that it combines observed."""
+
+    members: tuple[MemberVerdicts, ...] = ()
+    """Of a jury or a cascade: the verdicts of each judge that saw the trace, as it gave them."""
+    chance: float | None = None
+    """Of a cascade: the probability with which the trace was shown to the second judge."""
 
 
 class GoldVerdicts(Verdicts, frozen=True):

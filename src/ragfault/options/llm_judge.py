@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.judges.loading import count_metered
 from ragfault.model.errors import UsageError
 from ragfault.options.output import align_columns, combine_options
 from ragfault.text.number_format import format_cost
@@ -62,7 +63,7 @@ def resolve_judge_options(judge: str | None, flags: Mapping[str, Any], table: Ma
     Raises UsageError where flags are given to a judge that asks no model, or cannot be read.
     """
     set_flags = {name: flags[name] for name in EVALUATE_LLM_FLAGS if flags.get(name) not in (None, (), False)}
-    if judge is None or judge.partition(":")[0] != "llm":
+    if judge is None or not count_metered(judge):
         if set_flags:
             amounts = ", ".join(f"--{name.replace('_', '-')}" for name in set_flags)
             raise UsageError(f"{amounts}: only for a judge that calls a model. Name one with --judge llm:MODEL.")
@@ -146,7 +147,7 @@ def estimate_cost(
 
     loaded = load_judge(judge or DEFAULT_JUDGE, profile=profile, **options)
     if not isinstance(loaded, LLMJudge):
-        raise UsageError("--dry-run is only for a judge that calls a model. Name one with --judge llm:MODEL.")
+        raise UsageError("--dry-run estimates one judge that calls a model. Name it with --judge llm:MODEL.")
     return loaded.estimate(traces), loaded.fingerprint.split()[1:3]
 
 

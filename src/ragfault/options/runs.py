@@ -188,14 +188,19 @@ human_labels_option = click.option(
 
 
 def load_run_labels(paths: Sequence[str], run: Run) -> HumanLabels | None:
-    """Load the human labels of a run, with notices on standard error; None where no file is named."""
-    from ragfault.labels.reading.reference_scores import load_reference_scores
+    """Load the human labels of a run, with notices on standard error; None where no file is named.
+
+    Without a file the run of a cascade is corrected by its second judge.
+    """
+    from ragfault.labels.reading.reference_scores import load_reference_scores, load_second_scores
 
     if len(paths) > 1:
         raise UsageError(
             f"--human-labels was given {len(paths)} times, but there is one run: put the labels in one file."
         )
-    return load_reference_scores(paths[0], run, notice=print_notice) if paths else None
+    if not paths:
+        return load_second_scores(run, notice=print_notice)
+    return load_reference_scores(paths[0], run, notice=print_notice)
 
 
 def load_paired_labels(paths: Sequence[str], old: Run, new: Run) -> tuple[HumanLabels | None, HumanLabels | None]:

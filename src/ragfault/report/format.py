@@ -49,7 +49,7 @@ NONRANDOM_P = 0.001
 """The p below which labelled traces are said not to be drawn at random."""
 
 CORRECTED_HEADING = "corrected for the judge's error"
-PPI_HEADING = "corrected by human labels"
+PPI_HEADING = "corrected by labels"
 """The headings of figures that are."""
 
 

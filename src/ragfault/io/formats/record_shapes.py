@@ -49,7 +49,11 @@ def describe_fields(record: type) -> dict[str, str]:
     >>> describe_fields(records.Citation)["quote"]
     'The words it says stand there.'
     """
-    return _collect_class_docs(import_module(record.__module__))[record.__name__]
+    docs: dict[str, str] = {}
+    for base in reversed(record.__mro__):
+        if base.__module__.startswith("ragfault."):
+            docs |= _collect_class_docs(import_module(base.__module__)).get(base.__name__, {})
+    return docs
 
 
 def _collect_class_docs(module: ModuleType) -> dict[str, dict[str, str]]:

@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from ragfault.io.files import describe_input
 from ragfault.io.runs.run import Run
-from ragfault.judges.calibration import (
-    CalibrationFigures,
-    CalibrationLine,
-    JudgeCalibration,
-    calibrate_probability,
-    compute_log_odds,
-)
+from ragfault.judges.calibration import CalibrationFigures, CalibrationLine, JudgeCalibration, calibrate_probability
+from ragfault.judges.pooling import PoolWeights, compute_log_odds, pool_verdicts
 from ragfault.labels.judges.figures import assign_folds
-from ragfault.labels.judges.measuring import JudgedSource, judge_labels
+from ragfault.labels.judges.measuring import JudgedLabels, JudgedSource, judge_labels
 from ragfault.labels.judges.units import OWN_THRESHOLD, Bools, ScoredUnits, build_units, iterate_answers, iterate_claims
 from ragfault.labels.label import Label
 from ragfault.labels.reading.labeled_traces import GivenLabels, LabeledSource
@@ -46,6 +42,16 @@ class FittedLine(NamedTuple):
     slope: float = 1.0
     intercept: float = 0.0
     threshold: float | None = None
+    weights: tuple[float, ...] = ()
+    """Weight of each judge of a jury; they sum to 1. Empty: the scores are not pooled again."""
+
+
+class RatedUnits(NamedTuple):
+    """Labelled units, and by each judge of a jury the log-odds that they are bad."""
+
+    units: ScoredUnits
+    votes: FloatArray
+    """Units by judges; no columns unless a jury judged."""
 
 
 class UnitScores(NamedTuple):
@@ -60,10 +66,11 @@ def calibrate_judge(source: LabeledSource | Iterable[Trace], settings: LabelSett
     """Calibrate the probabilities of a judge to human labels of claims and answers, read as by `judge_labels`.
 
     For each of both a slope and an intercept of the log-odds are fitted, drawn towards 1 and 0, so that few labels
-    change little; for claims also the threshold at which as many are called bad as people mark. Each line holds its
-    figures on five held-out folds of whole groups, before and after, and `helps`: whether the labels show that it
-    helps. `source` may also be a run that a stronger judge made of the same traces: its verdicts on claims are the
-    labels. `load_judge(..., calibration=…)` applies the result.
+    change little; of a jury first the weight of each judge, drawn towards equal ones; for claims also the threshold at
+    which as many are called bad as people mark. Each line holds its figures on five held-out folds of whole groups,
+    before and after, and `helps`: whether the labels show that it helps. `source` may also be a run that a stronger
+    judge made of the same traces: its verdicts on claims are the labels. `load_judge(..., calibration=…)` applies the
+    result.
 
     Raises what `measure_judge` raises; UsageError for labels of chunks, and for a judge that gives no probabilities.
 
@@ -85,9 +92,9 @@ def calibrate_judge(source: LabeledSource | Iterable[Trace], settings: LabelSett
     if any(claim.p is None for verdicts in judged.judged.verdicts for claim in verdicts.claim or ()):
         raise UsageError(f'the judge "{judged.judge}" gives no probabilities of claims: nothing can be calibrated.')
     lines = tuple(
-        _build_line(units, judged.judged.groups(units), settings.seed)
-        for units in _collect_units(judged)
-        if units.score.size
+        _build_line(rated, judged.judged.groups(rated.units), settings.seed)
+        for rated in _rate_units(judged)
+        if rated.units.score.size
     )
     if not lines:
         raise JudgeError(f'the judge "{judged.judge}" has no probability of any labelled claim or answer.')
@@ -107,12 +114,34 @@ def _read_reference(run: Run) -> GivenLabels:
     return GivenLabels(list(run.traces()), labels, "support")
 
 
-def _collect_units(judged: JudgedSource) -> Iterator[ScoredUnits]:
+def _rate_units(judged: JudgedSource) -> Iterator[RatedUnits]:
+    """Yield the units of the judge, with the votes of the judges of a jury on them."""
+    labels = judged.judged
+    lists = (labels.verdicts, labels.claim_verdicts)
+    names = {tuple(item.judge for item in verdicts.members) for verdicts in labels.verdicts if verdicts.chance is None}
+    count = len(next(iter(names))) if len(names) == 1 else 0
+    sides = []
+    for number in range(count):
+        only = tuple(float(judge == number) for judge in range(count))
+        heard = [[_hear(verdicts, PoolWeights(only, only)) for verdicts in listed] for listed in lists]
+        sides.append(list(_collect_units(labels._replace(verdicts=heard[0], claim_verdicts=heard[1]))))
+    for number, units in enumerate(_collect_units(labels)):
+        scores = [side[number].score.tolist() for side in sides]
+        votes = np.array([[compute_log_odds(score) for score in column] for column in scores], np.float64).T
+        yield RatedUnits(units, votes.reshape(units.score.size, count))
+
+
+def _hear(verdicts: Verdicts, weights: PoolWeights) -> Verdicts:
+    """Return the verdicts of a jury in which only the judges with a weight decide."""
+    pooled = pool_verdicts(verdicts.members, weights)
+    return replace(verdicts, claim=pooled["claim"], answer=pooled["answer"])
+
+
+def _collect_units(labels: JudgedLabels) -> Iterator[ScoredUnits]:
     """Yield the claims, then the answers, that have a label and a probability; answers without claims have none.
 
     The label of an answer of several claims does not say which of them is bad.
     """
-    labels = judged.judged
     claim_labels = [
         item._replace(positive=None)
         if item.claims is None and item.spans is None and len(verdicts.claim or ()) > 1
@@ -129,11 +158,12 @@ def _collect_units(judged: JudgedSource) -> Iterator[ScoredUnits]:
     yield build_units("answer", list(iterate_answers(labels.labeled, rated)))
 
 
-def _build_line(units: ScoredUnits, groups: Sequence[str], seed: int) -> CalibrationLine:
+def _build_line(rated: RatedUnits, groups: Sequence[str], seed: int) -> CalibrationLine:
     """Fit the line of one kind of unit, and measure it on held-out folds."""
+    units = rated.units
     before = UnitScores(units.score, units.called)
-    fitted = _fit_unit(units, np.ones(units.score.size, bool))
-    after, after_own = _cross_predict(units, assign_folds(groups, seed))
+    fitted = _fit_unit(rated, np.ones(units.score.size, bool))
+    after, after_own = _cross_predict(rated, assign_folds(groups, seed))
     figures = _measure(units, groups, before)
     if units.unit == "claim" and abs(_measure(units, groups, after).bias) > abs(
         _measure(units, groups, after_own).bias
@@ -151,6 +181,7 @@ def _build_line(units: ScoredUnits, groups: Sequence[str], seed: int) -> Calibra
         base_rate=float(units.label.mean()),
         slope=fitted.slope,
         intercept=fitted.intercept,
+        weights=fitted.weights,
         threshold=fitted.threshold,
         before=figures,
         after=calibrated,
@@ -159,19 +190,71 @@ def _build_line(units: ScoredUnits, groups: Sequence[str], seed: int) -> Calibra
     )
 
 
-def _fit_unit(units: ScoredUnits, fitted: Any) -> FittedLine:
+def _fit_unit(rated: RatedUnits, fitted: Any) -> FittedLine:
     """Fit the line of the chosen units, and for claims the threshold; where all are alike nothing can be fitted."""
-    label = units.label[fitted]
+    label = rated.units.label[fitted]
     if not label.size or label.all() or not label.any():
         return FittedLine()
-    slope, intercept = fit_log_odds_line([compute_log_odds(score) for score in units.score[fitted].tolist()], label)
-    line = FittedLine(slope, intercept)
-    if units.unit != "claim":
+    weights = _fit_weights(rated.votes[fitted], label)
+    odds = _pool_odds(rated, weights)[fitted]
+    slope, intercept = fit_log_odds_line(odds, label)
+    line = FittedLine(slope, intercept, None, weights)
+    if rated.units.unit != "claim":
         return line
-    return line._replace(threshold=match_share(_apply(line, units.score[fitted]), label))
+    return line._replace(threshold=match_share(_apply(line, rated)[fitted], label))
 
 
-def fit_log_odds_line(log_odds: Sequence[float], labels: Any) -> tuple[float, float]:
+def _pool_odds(rated: RatedUnits, weights: Sequence[float]) -> FloatArray:
+    """Return the log-odds that each unit is bad, of a jury pooled with these weights."""
+    if weights:
+        return np.asarray(rated.votes @ np.array(weights), np.float64)
+    return np.array([compute_log_odds(score) for score in rated.units.score.tolist()])
+
+
+def _fit_weights(votes: FloatArray, label: Any) -> tuple[float, ...]:
+    """Return the weights of the judges of a jury: those of the candidates that rank these labels best.
+
+    Candidates are the weights of a logistic regression, drawn towards equal ones, all weight on one judge, and equal
+    weights. The regression weighs how sure judges are, and so can rank worse than its best judge.
+    """
+    judges = votes.shape[1]
+    if not judges:
+        return ()
+    candidates = [_regress_weights(votes, label), *np.eye(judges), np.full(judges, 1 / judges)]
+    best = max(candidates, key=lambda weights: auroc(votes @ weights, label) or 0.0)
+    return tuple(best.tolist())
+
+
+def _regress_weights(votes: FloatArray, label: Any) -> FloatArray:
+    """Return weights by a logistic regression, drawn towards equal ones.
+
+    A judge that would count against the others gets no weight, and the rest is fitted again.
+    """
+    judges = votes.shape[1]
+    design = np.column_stack([votes, np.ones(len(votes))])
+    prior = np.array([1 / judges] * judges + [0.0])
+    ridge = np.array([RIDGE[0]] * judges + [RIDGE[1]])
+    free, start = np.ones(judges + 1, bool), prior
+    while True:
+        fitted = _climb(design, np.asarray(label, np.float64), _Prior(prior, ridge), start, free)
+        negative = free & (fitted < 0)
+        negative[-1] = False
+        if not negative.any():
+            break
+        free = free & ~negative
+        start = np.where(free, prior, 0.0)
+    total = fitted[:-1].sum()
+    return np.asarray(fitted[:-1] / total if total > 0 else np.full(judges, 1 / judges))
+
+
+class _Prior(NamedTuple):
+    """Center of the parameters of a regression, and how strongly they are drawn to it."""
+
+    center: FloatArray
+    ridge: FloatArray
+
+
+def fit_log_odds_line(log_odds: Sequence[float] | FloatArray, labels: Any) -> tuple[float, float]:
     """Fit slope and intercept of a logistic regression of labels on log-odds, drawn towards 1 and 0 by a ridge.
 
     The slope is at least `MIN_SLOPE`.
@@ -180,27 +263,27 @@ def fit_log_odds_line(log_odds: Sequence[float], labels: Any) -> tuple[float, fl
     (1.0, 0.0)
     """
     design = np.stack([np.asarray(log_odds, np.float64), np.ones(len(log_odds))], axis=1)
-    label, prior = np.asarray(labels, np.float64), np.array([1.0, 0.0])
-    line = _climb(design, label, prior, np.array([True, True]))
+    label, prior = np.asarray(labels, np.float64), _Prior(np.array([1.0, 0.0]), RIDGE)
+    line = _climb(design, label, prior, prior.center, np.array([True, True]))
     if line[0] < MIN_SLOPE:
-        line = _climb(design, label, np.array([MIN_SLOPE, line[1]]), np.array([False, True]))
+        line = _climb(design, label, prior, np.array([MIN_SLOPE, line[1]]), np.array([False, True]))
     return float(line[0]), float(line[1])
 
 
-def _climb(design: FloatArray, label: FloatArray, start: FloatArray, free: Any) -> FloatArray:
+def _climb(design: FloatArray, label: FloatArray, prior: _Prior, start: FloatArray, free: Any) -> FloatArray:
     """Return the line of the greatest penalized likelihood, by Newton's method; only the free parts move."""
-    prior = np.array([1.0, 0.0])
 
     def loss(line: FloatArray) -> float:
         odds = design @ line
-        return float((np.logaddexp(0.0, odds) - label * odds).sum() + (RIDGE * (line - prior) ** 2).sum() / 2)
+        penalty = (prior.ridge * (line - prior.center) ** 2).sum() / 2
+        return float((np.logaddexp(0.0, odds) - label * odds).sum() + penalty)
 
     line, value = start, loss(start)
     for _ in range(NEWTON_STEPS):
         p = 1 / (1 + np.exp(-np.clip(design @ line, -30, 30)))
-        gradient = design.T @ (p - label) + RIDGE * (line - prior)
-        curvature = (design * (p * (1 - p))[:, None]).T @ design + np.diag(RIDGE)
-        step = np.zeros(2)
+        gradient = design.T @ (p - label) + prior.ridge * (line - prior.center)
+        curvature = (design * (p * (1 - p))[:, None]).T @ design + np.diag(prior.ridge)
+        step = np.zeros(line.size)
         step[free] = np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
         while step @ step > 1e-18 and loss(line - step) > value:
             step = step / 2
@@ -223,18 +306,20 @@ def match_share(p_bad: FloatArray, labels: Any) -> float:
     return round(float(above + below) / 2, 9)
 
 
-def _apply(line: FittedLine, score: FloatArray) -> FloatArray:
+def _apply(line: FittedLine, rated: RatedUnits) -> FloatArray:
     """Return the calibrated probability that each unit is bad."""
-    return np.array([1 - calibrate_probability(1 - p, line) for p in score.tolist()])
+    p_bad = 1 / (1 + np.exp(-_pool_odds(rated, line.weights))) if line.weights else rated.units.score
+    return np.array([1 - calibrate_probability(1 - p, line) for p in p_bad.tolist()])
 
 
-def _cross_predict(units: ScoredUnits, folds: Any) -> tuple[UnitScores, UnitScores]:
+def _cross_predict(rated: RatedUnits, folds: Any) -> tuple[UnitScores, UnitScores]:
     """Predict each fold by the line of the others: with its threshold, and with the judge's own decision."""
+    units = rated.units
     p_bad, called = units.score.copy(), units.called.copy()
     for fold in np.unique(folds):
         in_fold = folds == fold
-        line = _fit_unit(units, ~in_fold)
-        p_bad[in_fold] = _apply(line, units.score[in_fold])
+        line = _fit_unit(rated, ~in_fold)
+        p_bad[in_fold] = _apply(line, rated)[in_fold]
         if line.threshold is not None:
             called[in_fold] = p_bad[in_fold] >= line.threshold
     if units.unit == "answer":

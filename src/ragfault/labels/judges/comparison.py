@@ -18,6 +18,7 @@ from ragfault.io.runs.copies import group_trace
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.samples import sample_runs
 from ragfault.io.trace_reader import read_traces
+from ragfault.judges.claim_pairs import pair_claims
 from ragfault.judges.loading import load_judge
 from ragfault.labels.agreement import estimate_agreement
 from ragfault.labels.judges.measurement import JudgeSpeed
@@ -42,9 +43,6 @@ VERDICT_ORDER: dict[ComparedKind, tuple[Any, ...]] = {
 }  # fmt: skip
 """Kind of verdict → labels; those of chunks are ranked."""
 
-# share of the shorter claim that two matching claims have in common
-MIN_CLAIM_OVERLAP = 0.5
-
 
 class VerdictPair(NamedTuple):
     """Verdicts of two judges on one item."""
@@ -66,7 +64,9 @@ def pair_verdicts(trace_index: int, trace: Trace, first: Verdicts, second: Verdi
         yield VerdictPair("chunk", trace_index, left.chunk, (left.level, right.level), (left.reason, right.reason), gap)
     for left, right in _match_by_name(first.use, second.use, "chunk"):
         yield _pair_booleans("use", trace_index, left.chunk, left.used, right.used)
-    for claim, match in _pair_claims(first.claim or (), second.claim or ()):
+    claims, others = first.claim or (), second.claim or ()
+    for left_index, right_index in pair_claims(claims, others):
+        claim, match = claims[left_index], others[right_index]
         labels, reasons = (claim.support, match.support), (claim.reason, match.reason)
         yield VerdictPair("claim", trace_index, claim.claim, labels, reasons, _claim_gap(claim, match))
     for left, right in _pair_in_order(first.citation, second.citation, len(trace.citations or ())):
@@ -104,34 +104,6 @@ def _claim_gap(first: ClaimVerdict, second: ClaimVerdict) -> float:
     if first.p is not None and second.p is not None:
         return abs(first.p - second.p)
     return float(first.support != second.support)
-
-
-def _pair_claims(
-    first: Sequence[ClaimVerdict], second: Sequence[ClaimVerdict]
-) -> Iterator[tuple[ClaimVerdict, ClaimVerdict]]:
-    """Pair claims at the same place of the answer, each at most once, the closest first."""
-    pairs = sorted(
-        (
-            (-_overlap_share(left, right), left_index, right_index)
-            for left_index, left in enumerate(first)
-            for right_index, right in enumerate(second)
-            if _overlap_share(left, right) >= MIN_CLAIM_OVERLAP
-        )
-    )
-    paired_indexes: tuple[set[int], set[int]] = (set(), set())
-    matches = []
-    for _, left_index, right_index in pairs:
-        if left_index not in paired_indexes[0] and right_index not in paired_indexes[1]:
-            paired_indexes[0].add(left_index)
-            paired_indexes[1].add(right_index)
-            matches.append((left_index, right_index))
-    yield from ((first[left_index], second[right_index]) for left_index, right_index in sorted(matches))
-
-
-def _overlap_share(first: ClaimVerdict, second: ClaimVerdict) -> float:
-    """Return the share of the shorter claim that the other contains."""
-    shorter = min(first.end - first.start, second.end - second.start)
-    return max(0, min(first.end, second.end) - max(first.start, second.start)) / shorter if shorter > 0 else 0.0
 
 
 # disagreements that are listed

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ragfault.io.runs.run import Run
+from ragfault.judges.combined import list_second_verdicts
 from ragfault.labels.consensus import LabelConsensus, resolve_labels
 from ragfault.labels.correction import HumanLabels, LabeledItems
 from ragfault.labels.judges.runner import hash_inputs
@@ -26,7 +27,9 @@ from ragfault.labels.reading.layouts import ExpectedValues, recognize_row
 from ragfault.labels.reading.lines import iterate_values
 from ragfault.labels.records import LabelProvenance
 from ragfault.labels.settings import LabelSettings
+from ragfault.metrics.catalog import compute_score
 from ragfault.model.errors import InputError, UsageError
+from ragfault.model.gold_evidence import apply_gold
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.work_settings import ignore_report
 
@@ -72,14 +75,41 @@ def load_reference_scores(
     return HumanLabels(source=provenance, values=loaded.values, probabilities=loaded.probabilities, items=loaded.items)
 
 
+def load_second_scores(run: Run, *, notice: Callable[[str], object] = ignore_report) -> HumanLabels | None:
+    """Load what the second judge of a cascade would score, on the traces that it saw; None for another judge's run.
+
+    They correct means for the choice of traces: the second judge saw all that the first was unsure of, and a known
+    share of the others.
+    """
+    if not run.manifest.judge.startswith("cascade/"):
+        return None
+    metrics, values, chances = list_metrics(run), MetricValues(), {}
+    for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
+        for second in list_second_verdicts(verdicts):
+            chances[trace.id] = verdicts.chance or 1.0
+            judged = apply_gold(trace, second) if run.manifest.gold == "apply" else second
+            for metric in metrics:
+                if (value := compute_score(metric, trace, judged).value) is not None:
+                    values.setdefault(str(metric), {})[trace.id] = value
+    if not chances:
+        return None
+    provenance = LabelProvenance(
+        labelers="the second judge of the cascade", traces=len(chances), unmatched=0, disputed=0
+    )
+    notice(_describe_labels(run.path, run, provenance))
+    return HumanLabels(source=provenance, values=values, probabilities=chances)
+
+
 def load_paired_reference_scores(
     sources: Sequence[LabelSource], runs: tuple[Run, Run], *, notice: Callable[[str], object] = ignore_report
 ) -> tuple[HumanLabels | None, HumanLabels | None]:
     """Load the labels of a baseline and a candidate: one file for both, or one for each, in this order.
 
     A shared file may match one of them only. Raises what `load_reference_scores` raises; UsageError for more than
-    two files.
+    two files. Without a file the runs of a cascade are corrected by its second judge.
     """
+    if not sources:
+        return load_second_scores(runs[0], notice=notice), load_second_scores(runs[1], notice=notice)
     if len(sources) > 2:
         raise UsageError(f"--human-labels was given {len(sources)} times: once for both runs, or for each.")
     if len(sources) == 2:
@@ -88,7 +118,7 @@ def load_paired_reference_scores(
         )
     labels: list[HumanLabels | None] = []
     errors: list[InputError] = []
-    for run in runs if sources else ():
+    for run in runs:
         try:
             labels.append(load_reference_scores(sources[0], run, shared=True, notice=notice))
         except InputError as error:
@@ -96,7 +126,7 @@ def load_paired_reference_scores(
             errors.append(error)
     if len(errors) == 2:
         raise errors[0]
-    return (labels[0], labels[1]) if labels else (None, None)
+    return labels[0], labels[1]
 
 
 def _describe_labels(source: LabelSource, run: Run, labels: LabelProvenance) -> str:
