@@ -10,7 +10,9 @@ from ragfault import evaluate
 from ragfault.cli.commands import run_command
 from ragfault.comparison.investigation.hypotheses import investigate, measure_claim_origins
 from ragfault.comparison.investigation.records import Investigation
+from ragfault.diagnosis.causes.selection import select_causes
 from ragfault.io.runs.run import Run
+from ragfault.model.errors import UsageError
 from ragfault.model.records import Chunk, Trace
 
 
@@ -167,3 +169,15 @@ def test_the_first_fix_fits_refusals(tmp_path: Path):
     refusing = investigate(run("refusing", ["I'm sorry, I don't have information about that."] * len(towns)), old)
     assert refusing.fix[0] == "relax the refusal instructions of the prompt"
     assert refusing.fix[-1] == "raise the token limit of the answer"
+
+
+@pytest.mark.long
+def test_a_cause_chooses_the_failing_traces_of_a_single_run(runs: tuple[Run, Run]):
+    """Its cases and quotes are of answers that are bad for it; beside a baseline it chooses nothing."""
+    ids = {cause.trace for cause in select_causes(runs[1], ["not-retrieved"])}
+    result = investigate(runs[1], causes=["not-retrieved"])
+    assert result.cases
+    assert set(result.cases) <= ids
+    assert {quote.trace for quote in result.quotes} <= ids
+    with pytest.raises(UsageError):
+        investigate(runs[1], runs[0], causes=["not-retrieved"])

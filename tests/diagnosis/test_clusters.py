@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ragfault.cli.commands import run_command as command
 from ragfault.comparison.investigation.hypotheses import investigate
+from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.diagnosis.clusters.clustering import (
     DENSITY_MINIMUM,
     cluster_by_density,
@@ -24,7 +25,6 @@ from ragfault.diagnosis.clusters.clustering import (
     group_by_words,
 )
 from ragfault.diagnosis.clusters.description import (
-    ClusterTerms,
     TracePopulation,
     compute_trends,
     distinctive_terms,
@@ -134,7 +134,7 @@ def test_a_member_belongs_to_its_cluster_most_and_what_lies_outside_is_named(tmp
 # --- what is found ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("apiece", [4, 15])
+@pytest.mark.parametrize("apiece", [4, 35])
 def test_failures_of_one_kind_and_topic_are_one_cluster(tmp_path: Path, apiece: int):
     """Few failures are grouped by words, many by density; either way what was put in as one comes out as one."""
     if apiece > 9:
@@ -164,7 +164,8 @@ def test_a_cluster_has_share_layer_words_medoids_and_remedy(tmp_path: Path):
         topic = cluster.members[0].split("-")[0]
         assert topic in cluster.words
         assert topic in cluster.name
-        assert cluster.name.startswith(PROBLEM_KINDS[cluster.kind].title)
+        titles = CAUSES if cluster.cause else PROBLEM_KINDS
+        assert cluster.name.startswith(titles[cluster.cause or cluster.kind].title)
 
 
 @pytest.mark.parametrize("apiece", [4, 12])
@@ -330,8 +331,8 @@ def test_clusters_over_runs_have_a_course(tmp_path: Path):
 def test_a_cluster_without_words_has_the_name_of_its_kind():
     """The name is the kind of failure, and behind it the distinctive words where there are some."""
     title = PROBLEM_KINDS["absent_fact"].title
-    assert name_cluster("absent_fact", ClusterTerms(("refund", "ticket"), {})) == f"{title}: refund, ticket"
-    assert name_cluster("absent_fact", ClusterTerms((), {})) == title
+    assert name_cluster("absent_fact", ("refund", "ticket")) == f"{title}: refund, ticket"
+    assert name_cluster("absent_fact", ()) == title
 
 
 def test_terms_are_of_length_one_and_tell_groups_apart():
@@ -531,3 +532,26 @@ def test_clusters_need_a_run():
     failures = [replace(failing(at, f"refund {at}"), kind="absent_fact") for at in range(40)]
     with pytest.raises(UsageError, match="2 failures or more"):
         cluster_failures(failures, seen(failures), min_size=1)
+
+
+def test_a_cluster_holds_bad_answers_of_one_cause():
+    """Failures that are alike in words are apart if their answers are bad for other causes, and named by them."""
+    causes = ("not_retrieved", "refused")
+    failures = [
+        replace(failing(at, f"May I claim a refund for ticket {at}?"), cause=causes[at % 2], row=at) for at in range(12)
+    ]
+    report = cluster_failures(failures, seen(failures))
+    assert {cluster.cause for cluster in report.clusters} == set(causes)
+    assert sum(cluster.size for cluster in report.clusters) == len(failures)
+    for cluster in report.clusters:
+        assert cluster.name.startswith(CAUSES[cluster.cause].title)
+
+
+def test_a_cluster_keeps_its_id_only_with_its_cause():
+    """The same queries are the same cluster in a later run, and another one once they fail for another reason."""
+    first = [replace(failing(at, f"May I claim a refund for ticket {at}?"), cause="refused") for at in range(6)]
+    registry, before = record_clusters(ClusterRegistry(), cluster_failures(first, seen(first)), seen(first), "2031")
+    for cause in ("refused", "not_retrieved"):
+        later = [replace(item, cause=cause) for item in first]
+        _, after = record_clusters(registry, cluster_failures(later, seen(later)), seen(later), "2032")
+        assert ({item.id for item in after.clusters} == {item.id for item in before.clusters}) is (cause == "refused")

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from ragfault.io.formats.field_names import SYNONYMS
+from ragfault.io.formats.scores import FIELD_KINDS
 from ragfault.io.trace_reader import read_traces
 from ragfault.model.errors import InputError
 
@@ -93,3 +95,8 @@ def test_passages_that_an_answer_rests_on_are_no_reference(tmp_path):
     path = put(tmp_path / "t.jsonl", record, {**record, "question": "And at weekends?"})
     for column_map in list_maps(path):
         assert {trace.reference for trace in read_traces(path, map=column_map)} == {None}
+
+
+def test_every_field_that_a_name_chooses_says_what_it_is_read_from():
+    """A name of a column without a kind of content would never be read."""
+    assert set(SYNONYMS) == set(FIELD_KINDS)

@@ -8,7 +8,7 @@ import click
 
 from ragfault.model.errors import UsageError
 from ragfault.options.output import json_option, print_json
-from ragfault.options.runs import sample_option
+from ragfault.options.runs import cause_option, sample_option
 from ragfault.text.number_format import format_count, format_number
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ EXIT_CODES = {"no fault": 0, "fault": 1, "cannot tell": 3}
 Examples:
   ragfault investigate runs/v2 --baseline runs/v1
   ragfault investigate runs/today
+  ragfault investigate runs/today --cause not-retrieved
   ragfault investigate runs/v2 --baseline runs/v1 --json
   ragfault investigate runs/v2 --baseline runs/v1 --by llm:gpt-4o-mini --budget 0.50
 
@@ -30,13 +31,21 @@ Exit code 0: no fault, and that is shown; 1: a fault; 3: the data cannot tell.""
 )
 @click.argument("run", type=click.Path())
 @click.option("--baseline", type=click.Path(), help="Run from before the change.  [default: only RUN]")
+@cause_option
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 @click.option("--by", metavar="llm:MODEL", help="Let this model investigate too, by the tools of `ragfault mcp`.")
 @click.option("--budget", metavar="AMOUNT", help='Limit for --by: 0.50 (US$) or "100k tokens".')
 @sample_option
 @json_option
 def investigate(
-    run: str, baseline: str | None, seed: int, by: str | None, budget: str | None, sample: int, kind: str | None
+    run: str,
+    baseline: str | None,
+    causes: tuple[str, ...],
+    seed: int,
+    by: str | None,
+    budget: str | None,
+    sample: int,
+    kind: str | None,
 ) -> int:
     """Find the root cause of what is wrong with RUN, without a language model unless --by names one.
 
@@ -49,9 +58,11 @@ def investigate(
 
     if baseline is not None and baseline == run:
         raise UsageError(f"{run} is its own baseline. Name the run from before the change.")
+    if causes and (baseline is not None or by is not None or budget is not None):
+        raise UsageError("--cause chooses failing traces of a single run. Leave out --baseline, --by and --budget.")
     if by is not None or budget is not None:
         return _investigate_by_model(run, baseline, by, budget, kind)
-    result = investigate(run, baseline, seed=seed, sample=sample)
+    result = investigate(run, baseline, causes=causes, seed=seed, sample=sample)
     if kind == "json":
         print_json(result)
     else:

@@ -16,6 +16,7 @@ from ragfault.comparison.investigation.records import ClaimOrigins, Hypothesis, 
 from ragfault.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.comparison.records import Bisection, BranchDecision, LayerFault, describe_dependence
 from ragfault.comparison.settings import BisectionSettings
+from ragfault.diagnosis.causes.selection import select_causes
 from ragfault.diagnosis.clusters.description import is_failing
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS
 from ragfault.diagnosis.records import Diagnosis, ProblemKind
@@ -24,6 +25,7 @@ from ragfault.diagnosis.run_table import list_text_warnings, open_table
 from ragfault.io.runs.run import SAMPLE_TRACES, AnyRun, Run, open_run
 from ragfault.io.runs.samples import sample_run
 from ragfault.labels.correction import Codes, Mask
+from ragfault.model.errors import UsageError
 from ragfault.stats.intervals import mean_interval
 
 ANSWER_METRICS = ("factual_accuracy", "groundedness", "completeness", "answer_relevance")
@@ -40,22 +42,29 @@ RETRIEVAL_KINDS = ("nothing_retrieved", "nothing_relevant", "missing_context", "
 
 
 def investigate(
-    run: AnyRun, baseline: AnyRun | None = None, *, seed: int = 0, sample: int = SAMPLE_TRACES
+    run: AnyRun,
+    baseline: AnyRun | None = None,
+    *,
+    causes: Sequence[str] = (),
+    seed: int = 0,
+    sample: int = SAMPLE_TRACES,
 ) -> Investigation:
     """Find the root cause of what is wrong with a run, by hypotheses that are tested on what the runs record.
 
     Beside a baseline each stage that bisection suspects is a hypothesis; its confidence is the probability of the
     stage (calibrated on the fault bench) times 1 − p of the first evidence, halved where a further test contradicts
     it. Of a run alone each kind of problem is one; the verdict is "fault" where it comes first on most failing traces,
-    and its confidence is the lower end of the 95 % interval of the share
-    of failing traces on which it comes first. Quotes are slices of the recorded texts.
+    and its confidence is the lower end of the 95 % interval of the share of failing traces on which it comes first.
+    With `causes` only those fail whose answer is bad for one of them. Quotes are slices of the recorded texts.
 
     Of larger runs a random sample of about `sample` traces is investigated, and that is said; 0 takes all.
-    Raises what `bisect` raises.
+    Raises what `bisect` raises; UsageError for causes with a baseline, or that no answer of the run is bad for.
     """
     candidate = open_run(run)
+    if causes and baseline is not None:
+        raise UsageError("causes choose the failing traces of a single run. Leave the baseline or the causes out.")
     if baseline is None:
-        return _investigate_alone(sample_run(candidate, sample))
+        return _investigate_alone(sample_run(candidate, sample), causes)
     paired = pair_runs(baseline, candidate, anyway=True, sample=sample)
     result = bisect_pairs(paired, BisectionSettings(seed=seed))
     names = [shlex.quote(str(side.path)) for side in paired.runs]
@@ -187,12 +196,13 @@ def _build_fix_test(fault: LayerFault, names: Sequence[str]) -> tuple[str, ...]:
     return (*commands, f"ragfault gate FIXED --baseline {baseline}")
 
 
-def _investigate_alone(run: Run) -> Investigation:
-    """Investigate a run without a baseline: what comes first on the traces that fail."""
+def _investigate_alone(run: Run, causes: Sequence[str]) -> Investigation:
+    """Investigate a run without a baseline: what comes first on the traces that fail (for one of the causes)."""
+    chosen = {cause.trace for cause in select_causes(run, causes)} if causes else None
     diagnoses = list(diagnose_run(run))
     left_out = find_doubtful_kinds([run], [diagnoses])
     diagnoses = [leave_out(diagnosis, left_out) for diagnosis in diagnoses]
-    failing = [diagnosis for diagnosis in diagnoses if is_failing(diagnosis)]
+    failing = [item for item in diagnoses if is_failing(item) and (chosen is None or item.trace in chosen)]
     first = {diagnosis.trace: _first_problem(diagnosis) for diagnosis in failing}
     counts = Counter(first.values())
     name = shlex.quote(str(run.path))
@@ -202,14 +212,16 @@ def _investigate_alone(run: Run) -> Investigation:
     groups = None if clusters is None else clusters[fails]
     hypotheses = [_describe_kind(kind, kinds == kind, groups, name) for kind, _ in counts.most_common()]
     interval = mean_interval(fails.astype(float), clusters, bounds=(0, 1))
-    top = counts.most_common(1)[0][0] if counts and interval.low > FAULTY_SHARE else None
+    top = counts.most_common(1)[0][0] if counts and (causes or interval.low > FAULTY_SHARE) else None
     warnings = list_text_warnings(run)
     doubts = () if top in WORDLESS_KINDS else warnings
     is_shown = top is not None and hypotheses[0].outcome == "supported" and not doubts
     cases = [trace for trace, kind in first.items() if kind == top][:MAX_CASES]
     facts = (describe_dependence(len(diagnoses), [interval]), NO_JUDGE if run.manifest.judge.startswith("none") else "")
     sample = f" of a random sample of {run.manifest.population:,}" if run.manifest.population else ""
-    share = f"{len(first):,} of {len(diagnoses):,} traces{sample} fail{''.join(f' ({fact})' for fact in facts if fact)}"
+    named = f" for the cause {' or '.join(causes)}" if causes else ""
+    notes = "".join(f" ({fact})" for fact in facts if fact)
+    share = f"{len(first):,} of {len(diagnoses):,} traces{sample} fail{named}{notes}"
     if top is None:
         sentence = f"{share}: no fault is shown in a single run; give a --baseline to find what got worse."
     else:

@@ -298,7 +298,7 @@ def cluster_failures(
         clusters, failures, compute_memberships(np.hstack(rows), [groups[number] for number in names]), populations
     )
     clusters = [
-        replace(item, name=name_cluster(item.kind, ClusterTerms(item.words, item.terms)), shares=points, trend=trend)
+        replace(item, name=name_cluster(item.kind, item.words, item.cause), shares=points, trend=trend)
         for item, (points, trend) in zip(clusters, compute_trends(members, populations, seed), strict=True)
     ]
     return ClusterReport(
@@ -325,9 +325,23 @@ def _feature_blocks(failures: Sequence[FailingTrace], embedder: Embedder | None)
 def _label_failures(
     failures: Sequence[FailingTrace], blocks: tuple[Array, Array], min_size: int | None
 ) -> tuple[list[int], str]:
-    """Return the label of each failure, and the method in words."""
+    """Return the label of each failure, all of one cause within a label, and the method in words."""
     if not failures:
         return [], "nothing to group"
+    labels, methods = [NO_CLUSTER] * len(failures), []
+    for _, rows in sorted(group_positions(failure.cause or "" for failure in failures).items()):
+        own, method = _label_cause([failures[row] for row in rows], [side[rows] for side in blocks], min_size)
+        methods.append(method)
+        first = max(labels) + 1
+        for row, label in zip(rows, own, strict=True):
+            labels[row] = NO_CLUSTER if label == NO_CLUSTER else first + label
+    return labels, f"within each cause: {'; '.join(dict.fromkeys(methods))}"
+
+
+def _label_cause(
+    failures: Sequence[FailingTrace], blocks: Sequence[Array], min_size: int | None
+) -> tuple[list[int], str]:
+    """Label the failures of one cause, with the method in words."""
     if len(failures) < DENSITY_MINIMUM:
         how = (
             f"fewer than {DENSITY_MINIMUM} failures: grouped by kind of failure and by the words that their queries "
@@ -337,7 +351,7 @@ def _label_failures(
     size = min_size or minimum_size(len(failures))
     if size < 2:
         raise UsageError(f"a cluster has 2 failures or more, not {size}.")
-    labels = merge_similar(cluster_by_density(reduce_dimensions(*blocks), size), np.hstack(blocks))
+    labels = merge_similar(cluster_by_density(reduce_dimensions(blocks[0], blocks[1]), size), np.hstack(blocks))
     return labels, f"clustered by density (HDBSCAN), at least {size} failures to a cluster"
 
 

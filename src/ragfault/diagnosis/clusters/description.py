@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.diagnosis.clusters.records import Cluster, ClusterExample, ClusterShare, ClusterTrend, FailingTrace
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS
 from ragfault.diagnosis.records import Diagnosis, ProblemKind
@@ -19,6 +20,7 @@ from ragfault.diagnosis.run_table import RunTable
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs.run import Run
 from ragfault.judges.checks.lexicon import load_idf
+from ragfault.model.causes import CauseName
 from ragfault.stats.differences import unpaired_differences
 from ragfault.stats.estimates import Interval
 from ragfault.stats.intervals import mean_interval
@@ -125,6 +127,7 @@ def failure_from_diagnosis(diagnosis: Diagnosis, run_index: int = 0, row: int = 
         kinds=kinds,
         text=text[:MAX_TEXT],
         triad=diagnosis.triad,
+        cause=None if diagnosis.cause is None else diagnosis.cause.cause,
     )
 
 
@@ -225,14 +228,14 @@ def _common_spelling(spellings: Counter[str]) -> str:
     return min(spellings, key=lambda way: (-spellings[way], way))
 
 
-def name_cluster(kind: ProblemKind, terms: ClusterTerms) -> str:
-    """Name a cluster: its kind of failure, then its distinctive words.
+def name_cluster(kind: ProblemKind, words: Sequence[str], cause: CauseName | None = None) -> str:
+    """Name a cluster: the cause of its bad answers, else its kind of failure, then its distinctive words.
 
-    >>> name_cluster("wrong_refusal", ClusterTerms(("ticket", "refund"), {}))
+    >>> name_cluster("wrong_refusal", ("ticket", "refund"))
     'refusals although the chunks cover the query: ticket, refund'
     """
-    title = PROBLEM_KINDS[kind].title
-    return f"{title}: {', '.join(terms.words)}" if terms.words else title
+    title = PROBLEM_KINDS[kind].title if cause in (None, "undecided") else CAUSES[cause].title
+    return f"{title}: {', '.join(words)}" if words else title
 
 
 MEDOIDS = 3
@@ -285,6 +288,7 @@ def describe_cluster(
         name=name,
         kind=kind,
         layer=PROBLEM_KINDS[kind].layer,
+        cause=group[0].cause if len({failure.cause for failure in group}) == 1 else None,
         size=len(group),
         share=_cluster_share(group, populations),
         words=terms.words,

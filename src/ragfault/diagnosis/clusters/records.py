@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ragfault.diagnosis.records import ProblemKind
+from ragfault.model.causes import CauseName
 from ragfault.model.records import Layer
 from ragfault.stats.estimates import Interval
 
@@ -37,6 +38,8 @@ class FailingTrace(ClusterRecord, frozen=True):
     text: str
     """The problem of that kind itself, with its reason; from the trace, so not to be trusted as markup."""
     triad: float | None = None
+    cause: CauseName | None = None
+    """Why its answer is bad; None if that is right or unsure, or was not rated."""
 
 
 class ClusterExample(ClusterRecord, frozen=True):
@@ -68,6 +71,8 @@ class Cluster(ClusterRecord, frozen=True):
     kind: ProblemKind
     """Problem of most of its traces."""
     layer: Layer
+    cause: CauseName | None
+    """Why the answers of all its traces are bad; None for traces whose answers are right or unsure."""
     size: int
     share: Interval
     """Share of all examined traces; its `n` counts them."""
@@ -159,6 +164,7 @@ class KnownCluster(ClusterRecord, frozen=True):
     terms: dict[str, float]
     kinds: dict[str, float]
     """Kind of problem → share of the traces that show it."""
+    cause: CauseName | None = None
     centroid: tuple[float, ...] = ()
     embedder: str = ""
     state: ClusterState = "open"

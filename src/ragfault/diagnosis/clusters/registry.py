@@ -47,9 +47,12 @@ MATCH_THRESHOLD = 0.5
 def cluster_similarity(cluster: Cluster, known: KnownCluster, embedder: str = "") -> float:
     """Return how similar a cluster is to a known one, in [0, 1]; from MATCH_THRESHOLD on they are the same.
 
-    The maximum of three: shared failures (Ochiai 1957); words × kinds of problem; and, with the same embedder, the
-    cosine of the centroids, shifted so that clusters that would be merged within a run match.
+    A cluster of another cause is another one. Else it is the maximum of three: shared failures (Ochiai 1957); words ×
+    kinds of problem; and, with the same embedder, the cosine of the centroids, shifted so that clusters that would be
+    merged within a run match.
     """
+    if known.cause is not None and known.cause != cluster.cause:
+        return 0.0
     kinds = {kind: count / cluster.size for kind, count in cluster.kinds.items()}
     word_similarity = cosine_similarity(cluster.terms, known.terms) * cosine_similarity(kinds, known.kinds)
     near = 0.0
@@ -163,6 +166,7 @@ def _add_sightings(
     entry = replace(
         entry,
         kind=cluster.kind,
+        cause=cluster.cause,
         terms=cluster.terms,
         kinds={kind: round(count / cluster.size, 4) for kind, count in cluster.kinds.items()},
         centroid=cluster.centroid,

@@ -56,6 +56,7 @@ FIELD_KINDS: dict[str, tuple[str, ...]] = {
     "route": ("word", "code"),
     "time": ("code", "number", "text"),
     "model": ("word", "code"),
+    "finish_reason": ("word", "code"),
     "error": ("text", "word", "code"),
     "citations": ("codes", "passages", "objects", "words", "numbers"),
     "latency.total": ("number", "code"),
