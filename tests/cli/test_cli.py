@@ -16,6 +16,7 @@ import pytest
 
 from command_runs import run_and_read
 from ragfault.cli.commands import COMMANDS, cli, load_command, run_command
+from ragfault.io.runs.writer import RUN_TABLES
 from ragfault.io.trace_reader import read_traces
 from ragfault.io.trace_writer import write_traces
 from ragfault.model.records import Chunk, Trace, Usage
@@ -60,7 +61,7 @@ def test_every_verb_has_help_with_examples():
         assert command.help.strip().split("\n")[0], name
 
 
-@pytest.mark.parametrize("table", ["traces", "verdicts", "scores"])
+@pytest.mark.parametrize("table", RUN_TABLES)
 def test_a_damaged_table_is_refused_by_the_commands_that_read_it(
     table: str, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -70,8 +71,8 @@ def test_a_damaged_table_is_refused_by_the_commands_that_read_it(
     content[len(content) // 2] ^= 4
     (bad / f"{table}.parquet").write_bytes(content)
     for command, tables in {
-        ("gate", bad, "--threshold", "error<=1"): {"traces", "verdicts", "scores"},
-        ("compare", place / "v1", bad): {"traces", "verdicts", "scores"},
+        ("gate", bad, "--threshold", "error<=1"): {*RUN_TABLES},
+        ("compare", place / "v1", bad): {"traces", "causes", "scores"},
         ("run", "rescore", bad, "-o", tmp_path / "again", "-m", "error"): {"traces", "verdicts"},
         ("lint", bad): {"traces"},
     }.items():
