@@ -1,9 +1,9 @@
-"""Measure how well faulty steps are located, beside trivial baselines and published judges.
+"""Measure how well faulty steps are located, beside two simpler rules and published judges.
 
     python -m benchmarks.steps SHARED [--page benchmarks/RESULTS.md]
 
-SHARED holds agent_steps_hotpotqa_dev, its judges and agent_steps_whowhen_dev. Every figure of ours is of a model that
-has not seen the question; the folds are drawn three times. Intervals of differences resample questions.
+SHARED holds agent_steps_hotpotqa_dev, its judges and agent_steps_whowhen_dev. Nothing is trained. Intervals of
+differences resample questions.
 """
 
 from __future__ import annotations
@@ -11,224 +11,126 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks.datasets import read_rows
 from benchmarks.step_faults import write_table
-from ragfault.diagnosis.steps.model import chain_hazards
-from training.steps import (
-    Array,
-    LabelledRun,
-    RunKind,
-    apply_agreements,
-    apply_outcomes,
-    cross_sets,
-    fit,
-    load_runs,
-    predict_unseen,
-    split_folds,
-    weigh_outcome,
+from ragfault.diagnosis.steps.agreement import measure_agreements
+from ragfault.diagnosis.steps.localization import detect_outcome, localize_faulty_steps
+from ragfault.diagnosis.steps.moves import group_moves
+from ragfault.diagnosis.steps.records import FaultyStep
+from ragfault.io.trace_reader import read_traces
+from ragfault.model.records import Trace
+
+COLUMNS = ("system", "right", "less the rule below", "right given a fault", "right given none", "not told")
+SET_COLUMNS = (
+    "runs known to have failed",
+    "runs",
+    "first faulty step",
+    "set holds it",
+    "steps in it",
+    "steps of the run",
 )
-
-COLUMNS = (
-    "system", "first faulty step", "less “TRIVIAL”", "among three", "90 % set holds", "members", "steps in it",
-    "steps labelled right", "precision", "recall",
-)  # fmt: skip
-SEEDS, RESAMPLES, LAST_PLACE = 3, 2000, 9
-NAMES = {"search": "AgentProcessBench, HotpotQA", "team": "Who&When, teams made by an algorithm"}
+RESAMPLES = 2000
+NONE, UNTOLD = "none", "not told"
+"""What a system says of a run in place of a step."""
 
 
-class SystemPredictions(NamedTuple):
-    """Predictions of one system for every run, by draw of the folds."""
+class LabelledRun(NamedTuple):
+    """A run with the label of people."""
 
-    name: str
-    posteriors: list[list[Array]]
-    labels: list[list[Array]]
-
-
-def predict_by_place(runs: Sequence[LabelledRun], seed: int) -> list[Array]:
-    """Return posteriors from the position of a step alone, counted on other questions."""
-    posteriors: list[Array] = [np.empty(0)] * len(runs)
-    for fold in split_folds(runs, seed):
-        other_runs = [run for n, run in enumerate(runs) if n not in set(fold)]
-        counts, faulty = np.ones((LAST_PLACE + 1, 2)) * 2, np.ones((LAST_PLACE + 1, 2)) * 0.3
-        for run in other_runs:
-            count = len(run.steps) if run.first is None or run.first < 0 else run.first + 1
-            for index in range(count):
-                cell = min(index, LAST_PLACE), int(index == len(run.steps) - 1)
-                counts[cell] += 1
-                faulty[cell] += index == run.first
-        for n in fold:
-            size = len(runs[n].steps)
-            cells = [(min(i, LAST_PLACE), int(i == size - 1)) for i in range(size)]
-            rates = [faulty[cell] / counts[cell] for cell in cells]
-            posteriors[n] = chain_hazards(np.array(rates))
-    return posteriors
+    question: str
+    trace: Trace
+    steps: tuple[str, ...]
+    """The steps that decide something."""
+    first: str
+    """The first faulty step, or NONE."""
 
 
-def build_systems(runs: Sequence[LabelledRun], kind: RunKind) -> list[SystemPredictions]:
-    """Build the predictions of ragfault and of the trivial baselines."""
-    posteriors_by_seed, with_reference, beside_others, labels, places = [], [], [], [], []
-    for seed in range(SEEDS):
-        posteriors, step_labels, models = predict_unseen(runs, kind, seed)
-        place_posteriors = predict_by_place(runs, seed)
-        if kind == "team":
-            place_posteriors = [weigh_outcome(p, "failed", np.zeros(2)) for p in place_posteriors]
-        posteriors_by_seed.append(posteriors if kind == "search" else apply_outcomes(runs, posteriors, models))
-        with_reference.append(apply_outcomes(runs, posteriors, models))
-        beside_others.append(apply_agreements(runs, posteriors, models))
-        labels.append(step_labels)
-        places.append(place_posteriors)
-    undefined = [[np.array([np.nan] * len(run.steps)) for run in runs]] * SEEDS
-    no_fault = [[np.array([0.0] * len(run.steps) + [1.0]) for run in runs]] * SEEDS
-    first_step = [[np.array([1.0] + [0.0] * len(run.steps)) for run in runs]] * SEEDS
-    ones = [[np.ones(len(run.steps)) for run in runs]] * SEEDS
-    systems = [
-        SystemPredictions("ragfault" if kind == "team" else "ragfault, no reference", posteriors_by_seed, labels)
-    ]
-    if kind == "search":
-        systems.append(SystemPredictions("ragfault, beside other runs of the question", beside_others, undefined))
-        systems.append(SystemPredictions("ragfault, with the reference", with_reference, undefined))
-    systems += [SystemPredictions("place of the step alone", places, undefined)]
-    if kind == "search":
-        systems.append(SystemPredictions("every step right", no_fault, ones))
-    return [*systems, SystemPredictions("mark everything", first_step, [[-row for row in rows] for rows in ones])]
+def load_runs(folder: Path, name: str) -> list[LabelledRun]:
+    """Load the runs of one benchmark."""
+    traces = read_traces(folder / f"{name}.jsonl.gz")
+    runs = []
+    for row, trace in zip(read_rows(folder, name), traces, strict=True):
+        steps = tuple(move.step.id for move in group_moves(trace).moves)
+        runs.append(LabelledRun(row["source_id"], trace, steps, _read_first(row)))
+    return runs
 
 
-def score_first_faults(runs: Sequence[LabelledRun], posteriors: Sequence[Array], candidates: int = 1) -> Array:
-    """Return for each run whether the truth is among the most probable entries (steps alone, if several)."""
-    if candidates == 1:
-        return np.array([float(p.argmax() == run.target) for run, p in zip(runs, posteriors, strict=True)])
-    return np.array(
-        [float(run.target in np.argsort(-p[:-1])[:candidates]) for run, p in zip(runs, posteriors, strict=True)]
-    )
+def _read_first(row: dict[str, Any]) -> str:
+    return NONE if row["first_error"] is None else str(row["first_error"])
 
 
-def count_right_labels(runs: Sequence[LabelledRun], labels: Sequence[Array]) -> tuple[Array, Array]:
-    """Return for each run the number of right labels, and of labels."""
-    pairs = [
-        [(a, b) for a, b in zip(run.labels, predicted, strict=True) if a is not None]
-        for run, predicted in zip(runs, labels, strict=True)
-    ]
-    return np.array([sum(a == b for a, b in part) for part in pairs]), np.array([len(part) for part in pairs])
+def name_step(finding: FaultyStep) -> str:
+    """Return what a finding says."""
+    if finding.status == "no fault":
+        return NONE
+    return finding.best.step if finding.status == "fault" and finding.best is not None else UNTOLD
 
 
-def format_interval(runs: Sequence[LabelledRun], numerators: Array, denominators: Array | None = None) -> str:
-    """Format the mean of differences of runs (or a ratio of sums) with its 95 % interval over questions."""
-    denominators = np.ones(len(runs)) if denominators is None else denominators
-    groups = sorted({run.group for run in runs})
-    members = {group: [n for n, run in enumerate(runs) if run.group == group] for group in groups}
-    sums = np.array([[part[members[group]].sum() for part in (numerators, denominators)] for group in groups])
-    samples = np.random.default_rng(0).integers(0, len(groups), (RESAMPLES, len(groups)))
-    ratios = sums[samples, 0].sum(1) / sums[samples, 1].sum(1)
-    low, high = np.quantile(ratios, [0.025, 0.975])
-    return f"{numerators.sum() / denominators.sum():+.3f} ({low:+.3f} to {high:+.3f})"
-
-
-def average_draws(rows: Sequence[Array]) -> Array:
-    """Return the mean over the draws of the folds."""
-    mean: Array = np.mean(rows, axis=0)
-    return mean
-
-
-def build_table(runs: Sequence[LabelledRun], kind: RunKind) -> list[str]:
-    """Build the table of one benchmark in Markdown."""
-    systems = build_systems(runs, kind)
-    trivial = "every step right" if kind == "search" else "place of the step alone"
-    base = next(system for system in systems if system.name == trivial)
-    base_hits = average_draws([score_first_faults(runs, p) for p in base.posteriors])
-    lines = ["| " + " | ".join(COLUMNS).replace("TRIVIAL", trivial) + " |", "|" + "---|" * len(COLUMNS)]
-    for system in systems:
-        hits = average_draws([score_first_faults(runs, p) for p in system.posteriors])
-        three = average_draws([score_first_faults(runs, p, 3) for p in system.posteriors])
-        difference = "" if system is base else format_interval(runs, hits - base_hits)
-        cells = [system.name, f"{hits.mean():.3f}", difference, f"{three.mean():.3f}" if kind == "team" else ""]
-        if system.name == "mark everything":
-            cells[1:] = [""] * 3  # it names no first step
-        cells += format_sets(runs, system) if system.name not in ("every step right", "mark everything") else [""] * 3
-        cells += [*format_labels(runs, system, kind), *format_precision_and_recall(runs, system)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
-
-
-def format_sets(runs: Sequence[LabelledRun], system: SystemPredictions) -> list[str]:
-    sets = [cross_sets(runs, posteriors) for posteriors in system.posteriors]
-    covered = [run.target >= 0 and bool(row[run.target]) for rows in sets for run, row in zip(runs, rows, strict=True)]
-    sizes = [row.sum() for rows in sets for row in rows]
-    return [
-        f"{np.mean(covered):.3f}",
-        f"{np.mean(sizes):.2f}",
-        f"{np.mean([r[:-1].sum() for s in sets for r in s]):.2f}",
-    ]
-
-
-def format_labels(runs: Sequence[LabelledRun], system: SystemPredictions, kind: RunKind) -> list[str]:
-    if kind == "team" or np.isnan(system.labels[0][0]).any():
-        return [""]
-    counts = [count_right_labels(runs, labels) for labels in system.labels]
-    return [f"{average_draws([right for right, _ in counts]).sum() / counts[0][1].sum():.3f}"]
-
-
-def format_precision_and_recall(runs: Sequence[LabelledRun], system: SystemPredictions) -> list[str]:
-    """Format the precision and recall of the named first faulty steps; "mark everything" names all steps."""
-    precision, recall = [], []
-    faulty = sum(run.first is not None for run in runs)
-    for posteriors in system.posteriors:
-        if system.name == "mark everything":
-            marked, hits = (
-                sum(len(run.steps) for run in runs),
-                sum((run.first or 0) >= 0 and run.first is not None for run in runs),
-            )
-        else:
-            named = [
-                (p.argmax() == run.target) for run, p in zip(runs, posteriors, strict=True) if p.argmax() < len(p) - 1
-            ]
-            marked, hits = len(named), sum(named)
-        precision.append(hits / marked if marked else np.nan)
-        recall.append(hits / faulty)
-    shown = "" if np.isnan(precision).any() else f"{np.mean(precision):.3f}"
-    return [shown, f"{np.mean(recall):.3f}"]
-
-
-def build_transfer_table(search: Sequence[LabelledRun], team: Sequence[LabelledRun]) -> list[str]:
-    """Build the table of accuracy on runs of another kind, and on agents and questions that were both left out."""
-    lines = [
-        "| trained on | used on | first faulty step | among three | place alone, its own kind |",
-        "|---|---|---|---|---|",
-    ]
-    failed = [run for run in search if run.first is not None]
-    for kind, rest, target, names in (
-        ("search", search, team, ("agents that search", "teams, known to have failed")),
-        ("team", team, failed, ("teams", "failed runs of agents that search")),
+def build_systems(runs: Sequence[LabelledRun]) -> dict[str, list[str]]:
+    """Build what each system says of each run; each of ours stands before the rule that it is compared with."""
+    traces = [run.trace for run in runs]
+    bare = [replace(trace, reference=None, facts=None, metadata={}) for trace in traces]
+    stated = [detect_outcome(trace) == "right" for trace in traces]
+    agreed = [agreement is not None and agreement.same > 0 for agreement in measure_agreements(bare)]
+    systems = {}
+    for ours, shown, rule, right in (
+        ("ragfault, with the reference", traces, "reference stated → none, else the last step", stated),
+        ("ragfault, beside other runs", bare, "another run agrees → none, else the last step", agreed),
     ):
-        model = fit(rest, kind)  # type: ignore[arg-type]
-        posteriors = [model.predict_first_fault(run.features, "failed") for run in target]
-        place = [weigh_outcome(p, "failed", np.zeros(2)) for p in predict_by_place(target, 0)]
-        values = [
-            score_first_faults(target, posteriors),
-            score_first_faults(target, posteriors, 3),
-            score_first_faults(target, place),
-        ]
-        lines.append("| " + " | ".join([*names, *(f"{value.mean():.3f}" for value in values)]) + " |")
-    lines.append(format_unseen_agents(search))
+        systems[ours] = [name_step(finding) for finding in localize_faulty_steps(shown).traces]
+        systems[rule] = [NONE if is_right else run.steps[-1] for run, is_right in zip(runs, right, strict=True)]
+    return {**systems, "every step right": [NONE] * len(runs)}
+
+
+def format_difference(runs: Sequence[LabelledRun], difference: np.ndarray[Any, Any]) -> str:
+    """Format the mean of differences with its 95 % interval over questions."""
+    questions = sorted({run.question for run in runs})
+    members = [[n for n, run in enumerate(runs) if run.question == question] for question in questions]
+    sums = np.array([[difference[rows].sum(), len(rows)] for rows in members])
+    draws = np.random.default_rng(0).integers(0, len(questions), (RESAMPLES, len(questions)))
+    low, high = np.quantile(sums[draws, 0].sum(1) / sums[draws, 1].sum(1), [0.025, 0.975])
+    return f"{difference.mean():+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def build_table(runs: Sequence[LabelledRun]) -> list[str]:
+    """Build the table of runs with a fault and without one."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    systems = build_systems(runs)
+    names = list(systems)
+    hits = {
+        name: np.array([float(said == run.first) for said, run in zip(told, runs, strict=True)])
+        for name, told in systems.items()
+    }
+    is_faulty = np.array([run.first != NONE for run in runs])
+    for name, following in zip(names, [*names[1:], ""], strict=True):
+        right = hits[name]
+        less = format_difference(runs, right - hits[following]) if name.startswith("ragfault") else ""
+        shares = (f"{right[is_faulty].mean():.3f}", f"{right[~is_faulty].mean():.3f}")
+        lines.append(f"| {name} | {right.mean():.3f} | {less} | {' | '.join(shares)} | {systems[name].count(UNTOLD)} |")
     return lines
 
 
-def format_unseen_agents(runs: Sequence[LabelledRun]) -> str:
-    """Train without an agent and without the questions it is tested on; agents are the fifth part of each question."""
-    rows = {id(run): n % 5 for n, run in enumerate(runs)}
-    hits = []
-    for fold in split_folds(runs, 0, 3):
-        for agent in range(5):
-            other_runs = [run for n, run in enumerate(runs) if n not in set(fold) and rows[id(run)] != agent]
-            tested = [runs[n] for n in fold if rows[id(runs[n])] == agent]
-            model = fit(other_runs, "search")
-            hits += list(
-                score_first_faults(tested, [chain_hazards(model.predict_hazards(run.features)) for run in tested])
-            )
-    return f"| other agents, other questions | agents that search | {np.mean(hits):.3f} | | |"
+def build_set_table(kinds: dict[str, Sequence[LabelledRun]]) -> list[str]:
+    """Build the table of the suspects of runs that are known to have failed."""
+    lines = ["| " + " | ".join(SET_COLUMNS) + " |", "|" + "---|" * len(SET_COLUMNS)]
+    for kind, runs in kinds.items():
+        faulty = [run for run in runs if run.first != NONE]
+        findings = localize_faulty_steps([run.trace for run in faulty], failed=True).traces
+        sets = [{suspect.step for suspect in finding.suspects} for finding in findings]
+        firsts = [next(iter(finding.suspects)).step for finding in findings]
+        cells = (
+            f"{np.mean([run.first == first for run, first in zip(faulty, firsts, strict=True)]):.3f}",
+            f"{np.mean([run.first in members for run, members in zip(faulty, sets, strict=True)]):.3f}",
+            f"{np.mean([len(members) for members in sets]):.2f}",
+            f"{np.mean([len(run.steps) for run in faulty]):.2f}",
+        )
+        lines.append(f"| {kind} | {len(faulty)} | {' | '.join(cells)} |")
+    return lines
 
 
 def build_judge_table(folder: Path) -> list[str]:
@@ -244,12 +146,12 @@ def main() -> None:
     parser.add_argument("shared", type=Path)
     parser.add_argument("--page", type=Path)
     options = parser.parse_args()
-    search, team = load_runs(options.shared, "search"), load_runs(options.shared, "team")
+    search = load_runs(options.shared, "agent_steps_hotpotqa_dev")
+    team = load_runs(options.shared, "agent_steps_whowhen_dev")
     tables: dict[str, Callable[[], list[str]]] = {
-        "search": lambda: build_table(search, "search"),
+        "search": lambda: build_table(search),
+        "sets": lambda: build_set_table({"agents that search": search, "teams": team}),
         "judges": lambda: build_judge_table(options.shared),
-        "team": lambda: build_table(team, "team"),
-        "transfer": lambda: build_transfer_table(search, team),
     }
     for name, build in tables.items():
         lines = build()

@@ -90,15 +90,11 @@ def test_a_printed_result_is_its_report_in_forty_lines(runs: list[Run]):
         assert repr(result).startswith(f"{type(result).__name__}(")
 
 
-def test_a_faulty_step_is_named_alone_only_where_the_set_holds_no_other():
-    """A set of several steps is said to be one, and without a fault nothing is named as faulty."""
-    both = tuple(
-        StepSuspect(step=name, probability=p, layer="generation", kind="generate")
-        for name, p in (("3", 0.5), ("2", 0.4))
-    )
+def test_a_faulty_step_is_named_only_where_one_is_the_best():
+    suspects = tuple(StepSuspect(step=name, layer="generation", kind="generate") for name in ("3", "2"))
     finding = FaultyStep(
-        trace="t", status="fault", outcome="unknown", suspects=both, none_probability=0.1, step_count=3
+        trace="t", status="fault", outcome="unknown", suspects=suspects, best=suspects[0], step_count=3
     )
-    assert describe_faulty_step(replace(finding, suspects=both[:1])).startswith("step 3 (generate)")
-    assert describe_faulty_step(finding).startswith("one of 2 steps, with 90 % confidence: step 3 (generate)")
+    assert describe_faulty_step(finding).startswith("step 3 (generate)")
+    assert describe_faulty_step(replace(finding, best=None, reason="why")).endswith("(why): look at 3, 2")
     assert describe_faulty_step(replace(finding, status="cannot tell", reason="why")).startswith("cannot tell (why)")

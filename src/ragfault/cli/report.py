@@ -299,8 +299,9 @@ Examples:
 def steps(run: str, failed: bool, worst: int, sample: int, kind: str | None, **options: Any) -> None:
     """Name the first faulty step of each trace of RUN, a run or a file of traces with steps.
 
-    For each trace: the set of steps that holds the first faulty one with 90 % confidence, the layer and kind of the
-    fault, and what was seen. Exit code 1 where a step is faulty, 3 where it cannot be told, 0 otherwise.
+    A step is faulty where the answer is wrong: by a short reference, by other runs of the question, or by --failed. The
+    first step that failed is named, else the last one, with what was seen and its layer. Exit code 1 where a step is
+    faulty, 3 where it cannot be told, 0 otherwise.
     """
     from ragfault.diagnosis.steps.localization import localize_faulty_steps
     from ragfault.report.builders.steps import build_steps

@@ -205,18 +205,15 @@ def describe_faulty_step(finding: FaultyStep) -> str:
         first = next(iter(finding.suspects), None)
         suspected = f"; most suspected: {format_step_suspect(first)}" if first is not None else ""
         return f"cannot tell ({clean_text(finding.reason or 'no step stands out')}){suspected}"
-    if len(finding.suspects) == 1:
-        return format_step_suspect(finding.suspects[0])
-    others = ", ".join(clean_text(suspect.step) for suspect in finding.suspects[1:])
-    likeliest = format_step_suspect(finding.suspects[0])
-    return f"one of {len(finding.suspects)} steps, with 90 % confidence: {likeliest}; or step {others}"
+    if finding.best is None:
+        steps = ", ".join(clean_text(suspect.step) for suspect in finding.suspects)
+        return f"one of the steps is faulty ({clean_text(finding.reason or 'which one is not known')}): look at {steps}"
+    return format_step_suspect(finding.best)
 
 
 def format_step_suspect(suspect: StepSuspect) -> str:
-    """Format a suspected step: its kind, its probability, its layer and what was seen."""
+    """Format a suspected step: its kind, its layer and what was seen."""
     who = ", ".join(filter(None, (suspect.kind, suspect.agent)))
-    seen = "; ".join(suspect.evidence) or "nothing specific was seen; its place and form are those of faulty steps"
+    seen = "; ".join(suspect.evidence) or "nothing was seen; it is the last step"
     name = f"step {suspect.step}" + (f" ({who})" if who else "")
-    return clean_text(
-        f"{name}  {format_percent(suspect.probability)}  {suspect.layer}, {suspect.fault.replace('_', ' ')}: {seen}"
-    )
+    return clean_text(f"{name}  {suspect.layer}, {suspect.fault.replace('_', ' ')}: {seen}")

@@ -1,12 +1,10 @@
 """How other runs of a question weigh on whether a step is faulty."""
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from ragfault.diagnosis.steps.agreement import MAX_OTHERS, Agreement, measure_agreements
 from ragfault.diagnosis.steps.localization import localize_faulty_steps
-from ragfault.diagnosis.steps.model import OUTCOMES, load_step_model, weigh_agreement
 from ragfault.model.records import Step, Trace
 from ragfault.report.builders.steps import build_steps
 from ragfault.report.renderers.terminal import render_terminal
@@ -29,10 +27,10 @@ def measure(*answers: str, **fields) -> list[Agreement | None]:
 
 def test_answers_in_other_words_agree_and_others_do_not():
     assert measure("Ostrey", "It is Ostrey.", "Ostrey, a town", "Tolm") == [
-        Agreement(2, 3, True),
-        Agreement(2, 3, True),
-        Agreement(2, 3, True),
-        Agreement(0, 3, True),
+        Agreement(2, 3),
+        Agreement(2, 3),
+        Agreement(2, 3),
+        Agreement(0, 3),
     ]
 
 
@@ -58,22 +56,16 @@ def test_a_run_is_compared_with_a_bounded_number_of_others():
     assert {agreement.others for agreement in measure(*["Ostrey"] * 50)} == {MAX_OTHERS}
 
 
-@pytest.mark.parametrize("others", [1, 2, 3, 4])
-def test_an_answer_that_all_others_give_lowers_the_probability_of_a_fault(others: int):
-    posterior = np.array([0.3, 0.3, 0.4])
-    weighed = weigh_agreement(posterior, Agreement(others, others, others > 1), load_step_model("search").agreement)
-    assert weighed[-1] > posterior[-1]
-    assert weighed.sum() == pytest.approx(1)
+@pytest.mark.parametrize(("answers", "status"), [("OO", "no fault"), ("OOT", "no fault"), ("TOO", "fault")])
+def test_an_answer_that_another_run_gives_has_no_faulty_step_and_one_that_none_of_several_gives_has(answers, status):
+    words = {"O": "Ostrey", "T": "Tolm"}
+    runs = [build_run(str(n), words[answer]) for n, answer in enumerate(answers)]
+    assert localize_faulty_steps(runs).traces[0].status == status
 
 
-def test_an_answer_that_no_other_gives_speaks_for_a_fault_only_where_the_others_agree():
-    posterior, shapes = np.array([0.3, 0.3, 0.4]), load_step_model("search").agreement
-    assert weigh_agreement(posterior, Agreement(0, 4, True), shapes)[-1] < 0.4
-    assert weigh_agreement(posterior, Agreement(0, 4, False), shapes)[-1] == pytest.approx(0.4)
-
-
-def test_agreement_has_a_threshold_of_its_own():
-    assert load_step_model("search").thresholds.shape == (len(OUTCOMES),)
+def test_two_runs_that_differ_leave_open_which_one_is_wrong():
+    statuses = [f.status for f in localize_faulty_steps([build_run("a", "Ostrey"), build_run("b", "Tolm")]).traces]
+    assert statuses == ["cannot tell", "cannot tell"]
 
 
 def test_what_others_answer_is_counted_where_no_reference_is_given():
@@ -84,7 +76,7 @@ def test_what_others_answer_is_counted_where_no_reference_is_given():
         ("compared", 1, 2),
         ("compared", 0, 2),
     ]
-    assert "1 of 2 other runs give its answer" in " ".join(render_terminal(build_steps(findings, worst=3)).split())
+    assert "0 of 2 other runs give its answer" in " ".join(render_terminal(build_steps(findings, worst=3)).split())
     outcomes = [f.outcome for f in localize_faulty_steps([replace(run, reference="Ostrey") for run in runs]).traces]
     assert outcomes == ["right", "right", "differs"]
     assert {f.outcome for f in localize_faulty_steps(runs, failed=True).traces} == {"failed"}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ragfault.diagnosis.steps.features import GIVING_UP, extract_marked_answer, extract_short_answer
+from ragfault.diagnosis.steps.short_answers import extract_marked_answer, extract_short_answer, gives_up
 from ragfault.judges.checks.answers import contains_fact
-from ragfault.judges.checks.claims import is_refusal
 from ragfault.model.records import Trace
 from ragfault.text.normalization import normalize_answer
 
 MAX_OTHERS = 4
-"""Other runs that a run is compared with: as many as the weight of agreement was learned from, and bounded work."""
+"""Other runs that a run is compared with: bounded work, and as many as the rule was measured with."""
 
 
 class Agreement(NamedTuple):
@@ -21,8 +20,6 @@ class Agreement(NamedTuple):
     same: int
     others: int
     """Other runs that were compared, 1 to `MAX_OTHERS`."""
-    has_majority: bool
-    """More than half of the others, and at least two, agree with each other."""
 
 
 def measure_agreements(traces: Sequence[Trace]) -> Iterator[Agreement | None]:
@@ -33,8 +30,8 @@ def measure_agreements(traces: Sequence[Trace]) -> Iterator[Agreement | None]:
 
     >>> traces = [Trace(id=id, query="When was Oslo founded?", answer=answer) for id, answer in
     ...           (("a", "In 1040."), ("b", "Oslo was founded in 1040."), ("c", "It was 1040"), ("d", "In 1624."))]
-    >>> [(agreement.same, agreement.others, agreement.has_majority) for agreement in measure_agreements(traces)]
-    [(2, 3, True), (2, 3, True), (2, 3, True), (0, 3, True)]
+    >>> [(agreement.same, agreement.others) for agreement in measure_agreements(traces)]
+    [(2, 3), (2, 3), (2, 3), (0, 3)]
     """
     runs: dict[str, dict[tuple[object, ...], Trace]] = {}
     for trace in traces:
@@ -42,16 +39,14 @@ def measure_agreements(traces: Sequence[Trace]) -> Iterator[Agreement | None]:
             runs.setdefault(trace.query, {}).setdefault(_collect_content(trace), trace)
     for trace in traces:
         others = _pick_others(trace, runs.get(trace.query, {}) if _is_comparable(trace) else {})
-        counts = [1 + sum(agree(left, right) for right in others if right is not left) for left in others]
-        has_majority = max(counts, default=0) > max(1, len(others) / 2)
         same = sum(agree(trace, other) for other in others)
-        yield Agreement(same, len(others), has_majority) if others else None
+        yield Agreement(same, len(others)) if others else None
 
 
 def agree(trace: Trace, other: Trace) -> bool:
     """Return whether one of two answers to a question states the other; never where one refuses."""
     left, right = (extract_short_answer(run.answer or "") for run in (trace, other))
-    if any(is_refusal(text) or GIVING_UP.search(text) for text in (left, right)):
+    if gives_up(left) or gives_up(right):
         return False
     return states_answer(left, right, trace.query) or states_answer(right, left, trace.query)
 

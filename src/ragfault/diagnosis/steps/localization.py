@@ -1,40 +1,43 @@
-"""Localisation of the first faulty step of a trace."""
+"""Localisation of the first faulty step of a trace, by two rules.
+
+Whether a step is faulty is decided by the answer: right if it states a reference or another run of the question agrees,
+else wrong. Which step is faulty: the first one that visibly failed, else the last one.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
-
-from msgspec.structs import replace
+from typing import Literal
 
 from ragfault.diagnosis.steps.agreement import Agreement, measure_agreements, states_answer
-from ragfault.diagnosis.steps.evidence import choose_layer, explain_move
-from ragfault.diagnosis.steps.features import Array, compute_features
-from ragfault.diagnosis.steps.model import OUTCOMES, Outcome, RunKind, load_step_model, select_members
+from ragfault.diagnosis.steps.evidence import FAILURES, choose_layer, explain_move
 from ragfault.diagnosis.steps.moves import Moves, group_moves
 from ragfault.diagnosis.steps.records import FaultyStep, StepFindings, StepStatus, StepSuspect
 from ragfault.model.records import Trace
-from ragfault.text.normalization import normalize_answer
+from ragfault.text.normalization import normalize_answer, split_words
+
+Outcome = Literal["unknown", "right", "differs", "failed", "compared"]
 
 SHOWN_EVIDENCE = 3
-UNSEEN_KINDS = ("rewrite", "route", "cite")
-"""Kinds of steps that no labelled run has: the models often call correct rewrites faulty."""
-FAILURES = ("call_not_executed", "tool_failed", "step_failed")
-"""Faults that are facts, whatever a model was trained on."""
 COMPARED_TRACES = 5000
 """Traces that are held at a time, within which runs of one question are compared."""
 MAX_MOVES = 100
 """Steps that decide something, above which a trace is not judged: the work for one trace is bounded."""
+MAX_SHORT_REFERENCE = 6
+"""Words of a reference up to which an answer that does not state it differs from it: names, dates and amounts."""
+UNKNOWN_REASON = "whether the answer is right is not known: give short references or repeated runs, or use --failed"
+DISAGREEMENT_REASON = "the one other run of its question gives another answer: either may be wrong"
+TEAM_REASON = "the run is of a team of agents, of which no rule names the first faulty step reliably"
 
 
 def localize_faulty_steps(traces: Iterable[Trace], *, failed: bool = False, compared: bool = False) -> StepFindings:
     """Locate the first faulty step of each trace that records steps, without a model.
 
     `failed` says that every trace is known to have failed; `compared`, that findings are compared with those of another
-    run of the same agent, on which kinds of steps that the models have not seen weigh alike. Where a trace has a
-    reference, an answer that states it speaks against a faulty step, and one that differs from it for one. Where it has
-    none, other runs of its question take that place: see `measure_agreements`.
+    run of the same agent: then the first step against which anything was seen is taken. A reference decides whether
+    the answer is right; where there is none, other runs of the question do: see `measure_agreements`.
 
     >>> from ragfault.model.records import Step
     >>> steps = (Step(id="1", kind="plan"), Step(id="2", kind="tool", parent="1", error="unknown tool"))
@@ -65,96 +68,93 @@ def localize_recorded_step(
     moves = group_moves(trace)
     if not any(move.is_recorded for move in moves.moves):
         return None
-    outcome = "failed" if failed else detect_outcome(trace)
-    kinds = sorted({str(move.step.kind) for move in moves.moves if move.step.kind in UNSEEN_KINDS})
-    if compared or not kinds:
-        return localize_faulty_step(moves, outcome, agreement)
-    judged = tuple(move for move in moves.moves if move.step.kind not in UNSEEN_KINDS or move.errors)
-    undecided = FaultyStep(
-        trace=trace.id,
-        status="cannot tell",
-        outcome=outcome,
-        none_probability=None,
-        step_count=len(moves.moves),
-        reason=f"of {' and '.join(kinds)} steps, which no labelled run has, it is not known whether they are faulty",
-    )
-    if not judged:
-        return undecided
-    finding = localize_faulty_step(Moves(trace, judged), outcome, agreement)
-    if finding.status == "fault" and finding.suspects[0].fault in FAILURES:
-        return finding
-    return replace(undecided, suspects=finding.suspects)
-
-
-def localize_faulty_step(moves: Moves, outcome: Outcome, agreement: Agreement | None = None) -> FaultyStep:
-    """Locate the first faulty step of one trace, given what is known of its answer."""
+    outcome: Outcome = "failed" if failed else detect_outcome(trace)
+    agreement = agreement if outcome == "unknown" else None
+    if agreement is not None:
+        outcome = "compared"
     if len(moves.moves) > MAX_MOVES:
         return FaultyStep(
-            trace=moves.trace.id,
+            trace=trace.id,
             status="cannot tell",
             outcome=outcome,
-            none_probability=None,
             step_count=len(moves.moves),
             reason=f"the trace has more than {MAX_MOVES} steps that could be faulty",
         )
-    kind = detect_run_kind(moves)
-    # the model of teams was trained on failed runs alone
-    known: Outcome = "failed" if kind == "team" else outcome
-    agreement = agreement if known == "unknown" else None
-    if agreement is not None:
-        known = outcome = "compared"
-    model, features = load_step_model(kind), compute_features(moves)
-    posterior = model.predict_first_fault(features, known, agreement)
-    members = select_members(posterior, float(model.thresholds[OUTCOMES.index(known)]))
-    order = [number for number in (-posterior[:-1]).argsort(kind="stable").tolist() if members[number]]
-    suspects = tuple(_build_suspect(moves, number, features, posterior) for number in order)
-    allows_none = bool(members[-1]) or (kind == "team" and outcome not in ("differs", "failed"))
-    best = int(posterior.argmax())
-    if kind == "team" and outcome not in ("differs", "failed"):
-        reason = "whether the run failed is not known: give references, or say that it failed"
-    else:
-        reason = "the steps that were seen leave it open whether one is faulty"
-    status: StepStatus = "cannot tell" if suspects and allows_none else "fault" if suspects else "no fault"
+    suspects = _list_suspects(moves)
+    status, reason = _decide_status(outcome, agreement, suspects, compared=compared)
+    best = suspects[0] if status == "fault" else None
+    if compared:
+        best = next((suspect for suspect in suspects if suspect.evidence), None)
+    elif best is not None and best.fault not in FAILURES and is_team(moves):
+        best, reason = None, TEAM_REASON
+    if status != "fault":
+        suspects = tuple(suspect for suspect in suspects if suspect.evidence and status == "cannot tell")
     return FaultyStep(
-        trace=moves.trace.id,
+        trace=trace.id,
         status=status,
         outcome=outcome,
         suspects=suspects,
-        best=_build_suspect(moves, best, features, posterior) if best < len(moves.moves) else None,
-        none_probability=round(float(posterior[-1]), 4),
+        best=best,
         step_count=len(moves.moves),
-        reason=reason if status == "cannot tell" else None,
+        reason=reason,
         same_answers=agreement.same if agreement else 0,
         other_runs=agreement.others if agreement else 0,
     )
 
 
-def detect_outcome(trace: Trace) -> Outcome:
-    """Detect whether the answer states a reference; unknown without references or an answer.
+def _list_suspects(moves: Moves) -> tuple[StepSuspect, ...]:
+    """List the steps against which something was seen and the last one, what the rule names first."""
+    last = len(moves.moves) - 1
+    suspects = [_build_suspect(moves, number) for number in range(last + 1)]
+    failed = next((number for number, suspect in enumerate(suspects) if suspect.fault in FAILURES), last)
+    seen = [number for number, suspect in enumerate(suspects) if suspect.evidence]
+    return tuple(suspects[number] for number in dict.fromkeys([failed, *seen, last]))
 
-    An answer that differs from the references may still be right in other words.
+
+def _decide_status(
+    outcome: Outcome, agreement: Agreement | None, suspects: tuple[StepSuspect, ...], *, compared: bool
+) -> tuple[StepStatus, str | None]:
+    """Decide whether a step is faulty, with the reason where that cannot be told."""
+    if compared:
+        return ("fault", None) if any(suspect.evidence for suspect in suspects) else ("no fault", None)
+    if outcome == "right" or (agreement is not None and agreement.same):
+        return "no fault", None
+    if outcome in ("failed", "differs") or suspects[0].fault in FAILURES:
+        return "fault", None
+    if agreement is None:
+        return "cannot tell", UNKNOWN_REASON
+    return ("fault", None) if agreement.others > 1 else ("cannot tell", DISAGREEMENT_REASON)
+
+
+def detect_outcome(trace: Trace) -> Outcome:
+    """Detect whether the answer states a reference; unknown without a reference or an answer.
+
+    An answer differs only from short references: what a sentence says can be said in other words.
+
+    >>> detect_outcome(Trace(id="1", query="When was Oslo founded?", answer="In 1624.", reference="1040"))
+    'differs'
     """
     references = [reference for reference in trace.references if normalize_answer(reference)]
     if not references or not trace.answer:
         return "unknown"
-    return (
-        "right" if any(states_answer(trace.answer, reference, trace.query) for reference in references) else "differs"
-    )
+    if any(states_answer(trace.answer, reference, trace.query) for reference in references):
+        return "right"
+    is_short = all(len(split_words(reference)) <= MAX_SHORT_REFERENCE for reference in references)
+    return "differs" if is_short else "unknown"
 
 
-def detect_run_kind(moves: Moves) -> RunKind:
-    """Detect a team: several agents that talk to each other, none of which retrieves."""
+def is_team(moves: Moves) -> bool:
+    """Tell whether a run is of several agents that talk to each other, none of which retrieves."""
     agents = {move.step.agent for move in moves.moves if move.step.agent}
-    return "team" if len(agents) > 1 and not any(move.chunks for move in moves.moves) else "search"
+    return len(agents) > 1 and not any(move.chunks for move in moves.moves)
 
 
-def _build_suspect(moves: Moves, number: int, features: Array, posterior: Array) -> StepSuspect:
+def _build_suspect(moves: Moves, number: int) -> StepSuspect:
     move = moves.moves[number]
-    evidence = explain_move(moves, number, features)
+    evidence = explain_move(moves, number)
     fault = evidence[0].fault if evidence else "unexplained"
     return StepSuspect(
         step=move.step.id,
-        probability=round(float(posterior[number]), 4),
         layer=choose_layer(move, fault),
         kind=move.step.kind,
         fault=fault,

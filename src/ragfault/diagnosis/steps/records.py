@@ -33,8 +33,6 @@ class StepSuspect(Struct, frozen=True, kw_only=True):
 
     step: str
     """The id of the step in its trace."""
-    probability: float
-    """The probability that it is the first faulty step, in [0, 1]."""
     layer: Layer
     kind: StepKind | None = None
     """The kind of the step."""
@@ -49,7 +47,7 @@ class FaultyStep(Struct, frozen=True, kw_only=True):
 
     trace: str
     status: StepStatus
-    """"fault": the set of steps does not allow for none; "no fault": it allows for nothing else."""
+    """"fault": the answer is known or taken to be wrong, or a step failed; "no fault": it is taken to be right."""
     outcome: Literal["unknown", "right", "differs", "failed", "compared"]
     """What is known of the answer: that it states a reference, that it states none, that the trace failed, or how many
     other runs of the question give the same answer."""
@@ -57,11 +55,10 @@ class FaultyStep(Struct, frozen=True, kw_only=True):
     other_runs: int = 0
     """Other runs of the question that were compared, 0 where none were, and how many of them give the same answer."""
     best: StepSuspect | None = None
-    """The most probable first faulty step where one is more probable than none; None: none is."""
+    """Of a fault, the first step that failed, else the last one; None: no fault, or it cannot be told which."""
     suspects: tuple[StepSuspect, ...] = ()
-    """The steps of the set that holds the first faulty step, or that there is none, with 90 % confidence."""
-    none_probability: float | None
-    """The probability that no step is faulty, in [0, 1]; None where there are too many steps to tell."""
+    """Of a fault the best step, the others against which something was seen, and the last one. If it cannot be told
+    whether a step is faulty, those against which something was seen."""
     step_count: int
     """The number of steps that could be faulty."""
     reason: str | None = None
@@ -75,6 +72,6 @@ class StepFindings(Struct, frozen=True, kw_only=True):
     without_steps: int = 0
     """The number of traces that record no steps, or none that could be judged."""
     faults: dict[str, int] = {}
-    """Kind of fault → in how many traces it is the most probable one, most frequent first."""
+    """Kind of fault → in how many traces the best step has it, most frequent first."""
     population: int = 0
     """Traces of the run of which a random sample was looked at; 0: all were."""

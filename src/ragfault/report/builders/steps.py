@@ -50,7 +50,7 @@ REASONS_SHOWN = 3
 
 
 def build_steps(findings: StepFindings, worst: int = 10) -> ReportDocument:
-    """Build the report of faulty steps: counts, kinds of fault, and the `worst` traces, the surest first."""
+    """Build the report of faulty steps: counts, kinds of fault, and the `worst` traces, faults first."""
     title = summarize_steps(findings)
     lead: list[Block] = [Heading(title, 1)]
     if findings.population:
@@ -62,10 +62,10 @@ def build_steps(findings: StepFindings, worst: int = 10) -> ReportDocument:
     ]
     if findings.faults:
         kinds = ", ".join(f"{fault.replace('_', ' ')} {count}" for fault, count in findings.faults.items())
-        lead.append(Paragraph(f"most probable faults: {kinds}"))
+        lead.append(Paragraph(f"kinds of fault: {kinds}"))
     ranked = sorted(
         (finding for finding in findings.traces if finding.suspects),
-        key=lambda finding: (finding.status != "fault", finding.none_probability or 0.0),
+        key=lambda finding: (finding.status != "fault", finding.best is None),
     )
     items: list[Text | Listing] = []
     for finding in ranked[:worst]:
@@ -89,13 +89,10 @@ def summarize_steps(findings: StepFindings) -> str:
 
 
 def _describe_trace(finding: FaultyStep) -> Text:
-    """Describe what is known of a trace: its verdict, its steps, its answer, and that no step may be faulty."""
+    """Describe what is known of a trace: its verdict, its steps and its answer."""
     answered = OUTCOME_WORDS[finding.outcome].format(same=finding.same_answers, others=finding.other_runs)
     known = f"{format_count(finding.step_count, 'step')} that could be faulty{answered}"
-    none = ""
-    if finding.none_probability is not None and finding.reason is None:
-        none = f"; no faulty step: {format_percent(finding.none_probability)}"
-    return (StyledText(finding.trace, "strong"), "  ", VerdictMark(finding.status), f"  {known}{none}")
+    return (StyledText(finding.trace, "strong"), "  ", VerdictMark(finding.status), f"  {known}")
 
 
 def build_repairs(repairs: StepRepairs) -> ReportDocument:
