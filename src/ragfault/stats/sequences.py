@@ -269,6 +269,8 @@ def _drop_unshown(table: FloatArray, groups: NDArray[np.int64], cuts: list[int],
 
 MEAN_CANDIDATES = 1000
 BATCH_CELLS = 1 << 21
+BET_ALPHA = 0.05
+"""Level for which the bets of a test are made; the test is valid at every level."""
 MAX_BETTING_VALUES = 20_000
 """Number of values up to which bets are placed on a grid; beyond, the closed form is used."""
 
@@ -325,6 +327,23 @@ def confidence_sequence(
     floor = np.minimum(np.maximum.accumulate(floor), roof)
     mean = np.cumsum(sample) / np.arange(1, sample.size + 1)
     return ConfidenceSequence(mean, low + (high - low) * floor, low + (high - low) * roof)
+
+
+def bounded_mean_test(values: Values, mean: float, bounds: tuple[float, float] = (0.0, 1.0)) -> float:
+    """Test that the true mean of bounded values is at most `mean`, by a bet against it (Waudby-Smith & Ramdas 2024).
+
+    The p value is 1 over the greatest wealth of the bettor; it is valid for every distribution within the bounds and
+    every number of values, in (0, 1]. Assumes independent values; for clustered ones give one mean per cluster.
+
+    >>> round(bounded_mean_test([1, 1, 0, 1] * 15, 0.5), 4) < 0.01, bounded_mean_test([0, 1] * 30, 0.5) > 0.1
+    (True, True)
+    """
+    low, high = bounds
+    unit = (np.asarray(values, dtype=np.float64) - low) / (high - low)
+    level = (mean - low) / (high - low)
+    bets = np.minimum(_compute_bets(unit, 2 * BET_ALPHA)[0], 0.5 / max(level, 1e-9))
+    wealth = np.cumsum(np.log1p(np.maximum(bets * (unit - level), -1 + 1e-12)))
+    return float(np.exp(-max(0.0, wealth.max())))
 
 
 def _compute_bets(unit: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:

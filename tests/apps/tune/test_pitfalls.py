@@ -52,6 +52,8 @@ def test_an_unmonitored_pipeline_is_detected(tmp_path: Path):
     """Beside a pipeline lies a settings file with thresholds or targets, or nothing is monitored."""
     path = tmp_path / "pipeline.toml"
     path.write_text(format_pipeline_config(GOOD), encoding="utf-8")
+    assert detect(path) == set()
+    (tmp_path / "ragfault.toml").write_text("", encoding="utf-8")
     assert detect(path) == {"nothing monitored"}
     (tmp_path / "ragfault.toml").write_text('[gate]\nthresholds = ["recall@5>=0.8"]\n', encoding="utf-8")
     assert detect(path) == set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from statistics import fmean
 from typing import NamedTuple
 
@@ -217,12 +218,14 @@ class HoldoutEvaluator:
         )
 
     def compare_configs(
-        self, pairs: Sequence[tuple[str, PipelineConfig, PipelineConfig, str, str]]
+        self,
+        pairs: Sequence[tuple[str, PipelineConfig, PipelineConfig, str, str]],
+        adjust: Callable[[Sequence[float]], Sequence[float]] = holm_adjust,
     ) -> tuple[Gain, ...]:
-        """Compare pairs of configurations, with p values corrected by Holm."""
+        """Compare pairs of configurations, with p values corrected by Holm or another way."""
         measure_elsewhere(self._runner, [config for pair in pairs for config in pair[1:3]], self._questions)
         gains = [self._compare_pair(*pair) for pair in pairs]
-        adjusted = holm_adjust([gain.p for gain in gains]) if gains else []
+        adjusted = adjust([gain.p for gain in gains]) if gains else []
         return tuple(
             Gain(**gain._asdict(), adjusted_p=p, verdict=_judge_gain(gain.difference.mean, p))
             for gain, p in zip(gains, adjusted, strict=True)
@@ -245,6 +248,15 @@ class HoldoutEvaluator:
             for key in ("ms", "tokens")
         )
         return ConfigComparison(component, chosen_name, alternative_name, difference, p, ms, tokens)
+
+
+def adjust_in_sequence(p_values: Sequence[float]) -> list[float]:
+    """Adjust the p values of tests in a fixed order, each made only where all before it reject.
+
+    >>> adjust_in_sequence([0.01, 0.2, 0.03])
+    [0.01, 0.2, 0.2]
+    """
+    return list(accumulate(p_values, max))
 
 
 def _judge_gain(mean: float, p: float) -> GainVerdict:

@@ -39,6 +39,8 @@ PitfallName = Literal[
     "embedder changed",
 ]
 
+TUNING_FILE = "tuning.json"
+"""Result that `tune pipeline` writes next to the pipeline it recommends."""
 MAX_CHUNKS = 8
 """More chunks than this, best first, and those in the middle are read worst."""
 SIZE_TOLERANCE, STATIC_SHARE = 0.03, 0.5
@@ -111,10 +113,14 @@ def _lint_config(config: PipelineConfig, index: str | Path | None, path: Path | 
     late = [text for text in late if texts.index(text) > steps.index("retrieve")]
     evidence = f"at most {many} chunks are left, {'put in order by a stage' if ordered else 'best first'}"
     name = parse_expression(config.chunker).name
+    # a measurement against the alternatives is worth more than a rule of thumb
+    suspect, measured = (False, "; `tune` recommends it") if _is_recommended(config, path) else (True, "")
     return (
-        _make_pitfall("lost in the middle", many > MAX_CHUNKS and not ordered, evidence),
-        _make_pitfall("static chunk size", name == "fixed", f'chunker = "{config.chunker}"'),
-        _make_pitfall("dense only", kinds == ["dense"], f"the stages that retrieve: {', '.join(kinds)}"),
+        _make_pitfall("lost in the middle", suspect and many > MAX_CHUNKS and not ordered, evidence + measured),
+        _make_pitfall("static chunk size", suspect and name == "fixed", f'chunker = "{config.chunker}"{measured}'),
+        _make_pitfall(
+            "dense only", suspect and kinds == ["dense"], f"the stages that retrieve: {', '.join(kinds)}{measured}"
+        ),
         _make_pitfall(
             "filter after retrieval",
             bool(late),
@@ -123,6 +129,23 @@ def _lint_config(config: PipelineConfig, index: str | Path | None, path: Path | 
         _check_monitored(path),
         _check_index_embedder(config, index),
     )
+
+
+class _TunedPipeline(Struct):
+    """The part of a tuning that `lint` reads."""
+
+    config: PipelineConfig
+
+
+def _is_recommended(config: PipelineConfig, path: Path | None) -> bool:
+    """Tell whether the tuning next to a pipeline file recommends that pipeline."""
+    if path is None:
+        return False
+    try:
+        tuned = msgspec.json.decode((path.parent / TUNING_FILE).read_bytes(), type=_TunedPipeline)
+    except (OSError, msgspec.MsgspecError):
+        return False
+    return tuned.config.name == config.name
 
 
 def _count_chunks_left(config: PipelineConfig) -> int:
@@ -161,7 +184,7 @@ def _check_monitored(path: Path | None) -> Pitfall:
     try:
         settings = tomllib.loads(beside.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return _make_pitfall("nothing monitored", True, "no ragfault.toml with thresholds or targets is next to it")
+        return _make_pitfall("nothing monitored", False, "not seen: no ragfault.toml is next to it")
     has_thresholds = bool(settings.get("gate", {}).get("thresholds") or settings.get("targets"))
     return _make_pitfall(
         "nothing monitored",

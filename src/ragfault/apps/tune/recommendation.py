@@ -1,25 +1,123 @@
-"""The recommendation: the simplest pipeline over which no gain is shown on the held-out questions."""
+"""The decision of a tuning, the same for pipelines and for generators: whether another one replaces the present one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ragfault.apps.tune.results import Gain, capitalize, describe_cost, format_gain
+from ragfault.apps.tune.results import GainVerdict
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig
-from ragfault.text.number_format import format_p_value
+from ragfault.stats.estimates import Difference
+from ragfault.stats.power import detectable_effect
+from ragfault.text.number_format import format_interval, format_number
 
 BEST_SCORING = "the best-scoring pipeline"
 NEEDED_STEPS = "the best-scoring pipeline without the steps that show no gain"
 PRESENT = "the present pipeline"
 PLAIN_BM25 = "plain BM25"
 
+EQUIVALENCE_MARGIN = 0.05
+"""Loss that the interval of a difference must exclude for something cheaper to count as just as good."""
+TOLERANCE = 1e-9
+"""Difference below which two means count as equal."""
+RULE = (
+    "Rule: the present one stays unless another keeps to the bounds and either gains (test at 5 %), or is cheaper, "
+    f"measured no lower, and a loss of more than {EQUIVALENCE_MARGIN} is excluded (95 % interval)."
+)
+
 
 class Recommendation(NamedTuple):
-    """Recommended pipeline, by its name among the candidates, with the reason."""
+    """What is recommended, by its name among the candidates, with the reason."""
 
     name: str
     reason: str
+
+
+class Contender(NamedTuple):
+    """Something that may replace the present one, measured against it."""
+
+    name: str
+    difference: Difference
+    """Its values less those of the present one."""
+    verdict: GainVerdict
+    figures: str
+    """The difference in words, with its test."""
+    saving: str = ""
+    """What it saves, in words; empty where it saves nothing."""
+    violation: str = ""
+    """The bounds that it breaks, with its figures; empty where it keeps to all."""
+    subject: str = ""
+    """Its name at the beginning of a sentence, where that is another."""
+
+    @property
+    def is_as_good(self) -> bool:
+        """True where it was measured no lower, and a loss beyond the margin is excluded."""
+        return self.difference.mean >= -TOLERANCE and self.difference.low >= -EQUIVALENCE_MARGIN
+
+
+def decide(
+    present: str,
+    contenders: Sequence[Contender],
+    gains_over: Callable[[str, str], bool] = lambda *_: False,
+    violation: str = "",
+) -> Recommendation:
+    """Decide what to use by the `RULE`: of several that gain, the first over which no other of them gains.
+
+    `contenders` come the simplest first. `violation` names the bounds that the present one itself breaks: what keeps to
+    them then counts as cheaper. What is measured below the present one is never recommended.
+    """
+    eligible = [contender for contender in contenders if not contender.violation]
+    gaining = [contender for contender in eligible if contender.verdict == "gains"]
+    remarks = [_describe_rejected(contender) for contender in contenders if contender.violation]
+    remarks += [f"The present one itself breaks {violation}."] if violation else []
+    if gaining:
+        current = gaining[0]
+        for contender in gaining[1:]:
+            current = contender if gains_over(contender.name, current.name) else current
+        return Recommendation(current.name, " ".join([f"It gains {current.figures}.", *remarks]))
+    for contender in eligible:
+        saving = contender.saving or ("keeps to the bounds" if violation else "")
+        if saving and contender.is_as_good:
+            reason = f"It is as good within {EQUIVALENCE_MARGIN} ({contender.figures}) and {saving}."
+            return Recommendation(contender.name, " ".join([reason, *remarks]))
+    reasons = [_describe_no_gain(contender) for contender in reversed(eligible)] or ["Nothing else was left to choose."]
+    return Recommendation(present, " ".join([*reasons, *remarks]))
+
+
+def _describe_no_gain(contender: Contender) -> str:
+    verb = "loses" if contender.verdict == "loses" else "shows no gain:"
+    return f"{contender.subject or contender.name} {verb} {contender.figures}."
+
+
+def _describe_rejected(contender: Contender) -> str:
+    """Describe a contender that a bound rejects, first of all that it gains."""
+    verb = {"gains": "gains", "loses": "loses", "no gain shown": "shows no gain:"}[contender.verdict]
+    raise_it = "; relax the bound to use it" if contender.verdict == "gains" else ""
+    return (
+        f"{contender.subject or contender.name} {verb} {contender.figures}, but breaks {contender.violation}{raise_it}."
+    )
+
+
+def describe_power(deviation: float, questions: int, groups: int, metric: str) -> str | None:
+    """Describe before a search which gain the questions that measure can show; None where nothing varies.
+
+    `deviation` is that of the present one's values, about which the differences of pairs vary as much.
+
+    >>> describe_power(0.4, 100, 100, "ndcg@10")
+    '100 held-out questions can show a gain of about 0.113 ndcg@10 (80 % power); smaller gains need more questions'
+    """
+    if not deviation > 0 or groups < 2:
+        return None
+    gain = format_number(detectable_effect(deviation, questions, questions / groups), 3)
+    return (
+        f"{questions:,} held-out questions can show a gain of about {gain} {metric} (80 % power); "
+        "smaller gains need more questions"
+    )
+
+
+def count_stages(config: PipelineConfig) -> int:
+    """Count the stages of a pipeline, an embedder among them."""
+    return len(config.stages) + (config.embedder != NO_EMBEDDER)
 
 
 def order_candidates(
@@ -35,63 +133,18 @@ def order_candidates(
     >>> plain = PipelineConfig()
     >>> reranked = PipelineConfig(stages={**plain.stages, "rerank": "rerank(lexical)"})
     >>> list(order_candidates(reranked, plain, plain))
-    ['plain BM25', 'the best-scoring pipeline']
+    ['the present pipeline', 'the best-scoring pipeline']
     """
-    present_name = PLAIN_BM25 if present.name == plain_bm25.name else PRESENT
-    candidates_by_name = [(present_name, present), (PLAIN_BM25, plain_bm25)]
+    candidates_by_name = [(PRESENT, present), (PLAIN_BM25, plain_bm25)]
     candidates_by_name += [(NEEDED_STEPS, pruned)] if pruned is not None and pruned.name != best.name else []
     candidates_by_name.append((BEST_SCORING, best))
     candidates: dict[str, PipelineConfig] = {}
     for name, config in candidates_by_name:
         if config.name not in {known_config.name for known_config in candidates.values()}:
             candidates[name] = config
-    return dict(sorted(candidates.items(), key=lambda item: len(item[1].stages) + (item[1].embedder != NO_EMBEDDER)))
+    return dict(sorted(candidates.items(), key=lambda item: count_stages(item[1])))
 
 
-def recommend_pipeline(
-    candidates: Sequence[str], gains: Sequence[Gain], excluded: Mapping[str, str], metric: str
-) -> Recommendation:
-    """Choose the simplest candidate unless a gain over it is shown.
-
-    `candidates` come the simplest first. Each is compared with the recommendation so far, and replaces it where
-    its gain is shown by the corrected test. `gains` has every candidate over every simpler one. The `excluded` ones,
-    each with its reason, are never recommended.
-    """
-    eligible = [name for name in candidates if name not in excluded]
-    by_pair = {(gain.chosen, gain.alternative): gain for gain in gains}
-    current, reasons = eligible[0], []
-    for name in eligible[1:]:
-        gain = by_pair[name, current]
-        if gain.verdict == "gains":
-            reasons = [f"It gains {_describe_figures(gain, metric)} over {current}{_describe_price(gain)}."]
-            current = name
-    for name in eligible[eligible.index(current) + 1 :]:
-        # The best-scoring candidate, where it is not recommended itself, is what the reader asks about.
-        if name == BEST_SCORING or BEST_SCORING not in eligible:
-            reasons.append(_describe_no_gain(by_pair[name, current], metric))
-    if not reasons and current != eligible[-1]:
-        reasons.append(_describe_no_gain(by_pair[eligible[-1], current], metric))
-    for name in candidates[: list(candidates).index(current)]:
-        if name in excluded:
-            reasons.append(capitalize(f"{name} {excluded[name]}."))
-    return Recommendation(current, " ".join(reasons) or "The search chose nothing else.")
-
-
-def _describe_no_gain(gain: Gain, metric: str) -> str:
-    """Describe the gain of a candidate that takes no place."""
-    subject = capitalize(gain.component)
-    if gain.verdict == "loses":
-        return f"{subject} loses {_describe_figures(gain, metric)}{_describe_price(gain)}."
-    return f"{subject} showed no gain: {_describe_figures(gain, metric)}{_describe_price(gain)}."
-
-
-def _describe_figures(gain: Gain, metric: str) -> str:
-    p = format_p_value(gain.adjusted_p)
-    return (
-        f"{format_gain(gain)} {metric} on {gain.difference.n:,} held-out questions (p {p if p[0] == '<' else f'= {p}'})"
-    )
-
-
-def _describe_price(gain: Gain) -> str:
-    cost = describe_cost(gain)
-    return f", and {cost}" if cost else ""
+def describe_difference(difference: Difference, metric: str) -> str:
+    """Return a difference with its interval, metric and number of questions."""
+    return f"{format_interval(difference, 3, signed=True)} {metric} on {difference.n:,} held-out questions"

@@ -6,7 +6,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ragfault.apps.tune.pitfalls import lint
 from ragfault.model.records import Gold
 from ragfault.retrieval.pipeline_config import PipelineConfig
 from ragfault.stats.estimates import Difference
@@ -114,9 +113,9 @@ class TuningResult(Struct, frozen=True, kw_only=True):
     metric: str
     bounds: tuple[Bound, ...]
     config: PipelineConfig
-    """The recommended pipeline: the simplest of the three below over which no gain is shown."""
+    """The recommended pipeline."""
     recommended: str
-    """Its name: "plain BM25", "the present pipeline" or "the best-scoring pipeline"."""
+    """Its name, such as "the present pipeline" or "the best-scoring pipeline"."""
     reason: str
     """Why it is recommended, as a sentence."""
     best: PipelineConfig
@@ -124,9 +123,9 @@ class TuningResult(Struct, frozen=True, kw_only=True):
     baseline: PipelineConfig
     plain_bm25: PipelineConfig
     measured: tuple[MeasuredPipeline, ...]
-    """The recommended pipeline and the others of the three, on the held-out questions."""
+    """The recommended pipeline and the others, on the held-out questions."""
     gains: tuple[Gain, ...]
-    """Each of the three over each simpler one."""
+    """The others over the present pipeline, then among themselves."""
     ablations: tuple[Gain, ...]
     """Contribution of each step of the best-scoring pipeline, by leaving it out."""
     rejected: tuple[Gain, ...]
@@ -193,12 +192,6 @@ def describe_gain(gain: Gain, metric: str) -> str:
 def summarize_tuning(result: TuningResult) -> tuple[str, ...]:
     """Return the result of a tuning run as sentences, the most important first."""
     sentences = [f"Recommended: {result.recommended}. {result.reason}"]
-    pitfalls = [f"{pitfall.name} ({pitfall.evidence})" for pitfall in lint(result.config) if pitfall.detected]
-    if pitfalls:
-        sentences.append(
-            f"`ragfault lint` marks the recommended pipeline by rules of thumb: {', '.join(pitfalls)}. Tuning measures "
-            "what is retrieved, and no answer made of it."
-        )
     for gain in result.gains:
         verb = {"gains": "gains", "loses": "LOSES", "no gain shown": "shows no gain:"}[gain.verdict]
         paid = describe_cost(gain)

@@ -79,7 +79,10 @@ class GeneratorSettings(Settings, frozen=True, kw_only=True):
 
     metric: str = declare("groundedness", "Metric to maximise.", NonEmptyText, Flag(names=("-m", "--metric")))
     subject_to: str | Sequence[str] = declare(
-        (), "Constraint on cost, latency, latency_p95 or tokens of an answer (<=).", TextList, Flag(metavar="BOUND")
+        (),
+        "Constraint on cost, latency (median), latency_p95 or tokens of an answer (<=).",
+        TextList,
+        Flag(metavar="BOUND"),
     )
     holdout: float = declare(0.5, "Share of the questions that measure.", OpenShare)
     seed: int = declare(0, "Seed of the split.", NaturalInt)
@@ -94,6 +97,8 @@ class GeneratorSettings(Settings, frozen=True, kw_only=True):
     null_replays: int = declare(
         0, "Repeat the choice so often with shuffled names, where nothing differs.", NaturalInt, Flag(metavar="N")
     )
+
+    notice: Callable[[str], None] = declare(ignore_report, "Function that is called with messages for the user.")
 
     @property
     def bounds(self) -> tuple[Bound, ...]:

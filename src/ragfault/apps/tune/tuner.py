@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import pstdev
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -13,13 +14,26 @@ from msgspec.structs import replace
 from ragfault.apps.tune.holdout import (
     HoldoutEvaluator,
     QuestionSplit,
+    adjust_in_sequence,
     gather_questions,
     list_ablations,
     list_rivals,
     measure_frontier,
     split_questions,
 )
-from ragfault.apps.tune.recommendation import order_candidates, recommend_pipeline
+from ragfault.apps.tune.recommendation import (
+    BEST_SCORING,
+    NEEDED_STEPS,
+    PLAIN_BM25,
+    PRESENT,
+    Contender,
+    Recommendation,
+    count_stages,
+    decide,
+    describe_difference,
+    describe_power,
+    order_candidates,
+)
 from ragfault.apps.tune.results import (
     COMPONENT_NAMES,
     Bound,
@@ -27,6 +41,8 @@ from ragfault.apps.tune.results import (
     MeasuredPipeline,
     TuningQuestion,
     TuningResult,
+    capitalize,
+    describe_cost,
     summarize_tuning,
 )
 from ragfault.apps.tune.search import PipelineSearch, SearchResult
@@ -58,7 +74,7 @@ from ragfault.retrieval.pipeline_config import (
     read_pipeline_config,
     replace_stage,
 )
-from ragfault.text.number_format import format_percent
+from ragfault.text.number_format import format_count, format_p_value, format_percent
 
 HOLDOUT_BUDGET_SHARE = 0.3
 """The share of the budget that is kept for measuring on the held-out questions."""
@@ -74,7 +90,8 @@ def tune(corpus: Iterable[Document], questions: Iterable[Trace], settings: TuneS
     `corpus` is documents, `questions` traces with a query and gold: spans of documents, or ids of documents. One part
     of the questions chooses, step by step; the other measures the choice against `baseline` (a configuration or file)
     and against plain BM25. Of these, and the chosen one without the steps that show no gain of their own, the simplest
-    is recommended over which no gain is shown there. Questions that
+    of those whose gain over the baseline is shown there is recommended; else the baseline, unless another is as good
+    and simpler: see `recommendation.RULE`. Questions that
     share a document, or where these are few, that share a stretch of gold, are never on both sides. `subject_to` bounds
     what is paid ("latency_p95<=200", "tokens<=2000"); where nothing is said of tokens, those of the baseline are the
     bound. After `budget` minutes the search ends with the best so far. With a `run` only those phases are searched that
@@ -90,6 +107,8 @@ def tune(corpus: Iterable[Document], questions: Iterable[Trace], settings: TuneS
     metric, bounds = parse_tuning_metric(settings.metric), tuple(map(parse_bound, settings.bounds))
     until = None if budget is None else begin + (1 - HOLDOUT_BUDGET_SHARE) * parse_budget(budget)
     start, notes = _load_baseline(settings.baseline), NoticeLog(settings.notice)
+    if settings.baseline is None:
+        notes.add(f"no baseline is given: {DEFAULT_BASELINE.name} stands for the present pipeline")
     store = TuningCache(None if settings.cache is None else Path(settings.cache), tuple(corpus))
     bench = TrialRunner(store, metric, choose_executor(settings.workers, settings.executor, settings.ray))
     gathered = gather_questions(questions, bench.cache.documents)
@@ -98,6 +117,7 @@ def tune(corpus: Iterable[Document], questions: Iterable[Trace], settings: TuneS
     parts = split_questions(gathered.questions, settings.holdout, settings.seed)
     # without a bound more text always retrieves more, and the largest answer would win
     bounds = _add_token_bound(bounds, bench, start, parts.selection, notes)
+    notes.add(*_list_power(bench, start, parts))
     bench.deadline = until
     search_result = PipelineSearch(bench, space, start, parts.selection, bounds, workers).run(settings.progress)
     notes.lines += search_result.notes
@@ -214,11 +234,15 @@ def _measure_holdout(task: TuningTask, search_result: SearchResult) -> TuningRes
     ablated = [test for test in list_ablations(best, plain_bm25) if runner.cache.has_index(test[2])]
     ablations = prover.compare_configs(ablated)
     pruned = drop_spare_steps(best, plain_bm25, ablations, runner.cache.has_index)
-    candidates = order_candidates(best, start, plain_bm25, pruned)
-    pairs = [(name, simpler) for i, name in enumerate(candidates) for simpler in list(candidates)[:i]]
-    gains = prover.compare_configs([_pair_candidates(candidates, *pair) for pair in pairs])
-    excluded = _exclude_candidates(task, candidates, best)
-    recommended, reason = recommend_pipeline(list(candidates), gains, excluded, str(runner.metric))
+    # where some phases are to stay as they are, others would change them
+    is_free = set(task.phases) == set(TUNING_PHASES)
+    candidates = order_candidates(best, start, *((plain_bm25, pruned) if is_free else (start,)))
+    rivals = [name for name in (BEST_SCORING, NEEDED_STEPS, PLAIN_BM25) if name in candidates]
+    # the best-scoring one is what the search proposes: the others are tested only where its gain is shown
+    gains = prover.compare_configs([_pair_candidates(candidates, name, PRESENT) for name in rivals], adjust_in_sequence)
+    simpler = [(name, other) for name in rivals for other in rivals[rivals.index(name) + 1 :]]
+    between = prover.compare_configs([_pair_candidates(candidates, *pair) for pair in simpler])
+    recommended, reason = _recommend(task, candidates, gains, between)
     winner = candidates[recommended]
     shown_gains = [test[2] for test in ablated]
     refused = [
@@ -235,7 +259,7 @@ def _measure_holdout(task: TuningTask, search_result: SearchResult) -> TuningRes
         baseline=start,
         plain_bm25=plain_bm25,
         measured=_measure_named(prover, winner, {"best-scoring": best, "present": start, "plain BM25": plain_bm25}),
-        gains=gains,
+        gains=(*gains, *between),
         ablations=ablations,
         rejected=prover.compare_configs(refused),
         frontier=points,
@@ -270,20 +294,49 @@ def _pair_candidates(
     return component, config, rival, name, simpler
 
 
-def _exclude_candidates(
-    task: TuningTask, candidates: Mapping[str, PipelineConfig], best: PipelineConfig
-) -> dict[str, str]:
-    """Map the candidates that may not be recommended to the reason: a bound, or a phase that was to stay as it is."""
-    runner, start, parts, bounds, phases, _ = task
-    least = compute_violation(bounds, runner.measure(best, parts.selection))
-    # where no candidate keeps to a bound, the best one sets how far the others may break it
-    excluded = {}
+def _recommend(
+    task: TuningTask, candidates: Mapping[str, PipelineConfig], gains: Sequence[Gain], between: Sequence[Gain]
+) -> Recommendation:
+    """Decide by the rule which of the candidates to use."""
+    metric, present = str(task.runner.metric), candidates[PRESENT]
+    over_present = {gain.chosen: gain for gain in gains}
+    proven = {(gain.chosen, gain.alternative) for gain in between if gain.verdict == "gains"}
+    contenders = []
     for name, config in candidates.items():
-        if compute_violation(bounds, runner.measure(config, parts.selection)) > least + 1e-6:
-            excluded[name] = f"does not keep to {', '.join(map(str, bounds))}"
-        elif config.name not in (best.name, start.name) and set(phases) != set(TUNING_PHASES):
-            excluded[name] = "changes phases that were to stay as they are"
-    return excluded
+        if name == PRESENT:
+            continue
+        gain = over_present[name]
+        cost = describe_cost(gain)
+        p = format_p_value(gain.adjusted_p)
+        figures = f"{describe_difference(gain.difference, metric)} (p {p if p[0] == '<' else f'= {p}'})"
+        fewer = count_stages(present) - count_stages(config)
+        contenders.append(
+            Contender(
+                name,
+                gain.difference,
+                gain.verdict,
+                figures + (f", and {cost}" if cost else ""),
+                f"has {format_count(fewer, 'stage')} less" if fewer > 0 else "",
+                _describe_violation(task, config),
+                capitalize(name),
+            )
+        )
+    return decide(PRESENT, contenders, lambda *pair: pair in proven, _describe_violation(task, present))
+
+
+def _describe_violation(task: TuningTask, config: PipelineConfig) -> str:
+    """Return the bounds that a configuration breaks, with its figures, on the questions that chose."""
+    outcomes = task.runner.measure(config, task.parts.selection)
+    broken = [bound for bound in task.bounds if compute_violation([bound], outcomes) > 0]
+    return ", ".join(f"{bound} ({compute_figure(bound.name, outcomes):,.4g})" for bound in broken)
+
+
+def _list_power(runner: TrialRunner, start: PipelineConfig, parts: QuestionSplit) -> list[str]:
+    """List which gain the held-out questions can show, by the spread of the present configuration's values."""
+    deviation = pstdev([outcome.value for outcome in runner.measure(start, parts.selection)])
+    groups = len({question.group for question in parts.holdout})
+    line = describe_power(deviation, len(parts.holdout), groups, str(runner.metric))
+    return [] if line is None else [line]
 
 
 def _measure_named(

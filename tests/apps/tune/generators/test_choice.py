@@ -15,8 +15,8 @@ from ragfault.apps.tune.generators.choice import (
     describe_spending,
     replay_null,
 )
-from ragfault.apps.tune.generators.proof import RaceEvidence, estimate_noise, measure_gain, replay_race
-from ragfault.apps.tune.generators.race import RaceTerms, race_generators
+from ragfault.apps.tune.generators.proof import RaceEvidence, estimate_noise, find_violation, measure_gain, replay_race
+from ragfault.apps.tune.generators.race import RaceTerms, measure_in_turn, race_generators
 from ragfault.apps.tune.generators.records import AnswerOutcome
 from ragfault.apps.tune.results import Bound
 from ragfault.model.errors import InputError, UnknownName, UsageError
@@ -282,3 +282,51 @@ def test_the_p_of_a_loss_is_named_as_that_of_a_gain() -> None:
     assert choice.gain is not None
     assert choice.gain.verdict == "loses"
     assert "(p of a gain 1.000)" in choice.reason
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("value", "rivals"), [(0.9, 5), (0.5, 5), (0.5, 2)])
+def test_a_present_generator_that_scores_alike_everywhere_is_beaten_by_chance_in_few_choices(value: float, rivals: int):
+    gains = 0
+    for seed in range(150):
+        table = (np.random.default_rng(seed).random((rivals + 1, 120)) < value).astype(float)
+        table[0] = value
+        choice = choose_from_table(NAMES[: rivals + 1], table, make_groups(120), ChoiceTerms(seed=seed))
+        gains += choice.gain is not None and choice.gain.verdict == "gains"
+    assert gains <= 0.05 * 150
+
+
+@pytest.mark.parametrize(("value", "name"), [(0.8, "b"), (0.79, "a")])
+def test_as_good_and_cheaper_is_recommended_and_below_is_not(value: float, name: str) -> None:
+    def measure(name: str, positions: object) -> list[list[AnswerOutcome]]:
+        outcome = AnswerOutcome(value, cost=0.1) if name == "b" else AnswerOutcome(0.8, cost=1.0)
+        return [[outcome] for _ in positions]  # type: ignore[attr-defined]
+
+    assert choose_generator(GeneratorPool(["a", "b"], make_groups(400), measure), "a").recommended == name
+
+
+def test_a_generator_that_a_bound_drops_though_it_leads_is_named() -> None:
+    def measure(name: str, positions: object) -> list[list[AnswerOutcome]]:
+        return [[AnswerOutcome(0.9 if name == "b" else 0.5, cost=2.0 if name == "b" else 1.0)] for _ in positions]  # type: ignore[attr-defined]
+
+    terms = ChoiceTerms(bounds=(Bound("cost", "<=", 1.5),))
+    choice = choose_generator(GeneratorPool(NAMES[:3], make_groups(80), measure), "a", terms)
+    assert any(note.startswith("b was ahead by 0.4") for note in choice.notes)
+
+
+def test_slow_first_answers_do_not_break_a_bound_on_latency() -> None:
+    def measure(name: str, positions: object) -> list[list[AnswerOutcome]]:
+        return [[AnswerOutcome(0.5, latency=5000.0 if at < 8 else 45.0)] for at in positions]  # type: ignore[attr-defined]
+
+    assert find_violation([Bound("latency", "<=", 100.0)], measure("a", range(60))) is None
+
+
+def test_generators_answer_in_turn() -> None:
+    asked: list[str] = []
+
+    def measure(name: str, positions: object) -> list[list[AnswerOutcome]]:
+        asked.append(name)
+        return [[AnswerOutcome(0.5)] for _ in positions]  # type: ignore[attr-defined]
+
+    measure_in_turn(["a", "b"], range(64), measure)
+    assert asked == ["a", "b"] * 4

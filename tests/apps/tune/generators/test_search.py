@@ -246,3 +246,34 @@ def test_the_verb_improves_a_prompt(model: ScriptedModel, tmp_path: Path) -> Non
     assert improved.generator is not None
     assert "Quote" in improved.generator.prompt
     assert model.calls
+
+
+def test_the_first_call_of_a_model_is_made_alone_and_its_answer_is_not_used() -> None:
+    calls: list[int] = []
+
+    def answer(config: GeneratorConfig, trace: Trace, repetition: int) -> Trace:
+        calls.append(repetition)
+        return answer_locally(config, trace, repetition)
+
+    scorer = AnswerScorer(parse_metric("groundedness"), load_judge("lexical"))
+    bench = GeneratorBench(make_questions(20), scorer, answer)
+    name = bench.add(GeneratorConfig(model="good"))
+    bench.measure(name, range(10))
+    bench.measure(name, range(10, 20))
+    assert calls[0] < 0
+    assert calls[1:] == [0] * 20
+
+
+def test_prices_are_shown_without_a_call(model: ScriptedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path, space = tmp_path / "questions.jsonl", tmp_path / "space.toml"
+    rows = [{"id": str(at), "query": f"When {at}?", "chunks": ["At ten."]} for at in range(30)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    space.write_text(
+        '[generator]\nmodel = "llm:gpt-4o-mini"\n[search]\nmodel = ["llm:ollama/llama3"]\n', encoding="utf-8"
+    )
+    verb = ["tune", "generator", "search", str(path), str(space), "-o", str(tmp_path / "out"), "--price"]
+    assert run_command(verb) == 0
+    out = capsys.readouterr().out
+    assert "llm:gpt-4o-mini" in out
+    assert "llm:ollama/llama3" in out
+    assert sum(model.calls.values()) == 0

@@ -10,7 +10,7 @@ import click
 
 from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import InputError, OutputError, UnknownName, UsageError
-from ragfault.options.output import combine_options, json_option, print_report
+from ragfault.options.output import align_columns, combine_options, json_option, print_notice, print_report
 from ragfault.options.runs import read_logged
 from ragfault.options.settings import add_trace_options, pick_trace_options
 
@@ -44,7 +44,7 @@ add_choice_options = combine_options(
         "--subject-to",
         multiple=True,
         metavar="BOUND",
-        help="Constraint on cost, latency, latency_p95 or tokens of an answer (<=). Repeatable.",
+        help="Constraint on cost, latency (median), latency_p95 or tokens of an answer (<=). Repeatable.",
     ),
     click.option(
         "--holdout",
@@ -57,6 +57,7 @@ add_choice_options = combine_options(
     click.option("--force", is_flag=True, help="Replace an earlier result in OUT."),
 )
 """Add the options that every choice of a generator has."""
+price_option = click.option("--price", is_flag=True, help="Print what an answer of each model costs, and call none.")
 
 
 def share_option(default: float | None) -> Callable[[F], F]:
@@ -78,7 +79,7 @@ Examples:
   ragfault tune generator choose answers.jsonl --by-model -m token_f1 -o chosen
   ragfault tune generator choose runs/gpt runs/llama --human-labels labels.jsonl --null-replays 200
 
-Exit code 3: no gain is shown."""
+Exit code 3: the present generator stays."""
 )
 @click.argument("recorded", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--out", type=click.Path(file_okay=False), help="Output folder for the result.")
@@ -127,7 +128,13 @@ def choose(
     folder = _check_folder(out, force)
     traces, verdicts = _read_recorded(recorded, by_model, pick_trace_options(reading))
     settings = GeneratorSettings(
-        metric=metric, subject_to=subject_to, holdout=holdout, seed=seed, share=share, null_replays=null_replays
+        metric=metric,
+        subject_to=subject_to,
+        holdout=holdout,
+        seed=seed,
+        share=share,
+        null_replays=null_replays,
+        notice=print_notice,
     )
     people = None if human_labels is None else read_human_table(human_labels, metric, list(traces))
     loaded = _load_judge(judge)
@@ -141,7 +148,7 @@ Examples:
   ragfault tune generator search retrieved.jsonl space.toml -o chosen
   ragfault tune generator search runs/today space.toml -o chosen --share 0.3 --repetitions 2 --subject-to "cost<=0.01"
 
-Exit code 3: no gain is shown."""
+Exit code 3: the present generator stays."""
 )
 @click.argument("questions", type=click.Path())
 @click.argument("space", type=click.Path(dir_okay=False))
@@ -151,6 +158,7 @@ Exit code 3: no gain is shown."""
 @click.option("--skip-control", is_flag=True, help="Leave out the second answers of the present generator.")
 @click.option("--budget", type=click.FloatRange(0), metavar="US$", help="Spending limit of each model.")
 @click.option("--pipeline", type=click.Path(dir_okay=False), help="Pipeline whose stages OUT/pipeline.toml takes over.")
+@price_option
 @add_choice_options
 @json_option
 @add_trace_options
@@ -161,6 +169,7 @@ def search(
     share: float,
     repetitions: int,
     skip_control: bool,
+    price: bool,
     budget: float | None,
     pipeline: str | None,
     metric: str,
@@ -176,13 +185,23 @@ def search(
 
     SPACE is TOML: [generator] the present settings, [search] the values of each setting to try. The models are raced
     first, then prompt, chunks, order, temperature, length, format, citations and examples. OUT gets pipeline.toml with
-    the recommended generator, generator.md and generator.json. Replies are cached: the same command resumes.
+    the recommended generator, generator.md and generator.json. Replies are cached: the same command resumes. The
+    endpoint is RAGFAULT_LLM_BASE_URL, else the provider's.
     """
+    from msgspec.structs import replace
+
     from ragfault.apps.tune.generators.search import search_generators
     from ragfault.apps.tune.settings import GeneratorSettings
 
     folder = _check_folder(out, force)
     present, values = _read_space(space)
+    traces = list(read_logged(questions, reading=pick_trace_options(reading)))
+    if price:
+        models = dict.fromkeys((present.model, *values.model))
+        longest = None if present.chunks is None else max((present.chunks, *values.chunks))
+        configs = [replace(present, model=model, chunks=longest) for model in models]
+        answers = int(share * values.size * len(traces) * repetitions)
+        return _show_prices(traces, configs, answers)
     settings = GeneratorSettings(
         metric=metric,
         subject_to=subject_to,
@@ -191,14 +210,10 @@ def search(
         share=share,
         repetitions=repetitions,
         control=not skip_control,
+        notice=print_notice,
     )
     choice, config = search_generators(
-        list(read_logged(questions, reading=pick_trace_options(reading))),
-        present,
-        values,
-        settings,
-        judge=_load_judge(judge),
-        answer=_make_answer(budget),
+        traces, present, values, settings, judge=_load_judge(judge), answer=_make_answer(budget)
     )
     return _show_choice(choice, _join_pipeline(pipeline, config), folder, kind)
 
@@ -209,7 +224,7 @@ Examples:
   ragfault tune generator improve retrieved.jsonl pipeline.toml -o improved --writer llm:gpt-4o
   ragfault tune generator improve runs/today pipeline.toml -o improved --writer llm:ollama/qwen3 --rounds 10
 
-Exit code 3: no gain is shown."""
+Exit code 3: the present generator stays."""
 )
 @click.argument("questions", type=click.Path())
 @click.argument("pipeline", type=click.Path(dir_okay=False))
@@ -218,6 +233,7 @@ Exit code 3: no gain is shown."""
 @click.option("--rounds", type=click.IntRange(1), default=6, show_default=True, help="Prompts to try.")
 @click.option("--skip-control", is_flag=True, help="Leave out the second answers of the present generator.")
 @click.option("--budget", type=click.FloatRange(0), metavar="US$", help="Spending limit of each model.")
+@price_option
 @add_choice_options
 @json_option
 @add_trace_options
@@ -228,6 +244,7 @@ def improve(
     writer: str,
     rounds: int,
     skip_control: bool,
+    price: bool,
     budget: float | None,
     metric: str,
     judge: str,
@@ -241,7 +258,8 @@ def improve(
     """Rewrite the prompt of the generator of PIPELINE from the claims that fail on QUESTIONS, and prove the gain.
 
     QUESTIONS are traces with chunks. One half of them shows the writer failed answers and chooses among its prompts,
-    the other measures the best of them against the present one. OUT gets the pipeline with the recommended prompt.
+    the other measures the best of them against the present one. OUT gets the pipeline with the recommended prompt. The
+    endpoint is RAGFAULT_LLM_BASE_URL, else the provider's.
     """
     from ragfault.apps.tune.generators.reflection import improve_prompt, make_prompt_writer
     from ragfault.apps.tune.settings import PromptSettings
@@ -253,11 +271,20 @@ def improve(
     present = read_pipeline_config(pipeline).generator
     if present is None:
         raise InputError(f"{pipeline} has no table [generator]. Name its model and prompt there.")
+    traces = list(read_logged(questions, reading=pick_trace_options(reading)))
+    if price:
+        return _show_prices(traces, [present], (rounds + 1) * len(traces))
     settings = PromptSettings(
-        metric=metric, subject_to=subject_to, holdout=holdout, seed=seed, rounds=rounds, control=not skip_control
+        metric=metric,
+        subject_to=subject_to,
+        holdout=holdout,
+        seed=seed,
+        rounds=rounds,
+        control=not skip_control,
+        notice=print_notice,
     )
     choice, config = improve_prompt(
-        list(read_logged(questions, reading=pick_trace_options(reading))),
+        traces,
         present,
         make_prompt_writer(load_writer(GeneratorConfig(model=writer), budget)),
         settings,
@@ -265,6 +292,29 @@ def improve(
         answer=_make_answer(budget),
     )
     return _show_choice(choice, _join_pipeline(pipeline, config), folder, kind)
+
+
+def _show_prices(traces: list[Trace], configs: list[GeneratorConfig], answers: int) -> int:
+    """Print what an answer by each of some settings costs, and all answers by it; nothing is called."""
+    from ragfault.apps.tune.generators.search import REPLY_TOKENS, price_answers
+    from ragfault.text.number_format import format_cost
+
+    rows = [("model", "tokens sent", "an answer", f"{answers:,} answers")]
+    rows += [
+        (
+            price.model,
+            f"{price.prompt:,}",
+            format_cost(price.cost),
+            format_cost(None if price.cost is None else price.cost * answers),
+        )
+        for price in price_answers(traces, configs)
+    ]
+    click.echo("\n".join(align_columns(rows, left=1)))
+    click.echo(
+        f"Nothing was called. Estimated, with replies of {REPLY_TOKENS} tokens; race and measurement take at most "
+        f"{answers:,} answers together, by whatever models."
+    )
+    return 0
 
 
 def _make_answer(budget: float | None) -> Callable[[GeneratorConfig, Trace, int], Trace]:

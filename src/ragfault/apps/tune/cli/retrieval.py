@@ -449,7 +449,7 @@ Examples:
     help="Judge that scores; several are shown side by side. Repeatable.  [default: embedded]",
 )
 @click.option("--chunker", default="sentences(256)", show_default=True, help="Chunker for the documents.")
-@click.option("--worst", is_flag=True, help="Sort by disagreement of the judges.")
+@click.option("--disputed", is_flag=True, help="Sort by disagreement of the judges, not by relevance.")
 @click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Number of chunks to show.")
 @click.option("--skip-bad", is_flag=True, help="Skip documents that cannot be read.")
 @json_option
@@ -458,7 +458,7 @@ def relevance(
     files: tuple[str, ...],
     judges: tuple[str, ...],
     chunker: str,
-    worst: bool,
+    disputed: bool,
     limit: int,
     skip_bad: bool,
     kind: str | None,
@@ -478,4 +478,4 @@ def relevance(
 
         print_json(RelevanceDocument(comparison=comparison, gaps=comparison.gaps, documents=comparison.documents))
         return
-    print_report(comparison, kind, partial(build_relevance, limit=limit, worst=worst))
+    print_report(comparison, kind, partial(build_relevance, limit=limit, disputed=disputed))

@@ -14,12 +14,21 @@ from ragfault.apps.tune.generators.proof import (
     compute_figures,
     estimate_noise,
     find_violation,
-    list_bounded,
     list_undominated,
     measure_gain,
     paired_gap,
+    summarize_figure,
 )
-from ragfault.apps.tune.generators.race import MIN_ROUND, GeneratorRace, MeasureAnswers, RaceTerms, race_generators
+from ragfault.apps.tune.generators.race import (
+    FIRST_ROUND,
+    MIN_ROUND,
+    GeneratorRace,
+    MeasureAnswers,
+    RaceTerms,
+    average_repetitions,
+    measure_in_turn,
+    race_generators,
+)
 from ragfault.apps.tune.generators.records import (
     AnswerOutcome,
     ControlTest,
@@ -27,12 +36,14 @@ from ragfault.apps.tune.generators.records import (
     GeneratorGain,
     SamplingNoise,
 )
+from ragfault.apps.tune.recommendation import Contender, decide, describe_power
 from ragfault.apps.tune.results import Bound
+from ragfault.evaluation.settings import ignore_report
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.grouping import group_positions
 from ragfault.stats.differences import paired_difference
 from ragfault.stats.significance import sign_flip_test
-from ragfault.text.number_format import format_interval, format_p_value, format_percent
+from ragfault.text.number_format import format_cost, format_interval, format_number, format_p_value, format_percent
 
 MIN_QUESTIONS = 20
 """Fewer questions than this choose nothing and show nothing."""
@@ -88,6 +99,8 @@ class GeneratorPool(NamedTuple):
     people: HumanValues | None = None
     """Human values of the metric, by which the gain is corrected."""
     control: MeasureControl = lambda *_: None
+    notice: Callable[[str], None] = ignore_report
+    """Is told before the race which gain the questions can show."""
 
 
 def choose_generator(
@@ -96,8 +109,8 @@ def choose_generator(
     """Choose among generators on one part of the questions and measure the choice against `present` on the other.
 
     `search` replaces the race. With a single alternative nothing is chosen, and every question measures. The chosen one
-    is recommended where its gain is shown: by the sign-flip test at 5 %, or by the corrected gain where human labels
-    give one, and if the control shows no difference where there is none.
+    is recommended by the `RULE` of `recommendation`; its gain is shown by the sign-flip test at 5 %, or by the
+    corrected gain where human labels give one, and if the control shows no difference where there is none.
 
     Raises InputError for fewer than 20 questions or a metric without a value on any measured answer, UnknownName for a
     `present` that is not among the names, UsageError
@@ -115,12 +128,15 @@ def choose_generator(
     if not 0 < terms.holdout < 1:
         raise UsageError(f"holdout is between 0 and 1, got {terms.holdout}.")
     parts = plan_parts(len(names), groups, terms, race=len(names) > 2 or search is not None)
+    _announce_power(pool, present, parts, terms)
     race = search(parts) if search is not None else _race_selection(pool, present, parts, terms)
     winner = race.chosen if race is not None else next(name for name in names if name != present)
-    measured = {name: measure(name, parts.holdout) for name in dict.fromkeys((winner, present))}
+    measured = measure_in_turn(list(dict.fromkeys((winner, present))), parts.holdout, measure)
     if not any(answer.defined for rows in measured.values() for answers in rows for answer in answers):
         raise InputError(f"{terms.metric} has no value on any answer that was measured. Choose another metric.")
-    unknown = [bound for bound in terms.bounds if not any(list_bounded(bound, rows) for rows in measured.values())]
+    unknown = [
+        bound for bound in terms.bounds if all(summarize_figure(bound.name, rows) is None for rows in measured.values())
+    ]
     keys = [groups[i] for i in parts.holdout]
     test = _run_control(pool.control, present, parts.holdout, keys, terms)
     # a search has seen its questions many times: only those of a race count in the test, too
@@ -156,8 +172,22 @@ def choose_generator(
         noise=tuple(note for name, rows in measured.items() if (note := estimate_noise(name, rows)) is not None),
         control=test,
         seed=terms.seed,
-        notes=tuple(f"{bound} was not checked: no answer that was measured has its figure" for bound in unknown),
+        notes=(
+            *(f"{bound} was not checked: no answer that was measured has its figure" for bound in unknown),
+            *_list_bounded_leaders(race),
+        ),
     )
+
+
+def _list_bounded_leaders(race: GeneratorRace | None) -> list[str]:
+    """List the generators that were ahead of the leader of their round and left the race for a bound."""
+    return [
+        f"{gone.name} was ahead by {format_number(-gone.behind, 3)} on {gone.n:,} questions, but breaks a bound: "
+        "relax it to have the gain tested"
+        for step in (() if race is None else race.rounds)
+        for gone in step.dropped
+        if gone.reason == "breaks a bound" and gone.behind < 0
+    ]
 
 
 def plan_parts(generators: int, groups: Sequence[str], terms: ChoiceTerms, *, race: bool = True) -> QuestionParts:
@@ -277,12 +307,40 @@ def _decide(
             f"difference of this measurement can be trusted."
         )
         return present, reason, gain
-    winner = gain.chosen
-    violation = find_violation(terms.bounds, measured[winner])
-    if violation is not None:
-        return present, f"{winner} does not keep to {violation} on the held-out questions.", gain
-    word = "shows no gain:" if gain.verdict == "no gain shown" else gain.verdict
-    return winner if word == "gains" else present, f"{winner} {word} {_describe_gain(gain, terms.metric)}.", gain
+    contender = Contender(
+        gain.chosen,
+        gain.difference if gain.human_correction is None else gain.human_correction.difference or gain.difference,
+        gain.verdict,
+        _describe_gain(gain, terms.metric),
+        _describe_saving(measured[gain.chosen], measured[present]),
+        _describe_violation(terms, measured[gain.chosen]),
+    )
+    name, reason = decide(present, [contender], violation=_describe_violation(terms, measured[present]))
+    return name, reason, gain
+
+
+def _announce_power(pool: GeneratorPool, present: str, parts: QuestionParts, terms: ChoiceTerms) -> None:
+    """Tell which gain the questions that measure can show, by the first answers of the present generator."""
+    first = (parts.selection or parts.holdout)[: MIN_ROUND if terms.calls is not None else FIRST_ROUND]
+    deviation = float(average_repetitions(pool.measure(present, first)).std())
+    groups = len({pool.groups[i] for i in parts.holdout})
+    line = describe_power(deviation, len(parts.holdout), groups, terms.metric)
+    if line is not None:
+        pool.notice(line)
+
+
+def _describe_violation(terms: ChoiceTerms, outcomes: Sequence[Sequence[AnswerOutcome]]) -> str:
+    """Return the bound that outcomes break, with its figure; empty where they keep to all."""
+    bound = find_violation(terms.bounds, outcomes)
+    return "" if bound is None else f"{bound} ({summarize_figure(bound.name, outcomes):,.4g})"
+
+
+def _describe_saving(new: Sequence[Sequence[AnswerOutcome]], old: Sequence[Sequence[AnswerOutcome]]) -> str:
+    """Return what an answer costs less, in words; empty where it does not or the cost is not known."""
+    before, after = summarize_figure("cost", old), summarize_figure("cost", new)
+    if before is None or after is None or not after < before:
+        return ""
+    return f"costs {format_cost(after)} an answer, not {format_cost(before)}"
 
 
 def _describe_gain(gain: GeneratorGain, metric: str) -> str:

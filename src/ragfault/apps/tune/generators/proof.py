@@ -25,6 +25,7 @@ from ragfault.stats.estimates import Difference
 from ragfault.stats.intervals import mean_interval
 from ragfault.stats.power import detectable_effect
 from ragfault.stats.ppi import ppi_paired_difference
+from ragfault.stats.sequences import bounded_mean_test
 from ragfault.stats.significance import correct_significant_effect, flip_signs, sign_flip_test
 
 GAIN_ALPHA = 0.05
@@ -44,9 +45,17 @@ def list_figures(outcomes: Outcomes, name: str) -> list[float]:
     return [value for answers in outcomes for answer in answers if (value := getattr(answer, name)) is not None]
 
 
-def list_bounded(bound: Bound, outcomes: Outcomes) -> list[float]:
-    """Return the known values of the figure that a bound is on."""
-    return list_figures(outcomes, bound.name.removesuffix("_p95"))
+def summarize_figure(name: str, outcomes: Outcomes) -> float | None:
+    """Return a figure over all answers: the mean, of latency the median or, as `latency_p95`, the 95th percentile.
+
+    None where no answer has it. The median, for the first calls of a model may load it.
+    """
+    values = list_figures(outcomes, name.removesuffix("_p95"))
+    if not values:
+        return None
+    if name.startswith("latency"):
+        return float(np.quantile(values, 0.95 if name.endswith("_p95") else 0.5))
+    return fmean(values)
 
 
 def compute_figures(
@@ -54,7 +63,7 @@ def compute_figures(
 ) -> GeneratorFigures:
     """Return the figures of a generator on questions, with the interval of its mean by group."""
     interval = mean_interval(average_repetitions(outcomes), groups, bounds=limits)
-    cost, latency, tokens = (list_figures(outcomes, figure) for figure in ("cost", "latency", "tokens"))
+    latency = list_figures(outcomes, "latency")
     return GeneratorFigures(
         name=name,
         n=len(outcomes),
@@ -62,11 +71,11 @@ def compute_figures(
         low=interval.low,
         high=interval.high,
         undefined=sum(not answer.defined for answers in outcomes for answer in answers),
-        cost=fmean(cost) if cost else None,
+        cost=summarize_figure("cost", outcomes),
         latency=fmean(latency) if latency else None,
-        latency_p50=float(np.quantile(latency, 0.5)) if latency else None,
-        latency_p95=float(np.quantile(latency, 0.95)) if latency else None,
-        tokens=fmean(tokens) if tokens else None,
+        latency_p50=summarize_figure("latency", outcomes),
+        latency_p95=summarize_figure("latency_p95", outcomes),
+        tokens=summarize_figure("tokens", outcomes),
     )
 
 
@@ -99,8 +108,9 @@ def measure_gain(
     """Return the gain of the first of two measured generators over the second.
 
     The difference is that of `measured` alone. The test of a gain is one-sided and counts the questions of the race,
-    too; its p value is corrected for the race having chosen. `people` is human values of the second and of the first,
-    NaN where there is none; the verdict rests on the corrected gain where it is defined.
+    too; its p value is corrected for the race having chosen. Where the alternative has the same value on every
+    question, the measured ones alone are tested, also exactly against that value. `people` is human values of the
+    second and of the first, NaN where there is none; the verdict rests on the corrected gain where it is defined.
     """
     winner, alternative = measured
     before, after = average_repetitions(measured[alternative]), average_repetitions(measured[winner])
@@ -109,7 +119,13 @@ def measure_gain(
     # one-sided, of a mean above 0
     p = two_sided.p / 2 if two_sided.statistic > 0 else 1 - two_sided.p / 2
     n, level = difference.n, GAIN_ALPHA
-    if evidence is not None:
+    alike = {*before, *(() if evidence is None else average_repetitions(evidence.race.outcomes[alternative]))}
+    if len(alike) == 1:
+        # shuffled names would lend the others a spread that the present one does not have
+        codes = np.unique(np.asarray(groups), return_inverse=True)[1]
+        by_group = np.bincount(codes, weights=after) / np.bincount(codes)
+        p = max(p, bounded_mean_test(by_group, alike.pop(), limits))
+    elif evidence is not None:
         outcomes = evidence.race.outcomes
         common = min(len(outcomes[name]) for name in measured)
         raced = [average_repetitions(outcomes[name][:common]) for name in (alternative, winner)]
@@ -269,10 +285,9 @@ def find_violation(bounds: Sequence[Bound], outcomes: Outcomes) -> Bound | None:
     ('latency<=100', None)
     """
     for bound in bounds:
-        values = list_bounded(bound, outcomes)
-        if not values:
+        figure = summarize_figure(bound.name, outcomes)
+        if figure is None:
             continue
-        figure = float(np.quantile(values, 0.95)) if bound.name.endswith("_p95") else fmean(values)
         if figure > bound.value if bound.sign == "<=" else figure < bound.value:
             return bound
     return None
@@ -290,7 +305,7 @@ def list_undominated(outcomes: Mapping[str, Outcomes]) -> tuple[str, ...]:
     names = [name for name, rows in outcomes.items() if rows]
     columns = [[float(average_repetitions(outcomes[name]).mean()) for name in names]]
     for figure in ("cost", "latency"):
-        figures = [list_figures(outcomes[name], figure) for name in names]
-        if all(figures):
-            columns.append([-fmean(values) for values in figures])
+        figures = [summarize_figure(figure, outcomes[name]) for name in names]
+        if None not in figures:
+            columns.append([-(value or 0.0) for value in figures])
     return tuple(names[i] for i in select_undominated(list(zip(*columns, strict=True))))

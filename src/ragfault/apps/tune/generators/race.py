@@ -16,6 +16,8 @@ ALPHA = 0.05
 """Chance that the best generator is dropped as worse, over all comparisons of a race."""
 MIN_ROUND = 8
 """Fewest new questions of a round."""
+TURN = 16
+"""Questions that one generator answers before it is the turn of the next."""
 FIRST_ROUND = 32
 """Questions of the first round without a limit of calls; each next one has twice as many."""
 
@@ -115,10 +117,9 @@ def race_generators(
         before, size = size, plan_round(len(field), racing, size, questions, calls and calls - spent, repetitions)
         if size == before:
             break
-        for name in field:
-            missing = range(len(outcomes[name]), size)
-            outcomes[name] += measure(name, missing)
-            spent += len(missing) * repetitions
+        for name, rows in measure_in_turn(field, range(before, size), measure).items():
+            outcomes[name] += rows
+            spent += len(rows) * repetitions
         more = not final and size < questions
         ranked = _rank_field(field, outcomes, exclude)
         rivals = [name for name in ranked if name != stay]
@@ -136,6 +137,20 @@ def race_generators(
     means = {name: average_repetitions(outcomes[name]) for name in field}
     undecided = [name for name in others if name != stay or compute_lead_p_value(means[winner] - means[name]) > level]
     return GeneratorRace(winner, tuple(undecided), tuple(rounds), spent, outcomes, early)
+
+
+def measure_in_turn(
+    names: Sequence[str], positions: Sequence[int], measure: MeasureAnswers
+) -> dict[str, list[Sequence[AnswerOutcome]]]:
+    """Measure generators on the same questions, a few questions of each in turn.
+
+    So a load that comes and goes slows all of them alike.
+    """
+    rows: dict[str, list[Sequence[AnswerOutcome]]] = {name: [] for name in names}
+    for start in range(0, len(positions), TURN):
+        for name in names:
+            rows[name] += measure(name, positions[start : start + TURN])
+    return rows
 
 
 def average_repetitions(outcomes: Sequence[Sequence[AnswerOutcome]]) -> np.ndarray[Any, Any]:

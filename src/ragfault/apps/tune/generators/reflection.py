@@ -98,7 +98,7 @@ def improve_prompt(
         return race
 
     inner = make_choice_terms(bench.scorer, judge, replace(settings, share=None), 0, settings.repetitions)
-    choice = choose_generator(bench.make_pool(name, settings.control), name, inner, search)
+    choice = choose_generator(bench.make_pool(name, settings), name, inner, search)
     every_call = (settings.rounds + 1) * len(bench.questions) * settings.repetitions
     return replace(choice, grid_calls=every_call, notes=(*writer_notes, *choice.notes)), bench.configs[
         choice.recommended
@@ -109,7 +109,7 @@ def _mutate_prompts(
     bench: GeneratorBench, present: str, write: WritePrompt, selection: Sequence[int], rounds: int, seed: int
 ) -> tuple[GeneratorRace, list[str]]:
     """Grow the pool of prompts; return its best member as the winner of a race, and notes on the writer."""
-    rng, before = random.Random(seed), bench.calls
+    rng = random.Random(seed)
     outcomes: dict[str, list[Sequence[AnswerOutcome]]] = {present: list(bench.measure(present, selection))}
     steps: list[RaceRound] = []
     notes: list[str] = []
@@ -130,17 +130,13 @@ def _mutate_prompts(
         leader = max(outcomes, key=lambda name: float(average_repetitions(outcomes[name]).mean()))
         steps.append(
             RaceRound(
-                questions=len(selection),
-                generators=tuple(outcomes),
-                leader=leader,
-                calls=bench.calls - before,
-                dropped=(),
+                questions=len(selection), generators=tuple(outcomes), leader=leader, calls=bench.calls, dropped=()
             )
         )
     if refused:
         notes.append(f"{refused} rewritten prompts were no better than their parent on {MINIBATCH} questions")
     ranked = sorted(outcomes, key=lambda name: -float(average_repetitions(outcomes[name]).mean()))
-    return GeneratorRace(ranked[0], tuple(ranked[1:]), tuple(steps), bench.calls - before, outcomes), notes
+    return GeneratorRace(ranked[0], tuple(ranked[1:]), tuple(steps), bench.calls, outcomes), notes
 
 
 def _sample_parent(names: Sequence[str], values: Sequence[Any], rng: random.Random) -> str:

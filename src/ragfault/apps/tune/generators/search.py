@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
+from statistics import fmean
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import fields, replace
@@ -29,10 +31,12 @@ from ragfault.apps.tune.generators.recorded import (
 from ragfault.apps.tune.generators.records import AnswerOutcome, GeneratorChoice, RaceRound
 from ragfault.apps.tune.settings import GeneratorSettings
 from ragfault.io.runs.copies import group_trace
+from ragfault.judges.llm.prompts.request_plan import estimate_tokens
+from ragfault.judges.llm.transport.budget import NANO, load_cost_function
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.protocols import Judge
 from ragfault.model.records import Trace, Verdicts
-from ragfault.retrieval.generation.answering import answer_trace
+from ragfault.retrieval.generation.answering import answer_trace, compose_request, load_writer
 from ragfault.retrieval.generation.settings import (
     SEARCHED_SETTINGS,
     AnswerExample,
@@ -45,6 +49,11 @@ from ragfault.stats.intervals import wilson_interval
 
 THREADS = 8
 """Calls of a generator at once."""
+
+REPLY_TOKENS = 200
+"""Tokens of a reply that an estimate of its price assumes."""
+WARM_UP = -1
+"""Number of the repetition of a model's first call, whose answer is not used."""
 
 AnswerQuestion = Callable[[GeneratorConfig, Trace, int], Trace]
 """Settings, question with chunks, and number of the repetition → the trace with an answer."""
@@ -109,7 +118,9 @@ def choose_recorded(
             f"{100 * share:.1f} % [{100 * low:.1f}, {100 * high:.1f}] of {null_replays:,} replays"
         )
     values = None if people is None else _place_people(people, joined)
-    choice = choose_generator(GeneratorPool(joined.names, groups, measure, values, control), first_name, inner)
+    choice = choose_generator(
+        GeneratorPool(joined.names, groups, measure, values, control, settings.notice), first_name, inner
+    )
     return replace(choice, notes=(*notes, *choice.notes))
 
 
@@ -173,6 +184,7 @@ class GeneratorBench:
         self.groups = [group_trace(question) for question in questions]
         self.configs: dict[str, GeneratorConfig] = {}
         self._answers: dict[tuple[str, int, int], Trace] = {}
+        self._warm: set[str] = set()
         self.calls = 0
         """Answers requested so far."""
 
@@ -190,6 +202,10 @@ class GeneratorBench:
         missing = [key for key in dict.fromkeys(keys) if (name, *key) not in self._answers]
         self.calls += len(missing)
         config = self.configs[name]
+        if missing and config.model not in self._warm:
+            # the first call may load the model: it is made alone, and its time is no generator's
+            self._answer(config, self.questions[missing[0][0]], WARM_UP)
+            self._warm.add(config.model)
         with ThreadPoolExecutor(THREADS) as pool:
             work = [pool.submit(self._answer, config, self.questions[i], repetition) for i, repetition in missing]
             for key, future in zip(missing, work, strict=True):
@@ -202,10 +218,10 @@ class GeneratorBench:
         outcomes = iter(self.scorer.score(self.answer(name, keys)))
         return [[next(outcomes) for _ in range(self.repetitions)] for _ in positions]
 
-    def make_pool(self, name: str, control: bool) -> GeneratorPool:
-        """Return the pool of one generator, to which a search adds; with `control` it can answer twice."""
-        pool = GeneratorPool([name], self.groups, self.measure)
-        return pool._replace(control=self.measure_twice) if control else pool
+    def make_pool(self, name: str, settings: GeneratorSettings) -> GeneratorPool:
+        """Return the pool of one generator, to which a search adds; with a control it can answer twice."""
+        pool = GeneratorPool([name], self.groups, self.measure, notice=settings.notice)
+        return pool._replace(control=self.measure_twice) if settings.control else pool
 
     def measure_twice(self, name: str, positions: Sequence[int]) -> tuple[list[float], list[float]]:
         """Return the values of a first and of a second answer to each question."""
@@ -244,9 +260,44 @@ def search_generators(
 
     repetitions, answers = settings.repetitions, space.size * len(bench.questions)
     inner = make_choice_terms(bench.scorer, judge, settings, answers, repetitions, settings.control)
-    choice = choose_generator(bench.make_pool(name, settings.control), name, inner, search)
+    choice = choose_generator(bench.make_pool(name, settings), name, inner, search)
     choice = replace(choice, grid_calls=answers * repetitions)
     return choice, bench.configs[choice.recommended]
+
+
+class AnswerPrice(NamedTuple):
+    """What an answer of some settings costs, estimated."""
+
+    name: str
+    model: str
+    prompt: int
+    """Mean tokens sent."""
+    cost: float | None
+    """US$, for a reply of `REPLY_TOKENS`; None where no price is known."""
+
+
+def price_answers(questions: Sequence[Trace], configs: Sequence[GeneratorConfig]) -> list[AnswerPrice]:
+    """Estimate the tokens and the price of an answer by each settings, without a call.
+
+    Raises InputError for questions without chunks, UsageError for a model that is not `llm:MODEL`.
+
+    >>> from ragfault.model.records import Chunk
+    >>> question = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="At ten."),))
+    >>> [price.cost for price in price_answers([question], [GeneratorConfig(model="llm:ollama/llama3")])]
+    [0.0]
+    """
+    shown = [trace for trace in questions if trace.chunks]
+    if not shown:
+        raise InputError("no question has chunks. Give traces of a retrieval: each with its query and its chunks.")
+    prices = []
+    for config in configs:
+        requests = [compose_request(config, trace) for trace in shown]
+        sizes = [estimate_tokens(f"{r.instructions}{''.join(part.text for part in r.parts)}") for r in requests]
+        cost = load_cost_function(load_writer(config).settings)(round(fmean(sizes)), REPLY_TOKENS)
+        prices.append(
+            AnswerPrice(config.name, config.model, round(fmean(sizes)), None if cost is None else cost / NANO)
+        )
+    return prices
 
 
 def make_bench(
@@ -273,7 +324,6 @@ def _search_settings(
     best, rounds, undecided = present, list[RaceRound](), tuple[str, ...]()
     outcomes: dict[str, list[Sequence[AnswerOutcome]]] = {}
     counts = {setting: len(getattr(space, setting)) + 1 for setting in stages}
-    before = bench.calls
     for setting in stages:
         candidates = [best, *(replace(best, **{setting: value}) for value in getattr(space, setting))]
         names = list(dict.fromkeys(bench.add(config) for config in candidates))
@@ -295,4 +345,4 @@ def _search_settings(
         rounds += race.rounds
         for name, rows in race.outcomes.items():
             outcomes[name] = max(outcomes.get(name, []), rows, key=len)
-    return GeneratorRace(best.name, undecided, tuple(rounds), bench.calls - before, outcomes)
+    return GeneratorRace(best.name, undecided, tuple(rounds), bench.calls, outcomes)

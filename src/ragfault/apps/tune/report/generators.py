@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ragfault.apps.tune.generators.choice import describe_spending, list_noise_notes
+from ragfault.apps.tune.recommendation import RULE
 from ragfault.report.document import (
     Block,
     Heading,
@@ -57,7 +58,11 @@ ALWAYS_SHOWN = 3
 def build_choice(choice: GeneratorChoice) -> ReportDocument:
     """Build the report of a choice: what to use and why, then the figures on questions that did not choose."""
     title = f"Recommended: {choice.recommended}"
-    lead = (Heading(title, 1), Paragraph(choice.reason), Paragraph(_describe_terms(choice), "note"))
+    lead = (
+        Heading(f"{title}. {clean_text(choice.reason)}", 1),
+        Paragraph(_describe_terms(choice), "note"),
+        Paragraph(RULE, "note"),
+    )
     measured = "On the held-out questions" if choice.selection_questions else "On the questions"
     body: list[Block] = build_section(measured, _build_figures(choice.measured, choice.frontier))
     if choice.raced:

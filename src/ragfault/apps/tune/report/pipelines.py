@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ragfault.apps.tune.recommendation import RULE
 from ragfault.apps.tune.report.charts import COST_LABELS, draw_cost_frontier, draw_recall_frontier
 from ragfault.report.document import (
     PAGE_ONLY,
@@ -49,6 +50,7 @@ def build_tuning(result: TuningResult) -> ReportDocument:
     lead: tuple[Block, ...] = (
         Heading(summarize_tuning(result), 1),
         Paragraph(describe_tuning_terms(result), "note"),
+        Paragraph(RULE, "note"),
         *(Paragraph(note, "note") for note in result.notes),
         Listing(
             (

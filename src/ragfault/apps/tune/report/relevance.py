@@ -24,8 +24,8 @@ PREVIEW_LENGTH = 60
 """Longest preview of a chunk, in characters."""
 
 
-def build_relevance(relevance: RelevanceComparison, limit: int, *, worst: bool = False) -> ReportDocument:
-    """Build the report of the first `limit` chunks, the most relevant first; if `worst`, the most disputed first."""
+def build_relevance(relevance: RelevanceComparison, limit: int, *, disputed: bool = False) -> ReportDocument:
+    """Build the report of the first `limit` chunks, the most relevant first; if `disputed`, the most disputed first."""
     several = len(relevance.scored) > 1
     first, gaps = relevance.scored[0].values, relevance.gaps
     columns = (
@@ -34,7 +34,7 @@ def build_relevance(relevance: RelevanceComparison, limit: int, *, worst: bool =
         TableColumn("Document"),
         TableColumn("Text"),
     )
-    order = sorted(range(len(first)), key=lambda row: -(gaps if worst else first)[row])[:limit]
+    order = sorted(range(len(first)), key=lambda row: -(gaps if disputed else first)[row])[:limit]
     rows: list[tuple[Text, ...]] = []
     for row in order:
         chunk = relevance.chunks[row]
