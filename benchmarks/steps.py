@@ -103,8 +103,8 @@ def build_table(runs: Sequence[LabelledRun]) -> list[str]:
     systems = build_systems(runs)
     names = list(systems)
     hits = {
-        name: np.array([float(said == run.first) for said, run in zip(told, runs, strict=True)])
-        for name, told in systems.items()
+        name: np.array([float(named == run.first) for named, run in zip(predictions, runs, strict=True)])
+        for name, predictions in systems.items()
     }
     is_faulty = np.array([run.first != NONE for run in runs])
     for name, following in zip(names, [*names[1:], ""], strict=True):

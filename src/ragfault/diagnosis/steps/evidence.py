@@ -160,8 +160,8 @@ def _check_answer(context: MoveContext) -> MoveEvidence | None:
         return MoveEvidence("unfounded_answer", "it answers, and no step before it records what was read")
     words = frozenset(split_content_words(answer))
     own = words - question
-    found = measure_share(own, context.read) if own else 1.0
-    if found < LOW_COVERAGE and not CLOSED_QUESTION.search(context.moves.trace.query):
+    covered = measure_share(own, context.read) if own else 1.0
+    if covered < LOW_COVERAGE and not CLOSED_QUESTION.search(context.moves.trace.query):
         return MoveEvidence("unsupported_answer", f'the words of its answer are in nothing that was read: "{quote}"')
     best = max((measure_share(words | question, passage) for passage in context.passages), default=1.0)
     if best < LOW_COVERAGE:

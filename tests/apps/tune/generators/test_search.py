@@ -248,7 +248,7 @@ def test_the_verb_improves_a_prompt(model: ScriptedModel, tmp_path: Path) -> Non
     assert model.calls
 
 
-def test_the_first_call_of_a_model_is_made_alone_and_its_answer_is_not_used() -> None:
+def test_a_model_is_called_once_before_its_answers_count() -> None:
     calls: list[int] = []
 
     def answer(config: GeneratorConfig, trace: Trace, repetition: int) -> Trace:
