@@ -38,9 +38,9 @@ from ragfault.apps.tune.generators.records import (
 )
 from ragfault.apps.tune.recommendation import Contender, decide, describe_power
 from ragfault.apps.tune.results import Bound
-from ragfault.evaluation.settings import ignore_report
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.grouping import group_positions
+from ragfault.model.work_settings import ignore_report
 from ragfault.stats.differences import paired_difference
 from ragfault.stats.significance import sign_flip_test
 from ragfault.text.number_format import format_cost, format_interval, format_number, format_p_value, format_percent
