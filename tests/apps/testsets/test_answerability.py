@@ -12,7 +12,6 @@ from ragfault.apps.testsets.answerability import (
     read_with_minilm,
     score_answerability,
 )
-from ragfault.apps.testsets.making.make import make_testset
 from ragfault.model.errors import UnknownName
 
 PASSAGE = (
@@ -64,10 +63,3 @@ def test_features_are_finite_whatever_the_texts():
             features = compute_features(query, passage)
             assert features.shape == (len(FEATURE_NAMES),)
             assert np.isfinite(features).all()
-
-
-def test_answerable_items_on_one_passage_carry_their_score(corpus):
-    items = make_testset(corpus, 20).items
-    for item in items:
-        single = item.metadata["kind"] in ("extractive", "definition", "list")
-        assert ("answerability" in item.metadata) == single

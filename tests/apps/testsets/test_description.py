@@ -60,7 +60,7 @@ def test_near_gold_of_one_document_is_one_place():
 
 
 def test_the_coverage_of_a_corpus_names_what_no_item_is_about(corpus):
-    items = make_testset(corpus, 20, mix={"extractive": 1}).items
+    items = make_testset(corpus, 20, mix={"cloze": 1}).items
     left = [item for item in items if item.gold.spans[0].document != "tarvik.md"]
     description = describe_testset(left, corpus)
     assert description.corpus == 8

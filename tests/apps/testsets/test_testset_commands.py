@@ -55,8 +55,8 @@ def test_make_does_not_replace_a_file(folder, tmp_path):
 def test_a_mix_is_a_list_of_kinds_and_shares(folder, tmp_path):
     out = tmp_path / "set.jsonl"
     assert run_command(["testset", "make", str(folder), "-o", str(out), "-n", "2", "--mix", "extractive"]) == 2
-    assert run_command(["testset", "make", str(folder), "-o", str(out), "-n", "2", "--mix", "extractive=1"]) == 0
-    assert {trace.metadata["kind"] for trace in read_traces(out)} == {"extractive"}
+    assert run_command(["testset", "make", str(folder), "-o", str(out), "-n", "2", "--mix", "keywords=1"]) == 0
+    assert {trace.metadata["kind"] for trace in read_traces(out)} == {"keywords"}
 
 
 def test_refresh_tells_by_its_exit_code_whether_the_set_holds(folder, tmp_path, capsys):
@@ -74,7 +74,7 @@ def test_refresh_tells_by_its_exit_code_whether_the_set_holds(folder, tmp_path, 
 
 def test_a_set_goes_to_beir_and_back(folder, tmp_path):
     out, beir, again = tmp_path / "set.jsonl", tmp_path / "beir", tmp_path / "again.jsonl"
-    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "8", "--mix", "extractive=1"])
+    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "8", "--mix", "keywords=1"])
     command = ["testset", "convert", str(out), str(beir), "--to", "beir"]
     assert run_command(command) == 2
     assert run_command([*command, "--corpus", str(folder)]) == 0
@@ -82,33 +82,6 @@ def test_a_set_goes_to_beir_and_back(folder, tmp_path):
     before, after = (list(read_traces(path)) for path in (out, again))
     assert sorted(trace.query for trace in before) == sorted(trace.query for trace in after)
     assert run_command(["testset", "convert", str(beir), str(again)]) == 2
-
-
-def test_a_withheld_set_comes_with_the_corpus_that_it_is_valid_for(folder, tmp_path, capsys):
-    out, reduced = tmp_path / "set.jsonl", tmp_path / "reduced.jsonl"
-    for at, text in enumerate(
-        (
-            "Eva Dahl opened the weather station on Skarvo hill in 1931 with money from a lottery.",
-            "Bicycles travel free on the night ferry between Ulvik and Merrow during the autumn holidays.",
-            "Painters renewed the chapel ceiling after lightning struck its copper roof twice in one week.",
-            "Librarians of Lindal lend telescopes, sewing machines and skis to every resident with a card.",
-        )
-    ):
-        (folder / f"more{at}.md").write_text(text)
-    command = ["testset", "make", str(folder), "-o", str(out), "-n", "8", "--mix", "extractive=0.5,unanswerable=0.5"]
-    assert run_command([*command, "--withhold", "0.5"]) == 2
-    for option in ("--reduced", "--questions", "--from", "--rejected"):
-        given = [option, f"{out.parent}/./{out.name}"]
-        shares = ["--withhold", "0.5"] + ([] if option == "--reduced" else ["--reduced", str(reduced)])
-        assert run_command([*command, *shares, *given, "--force"]) == 2
-        assert not out.exists()
-        assert not reduced.exists()
-    assert run_command([*command, "--withhold", "0.5", "--reduced", str(reduced)]) == 0
-    withheld = [trace for trace in read_traces(out) if trace.answerable is False]
-    assert withheld
-    assert run_command(["testset", "refresh", str(reduced), str(out)]) == 0
-    text = "".join(json.loads(line)["text"] for line in reduced.read_text().splitlines())
-    assert all(trace.metadata["withheld"]["quote"] not in text for trace in withheld)
 
 
 def test_nuggets_of_answers_are_applied_to_those_of_another_system(tmp_path, capsys):
@@ -139,7 +112,7 @@ def test_nuggets_of_answers_are_applied_to_those_of_another_system(tmp_path, cap
 
 def test_describe_writes_a_page_and_names_hard_items(folder, tmp_path, capsys):
     out, page = tmp_path / "set.jsonl", tmp_path / "set.html"
-    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "8", "--mix", "extractive=1"])
+    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "8", "--mix", "keywords=1"])
     run_command(["evaluate", str(out), "-o", str(tmp_path / "run"), "-m", "error", "--judge", "none"])
     capsys.readouterr()
     command = ["testset", "describe", str(out), "--html", str(page)]
@@ -154,7 +127,7 @@ def test_describe_writes_a_page_and_names_hard_items(folder, tmp_path, capsys):
 
 def test_two_reviewers_accept_edit_and_reject_by_keys(folder, tmp_path, capsys, monkeypatch):
     out, reviews, editor = tmp_path / "set.jsonl", tmp_path / "reviews.jsonl", tmp_path / "editor.py"
-    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "4", "--mix", "extractive=1"])
+    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "4", "--mix", "keywords=1"])
     editor.write_text("import sys\nopen(sys.argv[1], 'a').write('okay: It is long.\\n')\n")
     monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
     for name, keys in (("ann", "axe "), ("ben", "aae ")):
@@ -183,7 +156,7 @@ def test_two_reviewers_accept_edit_and_reject_by_keys(folder, tmp_path, capsys, 
 def test_a_review_is_undone_and_given_anew(folder, tmp_path, capsys, monkeypatch):
     """z removes the last review from the file, b shows an item again, and the later of two reviews counts."""
     out, reviews = tmp_path / "set.jsonl", tmp_path / "reviews.jsonl"
-    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "3", "--mix", "extractive=1"])
+    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "3", "--mix", "keywords=1"])
     capsys.readouterr()
     monkeypatch.setattr("sys.stdin", io.StringIO("azxbaq"))
     assert run_command(["testset", "review", str(out), "-o", str(reviews), "--by", "ann"]) == 0

@@ -14,8 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.io.field_values import make_content_id
-from ragfault.judges.checks.contradictions import ANTONYMS
-from ragfault.judges.embedded.word_vectors import embed_word_vectors, load_vectors
+from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.model.records import Document, Span
 from ragfault.retrieval.chunking.chunker import load_chunker
 from ragfault.retrieval.chunking.structure import parse_blocks
@@ -30,8 +29,6 @@ MIN_PASSAGE_WORDS = 12
 MIN_SENTENCE_WORDS, MAX_SENTENCE_WORDS = 6, 60
 CONTEXT_CHARACTERS = 64
 """Characters before and after a span that are kept with it."""
-NEAR_WORDS, MIN_WORD_SIMILARITY = 6, 0.4
-"""How many words of near meaning are considered, and the least cosine of their vectors."""
 SAME_TEXTS = 0.7
 """Share of the words of two texts in both, with the same numbers, from which they say the same."""
 CODE_SIGNS = re.compile(r"[{}<>\\=$`]|::|//|\b\w+\(|(?:^|\s)--\w|\[[A-Z_]+\]")
@@ -90,7 +87,7 @@ def quote_span(span: Span, text: str) -> Span:
 
 
 class CorpusIndex:
-    """The passages and sentences of a corpus, with the rarity and the relatives of its words.
+    """The passages and sentences of a corpus, with the rarity of its words.
 
     >>> text = "# Ferries\\n\\n" + "The night ferry leaves Oslo at ten o'clock. " * 3
     >>> index = CorpusIndex([Document(id="d", text=text)])
@@ -109,7 +106,6 @@ class CorpusIndex:
         self._forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._capitals: Counter[str] = Counter()
         self.headings = {document.id: list_headings(document) for document in self.documents}
-        self._related: dict[str, tuple[tuple[str, float], ...]] = {}
         for index, passage in enumerate(self.passages):
             for stem in passage.stems:
                 self.places[stem].append(index)
@@ -137,35 +133,6 @@ class CorpusIndex:
         """Return whether a word has a digit, or a capital within sentences of the corpus, and seldom small letters."""
         small = self.list_forms(stem_word(word.lower()))[word.lower()]
         return any(map(str.isdigit, word)) or self._capitals[word] > small
-
-    def list_related(self, stem: str) -> tuple[tuple[str, float], ...]:
-        """Return words of the corpus of near meaning with their similarity, the nearest first; no opposites."""
-        if stem not in self._related:
-            stems, rows, positions = self._vectors
-            related: list[tuple[str, float]] = []
-            if stem in positions:
-                similarity = rows @ rows[positions[stem]]
-                order = np.argsort(-similarity, kind="stable")[: 2 * NEAR_WORDS].tolist()
-                opposites = ANTONYMS.get(stem, frozenset())
-                related = [
-                    (stems[i], float(similarity[i]))
-                    for i in order
-                    if stems[i] != stem and similarity[i] >= MIN_WORD_SIMILARITY and stems[i] not in opposites
-                ]
-            self._related[stem] = tuple(related[:NEAR_WORDS])
-        return self._related[stem]
-
-    @cached_property
-    def _vectors(self) -> tuple[list[str], Array, dict[str, int]]:
-        table = load_vectors()
-        stems = sorted(
-            stem
-            for stem in self._forms
-            if table.rows.get(stem, table.stem_count) < table.stem_count and stem not in STOP_WORDS
-        )
-        rows = table.get_vectors(table.get_rows(stems)) if stems else np.zeros((0, 1), np.float32)
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        return stems, rows / np.where(lengths > 0, lengths, 1), {stem: i for i, stem in enumerate(stems)}
 
     @cached_property
     def embeddings(self) -> Array:
@@ -240,22 +207,6 @@ def list_sentences(passage_index: int, passage: CorpusPassage, headings: Sequenc
         heading = find_heading(headings, passage.start + start) or passage.heading
         sentences.append(Sentence(passage_index, passage.start + start, passage.start + end, text, heading))
     return sentences
-
-
-def rank_topics(index: CorpusIndex, passage: CorpusPassage, avoid: Iterable[str]) -> list[str]:
-    """Return the stems that tell a passage from the rest of the corpus, the strongest first."""
-    excluded = set(avoid)
-    weights = {
-        stem: count * index.compute_rarity(stem)
-        for stem, count in passage.stems.items()
-        if stem not in excluded and len(stem) > 2 and not stem[0].isdigit()
-    }
-    return sorted(weights, key=lambda stem: (-weights[stem], stem))
-
-
-def find_form(stem: str, words: Sequence[str]) -> str:
-    """Return the first of some words that has a stem, else the stem."""
-    return next((word for word in words if stem_word(word.lower()) == stem), stem)
 
 
 def say_the_same(first: str, second: str) -> bool:

@@ -8,32 +8,15 @@ from msgspec import Struct
 
 from ragfault.model.records import Trace, Usage
 
-QuestionKind = Literal[
-    "extractive",
-    "factoid",
-    "definition",
-    "list",
-    "table",
-    "comparison",
-    "two-passage",
-    "abstract",
-    "unanswerable",
-    "false premise",
-    "ambiguous",
-]
-"""Kinds of questions."""
+QuestionKind = Literal["keywords", "cloze", "extractive", "two-passage", "abstract"]
+"""Kinds of items: the first two are retrieval probes, made without a model; the others questions of a model."""
 QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
+PROBE_KINDS: tuple[QuestionKind, ...] = ("cloze", "keywords")
 
-DEFAULT_MIX: dict[QuestionKind, float] = {
-    "extractive": 0.64, "definition": 0.08, "list": 0.05, "table": 0.05, "comparison": 0.04, "unanswerable": 0.08,
-    "false premise": 0.03, "ambiguous": 0.03,
-}  # fmt: skip
-"""Shares of the kinds in a set; what a corpus has too little of is made up by extractive questions."""
-
-MODEL_KINDS: tuple[QuestionKind, ...] = ("extractive", "two-passage", "abstract")
-"""Kinds that a language model words, where there is one; "two-passage" and "abstract" need one."""
-MODEL_MIX: dict[QuestionKind, float] = DEFAULT_MIX | {"extractive": 0.4, "two-passage": 0.12, "abstract": 0.12}
-"""Shares of the kinds in a set that a language model words."""
+PROBE_MIX: dict[QuestionKind, float] = {"cloze": 0.5, "keywords": 0.5}
+"""Shares of the kinds in a set that is made without a model."""
+MODEL_MIX: dict[QuestionKind, float] = {"extractive": 0.6, "two-passage": 0.2, "abstract": 0.2}
+"""Shares of the kinds in a set whose questions a language model writes."""
 
 
 class RejectedItem(Struct, frozen=True, kw_only=True):

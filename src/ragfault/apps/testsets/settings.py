@@ -10,7 +10,7 @@ from msgspec import Meta
 from ragfault.model.settings import Flag, NaturalInt, Settings, declare
 
 if TYPE_CHECKING:
-    from ragfault.apps.testsets.making.wording import QueryStyle
+    from ragfault.apps.testsets.making.style import QueryStyle
     from ragfault.apps.testsets.records import QuestionKind
     from ragfault.judges.llm.judge import LLMGenerator
     from ragfault.model.records import Trace
@@ -23,7 +23,10 @@ class MakingSettings(Settings, frozen=True, kw_only=True):
 
     seed: int = declare(0, "Seed of the random choice of passages.", NaturalInt)
     mix: Mapping[QuestionKind, float] | None = declare(
-        None, "Shares of the kinds of questions.", ShareTable, Flag(metavar="KIND=SHARE,…", default="mostly extractive")
+        None,
+        "Shares of the kinds of items.",
+        ShareTable,
+        Flag(metavar="KIND=SHARE,…", default="every kind that can be made"),
     )
     style: QueryStyle | None = declare(None, "Style of the queries.")
     own: Sequence[Trace] = declare((), "Questions of people, which come first.")

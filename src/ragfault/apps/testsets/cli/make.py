@@ -18,7 +18,6 @@ from ragfault.options.settings import load_settings
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ragfault.apps.testsets.making.withheld import WithheldQuestions
     from ragfault.apps.testsets.records import TestsetResult
     from ragfault.judges.llm.judge import LLMGenerator
     from ragfault.model.records import Document, Trace
@@ -36,8 +35,7 @@ Examples:
   ragfault testset make handbook/documents -o set.jsonl -n 200
   ragfault testset make docs/ -o set.jsonl -n 500 --traces logs.jsonl --rejected rejected.jsonl
   ragfault testset make docs/ -o set.jsonl -n 300 --from runs/today
-  ragfault testset make docs/ -o set.jsonl --mix extractive=0.8,table=0.2 --seed 7
-  ragfault testset make docs/ -o set.jsonl --withhold 0.05 --reduced reduced.jsonl
+  ragfault testset make docs/ -o set.jsonl --only keywords --seed 7
   ragfault testset make docs/ -o set.jsonl --judge llm:gpt-5-mini --budget 2 --questions ours.csv"""
 )
 @click.argument("corpus", type=click.Path())
@@ -48,7 +46,12 @@ Examples:
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random choice of passages."
 )
-@click.option("--mix", metavar="KIND=SHARE,…", help="Shares of the kinds of questions.  [default: mostly extractive]")
+@click.option(
+    "--mix",
+    metavar="KIND=SHARE,…",
+    help="Shares of the kinds: cloze, keywords; with --judge extractive, two-passage, abstract.  [default: all]",
+)
+@click.option("--only", metavar="KIND", help="Only items of this kind.")
 @click.option(
     "--traces", type=click.Path(), metavar="LOGS", help="Write queries in the style of those of these traces."
 )
@@ -64,18 +67,6 @@ Examples:
     help="Take up to half of the set from the queries of these traces, sampled by topic, length and route; the others "
     "are in their style. They have no gold.",
 )
-@click.option(
-    "--withhold",
-    type=click.FloatRange(0, 0.5, min_open=True),
-    metavar="SHARE",
-    help="Take this share of the passages out of the corpus, and ask about them what is unanswerable. Needs --reduced.",
-)
-@click.option(
-    "--reduced",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Write the corpus without the passages withheld (JSON Lines): the system has to index this one.",
-)
 @click.option("--judge", metavar="llm:MODEL", help="Model that words questions and checks them: llm:PROVIDER/MODEL.")
 @add_llm_options
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
@@ -87,36 +78,34 @@ def make(
     count: int,
     seed: int,
     mix: str | None,
+    only: str | None,
     traces: str | None,
     rejected: str | None,
     questions: str | None,
     mined: str | None,
-    withhold: float | None,
-    reduced: str | None,
     judge: str | None,
     force: bool,
     skip_bad: bool,
     kind: str | None,
     **llm_flags: object,
 ) -> int:
-    """Make an evaluation set of questions with gold spans, facts and references from the documents of CORPUS.
+    """Make an evaluation set from the documents of CORPUS: retrieval probes, or with --judge the questions of a model.
 
-    Nothing but CORPUS is needed: no key, no labels, no model. The queries are in the style of search logs. With --judge
-    llm:MODEL a model words natural questions, with at most two calls for each item; given again, the command goes on
-    where the budget ended, as replies are kept. Read the items before you rely on them (`ragfault promote --accept`
-    marks them as reviewed). Exit code 1 where fewer items than were asked for came through the checks; why is said.
+    Without a model nothing but CORPUS is needed. A probe is a sentence with a blank (cloze) or its rarest words
+    (keywords), with that sentence as exact gold: recall on probes is higher than on people's questions, so compare
+    retrievers with them and state no level. With --judge llm:MODEL (such as llm:ollama/qwen3 on this machine) a model
+    writes natural questions, with at most two calls for each; given again, the command goes on where the budget ended.
+    Read the items before you rely on them. Exit code 1 if fewer items than were asked for passed the checks.
     """
     from ragfault.apps.testsets.making.make import make_testset
-    from ragfault.apps.testsets.making.wording import fit_style
+    from ragfault.apps.testsets.making.style import fit_style
     from ragfault.text.number_format import format_cost, format_count
 
-    if (withhold is None) != (reduced is None):
-        raise UsageError(
-            "--withhold SHARE and --reduced FILE go together: the set is only valid for the reduced corpus."
-        )
-    for path in (out, rejected, reduced):
+    if mix is not None and only is not None:
+        raise UsageError("--only KIND is the same as --mix KIND=1. Give one of them.")
+    for path in (out, rejected):
         check_target(path, force)
-    check_distinct([out, rejected, reduced], [corpus, questions, mined, traces])
+    check_distinct([out, rejected], [corpus, questions, mined, traces])
     model = _load_model(judge, llm_flags)
     own_questions = [] if questions is None else list(read_traces(questions, notice=print_notice))
     style = _fit_style(traces)
@@ -124,13 +113,8 @@ def make(
         logged = list(read_logged(mined, MINED_TRACES))
         own_questions += _mine(logged, count // 2, seed)
         style = style or fit_style(logged)
-    shares = _parse_mix(mix)
+    shares: Any = _parse_mix(mix) if only is None else {only: 1.0}
     documents: Iterable[Document] = read_corpus(corpus, skip_bad)
-    if withhold is not None and reduced is not None:
-        withheld = _withhold(list(documents), count, shares, withhold, seed, style)
-        documents, own_questions = withheld.documents, [*own_questions, *withheld.items]
-        shares = {name: share for name, share in (shares or _get_mix(model)).items() if name != "unanswerable"}
-        write_atomically(Path(reduced), encode_lines(withheld.documents))
     try:
         result = make_testset(documents, count, seed=seed, mix=shares, style=style, own=own_questions, model=model)
     finally:
@@ -151,29 +135,6 @@ def make(
         for note in result.notes:
             print_notice(note)
     return 1 if len(result.items) < count else 0
-
-
-def _get_mix(model: LLMGenerator | None) -> dict[Any, float]:
-    from ragfault.apps.testsets.records import DEFAULT_MIX, MODEL_MIX
-
-    return dict(DEFAULT_MIX if model is None else MODEL_MIX)
-
-
-def _withhold(
-    documents: list[Document], count: int, mix: Any, share: float, seed: int, style: Any
-) -> WithheldQuestions:
-    """Make the unanswerable questions of a set of `count` about passages that are withheld, and say how many."""
-    from ragfault.apps.testsets.making.withheld import make_withheld
-    from ragfault.text.number_format import format_count
-
-    shares = mix or _get_mix(None)
-    goal = max(1, round(count * shares.get("unanswerable", 0) / sum(shares.values())))
-    withheld = make_withheld(documents, goal, share=share, seed=seed, style=style)
-    print_notice(
-        f"{withheld.passages:,} passages withheld, {len(withheld.items):,} of {goal:,} questions about them accepted "
-        f"({format_count(len(withheld.rejected), 'draft')} rejected): index the reduced corpus"
-    )
-    return withheld
 
 
 def _load_model(judge: str | None, flags: dict[str, Any]) -> LLMGenerator | None:
@@ -226,7 +187,7 @@ def _parse_mix(text: str | None) -> Any:
         try:
             mix[name.strip()] = float(share)
         except ValueError:
-            raise UsageError(f'--mix "{part}": write KIND=SHARE, such as extractive=0.8') from None
+            raise UsageError(f'--mix "{part}": write KIND=SHARE, such as cloze=0.8') from None
     return mix
 
 
@@ -234,7 +195,7 @@ def _fit_style(traces: str | None) -> Any:
     """Fit the style to the queries of traces; None for None, or where they are too few."""
     if traces is None:
         return None
-    from ragfault.apps.testsets.making.wording import fit_style
+    from ragfault.apps.testsets.making.style import fit_style
 
     style = fit_style(read_traces(traces, notice=print_notice))
     if style is None:

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from ragfault.apps.testsets.answerability import score_answerability
 from ragfault.apps.testsets.making.filters import DraftFilter
 from ragfault.apps.testsets.making.model_questions import CALLS_PER_ITEM, ModelWriter
-from ragfault.apps.testsets.making.questions import DRAFTERS, Draft
-from ragfault.apps.testsets.making.wording import QueryStyle, QueryWriter, name_answer_kind
+from ragfault.apps.testsets.making.probes import DRAFTERS, Draft
+from ragfault.apps.testsets.making.style import QueryStyle
 from ragfault.apps.testsets.passages import CorpusIndex, find_heading
 from ragfault.apps.testsets.records import (
-    DEFAULT_MIX,
-    MODEL_KINDS,
     MODEL_MIX,
+    PROBE_KINDS,
+    PROBE_MIX,
     QUESTION_KINDS,
     QuestionKind,
     RejectedItem,
@@ -35,8 +35,11 @@ from ragfault.text.normalization import normalize_answer
 if TYPE_CHECKING:
     from ragfault.judges.llm.judge import LLMGenerator
 
-MAKER_VERSION = 1
-WITHHOLDING_COMMAND = "ragfault testset make CORPUS -o SET --withhold 0.05 --reduced FILE"
+MAKER_VERSION = 2
+PROBE_WARNING = (
+    "these are retrieval probes in the words of the corpus: recall on them is higher than on people's questions (.99 "
+    "where those reached .64). Compare retrievers with them, and state no level; questions come with --judge llm:MODEL"
+)
 MAX_REJECTED_RUN = 400
 """After so many drafts of a kind in a row that were left out, no further ones are tried."""
 DOCUMENT_SHARE = 0.2
@@ -45,27 +48,29 @@ DOCUMENT_SHARE = 0.2
 
 @accept_fields(MakingSettings)
 def make_testset(documents: Iterable[Document], n: int, settings: MakingSettings) -> TestsetResult:
-    """Make an evaluation set of `n` questions with gold spans, facts and references from the documents of a corpus.
+    """Make an evaluation set of `n` items with gold spans from the documents of a corpus.
 
-    `mix` is the share of each kind of question (`DEFAULT_MIX`, with a model `MODEL_MIX`); what a kind lacks is made up
-    by extractive questions, and said in `notes`. `style` is that of the queries (`fit_style` fits it to a log). `own`
-    are questions of people: they come first, count as items, and no made one repeats them. The same documents, numbers
-    and seed give the same set. The queries read like those of a search log; people have to accept the items
+    Without a `model` the items are retrieval probes, whose gold is exact: sentences with a blank in the place of a name
+    or a number (`cloze`), and the rarest words of a sentence (`keywords`). With a `model` they are questions that it
+    writes, with at most two calls for each. Where its budget ends, the items so far are returned, and `notes` say so:
+    what was paid for is in its cache.
+
+    `mix` is the share of each kind (`PROBE_MIX`, with a model `MODEL_MIX`); what a kind falls short by is in `notes`,
+    and no other kind makes up for it. `style` is that of the queries (`fit_style` fits it to a log). `own` are
+    questions of people: they come first, count as items, and no made one repeats them. No two items have the same gold
+    or nearly the same query. The same documents, numbers and seed give the same set. People have to accept the items
     (`metadata.review` is "pending").
-
-    With a `model` the kinds of `MODEL_KINDS` are worded by it, with at most two calls for each item that is asked for.
-    Where its budget ends, the items so far are returned, and `notes` say so: what was paid for is in its cache.
 
     Raises InputError for a corpus without a passage, UsageError for n below 1 or a mix without a share above 0 or with
     a kind that needs a model, UnknownName for a kind that does not exist.
 
     >>> text = "The canal bridge was opened by Ann Lee in 1907. It carries 40 carts an hour across the river Bren."
-    >>> result = make_testset([Document(id="bridge.md", text=text)], n=1, mix={"extractive": 1})
+    >>> result = make_testset([Document(id="bridge.md", text=text)], n=1, mix={"cloze": 1})
     >>> result.items[0].gold.spans[0].document, result.items[0].answerable
     ('bridge.md', True)
     """
     mix, model = settings.mix, settings.model
-    shares = dict((DEFAULT_MIX if model is None else MODEL_MIX) if mix is None else mix)
+    shares = dict((PROBE_MIX if model is None else MODEL_MIX) if mix is None else mix)
     for kind in shares:
         if kind not in QUESTION_KINDS:
             raise UnknownName("kind of question", kind, QUESTION_KINDS)
@@ -131,31 +136,20 @@ class _TestsetMaker:
         return max(1, round(self.n * max(DOCUMENT_SHARE, min(1.0, 2 * largest)))) if len(sizes) > 1 else self.n
 
     def make(self, counts: Mapping[QuestionKind, int]) -> TestsetResult:
-        """Make the items of all kinds, the rarest first, and fill up with extractive ones."""
-        short = 0
-        # items of model kinds that fell short: the calls for them are spent
-        tried = 0
+        """Make the items of all kinds, the rarest first, and note what a kind falls short by."""
         for kind in reversed(QUESTION_KINDS):
-            goal = counts.get(kind, 0) + (short if kind == "extractive" else 0)
+            goal = counts.get(kind, 0)
             if not goal:
                 continue
-            self._allow_calls(kind, goal - (tried if kind == "extractive" else 0))
             added = self._add_kind(kind, goal)
-            if added < goal and kind != "extractive":
-                is_unasked = kind in MODEL_KINDS and self.model_writer is not None and self.model_writer.stopped
-                reason = (
-                    "the model was asked no further" if is_unasked else "the corpus has no more that pass the checks"
-                )
-                if kind == "unanswerable":
-                    reason += "; more are made about passages that are withheld: " + WITHHOLDING_COMMAND
+            if added < goal:
+                is_unasked = self.model_writer is not None and self.model_writer.stopped
+                reason = "the model was asked no further" if is_unasked else "no more drafts pass the checks"
                 self.notes.append(f"{kind}: {added} of {goal}, {reason}")
-                short += goal - added
-                tried += goal - added if kind in MODEL_KINDS else 0
-        if len(self.items) < self.n and "extractive" not in counts and short:
-            self._allow_calls("extractive", short - tried)
-            self._add_kind("extractive", short)
         self._note_shortage()
         kinds = Counter(item.metadata["kind"] for item in self.items)
+        if any(kinds[kind] for kind in PROBE_KINDS):
+            self.notes.append(PROBE_WARNING)
         random.Random(self.seed).shuffle(self.items)
         return TestsetResult(
             items=tuple(self.items),
@@ -169,11 +163,6 @@ class _TestsetMaker:
             notes=tuple(self.notes),
             usage=None if self.model_writer is None else self.model_writer.model.usage,
         )
-
-    def _allow_calls(self, kind: QuestionKind, count: int) -> None:
-        """Allow the model the calls for items of a kind, besides those that other kinds left."""
-        if self.model_writer is not None and kind in MODEL_KINDS:
-            self.model_writer.max_calls += CALLS_PER_ITEM * count
 
     def _note_shortage(self) -> None:
         """Note why there are fewer items than were asked for, and what became of calls to the model."""
@@ -198,13 +187,14 @@ class _TestsetMaker:
 
     def _add_kind(self, kind: QuestionKind, count: int) -> int:
         """Add items of a kind, at first one for each passage, then more; return how many."""
-        if self.model_writer is not None and kind in MODEL_KINDS:
+        if kind not in DRAFTERS:
+            assert self.model_writer is not None
+            self.model_writer.max_calls += CALLS_PER_ITEM * count
             return self._add_written(self.model_writer, kind, count)
-        writer = QueryWriter(self.index, self.style, random.Random(f"{self.seed} {kind}"))
         added = 0
         for attempts in (1, 2, 4, 8):
             misses = 0
-            for draft in DRAFTERS[kind](self.index, writer):
+            for draft in DRAFTERS[kind](self.index, self.style, random.Random(f"{self.seed} {kind}")):
                 if added == count or misses >= MAX_REJECTED_RUN:
                     break
                 if self.by_passage[draft.passages[0]] >= attempts or not self.foreign.isdisjoint(draft.passages):
@@ -238,12 +228,6 @@ class _TestsetMaker:
         self.by_passage[draft.passages[0]] += 1
         return True
 
-    def _build_reference(self, draft: Draft) -> str | None:
-        """Return the gold answer: the sentence where a question without a model asks for a word, no name or number."""
-        if draft.kind != "extractive" or self.model_writer is not None or not draft.reference:
-            return draft.reference
-        return draft.facts[0] if name_answer_kind(draft.reference) == "other" else draft.reference
-
     def _build_item(self, draft: Draft, document: str) -> Trace:
         provenance = {
             "maker": f"testset/{MAKER_VERSION}",
@@ -252,18 +236,18 @@ class _TestsetMaker:
             "document": document,
             "style": self.style.source,
         }
-        if self.model_writer is not None and draft.kind in MODEL_KINDS:
+        if self.model_writer is not None and draft.kind not in DRAFTERS:
             provenance["model"] = self.model_writer.model.fingerprint
         passage = self.index.passages[draft.passages[0]]
         place = draft.spans[0].start if draft.spans else passage.start
         heading = find_heading(self.index.headings[document], place) or passage.heading
         score = {}
-        if draft.answerable and len(draft.passages) == 1 and not passage.is_table:
+        if draft.kind not in DRAFTERS and len(draft.passages) == 1:
             score = {"answerability": round(score_answerability(draft.query, [passage.text])[0], 3)}
         return Trace(
             id=make_content_id(f"{normalize_answer(draft.query)} {document}", "q-"),
             query=draft.query,
-            reference=self._build_reference(draft),
+            reference=draft.reference,
             facts=draft.facts or None,
             gold=Gold(spans=draft.spans) if draft.spans else None,
             answerable=draft.answerable,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ragfault.apps.testsets.making.questions import Draft, clean_fact
-from ragfault.apps.testsets.making.wording import QueryStyle
+from ragfault.apps.testsets.making.probes import Draft, clean_fact
+from ragfault.apps.testsets.making.style import QueryStyle
 from ragfault.apps.testsets.passages import WORD, CorpusIndex, Sentence, say_the_same
 from ragfault.apps.testsets.records import QuestionKind
 from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine, scan_text
