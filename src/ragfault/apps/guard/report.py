@@ -66,7 +66,7 @@ def build_certificate(certificate: Certificate) -> ReportDocument:
     title = "Nothing can be promised"
     mark = VerdictMark("no promise", "unsure")
     if certificate.promises:
-        title = f"At most {alpha} of the released answers are bad, with confidence {confidence}"
+        title = f"At most {alpha} of the released answers are bad in the long run, with confidence {confidence}"
         mark = VerdictMark("certified", "good")
     ranking = "" if certificate.ranking == "risk" else ", risk with unsupported words counted"
     terms = Paragraph(f"judge {clean_text(certificate.judge)}{ranking}, {certificate.date}", "note")
@@ -81,7 +81,8 @@ def build_certificate(certificate: Certificate) -> ReportDocument:
     body += [Paragraph(note) for note in certificate.notes]
     if certificate.promises:
         scope = "It holds for traffic like the labelled answers: the guard withdraws it once inputs differ"
-        body.append(Paragraph(scope, "note"))
+        kind = "It bounds the expected share: among the next few hundred answers the share may be higher by chance"
+        body += [Paragraph(scope, "note"), Paragraph(kind, "note")]
     return ReportDocument("certificate", (Heading(title, 1, mark), terms), tuple(body))
 
 
