@@ -27,7 +27,9 @@ MAX_MOVES = 100
 """Steps that decide something, above which a trace is not judged: the work for one trace is bounded."""
 MAX_SHORT_REFERENCE = 6
 """Words of a reference up to which an answer that does not state it differs from it: names, dates and amounts."""
-UNKNOWN_REASON = "whether the answer is right is not known: give short references or repeated runs, or say that it failed"
+UNKNOWN_REASON = (
+    "whether the answer is right is not known: give short references or repeated runs, or say that it failed"
+)
 DISAGREEMENT_REASON = "the one other run of its question gives another answer: either may be wrong"
 TEAM_REASON = "the run is of a team of agents, of which no rule names the first faulty step reliably"
 
