@@ -13,7 +13,7 @@ from ragfault.judges.llm.prompts.instructions import PromptSet, load_prompts
 from ragfault.judges.llm.prompts.untrusted_text import MARK_DIGITS, FencedText
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import judge_trace
-from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelCaller, ModelReply
+from ragfault.judges.llm.transport.reply_cache import CachedReply, ModelCall, ModelCaller, ModelReply
 from ragfault.model.records import Chunk, Citation, Trace, Usage, Verdicts
 
 Say = Callable[[ModelCall], str]
@@ -90,7 +90,8 @@ class Scripted:
     async def ask(self, call: ModelCall) -> ModelReply:
         """Return the reply, and record the call."""
         self.calls.append(call)
-        return ModelReply(self.say(call), Usage(calls=1), cached=False)
+        text = self.say(call)
+        return ModelReply(text, Usage(calls=1), False, False, CachedReply(text, False, call.kind, "", "", 0, 0, 0, 0))
 
 
 class Failing(Scripted):

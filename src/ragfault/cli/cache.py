@@ -208,7 +208,8 @@ def _write_parquet(rows: Iterator[dict[str, object]], target: Path) -> int:
 
     numbers = {name: pa.int64() for name in ("prompt", "completion", "time")}
     texts = ("key", "text", "kind", "provider", "model")
-    kinds = {**dict.fromkeys(texts, pa.string()), **numbers, "cut": pa.bool_(), "cost": pa.float64()}
+    floats = dict.fromkeys(("cost", "seconds"), pa.float64())
+    kinds = {**dict.fromkeys(texts, pa.string()), **numbers, "cut": pa.bool_(), **floats}
     count = 0
     with pq.ParquetWriter(target, pa.schema(list(kinds.items())), compression="zstd") as writer:
         while some := [row for _, row in zip(range(2048), rows, strict=False)]:

@@ -73,7 +73,7 @@ class ModelTransport:
             cached = load_reply(self._cache, key) if self._cache is not None else None
             if cached is not None:
                 self._budget.count_hit()
-                return ModelReply(cached.text, Usage(cached=1), True, cached.truncated)
+                return ModelReply(cached.text, Usage(cached=1), True, cached.truncated, cached)
             task = asyncio.create_task(self._send_with_retries(key, call))
             self._pending[key] = task
             task.add_done_callback(lambda done: self._discard_task(key, done))
@@ -140,6 +140,7 @@ class ModelTransport:
         ticket = await self._reserve_budget(bound)
         task = asyncio.create_task(self._client.send(call, partial(self._budget.mark_sent, ticket)))
         self._in_flight.add(task)
+        began = time.monotonic()
         try:
             answer = await task
         except CallError as error:
@@ -153,16 +154,17 @@ class ModelTransport:
                 self._budget.settle(ticket, bound)
             raise
         else:
-            return self._settle_answer(ticket, key, call, bound, answer)
+            return self._settle_answer(ticket, key, call, bound, (answer, time.monotonic() - began))
         finally:
             self._in_flight.discard(task)
             async with self._budget_changed:
                 self._budget_changed.notify_all()
 
     def _settle_answer(
-        self, ticket: int, key: bytes, call: ModelCall, bound: CallCost, answer: CompletionAnswer
+        self, ticket: int, key: bytes, call: ModelCall, bound: CallCost, timed: tuple[CompletionAnswer, float]
     ) -> ModelReply:
         self._limiter.increase()
+        answer, seconds = timed
         amount = bound
         if answer.prompt is not None and answer.completion is not None:
             amount = CallCost(answer.prompt, answer.completion, self._cost(answer.prompt, answer.completion))
@@ -171,12 +173,15 @@ class ModelTransport:
             raise CallFailed(answer.refusal)
         settings = self._settings
         reply = CachedReply(
-            answer.text, answer.truncated, call.kind, settings.provider, settings.model, *amount, int(time.time())
+            *(answer.text, answer.truncated, call.kind, settings.provider, settings.model),
+            *amount,
+            time=int(time.time()),
+            seconds=seconds,
         )
         self._budget.settle(ticket, amount, None if self._cache is None else (key, reply))
         cost = None if amount.cost is None else amount.cost / NANO
         usage = Usage(calls=1, prompt=amount.prompt, completion=amount.completion, cost=cost)
-        return ModelReply(answer.text, usage, False, answer.truncated)
+        return ModelReply(answer.text, usage, False, answer.truncated, reply)
 
     async def _reserve_budget(self, bound: CallCost) -> int:
         """Reserve the bound; wait for other calls to settle where it does not fit at once."""

@@ -54,8 +54,10 @@ class ModelReply(NamedTuple):
     usage: Usage
     cached: bool
     """The reply was paid for earlier."""
-    truncated: bool = False
+    truncated: bool
     """The reply ended at the token limit."""
+    record: CachedReply
+    """The reply with what it cost when it was paid for."""
 
 
 class CallFailed(JudgeError):
@@ -91,14 +93,15 @@ CACHE_VARIABLE = "RAGFAULT_CACHE"
 """Environment variable that names another file, or "none"."""
 APPLICATION_ID = 0x72676663
 """Mark of the file format in the SQLite header."""
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for another process that writes."""
 
 CACHE_SCHEMA = """
 create table replies (
     key blob primary key, text text not null, cut integer not null, kind text not null, provider text not null,
-    model text not null, prompt integer not null, completion integer not null, cost integer, time integer not null
+    model text not null, prompt integer not null, completion integer not null, cost integer, time integer not null,
+    seconds real
 );
 create table budgets (
     name text primary key, calls integer not null default 0, cached integer not null default 0,
@@ -122,15 +125,19 @@ create index labeled on batch_calls (label)
 """Calls that were sent to a batch endpoint and have no stored reply yet."""
 
 
+ADD_TABLES, ADD_BATCHES = CACHE_SCHEMA.strip().rstrip(";").split(";"), BATCH_SCHEMA.split(";")
+ADD_OWNERS = [
+    "alter table reservations add column owner text",
+    "alter table reservations add column sent integer not null default 1",
+]
+ADD_TIMES = ["alter table replies add column seconds real"]
 UPGRADES = {
-    0: CACHE_SCHEMA.strip().rstrip(";").split(";"),
-    2: [
-        "alter table reservations add column owner text",
-        "alter table reservations add column sent integer not null default 1",
-    ],
-    3: [],
+    0: [*ADD_TABLES, *ADD_BATCHES],
+    2: [*ADD_OWNERS, *ADD_BATCHES, *ADD_TIMES],
+    3: [*ADD_BATCHES, *ADD_TIMES],
+    4: ADD_TIMES,
 }
-"""Layout → statements that bring it to the present one, before the tables of batches."""
+"""Layout → statements that bring it to the present one."""
 
 
 def default_cache_path() -> Path:
@@ -197,7 +204,7 @@ class CacheFile:
         if mark and layout not in (*UPGRADES, LAYOUT_VERSION):
             raise InputError(f"{self.path} is of another version of ragfault. Name another file with --cache.")
         if layout != LAYOUT_VERSION:
-            for line in (*UPGRADES[layout], *BATCH_SCHEMA.split(";")):
+            for line in UPGRADES[layout]:
                 execute(line)
         execute(f"pragma application_id = {APPLICATION_ID}")
         execute(f"pragma user_version = {LAYOUT_VERSION}")
@@ -269,7 +276,7 @@ def _create_file(path: Path) -> None:
         ) from None
 
 
-REPLY_COLUMNS = "text, cut, kind, provider, model, prompt, completion, cost, time"
+REPLY_COLUMNS = "text, cut, kind, provider, model, prompt, completion, cost, time, seconds"
 
 
 class CachedReply(NamedTuple):
@@ -286,6 +293,8 @@ class CachedReply(NamedTuple):
     """Billionths of a US$; None where the price was unknown."""
     time: int
     """Seconds since 1970."""
+    seconds: float | None = None
+    """How long the call took; None where that is not known."""
 
 
 class CacheGroup(Struct, frozen=True):
