@@ -1,11 +1,15 @@
 """Measure replays: whether causes are proven and refuted rightly on models whose faults are programmed.
 
     python -m benchmarks.replay [--count 100] [--noise 0.2] [--attempts 3] [--seed 0]
+    python -m benchmarks.replay --shares 1000 [--pairs 50]
 
 For each of six causes there are traces of which it is the true cause, and traces of which it is not: the answer was bad
 for another reason, or by chance. A model on this machine (tests/support/programmed_model.py) answers the requests; with
 the noise it ignores its program, and answers faithfully, with an invention, with a refusal or from any passage. The
 causes are given, so that errors of the diagnosis do not count.
+
+With --shares, so many changes of known shares are simulated: how often the intervals of the whole change, of the share
+of each part, of their interaction, and of the gain of a fix hold the true value.
 """
 
 from __future__ import annotations
@@ -20,15 +24,19 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
+import numpy as np
 from msgspec.structs import replace
 
 from endpoint import serve_model
 from programmed_model import PLACES, ProgrammedServer, answer
 from ragfault.apps.replay.asking import ModelAsker
 from ragfault.apps.replay.cause_replay import replay_causes
+from ragfault.apps.replay.experiments.change_replay import divide_change
+from ragfault.apps.replay.experiments.experiment import ExperimentAnswers
 from ragfault.apps.replay.planning import plan_causes
 from ragfault.apps.replay.records import CauseProof
 from ragfault.apps.replay.settings import ReplaySettings
+from ragfault.comparison.ablation.attribution import factorial_design
 from ragfault.diagnosis.causes.records import AnswerCause, AnswerRating, Stage
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.evaluation.evaluator import evaluate
@@ -36,6 +44,7 @@ from ragfault.io.runs.run import Run
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.model.causes import CauseName
 from ragfault.model.records import Chunk, ConversationTurn, Gold, Trace
+from ragfault.stats.differences import paired_difference
 
 
 class PlantedCause(NamedTuple):
@@ -163,13 +172,60 @@ def measure(count: int, noise: float, attempts: int, seed: int) -> dict[PlantedC
     return result
 
 
+SIMULATED_CHANGES: dict[str, tuple[tuple[float, tuple[float, float, float, float]], ...]] = {
+    "chunks break a third": ((0.35, (0.9, 0.1, 0.9, 0.1)), (0.5, (0.9, 0.9, 0.9, 0.9)), (0.15, (0.1, 0.1, 0.1, 0.1))),
+    "prompt breaks a fifth": ((0.2, (0.9, 0.9, 0.1, 0.1)), (0.6, (0.95,) * 4), (0.2, (0.05,) * 4)),
+    "both break some": ((0.25, (0.9, 0.1, 0.9, 0.1)), (0.2, (0.9, 0.9, 0.15, 0.15)), (0.55, (0.7,) * 4)),
+    "only together": ((0.3, (0.9, 0.9, 0.9, 0.1)), (0.5, (0.9,) * 4), (0.2, (0.1,) * 4)),
+    "harm and help": ((0.3, (0.8, 0.3, 0.7, 0.2)), (0.1, (0.2, 0.7, 0.2, 0.7)), (0.6, (0.9, 0.85, 0.9, 0.8))),
+    "few, and no noise": ((0.08, (1.0, 0.0, 1.0, 0.0)), (0.82, (1.0,) * 4), (0.1, (0.0,) * 4)),
+    "nothing, noisy": ((1.0, (0.8,) * 4),),
+    "nothing": ((0.8, (0.98,) * 4), (0.2, (0.02,) * 4)),
+}
+"""Change → kinds of queries: their share, and the chance of a right answer as baseline, with the chunks of the
+candidate, with its prompt, and as candidate."""
+
+
+def measure_shares(replications: int, pairs: int) -> None:
+    """Print how often the intervals of simulated changes hold the true value."""
+    design = factorial_design(2)
+    print(f"{replications} changes of {pairs} pairs; change, chunks, prompt, interaction, gain of a fix")
+    for name, kinds in SIMULATED_CHANGES.items():
+        weights, chances = np.array([kind[0] for kind in kinds]), np.array([kind[1] for kind in kinds]).T
+        truths = chances @ weights
+        expected = [design.total @ truths, *(design.shares @ truths), design.interactions[0][2] @ truths]
+        covered = np.zeros(5)
+        for seed in range(replications):
+            draw = np.random.default_rng(seed)
+            sampled = chances[:, draw.choice(len(weights), pairs, p=weights)]
+            values = (draw.random(sampled.shape) < sampled).astype(float)
+            attribution = divide_change(
+                ExperimentAnswers((), (), values, list(range(pairs)), None), ("chunks", "prompt"), 0
+            )
+            assert attribution.total is not None
+            intervals = [
+                effect.difference for effect in (attribution.total, *attribution.shares, *attribution.interactions)
+            ]
+            intervals.append(paired_difference(values[1], values[0], bounds=(0, 1)))
+            truth = [*expected, truths[0] - truths[1]]
+            covered += [
+                item.low - 1e-9 <= value <= item.high + 1e-9 for item, value in zip(intervals, truth, strict=True)
+            ]
+        print(f"{name:24}", *(f"{share:6.3f}" for share in covered / replications), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--count", type=int, default=100, help="traces of each plant")
     parser.add_argument("--noise", type=float, default=0.2)
     parser.add_argument("--attempts", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--shares", type=int, default=0, help="simulate so many changes")
+    parser.add_argument("--pairs", type=int, default=50, help="pairs of a simulated change")
     arguments = parser.parse_args()
+    if arguments.shares:
+        measure_shares(arguments.shares, arguments.pairs)
+        return
     measured = measure(arguments.count, arguments.noise, arguments.attempts, arguments.seed)
     print(
         f"{'cause':24}{'truth':8}{'program':20}{'proven':>8}{'refuted':>8}{'open':>6}{'none':>6}{'calls':>7}{'most':>6}"

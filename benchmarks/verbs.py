@@ -59,7 +59,7 @@ VERBS = {
     "history": ["bisect", "{old}", "{new}", "{old}"],
     "investigate": ["investigate", "{new}", "--baseline", "{old}"],
     "promote": ["promote", "{new}", "--cluster", "{cluster}", "-o", "{folder}/cases.jsonl"],
-    "ablate": ["ablate", "ragfault.io.datasets.agent:answer_like_version_2", "{agent}", "{agent}"],
+    "steps replayed": ["replay", "{agent}", "{agent}", "--agent", "ragfault.io.datasets.agent:answer_like_version_2"],
     "judges": ["judge", "compare", "{new}", "{lexical}"],
     "tune": [
         "tune",

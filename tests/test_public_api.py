@@ -37,7 +37,6 @@ PUBLIC_NAMES = [
     "history",
     "metric",
     "read_traces",
-    "replay",
     "rescore",
     "rubric",
     "write_traces",
@@ -122,12 +121,6 @@ def test_functions_that_take_traces_take_records_and_frames(form, tmp_path):
     run = ragfault.evaluate(make(), tmp_path / "run", judge="lexical", metrics=["groundedness"])
     assert list(run.traces()) == expected
 
-    def copy(query, chunks):
-        return chunks[0].text
-
-    replayed = ragfault.replay(make(), make(), generator=(copy, copy), judge="lexical", metrics=["groundedness"])
-    assert [configuration.errors for configuration in replayed.configurations] == [0] * 4
-
 
 @pytest.mark.parametrize("form", [name for name in INPUTS if name != "a generator"])
 def test_functions_of_runs_say_that_traces_become_runs(form):
@@ -153,7 +146,6 @@ def test_what_is_no_trace_is_refused_with_what_is_read(given, tmp_path):
         lambda: list(ragfault.read_traces(given)),
         lambda: ragfault.write_traces(given, tmp_path / "t.jsonl"),
         lambda: ragfault.evaluate(given, tmp_path / "run", judge="lexical"),
-        lambda: ragfault.replay(given, given, generator=len),
     ):
         with pytest.raises(errors.InputError, match="traces are read from a path, from records"):
             call()

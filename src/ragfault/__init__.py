@@ -9,7 +9,6 @@ import typing as _typing
 from ragfault.model.version import __version__ as __version__
 
 if _typing.TYPE_CHECKING:
-    from ragfault.comparison.ablation.answer_replay import replay
     from ragfault.comparison.ablation.experiment import ablate
     from ragfault.comparison.bisection import bisect
     from ragfault.comparison.compare import compare
@@ -31,11 +30,10 @@ __all__ = [
     "BisectionSettings", "Chunk", "Citation", "ComparisonSettings", "EvaluationSettings", "GateSettings", "Gold",
     "HistorySettings", "RescoringSettings", "Run", "Score", "Span", "Trace", "Verdicts",
     "ablate", "analyze", "bisect", "compare", "diagnose", "evaluate", "gate", "history", "metric", "read_traces",
-    "replay", "rescore", "rubric", "write_traces",
+    "rescore", "rubric", "write_traces",
 ]  # fmt: skip
 
 _EXPORT_MODULES = {
-    "ragfault.comparison.ablation.answer_replay": {"replay"},
     "ragfault.comparison.ablation.experiment": {"ablate"},
     "ragfault.comparison.bisection": {"bisect"},
     "ragfault.comparison.compare": {"compare"},

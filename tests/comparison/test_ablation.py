@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ragfault.comparison.ablation.answer_replay import replay
 from ragfault.comparison.ablation.attribution import (
     EffectOptions,
     ExperimentValues,
@@ -24,7 +23,6 @@ from ragfault.comparison.ablation.attribution import (
 )
 from ragfault.comparison.ablation.experiment import ablate
 from ragfault.comparison.ablation.parts import Ablation, MetricAttribution, generator, retriever
-from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import MetricInfo, Run
 from ragfault.judges.assembly import grade_relevance
 from ragfault.judges.lexical.entailment import LexicalJudge
@@ -562,63 +560,6 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path):
     (tmp_path / "mine" / "thesis.txt").write_text("words")
     with pytest.raises(OutputError, match="holds no experiment"):
         ablate(*systems, QUERIES[:3], out=tmp_path / "mine", metrics=["error"])
-
-
-# --- replay ----------------------------------------------------------------------------------------
-
-
-def recorded(retrieve, answer) -> list[Trace]:
-    return [answer(retrieve(query)) for query in QUERIES]
-
-
-@pytest.mark.long
-def test_replay_is_the_experiment_when_retrieval_is_deterministic(tmp_path: Path):
-    """On stored chunks with both generators the figures are those of `ablate` with the retrievers that found them."""
-    copy, invent = (lambda query, chunks: chunks[0].text), (lambda query, chunks: "Golden trumpets on Mars.")
-    old, new = recorded(finding(), copying), recorded(finding(0, 4, 9), inventing)
-    run = evaluate(old, tmp_path / "old", metrics=["error"])
-    replayed = replay(run, new, generator=(copy, invent))
-    full = ablate(
-        {"retrieval": finding(), "generator": generator(copy)},
-        {"retrieval": finding(0, 4, 9), "generator": generator(invent)},
-        QUERIES,
-    )
-    assert replayed.attributions == full.attributions
-    assert replay(str(tmp_path / "old"), new, generator=(copy, invent)) == replayed
-
-
-def test_replay_with_one_generator_swaps_it_first():
-    """The baseline keeps its stored answers; the shares still sum to the change, and no interaction is claimed."""
-    old, new = recorded(finding(), copying), recorded(finding(0, 4, 9), inventing)
-    result = replay(old, new, generator=lambda query, chunks: "Golden trumpets on Mars.", metrics=["groundedness"])
-    assert [systems.name for systems in result.configurations] == ["baseline", "generator", "candidate"]
-    assert result.attributions[0].interactions == ()
-    assert means(result, "groundedness") == {"retrieval": 0, "generator": -1}
-    assert "interaction" in result.warnings[0]
-
-
-def test_replay_pairs_by_query_and_says_what_is_left_out():
-    """Other ids are no hindrance, a trace without a partner is counted, and the gold goes with the chunks."""
-    copy = lambda query, chunks: chunks[0].text  # noqa: E731
-    old = recorded(finding(), copying)
-    new = [replace(trace, id=f"new-{trace.id}") for trace in old[2:]]
-    result = replay(old, new, generator=(copy, copy), metrics=["groundedness"])
-    assert result.queries == len(old) - 2
-    assert result.warnings == ("2 traces have no partner on the other side and are left out",)
-    with pytest.raises(InputError, match="has the id or the query"):
-        replay(old[:1], new, generator=copy)
-    with pytest.raises(InputError, match="no trace of the candidate has chunks"):
-        replay(old, QUERIES, generator=copy)
-
-
-def test_replay_keeps_apart_where_a_trace_failed():
-    """A stored failure without chunks is retrieval's; one with chunks was generation's, which is run anew."""
-    copy = lambda query, chunks: chunks[0].text  # noqa: E731
-    old = recorded(finding(), copying)
-    new = [replace(old[0], chunks=None, answer=None, error="index is down"), *old[1:]]
-    new[1] = replace(old[1], answer=None, error="timed out")
-    result = replay(old, new, generator=(copy, copy), metrics=["error"])
-    assert means(result, "error") == {"retrieval": pytest.approx(1 / len(old)), "generator": 0}
 
 
 # --- the report ------------------------------------------------------------------------------------

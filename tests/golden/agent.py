@@ -1,4 +1,4 @@
-"""Small agent for `ragfault ablate`: it rewrites a question, takes three passages, and copies a sentence."""
+"""Small agent for `ragfault replay --agent`: it rewrites a question, takes three passages, and copies a sentence."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ CASES = {
     "diagnose": "diagnose v2",
     "diagnose-conversations": "diagnose agent-v2 --conversations",
     "steps": "steps agent/agent-v2.jsonl --worst 3",
-    "ablate": "ablate <agent>:answer agent/agent-v1.jsonl few-agent.jsonl -m recall@3 --judge lexical",
+    "replay-steps": "replay agent/agent-v1.jsonl few-agent.jsonl --agent <agent>:answer -m recall@3 --judge lexical",
     "plan": "plan --queries 200 --attempts 3",
     "gate": "gate v2 --threshold groundedness>=0.99 --baseline v1",
     "ci": f"ci {V2} -o ci --baseline v1 --threshold error<=0.5 --config lexical.toml",

@@ -191,7 +191,7 @@ def test_an_agent_is_run_again_on_one_sample_of_both_runs(tmp_path: Path, capsys
     ]
     agent = "ragfault.io.datasets.agent:answer_like_version_2"
     capsys.readouterr()
-    run_command(["ablate", agent, *runs, "--judge", "lexical", "-m", "recall@3", "--sample", "20", "--json"])
+    run_command(["replay", *runs, "--agent", agent, "--judge", "lexical", "-m", "recall@3", "--sample", "20", "--json"])
     printed = capsys.readouterr()
     assert "a random sample was compared: 20 of" in printed.err
     assert json.loads(printed.out)["questions"] == 20

@@ -36,9 +36,6 @@ VERBS = {
         "ragfault.cli.clusters", "Cluster similar failures, with ids that stay the same over runs.", "locate"
     ),
     "steps": Verb("ragfault.cli.report", "Name the first faulty step of the traces of an agent.", "locate"),
-    "ablate": Verb(
-        "ragfault.cli.report", "Run an agent again with recorded steps, and name the kind that broke.", "locate"
-    ),
     "investigate": Verb(
         "ragfault.cli.studies.investigate", "Find a root cause: hypotheses, quotes, a fix and its test.", "locate"
     ),

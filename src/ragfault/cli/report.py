@@ -1,4 +1,4 @@
-"""Commands `report`, `diagnose`, `steps` and `ablate`."""
+"""Commands `report`, `diagnose` and `steps`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from ragfault.comparison.ablation.settings import RepairSettings
 from ragfault.model.errors import UsageError
 from ragfault.options.output import (
     add_output_options,
@@ -23,15 +22,7 @@ from ragfault.options.output import (
     supports_color,
     write_output,
 )
-from ragfault.options.records import add_fields, take_fields
-from ragfault.options.runs import (
-    cause_option,
-    human_labels_option,
-    load_run_labels,
-    make_sample_option,
-    open_run_or_file,
-    sample_option,
-)
+from ragfault.options.runs import cause_option, human_labels_option, load_run_labels, open_run_or_file, sample_option
 from ragfault.options.settings import add_config_option, add_trace_options, load_settings, pick_trace_options
 from ragfault.text.number_format import format_count
 
@@ -44,8 +35,6 @@ FORMATS = ("html", "md", "csv")
 """The formats of a report, beside the terminal's and JSON."""
 VERDICT_LINES = 25
 """Lines of a terminal that the verdict on a run may take."""
-ABLATED_TRACES = 2_000
-"""Questions of two runs on which an agent is run; each costs a run and a judgement for every kind of step."""
 
 
 @click.command(
@@ -316,50 +305,6 @@ def steps(run: str, failed: bool, worst: int, sample: int, kind: str | None, **o
     statuses = {finding.status for finding in findings.traces}
     code = 1 if "fault" in statuses else 3 if "cannot tell" in statuses or not statuses else 0
     click.get_current_context().exit(code)
-
-
-@click.command(
-    epilog="""\b
-Examples:
-  ragfault ablate agent.py:answer runs/v1 runs/v2
-  ragfault ablate my_package.agent:answer references.jsonl runs/today -m completeness
-  ragfault ablate ragfault.io.datasets.agent:answer_like_version_2 agent-v1.jsonl agent-v2.jsonl
-
-Exit code 1: a kind of step broke; 3: it cannot be told, or the agent failed; 0: no loss beyond the margin."""
-)
-@click.argument("agent")
-@click.argument("source", type=click.Path())
-@click.argument("questions", type=click.Path())
-@add_fields(RepairSettings)
-@make_sample_option(ABLATED_TRACES, "questions to run")
-@add_trace_options
-@json_option
-def ablate(agent: str, source: str, questions: str, sample: int, kind: str | None, **options: Any) -> None:
-    """Run AGENT on QUESTIONS again with the steps of each kind as SOURCE has them, and name the kind that broke.
-
-    AGENT is a function, FILE.py:NAME or MODULE:NAME, of a trace and of the steps it is to take as recorded. SOURCE and
-    QUESTIONS are runs or files of traces, paired by id; the steps of SOURCE are those of another version or right ones.
-    A sample is drawn where both are runs.
-    """
-    from ragfault.comparison.ablation.step_repair import repair_steps
-    from ragfault.comparison.paired_runs import describe_sample
-    from ragfault.io.runs.samples import sample_runs
-    from ragfault.options.functions import load_function
-    from ragfault.report.builders.steps import build_repairs
-
-    settings = RepairSettings(**take_fields(RepairSettings, options))
-    function = load_function(agent)
-    reading = pick_trace_options(options)
-    opened = [open_run_or_file(name, reading=reading) for name in (source, questions)]
-    runs = [side for side in opened if not isinstance(side, Iterator)]
-    if len(runs) == len(opened):
-        opened = [*(runs := [*sample_runs(runs, sample)])]
-        for notice in describe_sample(*runs):
-            print_notice(notice)
-    sides = [list(side if isinstance(side, Iterator) else side.traces()) for side in opened]
-    repairs = repair_steps(function, sides[0], sides[1], settings)
-    print_report(repairs, kind, build_repairs)
-    click.get_current_context().exit({"fault": 1, "no fault": 0}.get(repairs.status, 3))
 
 
 def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> None:

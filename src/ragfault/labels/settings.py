@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from msgspec import Meta
+from typing import TYPE_CHECKING, Any
 
 from ragfault.io.error_collector import OnBad
 from ragfault.io.reading_settings import ReadingSettings
 from ragfault.labels.judges.measurement import LabelTask
-from ragfault.model.settings import Flag, NaturalInt, NonEmptyText, PathText, PositiveInt, Settings, TextList, declare
+from ragfault.model.settings import (
+    Flag,
+    NaturalInt,
+    NonEmptyText,
+    PathText,
+    PositiveInt,
+    Settings,
+    SeveralInt,
+    TextList,
+    declare,
+)
 from ragfault.model.work_settings import EXECUTOR, RAY, WORKERS, ignore_report
 
 if TYPE_CHECKING:
@@ -100,12 +108,7 @@ class JudgeComparisonSettings(ReadingSettings, frozen=True, kw_only=True):
 class RepetitionSettings(Settings, frozen=True, kw_only=True):
     """How often a judge judges the same traces: `repeat_judge` explains each field."""
 
-    repeats: int = declare(
-        5,
-        "So many times.",
-        Annotated[int, Meta(ge=2, description="a whole number, 2 or more")],
-        Flag(names=("-k", "--repeats")),
-    )
+    repeats: int = declare(5, "So many times.", SeveralInt, Flag(names=("-k", "--repeats")))
     options: Mapping[str, Any] | None = declare(None, "Settings of a judge that is named.")
     metrics: Sequence[str] | None = declare(None, "Metrics whose spread is measured; None: those that read verdicts.")
     workers: int | None = WORKERS

@@ -48,6 +48,7 @@ PathText = Annotated[str, Meta(min_length=1, description="a text", extra={"path"
 TextList = Annotated[str | list[str], Meta(description="a text or a list of texts")]
 Switch = Annotated[bool, Meta(description="true or false")]
 PositiveInt = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
+SeveralInt = Annotated[int, Meta(ge=2, description="a whole number, 2 or more")]
 NaturalInt = Annotated[int, Meta(ge=0, description="a whole number, 0 or more")]
 PositiveNumber = Annotated[float, Meta(gt=0, description="a number above 0")]
 ClosedShare = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from ragfault.apps.registry import list_apps
-from ragfault.comparison.ablation.step_repair import StepRepairs
 from ragfault.comparison.gate.records import GateResult
 from ragfault.comparison.investigation.records import Investigation, ModelInvestigation
 from ragfault.comparison.records import Bisection, Comparison, MetricChange
@@ -178,7 +177,6 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "report": (Findings,),
     "diagnose": (tuple[Diagnosis, ...], tuple[ConversationOutcome, ...]),
     "steps": (StepFindings,),
-    "ablate": (StepRepairs,),
     "plan": (AttemptPlan,),
     "gate": (GateResult,),
     "ci": (CiResult,),

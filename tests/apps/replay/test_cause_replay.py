@@ -21,41 +21,16 @@ from programmed_model import ProgrammedServer
 from ragfault.apps.replay.decision import AttemptCounts, decide_proof
 from ragfault.apps.replay.interventions import PROOFS
 from ragfault.apps.replay.records import ReplayReport
-from ragfault.apps.replay.store import load_replay
+from ragfault.apps.replay.store import load_result
 from ragfault.cli.commands import run_command
 from ragfault.diagnosis.causes.table import CAUSES
-from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
-from ragfault.model.records import Chunk, ConversationTurn, Gold, Trace
+from ragfault.model.records import Chunk, ConversationTurn, Trace
+from replayed_runs import make_trace
+from replayed_runs import write_run as evaluate_traces
 
 TRACES = 6
 MOST_CALLS = 4
-
-
-def make_trace(number: int, program: str, *, shown: bool) -> Trace:
-    """Return a trace with an invented answer; its request shows the right passage, or only others."""
-    place = f"museum {number}"
-    right = Chunk(id=f"g{number}", text=f"Opening times, part {number}.\nThe {place} opens at 9:{10 + number}.")
-    others = [
-        Chunk(id=f"o{number}-{at}", text=f"Page {at} of {number}.\nThe library {at}{number} opens at 1{at}:30.")
-        for at in (1, 2, 3)
-    ]
-    chunks = [right, *others[:2]] if shown else others
-    context = "\n\n".join(f"[{at}] {chunk.text}" for at, chunk in enumerate(chunks, 1))
-    query = f"When does the {place} open?"
-    return Trace(
-        id=str(number),
-        query=query,
-        chunks=tuple(chunks),
-        answer="It opens at 4:44.",
-        messages=(
-            ConversationTurn(role="system", text=f"Answer from the passages. [program: {program}]"),
-            ConversationTurn(role="user", text=f"Passages:\n{context}\n\nQuestion: {query}"),
-        ),
-        reference=f"It opens at 9:{10 + number}.",
-        gold=Gold(chunks={right.id: 1.0}),
-        metadata={"right": right.text},
-    )
 
 
 def write_run(folder: Path, program: str, *, shown: bool = False) -> Path:
@@ -63,7 +38,7 @@ def write_run(folder: Path, program: str, *, shown: bool = False) -> Path:
     traces = [make_trace(number, program, shown=shown) for number in range(TRACES)]
     corpus = tuple(Chunk(id=f"g{at}", text=trace.metadata["right"]) for at, trace in enumerate(traces))
     traces.append(Trace(id="corpus", query="Which passages are there?", chunks=corpus))
-    return evaluate(traces, folder / "run", judge="lexical", metrics=["completeness"]).path
+    return evaluate_traces(traces, folder / "run").path
 
 
 @pytest.fixture
@@ -76,7 +51,7 @@ def replay(run: Path, url: str, *flags: str) -> tuple[int, ReplayReport | None]:
     """Replay a run from the command line, with a cache of its own."""
     flags = ("--cache", str(run.with_name("cache.sqlite")), *flags)
     code = run_command(["replay", str(run), "--model", "openai:m", "--base-url", url, *flags])
-    return code, load_replay(Run.open(run))
+    return code, load_result(Run.open(run), ReplayReport)
 
 
 def count_outcomes(report: ReplayReport | None) -> dict[str, int]:
@@ -114,7 +89,7 @@ def test_an_answer_that_was_bad_by_chance_refutes_its_cause(tmp_path: Path, serv
     """Where the same request gives right answers, no cause is proven."""
     run = write_run(tmp_path, "faithful", shown=True)
     assert count_outcomes(replay(run, server.url)[1]) == {"refuted": TRACES}
-    report = load_replay(Run.open(run))
+    report = load_result(Run.open(run), ReplayReport)
     assert report is not None
     assert all(proof.same_right == proof.same_attempts == 2 for proof in report.proofs)
 
@@ -215,7 +190,7 @@ def test_no_text_of_a_trace_is_code_or_markup(tmp_path: Path, server: Programmed
         ),
         Trace(id="c", query="Which?", chunks=(Chunk(id="g1", text=trace.metadata["right"]),)),
     ]
-    run = evaluate(traces, tmp_path / "run", judge="lexical", metrics=["completeness"]).path
+    run = evaluate_traces(traces, tmp_path / "run").path
     assert count_outcomes(replay(run, server.url)[1]) == {"proven": 1}
     assert not list(tmp_path.rglob("hacked"))
     assert any(hostile in json.dumps(body, ensure_ascii=False) for body in server.bodies)
@@ -255,7 +230,7 @@ def test_an_app_of_the_user_answers_with_its_own_retriever(tmp_path: Path, monke
     names = ["--app", "replayed_app.py:answer", "--retriever", "replayed_app.py:search"]
     for _ in range(2):
         assert run_command(["replay", str(run), *names]) == 0
-    report = load_replay(Run.open(run))
+    report = load_result(Run.open(run), ReplayReport)
     assert count_outcomes(report) == {"proven": TRACES}
     assert report is not None
     assert {proof.intervention for proof in report.proofs} == {"retrieved again"}
@@ -267,7 +242,7 @@ def test_a_model_needs_recorded_requests(tmp_path: Path, server: ProgrammedServe
     from msgspec.structs import replace as change
 
     traces = [change(make_trace(number, "invents", shown=False), messages=None) for number in range(3)]
-    run = evaluate(traces, tmp_path / "run", judge="lexical", metrics=["completeness"]).path
+    run = evaluate_traces(traces, tmp_path / "run").path
     code, report = replay(run, server.url)
     assert (code, count_outcomes(report)) == (3, {"not replayed": 3})
     assert not server.calls
@@ -299,5 +274,5 @@ def test_a_killed_replay_goes_on_and_pays_nothing_twice(tmp_path: Path):
             process.kill()
             process.wait()
         assert subprocess.run(command, check=False, capture_output=True, env=os.environ).returncode == 0
-        assert count_outcomes(load_replay(Run.open(run))) == {"proven": TRACES}
+        assert count_outcomes(load_result(Run.open(run), ReplayReport)) == {"proven": TRACES}
         assert sum(server.paid.values()) <= 3 * TRACES + 3 * 2

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ragfault.apps.replay.chunk_places import RequestRefused
-from ragfault.apps.replay.request_template import RequestTemplate, pool_templates, read_template, render_request
+from ragfault.apps.replay.requests.chunk_places import RequestRefused
+from ragfault.apps.replay.requests.request_template import (
+    RequestTemplate,
+    pool_templates,
+    read_template,
+    render_request,
+)
 from ragfault.io.trace_reader import read_traces
 from ragfault.model.records import Chunk, ConversationTurn, Trace
 from recorded_requests import FRAMINGS, NEW, PASSAGES, RECORDERS, write_messages

@@ -6,7 +6,9 @@ APP = App(
     name="replay",
     verbs={
         "replay": Verb(
-            "ragfault.apps.replay.cli", "Prove causes: ask failing traces again on your model, changed.", "locate"
+            "ragfault.apps.replay.cli",
+            "Prove a cause, a fix or the part that broke: ask recorded requests again.",
+            "locate",
         )
     },
     documents="ragfault.apps.replay.documents",

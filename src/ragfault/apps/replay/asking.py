@@ -1,44 +1,31 @@
-"""Asking the user's own system: a model behind an API, a function of the user, or an address."""
+"""Asking the user's own model again, behind an OpenAI-compatible endpoint."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
-from urllib.request import Request
 
 import msgspec
 
-from ragfault.judges.llm.judge import CHARACTERS_PER_TOKEN, REPLY_TOKENS
+from ragfault.io.otel.trace_mapping import REQUEST_KEY
+from ragfault.io.redaction import parse_redaction_kinds
 from ragfault.judges.llm.settings import LLMSettings, endpoint_location
-from ragfault.judges.llm.transport.budget import NANO, load_cost_function
 from ragfault.judges.llm.transport.model_transport import LLMSession
-from ragfault.judges.llm.transport.reply_cache import (
-    CachedReply,
-    CacheFile,
-    ModelCall,
-    ModelCaller,
-    ModelMessage,
-    load_reply,
-    resolve_cache_path,
-    store_reply,
-)
-from ragfault.model.errors import JudgeError, JudgeStopped, UsageError
+from ragfault.judges.llm.transport.reply_cache import CachedReply, ModelCall, ModelCaller, ModelMessage
+from ragfault.model.errors import JudgeError, JudgeStopped
+from ragfault.model.grouping import group_by
 from ragfault.model.records import Chunk, ConversationTurn, Trace, Usage
-from ragfault.options.functions import load_function
-from ragfault.text.http import URL_OPENER
+from ragfault.text.redaction import detect_sensitive, replace_sensitive
 
-APP_THREADS = 8
-"""Calls of an app of the user at once."""
-APP_TIMEOUT = 120.0
-"""Seconds for one call of an address."""
+NANO = 1_000_000_000
+"""Stored costs are in billionths of a US$."""
+RECORDED_SETTINGS = ("temperature", "max_tokens", "top_p", "frequency_penalty", "presence_penalty")
+"""Settings of a recorded request that it is asked with again; a seed is not, since attempts are to differ."""
+
+RequestSettings = tuple[tuple[str, float], ...]
+"""Settings of a request, by name; empty: those of the command."""
 
 
 class AskedRequest(NamedTuple):
@@ -50,13 +37,27 @@ class AskedRequest(NamedTuple):
     chunks: tuple[Chunk, ...]
     attempt: int
     """Number of this among equal requests, from 1: each of them is asked."""
+    settings: RequestSettings = ()
 
 
 class AskedAnswer(NamedTuple):
-    """What was answered, or why nothing was."""
+    """What was answered, or why nothing was, and what it cost when it was first asked for."""
 
     text: str | None
     error: str | None = None
+    prompt: int | None = None
+    """Tokens of the request; None where they are not known."""
+    completion: int | None = None
+    """Tokens of the answer."""
+    cost: float | None = None
+    """US$."""
+    seconds: float | None = None
+
+
+def describe_answer(reply: CachedReply) -> AskedAnswer:
+    """Return a stored reply as an answer, with its cost."""
+    cost = None if reply.cost is None else reply.cost / NANO
+    return AskedAnswer(reply.text, None, reply.prompt, reply.completion, cost, reply.seconds)
 
 
 class Asker(Protocol):
@@ -68,17 +69,12 @@ class Asker(Protocol):
         ...
 
     @property
-    def needs_messages(self) -> bool:
-        """Whether it answers recorded requests; else it gets query, chunks and history."""
-        ...
-
-    @property
     def usage(self) -> Usage | None:
         """Calls, tokens and cost so far; None where nothing is known of them."""
         ...
 
     def ask(self, requests: Sequence[AskedRequest]) -> list[AskedAnswer]:
-        """Answer requests, in their order. Raises JudgeStopped where no further one can be answered."""
+        """Answer requests, in their order. Raises StoppedPartly where no further one can be answered."""
         ...
 
     def close(self) -> None:
@@ -86,16 +82,48 @@ class Asker(Protocol):
         ...
 
 
+def read_settings(trace: Trace) -> RequestSettings:
+    """Read the settings that the request of a trace was recorded with; empty where none were.
+
+    >>> read_settings(Trace(id="1", query="When?", metadata={"request_settings": {"temperature": 0.7, "seed": 4}}))
+    (('temperature', 0.7),)
+    """
+    recorded = trace.metadata.get(REQUEST_KEY)
+    if not isinstance(recorded, dict):
+        return ()
+    known = ((name, recorded.get(name)) for name in RECORDED_SETTINGS)
+    return tuple((name, value) for name, value in known if isinstance(value, int | float) and value >= 0)
+
+
+def apply_settings(base: LLMSettings, recorded: RequestSettings, fixed: frozenset[str]) -> LLMSettings:
+    """Return settings with those of a recorded request, but for names that the command fixes.
+
+    >>> base = LLMSettings(model="m", parameters={"top_p": 0.5})
+    >>> recorded = (("temperature", 0.7), ("max_tokens", 90), ("top_p", 1))
+    >>> found = apply_settings(base, recorded, frozenset({"temperature"}))
+    >>> found.temperature, found.max_tokens, found.parameters
+    (0.0, 90, {'top_p': 0.5})
+    """
+    own: dict[str, Any] = {name: value for name, value in recorded if name not in fixed}
+    direct = {name: own.pop(name) for name in ("temperature", "max_tokens") if name in own}
+    if "max_tokens" in direct:
+        direct["max_tokens"] = max(1, int(direct["max_tokens"]))
+    return msgspec.structs.replace(base, **direct, parameters={**own, **base.parameters})
+
+
 class ModelAsker:
-    """A model behind an OpenAI-compatible endpoint, with the cache, the budget and the retries of the judge."""
+    """A model behind an OpenAI-compatible endpoint, with the cache, the budget and the retries of the judge.
 
-    needs_messages = True
+    `fixed` names the settings that the command gives; all others are those that each request was recorded with.
+    """
 
-    def __init__(self, settings: LLMSettings, budget_id: str, *, fresh: bool = True) -> None:
+    def __init__(
+        self, settings: LLMSettings, budget_id: str, *, fresh: bool = True, fixed: frozenset[str] = frozenset()
+    ) -> None:
         # The reply is free text: a schema would change the request.
         self._settings = msgspec.structs.replace(settings, structured="none")
-        self._budget_id, self._fresh = budget_id, fresh
-        self._session: LLMSession | None = None
+        self._budget_id, self._fresh, self._fixed = budget_id, fresh, fixed
+        self._sessions: dict[RequestSettings, LLMSession] = {}
         self._usage = Usage()
 
     @property
@@ -105,15 +133,30 @@ class ModelAsker:
 
     @property
     def usage(self) -> Usage:
-        return self._usage if self._session is None else self._session.usage
+        # The sessions share one budget, and with it the count.
+        return next((session.usage for session in self._sessions.values()), self._usage)
 
     def ask(self, requests: Sequence[AskedRequest]) -> list[AskedAnswer]:
-        """Answer requests, all at once within the limits of the endpoint."""
-        if self._session is None:
-            self._session = LLMSession(self._settings, self._budget_id, fresh=self._fresh)
-            self._fresh = False
-        session = self._session
+        """Answer requests, those with the same settings at once within the limits of the endpoint."""
+        results: list[AskedAnswer | JudgeStopped | None] = [None] * len(requests)
+        groups = group_by(range(len(requests)), lambda place: requests[place].settings)
+        for settings, places in groups.items():
+            answers = self._ask_group(self._open(settings), [requests[place] for place in places])
+            for place, answer in zip(places, answers, strict=True):
+                results[place] = answer
+            if any(isinstance(answer, JudgeStopped) for answer in answers):
+                break
+        return raise_stop(results)
 
+    def _open(self, settings: RequestSettings) -> LLMSession:
+        if settings not in self._sessions:
+            own = apply_settings(self._settings, settings, self._fixed)
+            self._sessions[settings] = LLMSession(own, self._budget_id, fresh=self._fresh)
+            self._fresh = False
+        return self._sessions[settings]
+
+    @staticmethod
+    def _ask_group(session: LLMSession, requests: Sequence[AskedRequest]) -> list[AskedAnswer | JudgeStopped]:
         async def work(caller: ModelCaller) -> list[AskedAnswer | JudgeStopped]:
             async def ask_one(request: AskedRequest) -> AskedAnswer | JudgeStopped:
                 async with session.admission:
@@ -123,20 +166,20 @@ class ModelAsker:
                         return error
                     except JudgeError as error:
                         return AskedAnswer(None, str(error))
-                return AskedAnswer(reply.text)
+                return describe_answer(reply.record)
 
             return list(await asyncio.gather(*map(ask_one, requests)))
 
-        return _raise_stop(session.run(work))
+        return session.run(work)
 
     def close(self) -> None:
-        if self._session is not None:
-            session = self._session
+        """Wait for what is in flight, and store it."""
+        while self._sessions:
+            _, session = self._sessions.popitem()
             try:
                 session.close()
             finally:
                 self._usage = session.usage
-                self._session = None
 
 
 class StoppedPartly(JudgeStopped):
@@ -145,7 +188,7 @@ class StoppedPartly(JudgeStopped):
     answers: tuple[AskedAnswer | None, ...] = ()
 
 
-def _raise_stop(results: Sequence[AskedAnswer | JudgeStopped]) -> list[AskedAnswer]:
+def raise_stop(results: Sequence[AskedAnswer | JudgeStopped | None]) -> list[AskedAnswer]:
     """Return the answers; raise StoppedPartly with those that there are if a call could not be made."""
     stopped = next((result for result in results if isinstance(result, JudgeStopped)), None)
     if stopped is not None:
@@ -153,6 +196,34 @@ def _raise_stop(results: Sequence[AskedAnswer | JudgeStopped]) -> list[AskedAnsw
         error.answers = tuple(result if isinstance(result, AskedAnswer) else None for result in results)
         raise error from stopped
     return [result for result in results if isinstance(result, AskedAnswer)]
+
+
+def build_text_redactor(kinds: str | None) -> Callable[[str], str]:
+    """Build the function that redacts a text of which nothing else is known, such as an answer.
+
+    >>> build_text_redactor("email")("Ask ann@example.org."), build_text_redactor(None)("Ask ann@example.org.")
+    ('Ask [email].', 'Ask ann@example.org.')
+    """
+    chosen = () if kinds is None else parse_redaction_kinds(kinds)
+
+    def redact(text: str) -> str:
+        return replace_sensitive(text, detect_sensitive(text, chosen), lambda span: f"[{span.kind}]")
+
+    return redact if chosen else str
+
+
+def ask_until_stopped(
+    asker: Asker, requests: Sequence[AskedRequest], redact: Callable[[str], str]
+) -> tuple[list[AskedAnswer | None], str | None]:
+    """Answer requests as far as the budget and the endpoint allow, and say why no further one was answered."""
+    answers: list[AskedAnswer | None] = []
+    stopped = None
+    try:
+        answers += asker.ask(requests) if requests else []
+    except StoppedPartly as error:
+        answers += error.answers
+        stopped = str(error)
+    return [answer and answer._replace(text=answer.text and redact(answer.text)) for answer in answers], stopped
 
 
 def build_model_call(request: AskedRequest) -> ModelCall:
@@ -165,145 +236,3 @@ def build_model_call(request: AskedRequest) -> ModelCall:
     )
     digest = hashlib.sha256(msgspec.json.encode(("answer", messages))).hexdigest()
     return ModelCall(kind="answer", messages=messages, schema={}, content=digest, vote=request.attempt)
-
-
-class PriceEstimate(NamedTuple):
-    """What a replay may cost."""
-
-    traces: int
-    calls: int
-    tokens: int
-    """Tokens sent by that many calls, estimated."""
-    cost: float | None
-    """US$, estimated; None where the price is not known."""
-    max_cost: float | None
-    """US$ if every reply has the maximum length."""
-
-
-def estimate_price(settings: LLMSettings, requests: Sequence[Sequence[ConversationTurn]], calls: int) -> PriceEstimate:
-    """Estimate the price of so many calls for each request.
-
-    >>> request = [ConversationTurn(role="user", text="x" * 4000)]
-    >>> estimate_price(LLMSettings(model="m", price=(1.0, 0.0)), [request], 4)
-    PriceEstimate(traces=1, calls=4, tokens=4000, cost=0.004, max_cost=0.004)
-    """
-    cost = load_cost_function(settings)
-    sizes = [sum(len(turn.text) for turn in request) // CHARACTERS_PER_TOKEN for request in requests]
-    reply = min(REPLY_TOKENS["answer"], settings.max_tokens)
-    costs = [[cost(size, length) for size in sizes] for length in (reply, settings.max_tokens)]
-    totals = [None if None in prices else calls * sum(map(int, filter(None, prices))) / NANO for prices in costs]
-    return PriceEstimate(len(sizes), calls * len(sizes), calls * sum(sizes), totals[0], totals[1])
-
-
-AnswerFunction = Callable[[str, tuple[Chunk, ...], tuple[ConversationTurn, ...]], Any]
-RetrieveFunction = Callable[[str], Any]
-
-
-def to_answer(value: Any) -> str:
-    """Return the text of what an app answered: a text, a trace, or an object with the key `answer`.
-
-    Raises TypeError for anything else.
-    """
-    if isinstance(value, Trace) and value.answer is not None:
-        return value.answer
-    if isinstance(value, dict) and isinstance(value.get("answer"), str):
-        return str(value["answer"])
-    if isinstance(value, str):
-        return value
-    raise TypeError(f"it returned {type(value).__name__}, not an answer")
-
-
-def to_chunk(value: Any, number: int) -> Chunk:
-    """Return a chunk of what a retriever returned: a chunk, a text, or an object with `id` and `text`.
-
-    Raises TypeError for anything else.
-    """
-    if isinstance(value, Chunk):
-        return value
-    if isinstance(value, str):
-        return Chunk(id=f"retrieved-{number}", text=value)
-    if isinstance(value, dict) and isinstance(value.get("text"), str):
-        return Chunk(id=str(value.get("id", f"retrieved-{number}")), text=value["text"])
-    raise TypeError(f"it returned {type(value).__name__}, not a chunk")
-
-
-class AppAsker:
-    """An app of the user that is called with query, chunks and history; its answers are stored, and asked for once."""
-
-    needs_messages = False
-    usage = None
-
-    def __init__(self, name: str, answer: Callable[[AskedRequest], str], version: str, cache: str | None) -> None:
-        self.name, self._answer, self._version = name, answer, version
-        path = resolve_cache_path(cache)
-        self._file = None if path is None else CacheFile(path)
-
-    def ask(self, requests: Sequence[AskedRequest]) -> list[AskedAnswer]:
-        """Answer requests, several at once; one on which the app fails has its error."""
-        with ThreadPoolExecutor(APP_THREADS) as pool:
-            return list(pool.map(self._ask_one, requests))
-
-    def _ask_one(self, request: AskedRequest) -> AskedAnswer:
-        key = self._build_key(request)
-        stored = None if self._file is None else load_reply(self._file, key)
-        if stored is not None:
-            return AskedAnswer(stored.text)
-        try:
-            text = self._answer(request)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - an error of user code fails one request only
-            return AskedAnswer(None, f"{type(error).__name__}: {error}")
-        if self._file is not None:
-            reply = CachedReply(text, False, "answer", "app", self.name, 0, 0, 0, int(time.time()))
-            with self._file.transaction() as connection:
-                store_reply(connection, key, reply)
-        return AskedAnswer(text)
-
-    def _build_key(self, request: AskedRequest) -> bytes:
-        trace = request.trace
-        parts = (self.name, self._version, trace.query, request.chunks, trace.history, request.attempt)
-        return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).digest()
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
-def load_app(name: str, cache: str | None = None) -> AppAsker:
-    """Load an app `MODULE:FUNCTION` of query, chunks and history.
-
-    Its stored answers are those of the file as it is now: after a change in it, the app is asked anew.
-    """
-    function: AnswerFunction = load_function(name)
-    try:
-        version = hashlib.sha256(Path(inspect.getfile(function)).read_bytes()).hexdigest()
-    except (OSError, TypeError):
-        version = ""
-
-    def answer(request: AskedRequest) -> str:
-        return to_answer(function(request.trace.query, request.chunks, request.trace.history or ()))
-
-    return AppAsker(name, answer, version, cache)
-
-
-def load_address(url: str, cache: str | None = None) -> AppAsker:
-    """Load an address that takes `{"query", "chunks", "history"}` and returns `{"answer"}`, both as JSON.
-
-    Raises UsageError for an address that is not of the web.
-    """
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise UsageError(f'"{url[:80]}" is not an address: http://127.0.0.1:8000/answer')
-
-    def answer(request: AskedRequest) -> str:
-        trace = request.trace
-        body = msgspec.json.encode({"query": trace.query, "chunks": request.chunks, "history": trace.history or ()})
-        headers = {"Content-Type": "application/json"}
-        try:
-            with URL_OPENER.open(Request(url, body, headers, method="POST"), timeout=APP_TIMEOUT) as response:
-                content = response.read()
-                if response.status != 200:
-                    raise JudgeError(f"HTTP {response.status}")
-        except (OSError, HTTPException) as error:
-            raise JudgeError(f"cannot reach {urlsplit(url).netloc}: {getattr(error, 'reason', error)}") from None
-        return to_answer(msgspec.json.decode(content))
-
-    return AppAsker(urlsplit(url).netloc + urlsplit(url).path, answer, "", cache)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ragfault.apps.replay.asking import AskedAnswer, AskedRequest, Asker, StoppedPartly
+from ragfault.apps.replay.asking import (
+    AskedAnswer,
+    AskedRequest,
+    Asker,
+    ask_until_stopped,
+    build_text_redactor,
+    read_settings,
+)
 from ragfault.apps.replay.decision import AttemptCounts, decide_proof, estimate_noise, is_by_chance
 from ragfault.apps.replay.interventions import change_trace
 from ragfault.apps.replay.planning import PlannedReplay, PlannedRun
@@ -19,6 +26,8 @@ from ragfault.model.grouping import group_by
 
 FIRST_ATTEMPTS = 2
 """Attempts with the change before the first decision."""
+NOT_ASKED = "not asked"
+"""Error of an answer for which the budget did not last."""
 
 
 class Progress(NamedTuple):
@@ -46,25 +55,23 @@ def replay_causes(source: RunTable, planned: PlannedRun, asker: Asker, settings:
     was is asked again as it was. Where the budget ends, what was asked until then decides.
     """
     rater = AnswerRater(load_run_judge(source.run.manifest, settings.judge), source.run.manifest.gold)
+    ask = Asking(asker, rater, build_text_redactor(settings.redact))
     running = [Progress(item) for item in planned.replays if item.plan is not None]
     stopped: str | None = None
-    try:
-        for phase in (_choose_same, _choose_changed, _choose_more):
-            for _ in range(max(1, settings.attempts - FIRST_ATTEMPTS) if phase is _choose_more else 1):
-                noise = _measure_noise(running)
-                needed = [phase(item, settings, noise) for item in running]
-                running = _ask_all(running, needed, asker, rater)
-                total = sum(len(item.answers) for item in running)
-                settings.on_notice(f"{total:,} answers of {len(running):,} traces so far")
-    except StoppedPartly as error:
-        stopped = str(error)
-        running = _ask_all(running, needed, _Recorded(error.answers), rater)
+    for phase in (_choose_same, _choose_changed, *[_choose_more] * max(1, settings.attempts - FIRST_ATTEMPTS)):
+        noise = _measure_noise(running)
+        running, stopped = _ask_all(running, [phase(item, settings, noise) for item in running], ask)
+        total = sum(len(item.answers) for item in running)
+        settings.on_notice(f"{total:,} answers of {len(running):,} traces so far")
+        if stopped is not None:
+            break
     noise = _measure_noise(running)
     proofs = [_decide(item, noise, stopped) for item in running]
     proofs += [_refuse(item) for item in planned.replays if item.plan is None]
     return ReplayReport(
         run=str(source.run.path),
         model=asker.name,
+        old_models=tuple(sorted({item.replay.case.trace.model for item in running if item.replay.case.trace.model})),
         judge=rater.judge.fingerprint,
         noise=noise,
         counts=tuple(count_proofs(proofs, planned.answers)),
@@ -74,19 +81,12 @@ def replay_causes(source: RunTable, planned: PlannedRun, asker: Asker, settings:
     )
 
 
-class _Recorded:
-    """Asker of the answers that there were when the replay ended."""
+class Asking(NamedTuple):
+    """What answers, what rates the answers, and what redacts them."""
 
-    name, needs_messages, usage = "", True, None
-
-    def __init__(self, answers: Sequence[AskedAnswer | None]) -> None:
-        self._answers = answers
-
-    def ask(self, requests: Sequence[AskedRequest]) -> list[AskedAnswer]:  # noqa: ARG002 - the same requests
-        return [AskedAnswer(None, "not asked") if answer is None else answer for answer in self._answers]
-
-    def close(self) -> None:
-        pass
+    asker: Asker
+    rater: AnswerRater
+    redact: Callable[[str], str]
 
 
 NeededAttempts = tuple[tuple[bool, int], ...]
@@ -126,14 +126,15 @@ def _measure_noise(running: Sequence[Progress]) -> float:
 
 
 def _ask_all(
-    running: Sequence[Progress], needed: Sequence[NeededAttempts], asker: Asker, rater: AnswerRater
-) -> list[Progress]:
-    """Ask what is needed of every trace, rate the answers, and add them. Raises StoppedPartly."""
+    running: Sequence[Progress], needed: Sequence[NeededAttempts], ask: Asking
+) -> tuple[list[Progress], str | None]:
+    """Ask what is needed of every trace, rate the answers, and add them; say why no further one was answered."""
     places = [(place, changed, number) for place, own in enumerate(needed) for changed, number in own]
     requests = [_build_request(running[place].replay, changed, number) for place, changed, number in places]
-    answers = asker.ask(requests) if requests else []
+    given, stopped = ask_until_stopped(ask.asker, requests, ask.redact)
+    answers = [AskedAnswer(None, NOT_ASKED) if answer is None else answer for answer in given]
     known = [place for place, answer in enumerate(answers) if answer.text is not None]
-    rated = rater.rate(
+    rated = ask.rater.rate(
         [change_trace(requests[place].trace, requests[place].chunks, answers[place].text or "") for place in known]
     )
     outcomes = dict(zip(known, rated, strict=True))
@@ -150,7 +151,7 @@ def _ask_all(
             error=answer.error,
         )
         result[place] = result[place]._replace(answers=(*result[place].answers, given_answer))
-    return result
+    return result, stopped
 
 
 def _build_request(replay: PlannedReplay, changed: bool, attempt: int) -> AskedRequest:
@@ -158,7 +159,8 @@ def _build_request(replay: PlannedReplay, changed: bool, attempt: int) -> AskedR
     trace = replay.case.trace
     shown = trace.chunks or ()
     chunks = shown if not changed or replay.plan.chunks is None else replay.plan.chunks
-    return AskedRequest(replay.changed if changed else replay.same, trace, tuple(chunks), attempt)
+    messages = replay.changed if changed else replay.same
+    return AskedRequest(messages, trace, tuple(chunks), attempt, read_settings(trace))
 
 
 def _decide(item: Progress, noise: float, stopped: str | None) -> CauseProof:
@@ -170,7 +172,7 @@ def _decide(item: Progress, noise: float, stopped: str | None) -> CauseProof:
     outcome, reason = decide_proof(plan.expected, counts, noise)
     if outcome == "not decided" and stopped is not None:
         reason = f"{reason}; the replay ended early: {stopped}"
-    failed = next((answer.error for answer in item.answers if answer.error and answer.error != "not asked"), None)
+    failed = next((answer.error for answer in item.answers if answer.error and answer.error != NOT_ASKED), None)
     if outcome == "not decided" and failed is not None:
         reason = f"{reason}; a call failed: {failed}"
     return CauseProof(

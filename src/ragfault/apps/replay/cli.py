@@ -1,24 +1,30 @@
-"""Command `replay`: failing traces are asked again on the user's own model, with one cause removed at a time."""
+"""Command `replay`: recorded requests are asked again on the user's own model, with one thing changed at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from ragfault.apps.replay.settings import ReplaySettings
+from ragfault.comparison.ablation.settings import RepairSettings
 from ragfault.model.errors import UsageError
-from ragfault.options.llm_judge import EVALUATE_LLM_FLAGS, add_endpoint_options, resolve_judge_options
+from ragfault.options.llm_judge import EVALUATE_LLM_FLAGS, add_endpoint_options
 from ragfault.options.output import json_option, print_json, print_notice, print_report
-from ragfault.options.records import add_fields, take_fields
+from ragfault.options.records import add_fields, is_given, take_fields
 from ragfault.options.runs import human_labels_option, load_run_labels
-from ragfault.options.settings import add_config_option, load_settings
-from ragfault.text.number_format import format_cost, format_count
+from ragfault.options.settings import add_config_option, add_trace_options, load_settings, pick_trace_options
 
 if TYPE_CHECKING:
-    from ragfault.apps.replay.asking import Asker, PriceEstimate
-    from ragfault.judges.llm.settings import LLMSettings
+    from ragfault.apps.replay.asking import AskedRequest, Asker
+    from ragfault.apps.replay.targets import ReplayTarget
+    from ragfault.io.runs.run import Run
+    from ragfault.model.records import Trace
+
+MOST_QUESTIONS = 2_000
+"""Questions that an agent is run on: each costs a run of the agent and a judgement for every kind of step."""
 
 
 @click.command(
@@ -26,133 +32,269 @@ if TYPE_CHECKING:
 Examples:
   ragfault replay runs/today --model openai:gpt-4o-mini --dry-run
   ragfault replay runs/today --model openai:gpt-4o-mini --cause not-retrieved --budget 2
-  ragfault replay runs/today --model vllm:my-model --base-url http://localhost:8000/v1
   ragfault replay runs/today --app my_app.py:answer --retriever my_app.py:search
-  ragfault replay runs/today --url http://localhost:8080/answer
+  ragfault replay runs/today --with reranked.jsonl --model vllm:my-model --base-url http://localhost:8000/v1
+  ragfault replay runs/today --prompt new.txt --used runs/monday --model openai:gpt-4o-mini
+  ragfault replay runs/v1 runs/v2 --model openai:gpt-4o-mini
+  ragfault replay runs/v1 runs/v2 --agent agent.py:answer -m completeness
 
-Exit code 3: nothing could be replayed, or the budget ended first."""
+Exit code 1: a fix is refuted, a change or a step made answers worse; 3: nothing could be replayed, it cannot be told,
+or the budget ended first."""
 )
 @click.argument("run", type=click.Path())
+@click.argument("candidate", type=click.Path(), required=False)
 @click.option("--model", metavar="PROVIDER:MODEL", help="Model that answers the recorded requests again.")
 @click.option("--app", "app_name", metavar="FILE.py:NAME", help="Function of query, chunks and history that answers.")
 @click.option("--url", metavar="URL", help="Address that takes query, chunks and history as JSON, and answers.")
+@click.option("--with", "with_chunks", metavar="PATH", help="Fix: traces or a run with the chunks that queries get.")
+@click.option(
+    "--prompt",
+    "prompts",
+    multiple=True,
+    metavar="FILE",
+    help="Fix: text in place of the system message; with {context} and {query}, of the message with the chunks. "
+    "Repeatable.",
+)
+@click.option("--used", metavar="PATH", help="Fix: traces or a run whose queries found the fault; they are left out.")
+@click.option("--before", metavar="NAME", help="Change: the --model or --app of the baseline, if it was another.")
+@click.option("--agent", metavar="FILE.py:NAME", help="Change: an agent to run with recorded steps of RUN.")
 @click.option("--retriever", metavar="FILE.py:NAME", help="Function of a query that returns the chunks to put in.")
 @add_fields(ReplaySettings)
+@add_fields(RepairSettings, "metrics", "margin")
 @click.option("--dry-run", is_flag=True, help="Say what would be asked and what it costs; send nothing.")
 @add_endpoint_options
 @human_labels_option
+@add_trace_options
 @add_config_option
 @json_option
-def replay(run: str, dry_run: bool, kind: str | None, **options: Any) -> int:
-    """Ask the failing traces of RUN again, with the named cause removed, to prove or refute it.
+def replay(run: str, candidate: str | None, **options: Any) -> int:
+    """Ask recorded requests of RUN again with one thing changed, to prove a cause, a fix, or the part that broke.
 
-    The requests are those that the traces record: only their chunks change. A cause is proven if the answer becomes
-    right without it, beyond the noise of asking again; it is refuted if the answer stays bad. At most four calls for
-    each trace. The result is stored with the run, and `ragfault report` shows it.
+    RUN by itself: the cause of each failing trace is removed; it is proven if the answer becomes right, refuted if it
+    stays bad. With --with or --prompt: a fix is tried on other queries than those that found the fault. RUN and
+    CANDIDATE: chunks, prompt, settings and model are swapped between the two, and the fall of right answers is divided
+    among them; with --agent the steps of an agent. The result is stored with the run, and `ragfault report` shows it.
     """
+    mode = choose_mode(candidate, options)
+    return MODES[mode].run(run, candidate or "", options)
+
+
+class ReplayMode(NamedTuple):
+    """One of the things that a replay can prove."""
+
+    run: Callable[[str, str, dict[str, Any]], int]
+    own: tuple[str, ...]
+    """Options that only some modes have, and this one does."""
+    title: str
+
+
+def choose_mode(candidate: str | None, options: Mapping[str, Any]) -> str:
+    """Choose the mode that the arguments ask for. Raises UsageError for options that it does not have."""
+    mode = "causes" if candidate is None else "change"
+    if options["with_chunks"] or options["prompts"]:
+        mode = "fix"
+    if options["agent"]:
+        mode = "steps"
+    if (candidate is None) == (mode in ("change", "steps")):
+        count = "two runs: BASELINE CANDIDATE" if candidate is None else "one run"
+        raise UsageError(f"{MODES[mode].title} needs {count}.")
+    known = {name for item in MODES.values() for name in item.own}
+    other = [name for name in known - set(MODES[mode].own) if is_given(options.get(name))]
+    if other:
+        titles = " or ".join(item.title for item in MODES.values() if other[0] in item.own)
+        raise UsageError(f"--{FLAGS.get(other[0], other[0].replace('_', '-'))} is for {titles}.")
+    return mode
+
+
+class Bench(NamedTuple):
+    """What a replay works with: its settings, what answers, and what is only asked for."""
+
+    settings: ReplaySettings
+    target: ReplayTarget
+    options: dict[str, Any]
+
+    def announce(self, requests: list[AskedRequest], traces: int, what: str, repeats: int = 1) -> bool:
+        """Print what will be asked, and return whether to ask it."""
+        from ragfault.apps.replay.targets import describe_plan
+
+        plan = self.target.plan(requests, traces=traces, repeats=repeats)
+        if not self.options["dry_run"]:
+            print_notice(describe_plan(plan, what))
+            return True
+        if self.options["kind"] == "json":
+            print_json(plan)
+        else:
+            click.echo(f"Nothing was sent: {describe_plan(plan, what)}.")
+        return False
+
+    def open(self, run: Run, kind: type, target: ReplayTarget | None = None, *, fresh: bool) -> Asker:
+        """Open what answers; what one command spends counts together."""
+        from ragfault.apps.replay.asking import build_text_redactor
+
+        budget = f"{kind.__name__} {run.path.resolve()}"
+        return (target or self.target).open(budget, fresh=fresh, redact=build_text_redactor(self.settings.redact))
+
+
+def _prepare(options: dict[str, Any]) -> Bench:
+    from ragfault.apps.replay.targets import read_target
+
+    table = load_settings(options["config"])
+    settings = ReplaySettings(**take_fields(ReplaySettings, options), on_notice=print_notice)
+    return Bench(settings, read_target(options, table.get("llm", {})), options)
+
+
+def _replay_causes(run: str, _: str, options: dict[str, Any]) -> int:
     from ragfault.apps.replay.cause_replay import replay_causes
+    from ragfault.apps.replay.decision import count_calls
     from ragfault.apps.replay.planning import plan_replays
+    from ragfault.apps.replay.records import ReplayReport
     from ragfault.apps.replay.report import build_replay
-    from ragfault.apps.replay.store import mark_finished, mark_unfinished, store_replay
+    from ragfault.apps.replay.store import mark_finished, mark_unfinished, merge_causes, store_result
     from ragfault.diagnosis.run_table import RunTable
     from ragfault.io.runs.run import Run
     from ragfault.options.functions import load_function
 
     opened = Run.open(run)
-    table = load_settings(options["config"])
     labels = load_run_labels(options["human_labels"], opened)
     source = RunTable(opened, labels) if labels else RunTable(opened)
-    settings = ReplaySettings(**take_fields(ReplaySettings, options), on_notice=print_notice)
-    target = _read_target(options, table.get("llm", {}))
+    bench = _prepare(options)
     retrieve = None if options["retriever"] is None else load_function(options["retriever"])
-    planned = plan_replays(source, settings, needs_messages=target.needs_messages, retrieve=retrieve)
-    estimate = target.estimate(planned.requests)
-    if dry_run:
-        _print_plan(target, estimate, kind)
+    planned = plan_replays(source, bench.settings, needs_messages=bench.target.needs_messages, retrieve=retrieve)
+    requests = planned.requests
+    if not bench.announce(requests, len(requests), "trace", count_calls(bench.settings.attempts)):
         return 0
-    print_notice(describe_price(target.name, estimate))
-    asker = target.open(f"replay {opened.path.resolve()}", fresh=not mark_unfinished(opened))
+    asker = bench.open(opened, ReplayReport, fresh=not mark_unfinished(opened, ReplayReport))
     try:
-        report = replay_causes(source, planned, asker, settings)
+        report = replay_causes(source, planned, asker, bench.settings)
     finally:
         asker.close()
-    report = store_replay(opened, report)
+    report = store_result(opened, merge_causes(opened, report))
     if report.stopped is None:
-        mark_finished(opened)
-    print_report(report, kind, build_replay)
+        mark_finished(opened, ReplayReport)
+    print_report(report, options["kind"], build_replay)
     return 3 if report.stopped is not None or not any(count.sampled for count in report.counts) else 0
 
 
-class ReplayTarget:
-    """What answers: exactly one of a model, an app and an address."""
+def _replay_fix(run: str, _: str, options: dict[str, Any]) -> int:
+    from ragfault.apps.replay.experiments.experiment_report import build_fix
+    from ragfault.apps.replay.experiments.fix_replay import Fix, UsedQueries, index_chunks, plan_fix, replay_fix
+    from ragfault.apps.replay.records import FixReplay, ReplayReport
+    from ragfault.apps.replay.store import load_result, mark_finished, mark_unfinished, store_result
+    from ragfault.io.runs.run import Run
 
-    def __init__(self, model: LLMSettings | None, app: str | None, url: str | None, cache: str | None) -> None:
-        self.model, self.app, self.url, self.cache = model, app, url, cache
-
-    @property
-    def needs_messages(self) -> bool:
-        """Whether it answers recorded requests."""
-        return self.model is not None
-
-    @property
-    def name(self) -> str:
-        """What is asked."""
-        return f"{self.model.provider}/{self.model.model}" if self.model else self.app or self.url or ""
-
-    def estimate(self, requests: list[Any]) -> PriceEstimate:
-        """Estimate what at most four calls for each request cost; nothing is known of an app of the user."""
-        from ragfault.apps.replay.asking import PriceEstimate, estimate_price
-
-        if self.model is not None:
-            return estimate_price(self.model, requests, MOST_CALLS)
-        return PriceEstimate(len(requests), MOST_CALLS * len(requests), 0, None, None)
-
-    def open(self, budget_id: str, *, fresh: bool) -> Asker:
-        """Open what answers."""
-        from ragfault.apps.replay.asking import ModelAsker, load_address, load_app
-
-        if self.model is not None:
-            return ModelAsker(self.model, budget_id, fresh=fresh)
-        return load_app(self.app, self.cache) if self.app is not None else load_address(self.url or "", self.cache)
-
-
-MOST_CALLS = 4
-"""Calls for the proof of one cause of one trace, at most, with the usual number of attempts."""
+    opened = Run.open(run)
+    given, prompts, used = options["with_chunks"], options["prompts"], options["used"]
+    bench = _prepare(options)
+    if prompts and not bench.target.needs_messages:
+        raise UsageError("--prompt changes recorded requests: it needs --model, an app writes its own.")
+    reading = pick_trace_options(options)
+    fix = Fix(
+        " and ".join(Path(name).name for name in (given, *prompts) if name),
+        None if given is None else index_chunks(_read_traces(given, reading)),
+        tuple(map(_read_prompt, prompts)),
+    )
+    known = UsedQueries(load_result(opened, ReplayReport), () if used is None else _read_traces(used, reading))
+    planned = plan_fix(opened, fix, bench.settings, known, needs_messages=bench.target.needs_messages)
+    experiment = planned[0]
+    requests = [request for _, request in experiment.list_requests()]
+    if not bench.announce(requests, len(experiment.asked), "question"):
+        return 0
+    asker = bench.open(opened, FixReplay, fresh=not mark_unfinished(opened, FixReplay))
+    try:
+        report = replay_fix(opened, fix, planned, asker, bench.settings)
+    finally:
+        asker.close()
+    if report.stopped is None:
+        mark_finished(opened, FixReplay)
+    print_report(store_result(opened, report), options["kind"], build_fix)
+    return 3 if report.stopped is not None else {"proven": 0, "refuted": 1}.get(report.outcome, 3)
 
 
-def _read_target(options: Mapping[str, Any], table: Mapping[str, Any]) -> ReplayTarget:
-    """Read what answers from the options. Raises UsageError unless exactly one is named."""
-    from ragfault.judges.llm.settings import PROVIDERS, build_settings
+def _read_traces(path: str, reading: Mapping[str, Any]) -> Iterator[Trace]:
+    """Read the traces of a run or of a file."""
+    from ragfault.options.runs import open_run_or_file
 
-    model, app, url = options["model"], options["app_name"], options["url"]
-    if sum(name is not None for name in (model, app, url)) != 1:
-        raise UsageError("name what answers, one of --model PROVIDER:MODEL, --app FILE.py:NAME and --url URL.")
-    if model is None:
-        given = [name for name in EVALUATE_LLM_FLAGS if name != "cache" and options.get(name) not in (None, (), False)]
-        if given:
-            raise UsageError(f"--{given[0].replace('_', '-')} is an option of --model, and no model is named.")
-        return ReplayTarget(None, app, url, options["cache"])
-    provider, colon, name = model.removeprefix("llm:").partition(":")
-    named = f"{provider}/{name}" if colon and provider in PROVIDERS else model.removeprefix("llm:")
-    known = {key: value for key, value in table.items() if key not in ("votes", "reverse", "rubrics")}
-    return ReplayTarget(build_settings(named, **resolve_judge_options("llm:", options, known)), None, None, None)
+    opened = open_run_or_file(path, reading=reading)
+    return opened if isinstance(opened, Iterator) else opened.traces()
 
 
-def describe_price(name: str, estimate: PriceEstimate) -> str:
-    """Describe what will be asked, and what it costs at most."""
-    calls = f"{format_count(estimate.traces, 'trace')}, at most {estimate.calls:,} calls"
-    if not estimate.tokens:
-        return f"asking {name}: {calls}"
-    if estimate.cost is None:
-        return f"asking {name}: {calls}, about {estimate.tokens:,} tokens to send; the price is not known"
-    most = format_cost(estimate.max_cost)
-    return f"asking {name}: {calls}, about {format_cost(estimate.cost)} ({most} if every reply has full length)"
+def _read_prompt(path: str) -> str:
+    """Read a prompt. Raises UsageError where there is none."""
+    try:
+        text = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the prompt {path} cannot be read: {error}.") from None
+    if not text:
+        raise UsageError(f"the prompt {path} is empty.")
+    return text
 
 
-def _print_plan(target: ReplayTarget, estimate: PriceEstimate, kind: str | None) -> None:
-    from ragfault.apps.replay.records import ReplayPlan
+def _replay_change(run: str, candidate: str, options: dict[str, Any]) -> int:
+    from ragfault.apps.replay.experiments.change_replay import plan_change, replay_change
+    from ragfault.apps.replay.experiments.experiment_report import build_change
+    from ragfault.apps.replay.records import ChangeReplay
+    from ragfault.apps.replay.store import mark_finished, mark_unfinished, store_result
+    from ragfault.comparison.paired_runs import PairedRuns
+    from ragfault.io.runs.run import Run
 
-    if kind == "json":
-        print_json(ReplayPlan(model=target.name, **estimate._asdict()))
-    else:
-        click.echo(f"Nothing was sent: {describe_price(target.name, estimate)}.")
+    paired = PairedRuns(Run.open(run), Run.open(candidate), anyway=True)
+    opened = paired.runs[1]
+    bench = _prepare(options)
+    before = None if options["before"] is None else bench.target.rename(options["before"])
+    needs = bench.target.needs_messages
+    planned = plan_change(paired, bench.settings, needs_messages=needs, has_other=before is not None)
+    requests = [request for _, request in planned.experiment.list_requests()]
+    if not bench.announce(requests, len(planned.experiment.asked), "pair"):
+        return 0
+    fresh = not mark_unfinished(opened, ChangeReplay)
+    targets = [bench.target] if before is None else [before, bench.target]
+    askers = [bench.open(opened, ChangeReplay, target, fresh=fresh and not at) for at, target in enumerate(targets)]
+    try:
+        report = replay_change(paired, planned, askers, bench.settings)
+    finally:
+        for asker in askers:
+            asker.close()
+    if report.stopped is None:
+        mark_finished(opened, ChangeReplay)
+    print_report(store_result(opened, report), options["kind"], build_change)
+    state = "cannot tell" if report.stopped is not None or report.total is None else report.total.state
+    return {"dropped": 1, "cannot tell": 3}.get(state, 0)
+
+
+def _replay_steps(source: str, questions: str, options: dict[str, Any]) -> int:
+    from ragfault.comparison.ablation.step_repair import repair_steps
+    from ragfault.comparison.paired_runs import describe_sample
+    from ragfault.io.runs.samples import sample_runs
+    from ragfault.options.functions import load_function
+    from ragfault.options.runs import open_run_or_file
+    from ragfault.report.builders.steps import build_repairs
+
+    sample = MOST_QUESTIONS if options["sample"] is None else options["sample"]
+    reading = pick_trace_options(options)
+    settings = RepairSettings(**take_fields(RepairSettings, options))
+    function = load_function(options["agent"])
+    opened = [open_run_or_file(name, reading=reading) for name in (source, questions)]
+    runs = [side for side in opened if not isinstance(side, Iterator)]
+    if len(runs) == len(opened):
+        opened = [*(runs := [*sample_runs(runs, sample)])]
+        for notice in describe_sample(*runs):
+            print_notice(notice)
+    sides = [list(side if isinstance(side, Iterator) else side.traces()) for side in opened]
+    repairs = repair_steps(function, sides[0], sides[1], settings)
+    print_report(repairs, options["kind"], build_repairs)
+    return {"fault": 1, "no fault": 0}.get(repairs.status, 3)
+
+
+TARGET = ("model", "app_name", "url", "dry_run", "redact", *EVALUATE_LLM_FLAGS)
+READING = ("map", "shape", "qrels", "encoding", "documents", "turns", "id_from", "accept_unread")
+MODES = {
+    "causes": ReplayMode(
+        _replay_causes, (*TARGET, "causes", "attempts", "corpus", "retriever", "human_labels"), "the causes of a run"
+    ),
+    "fix": ReplayMode(_replay_fix, (*TARGET, *READING, "with_chunks", "prompts", "used"), "a fix"),
+    "change": ReplayMode(_replay_change, (*TARGET, "before"), "the change between two runs"),
+    "steps": ReplayMode(_replay_steps, (*READING, "agent", "metrics", "margin"), "the steps of an agent"),
+}
+"""What a replay can prove → how, and with which options."""
+FLAGS = {"app_name": "app", "with_chunks": "with", "prompts": "prompt", "causes": "cause"}
+"""Options whose flag has another name."""

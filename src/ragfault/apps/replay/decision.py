@@ -25,6 +25,17 @@ CHANCE_ATTEMPTS = 2
 """Right answers to the recorded request, and no bad one, from which the recorded answer was bad by chance."""
 
 
+def count_calls(attempts: int) -> int:
+    """Return the calls for the proof of one cause, at most, with so many attempts with the change.
+
+    A request that gave a right answer is asked again, so that two attempts may take as many calls as three.
+
+    >>> count_calls(2), count_calls(3), count_calls(5)
+    (4, 4, 6)
+    """
+    return max(4, 1 + attempts)
+
+
 class AttemptCounts(NamedTuple):
     """Right answers and attempts, with the change and without."""
 
@@ -67,7 +78,10 @@ def decide_proof(expected: Expectation, counts: AttemptCounts, noise: float) -> 
     ('proven', 'refuted')
     """
     if is_by_chance(counts):
-        return "refuted", "the same request gave a right answer each time: the recorded one was bad by chance"
+        reason = (
+            "the same request gave a right answer each time: the recorded one was bad by chance, or of another model"
+        )
+        return "refuted", reason
     tally = f"{counts.right} of {counts.attempts} answers right"
     if counts.attempts < 2:
         return "not decided", f"{tally}: too few attempts"

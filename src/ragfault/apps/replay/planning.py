@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ragfault.apps.replay.asking import to_chunk
-from ragfault.apps.replay.chunk_places import RequestRefused
+from ragfault.apps.replay.app_asking import to_chunk
+from ragfault.apps.replay.asking import AskedRequest, read_settings
 from ragfault.apps.replay.interventions import (
     KnownPassages,
     PlannedProof,
@@ -18,15 +18,10 @@ from ragfault.apps.replay.interventions import (
     list_relevant,
     plan_proof,
 )
-from ragfault.apps.replay.request_template import (
-    RequestTemplate,
-    adopt_place,
-    find_donor,
-    pool_templates,
-    read_template,
-    render_request,
-)
-from ragfault.apps.replay.settings import ReplaySettings
+from ragfault.apps.replay.requests.chunk_places import RequestRefused
+from ragfault.apps.replay.requests.pooled import read_templates
+from ragfault.apps.replay.requests.request_template import RequestTemplate, render_request
+from ragfault.apps.replay.settings import TRACES_OF_CAUSE, ReplaySettings
 from ragfault.diagnosis.causes.records import AnswerCause
 from ragfault.diagnosis.causes.selection import parse_causes
 from ragfault.diagnosis.run_table import RunTable
@@ -61,9 +56,10 @@ class PlannedRun(NamedTuple):
     """Cause → bad answers of the run with it, replayed or not."""
 
     @property
-    def requests(self) -> list[tuple[ConversationTurn, ...]]:
+    def requests(self) -> list[AskedRequest]:
         """The recorded requests that will be asked again."""
-        return [item.same for item in self.replays if item.plan is not None]
+        traces = [(item.same, item.case.trace) for item in self.replays if item.plan is not None]
+        return [AskedRequest(same, trace, trace.chunks or (), 1, read_settings(trace)) for same, trace in traces]
 
 
 def plan_replays(
@@ -98,9 +94,8 @@ def plan_causes(
 
 def _draw(group: Sequence[AnswerCause], settings: ReplaySettings) -> list[AnswerCause]:
     """Draw a random sample of the traces of a cause, the same for the same seed."""
-    if not settings.sample or len(group) <= settings.sample:
-        return list(group)
-    return random.Random(settings.seed).sample(list(group), settings.sample)
+    count = TRACES_OF_CAUSE if settings.sample is None else settings.sample
+    return random.Random(settings.seed).sample(list(group), count) if 0 < count < len(group) else list(group)
 
 
 def _build_cases(
@@ -124,14 +119,24 @@ def _build_case(
     gold = passages.find_gold(trace.gold)
     retrieved = None if retrieve is None else _retrieve(retrieve, trace.query)
     if redactor is not None:
-        # One trace, so that equal values have equal placeholders in the request and in what is put into it.
-        joined = replace(trace, chunks=(*(trace.chunks or ()), *gold, *(retrieved or ())))
-        redacted = redactor.redact_trace(joined).trace
-        chunks, count = redacted.chunks or (), len(trace.chunks or ())
-        gold, extra = chunks[count : count + len(gold)], chunks[count + len(gold) :]
-        retrieved = None if retrieved is None else extra
-        trace = replace(redacted, chunks=None if trace.chunks is None else chunks[:count])
+        trace, (gold, others) = redact_together(redactor, trace, gold, retrieved or ())
+        retrieved = None if retrieved is None else others
     return ReplayCase(trace, cause, gold, list_relevant(trace, verdicts, gold), retrieved)
+
+
+def redact_together(
+    redactor: Redactor, trace: Trace, *others: tuple[Chunk, ...]
+) -> tuple[Trace, list[tuple[Chunk, ...]]]:
+    """Redact a trace with chunks that it does not show, so that equal values have equal placeholders in all."""
+    shown = trace.chunks or ()
+    joined = replace(trace, chunks=(*shown, *(chunk for chunks in others for chunk in chunks)))
+    redacted = redactor.redact_trace(joined).trace
+    remaining = (redacted.chunks or ())[len(shown) :]
+    groups = []
+    for chunks in others:
+        groups.append(remaining[: len(chunks)])
+        remaining = remaining[len(chunks) :]
+    return replace(redacted, chunks=trace.chunks and (redacted.chunks or ())[: len(shown)]), groups
 
 
 def _retrieve(retrieve: RetrieveFunction, query: str) -> tuple[Chunk, ...]:
@@ -161,9 +166,9 @@ def _collect_passages(run: Run, traces: Sequence[Trace], corpus: str | None) -> 
 
 def _plan_requests(cases: Sequence[ReplayCase], *, needs_messages: bool) -> Iterator[PlannedReplay]:
     """Plan the requests of each case; an app of the user gets its chunks, and no request."""
-    templates = _read_templates(cases) if needs_messages else {}
-    for number, case in enumerate(cases):
-        plan, template = plan_proof(case), templates.get(number)
+    templates = read_templates([case.trace for case in cases]) if needs_messages else [""] * len(cases)
+    for case, template in zip(cases, templates, strict=True):
+        plan = plan_proof(case)
         if isinstance(plan, ProofRefused):
             yield PlannedReplay(case, refused=plan.reason)
         elif not needs_messages:
@@ -173,30 +178,7 @@ def _plan_requests(cases: Sequence[ReplayCase], *, needs_messages: bool) -> Iter
         elif isinstance(template, RequestTemplate):
             yield _plan_changed(case, plan, template)
         else:
-            yield PlannedReplay(case, refused=template or "")
-
-
-def _read_templates(cases: Sequence[ReplayCase]) -> dict[int, RequestTemplate | str]:
-    """Read the request of each case as a template, or the reason why there is none.
-
-    A request without chunks takes their place from another one that has some.
-    """
-    reasons: dict[int, RequestTemplate | str] = {}
-    read: dict[int, RequestTemplate] = {}
-    for number, case in enumerate(cases):
-        try:
-            read[number] = read_template(case.trace.messages or (), case.trace.chunks or ())
-        except RequestRefused as error:
-            reasons[number] = str(error)
-    templates = dict(zip(read, pool_templates(list(read.values())), strict=True))
-    donor = find_donor(list(templates.values()))
-    for number, case in enumerate(cases):
-        if donor is not None and case.trace.messages and not case.trace.chunks:
-            try:
-                templates[number] = adopt_place(donor, case.trace.messages)
-            except RequestRefused as error:
-                reasons[number] = str(error)
-    return {**reasons, **templates}
+            yield PlannedReplay(case, refused=template)
 
 
 def _plan_changed(case: ReplayCase, plan: PlannedProof, template: RequestTemplate) -> PlannedReplay:

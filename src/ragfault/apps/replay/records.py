@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ragfault.comparison.records import ChangeState
 from ragfault.diagnosis.causes.records import AnswerOutcome, Stage
 from ragfault.model.causes import CauseName
 from ragfault.model.records import Usage
@@ -90,6 +91,8 @@ class ReplayReport(Struct, frozen=True, kw_only=True):
     """What was asked: the model and where it runs, or the app of the user."""
     judge: str
     """The fingerprint of the judge that rated the answers."""
+    old_models: tuple[str, ...] = ()
+    """The models that gave the recorded answers, as the replayed traces record them."""
     noise: float
     """The share of right answers that the recorded requests give when they are asked again, over the run."""
     counts: tuple[ProofCount, ...]
@@ -101,17 +104,155 @@ class ReplayReport(Struct, frozen=True, kw_only=True):
     """Why the replay ended before its last call, such as a spent budget; None: it did not."""
 
 
+class ConfiguredAnswer(Struct, frozen=True, kw_only=True):
+    """The answer to one query in one configuration of the system."""
+
+    configuration: str
+    chunks: tuple[str, ...]
+    """Ids of the chunks that were shown."""
+    answer: str | None
+    """None where the call failed or was not made."""
+    outcome: AnswerOutcome | None = None
+    """Right, bad or unsure, decided as `evaluate` decides; None without an answer."""
+    error: str | None = None
+    """Why there is no answer."""
+
+
+class AskedQuery(Struct, frozen=True, kw_only=True):
+    """One query that was asked in every configuration."""
+
+    trace: str
+    query: str
+    answers: tuple[ConfiguredAnswer, ...]
+    """In the order of the configurations."""
+
+
+class ConfigurationCost(Struct, frozen=True, kw_only=True):
+    """What the answers of one configuration were, and what one of them took on average."""
+
+    configuration: str
+    right: int
+    bad: int
+    unsure: int
+    failed: int
+    prompt: float | None
+    """Tokens of the request; None where they are not known."""
+    completion: float | None
+    """Tokens of the answer."""
+    cost: float | None
+    """US$."""
+    seconds: float | None
+
+
+class FixReplay(Struct, frozen=True, kw_only=True):
+    """A fix, put to the proof on queries that were not used to find the fault."""
+
+    run: str
+    """The path of the run."""
+    fix: str
+    """What was changed in the requests."""
+    model: str
+    """What was asked: the model and where it runs, or the app of the user."""
+    judge: str
+    """The fingerprint of the judge that rated the answers."""
+    outcome: ProofOutcome
+    """Proven: more answers become right. Refuted: the gain is below the margin, or a loss."""
+    gain: float | None
+    """Share of right answers with the fix, less that of the same requests without it; None without a query."""
+    low: float | None = None
+    """Ends of the 95 % interval of the gain."""
+    high: float | None = None
+    margin: float
+    """Smallest gain that matters."""
+    needed: int | None = None
+    """If not decided: about how many queries would decide; None if unknown."""
+    sampled: int
+    """Queries with both answers."""
+    became_right: int
+    """Queries whose answer becomes right."""
+    became_bad: int
+    """Queries whose answer becomes bad."""
+    unchanged: int
+    """Queries whose request the fix leaves as it was."""
+    used: int
+    """Traces left out, since their queries were used to find the fault."""
+    costs: tuple[ConfigurationCost, ...]
+    """Without the fix, and with it."""
+    queries: tuple[AskedQuery, ...]
+    refused: tuple[tuple[str, int], ...] = ()
+    """Each reason why a sampled query was not asked, and of how many."""
+    usage: Usage | None = None
+    """Calls, tokens and cost; None for an app of the user."""
+    stopped: str | None = None
+    """Why the replay ended before its last call; None: it did not."""
+
+
+class ChangeShare(Struct, frozen=True, kw_only=True):
+    """What parts of a system have to do with a change of the share of right answers."""
+
+    parts: tuple[str, ...]
+    """One part: its share of the change. Two: how far they depend on each other. None: the whole change."""
+    effect: float
+    low: float
+    high: float
+    """Ends of the 95 % interval."""
+    p: float
+    """Of the test of no effect, corrected by Holm over all shares."""
+    state: ChangeState
+    share: float | None = None
+    """Its part of a fall that is shown; None otherwise."""
+
+
+class ChangeReplay(Struct, frozen=True, kw_only=True):
+    """The change between two runs, divided among the parts of the system that were swapped."""
+
+    baseline: str
+    candidate: str
+    """The paths of the runs."""
+    model: str
+    """What was asked, for the candidate and, if it is another, for the baseline."""
+    judge: str
+    """The fingerprint of the judge that rated the answers."""
+    parts: tuple[str, ...]
+    """Parts that differ: chunks, prompt, settings, model or app."""
+    total: ChangeShare | None
+    """The whole change; None where no pair has an answer in every configuration."""
+    shares: tuple[ChangeShare, ...] = ()
+    """In the order of the parts; they sum to the whole change."""
+    interactions: tuple[ChangeShare, ...] = ()
+    sampled: int
+    """Pairs with an answer in every configuration."""
+    changed: int
+    """Pairs whose requests differ, of which the pairs were drawn."""
+    pairs: int
+    """All pairs of the two runs."""
+    costs: tuple[ConfigurationCost, ...]
+    """For each configuration: baseline, the parts that are the candidate's, …, candidate."""
+    queries: tuple[AskedQuery, ...]
+    refused: tuple[tuple[str, int], ...] = ()
+    """Each reason why a sampled pair was not asked, and of how many."""
+    usage: Usage | None = None
+    """Calls, tokens and cost; None for an app of the user."""
+    stopped: str | None = None
+    """Why the replay ended before its last call; None: it did not."""
+
+
 class ReplayPlan(Struct, frozen=True, kw_only=True):
     """What a replay would ask, and what it would cost."""
 
     model: str
     """What would be asked."""
     traces: int
+    """Traces, queries or pairs of traces that would be asked about."""
     calls: int
     """Calls at most."""
-    tokens: int
-    """Tokens sent by that many calls, estimated."""
-    cost: float | None
+    tokens: int = 0
+    """Tokens sent by that many calls, estimated; 0 for an app of the user."""
+    cost: float | None = None
     """US$, estimated; None where the price is not known."""
-    max_cost: float | None
+    max_cost: float | None = None
     """US$ if every reply has the maximum length."""
+    temperatures: tuple[float | None, ...] = ()
+    """Temperatures of the requests; None: the default of the service."""
+    temperature_source: Literal["given", "recorded", "default"] = "default"
+    """Whether the command gives the temperature, the requests record it, or neither."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ragfault.apps.replay.records import CauseProof, ProofCount, ReplayedAnswer, ReplayReport
+from ragfault.model.records import Usage
 from ragfault.report.document import (
     Block,
     Heading,
@@ -68,13 +69,19 @@ def build_replay(report: ReplayReport) -> ReportDocument:
 
 
 def describe_asking(report: ReplayReport) -> str:
-    """Describe what was asked, at what price, and the noise."""
-    parts = [clean_text(report.model)]
-    if report.usage is not None:
-        parts.append(f"{report.usage.calls:,} calls, {format_cost(report.usage.cost)}")
-        if report.usage.cached:
-            parts.append(f"{report.usage.cached:,} more from the cache")
-    parts.append(f"noise {format_percent(report.noise)}: right answers to the unchanged requests")
+    """Describe what was asked, who gave the recorded answers, the price, and the noise."""
+    recorded = [f"recorded answers by {clean_text(', '.join(report.old_models))}"] if report.old_models else []
+    noise = f"noise {format_percent(report.noise)}: right answers to the unchanged requests"
+    return " · ".join([describe_usage(report.model, report.usage), *recorded, noise])
+
+
+def describe_usage(model: str, usage: Usage | None) -> str:
+    """Describe what was asked, and at what price."""
+    parts = [clean_text(model)]
+    if usage is not None:
+        parts.append(f"{usage.calls:,} calls, {format_cost(usage.cost)}")
+        if usage.cached:
+            parts.append(f"{usage.cached:,} more from the cache")
     return " · ".join(parts)
 
 
@@ -106,7 +113,7 @@ def _list_answers(proofs: Sequence[CauseProof]) -> tuple[Text | Listing, ...]:
     for proof in proofs:
         head = f" {clean_text(proof.trace)}, {proof.cause.replace('_', ' ')}: {proof.reason}"
         items.append((MARKS[proof.outcome], head))
-        texts = [f"recorded: {_quote(proof.old_answer)}", *map(_describe_answer, _choose_answers(proof))]
+        texts = [f"recorded: {quote(proof.old_answer)}", *map(_describe_answer, _choose_answers(proof))]
         items.append(Listing(tuple(texts)))
     return tuple(items)
 
@@ -120,10 +127,11 @@ def _choose_answers(proof: CauseProof) -> list[ReplayedAnswer]:
 
 
 def _describe_answer(answer: ReplayedAnswer) -> str:
-    result = answer.error if answer.answer is None else _quote(answer.answer)
+    result = answer.error if answer.answer is None else quote(answer.answer)
     outcome = f" ({answer.outcome})" if answer.outcome else ""
     return f"{answer.intervention}{outcome}: {clean_text(result or '')}"
 
 
-def _quote(text: str | None) -> str:
+def quote(text: str | None) -> str:
+    """Return the beginning of a text that is not to be trusted."""
     return clip_text(clean_text(" ".join((text or "").split())), ANSWER_LENGTH) or "(empty)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ragfault.model.settings import Flag, NaturalInt, NonEmptyText, PathText, PositiveInt, Settings, TextList, declare
+from ragfault.model.settings import Flag, NaturalInt, NonEmptyText, PathText, Settings, SeveralInt, TextList, declare
 from ragfault.model.work_settings import ignore_report
 
 TRACES_OF_CAUSE = 30
@@ -20,11 +20,14 @@ class ReplaySettings(Settings, frozen=True, kw_only=True):
         TextList,
         Flag(names=("--cause",), metavar="NAME", default="every cause", parse=tuple),
     )
-    sample: int = declare(
-        TRACES_OF_CAUSE, "Most traces of each cause; of more a random sample. 0: all.", NaturalInt, Flag(metavar="N")
+    sample: int | None = declare(
+        None,
+        "Most traces of each cause, queries of a fix, or pairs of a change; of more a random sample. 0: all.",
+        NaturalInt,
+        Flag(metavar="N", default="30, 100 or 50"),
     )
     attempts: int = declare(
-        3, "Most attempts with the change; one or two more are made without it.", PositiveInt, Flag(metavar="N")
+        3, "Most attempts to prove a cause; one or two more are made without the change.", SeveralInt, Flag(metavar="N")
     )
     judge: str | None = declare(
         None, "Judge of the answers, as for `evaluate`.", NonEmptyText, Flag(default="that of the run")
@@ -34,7 +37,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True):
     )
     redact: str | None = declare(
         None,
-        "Replace these before anything is sent: email, phone, card, key, or all.",
+        "Replace these in all that is sent, stored and shown: email, phone, card, key, or all.",
         NonEmptyText,
         Flag(metavar="KINDS"),
     )

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ragfault.apps.replay.chunk_places import ChunkPlace, RequestRefused, locate_chunks
-from ragfault.apps.replay.encodings import PassageWriter, list_writers
+from ragfault.apps.replay.requests.chunk_places import ChunkPlace, RequestRefused, locate_chunks
+from ragfault.apps.replay.requests.encodings import PassageWriter, list_writers
 from ragfault.model.grouping import group_by
 from ragfault.model.records import Chunk, ConversationTurn
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ragfault.apps.replay.encodings import READERS, DecodedText, compact, read_plain
+from ragfault.apps.replay.requests.encodings import READERS, DecodedText, compact, read_plain
 from ragfault.model.errors import RagfaultError
 from ragfault.model.records import Chunk, ConversationTurn
 

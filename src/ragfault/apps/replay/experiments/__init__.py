@@ -1,0 +1,1 @@
+"""Fixes and changes: queries are asked in several configurations of a system."""

@@ -1,0 +1,1 @@
+"""Recorded requests: where their chunks stand, and the same requests with others."""
