@@ -42,6 +42,10 @@ class App(NamedTuple):
     """The module whose `build_sections` adds to the report of a run what the app stored with it; None: nothing."""
     page_options: tuple[tuple[str, str], ...] = ()
     """Options of `ragfault serve` that name files for its pages: name and help."""
+    ci: str | None = None
+    """The module whose `prepare_ci` makes of these options what `ragfault ci` does with its run; None: nothing."""
+    ci_options: tuple[tuple[str, str, str], ...] = ()
+    """Options of `ragfault ci`: name, placeholder and help."""
 
 
 @lru_cache(maxsize=1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.apps.registry import list_apps
 from ragfault.cli.compare import VERDICT_EXIT_CODES
 from ragfault.comparison.settings import BASELINE_FIELDS, BisectionSettings, GateSettings, GateTable
 from ragfault.evaluation.settings import EvaluationSettings
@@ -140,6 +142,13 @@ EMPTY_JUNIT = '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites tests="0" fai
 """JUnit XML where nothing was asked, so that a job that collects it finds a file."""
 
 
+def add_app_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options by which apps work on the run."""
+    for name, metavar, text in reversed([option for app in list_apps() for option in app.ci_options]):
+        command = click.option(f"--{name}", metavar=metavar, help=text)(command)
+    return command
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -183,6 +192,7 @@ Exit code 0: every threshold and metric passes, or none was given; 1: one fails,
 @add_fields(EvaluationSettings, "skip_bad", "workers", "ray")
 @json_option
 @add_config_option
+@add_app_options
 @add_git_option
 def ci(
     traces: tuple[str, ...], out: str, thresholds: tuple[str, ...], unsure: str, config: str | None, **options: Any
@@ -200,14 +210,26 @@ def ci(
     for threshold in all_thresholds:
         parse_threshold(threshold)
     old, notes = _locate_baseline(options["baseline"], out, bool(all_thresholds))
+    extensions = _prepare_apps(options, table)
     run = _evaluate_traces(traces, out, options, table)
     with tempfile.TemporaryDirectory() as folder:
         if old is not None and options["rejudge"]:
             old = rejudge_baseline(old, run, Path(folder), table.get("evaluate", {}).get("calibration"))
         decided, bisected = _gate_run(run, old, all_thresholds, table), _bisect_runs(old, run, table)
+    notes += tuple(note for extend in extensions for note in extend(run))
     _write_reports(run, decided, bisected, notes, options)
     _print_results(run, decided, bisected, notes, options["kind"])
     return _choose_exit_code(decided, bisected, unsure)
+
+
+def _prepare_apps(options: dict[str, Any], table: SettingsTable) -> list[Callable[[Run], tuple[str, ...]]]:
+    """Return what the apps do with the run, as far as their options ask for it: each returns notes."""
+    extensions = []
+    for app in list_apps():
+        given = {name: options.pop(name.replace("-", "_")) for name, *_ in app.ci_options}
+        if app.ci is not None and any(value is not None for value in given.values()):
+            extensions.append(import_module(app.ci).prepare_ci(given, table))
+    return extensions
 
 
 def _evaluate_traces(traces: tuple[str, ...], out: str, options: dict[str, Any], table: SettingsTable) -> Run:
@@ -272,13 +294,15 @@ def _write_reports(
 ) -> None:
     """Write what was asked for."""
     from ragfault.diagnosis.run_analysis import analyze
+    from ragfault.report.app_sections import build_app_sections
     from ragfault.report.html.report import write_run_html
     from ragfault.report.junit import render_gate_junit
     from ragfault.report.markdown import pull_request_comment
     from ragfault.report.output import write_report_file
 
     if options["said"]:
-        text = pull_request_comment.render_comment(decision, bisection_result, analyze(run), notes)
+        sections = build_app_sections(run)
+        text = pull_request_comment.render_comment(decision, bisection_result, analyze(run), notes, sections)
         write_report_file(options["said"], text, force=True)
     if options["junit"]:
         write_report_file(

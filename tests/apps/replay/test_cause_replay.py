@@ -25,6 +25,7 @@ from ragfault.apps.replay.store import load_result
 from ragfault.cli.commands import run_command
 from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.io.runs.run import Run
+from ragfault.io.trace_writer import write_traces
 from ragfault.model.records import Chunk, ConversationTurn, Trace
 from replayed_runs import make_trace
 from replayed_runs import write_run as evaluate_traces
@@ -246,6 +247,30 @@ def test_a_model_needs_recorded_requests(tmp_path: Path, server: ProgrammedServe
     code, report = replay(run, server.url)
     assert (code, count_outcomes(report)) == (3, {"not replayed": 3})
     assert not server.calls
+
+
+def test_ci_comments_what_is_proven_within_its_budget(tmp_path: Path, server: ProgrammedServer):
+    """The comment has the counts and the answers before and after; a model without a budget is asked nothing."""
+    run = write_run(tmp_path, "invents if absent")
+    (tmp_path / "ragfault.toml").write_text(
+        f'[evaluate]\njudge = "lexical"\nmetrics = ["completeness"]\n[llm]\nbase_url = "{server.url}"\n'
+        f'cache = "{tmp_path / "cache.sqlite"}"\n',
+        encoding="utf-8",
+    )
+    traces = tmp_path / "traces.jsonl"
+    write_traces(Run.open(run).traces(), traces)
+    comment = tmp_path / "comment.md"
+    job = ["ci", str(traces), "-o", str(tmp_path / "new"), "--config", str(tmp_path / "ragfault.toml")]
+    job += ["--comment", str(comment), "--replay", "openai:m"]
+    assert run_command(job) == 2
+    assert not server.calls
+    assert run_command([*job, "--replay-budget", "100k tokens"]) == 0
+    text = comment.read_text(encoding="utf-8")
+    assert f"{TRACES} of {TRACES} replayed proven" in text
+    assert "It opens at 4:44." in text
+    paid = sum(server.paid.values())
+    assert run_command([*job, "--replay-budget", "1 tokens"]) == 0
+    assert sum(server.paid.values()) == paid
 
 
 @pytest.mark.long

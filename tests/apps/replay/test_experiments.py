@@ -152,7 +152,7 @@ def test_the_part_that_broke_explains_the_fall(tmp_path: Path, server: Programme
     """Of chunks and prompt, the one that makes answers bad has all of the fall, whichever it is."""
     numbers = range(QUERIES)
     good = [make_trace(number, "invents if absent", shown=True) for number in numbers]
-    lacking = [make_trace(number, "confuses passages", shown=False) for number in numbers]
+    lacking = [make_trace(number, "invents", shown=False) for number in numbers]
     broken = {
         "chunks": [
             replace(trace, messages=tuple(_say(turn, "invents if absent", "Kindly. ") for turn in trace.messages or ()))

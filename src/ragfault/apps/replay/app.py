@@ -13,4 +13,9 @@ APP = App(
     },
     documents="ragfault.apps.replay.documents",
     report="ragfault.apps.replay.run_sections",
+    ci="ragfault.apps.replay.ci",
+    ci_options=(
+        ("replay", "NAME", "Prove causes of bad answers: ask this PROVIDER:MODEL, FILE.py:NAME or URL again."),
+        ("replay-budget", "AMOUNT", 'Most that this may cost: 2 (US$) or "200000 tokens".'),
+    ),
 )

@@ -20,7 +20,6 @@ from ragfault.options.settings import add_config_option, add_trace_options, load
 if TYPE_CHECKING:
     from ragfault.apps.replay.asking import AskedRequest, Asker
     from ragfault.apps.replay.targets import ReplayTarget
-    from ragfault.io.runs.run import Run
     from ragfault.model.records import Trace
 
 MOST_QUESTIONS = 2_000
@@ -127,13 +126,6 @@ class Bench(NamedTuple):
             click.echo(f"Nothing was sent: {describe_plan(plan, what)}.")
         return False
 
-    def open(self, run: Run, kind: type, target: ReplayTarget | None = None, *, fresh: bool) -> Asker:
-        """Open what answers; what one command spends counts together."""
-        from ragfault.apps.replay.asking import build_text_redactor
-
-        budget = f"{kind.__name__} {run.path.resolve()}"
-        return (target or self.target).open(budget, fresh=fresh, redact=build_text_redactor(self.settings.redact))
-
 
 def _prepare(options: dict[str, Any]) -> Bench:
     from ragfault.apps.replay.targets import read_target
@@ -144,12 +136,10 @@ def _prepare(options: dict[str, Any]) -> Bench:
 
 
 def _replay_causes(run: str, _: str, options: dict[str, Any]) -> int:
-    from ragfault.apps.replay.cause_replay import replay_causes
     from ragfault.apps.replay.decision import count_calls
     from ragfault.apps.replay.planning import plan_replays
-    from ragfault.apps.replay.records import ReplayReport
+    from ragfault.apps.replay.proving import prove_causes
     from ragfault.apps.replay.report import build_replay
-    from ragfault.apps.replay.store import mark_finished, mark_unfinished, merge_causes, store_result
     from ragfault.diagnosis.run_table import RunTable
     from ragfault.io.runs.run import Run
     from ragfault.options.functions import load_function
@@ -163,14 +153,7 @@ def _replay_causes(run: str, _: str, options: dict[str, Any]) -> int:
     requests = planned.requests
     if not bench.announce(requests, len(requests), "trace", count_calls(bench.settings.attempts)):
         return 0
-    asker = bench.open(opened, ReplayReport, fresh=not mark_unfinished(opened, ReplayReport))
-    try:
-        report = replay_causes(source, planned, asker, bench.settings)
-    finally:
-        asker.close()
-    report = store_result(opened, merge_causes(opened, report))
-    if report.stopped is None:
-        mark_finished(opened, ReplayReport)
+    report = prove_causes(source, planned, bench.target, bench.settings)
     print_report(report, options["kind"], build_replay)
     return 3 if report.stopped is not None or not any(count.sampled for count in report.counts) else 0
 
@@ -178,8 +161,9 @@ def _replay_causes(run: str, _: str, options: dict[str, Any]) -> int:
 def _replay_fix(run: str, _: str, options: dict[str, Any]) -> int:
     from ragfault.apps.replay.experiments.experiment_report import build_fix
     from ragfault.apps.replay.experiments.fix_replay import Fix, UsedQueries, index_chunks, plan_fix, replay_fix
+    from ragfault.apps.replay.proving import conduct_replay
     from ragfault.apps.replay.records import FixReplay, ReplayReport
-    from ragfault.apps.replay.store import load_result, mark_finished, mark_unfinished, store_result
+    from ragfault.apps.replay.store import load_result
     from ragfault.io.runs.run import Run
 
     opened = Run.open(run)
@@ -199,14 +183,12 @@ def _replay_fix(run: str, _: str, options: dict[str, Any]) -> int:
     requests = [request for _, request in experiment.list_requests()]
     if not bench.announce(requests, len(experiment.asked), "question"):
         return 0
-    asker = bench.open(opened, FixReplay, fresh=not mark_unfinished(opened, FixReplay))
-    try:
-        report = replay_fix(opened, fix, planned, asker, bench.settings)
-    finally:
-        asker.close()
-    if report.stopped is None:
-        mark_finished(opened, FixReplay)
-    print_report(store_result(opened, report), options["kind"], build_fix)
+
+    def work(askers: list[Asker]) -> FixReplay:
+        return replay_fix(opened, fix, planned, askers[0], bench.settings)
+
+    report = conduct_replay(opened, FixReplay, [bench.target], bench.settings, work)
+    print_report(report, options["kind"], build_fix)
     return 3 if report.stopped is not None else {"proven": 0, "refuted": 1}.get(report.outcome, 3)
 
 
@@ -232,8 +214,8 @@ def _read_prompt(path: str) -> str:
 def _replay_change(run: str, candidate: str, options: dict[str, Any]) -> int:
     from ragfault.apps.replay.experiments.change_replay import plan_change, replay_change
     from ragfault.apps.replay.experiments.experiment_report import build_change
+    from ragfault.apps.replay.proving import conduct_replay
     from ragfault.apps.replay.records import ChangeReplay
-    from ragfault.apps.replay.store import mark_finished, mark_unfinished, store_result
     from ragfault.comparison.paired_runs import PairedRuns
     from ragfault.io.runs.run import Run
 
@@ -246,17 +228,13 @@ def _replay_change(run: str, candidate: str, options: dict[str, Any]) -> int:
     requests = [request for _, request in planned.experiment.list_requests()]
     if not bench.announce(requests, len(planned.experiment.asked), "pair"):
         return 0
-    fresh = not mark_unfinished(opened, ChangeReplay)
+
+    def work(askers: list[Asker]) -> ChangeReplay:
+        return replay_change(paired, planned, askers, bench.settings)
+
     targets = [bench.target] if before is None else [before, bench.target]
-    askers = [bench.open(opened, ChangeReplay, target, fresh=fresh and not at) for at, target in enumerate(targets)]
-    try:
-        report = replay_change(paired, planned, askers, bench.settings)
-    finally:
-        for asker in askers:
-            asker.close()
-    if report.stopped is None:
-        mark_finished(opened, ChangeReplay)
-    print_report(store_result(opened, report), options["kind"], build_change)
+    report = conduct_replay(opened, ChangeReplay, targets, bench.settings, work)
+    print_report(report, options["kind"], build_change)
     state = "cannot tell" if report.stopped is not None or report.total is None else report.total.state
     return {"dropped": 1, "cannot tell": 3}.get(state, 0)
 

@@ -69,11 +69,16 @@ def plan_replays(
 
     Nothing is asked yet. Raises UsageError where no answer of the run is bad for one of the causes.
     """
-    names = parse_causes(settings.causes)
-    chosen = [cause for cause in source.causes if cause.cause is not None and (not names or cause.cause in names)]
+    chosen = list_causes(source, settings)
     if not chosen:
         raise UsageError("the run has no bad answer with a cause to replay: ragfault report shows its causes.")
     return plan_causes(source.run, chosen, settings, needs_messages=needs_messages, retrieve=retrieve)
+
+
+def list_causes(source: RunTable, settings: ReplaySettings) -> list[AnswerCause]:
+    """List the bad answers of a run with their causes, as far as the settings name these."""
+    names = parse_causes(settings.causes)
+    return [cause for cause in source.causes if cause.cause is not None and (not names or cause.cause in names)]
 
 
 def plan_causes(

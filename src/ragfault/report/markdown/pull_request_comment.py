@@ -12,9 +12,12 @@ from ragfault.report.markdown.syntax import escape_markdown, format_code
 from ragfault.report.renderers.markdown import render_markdown_blocks, render_markdown_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ragfault.comparison.gate.records import GateResult
     from ragfault.comparison.records import Bisection
     from ragfault.diagnosis.records import Findings
+    from ragfault.report.app_sections import AppSection
 
 MAX_COMMENT_LENGTH = 60_000
 """Characters: GitHub takes 65,536, GitLab a million."""
@@ -31,11 +34,13 @@ def render_comment(
     bisection_result: Bisection | None,
     findings: Findings | None = None,
     notes: tuple[str, ...] = (),
+    sections: Sequence[AppSection] = (),
 ) -> str:
     """Render a gate, a bisection, or both, as the Markdown of one comment.
 
     The first line is the layer that broke where one did, else what the gate decided and by which rules, else that
-    nothing was asked. Below it stand `notes`, the bisection and, folded, the gate's tables and the scorecard.
+    nothing was asked. Below it stand `notes`, the bisection and, folded, the gate's tables, the scorecard, and the
+    `sections` of apps.
     What would make it longer than `MAX_COMMENT_LENGTH` is left out from the end, and that is said.
 
     >>> render_comment(None, None, notes=("no baseline",)).splitlines()[0]
@@ -50,6 +55,7 @@ def render_comment(
         parts.append(render_markdown_blocks([folded]))
     if findings is not None:
         parts.append(render_markdown_blocks([Details("Scorecard", build_findings(findings).blocks)]))
+    parts += [render_markdown_blocks([Details(section.title, tuple(section.blocks[1:]))]) for section in sections]
     return _limit_length([part.strip() for part in parts if part.strip()])
 
 
