@@ -170,6 +170,23 @@ def test_the_part_that_broke_explains_the_fall(tmp_path: Path, server: Programme
     assert both.interactions[0].effect == pytest.approx(1.0)
 
 
+def test_what_one_version_shows_of_its_passages_holds_for_the_other(tmp_path: Path, server: ProgrammedServer):
+    """Passages of several lines are swapped with passages of one line, which leave open how lines are written."""
+    old = [make_trace(number, "invents if absent", shown=True) for number in range(QUERIES)]
+    new = []
+    for trace in (make_trace(number, "invents if absent", shown=False) for number in range(QUERIES)):
+        chunks = tuple(replace(chunk, text=chunk.text.replace("\n", " ")) for chunk in trace.chunks or ())
+        system, asked = trace.messages or ()
+        text = asked.text
+        for before, after in zip(trace.chunks or (), chunks, strict=True):
+            text = text.replace(before.text, after.text)
+        system = replace(system, text=f"Kindly. {system.text}")
+        new.append(replace(trace, chunks=chunks, messages=(system, replace(asked, text=text))))
+    report = divide(tmp_path, server, old, new)
+    assert (report.sampled, report.refused) == (QUERIES, ())
+    assert report.shares[0].effect == -1.0
+
+
 def _say(turn, program, more):  # type: ignore[no-untyped-def]
     """Return the system message with some more words."""
     return replace(turn, text=turn.text.replace("Answer", f"{more}Answer")) if turn.role == "system" else turn

@@ -145,3 +145,15 @@ def test_chunks_of_several_messages_keep_their_messages():
     messages = [*ask(f"First: {CHUNKS[0].text}"), *ask(f"Then: {CHUNKS[1].text}\nWhen?")]
     texts = [turn.text for turn in render_request(read_template(messages, CHUNKS), CHUNKS[1:])]
     assert texts == [f"First: {CHUNKS[1].text}", "Then: \nWhen?"]
+
+
+def test_a_lone_chunk_is_framed_as_the_chunks_of_other_requests():
+    """Also where so little stands before the chunks that the frame of the first is among it."""
+    chunks = [Chunk(id="a", text="At ten."), Chunk(id="b", text="Daily, at noon.")]
+
+    def ask(count: int) -> list[ConversationTurn]:
+        shown = "\n\n".join(f"[{at}] {chunk.text}" for at, chunk in enumerate(chunks[:count], 1))
+        return [ConversationTurn(role="user", text=f"Passages:\n{shown}\n\nQuestion: When?")]
+
+    templates = pool_templates([read_template(ask(count), chunks[:count]) for count in (2, 1)])
+    assert list(render_request(templates[1], chunks)) == ask(2)

@@ -205,7 +205,7 @@ def _read_prompt(path: str) -> str:
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the prompt {path} cannot be read: {error}.") from None
+        raise UsageError(f"the prompt {path} cannot be read: {getattr(error, 'strerror', error)}.") from None
     if not text:
         raise UsageError(f"the prompt {path} is empty.")
     return text

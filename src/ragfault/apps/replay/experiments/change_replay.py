@@ -15,7 +15,7 @@ from ragfault.apps.replay.planning import redact_together
 from ragfault.apps.replay.rating import AnswerRater, load_run_judge
 from ragfault.apps.replay.records import ChangeReplay, ChangeShare
 from ragfault.apps.replay.requests.chunk_places import RequestRefused
-from ragfault.apps.replay.requests.pooled import read_templates, show_chunks
+from ragfault.apps.replay.requests.pooled import read_templates, share_writers, show_chunks
 from ragfault.apps.replay.requests.request_template import RequestTemplate
 from ragfault.apps.replay.settings import ReplaySettings
 from ragfault.comparison.ablation.attribution import EffectOptions, ExperimentValues, attribute_change, factorial_design
@@ -142,7 +142,12 @@ def _read_pairs(
     clusters = paired.pairing.clusters
     for number, ((place, _, _), traces) in enumerate(zip(read, sides, strict=True)):
         cluster = place if clusters is None else int(clusters[place])
-        yield PairedRequest(traces, (templates[0][number], templates[1][number]), cluster)
+        old_template, new_template = templates[0][number], templates[1][number]
+        if old_template is None or new_template is None:
+            yield PairedRequest(traces, (None, None), cluster)
+        else:
+            own = share_writers(old_template, new_template), share_writers(new_template, old_template)
+            yield PairedRequest(traces, own, cluster)
 
 
 def _adopt_key(trace: Trace, other: Trace) -> Trace:

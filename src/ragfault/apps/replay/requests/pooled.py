@@ -41,6 +41,17 @@ def read_templates(traces: Sequence[Trace]) -> list[RequestTemplate | str]:
     return templates
 
 
+def share_writers(template: RequestTemplate | str, other: RequestTemplate | str) -> RequestTemplate | str:
+    """Return a template with the ways of writing passages that the request of another version allows as well.
+
+    Where its own system leaves several ways open, the other one may show which it is.
+    """
+    if isinstance(template, str) or isinstance(other, str):
+        return template
+    common = tuple(writer for writer in template.writers if writer in other.writers)
+    return template._replace(writers=common) if common else template
+
+
 def show_chunks(template: RequestTemplate | str, chunks: Sequence[Chunk]) -> tuple[ConversationTurn, ...]:
     """Write a request with these chunks; one whose text it had is written as it had it, whatever its id.
 

@@ -227,8 +227,18 @@ def pool_templates(templates: Sequence[RequestTemplate]) -> list[RequestTemplate
 
 
 def _sign(template: RequestTemplate) -> tuple[tuple[str, str, bool], ...]:
-    """Return what requests of one system share: roles, and how the messages begin that show no chunk or some."""
-    return tuple((message.role, message.head[:SIGNATURE], bool(message.slots)) for message in template.messages)
+    """Return what requests of one system share: roles, and how the messages begin that show no chunk or some.
+
+    Of a message with chunks the first line counts: what stands before a lone chunk may belong to it.
+    """
+    return tuple(
+        (
+            message.role,
+            (message.head.split("\n")[0] if message.slots else message.head)[:SIGNATURE],
+            bool(message.slots),
+        )
+        for message in template.messages
+    )
 
 
 def find_donor(templates: Sequence[RequestTemplate]) -> RequestTemplate | None:
