@@ -39,9 +39,8 @@ def render_comment(
     """Render a gate, a bisection, or both, as the Markdown of one comment.
 
     The first line is the layer that broke where one did, else what the gate decided and by which rules, else that
-    nothing was asked. Below it stand `notes`, the bisection and, folded, the gate's tables, the scorecard, and the
-    `sections` of apps.
-    What would make it longer than `MAX_COMMENT_LENGTH` is left out from the end, and that is said.
+    nothing was asked. Below it stand `notes`, the bisection and, folded, the gate's tables, the `sections` of apps, and
+    the scorecard. What would make it longer than `MAX_COMMENT_LENGTH` is left out from the end, and that is said.
 
     >>> render_comment(None, None, notes=("no baseline",)).splitlines()[0]
     '### ❔ ragfault: evaluated without thresholds or a baseline'
@@ -53,9 +52,9 @@ def render_comment(
     if decision is not None:
         folded = Details("Every threshold and metric", build_gate(decision, title_level=2).blocks)
         parts.append(render_markdown_blocks([folded]))
+    parts += [render_markdown_blocks([Details(section.title, tuple(section.blocks[1:]))]) for section in sections]
     if findings is not None:
         parts.append(render_markdown_blocks([Details("Scorecard", build_findings(findings).blocks)]))
-    parts += [render_markdown_blocks([Details(section.title, tuple(section.blocks[1:]))]) for section in sections]
     return _limit_length([part.strip() for part in parts if part.strip()])
 
 
