@@ -26,7 +26,7 @@ def prepare_ci(given: Mapping[str, str | None], table: Mapping[str, Any]) -> Cal
 
     Raises UsageError before anything is done: without a budget for a model, or without its key.
     """
-    target = _read_target(given["replay"], given["replay-budget"], table)
+    target = read_job_target(given["replay"], given["replay-budget"], table)
 
     def prove(run: Run) -> tuple[str, ...]:
         source, settings = RunTable(run), ReplaySettings()
@@ -43,18 +43,21 @@ def prepare_ci(given: Mapping[str, str | None], table: Mapping[str, Any]) -> Cal
     return prove
 
 
-def _read_target(name: str | None, budget: str | None, table: Mapping[str, Any]) -> ReplayTarget:
-    """Read what answers: an address, a function of a file, else a model, which needs a budget."""
-    if name is None:
+def read_job_target(replay: str | None, replay_budget: str | None, table: Mapping[str, Any]) -> ReplayTarget:
+    """Read what answers: an address, a function of a file, else a model.
+
+    Raises UsageError for a model without a budget, or without its key.
+    """
+    if replay is None:
         raise UsageError("--replay-budget is for --replay, which names what answers.")
-    kind = "url" if name.startswith(("http://", "https://")) else "app_name" if ".py:" in name else "model"
-    if (kind == "model") != (budget is not None):
+    kind = "url" if replay.startswith(("http://", "https://")) else "app_name" if ".py:" in replay else "model"
+    if (kind == "model") != (replay_budget is not None):
         raise UsageError(
             '--replay asks a model only within a budget: --replay-budget 2 (US$), or "200000 tokens".'
             if kind == "model"
             else "--replay-budget limits a model; the price of an app or an address is not known."
         )
-    options = {**dict.fromkeys(FLAGS), kind: name, "budget": () if budget is None else (budget,)}
+    options = {**dict.fromkeys(FLAGS), kind: replay, "budget": () if replay_budget is None else (replay_budget,)}
     target = read_target(options, table.get("llm", {}))
     if target.model is not None:
         resolve_endpoint(target.model)
