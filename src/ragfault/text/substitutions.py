@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ragfault.text.entities import EntityIndex, extract_entities, extract_literals
 from ragfault.text.normalization import ARTICLE_WORDS, NEGATIONS, STOP_WORDS, split_words
@@ -96,16 +98,16 @@ def find_substitution(query: str, expected: str, answer: str) -> Substitution | 
     if Counter(key) == Counter(words):
         return _find_exchange(key, words, texts)
     asked = frozenset(_list_words(query))
-    stated = frozenset(_list_words(answer)) | _list_amount_words(expected, answer)
-    known = key_words | _list_amount_words(answer, expected)
+    stated = _know_words(frozenset(_list_words(answer)) | _list_amount_words(expected, answer))
+    known = _know_words(key_words | _list_amount_words(answer, expected))
     heavy_key, heavy_words = ([word for word in text if word not in LIGHT_WORDS] for text in (key, words))
     blocks = SequenceMatcher(None, heavy_key, heavy_words, False).get_opcodes()
     replaced = [
         None
         if tag == "equal"
         else Replacement(
-            [word for word in heavy_key[a:b] if not _occurs(word, stated)],
-            [word for word in heavy_words[c:d] if not _occurs(word, known)],
+            [word for word in heavy_key[a:b] if word not in stated],
+            [word for word in heavy_words[c:d] if word not in known],
         )
         for tag, a, b, c, d in blocks
     ]
@@ -181,12 +183,20 @@ def _find_exchange(key: Sequence[str], words: Sequence[str], texts: Compared) ->
     return Substitution(f"{left} and {right} are exchanged", True)
 
 
-def _occurs(word: str, words: Collection[str]) -> bool:
-    """Return whether a word, or a form or spelling of it, is among others."""
-    if word in words:
-        return True
-    start = word[:SAME_PREFIX]
-    return len(start) == SAME_PREFIX and start.isalpha() and any(other.startswith(start) for other in words)
+class KnownWords(Struct, frozen=True):
+    """Words of a text, to look up whether it has a word in any form or spelling."""
+
+    words: frozenset[str]
+    starts: frozenset[str]
+
+    def __contains__(self, word: object) -> bool:
+        """Return whether a word, or a form or spelling of it, is among them."""
+        start = str(word)[:SAME_PREFIX]
+        return word in self.words or (start.isalpha() and start in self.starts)
+
+
+def _know_words(words: frozenset[str]) -> KnownWords:
+    return KnownWords(words, frozenset(word[:SAME_PREFIX] for word in words if len(word) >= SAME_PREFIX))
 
 
 def _list_amount_words(source: str, target: str) -> frozenset[str]:

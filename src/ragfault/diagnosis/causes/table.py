@@ -215,25 +215,31 @@ def _find_wrong_source(case: Case) -> Clue | None:
     return Clue(LIKELY, problem.text, problem.reason or "", problem.evidence[0].chunk if problem.evidence else None)
 
 
-def _list_sentences(trace: Trace) -> Iterator[tuple[str, str]]:
-    """Yield the sentences of the chunks, each after the id of its chunk."""
+def _find_nearest_sentence(trace: Trace) -> Iterator[tuple[str, str]]:
+    """Yield the sentence of the chunks with most words of the answer, after the id of its chunk, if any has some."""
+    stated = frozenset(split_words(trace.stated or ""))
+    best = 0
+    nearest = None
     for chunk in trace.chunks or ():
         for start, end in split_sentences(chunk.text):
-            yield chunk.id, chunk.text[start:end]
+            shared = len(stated.intersection(split_words(chunk.text[start:end])))
+            if shared > best:
+                best, nearest = shared, (chunk.id, chunk.text[start:end])
+    if nearest is not None:
+        yield nearest
 
 
 def _find_contradiction(case: Case) -> Clue | None:
-    """Find what contradicts a chunk or fact, by the judge or as the only difference from one of its sentences."""
+    """Find what contradicts a chunk or fact, by the judge or as the only difference from the nearest sentence."""
     cited = _cite_problem("contradicted_claim", "contradicted_fact")(case)
     if cited is not None or case.covered is False:
         return cited
     facts = [(None, fact) for fact in case.trace.facts or ()]
-    for chunk_id, sentence in (*facts, *_list_sentences(case.trace)):
+    for chunk_id, sentence in (*facts, *_find_nearest_sentence(case.trace)):
         substitution = find_substitution(case.trace.query, sentence, case.trace.stated or "")
         if substitution is not None and substitution.is_certain:
-            return Clue(
-                LIKELY if case.by_gold else POSSIBLE, sentence, f"the answer says {substitution.text}", chunk_id
-            )
+            reason = f"the answer says {substitution.text}"
+            return Clue(LIKELY if case.by_gold else POSSIBLE, sentence, reason, chunk_id)
     return None
 
 

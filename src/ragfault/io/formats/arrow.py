@@ -286,7 +286,7 @@ def _read_batch(batch: pa.RecordBatch) -> Iterator[Trace]:
 
 
 def list_values(array: pa.Array, interned: dict[str, str] | None = None) -> list[Any]:
-    """List the values of an array, as `to_pylist` does and several times faster.
+    """List the values of an array.
 
     Equal texts are one object, that of `interned` if it has one; new ones are added there.
     """
@@ -294,11 +294,10 @@ def list_values(array: pa.Array, interned: dict[str, str] | None = None) -> list
         return [None] * len(array)
     if pa.types.is_string(array.type):
         encoded = array.dictionary_encode()
-        texts = encoded.dictionary.to_numpy(zero_copy_only=False).tolist()
-        texts = [*(texts if interned is None else map(interned.setdefault, texts, texts)), None]
-        indices = encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
-        return list(map(texts.__getitem__, indices.tolist()))
-    values: list[Any] = array.to_pylist() if array.null_count else array.to_numpy(zero_copy_only=False).tolist()
+        texts = encoded.dictionary.to_pylist()
+        known = dict(enumerate(texts if interned is None else map(interned.setdefault, texts, texts)))
+        return list(map(known.get, encoded.indices.to_pylist()))
+    values: list[Any] = array.to_pylist()
     return values
 
 
