@@ -202,7 +202,7 @@ SITUATIONS = {
     "URL-encoded answers": Situation(
         change=lambda trace: replace(trace, answer=trace.answer and quote(trace.answer)),
         exit_codes=(3,),
-        phrase="are URL-encoded on",
+        phrase="differ in markup on",
     ),
     "URL-encoded answers, and they invent": Situation(
         change=lambda trace: replace(

@@ -251,6 +251,16 @@ def test_missing_traces_exclude_no_fault(tmp_path: Path, share: float, verdict: 
     assert bisect(old, new, margin=0.3).verdict == verdict
 
 
+@pytest.mark.parametrize("kind", MISMATCHES)
+def test_a_mismatch_of_few_pairs_hides_no_fault_of_the_others(baseline: Run, tmp_path: Path, kind: str):
+    """What a tenth of the pairs or less record otherwise is left out and said, and the others are compared."""
+    new = alter(tmp_path / "new", MISMATCHES[kind][0], share=0.05, grounding=0.4)
+    result = bisect(baseline, new)
+    assert result.comparison.mismatches
+    assert not any(mismatch.blocks for mismatch in result.comparison.mismatches)
+    assert [fault.layer for fault in result.faults] == ["generation"]
+
+
 def test_a_copy_under_a_new_id_is_no_renaming(baseline: Run, tmp_path: Path):
     """Where the old chunk is still retrieved, one with the same text beside it is a copy."""
 

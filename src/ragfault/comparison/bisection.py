@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ragfault.comparison.answer_changes import order_by_harm
 from ragfault.comparison.attribution.answer_defects import (
     add_answer_defects,
-    describe_unconfirmed_defects,
     find_defect_faults,
     is_defect,
     mark_defects,
@@ -172,7 +171,7 @@ def bisect_pairs(
     if after_turns and not faults and not blocked:
         explained = "cannot tell", f"No layer is shown to have broken: {after_turns}."
     if not faults and explained is None and not blocked:
-        faults = find_defect_faults(side, defects, pair_mask, settings) or _find_lost_inputs(drop)
+        faults = find_defect_faults(defects, settings.alpha) or _find_lost_inputs(drop)
         tree = mark_defects(tree, faults)
     faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
     described = _describe_faults(side, tuple(trace_to_steps(side, broken, every)), every)
@@ -349,7 +348,6 @@ def _decide_verdict(
     asides += [] if gaps.alone is None else [gaps.alone]
     same = None if blocked else describe_same_answers(full)
     asides += [] if same is None else [same]
-    asides += [] if faults else describe_unconfirmed_defects(full.changes, full.alpha)
     asides += [] if faults else describe_unshown_rises(full, ["error"])
     counts = "".join(f" {text[0].upper()}{text[1:]}." for text in asides)
     if faults and _is_fact(faults[0]):

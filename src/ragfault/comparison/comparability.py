@@ -66,7 +66,7 @@ CONTAINED_SHARE = 0.2
 LEAST_QUERIES = 5
 # texts looked at to tell clipping from other changes
 MAX_TEXTS = 400
-# of the traces of the baseline; with more of them missing "no fault" is not said
+# of the traces of the baseline, or of the pairs; with more of them missing or mismatched "no fault" is not said
 MISSING_SHARE = 0.1
 # of the traces of a run; more without a partner are said in the verdict
 UNPAIRED_SHARE = 0.05
@@ -112,9 +112,7 @@ def find_mismatches(
         # What a judge takes for a part of the query may be a part of the fixed text.
         factless = (old.facts[left] == 0) | (new.facts[right] == 0)
         left_out = {"query": other, ASPECTS: other & factless} if side_name else {EVERYTHING: other}
-        # a few that are not pairs are left out, as are traces without a partner
-        blocks = bool(side_name) or float(other.mean()) > MISSING_SHARE
-        mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out=left_out, blocks=blocks))
+        mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out=left_out))
     if renamed is not None and renamed.pairs.any():
         text = (
             f"chunks stand under other ids or places with the same text{'' if renamed.same_texts else ', or nearly,'} "
@@ -152,7 +150,10 @@ def _find_framed_side(runs: tuple[Run, Run], pairing: TracePairing, other: Mask)
 def describe_mismatches(
     mismatch_items: Sequence[LocatedMismatch], mask: Mask, metrics: Sequence[str]
 ) -> tuple[PairMismatch, ...]:
-    """Describe the mismatches on some of the pairs, with those of the metrics that are left out there."""
+    """Describe the mismatches on some of the pairs, with those of the metrics that are left out there.
+
+    One on a tenth of the pairs or less blocks no verdict: these are left out, as are traces without a partner.
+    """
     return tuple(
         PairMismatch(
             kind=mismatch.kind,
@@ -160,7 +161,7 @@ def describe_mismatches(
             share=float(mismatch.pairs[mask].mean()),
             sentence=mismatch.text.format(share=format_percent(float(mismatch.pairs[mask].mean()))),
             left_out=tuple(name for name in metrics if bool(left_out_pairs([mismatch], name)[mask].any())),
-            blocks=mismatch.blocks,
+            blocks=mismatch.blocks and float(mismatch.pairs[mask].mean()) > MISSING_SHARE,
         )
         for mismatch in mismatch_items
         if mismatch.pairs[mask].any()

@@ -29,8 +29,6 @@ MIN_PAIRED_SHARE = 0.5
 MAX_IDS_READ = 100
 # what ends a query is no other query
 QUERY_ENDS = " ?!.？！。"
-# characters of a chunk that an answer hardly repeats in full
-LEAST_CHUNK_LENGTH = 250
 # the count of a list that a trace does not record
 NOT_RECORDED = -1
 
@@ -138,16 +136,13 @@ def normalize_space(text: str) -> str:
 
 
 def holds_all_chunks(answer: str, chunks: Sequence[str]) -> bool:
-    """Return whether an answer holds the full text of all chunks, as one that repeats its prompt.
+    """Return whether an answer holds the full text of several chunks, of all there are, as one that repeats its prompt.
 
-    One short chunk may be the answer.
+    One chunk may be the answer.
     """
     plain = normalize_space(answer)
-    if not all(normalize_space(chunk) in plain for chunk in chunks):
-        return False
     texts = {text for chunk in chunks if (text := normalize_space(chunk))}
-    size = sum(map(len, texts))
-    return len(answer) >= size and (len(texts) > 1 or size >= LEAST_CHUNK_LENGTH)
+    return len(texts) > 1 and len(answer) >= sum(map(len, texts)) and all(text in plain for text in texts)
 
 
 class ChunkRow(NamedTuple):

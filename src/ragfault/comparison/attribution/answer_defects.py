@@ -15,18 +15,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.comparison.compare import compare_pairs
 from ragfault.comparison.decision_tree import BRANCHES
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pairing import holds_all_chunks
 from ragfault.comparison.pipeline_checks import is_shown_rise
 from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange
-from ragfault.comparison.settings import BisectionSettings
 from ragfault.comparison.stages.answer_evidence import repeats_itself, states_other_unit
-from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.records import Layer, Trace
-from ragfault.text.number_format import format_percent
 
 COPIES_METRIC = "copied_chunks"
 
@@ -40,18 +36,6 @@ class AnswerDefect(Struct, frozen=True, kw_only=True):
     branch: str
     # whether a trace shows it, given that of the other run
     shows: Callable[[Trace, Trace], bool]
-    # whether other chunks may be the cause, so that it is measured on the same ones
-    same_chunks: bool = False
-    # metric that must have dropped on the pairs that show it
-    regression_metric: str | None = None
-    # description of these answers, where it has not
-    text: str | None = None
-
-
-def _is_cut(trace: Trace, other: Trace) -> bool:
-    """Return whether an answer is the beginning of the other run's, which goes on."""
-    part, longer = (" ".join((side.answer or "").split()) for side in (trace, other))
-    return bool(part) and len(part) < len(longer) and longer.startswith(part)
 
 
 def _is_unfinished(trace: Trace, other: Trace) -> bool:
@@ -105,15 +89,6 @@ DEFECTS = (
         shows=lambda trace, _: states_other_unit(trace),
     ),
     AnswerDefect(
-        metric="cut_answer",
-        title="the answers end before they are complete",
-        branch="4",
-        shows=_is_cut,
-        same_chunks=True,
-        regression_metric="completeness",
-        text="to the same chunks are only the beginning of the baseline's",
-    ),
-    AnswerDefect(
         metric=COPIES_METRIC, title="lists of chunks hold the same text more than once", branch="1", shows=_holds_copies
     ),
 )
@@ -147,8 +122,7 @@ def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float6
     places = np.flatnonzero(~blank & ~(paired.pairing.same_answers & paired.pairing.same_chunks))
     measured = {}
     for defect in DEFECTS:
-        undefined = blank | (~paired.pairing.same_chunks if defect.same_chunks else False)
-        measured[defect.metric] = np.where(undefined, math.nan, np.zeros((2, len(blank))))
+        measured[defect.metric] = np.where(blank, math.nan, np.zeros((2, len(blank))))
     for place, old, new in paired.iterate_pairs(places):
         for defect in DEFECTS:
             values, same = measured[defect.metric], paired.pairing.same_answers[place]
@@ -157,54 +131,15 @@ def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float6
     return {metric: (values[0], values[1]) for metric, values in measured.items()}
 
 
-def find_defect_faults(
-    paired: PairedRuns,
-    changes: Sequence[MetricChange],
-    pair_mask: NDArray[np.bool_] | None,
-    settings: BisectionSettings,
-) -> list[LayerFault]:
-    """Return a fault for each defect that is shown to have risen, and is confirmed where it must be."""
+def find_defect_faults(changes: Sequence[MetricChange], alpha: float) -> list[LayerFault]:
+    """Return a fault for each defect that is shown to have risen."""
     faults = []
     for change in changes:
         defect = next(item for item in DEFECTS if item.metric == change.metric)
-        if not is_shown_rise(change, settings.alpha):
-            continue
-        evidence = [change]
-        if defect.regression_metric is not None:
-            part = _differing(paired, change.metric) & (True if pair_mask is None else pair_mask)
-            dropped = _find_drop(paired, defect.regression_metric, part, settings)
-            if dropped is None:
-                continue
-            evidence.append(dropped)
-        branch = next(branch for branch in BRANCHES if branch.name.startswith(defect.branch))
-        faults.append(branch.build_fault(evidence, title=defect.title))
+        if is_shown_rise(change, alpha):
+            branch = next(branch for branch in BRANCHES if branch.name.startswith(defect.branch))
+            faults.append(branch.build_fault([change], title=defect.title))
     return faults
-
-
-def describe_unconfirmed_defects(changes: Sequence[MetricChange], alpha: float) -> list[str]:
-    """Describe defects that are shown to have risen, and no drop of the metric that confirms them."""
-    texts = []
-    for change in changes:
-        defect = next((item for item in DEFECTS if item.metric == change.metric), None)
-        if defect is None or defect.text is None or not is_shown_rise(change, alpha):
-            continue
-        p = change.adjusted or 0.0
-        shown = f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
-        rise = f"{format_percent(change.candidate or 0.0)} of {change.n:,} answers {defect.text} ({shown})"
-        stages = "a stop sequence or token limit, unless they should be shorter"
-        texts.append(f"{rise}: {stages}; no drop of {defect.regression_metric} is shown on them")
-    return texts
-
-
-def _find_drop(
-    paired: PairedRuns, metric: str, part: NDArray[np.bool_], settings: BisectionSettings
-) -> MetricChange | None:
-    """Return the change of a metric on some pairs; None where no drop is shown there."""
-    name = next((name for name in paired.shared_names() if metric_name(name) == metric), None)
-    if name is None:
-        return None
-    changes = compare_pairs(paired, settings, metrics=[name], pair_mask=part).changes
-    return next((change for change in changes if change.state == "dropped"), None)
 
 
 def mark_defects(tree: Sequence[BranchDecision], faults: Sequence[LayerFault]) -> list[BranchDecision]:

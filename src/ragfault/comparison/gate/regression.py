@@ -92,7 +92,7 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
     comparison = replace(comparison, changes=tuple(c for c in comparison.changes if c.metric not in checks))
     broken = [fault for fault in find_pipeline_faults(side, full) if fault.evidence[0].metric in checks]
     failed = {fault.evidence[0].metric for fault in broken}
-    failures = tuple(map(_decide_failure, [*broken, *find_defect_faults(side, defects, None, shared)]))
+    failures = tuple(map(_decide_failure, [*broken, *find_defect_faults(defects, shared.alpha)]))
     tests = sum(change.adjusted is not None for change in full.changes)
     alone = describe_unpaired_traces(comparison, side.failed_alone)
     differences = drop_spoiled_differences(compare_profiles(*side.profiles), side.mismatch_list)

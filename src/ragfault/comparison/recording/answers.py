@@ -10,7 +10,7 @@ from ragfault.comparison.comparability import LocatedMismatch
 from ragfault.comparison.pairing import normalize_space
 from ragfault.comparison.recording.answer_pairs import CUT_SHARE, LEAST_PAIRS, AnswerPair, is_beginning, mark_places
 from ragfault.io.runs.run import Run
-from ragfault.text.markup import MARKUP_SHARE, is_url_encoded
+from ragfault.text.markup import MARKUP_SHARE
 from ragfault.text.notices import clip_notice
 
 # of the answers that are beginnings of the other side's; some are so by chance
@@ -50,23 +50,8 @@ def find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMism
 
 
 def find_other_form(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find the side whose answers are encoded, in markup, without punctuation or masked."""
-    return _find_encoded(pairs, size) or find_markup(pairs, size) or find_masked_answers(runs, pairs, size)
-
-
-def _find_encoded(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find the side whose answers are URL-encoded, where the other's are not."""
-    for side, name in ((1, "candidate"), (0, "baseline")):
-        encoded = [pair.place for pair in pairs if is_url_encoded(pair.answers[side])]
-        if len(encoded) >= max(LEAST_PAIRS, MARKUP_SHARE * size):
-            other_form = [pair for pair in pairs if pair.wrapped[0] != pair.wrapped[1]]
-            mask = mark_places([pair.place for pair in other_form], size)
-            text = f"answers of the {name} are URL-encoded on {{share}} of pairs, in the record or before it"
-            text += _describe_other_words(other_form)
-            return (
-                [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})] if mask.any() else []
-            )
-    return []
+    """Find the side whose answers are in markup, URL-encoded, without punctuation or masked."""
+    return find_markup(pairs, size) or find_masked_answers(runs, pairs, size)
 
 
 def _describe_other_words(pairs: Sequence[AnswerPair]) -> str:

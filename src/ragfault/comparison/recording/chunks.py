@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -28,7 +27,6 @@ from ragfault.model.records import Trace
 from ragfault.model.rules import quote_matches
 from ragfault.text.markup import MARKUP_SHARE
 from ragfault.text.normalization import repair_encoding, split_content_words
-from ragfault.text.number_format import format_percent
 
 # an answer that loses more of its words with the chunks that are gone was drawn from these
 MOVED_COVER = 0.3
@@ -46,8 +44,6 @@ REWRITTEN_SHARE = 0.02
 LEAST_OTHER_FIRST = 15
 # of the answers where another chunk is first are the same
 SAME_ANSWER_SHARE = 0.6
-# by so much at most their share is smaller than elsewhere
-SAME_ANSWER_LOSS = 0.1
 # of the chunk texts that differ under one id
 MASKED_SHARE = 0.9
 # of the lists of the side in the order of ids, at least; of the other side, at most
@@ -72,15 +68,10 @@ def find_chunk_mismatches(
     name chunks otherwise than by their ids are no fault where their quotes stand there.
     """
     size = len(pairing)
-    answered = int((~contents[0].blank[pairing.baseline] & ~contents[1].blank[pairing.candidate]).sum())
     return [
         *_find_altered_texts(runs, contents, pairing, pairs),
         *_find_other_cuts(pairs, size),
-        *(
-            _find_other_chunks(pairs, size)
-            or _find_ignored_chunks(pairs, size, answered)
-            or _find_sorted_chunks(contents, pairing, pairs)
-        ),
+        *(_find_other_chunks(pairs, size) or _find_sorted_chunks(contents, pairing, pairs)),
         *_find_other_names([[record.citations for record in side] for side in records]),
         *_find_damaged_characters([[record.damage for record in side] for side in records]),
     ]
@@ -140,34 +131,6 @@ def _find_other_chunks(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMi
             )
             return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"chunks": mask, CHUNK_TEXT: mask})]
     return []
-
-
-def _find_ignored_chunks(pairs: Sequence[AnswerPair], size: int, answered: int) -> list[LocatedMismatch]:
-    """Find recorded chunks that differ without an effect: where the first is another, as many answers are the same.
-
-    A generator that reads another chunk first words most answers otherwise, also where the chunks hold the same facts;
-    one that picks a sentence may not. No chunk is shown to be missing, so that the lists are compared.
-    """
-    same = [pair.is_same for pair in pairs]
-    moved = [all(pair.chunks) and pair.chunks[0][0] != pair.chunks[1][0] for pair in pairs]
-    count, rest = sum(moved), answered - sum(moved)
-    if same.count(False) < max(1, REWRITTEN_SHARE * size) or min(count, rest) < LEAST_OTHER_FIRST:
-        return []
-    # Pairs that differ in nothing are not among these.
-    equal_share = sum(equal for equal, other in zip(same, moved, strict=True) if other) / count
-    elsewhere = (rest - sum(not equal for equal, other in zip(same, moved, strict=True) if not other)) / rest
-    loss = elsewhere - equal_share
-    spread = math.sqrt(equal_share * (1 - equal_share) / count + elsewhere * (1 - elsewhere) / rest)
-    if equal_share < SAME_ANSWER_SHARE or loss > SAME_ANSWER_LOSS or loss + 2 * spread > 3 * SAME_ANSWER_LOSS:
-        return []
-    mask = mark_places([pair.place for pair in pairs if pair.chunks[0] != pair.chunks[1]], size)
-    text = (
-        "the recorded chunks differ on {share} of pairs, and the answers do not follow them: where another chunk is "
-        f"first {format_percent(equal_share)} of the answers are the same, elsewhere "
-        f"{format_percent(elsewhere)}; either the record of the "
-        "chunks changed, or the answers do not depend on what changed"
-    )
-    return [LocatedMismatch(kind="texts", text=text, pairs=mask, blocks=False)]
 
 
 def _find_sorted_chunks(
