@@ -147,8 +147,9 @@ def _weigh_replacement(
 
 
 def _are_names(words: Sequence[str], source: str) -> bool:
-    """Return whether all words stand in names, numbers, dates or amounts of their text."""
-    return frozenset(words) <= {word for entity in extract_entities(source) for word in split_words(entity)}
+    """Return whether all words are numbers, or stand in names, dates or amounts of their text."""
+    named = {word for entity in extract_entities(source) for word in split_words(entity)}
+    return all(word in named or word[0].isdigit() for word in words)
 
 
 def _abbreviates(left: str, right: str) -> bool:
