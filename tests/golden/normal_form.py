@@ -53,8 +53,9 @@ def is_now(seconds: float) -> bool:
 
 
 def _normalize_text(text: str, folder: Path | None) -> str:
-    if text in {datetime.fromtimestamp(moment, UTC).date().isoformat() for moment in (STARTED, time.time())}:
-        return "<today>"
+    for day in {datetime.fromtimestamp(moment, UTC).date().isoformat() for moment in (STARTED, time.time())}:
+        # a day by itself, and not the beginning of a point in time
+        text = re.sub(rf"(?<!\d){day}(?![\dT]| \d\d:)", "<today>", text)
     if folder is not None:
         text = text.replace(str(folder), "<folder>")
     return ISO_TIME.sub(_mark_time, ADDRESS.sub("<address>", text.replace(str(ROOT), "<repository>")))
