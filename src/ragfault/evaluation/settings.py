@@ -41,7 +41,8 @@ class EvaluationSettings(ReadingSettings, frozen=True, kw_only=True):
         DEFAULT_JUDGE,
         "Judge: embedded (trained, in the package), lexical (only words), minilm (a small language model), none, "
         "onnx:PATH for a model in ONNX: a folder, a file, or OWNER/NAME in the cache of the Hugging Face hub, or "
-        "llm:MODEL or llm:PROVIDER/MODEL, which is asked over the network. jury:A,B asks several.",
+        "llm:MODEL or llm:PROVIDER/MODEL, which is asked over the network, as are decision:MODEL and "
+        "logprobs:MODEL. jury:A,B asks several.",
         NonEmptyText,
     )
     escalate: str | Judge | None = declare(

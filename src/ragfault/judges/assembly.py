@@ -109,11 +109,13 @@ MIN_TOPIC_COVERAGE = 0.6
 
 
 def assemble_verdicts(trace: Trace, scorer: Scorer, levels: RelevanceLevels = DEFAULT_LEVELS) -> Verdicts:
-    """Assemble all verdicts on one trace; an error of the scorer fails this trace alone."""
+    """Assemble all verdicts on one trace; an error of the scorer fails only this trace, except JudgeStopped."""
     try:
         parts = _assemble_parts(trace, scorer, levels)
+    except JudgeStopped:
+        raise
     except Exception as error:  # noqa: BLE001 - an error in one trace must not fail the batch
-        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        reason = str(error) if isinstance(error, JudgeError) else f"{type(error).__name__}: {error}".removesuffix(": ")
         return Verdicts(trace=trace.id, judge=scorer.fingerprint, failures={"*": reason})
     return Verdicts(trace=trace.id, judge=scorer.fingerprint, **parts)
 

@@ -31,7 +31,9 @@ ONNX_PREFIX = "onnx"
 """Before a colon: a model on this machine, whose path follows."""
 LLM_PREFIX = "llm"
 """Alone or before a colon: a language model behind an API."""
-METERED_KINDS = (LLM_PREFIX,)
+DECISION_KINDS = ("decision", "logprobs")
+"""Before a colon: a model that answers typed questions, at an endpoint for them or as a chat."""
+METERED_KINDS = (LLM_PREFIX, *DECISION_KINDS)
 """Kinds of judge that send requests to a model, and take the options of one."""
 JURY_PREFIX, CASCADE_PREFIX = "jury", "cascade"
 """Before a colon: judges that decide together, separated by commas; and two, of which the second sees what the first
@@ -81,7 +83,8 @@ def load_judge(
 
     "onnx:FOLDER" is a model that was exported to ONNX, and "onnx:OWNER/NAME" one from the cache of the hub.
     "llm:MODEL" and "llm:PROVIDER/MODEL" ask a language model; their options are the fields of
-    `ragfault.judges.llm.settings.LLMSettings`, or `settings`, one of these. "jury:A,B" and "cascade:A,B" combine judges
+    `ragfault.judges.llm.settings.LLMSettings`, or `settings`, one of these. "decision:MODEL" and "logprobs:MODEL" ask
+    typed questions, with the same options. "jury:A,B" and "cascade:A,B" combine judges
     (`combine_judges`); options go to those that ask a model. A `calibration` is what `ragfault judge calibrate` wrote.
     Raises UnknownName for an unknown judge, UsageError for wrong options and for a
     calibration of another judge, InputError for a file that is no calibration.
@@ -129,10 +132,18 @@ def _load_single(name: str, options: dict[str, Any]) -> Judge:
         target, arguments = "ragfault.judges.onnx.judge:OnnxJudge", (address,)
     elif kind == LLM_PREFIX:
         target, arguments = "ragfault.judges.llm.judge:LLMJudge", (address,)
+    elif kind in DECISION_KINDS:
+        target, arguments = "ragfault.judges.decision.judge:DecisionJudge", (address,)
+        options = {**options, "answer_format": kind}
     elif name in JUDGES:
         target = JUDGES[name]
     else:
-        forms = (f"{LLM_PREFIX}:MODEL", f"{ONNX_PREFIX}:PATH", f"{JURY_PREFIX}:A,B", f"{CASCADE_PREFIX}:A,B")
+        forms = (
+            *(f"{kind}:MODEL" for kind in METERED_KINDS),
+            f"{ONNX_PREFIX}:PATH",
+            f"{JURY_PREFIX}:A,B",
+            f"{CASCADE_PREFIX}:A,B",
+        )
         raise UnknownName("judge", name, [*JUDGES, *forms])
     module, _, class_name = target.partition(":")
     try:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import threading
-import uuid
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -19,13 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.judges.domain.profile import DomainProfile, load_profile
+from ragfault.judges.llm.account import ModelAccount
 from ragfault.judges.llm.prompts.instructions import PromptSet, load_prompts
 from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine, fence_texts
 from ragfault.judges.llm.reply_parser import parse_json
 from ragfault.judges.llm.settings import LLMSettings, build_settings, endpoint_location
 from ragfault.judges.llm.trace_judgment import grade_passages, judge_trace, plan_calls
 from ragfault.judges.llm.transport.budget import NANO, load_cost_function, lookup_context_window
-from ragfault.judges.llm.transport.model_transport import LLMSession
 from ragfault.judges.llm.transport.reply_cache import (
     CacheFile,
     CallFailed,
@@ -52,6 +49,7 @@ REPLY_TOKENS: dict[CallKind, int] = {
     "questions": 100,
     "relevance": 150,
     "answer": 300,
+    "decision": 1,
 }
 """Estimate of the tokens of a reply."""
 
@@ -134,7 +132,7 @@ def _total_cost(prices: list[int | None]) -> float | None:
 JUDGE_VERSION = "2"
 
 
-class LLMJudge:
+class LLMJudge(ModelAccount):
     """Judge that asks a language model, at most twice a trace, within a budget.
 
     It is created from settings, or from the name of a model and options (the fields of `LLMSettings`).
@@ -152,17 +150,13 @@ class LLMJudge:
         profile: str | Path | DomainProfile = "general",
         **options: Any,
     ) -> None:
-        self.settings = settings if settings is not None else build_settings(name, **options)
+        super().__init__(settings if settings is not None else build_settings(name, **options))
         self._effective_settings = replace(
             self.settings, context=self.settings.context or lookup_context_window(self.settings)
         )
         self.profile = load_profile(profile)
         self._prompts = load_prompts(self.profile, self.settings.rubrics)
         self._fingerprint = _build_fingerprint(self.settings, self._prompts.digest, self.profile)
-        self._budget_id, self._fresh_budget = f"judge {uuid.uuid4().hex}", True
-        self._session: LLMSession | None = None
-        self._usage = Usage()
-        self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"<LLM {self._fingerprint}>"
@@ -243,40 +237,6 @@ class LLMJudge:
 
         if self.settings.batch_api:
             self._open_session().fetch_in_batches(plan, on_notice)
-
-    # --- budget -----------------------------------------------------------------------------------
-
-    def begin(self, budget_id: str, *, fresh: bool) -> None:
-        with self._lock:
-            self.end()
-            self._budget_id, self._fresh_budget = budget_id, fresh
-            self._usage = Usage()
-            self._open_session()
-
-    @property
-    def usage(self) -> Usage:
-        session = self._session
-        return session.usage if session is not None else self._usage
-
-    def end(self) -> None:
-        """Wait for replies to calls in flight, store them, and close the session."""
-        with self._lock:
-            session = self._session
-            if session is None:
-                return
-            try:
-                session.close()
-            finally:
-                self._usage = session.usage
-                self._session = None
-
-    def _open_session(self) -> LLMSession:
-        with self._lock:
-            if self._session is None:
-                self._session = LLMSession(self.settings, self._budget_id, fresh=self._fresh_budget)
-                self._fresh_budget = False
-                weakref.finalize(self, LLMSession.close, self._session)
-            return self._session
 
 
 def _build_fingerprint(settings: LLMSettings, prompts: str, profile: DomainProfile) -> str:

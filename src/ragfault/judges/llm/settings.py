@@ -37,6 +37,7 @@ PROVIDERS = {
     "google": ModelProvider(
         "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY")
     ),
+    "typesafe": ModelProvider("https://api.typesafe.ai/v1", ("TYPESAFE_API_KEY",)),
     "ollama": ModelProvider("http://localhost:11434/v1", ()),
     "lmstudio": ModelProvider("http://localhost:1234/v1", ()),
     "vllm": ModelProvider("http://localhost:8000/v1", ()),
@@ -74,6 +75,8 @@ class LLMSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Images of chunks to send: none, those embedded in the trace, or also https addresses."""
     structured: Literal["auto", "schema", "object", "none"] = "auto"
     """Enforcement of the reply schema: by the service (schema, or object: any JSON) or the prompt alone; auto tries."""
+    answer_format: Literal["text", "decision", "logprobs"] = "text"
+    """How the model is asked: for text, by typed questions, or for the log-probabilities of yes and no."""
     reverse: bool = False
     """Derive answer relevance from questions that the answer answers, with a third call."""
     rubrics: tuple[Rubric, ...] = ()

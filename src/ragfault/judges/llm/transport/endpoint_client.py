@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ragfault.judges.llm.settings import API_KEY_VARIABLE, LLMSettings, ModelEndpoint, redact_secrets
+from ragfault.judges.llm.transport.questions import QUESTION_FORMATS, QuestionFormat
 from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelMessage
 from ragfault.model.errors import require_extra
 from ragfault.text.http import parse_retry_after
@@ -110,7 +111,11 @@ def assume_features(settings: LLMSettings) -> EndpointFeatures:
     """Return the features to try first."""
     recent_api = settings.provider in ("openai", "azure") and settings.base_url is None
     return EndpointFeatures(
-        reply_format="schema" if settings.structured == "auto" else settings.structured,
+        reply_format="none"
+        if settings.answer_format != "text"
+        else "schema"
+        if settings.structured == "auto"
+        else settings.structured,
         limit_name="max_completion_tokens" if recent_api else "max_tokens",
     )
 
@@ -254,10 +259,14 @@ class EndpointClient:
     async def _send_once(self, call: ModelCall, features: EndpointFeatures) -> CompletionAnswer:
         from openai import APIStatusError, OpenAIError
 
+        question_format = QUESTION_FORMATS.get(self._settings.answer_format)
         request = build_body(call, features, self._settings)
+        if question_format is not None:
+            request = question_format.build(call, self._settings, request)
+        path = COMPLETIONS_PATH if question_format is None else question_format.path
         try:
             async with asyncio.timeout(self._settings.timeout):
-                payload = await self._client.post(COMPLETIONS_PATH, cast_to=object, body=request)
+                payload = await self._client.post(path, cast_to=object, body=request)
         except TimeoutError:
             raise self._timeout_error() from None
         except APIStatusError as error:
@@ -266,7 +275,7 @@ class EndpointClient:
             raise self._connection_error(error) from None
         except ValueError:
             raise CallError("the endpoint replied with something that is not JSON", charged=True) from None
-        return parse_completion(payload)
+        return parse_completion(payload) if question_format is None else parse_answer(payload, question_format)
 
     def _timeout_error(self) -> CallError:
         error = CallError(f"no reply within {self._settings.timeout:g} s", charged=True)
@@ -304,6 +313,11 @@ class EndpointClient:
             advice = "Fill it up, and run the same command again."
             return f"the account at {where} has nothing left (HTTP {status}: {message}). {advice}"
         model = self._settings.model
+        if self._settings.answer_format == "decision":
+            return (
+                f"{where} answers no typed questions for {model} at {self._endpoint.base_url}/systemone "
+                f"(HTTP {status}: {message}). Ask a chat endpoint for its log-probabilities with logprobs:MODEL."
+            )
         return (
             f"{where} has no model {model}, or the base URL {self._endpoint.base_url} is wrong "
             f"(HTTP {status}: {message}). Name the model as the service does, and the URL up to /v1."
@@ -384,6 +398,13 @@ def parse_completion(payload: Any) -> CompletionAnswer:
     text = message.get("content")
     prompt, completion = _read_usage(_as_mapping(payload.get("usage")))
     return CompletionAnswer(text if isinstance(text, str) else "", prompt, completion, reason == "length", refusal)
+
+
+def parse_answer(payload: Any, question_format: QuestionFormat) -> CompletionAnswer:
+    """Return the probability of yes as the text of an answer; as a refusal where the reply has none."""
+    answer = question_format.parse(_as_mapping(payload))
+    text = "" if answer.p is None else repr(answer.p)
+    return CompletionAnswer(text, answer.prompt, answer.completion, False, redact_secrets(answer.reason))
 
 
 def _read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:

@@ -20,9 +20,9 @@ from ragfault.judges.llm.settings import LLMSettings, endpoint_location
 from ragfault.model.errors import InputError, JudgeError, JudgeStopped
 from ragfault.model.records import Usage
 
-CallKind = Literal["retrieval", "generation", "questions", "relevance", "writing", "answer"]
+CallKind = Literal["retrieval", "generation", "questions", "relevance", "writing", "answer", "decision"]
 """Verdicts on the retrieval or the answer, questions that the answer answers, relevance of passages, text written by
-instructions, or the answer to a recorded request."""
+instructions, the answer to a recorded request, or the answer to a typed question."""
 
 
 class ModelMessage(Struct, frozen=True):
@@ -322,6 +322,7 @@ def create_key_builder(settings: LLMSettings) -> CacheKeyBuilder:
         settings.max_tokens,
         settings.parameters,
         settings.structured,
+        *([settings.answer_format] if settings.answer_format != "text" else ()),
     )
     return CacheKeyBuilder(hashlib.sha256(msgspec.json.encode(fields, order="deterministic")))
 
