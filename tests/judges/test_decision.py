@@ -59,7 +59,7 @@ class Endpoint(ThreadingHTTPServer):
             return 200, {"model": "typed-1", "answers": answers, "usage": usage}
         if path == "/v1/chat/completions" and body.get("logprobs"):
             text = body["messages"][-1]["content"]
-            p = decide(json.loads(text[text.index("{") :]))
+            p = decide(json.loads(text[text.index("{") :])) if "{" in text else 0.0
             pairs = self.broken or {" Yes": p * 0.8, "yes": p * 0.1, "No": (1 - p) * 0.9, "Well": 0.1}
             top = [{"token": token, "logprob": -50.0 if not share else _log(share)} for token, share in pairs.items()]
             message = {"index": 0, "message": {"role": "assistant", "content": "Yes"}, "finish_reason": "length"}
@@ -209,6 +209,21 @@ def test_a_cascade_asks_the_model_only_what_the_first_judge_is_unsure_of(tmp_pat
         assert len(endpoint.requests) == sum(3 for _ in asked)
     assert run.manifest.usage is not None
     assert run.manifest.usage.calls == 3 * len(asked)
+
+
+def test_an_open_model_is_asked_in_its_own_words():
+    """A named model behind an endpoint gets its system message and its template, and only questions of support."""
+    with serve({"Yes": 0.6, "No": 0.2}) as endpoint:
+        judge = load_judge("bespoke-minicheck:some/tag", base_url=endpoint.url, cache="none")
+        verdicts = judge.observe([GOOD])[0]
+        judge.end()
+        bodies = [body for _, body in endpoint.requests]
+    assert verdicts.claim[0].p == pytest.approx(0.75)
+    assert len(bodies) == 1
+    system, user = (message["content"] for message in bodies[0]["messages"])
+    assert system.startswith("Determine whether the provided claim is consistent")
+    assert user == f"Document: {CHUNKS[0].text}\n{CHUNKS[1].text}\nClaim: {GOOD.answer}"
+    assert judge.fingerprint.startswith("bespoke-minicheck/1 ")
 
 
 def test_it_survives_a_pickle():

@@ -33,12 +33,16 @@ LLM_PREFIX = "llm"
 """Alone or before a colon: a language model behind an API."""
 DECISION_KINDS = ("decision", "logprobs")
 """Before a colon: a model that answers typed questions, at an endpoint for them or as a chat."""
-METERED_KINDS = (LLM_PREFIX, *DECISION_KINDS)
+ENDPOINT_MODELS = ("bespoke-minicheck",)
+"""Open models that are asked at a chat endpoint; its name for the model may follow after a colon."""
+METERED_KINDS = (LLM_PREFIX, *DECISION_KINDS, *ENDPOINT_MODELS)
 """Kinds of judge that send requests to a model, and take the options of one."""
 JURY_PREFIX, CASCADE_PREFIX = "jury", "cascade"
 """Before a colon: judges that decide together, separated by commas; and two, of which the second sees what the first
 is unsure of. "cascade@0.8:A,B" sets how certain the first has to be."""
-ADDRESSED_KINDS = (*METERED_KINDS, ONNX_PREFIX)
+OPEN_MODELS = ("lettucedetect", "minicheck", "minicheck-roberta", "minicheck-deberta", "factcg", "hhem")
+"""Open models of `open_models.toml`; a folder may follow after a colon."""
+ADDRESSED_KINDS = (*METERED_KINDS, ONNX_PREFIX, *OPEN_MODELS)
 MEMBER_COMMA = re.compile(f",(?=(?:{'|'.join(JUDGES)})(?:,|$)|(?:{'|'.join(ADDRESSED_KINDS)})(?::|,|$))")
 """A comma between two judges; others belong to the address of one."""
 
@@ -81,6 +85,7 @@ def load_judge(
 ) -> Judge:
     """Load a judge by its name, with its options, a domain profile (see `load_profile`) and a calibration to labels.
 
+    "lettucedetect", "hhem" and others are open models in the cache of the hub, or in a FOLDER: "hhem:FOLDER".
     "onnx:FOLDER" is a model that was exported to ONNX, and "onnx:OWNER/NAME" one from the cache of the hub.
     "llm:MODEL" and "llm:PROVIDER/MODEL" ask a language model; their options are the fields of
     `ragfault.judges.llm.settings.LLMSettings`, or `settings`, one of these. "decision:MODEL" and "logprobs:MODEL" ask
@@ -132,6 +137,11 @@ def _load_single(name: str, options: dict[str, Any]) -> Judge:
         target, arguments = "ragfault.judges.onnx.judge:OnnxJudge", (address,)
     elif kind == LLM_PREFIX:
         target, arguments = "ragfault.judges.llm.judge:LLMJudge", (address,)
+    elif kind in OPEN_MODELS:
+        target, arguments, options = "ragfault.judges.onnx.judge:OnnxJudge", (address,), {**options, "entry": kind}
+    elif kind in ENDPOINT_MODELS:
+        target, arguments = "ragfault.judges.decision.judge:DecisionJudge", (address or f"ollama/{kind}",)
+        options = {**options, "answer_format": "logprobs", "entry": kind}
     elif kind in DECISION_KINDS:
         target, arguments = "ragfault.judges.decision.judge:DecisionJudge", (address,)
         options = {**options, "answer_format": kind}
@@ -144,7 +154,7 @@ def _load_single(name: str, options: dict[str, Any]) -> Judge:
             f"{JURY_PREFIX}:A,B",
             f"{CASCADE_PREFIX}:A,B",
         )
-        raise UnknownName("judge", name, [*JUDGES, *forms])
+        raise UnknownName("judge", name, [*JUDGES, *OPEN_MODELS, *ENDPOINT_MODELS, *forms])
     module, _, class_name = target.partition(":")
     try:
         judge: Judge = getattr(import_module(module), class_name)(*arguments, **options)

@@ -26,7 +26,8 @@ from ragfault.judges.llm.account import ModelAccount
 from ragfault.judges.llm.settings import LLMSettings, build_settings, endpoint_location
 from ragfault.judges.llm.transport.model_transport import LLMSession
 from ragfault.judges.llm.transport.questions import YesNoQuestion, build_question_call
-from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCaller
+from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCaller, ModelMessage
+from ragfault.judges.open_models import load_open_models
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.model.errors import UsageError
 from ragfault.model.protocols import VerdictKind
@@ -44,21 +45,23 @@ UNUSED_SETTINGS = ("votes", "reverse", "rubrics", "batch_api", "images", "struct
 class DecisionSession(WordReading):
     """The scores of one trace: support and relevance by typed questions, everything else by words."""
 
-    def __init__(
-        self, session: LLMSession, settings: LLMSettings, thresholds: EntailmentThresholds, query: str
-    ) -> None:
-        self._session, self._settings, self._thresholds, self._query = session, settings, thresholds, query
+    def __init__(self, session: LLMSession, judge: DecisionJudge, query: str) -> None:
+        self._session, self._settings, self._model = session, judge.settings, judge.model
+        self._thresholds = thresholds = judge.thresholds
+        self._query = query
         self._lexical = LexicalSession(load_idf(), thresholds, query)
         self._answers: dict[str, float] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         """Return the probability that each passage helps; of blank ones, and of tasks about the passage, by words."""
         scores = self._lexical.score_relevance(query, passages)
-        if not self._settings.asks_about_retrieval or WeightedQuery(query, load_idf()).is_task:
+        if self._model or not self._settings.asks_about_retrieval or WeightedQuery(query, load_idf()).is_task:
             return scores
         asked = [number for number, passage in enumerate(passages) if passage.text.strip()]
-        states = [{"question": query, "source": passages[number].text} for number in asked]
-        for number, p in zip(asked, self._ask(RELEVANCE_QUESTION, states), strict=True):
+        questions = [
+            YesNoQuestion(RELEVANCE_QUESTION, {"question": query, "source": passages[number].text}) for number in asked
+        ]
+        for number, p in zip(asked, self._ask(questions), strict=True):
             scores[number] = RelevanceScore(p, scores[number].reason if p < 0.5 else None)
         return scores
 
@@ -68,15 +71,15 @@ class DecisionSession(WordReading):
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
         """Ask about the claims of all groups at once."""
         if self._settings.asks_about_answer:
-            states = [self._describe(claim, passages) for claims, passages in groups if passages for claim in claims]
-            self._ask(SUPPORT_QUESTION, states)
+            asked = [(claim, passages) for claims, passages in groups if _have_text(passages) for claim in claims]
+            self._ask([self._make_question(claim, passages) for claim, passages in asked])
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """Return the support of each claim: its probability by the model, its evidence by words."""
         read = self._lexical.score_entailment(claims, passages)
-        if not self._settings.asks_about_answer or not any(passage.text.strip() for passage in passages):
+        if not self._settings.asks_about_answer or not _have_text(passages):
             return read
-        probabilities = self._ask(SUPPORT_QUESTION, [self._describe(claim, passages) for claim in claims])
+        probabilities = self._ask([self._make_question(claim, passages) for claim in claims])
         return [self._decide(entailment, p) for entailment, p in zip(read, probabilities, strict=True)]
 
     def _decide(self, read: Entailment, p: float) -> Entailment:
@@ -87,9 +90,15 @@ class DecisionSession(WordReading):
         unsure = UNSURE_RANGE[0] <= p <= UNSURE_RANGE[1]
         return read._replace(support=support, p=p, reason=reason, unsure=unsure, unsupported_spans=())
 
-    def _describe(self, claim: str, passages: Sequence[Passage]) -> dict[str, Any]:
+    def _make_question(self, claim: str, passages: Sequence[Passage]) -> YesNoQuestion:
+        """Make the question whether passages support a claim, for an open model in the words it was trained on."""
         sources = [passage.text for passage in passages if passage.text.strip()]
-        return {"question": self._query, "sources": sources, "statement": strip_marks(claim)}
+        state = {"question": self._query, "sources": sources, "statement": strip_marks(claim)}
+        if self._model is None:
+            return YesNoQuestion(SUPPORT_QUESTION, state)
+        text = self._model.render("", sources, strip_marks(claim))[0]
+        messages = (ModelMessage("system", self._model.system), ModelMessage("user", text))
+        return YesNoQuestion("", state, messages)
 
     def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
         return min((entailment.p for entailment in entailments), default=1.0)
@@ -97,14 +106,14 @@ class DecisionSession(WordReading):
     def measure_similarity(self, left: str, right: str) -> float:
         return self._lexical.measure_similarity(left, right)
 
-    def _ask(self, instructions: str, states: Sequence[dict[str, Any]]) -> list[float]:
+    def _ask(self, questions: Sequence[YesNoQuestion]) -> list[float]:
         """Return the probability of yes of each question; none is sent twice in a session.
 
         Raises CallFailed where a reply has no probability, JudgeStopped where no further call can be made.
         """
-        if any(sum(len(str(text)) for text in state.values()) > MAX_STATE_CHARS for state in states):
+        if any(sum(len(str(text)) for text in item.state.values()) > MAX_STATE_CHARS for item in questions):
             raise CallFailed(f"the sources are longer than the {MAX_STATE_CHARS:,} characters that are sent at once")
-        listed = [build_question_call(YesNoQuestion(instructions, state)) for state in states]
+        listed = list(map(build_question_call, questions))
         calls = {call.content: call for call in listed if call.content not in self._answers}
 
         async def work(caller: ModelCaller) -> list[Any]:
@@ -119,8 +128,14 @@ class DecisionSession(WordReading):
         return [self._answers[call.content] for call in listed]
 
 
+def _have_text(passages: Sequence[Passage]) -> bool:
+    return any(passage.text.strip() for passage in passages)
+
+
 class DecisionJudge(ModelAccount, ScorerJudge):
     """Judge decision:MODEL or logprobs:MODEL: one typed question for each claim, chunk, fact and citation.
+
+    An `entry` is the name of an open model, asked in the words of `open_models.toml`, about support only.
 
     The model says yes or no with a probability; evidence, refusals and missing information are read by words, as by
     the judge lexical. Raises UsageError for settings of a judge that writes text.
@@ -135,6 +150,7 @@ class DecisionJudge(ModelAccount, ScorerJudge):
         *,
         answer_format: Literal["decision", "logprobs"] = "decision",
         settings: LLMSettings | None = None,
+        entry: str = "",
         supported: float = 0.7,
         inferred: float = 0.5,
         **options: Any,
@@ -145,17 +161,19 @@ class DecisionJudge(ModelAccount, ScorerJudge):
         built = settings if settings is not None else build_settings(name, **options)
         built = replace(built, answer_format=answer_format, max_tokens=1)
         super().__init__(built)
-        self._thresholds = EntailmentThresholds(supported, inferred)
-        digest = hashlib.sha256(f"{SUPPORT_QUESTION}\n{RELEVANCE_QUESTION}".encode()).hexdigest()[:8]
+        self._entry, self.model = entry, load_open_models()[entry] if entry else None
+        self.thresholds = EntailmentThresholds(supported, inferred)
+        words = (SUPPORT_QUESTION, RELEVANCE_QUESTION) if self.model is None else (self.model.system, self.model.text)
+        digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:8]
         parameters = msgspec.json.encode(built.parameters, order="deterministic").decode().replace(" ", "_")
         self._fingerprint = (
-            f"{answer_format}/{VERSION} {built.provider}/{built.model} at={endpoint_location(built)} "
-            f"questions={digest} {self._thresholds}{f' parameters={parameters}' if built.parameters else ''}"
+            f"{entry or answer_format}/{VERSION} {built.provider}/{built.model} at={endpoint_location(built)} "
+            f"questions={digest} {self.thresholds}{f' parameters={parameters}' if built.parameters else ''}"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options: dict[str, Any] = {"supported": self._thresholds.supported, "inferred": self._thresholds.inferred}
-        options |= {"answer_format": self.settings.answer_format, "settings": self.settings}
+        options: dict[str, Any] = {"supported": self.thresholds.supported, "inferred": self.thresholds.inferred}
+        options |= {"answer_format": self.settings.answer_format, "settings": self.settings, "entry": self._entry}
         return partial(DecisionJudge, **options), ()
 
     @property
@@ -167,7 +185,7 @@ class DecisionJudge(ModelAccount, ScorerJudge):
         raise UsageError(f"the judge {self.fingerprint.split()[0]} takes no domain profile ({profile}). Leave it out.")
 
     def open_session(self, query: str = "", history: Sequence[str] = ()) -> DecisionSession:  # noqa: ARG002
-        return DecisionSession(self._open_session(), self.settings, self._thresholds, query)
+        return DecisionSession(self._open_session(), self, query)
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         """Return the verdicts on each trace, several traces at once; raises JudgeStopped where no call can be made."""

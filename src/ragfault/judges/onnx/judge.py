@@ -14,6 +14,7 @@ from ragfault.judges.checks.word_reading import WordReading
 from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSession, check_claim, decide_support
 from ragfault.judges.onnx.model_files import OnnxModelConfig, load_model_config
 from ragfault.judges.onnx.session import OnnxModel, PairScore, TextWindow, load_model, split_windows, truncate_text
+from ragfault.judges.open_models import load_open_models, locate_open_model
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.model.errors import MissingExtra, UsageError
 from ragfault.model.records import ClaimSupport, Evidence
@@ -47,12 +48,14 @@ class OnnxSession(WordReading):
             config.max_tokens - self._max_claim - model.tokenizer.num_special_tokens_to_add(is_pair=True) - FREE_TOKENS
         )
         self._query = truncate_text(model.tokenizer, query, self._max_claim)
-        if config.kind == "tokens":
-            self._prompt = (
-                QUESTION_PROMPT
-                if self._query.strip() and not WeightedQuery(query, load_idf()).is_task
-                else SUMMARY_PROMPT
-            )
+        self._question = "" if WeightedQuery(query, load_idf()).is_task else self._query.strip()
+        if model.entry is not None:
+            empty = model.entry.render(self._question, [""], "")[0]
+            self._max_passage -= len(model.tokenizer.encode(empty, add_special_tokens=False).ids)
+            if model.entry.source_tokens:
+                self._max_passage = min(self._max_passage, model.entry.source_tokens)
+        elif config.kind == "tokens":
+            self._prompt = QUESTION_PROMPT if self._question else SUMMARY_PROMPT
             empty_prompt = self._prompt.format(self._query, "")
             self._max_passage -= len(model.tokenizer.encode(empty_prompt, add_special_tokens=False).ids)
         self._max_passage = max(1, self._max_passage)
@@ -86,15 +89,16 @@ class OnnxSession(WordReading):
         if self._model.config.task != "entailment":
             return self._lexical.score_entailment(claims, passages)
         index = SentenceIndex(passages)
+        texts = [passage.text for passage in passages]
         windows = split_windows(self._model.tokenizer, passages, self._max_passage)
         stripped = [strip_marks(claim) for claim in claims]
         truncated = {claim: truncate_text(self._model.tokenizer, claim, self._max_claim) for claim in stripped}
         scores = self._score_pairs(
-            [self._build_pair(window, truncated[claim]) for claim in stripped for window in windows]
+            [self._build_pair(window, texts, truncated[claim]) for claim in stripped for window in windows]
         )
         return [
             self._decide_claim(
-                claim, [scores[self._build_pair(window, truncated[claim])] for window in windows], windows, index
+                claim, [scores[self._build_pair(window, texts, truncated[claim])] for window in windows], windows, index
             )
             for claim in stripped
         ]
@@ -105,7 +109,10 @@ class OnnxSession(WordReading):
     def measure_similarity(self, left: str, right: str) -> float:
         return self._lexical.measure_similarity(left, right)
 
-    def _build_pair(self, window: TextWindow, claim: str) -> tuple[str, str]:
+    def _build_pair(self, window: TextWindow, texts: Sequence[str], claim: str) -> tuple[str, str]:
+        if self._model.entry is not None:
+            parts = [texts[number][start:end] for number, start, end in window.parts]
+            return self._model.entry.render(self._question, parts, claim)
         if self._model.config.kind == "tokens":
             return self._prompt.format(self._query, window.text), claim
         return window.text, claim
@@ -169,28 +176,43 @@ def _select_evidence(window: TextWindow, order: Sequence[int], index: SentenceIn
     return (Evidence(chunk=index.passages[number].name, start=start, end=end),)
 
 
+def _load_named(entry: str, address: str) -> OnnxModelConfig:
+    """Load the configuration of an open model; its labels and its length are those of the table."""
+    model, folder = load_open_models().get(entry), locate_open_model(entry, address)
+    tokens = 0 if model is None else model.tokens
+    config = load_model_config(f"{folder}?labels=unsupported,supported&room={tokens}")
+    is_marking = model is not None and model.reads == "marks"
+    return config._replace(entry=entry, kind="tokens" if is_marking else "pair", support_label=0 if is_marking else 1)
+
+
 class OnnxJudge(ScorerJudge):
     """A judge from a model in ONNX: onnx:FOLDER, onnx:FILE.onnx or onnx:OWNER/NAME of the hub's cache.
 
     Natural language inference, binary support, and models that mark hallucinated tokens serve entailment;
     rerankers with one number serve relevance. The other task is judged by words, as the judge lexical does.
+    An `entry` is the name of an open model, whose input and output are those of `open_models.toml`; `address` is then
+    its folder, empty for the one in the cache.
+
     Raises MissingExtra without the extra `nli`, UsageError for files that are not such a model.
     """
 
-    def __init__(self, address: str, *, supported: float = 0.7, inferred: float = 0.5, threads: int = 1) -> None:
+    def __init__(
+        self, address: str, *, supported: float = 0.7, inferred: float = 0.5, threads: int = 1, entry: str = ""
+    ) -> None:
         if any(find_spec(package) is None for package in ("onnxruntime", "tokenizers")):
-            raise MissingExtra(f"the judge onnx:{address}", "nli")
+            raise MissingExtra(f"the judge {entry or 'onnx'}:{address}", "nli")
         if threads < 1:
             raise UsageError(f"threads is at least 1, got {threads}.")
         self._thresholds, self._threads = EntailmentThresholds(supported, inferred), threads
-        self._model: OnnxModelConfig = load_model_config(address)
+        self._model: OnnxModelConfig = _load_named(entry, address) if entry else load_model_config(address)
         load_model(self._model, threads)
 
     @property
     def fingerprint(self) -> str:
         model, thresholds = self._model, self._thresholds
+        name = model.entry or "onnx"
         return (
-            f"onnx/{VERSION} model={model.name} digest={model.digest} serves={model.task} labels={model.label_count} "
+            f"{name}/{VERSION} model={model.name} digest={model.digest} serves={model.task} labels={model.label_count} "
             f"holds={model.support_label} room={model.max_tokens} rarity={load_idf().digest} "
             f"{thresholds}"
         )

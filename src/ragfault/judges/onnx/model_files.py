@@ -85,6 +85,8 @@ class OnnxModelConfig(NamedTuple):
     """The number of tokens that are read at once."""
     pad_token: int
     digest: str
+    entry: str = ""
+    """Name among the open models; empty: a model of any other kind."""
 
 
 def load_model_config(address: str) -> OnnxModelConfig:

@@ -12,7 +12,8 @@ import numpy as np
 
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.onnx.model_files import OnnxModelConfig
-from ragfault.model.errors import UsageError
+from ragfault.judges.open_models import load_open_models
+from ragfault.model.errors import JudgeError, UsageError
 from ragfault.text.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ def truncate_text(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
 BATCH_SIZE = 8
 """The number of pairs of a batch."""
 INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
+DECODER_INPUT = "decoder_input_ids"
+"""Input of a model that generates words: its start token, 0."""
 INTEGER_TYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
 Array = np.ndarray[Any, Any]
@@ -127,9 +130,13 @@ class OnnxModel:
         self._pair_tokenizer = open_tokenizer(config.tokenizer)
         self._pair_tokenizer.enable_truncation(config.max_tokens, strategy="only_first")
         self._session = open_session(config.graph, threads)
+        self.entry = load_open_models().get(config.entry)
+        """How input is written and output read, of an open model that was named."""
         self._inputs = {model_input.name: model_input.type for model_input in self._session.get_inputs()}
         unknown_inputs = [
-            name for name, kind in self._inputs.items() if name not in INPUT_NAMES or kind not in INTEGER_TYPES
+            name
+            for name, kind in self._inputs.items()
+            if name not in (*INPUT_NAMES, DECODER_INPUT) or kind not in INTEGER_TYPES
         ]
         if unknown_inputs or "input_ids" not in self._inputs:
             raise UsageError(
@@ -140,12 +147,17 @@ class OnnxModel:
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
         """Score each pair of texts. Pairs of similar length run together."""
-        rows = [self._pair_tokenizer.encode(first, second) for first, second in pairs]
+        rows = [
+            self._pair_tokenizer.encode(first, second) if second else self._pair_tokenizer.encode(first)
+            for first, second in pairs
+        ]
         order = sorted(range(len(rows)), key=lambda number: (len(rows[number].ids), number))
         scores: list[PairScore] = [PairScore(0.0)] * len(rows)
         for start in range(0, len(order), BATCH_SIZE):
             batch = order[start : start + BATCH_SIZE]
             outputs = self._run([rows[number] for number in batch])
+            if len(outputs) != len(batch) or not np.isfinite(outputs).all():
+                raise JudgeError(f"the model {self.config.name} gave a number that is not finite, or too few of them")
             for number, logits in zip(batch, outputs, strict=True):
                 scores[number] = self._to_score(rows[number], logits)
         return scores
@@ -160,6 +172,7 @@ class OnnxModel:
             arrays["input_ids"][number, :size] = row.ids
             arrays["attention_mask"][number, :size] = 1
             arrays["token_type_ids"][number, :size] = row.type_ids
+        arrays[DECODER_INPUT] = np.zeros((len(rows), 1), np.int64)
         feed = {name: arrays[name].astype(INTEGER_TYPES[kind]) for name, kind in self._inputs.items()}
         return np.asarray(self._session.run(None, feed)[0], np.float64)
 
@@ -167,6 +180,9 @@ class OnnxModel:
         """Convert logits to probabilities; of tokens the worst of the second text counts."""
         if self.config.label_count == 1 and self.config.kind == "pair":
             return PairScore(float(1 / (1 + np.exp(-np.clip(out.reshape(-1)[0], -60, 60)))))
+        if self.entry is not None and self.entry.reads != "marks":
+            out = out[0] if self.entry.reads in ("start", "words") else out
+            out = out[list(self.entry.words)]
         out = np.exp(out - out.max(axis=-1, keepdims=True))
         shares = out / out.sum(axis=-1, keepdims=True)
         if self.config.kind == "tokens":
@@ -180,7 +196,8 @@ class OnnxModel:
     def _probe(self) -> None:
         """Run a short pair, so that a model with other outputs is refused at once."""
         model = self.config
-        row = self._pair_tokenizer.encode("one", "two")
+        is_pair = self.entry is None or self.entry.reads == "marks"
+        row = self._pair_tokenizer.encode("one", "two") if is_pair else self._pair_tokenizer.encode("one two")
         if not row.ids:
             raise UsageError(f"{model.tokenizer} makes no tokens of text.")
         try:
@@ -193,6 +210,8 @@ class OnnxModel:
         )
         if model.label_count == 1 and model.kind == "pair":
             shapes.append((1,))
+        if self.entry is not None and self.entry.reads in ("start", "words"):
+            shapes = [(1, size, 2) if self.entry.reads == "start" else (1, 1, out.shape[-1])]
         if out.shape not in shapes:
             raise UsageError(
                 f"{model.graph} gives an array of {out.shape} for a pair of {size} tokens, but its labels need "

@@ -31,10 +31,15 @@ class YesNoQuestion(NamedTuple):
 
     instructions: str
     state: Mapping[str, Any]
+    messages: tuple[ModelMessage, ...] = ()
+    """The question in the words of a model that was trained on one; empty: by instructions and state."""
 
 
 def build_question_call(question: YesNoQuestion) -> ModelCall:
     """Build the call of a question, as a typed one and as a message."""
+    if question.messages:
+        digest = hashlib.sha256(msgspec.json.encode(question.messages)).hexdigest()
+        return ModelCall(kind="decision", messages=question.messages, schema={}, content=digest)
     texts = json.dumps(question.state, ensure_ascii=False, indent=1)
     text = f"{question.instructions}\n{DATA_NOTE}\n\n{texts}"
     typed = {
