@@ -24,7 +24,7 @@ from ragfault.model.errors import (
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "ragfault"
 FLAG = re.compile(r"(?<![\w-])(?:--[a-z][a-z-]*[a-z]|-[om])(?![\w-])")
-COMMAND = re.compile(r"(?:ragfault [a-z]+|pip install|hf download) [^\n)]*")
+COMMAND = re.compile(r"(?:ragfault [a-z]+|pip install|hf download|optimum-cli export) [^\n)]*")
 NAMED = re.compile(r"(?<![\w.])([a-z_]+)=(?=[\"\d\[{(…T])")
 PARSED = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
 OTHERS_FLAGS = ("cli", "cli.py", "options", "pytest.py", "__main__.py")

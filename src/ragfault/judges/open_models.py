@@ -107,9 +107,8 @@ def locate_open_model(name: str, address: str) -> Path:
 
 
 def _describe_fetching(name: str, model: OpenModel) -> str:
-    revision = f" --revision {model.revision}" if model.revision else ""
+    revision = model.revision or "main"
     return (
-        f"Fetch it with: hf download {model.repository}{revision} --local-dir {name}; then: pip install optimum-onnx "
-        f"&& optimum-cli export onnx --model {name} --task {model.task} {name}; then name the folder: "
-        f"--judge {name}:{name}"
+        f"Fetch it with: hf download {model.repository} --revision {revision} --local-dir {name}; export it with: "
+        f"optimum-cli export onnx --model {name} --task {model.task} {name}; then name the folder, {name}:{name}"
     )

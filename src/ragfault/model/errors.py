@@ -47,7 +47,7 @@ _RENAMED = {
 """Flag → the parameter of Python where that has another name."""
 # a word of a command, without the punctuation of the sentence
 _WORD = r"[^\s(`](?:[^\s`]*[^\s`.,;)])?"
-_SHELL_COMMAND = rf"\b(?:ragfault [a-z]+|pip install|hf download)(?: {_WORD})+"
+_SHELL_COMMAND = rf"\b(?:ragfault [a-z]+|pip install|hf download|optimum-cli export)(?: {_WORD})+"
 _MAPS = re.compile(r"--map (?:'[^']*'|\S+=\S+)(?: --map (?:'[^']*'|\S+=\S+))*(?<![.,;:)])")
 _FLAG = re.compile(
     _SHELL_COMMAND + r"|(?<![\w/-])(?<!file )(?<!run at )(?:-([om])|--(?!ragfault)([a-z][a-z-]*[a-z]))(?![\w/-]|\.\w)"
@@ -88,7 +88,7 @@ def _name_map(match: re.Match[str]) -> str:
 
 
 def _name_parameter(match: re.Match[str]) -> str:
-    if match[0].startswith(("ragfault ", "pip ", "hf ")):
+    if match[0].startswith(("ragfault ", "pip ", "hf ", "optimum-cli ")):
         # a command for a shell, as a whole
         return match[0]
     flag, value = match[1] or match[2], match[3]
