@@ -239,3 +239,8 @@ def test_evaluate_escalates(tmp_path, capsys):
 def test_members_are_records_of_their_own():
     """What a judge of a jury said holds no further members, so that a run has one level of them."""
     assert "members" not in MemberVerdicts.__struct_fields__
+
+
+def test_a_misspelled_member_is_named_alone() -> None:
+    with pytest.raises(UnknownName, match='no judge "lexicl"'):
+        load_judge("jury:embedded,lexicl")

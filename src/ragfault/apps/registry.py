@@ -46,6 +46,8 @@ class App(NamedTuple):
     """The module whose `prepare_ci` makes of these options what `ragfault ci` does with its run; None: nothing."""
     ci_options: tuple[tuple[str, str, str], ...] = ()
     """Options of `ragfault ci`: name, placeholder and help."""
+    renamed: tuple[tuple[str, str], ...] = ()
+    """Former verbs, each with what to use now."""
 
 
 @lru_cache(maxsize=1)

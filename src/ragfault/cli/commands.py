@@ -110,9 +110,10 @@ class CommandGroup(click.Group):
         if args and args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
             from ragfault.model.errors import UnknownName
 
-            inner = [name for name in COMMANDS if name.endswith(f" {args[0]}")]
-            hint = f"Use: ragfault {inner[0]}" if inner else "List them with: ragfault --help"
-            raise UnknownName("command", args[0], [] if inner else self.list_commands(ctx), hint=hint)
+            now = [name for name in COMMANDS if name.endswith(f" {args[0]}")]
+            now += [new for app in list_apps() for old, new in app.renamed if old == args[0]]
+            hint = f"Use: ragfault {now[0]}" if now else "List them with: ragfault --help"
+            raise UnknownName("command", args[0], [] if now else self.list_commands(ctx), hint=hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

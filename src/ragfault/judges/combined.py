@@ -40,7 +40,8 @@ class CombinedJudge:
         names = [member.fingerprint for member in self.members]
         if len(set(names)) < max(2, len(names)) or (certainty is not None and len(names) > 2):
             count = "two different judges" if certainty is not None else "two or more different judges"
-            raise UsageError(f"a {kind} is made of {count}, such as {kind}:embedded,lexical; these are: {names}.")
+            listed = ", ".join(map(shorten_fingerprint, names))
+            raise UsageError(f"a {kind} is made of {count}, such as {kind}:embedded,lexical; these are: {listed}.")
         if certainty is not None and not 0.5 <= certainty <= 1:
             raise UsageError(f"the certainty of a cascade is a number from 0.5 to 1, not {certainty:g}.")
         terms = "" if certainty is None else f" certainty={certainty:g} audit={AUDIT_SHARE:g}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -43,8 +42,7 @@ is unsure of. "cascade@0.8:A,B" sets how certain the first has to be."""
 OPEN_MODELS = ("lettucedetect", "minicheck", "minicheck-roberta", "minicheck-deberta", "factcg", "hhem")
 """Open models of `open_models.toml`; a folder may follow after a colon."""
 ADDRESSED_KINDS = (*METERED_KINDS, ONNX_PREFIX, *OPEN_MODELS)
-MEMBER_COMMA = re.compile(f",(?=(?:{'|'.join(JUDGES)})(?:,|$)|(?:{'|'.join(ADDRESSED_KINDS)})(?::|,|$))")
-"""A comma between two judges; others belong to the address of one."""
+"""Kinds of judge that an address may follow, after a colon."""
 
 
 def split_members(name: str) -> tuple[str, ...]:
@@ -54,8 +52,16 @@ def split_members(name: str) -> tuple[str, ...]:
     (('lexical', 'onnx:m?labels=a,b', 'llm:gpt-4o-mini'), ('lexical',))
     """
     kind, _, listed = name.partition(":")
-    combines = kind.partition("@")[0] in (JURY_PREFIX, CASCADE_PREFIX)
-    return tuple(MEMBER_COMMA.split(listed)) if combines else (name,)
+    if kind.partition("@")[0] not in (JURY_PREFIX, CASCADE_PREFIX):
+        return (name,)
+    members: list[str] = []
+    for part in listed.split(","):
+        # the options of an address may hold commas
+        if members and "?" in members[-1] and part.partition(":")[0] not in (*JUDGES, *ADDRESSED_KINDS):
+            members[-1] += f",{part}"
+        else:
+            members.append(part)
+    return tuple(members)
 
 
 def name_cascade(first: str, second: str, certainty: float | None = None) -> str:

@@ -301,3 +301,8 @@ def test_a_killed_replay_goes_on_and_pays_nothing_twice(tmp_path: Path):
         assert subprocess.run(command, check=False, capture_output=True, env=os.environ).returncode == 0
         assert count_outcomes(load_result(Run.open(run), ReplayReport)) == {"proven": TRACES}
         assert sum(server.paid.values()) <= 3 * TRACES + 3 * 2
+
+
+def test_a_former_verb_names_the_new_one(capsys: pytest.CaptureFixture[str]):
+    assert run_command(["ablate", "run"]) == 2
+    assert "replay --agent" in capsys.readouterr().err

@@ -18,4 +18,5 @@ APP = App(
         ("replay", "NAME", "Prove causes of bad answers: ask this PROVIDER:MODEL, FILE.py:NAME or URL again."),
         ("replay-budget", "AMOUNT", 'Most that this may cost: 2 (US$) or "200000 tokens".'),
     ),
+    renamed=(("ablate", "replay --agent"),),
 )
