@@ -108,7 +108,7 @@ class PoolRun(Run):
 
     def verdicts(self, ids: Sequence[str] | None = None) -> Iterator[Verdicts]:
         chosen = range(len(self.rows)) if ids is None else sorted(map(int, ids))
-        return (self.pool.verdicts[self.rows[at]] for at in chosen)
+        return (replace(self.pool.verdicts[self.rows[at]], trace=str(at)) for at in chosen)
 
     def to_arrow(
         self, table: TableName = "scores", columns: Sequence[str] | None = None, dictionary_columns: Sequence[str] = ()

@@ -40,7 +40,7 @@ def test_an_analysis_reads_each_table_once(run):
     with PassCounter() as counter:
         analyze(Run.open(run.path))
     assert {kind: count for kind, count in counter.counts.items() if count} == {
-        "traces": 1, "gold": 1, "verdicts": 1, "scores": 1,
+        "traces": 1, "gold": 1, "verdicts": 1, "causes": 1, "scores": 1,
     }  # fmt: skip
 
 

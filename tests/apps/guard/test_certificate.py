@@ -232,7 +232,7 @@ def test_the_command_writes_what_it_promises_and_only_then(tmp_path: Path, capsy
     assert certificate.promises
     assert certificate.judge.startswith("lexical")
     assert set(certificate.routes[0].inputs) >= {"risk", "answer_words", "claims", "chunks"}
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert "At most 10 % of the released answers are bad in the long run, with confidence 90 %" in shown
 
 
