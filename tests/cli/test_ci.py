@@ -246,7 +246,7 @@ def test_the_weekly_steps_fail_where_gold_broke_and_not_for_findings_of_the_audi
         text = f"# Pier {at}\n\nPier {at} was built by Ola Brand in {year} from granite of the Tarvik quarry.\n"
         (docs / f"pier{at}.md").write_text(f"{text}\n## Empty\n")
     items = tmp_path / "set.jsonl"
-    assert run_command(["testset", "make", str(docs), "-o", str(items), "-n", "2", "--mix", "extractive=1"]) == 0
+    assert run_command(["testset", "make", str(docs), "-o", str(items), "-n", "2"]) == 0
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = os.environ | {"PATH": path, "TESTSET": "set.jsonl", "CORPUS": "docs/"}
     for code in (0, 1):
