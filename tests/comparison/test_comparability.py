@@ -253,7 +253,7 @@ def test_missing_traces_exclude_no_fault(tmp_path: Path, share: float, verdict: 
 
 @pytest.mark.parametrize("kind", MISMATCHES)
 def test_a_mismatch_of_few_pairs_hides_no_fault_of_the_others(baseline: Run, tmp_path: Path, kind: str):
-    """What a tenth of the pairs or less record otherwise is left out and said, and the others are compared."""
+    """What no more of the pairs than the margin record otherwise is left out and said; the others are compared."""
     change = MISMATCHES[kind][0]
     pairs = [
         (replace(change(trace) if at < N / 20 else trace, answer=f"It is said: {trace.answer}"), seen)

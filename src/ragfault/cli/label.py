@@ -98,7 +98,7 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
     Chunks: h high, m medium, l low, n none. Claims: s supported, i inferred, u unsupported, c contradicted. Citations,
     expected facts and refusals: y yes, n no. Causes of bad answers: the key next to each, r for a right answer. Space
     skips, b goes back, z undoes the last label, v shows texts in full, q ends. Each label is written before the next
-    item is shown; the same command resumes where it ended.
+    item is shown; run the same command again to go on.
 
     With --human-labels a cause that people name goes before the computed one, and the report says how often both agree.
 

@@ -66,7 +66,7 @@ CONTAINED_SHARE = 0.2
 LEAST_QUERIES = 5
 # texts looked at to tell clipping from other changes
 MAX_TEXTS = 400
-# of the traces of the baseline, or of the pairs; with more of them missing or mismatched "no fault" is not said
+# of the traces of the baseline; with more of them missing "no fault" is not said
 MISSING_SHARE = 0.1
 # of the traces of a run; more without a partner are said in the verdict
 UNPAIRED_SHARE = 0.05
@@ -152,7 +152,7 @@ def describe_mismatches(
 ) -> tuple[PairMismatch, ...]:
     """Describe the mismatches on some of the pairs, with those of the metrics that are left out there.
 
-    One on a tenth of the pairs or less blocks no verdict: these are left out, as are traces without a partner.
+    One on no more of the pairs than the margin blocks no verdict: they are left out, and hide no harm beyond it.
     """
     return tuple(
         PairMismatch(
@@ -161,7 +161,7 @@ def describe_mismatches(
             share=float(mismatch.pairs[mask].mean()),
             sentence=mismatch.text.format(share=format_percent(float(mismatch.pairs[mask].mean()))),
             left_out=tuple(name for name in metrics if bool(left_out_pairs([mismatch], name)[mask].any())),
-            blocks=mismatch.blocks and float(mismatch.pairs[mask].mean()) > MISSING_SHARE,
+            blocks=mismatch.blocks and float(mismatch.pairs[mask].mean()) > MARGIN,
         )
         for mismatch in mismatch_items
         if mismatch.pairs[mask].any()

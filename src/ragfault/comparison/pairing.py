@@ -136,9 +136,9 @@ def normalize_space(text: str) -> str:
 
 
 def holds_all_chunks(answer: str, chunks: Sequence[str]) -> bool:
-    """Return whether an answer holds the full text of several chunks, of all there are, as one that repeats its prompt.
+    """Return whether an answer holds the full text of all its chunks, as one that repeats its prompt.
 
-    One chunk may be the answer.
+    A single chunk may be the answer.
     """
     plain = normalize_space(answer)
     texts = {text for chunk in chunks if (text := normalize_space(chunk))}

@@ -68,7 +68,7 @@ class CalibrationLine(Struct, frozen=True, kw_only=True):
     slope: Slope
     intercept: Intercept
     weights: tuple[Share, ...] = ()
-    """Of a jury: the weight of each judge in the pooled log-odds, before the line; empty: all equal."""
+    """The weight of each judge of a jury in the pooled log-odds, before slope and intercept; empty if all are equal."""
     threshold: Share | None = None
     """Calibrated probability of being bad from which a claim is called bad; None: the judge's own decision stands."""
     before: CalibrationFigures

@@ -115,7 +115,7 @@ class ConfiguredAnswer(Struct, frozen=True, kw_only=True):
     outcome: AnswerOutcome | None = None
     """Right, bad or unsure, decided as `evaluate` decides; None without an answer."""
     error: str | None = None
-    """Why there is no answer."""
+    """The error, if there is no answer."""
 
 
 class AskedQuery(Struct, frozen=True, kw_only=True):
@@ -197,10 +197,10 @@ class ChangeShare(Struct, frozen=True, kw_only=True):
     high: float
     """Ends of the 95 % interval."""
     p: float
-    """Of the test of no effect, corrected by Holm over all shares."""
+    """The p value of the test that the effect is 0, corrected by Holm over all shares."""
     state: ChangeState
     share: float | None = None
-    """Its part of a fall that is shown; None otherwise."""
+    """The part of the fall that it explains; None if no fall is shown."""
 
 
 class ChangeReplay(Struct, frozen=True, kw_only=True):

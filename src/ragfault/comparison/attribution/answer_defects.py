@@ -132,7 +132,7 @@ def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float6
 
 
 def find_defect_faults(changes: Sequence[MetricChange], alpha: float) -> list[LayerFault]:
-    """Return a fault for each defect that is shown to have risen."""
+    """Return a fault for each defect that significantly more answers have than before."""
     faults = []
     for change in changes:
         defect = next(item for item in DEFECTS if item.metric == change.metric)

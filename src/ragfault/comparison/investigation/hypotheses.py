@@ -197,7 +197,7 @@ def _build_fix_test(fault: LayerFault, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _investigate_alone(run: Run, causes: Sequence[str]) -> Investigation:
-    """Investigate a run without a baseline: what comes first on the traces that fail (for one of the causes)."""
+    """Investigate a run without a baseline: the first problem of each failing trace, or of those with these causes."""
     chosen = {cause.trace for cause in select_causes(run, causes)} if causes else None
     diagnoses = list(diagnose_run(run))
     left_out = find_doubtful_kinds([run], [diagnoses])

@@ -54,7 +54,7 @@ class AnswerCause(Struct, frozen=True, kw_only=True):
     step: str | None = None
     """The id of the step concerned."""
     costs: tuple[CostName, ...] = ()
-    """What is wrong beside a right answer; empty for others."""
+    """Faults that do not make a right answer bad, such as a wrong citation; empty for bad and unsure answers."""
 
 
 class CauseCount(Struct, frozen=True, kw_only=True):

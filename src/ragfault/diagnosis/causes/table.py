@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -215,8 +215,8 @@ def _find_wrong_source(case: Case) -> Clue | None:
     return Clue(LIKELY, problem.text, problem.reason or "", problem.evidence[0].chunk if problem.evidence else None)
 
 
-def _find_nearest_sentence(trace: Trace) -> Iterator[tuple[str, str]]:
-    """Yield the sentence of the chunks with most words of the answer, after the id of its chunk, if any has some."""
+def _find_nearest_sentence(trace: Trace) -> list[tuple[str, str]]:
+    """Find the chunk and sentence with most words of the answer; empty if none has any."""
     stated = frozenset(split_words(trace.stated or ""))
     best = 0
     nearest = None
@@ -225,8 +225,7 @@ def _find_nearest_sentence(trace: Trace) -> Iterator[tuple[str, str]]:
             shared = len(stated.intersection(split_words(chunk.text[start:end])))
             if shared > best:
                 best, nearest = shared, (chunk.id, chunk.text[start:end])
-    if nearest is not None:
-        yield nearest
+    return [] if nearest is None else [nearest]
 
 
 def _find_contradiction(case: Case) -> Clue | None:

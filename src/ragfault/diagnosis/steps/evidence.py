@@ -36,7 +36,7 @@ class MoveEvidence(NamedTuple):
 
 
 class MoveContext:
-    """A move with what came before it."""
+    """A move of an agent, and the moves before it."""
 
     def __init__(self, moves: Moves, number: int) -> None:
         self.moves, self.number, self.move = moves, number, moves.moves[number]
@@ -193,11 +193,5 @@ def _check_statements(context: MoveContext) -> MoveEvidence | None:
     )
     if len(novel) < MANY_NOVEL * len(names):
         return None
-    return (
-        MoveEvidence(
-            "unsupported_statement",
-            f"it names what neither the query nor a step before it mentions: {', '.join(novel[:3])}",
-        )
-        if novel
-        else None
-    )
+    text = f"it names what neither the query nor a step before it mentions: {', '.join(novel[:3])}"
+    return MoveEvidence("unsupported_statement", text)

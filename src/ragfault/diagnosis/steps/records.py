@@ -55,7 +55,7 @@ class FaultyStep(Struct, frozen=True, kw_only=True):
     other_runs: int = 0
     """Other runs of the question that were compared, 0 where none were, and how many of them give the same answer."""
     best: StepSuspect | None = None
-    """Of a fault, the first step that failed, else the last one; None: no fault, or it cannot be told which."""
+    """The first step that failed, else the last one; None if there is no fault, or if the step cannot be told."""
     suspects: tuple[StepSuspect, ...] = ()
     """Of a fault the best step, the others against which something was seen, and the last one. If it cannot be told
     whether a step is faulty, those against which something was seen."""

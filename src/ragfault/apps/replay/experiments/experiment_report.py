@@ -130,7 +130,7 @@ def summarize_change(report: ChangeReplay) -> str:
         for share in sorted(report.shares, key=lambda share: share.effect)
         if share.state == "dropped"
     ]
-    explained = join_names(named) if named else "no part is shown to explain it"
+    explained = join_names(named) if named else "no single part is shown to cause it"
     depends = any(effect.state in ("dropped", "rose") for effect in report.interactions)
     ends = [round(-100 * end) for end in (total.effect, total.high, total.low)]
     fall = f"Right answers fell by {ends[0]} points [{ends[1]}, {ends[2]}] on {pairs}"

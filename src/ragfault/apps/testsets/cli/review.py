@@ -44,7 +44,7 @@ def review(items: str, out: str, by: str | None, corpus: str | None, disputes: b
 
     a accepts, x rejects, e opens the item as a form in the editor ($EDITOR) and then accepts it as it was left, n
     writes a new item, space skips, b goes back, z undoes the last review, q ends. Each review is written before the
-    next item is shown; the same command resumes where it ended. What others decided is hidden, unless --disputes.
+    next item is shown; run the same command again to go on. What others decided is hidden, unless --disputes.
     """
     from ragfault.apps.testsets.review_session import ReviewSession
     from ragfault.apps.testsets.reviews import LAYOUT
