@@ -183,7 +183,7 @@ PLANTS: dict[Plant, tuple[str, ...]] = {
     rewrite_badly: ("query_changed",),
     forget_history: ("history_ignored",),
     refuse: ("refused",),
-    change_number: ("contradicted", "invented"),
+    change_number: ("contradicted",),
     negate: ("contradicted",),
     write_invention: ("invented",),
     answer_another: ("off_topic", "left_out"),

@@ -57,6 +57,7 @@ RIGHT = Verdicts(
 BASELESS = AnswerVerdict(relevance=0.9, grounded=0.05)
 FALSE = replace(RIGHT, answer=BASELESS, claim=(replace(RIGHT.claim[0], support="contradicted", p=0.05),))
 INVENTED = replace(RIGHT, answer=BASELESS, claim=(replace(RIGHT.claim[0], support="unsupported", p=0.05),))
+FANFARE = "A fanfare is blown at 09:15 by two men."
 REFUSED = replace(RIGHT, claim=(), answer=AnswerVerdict(relevance=None, refused=True))
 MISSED = replace(TRACE, chunks=(OTHER,))
 KEYLESS = replace(TRACE, gold=None, reference=None)
@@ -119,7 +120,10 @@ CASES: dict[CauseName, tuple[Trace, Verdicts]] = {
     "refused": (replace(TRACE, answer="I do not know."), REFUSED),
     "cut_off": (replace(TRACE, answer="The tide gate, of which the harbour master is in charge, opens at"), RIGHT),
     "contradicted": (replace(TRACE, answer="The tide gate opens at 06:40."), FALSE),
-    "invented": (replace(TRACE, answer="The gate opens at 09:15 to a fanfare."), INVENTED),
+    "invented": (
+        replace(TRACE, answer=FANFARE),
+        replace(INVENTED, claim=(replace(INVENTED.claim[0], claim=FANFARE, end=len(FANFARE)),)),
+    ),
     "left_out": (
         replace(KEYLESS, facts=("It opens at 05:40.", "It stays open for two hours."), answer="It is a gate."),
         replace(RIGHT, fact=(FactVerdict(fact="It opens at 05:40.", present=False),) * 2),
@@ -137,6 +141,39 @@ def test_each_cause_is_named_where_the_record_shows_it(name: CauseName):
     """The cause, and the stage that the table gives it."""
     cause = look(*CASES[name])
     assert (cause.rating.outcome, cause.cause, cause.stage) == ("bad", name, CAUSES[name].stage)
+
+
+STATED = "On Monday Marten Oy opens the tide gate at 05:40."
+
+
+@pytest.mark.parametrize("support", ["unsupported", "supported"])
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [
+        ("On Monday Marten Oy opens the tide gate at 06:40.", "contradicted"),
+        ("On Friday Marten Oy opens the tide gate at 05:40.", "contradicted"),
+        ("On Monday Iska Dahl opens the tide gate at 05:40.", "contradicted"),
+        ("On Monday Marten Oy does not open the tide gate at 05:40.", "contradicted"),
+        ("The tide gate was painted by Iska Dahl.", "other"),
+        (STATED, "other"),
+    ],
+)
+def test_a_changed_value_contradicts_and_what_no_sentence_is_about_does_not(answer: str, name: str, support: str):
+    """Whatever kind of value was changed, and whether the judge doubts the claim or only the key tells that it is bad.
+
+    The chunk says another value in the same statement. A claim that stands in it word for word cannot contradict it.
+    """
+    trace = replace(
+        TRACE, chunks=(replace(SHOWN, text=STATED), OTHER), answer=answer, reference="Hedda Lund, on Sunday at 11:15."
+    )
+    claim = ClaimVerdict(claim=answer, start=0, end=len(answer), support=support, p=0.3)
+    cause = look(trace, replace(RIGHT, claim=(claim,)))
+    assert cause.rating.outcome == "bad"
+    assert (cause.cause == "contradicted") == (name == "contradicted")
+    if name == "contradicted":
+        assert (cause.chunk, cause.quote) == ("tide", answer)
+    elif support == "unsupported":
+        assert cause.cause == "invented"
 
 
 PARTLY = replace(TRACE, chunks=(SHOWN, OTHER), answer="It opens at 09:15.", gold=Gold(chunks={"tide": 1, "hours": 1}))

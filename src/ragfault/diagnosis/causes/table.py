@@ -7,6 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ragfault.diagnosis.causes.contradiction import find_rival_sentence
 from ragfault.diagnosis.causes.costs import find_costs
 from ragfault.diagnosis.causes.rating import describe_non_answer, is_cut_off, rate_answer
 from ragfault.diagnosis.causes.records import AnswerCause, Stage
@@ -19,10 +20,9 @@ from ragfault.model.causes import CauseName
 from ragfault.model.finish_reasons import get_finish_kind
 from ragfault.model.gold_evidence import has_answer_key
 from ragfault.model.records import GoldVerdicts, Trace, Verdicts
+from ragfault.model.rules import BAD_SUPPORT
 from ragfault.text.entities import EntityIndex, extract_entities
 from ragfault.text.normalization import normalize_answer, split_content_words, split_words
-from ragfault.text.sentences import split_sentences
-from ragfault.text.substitutions import find_substitution
 
 
 class Case(Struct, frozen=True):
@@ -65,6 +65,8 @@ SURE, LIKELY, POSSIBLE = 0.98, 0.94, 0.54
 named right of 51, 31 and 37 plants of `python -m benchmarks.causes`, a right and a wrong one added to each."""
 
 
+LACKING: tuple[ProblemKind, ...] = ("absent_fact", "unanswered_aspect")
+"""Problems of an answer that leaves out what was asked."""
 MIN_OVERLAP = 0.5
 """A rewriting with less of the query's words, by their rarity, is about something else; chosen, not measured."""
 PRONOUNS = frozenset({"it", "its", "they", "them", "their", "he", "she", "him", "his", "her", "this", "these", "those"})
@@ -215,31 +217,21 @@ def _find_wrong_source(case: Case) -> Clue | None:
     return Clue(LIKELY, problem.text, problem.reason or "", problem.evidence[0].chunk if problem.evidence else None)
 
 
-def _find_nearest_sentence(trace: Trace) -> list[tuple[str, str]]:
-    """Find the chunk and sentence with most words of the answer; empty if none has any."""
-    stated = frozenset(split_words(trace.stated or ""))
-    best = 0
-    nearest = None
-    for chunk in trace.chunks or ():
-        for start, end in split_sentences(chunk.text):
-            shared = len(stated.intersection(split_words(chunk.text[start:end])))
-            if shared > best:
-                best, nearest = shared, (chunk.id, chunk.text[start:end])
-    return [] if nearest is None else [nearest]
-
-
 def _find_contradiction(case: Case) -> Clue | None:
-    """Find what contradicts a chunk or fact, by the judge or as the only difference from the nearest sentence."""
+    """Find what contradicts a chunk or fact, by the judge or by the sentence that is about the same statement.
+
+    If the judge supports every claim, they are compared only if the answer lacks nothing and is on the question.
+    """
     cited = _cite_problem("contradicted_claim", "contradicted_fact")(case)
     if cited is not None or case.covered is False:
         return cited
-    facts = [(None, fact) for fact in case.trace.facts or ()]
-    for chunk_id, sentence in (*facts, *_find_nearest_sentence(case.trace)):
-        substitution = find_substitution(case.trace.query, sentence, case.trace.stated or "")
-        if substitution is not None and substitution.is_certain:
-            reason = f"the answer says {substitution.text}"
-            return Clue(LIKELY if case.by_gold else POSSIBLE, sentence, reason, chunk_id)
-    return None
+    claims = case.verdicts.claim or ()
+    doubted = [claim for claim in claims if claim.support in BAD_SUPPORT]
+    is_explained = case.find_problem(*LACKING, "irrelevant_answer") is not None
+    rival = find_rival_sentence(case.trace, doubted or (() if is_explained else claims))
+    if rival is None:
+        return None
+    return Clue(LIKELY if case.by_gold else POSSIBLE, rival.claim, f"the passage says: {rival.sentence}", rival.chunk)
 
 
 def _find_not_shown(case: Case) -> Clue | None:
@@ -385,10 +377,7 @@ CAUSES: dict[CauseName, CauseDefinition] = {
         _cite_problem("unsupported_claim"),
     ),
     "left_out": CauseDefinition(
-        "generation",
-        "left out what was asked",
-        "the prompt: every part of the query",
-        _cite_problem("absent_fact", "unanswered_aspect"),
+        "generation", "left out what was asked", "the prompt: every part of the query", _cite_problem(*LACKING)
     ),
     "off_topic": CauseDefinition(
         "generation",
