@@ -28,6 +28,7 @@ from ragfault.apps.testsets.answerability import (
     compute_features,
     read_with_minilm,
 )
+from ragfault.apps.testsets.making.filters import MIN_FALL
 from ragfault.stats.classification import auroc
 from ragfault.text.normalization import split_content_words
 from training.data_files import Row, read_rows
@@ -166,6 +167,9 @@ def report(pairs: Sequence[LabelledPair], scores: Array, name: str) -> None:
     wins = np.mean([(scores[a] > scores[b]) + 0.5 * (scores[a] == scores[b]) for a, b in near_pairs])
     print(f"{name:12} one word differs: {len(near_pairs)} pairs, right one higher {wins:.3f}, "
           f"AUROC {auroc(scores[rows], answers[rows]):.3f}")  # fmt: skip
+    falls = np.array([scores[a] - scores[b] for a, b in near_pairs])
+    print(f"{name:12} the probability falls by {MIN_FALL} in {(falls >= MIN_FALL).mean():.3f}, "
+          f"rises by it in {(falls <= -MIN_FALL).mean():.3f}")  # fmt: skip
 
 
 def measure_overlap(pair: LabelledPair) -> float:

@@ -81,6 +81,25 @@ def test_nothing_to_read_raises_at_once(name, problem, tmp_path):
         read_documents(tmp_path / name)
 
 
+def test_patterns_after_an_exclamation_mark_leave_files_out_by_the_name_of_file_or_folder(tmp_path):
+    for name in ("a.md", "b.txt", "drafts/c.md", "api/old/d.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"The text of {name}.")
+    read = {
+        pattern: [document.id for document in read_documents([tmp_path, f"!{pattern}"])]
+        for pattern in ("*.txt", "drafts", "api/*", "old")
+    }
+    assert read == {
+        "*.txt": ["a.md", "api/old/d.md", "drafts/c.md"],
+        "drafts": ["a.md", "api/old/d.md", "b.txt"],
+        "api/*": ["a.md", "b.txt", "drafts/c.md"],
+        "old": ["a.md", "b.txt", "drafts/c.md"],
+    }
+    for pattern in ("nothing", "*"):
+        with pytest.raises(InputError):
+            list(read_documents([tmp_path, f"!{pattern}"]))
+
+
 def test_a_duplicate_id_is_a_fault(tmp_path):
     """The first document of an id is kept, the second told."""
     put(tmp_path / "x", a__md="one")

@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,12 +49,16 @@ class CorpusFile(NamedTuple):
 
 
 def expand_corpus(where: InputPaths, notice: NoticeCallback | None) -> list[CorpusFile]:
-    """Expand a path, a glob, a folder or a list of these to files."""
+    """Expand a path, a glob, a folder or a list of these to files, without those that a pattern after "!" matches."""
     parts = [where] if isinstance(where, (str, os.PathLike)) else where
     corpus: list[CorpusFile] = []
+    excluded: list[str] = []
     for part in parts:
         name = os.fspath(part)
         path = Path(name)
+        if name.startswith("!"):
+            excluded.append(name[1:])
+            continue
         if path.is_dir():
             corpus += _list_corpus_folder(path, notice)
         elif path.exists():
@@ -67,7 +72,18 @@ def expand_corpus(where: InputPaths, notice: NoticeCallback | None) -> list[Corp
             corpus += _match_pattern(name)
     if not corpus:
         raise InputError("no file was named to read documents from")
-    return corpus
+    for pattern in excluded:
+        if not any(_matches(file.id, pattern) for file in corpus):
+            raise InputError(f"no file of the corpus matches {pattern}, so that nothing is excluded by it")
+    remaining = [file for file in corpus if not any(_matches(file.id, pattern) for pattern in excluded)]
+    if not remaining:
+        raise InputError(f"every file of the corpus is excluded by {', '.join(excluded)}")
+    return remaining
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Return whether a glob matches the id of a file, or the name of the file or of a folder above it."""
+    return any(fnmatchcase(part, pattern.rstrip("/")) for part in (name, *name.split("/")))
 
 
 def _list_corpus_folder(folder: Path, notice: NoticeCallback | None) -> list[CorpusFile]:
@@ -176,13 +192,14 @@ def read_documents(
 ) -> Iterator[Document]:
     r"""Yield the documents of one or many files, in the order of their names, as a stream.
 
-    `where` is a file, a folder, a glob, or a list of these: Markdown, plain text, HTML, JSON, JSON Lines, CSV, TSV,
-    also packed (gzip, Zstandard). A file of text is a document whose id is its path relative to the folder that was
-    named (of a glob: to its part without wildcards; of a single file: its name), with / between the parts. A line of
-    JSON Lines, a row of a table and an object in a JSON array are documents where they have a column `text` (or
-    `content`, `page_content`, `body`, `passage`, or the one that is named); their id is the column `id`, else
-    FILE#LINE, and columns of no other use are metadata. JSON of any other shape is one document, a list of messages
-    is a chat, and a table without texts one document that is a Markdown table.
+    `where` is a file, a folder, a glob, or a list of these, in which "!drafts" or "!*.txt" leaves files out by the name
+    of the file or of a folder above it: Markdown, plain text, HTML, JSON, JSON Lines, CSV, TSV, also packed (gzip,
+    Zstandard). A file of text is a document whose id is its path relative to the folder that was named (of a glob: to
+    its part without wildcards; of a single file: its name), with / between the parts. A line of JSON Lines, a row of a
+    table and an object in a JSON array are documents where they have a column `text` (or `content`, `page_content`,
+    `body`, `passage`, or the one that is named); their id is the column `id`, else FILE#LINE, and columns of no other
+    use are metadata. JSON of any other shape is one document, a list of messages is a chat, and a table without texts
+    one document that is a Markdown table.
 
     Spans of gold count the characters of `Document.text`: that is the file after its front matter, with plain line
     ends and without a byte order mark; of HTML the Markdown that is made of it (no script, no style, nothing is

@@ -147,14 +147,24 @@ def print_left_out(bad_line: BadLine) -> None:
     print_notice(f"left out: {bad_line}")
 
 
-skip_bad_option = click.option("--skip-bad", is_flag=True, help="Leave out documents that cannot be read, naming each.")
+exclude_option = click.option(
+    "--exclude",
+    multiple=True,
+    metavar="GLOB",
+    help="Leave out files of the corpus by name or path: drafts, *.txt, api/*.md. Repeatable.",
+)
+add_corpus_options = combine_options(
+    click.option("--skip-bad", is_flag=True, help="Leave out what cannot be read, naming each."), exclude_option
+)
+"""Add the options of a verb that reads a corpus by `read_corpus`."""
 
 
-def read_corpus(corpus: str, skip_bad: bool) -> Iterator[Document]:
+def read_corpus(corpus: str, skip_bad: bool, exclude: Sequence[str] = ()) -> Iterator[Document]:
     """Yield the documents of a corpus; with `skip_bad` those that cannot be read are named and left out."""
     from ragfault.io.documents import read_documents
 
-    return read_documents(corpus, notice=print_notice, on_bad=print_left_out if skip_bad else "raise")
+    where = [corpus, *(f"!{pattern}" for pattern in exclude)]
+    return read_documents(where, notice=print_notice, on_bad=print_left_out if skip_bad else "raise")
 
 
 def supports_color() -> bool:

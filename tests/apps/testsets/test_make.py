@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from ragfault.apps.testsets.description import describe_testset
 from ragfault.apps.testsets.making.make import make_testset
 from ragfault.apps.testsets.making.probes import BLANK
 from ragfault.apps.testsets.making.style import QueryStyle, fit_style
@@ -93,7 +94,37 @@ def test_a_set_of_a_language_without_sentences_of_rules_says_so():
     text = "港务局在工作日上午八点开门，下午五点关门。 " * 12
     result = make_testset([Document(id="a", text=text)], 4)
     assert (result.items, result.rejected) == ((), ())
-    assert any("1 of 1 passages are in another language" in note for note in result.notes)
+    assert any("a (1)" in note for note in result.notes)
+
+
+def test_nothing_is_asked_about_code_however_it_is_marked():
+    lines = "retention: the harbour keeps the logs of every berth for ninety days in the archive of Tarvik"
+    prose = "The harbour of Tarvik keeps forty berths for boats that arrive before the winter storms begin."
+    for block in (
+        f"```yaml\n{lines}\n```",
+        f"~~~\n{lines}\n~~~",
+        f"    {lines}",
+        f".. code-block:: yaml\n\n   {lines}",
+    ):
+        index = CorpusIndex([Document(id="a", text=f"{prose}\n\n{block}\n\n{prose}\n")])
+        assert [sentence.text for sentence in index.sentences] == [prose, prose]
+
+
+def test_prose_that_is_indented_below_a_list_item_or_a_note_is_asked_about():
+    prose = "The harbour of Tarvik keeps forty berths for boats that arrive before the winter storms begin."
+    for block in (f"1. Moor.\n\n   {prose}", f".. note::\n\n   {prose}", f"    {prose}\n\n    {prose}"):
+        index = CorpusIndex([Document(id="a", text=f"{block}\n")])
+        assert prose in [sentence.text for sentence in index.sentences]
+
+
+def test_the_rank_of_the_gold_by_bm25_is_in_each_item_and_in_the_description(corpus):
+    pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
+    items = make_testset(corpus, 12).items
+    ranks = [item.metadata["bm25_rank"] for item in items]
+    assert min(ranks) >= 1
+    described = describe_testset(items)
+    assert sum(described.ranks.values()) == 12
+    assert described.ranks["1"] == ranks.count(1)
 
 
 def test_gold_that_stands_in_the_corpus_twice_is_not_asked_for(corpus):

@@ -77,7 +77,6 @@ END = re.compile(
 """Words right before the day on which something ends; in the past tense the text tells of it, and is right."""
 LINK = re.compile(r"\]\((?!\w+:|#)([^)\s#]+)[^)]*\)|href=[\"'](?!\w+:|#)([^\"'#]+)")
 HEADING = re.compile(r"^(#{1,6})[ \t]+(\S.*?)[ \t]*#*$", re.MULTILINE)
-FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 
 
 class AuditFinding(Struct, frozen=True, kw_only=True):
@@ -329,7 +328,9 @@ def _read_end(match: re.Match[str]) -> date | None:
 def _find_empty_sections(index: CorpusIndex) -> Iterator[AuditFinding]:
     """Yield headings of Markdown with neither text nor a section below them."""
     for document in index.documents:
-        text = FENCED.sub(lambda match: re.sub(r"\S", "x", match.group()), document.text)
+        text = document.text
+        for start, end in index.code[document.id]:
+            text = text[:start] + re.sub(r"\S", "x", text[start:end]) + text[end:]
         headings = list(HEADING.finditer(text))
         for heading, following in zip_longest(headings, headings[1:]):
             body = text[heading.end() : following.start() if following else len(text)]

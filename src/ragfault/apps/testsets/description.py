@@ -26,6 +26,9 @@ NEAR_CHARACTERS = 400
 SIMILAR_QUERIES = 0.5
 """Jaccard similarity of word pairs from which on two queries ask about one thing."""
 DOMINANT_SHARE = 0.3
+NEAR_RANK = 10
+EASY_SHARE = 0.9
+"""Share of items whose gold BM25 ranks first, from which on no retriever has room to be better."""
 MIN_DOCUMENTS = 4
 MIN_ITEMS = 50
 MAX_LISTED = 10
@@ -64,6 +67,8 @@ class TestsetDescription(Struct, frozen=True, kw_only=True):
     """Topic of the corpus → share of it that has gold nearby; empty where the corpus was not given."""
     uncovered: tuple[str, ...]
     """The longest documents without an item, at most ten."""
+    ranks: dict[str, int]
+    """Rank of the gold by BM25 when the set was made ("1", "2 to 10", "later") → number of items."""
     groups: int
     """Groups of items with overlapping gold or nearly one query."""
     effective: float
@@ -116,6 +121,7 @@ def describe_testset(items: Iterable[Trace], documents: Iterable[Document] | Non
         corpus=None if corpus is None else len(corpus),
         topics=_measure_topics(corpus, items_list) if corpus else {},
         uncovered=tuple(document.id for document in sorted(missing, key=lambda d: (-len(d.text), d.id))[:MAX_LISTED]),
+        ranks=_count_ranks(items_list),
         groups=len(groups),
         effective=effective,
         detectable=detectable if math.isfinite(detectable) else None,
@@ -126,6 +132,12 @@ def describe_testset(items: Iterable[Trace], documents: Iterable[Document] | Non
 
 def _list_spans(item: Trace) -> tuple[Span, ...]:
     return item.gold.spans if item.gold is not None else ()
+
+
+def _count_ranks(items: Sequence[Trace]) -> dict[str, int]:
+    """Count the items by the rank that BM25 gave to their gold; empty for a set that was not made with it."""
+    ranks = [rank for item in items if isinstance(rank := item.metadata.get("bm25_rank"), int)]
+    return dict(Counter("1" if rank <= 1 else "2 to 10" if rank <= NEAR_RANK else "later" for rank in sorted(ranks)))
 
 
 def _merge_spans(spans: Sequence[Span]) -> list[Span]:
@@ -196,6 +208,12 @@ def _list_warnings(
         yield f"the effective size is {effective:.0f}: only large changes show"
     if effective < len(items) / 2:
         yield f"{len(items)} items are worth {effective:.0f} independent ones: many share their gold or a query"
+    ranks = _count_ranks(items)
+    if ranks and ranks.get("1", 0) > EASY_SHARE * sum(ranks.values()):
+        yield (
+            f"BM25 ranks the gold first for {format_percent(ranks['1'] / sum(ranks.values()))} of the items: they can "
+            "hardly show that a retriever is better"
+        )
     if not any(item.answerable is False for item in items):
         yield "no item is unanswerable: whether the system refuses rightly is not tested"
     if reviewed < len(items) and any("review" in item.metadata for item in items):

@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
+import numpy as np
 from msgspec import Struct
 
+from ragfault.apps.testsets.passages import CorpusIndex
 from ragfault.io.runs.run import Run
 from ragfault.model.errors import InputError, UnknownName
 from ragfault.model.grouping import group_by
@@ -94,6 +96,41 @@ def measure_difficulty(
         kinds=dict(sorted(means.items(), key=lambda pair: (pair[1], pair[0]))),
         missing=len(items_list) - len(rows),
     )
+
+
+def rank_gold(index: CorpusIndex, items: Iterable[Trace]) -> list[int | None]:
+    """Return the rank of the first passage with gold of each item by BM25, from 1; None for an item without gold.
+
+    A passage that shares no word with the query comes last. Raises MissingExtra without the extra `retrieval`.
+
+    >>> from ragfault.model.records import Document, Gold, Span
+    >>> text = "The canal bridge was opened by Ann Lee in 1907. It carries forty carts an hour across the river Bren."
+    >>> other = Document(id="a", text="The night ferry leaves Oslo at ten. " * 3)
+    >>> index = CorpusIndex([other, Document(id="b", text=text)])
+    >>> gold = Gold(spans=(Span(document="b", start=0, end=20),))
+    >>> rank_gold(index, [Trace(id="1", query="Who opened the bridge?", gold=gold), Trace(id="2", query="Why?")])
+    [1, None]
+    """
+    from ragfault.retrieval.index import BM25Index
+
+    bm25 = BM25Index().fit([passage.text for passage in index.passages])
+    ranks: list[int | None] = []
+    for item in items:
+        spans = item.gold.spans if item.gold is not None else ()
+        golden = [
+            at
+            for at, passage in enumerate(index.passages)
+            if any(
+                span.document == passage.document and span.start < passage.end and passage.start < span.end
+                for span in spans
+            )
+        ]
+        if not golden:
+            ranks.append(None)
+            continue
+        scores = np.asarray(bm25.score_texts(item.query))
+        ranks.append(1 + int((scores > scores[golden].max()).sum()))
+    return ranks
 
 
 def _name_runs(runs: Sequence[Run]) -> dict[str, Run]:

@@ -10,6 +10,7 @@ from ragfault.apps.testsets.anchors import RefreshResult
 from ragfault.apps.testsets.audit import CorpusAudit
 from ragfault.apps.testsets.description import TestsetDescription
 from ragfault.apps.testsets.difficulty import TestsetDifficulty
+from ragfault.apps.testsets.making.estimates import MakingEstimate
 from ragfault.apps.testsets.nuggets import NuggetCounts
 from ragfault.apps.testsets.pooling import PoolEstimate
 from ragfault.apps.testsets.premises import PremiseReport
@@ -79,7 +80,7 @@ class KeyedTraces(Struct, frozen=True, kw_only=True):
 
 
 DOCUMENTS: dict[str, tuple[Any, ...]] = {
-    "testset make": (WrittenTestset,),
+    "testset make": (WrittenTestset, MakingEstimate),
     "testset pool": (WrittenPool, PoolEstimate),
     "testset convert": (WrittenItems,),
     "testset nuggets": (WrittenNuggets,),

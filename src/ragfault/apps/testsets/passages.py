@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from ragfault.diagnosis.languages import is_foreign
 from ragfault.io.field_values import make_content_id
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.model.records import Document, Span
 from ragfault.retrieval.chunking.chunker import load_chunker
-from ragfault.retrieval.chunking.structure import parse_blocks
+from ragfault.retrieval.chunking.structure import LIST_ITEM, iterate_lines, parse_blocks
 from ragfault.text.normalization import STOP_WORDS, split_words, stem_word
 from ragfault.text.sentences import split_sentences
 
@@ -37,7 +38,11 @@ UNSEEN = re.compile(
 )
 """Targets of links, entities, template and HTML tags: no words of a text as it is read."""
 MID_CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z][\w-]*")
-FENCE = re.compile(r"^(?:```|~~~)", re.MULTILINE)
+FENCE = re.compile(r"\s*(`{3,}|~{3,})")
+LEAST_INDENT = 3
+"""Spaces from which on a paragraph is a literal block."""
+DIRECTIVE = re.compile(r"\s*\.\. (?!code|sourcecode|parsed-literal|literalinclude|highlight)")
+"""A directive of reStructuredText whose indented text is prose, such as a note."""
 
 
 class CorpusPassage(NamedTuple):
@@ -106,6 +111,8 @@ class CorpusIndex:
         self._forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._capitals: Counter[str] = Counter()
         self.headings = {document.id: list_headings(document) for document in self.documents}
+        self.code = {document.id: find_code(document.text) for document in self.documents}
+        """Document → the places of its code, of which nothing is asked."""
         for index, passage in enumerate(self.passages):
             for stem in passage.stems:
                 self.places[stem].append(index)
@@ -114,7 +121,11 @@ class CorpusIndex:
                     self._forms[stem_word(match.group())][match.group()] += 1
             self._capitals.update(MID_CAPITAL.findall(passage.text))
             if not passage.is_table:
-                self.sentences += list_sentences(index, passage, self.headings[passage.document])
+                self.sentences += [
+                    sentence
+                    for sentence in list_sentences(index, passage, self.headings[passage.document])
+                    if not self.is_code(passage.document, sentence.start, sentence.end)
+                ]
 
     @cached_property
     def digest(self) -> str:
@@ -140,6 +151,11 @@ class CorpusIndex:
         return embed_word_vectors([passage.text for passage in self.passages])
 
     @cached_property
+    def foreign(self) -> frozenset[int]:
+        """The passages in a language that the judges of the package do not know."""
+        return frozenset(at for at, passage in enumerate(self.passages) if is_foreign(passage.text))
+
+    @cached_property
     def _rarities(self) -> dict[str, float]:
         return {stem: self.compute_rarity(stem) for stem in self.places}
 
@@ -156,9 +172,48 @@ class CorpusIndex:
                 scores[passage] += rarity  # type: ignore[assignment]
         return {passage: score / total for passage, score in scores.items()} if total else {}
 
+    def is_code(self, document: str, start: int, end: int) -> bool:
+        """Return whether a stretch of a document touches a code block."""
+        return any(first < end and start < last for first, last in self.code[document])
+
     def make_span(self, document: str, start: int, end: int) -> Span:
         """Return a span of a document with its quote and the text around it."""
         return quote_span(Span(document=document, start=start, end=end), self.texts[document])
+
+
+def find_code(text: str) -> list[tuple[int, int]]:
+    r"""Return the places of code, settings and data in a text: fenced blocks, and paragraphs that are indented.
+
+    What is indented below a list item or a note is prose. A text that is mostly indented is a layout, not code.
+
+    >>> text = "Set it so:\n\n    wait: 3\n\n- Go on.\n\n    This is prose.\n\n```yaml\nwait: 4\n```\n"
+    >>> [text[start:end] for start, end in find_code(text)]
+    ['    wait: 3', '```yaml\nwait: 4\n```']
+    """
+    fenced: list[tuple[int, int]] = []
+    indented: list[tuple[int, int]] = []
+    fence, start, opener, before = "", -1, "", ""
+    for position, line in [*iterate_lines(text), (len(text), "")]:
+        bare, is_indented = line.strip(), len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip()) >= LEAST_INDENT
+        if fence:
+            if bare.startswith(fence) and not bare.strip(fence[0]):
+                fenced.append((start, position + len(line)))
+                fence, start = "", -1
+        elif match := FENCE.match(line):
+            fence, start = match[1], position
+        elif start >= 0 and not is_indented:
+            # a paragraph that goes on without an indent only begins with one
+            indented += [(start, position - 1)] if not bare else []
+            start = -1
+        elif start < 0 and is_indented and not before and opener and not LIST_ITEM.match(opener):
+            start = -1 if DIRECTIVE.match(opener) else position
+        if bare and not is_indented:
+            opener = bare
+        before = bare
+    if fence:
+        fenced.append((start, len(text)))
+    is_layout = 2 * sum(end - start for start, end in indented) > len(text)
+    return sorted(fenced + ([] if is_layout else indented))
 
 
 def list_headings(document: Document) -> list[tuple[int, str]]:
@@ -191,9 +246,7 @@ def cut_passages(document: Document) -> list[CorpusPassage]:
 
 
 def list_sentences(passage_index: int, passage: CorpusPassage, headings: Sequence[tuple[int, str]]) -> list[Sentence]:
-    """List the sentences of a passage that questions can be made of: prose of some length, no code, no heading."""
-    if FENCE.search(passage.text):
-        return []
+    """List the sentences of a passage that questions can be made of: prose of some length, without headings."""
     sentences = []
     for start, end in split_sentences(passage.text):
         text = passage.text[start:end]

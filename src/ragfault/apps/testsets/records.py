@@ -8,14 +8,14 @@ from msgspec import Struct
 
 from ragfault.model.records import Trace, Usage
 
-QuestionKind = Literal["keywords", "cloze", "extractive", "two-passage", "abstract"]
+QuestionKind = Literal["keywords", "cloze", "extractive", "two-passage", "abstract", "unanswerable"]
 """Kinds of items: the first two are retrieval probes, made without a model; the others questions of a model."""
 QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 PROBE_KINDS: tuple[QuestionKind, ...] = ("cloze", "keywords")
 
 PROBE_MIX: dict[QuestionKind, float] = {"cloze": 0.5, "keywords": 0.5}
 """Shares of the kinds in a set that is made without a model."""
-MODEL_MIX: dict[QuestionKind, float] = {"extractive": 0.6, "two-passage": 0.2, "abstract": 0.2}
+MODEL_MIX: dict[QuestionKind, float] = {"extractive": 0.5, "two-passage": 0.2, "abstract": 0.2, "unanswerable": 0.1}
 """Shares of the kinds in a set whose questions a language model writes."""
 
 

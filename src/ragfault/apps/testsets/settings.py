@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
 from ragfault.model.settings import Flag, NaturalInt, Settings, declare
+from ragfault.model.work_settings import ignore_report
 
 if TYPE_CHECKING:
     from ragfault.apps.testsets.making.style import QueryStyle
@@ -31,3 +32,4 @@ class MakingSettings(Settings, frozen=True, kw_only=True):
     style: QueryStyle | None = declare(None, "Style of the queries.")
     own: Sequence[Trace] = declare((), "Questions of people, which come first.")
     model: LLMGenerator | None = declare(None, "Language model that words and checks questions.")
+    notice: Callable[[str], None] = declare(ignore_report, "Function that is called with the estimate of the calls.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragfault.apps.testsets.cli.make import check_distinct, check_target, encode_lines
-from ragfault.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
+from ragfault.options.output import add_corpus_options, json_option, print_json, print_notice, read_corpus
 from ragfault.options.runs import read_logged
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Examples:
 @click.option("-o", "--out", type=click.Path(dir_okay=False), help="Write all findings, JSON Lines.")
 @click.option("--today", type=click.DateTime(["%Y-%m-%d"]), help="The day by which dates are stale.  [default: today]")
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
-@skip_bad_option
+@add_corpus_options
 @json_option
 def audit(
     corpus: str,
@@ -44,6 +44,7 @@ def audit(
     today: datetime | None,
     force: bool,
     skip_bad: bool,
+    exclude: tuple[str, ...],
     kind: str | None,
 ) -> int:
     """Audit the documents of CORPUS: near-duplicates, contradictions, stale dates, orphans, unreachable documents.
@@ -59,7 +60,7 @@ def audit(
     check_target(out, force)
     check_distinct([out], [corpus, items])
     result = audit_corpus(
-        read_corpus(corpus, skip_bad),
+        read_corpus(corpus, skip_bad, exclude),
         () if items is None else read_traces(items, notice=print_notice),
         today=today.date() if today else date.today(),
     )

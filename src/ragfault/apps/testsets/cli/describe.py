@@ -7,7 +7,14 @@ from pathlib import Path
 import click
 
 from ragfault.model.errors import UsageError
-from ragfault.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option, supports_color
+from ragfault.options.output import (
+    add_corpus_options,
+    json_option,
+    print_json,
+    print_notice,
+    read_corpus,
+    supports_color,
+)
 
 
 @click.command(
@@ -24,7 +31,7 @@ Examples:
 )
 @click.option("--metric", help="Metric of the difficulty.  [default: the first that all runs have of ndcg, recall, …]")
 @click.option("--html", type=click.Path(dir_okay=False), metavar="FILE", help="Also write a page with pictures.")
-@skip_bad_option
+@add_corpus_options
 @json_option
 def describe(
     items: str,
@@ -33,6 +40,7 @@ def describe(
     metric: str | None,
     html: str | None,
     skip_bad: bool,
+    exclude: tuple[str, ...],
     kind: str | None,
 ) -> None:
     """Describe SET: kinds of questions, coverage, effective size, and the smallest change that it detects.
@@ -52,7 +60,7 @@ def describe(
     if metric is not None and not runs:
         raise UsageError("--metric is that of the difficulty: name runs with --runs RUN.")
     testset = list(read_traces(items, notice=print_notice))
-    documents = None if corpus is None else read_corpus(corpus, skip_bad)
+    documents = None if corpus is None else read_corpus(corpus, skip_bad, exclude)
     result = describe_testset(testset, documents)
     difficulty = measure_difficulty(testset, [Run.open(path) for path in runs], metric) if runs else None
     document = build_description(Path(items).name, result, difficulty)

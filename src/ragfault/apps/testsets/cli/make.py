@@ -11,13 +11,14 @@ from ragfault.io.atomic_files import write_atomically
 from ragfault.io.trace_reader import read_traces
 from ragfault.model.errors import UsageError
 from ragfault.options.llm_judge import add_llm_options, resolve_judge_options
-from ragfault.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
+from ragfault.options.output import add_corpus_options, json_option, print_json, print_notice, read_corpus
 from ragfault.options.runs import read_logged
 from ragfault.options.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ragfault.apps.testsets.making.estimates import MakingEstimate
     from ragfault.apps.testsets.records import TestsetResult
     from ragfault.judges.llm.judge import LLMGenerator
     from ragfault.model.records import Document, Trace
@@ -49,7 +50,8 @@ Examples:
 @click.option(
     "--mix",
     metavar="KIND=SHARE,…",
-    help="Shares of the kinds: cloze, keywords; with --judge extractive, two-passage, abstract.  [default: all]",
+    help="Shares of the kinds: cloze, keywords; with --judge extractive, two-passage, abstract, unanswerable.  "
+    "[default: all]",
 )
 @click.option("--only", metavar="KIND", help="Only items of this kind.")
 @click.option(
@@ -69,8 +71,9 @@ Examples:
 )
 @click.option("--judge", metavar="llm:MODEL", help="Model that words questions and checks them: llm:PROVIDER/MODEL.")
 @add_llm_options
+@click.option("--dry-run", is_flag=True, help="Print what the calls of the model cost at most, and make none.")
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
-@skip_bad_option
+@add_corpus_options
 @json_option
 def make(
     corpus: str,
@@ -84,8 +87,10 @@ def make(
     questions: str | None,
     mined: str | None,
     judge: str | None,
+    dry_run: bool,
     force: bool,
     skip_bad: bool,
+    exclude: tuple[str, ...],
     kind: str | None,
     **llm_flags: object,
 ) -> int:
@@ -97,8 +102,9 @@ def make(
     writes natural questions, with at most two calls for each; given again, the command goes on where the budget ended.
     Read the items before you rely on them. Exit code 1 if fewer items than were asked for passed the checks.
     """
-    from ragfault.apps.testsets.making.make import make_testset
+    from ragfault.apps.testsets.making.make import estimate_testset, make_testset
     from ragfault.apps.testsets.making.style import fit_style
+    from ragfault.apps.testsets.settings import MakingSettings
     from ragfault.text.number_format import format_cost, format_count
 
     if mix is not None and only is not None:
@@ -114,9 +120,12 @@ def make(
         own_questions += _mine(logged, count // 2, seed)
         style = style or fit_style(logged)
     shares: Any = _parse_mix(mix) if only is None else {only: 1.0}
-    documents: Iterable[Document] = read_corpus(corpus, skip_bad)
+    documents: Iterable[Document] = read_corpus(corpus, skip_bad, exclude)
+    settings = MakingSettings(seed=seed, mix=shares, style=style, own=own_questions, model=model, notice=print_notice)
+    if dry_run:
+        return _show_estimate(estimate_testset(documents, count, settings), kind)
     try:
-        result = make_testset(documents, count, seed=seed, mix=shares, style=style, own=own_questions, model=model)
+        result = make_testset(documents, count, settings)
     finally:
         if model is not None:
             model.end()
@@ -135,6 +144,19 @@ def make(
         for note in result.notes:
             print_notice(note)
     return 1 if len(result.items) < count else 0
+
+
+def _show_estimate(estimate: MakingEstimate | None, kind: str | None) -> int:
+    """Print what the calls of the model cost at most."""
+    from ragfault.apps.testsets.making.estimates import describe_estimate
+
+    if estimate is None:
+        raise UsageError("--dry-run estimates the calls of a model. Name one with --judge llm:MODEL.")
+    if kind == "json":
+        print_json(estimate)
+    else:
+        click.echo(describe_estimate(estimate))
+    return 0
 
 
 def _load_model(judge: str | None, flags: dict[str, Any]) -> LLMGenerator | None:
@@ -240,9 +262,18 @@ Examples:
 @click.option("--to", "to", type=click.Choice(FORMATS), default="ragfault", show_default=True, help="Format of OUT.")
 @click.option("--corpus", type=click.Path(), help="Corpus to include, for BEIR.")
 @click.option("--force", is_flag=True, help="Replace OUT.")
-@skip_bad_option
+@add_corpus_options
 @json_option
-def convert(items: str, out: str, to: str, corpus: str | None, force: bool, skip_bad: bool, kind: str | None) -> None:
+def convert(
+    items: str,
+    out: str,
+    to: str,
+    corpus: str | None,
+    force: bool,
+    skip_bad: bool,
+    exclude: tuple[str, ...],
+    kind: str | None,
+) -> None:
     """Convert SET (any file that evaluate reads, or a folder of BEIR) to the format of another tool.
 
     Only the format of ragfault keeps gold spans with quotes and provenance; beir and the others keep less.
@@ -257,7 +288,7 @@ def convert(items: str, out: str, to: str, corpus: str | None, force: bool, skip
         write_atomically(Path(out), encode_lines(testset))
         count = len(testset)
     else:
-        documents = None if corpus is None else read_corpus(corpus, skip_bad)
+        documents = None if corpus is None else read_corpus(corpus, skip_bad, exclude)
         count = write_testset(testset, out, to, documents)
     if kind == "json":
         print_json(WrittenItems(path=out, format=to, items=count))

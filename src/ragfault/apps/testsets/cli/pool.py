@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragfault.apps.testsets.cli.make import check_distinct, check_target, encode_lines
-from ragfault.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
+from ragfault.options.output import add_corpus_options, json_option, print_json, print_notice, read_corpus
 from ragfault.text.number_format import format_percent
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Examples:
     help="Labels of the passages of a pool: write SET with them as gold, and estimate what the pool misses.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
-@skip_bad_option
+@add_corpus_options
 @json_option
 def pool(
     corpus: str,
@@ -47,6 +47,7 @@ def pool(
     labels: str | None,
     force: bool,
     skip_bad: bool,
+    exclude: tuple[str, ...],
     kind: str | None,
 ) -> None:
     """Pool the passages of CORPUS that several retrievers return for the items of SET, to be labelled by people.
@@ -62,7 +63,7 @@ def pool(
 
     check_target(out, force)
     check_distinct([out], [corpus, items, labels])
-    documents = list(read_corpus(corpus, skip_bad))
+    documents = list(read_corpus(corpus, skip_bad, exclude))
     testset = list(read_traces(items, notice=print_notice))
     if labels is None:
         pooled = pool_passages(documents, testset, depth=depth, seed=seed)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragfault.apps.testsets.cli.make import check_distinct, check_target, encode_lines
-from ragfault.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
+from ragfault.options.output import add_corpus_options, json_option, print_json, print_notice, read_corpus
 
 if TYPE_CHECKING:
     from ragfault.apps.testsets.anchors import RefreshResult
@@ -31,7 +31,7 @@ Examples:
 @click.option("--broken", type=click.Path(dir_okay=False), metavar="FILE", help="Write the other items, as they were.")
 @click.option("--old", type=click.Path(), metavar="CORPUS", help="Corpus of the set, for spans without a quote.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
-@skip_bad_option
+@add_corpus_options
 @json_option
 def refresh(
     corpus: str,
@@ -41,6 +41,7 @@ def refresh(
     old: str | None,
     force: bool,
     skip_bad: bool,
+    exclude: tuple[str, ...],
     kind: str | None,
 ) -> int:
     """Find every gold span of SET again in the present documents of CORPUS: kept, moved, changed meaning or gone.
@@ -57,7 +58,7 @@ def refresh(
         check_target(path, force)
     check_distinct([out, broken], [corpus, old])
     result = refresh_testset(
-        read_corpus(corpus, skip_bad),
+        read_corpus(corpus, skip_bad, exclude),
         read_traces(items, notice=print_notice),
         None if old is None else read_corpus(old, skip_bad),
     )

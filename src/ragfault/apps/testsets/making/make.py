@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ragfault.apps.testsets.answerability import score_answerability
+from ragfault.apps.testsets.difficulty import rank_gold
+from ragfault.apps.testsets.making.estimates import MakingEstimate, describe_estimate, estimate_calls
 from ragfault.apps.testsets.making.filters import DraftFilter
 from ragfault.apps.testsets.making.model_questions import CALLS_PER_ITEM, ModelWriter
 from ragfault.apps.testsets.making.probes import DRAFTERS, Draft
@@ -25,12 +27,12 @@ from ragfault.apps.testsets.records import (
     TestsetResult,
 )
 from ragfault.apps.testsets.settings import MakingSettings
-from ragfault.diagnosis.languages import MIN_FOREIGN_SHARE, is_foreign
 from ragfault.io.field_values import make_content_id
-from ragfault.model.errors import InputError, UnknownName, UsageError
+from ragfault.model.errors import InputError, MissingExtra, UnknownName, UsageError
 from ragfault.model.records import Document, Gold, Trace
 from ragfault.model.settings import accept_fields
 from ragfault.text.normalization import normalize_answer
+from ragfault.text.number_format import format_percent
 
 if TYPE_CHECKING:
     from ragfault.judges.llm.judge import LLMGenerator
@@ -42,6 +44,8 @@ PROBE_WARNING = (
 )
 MAX_REJECTED_RUN = 400
 """After so many drafts of a kind in a row that were left out, no further ones are tried."""
+MAX_NAMED_FILES = 10
+"""Files with passages in another language that a note names."""
 DOCUMENT_SHARE = 0.2
 """Largest share of the items from one document, where there are documents enough."""
 
@@ -52,8 +56,10 @@ def make_testset(documents: Iterable[Document], n: int, settings: MakingSettings
 
     Without a `model` the items are retrieval probes, whose gold is exact: sentences with a blank in the place of a name
     or a number (`cloze`), and the rarest words of a sentence (`keywords`). With a `model` they are questions that it
-    writes, with at most two calls for each. Where its budget ends, the items so far are returned, and `notes` say so:
-    what was paid for is in its cache.
+    writes, with at most two calls for each and one about who asks; `notice` gets their cost first. Where its budget
+    ends, the items so far are returned, and `notes` say so: what was paid for is in its cache. An `unanswerable`
+    question is an edit of one with an answer: the model finds no passage that answers it, and the judge of the package
+    confirms that the probability of an answer fell.
 
     `mix` is the share of each kind (`PROBE_MIX`, with a model `MODEL_MIX`); what a kind falls short by is in `notes`,
     and no other kind makes up for it. `style` is that of the queries (`fit_style` fits it to a log). `own` are
@@ -69,6 +75,25 @@ def make_testset(documents: Iterable[Document], n: int, settings: MakingSettings
     >>> result.items[0].gold.spans[0].document, result.items[0].answerable
     ('bridge.md', True)
     """
+    maker, counts = _prepare(documents, n, settings)
+    if maker.model_writer is not None and counts:
+        settings.notice(describe_estimate(estimate_calls(maker.index, counts, maker.model_writer.model)))
+    return maker.make(counts)
+
+
+def estimate_testset(documents: Iterable[Document], n: int, settings: MakingSettings) -> MakingEstimate | None:
+    """Estimate the calls of a model that `make_testset` makes at most, and their cost; None without a model.
+
+    Nothing is called. Raises as `make_testset` does.
+    """
+    maker, counts = _prepare(documents, n, settings)
+    return None if maker.model_writer is None else estimate_calls(maker.index, counts, maker.model_writer.model)
+
+
+def _prepare(
+    documents: Iterable[Document], n: int, settings: MakingSettings
+) -> tuple[_TestsetMaker, dict[QuestionKind, int]]:
+    """Check the settings; return the maker with the questions of people, and the number of items of each kind."""
     mix, model = settings.mix, settings.model
     shares = dict((PROBE_MIX if model is None else MODEL_MIX) if mix is None else mix)
     for kind in shares:
@@ -84,7 +109,7 @@ def make_testset(documents: Iterable[Document], n: int, settings: MakingSettings
         raise InputError("the corpus has no passage of twelve words or more to ask about.")
     maker = _TestsetMaker(index, n, settings.seed, settings.style or QueryStyle(), model)
     maker.add_own(settings.own)
-    return maker.make(_plan_counts(shares, max(0, n - len(maker.items))))
+    return maker, _plan_counts(shares, max(0, n - len(maker.items)))
 
 
 def _plan_counts(shares: Mapping[QuestionKind, float], n: int) -> dict[QuestionKind, int]:
@@ -112,7 +137,6 @@ class _TestsetMaker:
         self.notes: list[str] = []
         self.by_document: Counter[str] = Counter()
         self.by_passage: Counter[int] = Counter()
-        self.foreign = {at for at, passage in enumerate(index.passages) if is_foreign(passage.text)}
         self.limit = self._compute_limit()
         self.model_writer = None
         if model is not None:
@@ -152,7 +176,7 @@ class _TestsetMaker:
             self.notes.append(PROBE_WARNING)
         random.Random(self.seed).shuffle(self.items)
         return TestsetResult(
-            items=tuple(self.items),
+            items=self._mark_difficulty(),
             rejected=tuple(self.rejected),
             requested=self.n,
             counts={
@@ -162,6 +186,24 @@ class _TestsetMaker:
             },
             notes=tuple(self.notes),
             usage=None if self.model_writer is None else self.model_writer.model.usage,
+        )
+
+    def _mark_difficulty(self) -> tuple[Trace, ...]:
+        """Return the items with the rank that BM25 gives to their gold, and note how many it ranks first."""
+        try:
+            ranks = rank_gold(self.index, self.items)
+        except MissingExtra:
+            return tuple(self.items)
+        known = [rank for rank in ranks if rank is not None]
+        if known:
+            shares = [format_percent(sum(rank <= depth for rank in known) / len(known)) for depth in (1, 10)]
+            self.notes.append(
+                f"BM25 ranks the gold first for {shares[0]} of the {len(known)} items that have a place in the corpus, "
+                f"and among ten for {shares[1]} (metadata.bm25_rank)"
+            )
+        return tuple(
+            item if rank is None else replace(item, metadata=item.metadata | {"bm25_rank": rank})
+            for item, rank in zip(self.items, ranks, strict=True)
         )
 
     def _note_shortage(self) -> None:
@@ -179,10 +221,14 @@ class _TestsetMaker:
                 f"{len(self.items)} of {self.n} items: no more drafts of these kinds from {len(self.index.passages):,} "
                 "passages pass the checks; another mix may give more"
             )
-        if len(self.foreign) >= MIN_FOREIGN_SHARE * len(self.index.passages):
+        if self.index.foreign:
+            passages = Counter(self.index.passages[at].document for at in self.index.foreign)
+            named = [f"{name} ({count})" for name, count in passages.most_common(MAX_NAMED_FILES)]
+            more = f" and {len(passages) - len(named)} more files" if len(passages) > len(named) else ""
             self.notes.append(
-                f"{len(self.foreign):,} of {len(self.index.passages):,} passages are in another language: nothing is "
-                "asked about them by rules, which are for English, but only by a model (--judge llm:MODEL)"
+                f"passages in a language that the judge of the package does not know, by file: {', '.join(named)}"
+                f"{more}. Probes and unanswerable questions are not made of them, and no judge reads other questions "
+                "about them but the model that wrote them"
             )
 
     def _add_kind(self, kind: QuestionKind, count: int) -> int:
@@ -197,7 +243,7 @@ class _TestsetMaker:
             for draft in DRAFTERS[kind](self.index, self.style, random.Random(f"{self.seed} {kind}")):
                 if added == count or misses >= MAX_REJECTED_RUN:
                     break
-                if self.by_passage[draft.passages[0]] >= attempts or not self.foreign.isdisjoint(draft.passages):
+                if self.by_passage[draft.passages[0]] >= attempts or not self.index.foreign.isdisjoint(draft.passages):
                     continue
                 misses = 0 if self._take(draft) else misses + 1
                 added += misses == 0
@@ -242,7 +288,7 @@ class _TestsetMaker:
         place = draft.spans[0].start if draft.spans else passage.start
         heading = find_heading(self.index.headings[document], place) or passage.heading
         score = {}
-        if draft.kind not in DRAFTERS and len(draft.passages) == 1:
+        if draft.kind in ("extractive", "abstract") and self.index.foreign.isdisjoint(draft.passages):
             score = {"answerability": round(score_answerability(draft.query, [passage.text])[0], 3)}
         return Trace(
             id=make_content_id(f"{normalize_answer(draft.query)} {document}", "q-"),
@@ -254,6 +300,6 @@ class _TestsetMaker:
             metadata={"kind": draft.kind, "review": "pending"}
             | ({"section": heading} if heading else {})
             | score
-            | ({"note": draft.note} if draft.note else {})
+            | {name: text for name, text in (("note", draft.note), ("asker", draft.asker)) if text}
             | {"provenance": provenance},
         )

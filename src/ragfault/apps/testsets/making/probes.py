@@ -37,6 +37,29 @@ class Draft(NamedTuple):
     """Remark on how it was made, such as the name that joins two passages."""
     rejection: str = ""
     """Reason of a rejection before the checks."""
+    original: str = ""
+    """The question with an answer that an unanswerable one was edited from."""
+    asker: str = ""
+    """The person as whom a model asked."""
+
+
+def take_answer_away(draft: Draft, edit: str) -> Draft:
+    """Return the draft of an unanswerable question: the edit of one that has an answer, without gold.
+
+    >>> asked = Draft("unanswerable", "Who built the quay?", (), ("Ann Lee built it.",), "Ann Lee", True, (0,))
+    >>> take_answer_away(asked, "Who built the mill?")[1:6]
+    ('Who built the mill?', (), (), None, False)
+    """
+    return draft._replace(
+        query=edit,
+        spans=(),
+        facts=(),
+        reference=None,
+        answerable=False,
+        original=draft.query,
+        note=f"edited from: {draft.query}",
+        rejection=draft.rejection or ("" if edit else "the model wrote no edit of it"),
+    )
 
 
 def clean_fact(text: str) -> str:
@@ -65,12 +88,15 @@ def is_statement(text: str) -> bool:
 
 
 def list_answers(index: CorpusIndex, sentence: str) -> list[re.Match[str]]:
-    """List the names and numbers of a sentence, its first word apart."""
+    """List the names and numbers of a sentence, its first word and abbreviations such as "Dr." apart."""
     first = next(WORD.finditer(sentence)).start()
     return [
         match
         for match in NAME_OR_NUMBER.finditer(sentence)
-        if match.start() > first and is_content(match[0]) and index.is_proper_name(match[0].split()[0])
+        if match.start() > first
+        and is_content(match[0])
+        and not sentence.startswith(". ", match.end())
+        and index.is_proper_name(match[0].split()[0])
     ]
 
 

@@ -139,6 +139,9 @@ def _list_facts(description: TestsetDescription) -> list[str]:
         f"effective size {description.effective:.0f} ({description.groups:,} groups of overlapping gold or nearly one "
         "query)",
     ]
+    if description.ranks:
+        counts = ", ".join(f"{name}: {count:,}" for name, count in description.ranks.items())
+        facts.append(f"rank of the gold by BM25 {counts}")
     if description.detectable is not None:
         facts.append(
             f"detects a change of {description.detectable:.3f} (power 0.8, paired, deviation 0.25); a change of 0.05 "

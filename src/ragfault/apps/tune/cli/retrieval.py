@@ -14,7 +14,15 @@ import click
 
 from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import BadTraces, OutputError, UsageError
-from ragfault.options.output import json_option, print_json, print_left_out, print_notice, print_report
+from ragfault.options.output import (
+    add_corpus_options,
+    json_option,
+    print_json,
+    print_left_out,
+    print_notice,
+    print_report,
+    read_corpus,
+)
 from ragfault.options.runs import sample_option
 from ragfault.options.settings import add_executor_options, add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_cost, format_count, format_number, format_signed
@@ -62,7 +70,7 @@ Examples:
 @click.option("--holdout", default=0.5, show_default=True, help="Share of the questions held out for measuring.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the split and the tests.")
 @add_executor_options
-@click.option("--skip-bad", is_flag=True, help="Skip documents and questions that cannot be read, naming each.")
+@add_corpus_options
 @json_option
 @click.option("--force", is_flag=True, help="Replace the result of an earlier tuning in OUT.")
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -83,6 +91,7 @@ def pipeline(
     workers: int | None,
     ray: str | None,
     skip_bad: bool,
+    exclude: tuple[str, ...],
     kind: str | None,
     force: bool,
     quiet: bool,
@@ -97,7 +106,6 @@ def pipeline(
     from ragfault.apps.tune.report.pipelines import build_tuning
     from ragfault.apps.tune.settings import TuneSettings
     from ragfault.apps.tune.tuner import tune
-    from ragfault.io.documents import read_documents
     from ragfault.io.trace_reader import read_traces
 
     folder = Path(out)
@@ -121,7 +129,7 @@ def pipeline(
             notice=print_notice,
         )
         result = tune(
-            read_documents(corpus, notice=print_notice, on_bad=on_bad),
+            read_corpus(corpus, skip_bad, exclude),
             read_traces(questions, notice=print_notice, on_bad=on_bad, **pick_trace_options(reading)),
             settings,
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragfault.options.output import align_columns, json_option, print_json, read_corpus, skip_bad_option
+from ragfault.options.output import add_corpus_options, align_columns, json_option, print_json, read_corpus
 from ragfault.options.settings import add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_bounds, format_count, format_number
 
@@ -36,7 +36,7 @@ Exit code 0 whatever is missed."""
 @click.option("--embedder", default="latent", show_default=True, help="Embedder: latent, minilm, endpoint:MODEL, …")
 @click.option("--chunker", default="sentences(256)", show_default=True, help="Chunker for the documents.")
 @click.option("--collection", default="ragfault_loss", show_default=True, help="Name of the collection to create.")
-@skip_bad_option
+@add_corpus_options
 @json_option
 def stores(
     corpus: str,
@@ -47,6 +47,7 @@ def stores(
     chunker: str,
     collection: str,
     skip_bad: bool,
+    exclude: tuple[str, ...],
     kind: str | None,
     **reading: object,
 ) -> None:
@@ -66,7 +67,7 @@ def stores(
 
     opened = [(name, load_store(name, collection=collection)) for name in stores or ("memory",)]
     cut = load_chunker(chunker)
-    chunks = [chunk for document in read_corpus(corpus, skip_bad) for chunk in cut(document)]
+    chunks = [chunk for document in read_corpus(corpus, skip_bad, exclude) for chunk in cut(document)]
     index = ChunkIndex.build(chunks, load_embedder(embedder))
     assert index.embedder is not None
     assert index.vectors is not None
