@@ -1,6 +1,7 @@
 """Laws of judges made of judges: what a jury pools, and what a cascade shows to its second judge."""
 
 import random
+import threading
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from ragfault.labels.judges.calibration import calibrate_judge
 from ragfault.labels.judges.runner import RecordedJudge
 from ragfault.labels.reading.reference_scores import load_second_scores
 from ragfault.model.errors import JudgeError, UnknownName, UsageError
-from ragfault.model.records import AnswerVerdict, ClaimVerdict, MemberVerdicts, Verdicts
+from ragfault.model.records import AnswerVerdict, ClaimVerdict, MemberVerdicts, Usage, Verdicts
 from ragfault.stats.classification import auroc
 from ragfault.stats.ppi import ppi_mean
 
@@ -183,6 +184,34 @@ def test_the_second_judge_corrects_the_means_of_a_cascade(tmp_path):
     expected = sum(p >= 0.5 for p in truth.values()) / len(truth)
     assert corrected.low <= expected <= corrected.high
     assert sum(scores.values()) / len(scores) > corrected.high
+
+
+class MeetingJudge(TableJudge):
+    """Judge that costs money, and replies only once every judge of the jury was asked."""
+
+    usage = Usage()
+
+    def __init__(self, name, probabilities, barrier):
+        super().__init__(name, probabilities)
+        self.barrier = barrier
+
+    def begin(self, budget_id, *, fresh):
+        """Begin a budget, of which nothing is spent."""
+
+    def end(self):
+        """End; there is nothing to close."""
+
+    def observe(self, traces):
+        self.barrier.wait(30)
+        return super().observe(traces)
+
+
+def test_judges_that_wait_are_asked_at_once():
+    """No judge of a jury waits for the replies of another, and their verdicts keep the order of the judges."""
+    traces, barrier = make_traces(4), threading.Barrier(2)
+    judges = [MeetingJudge(f"j{at}/1", {trace.id: p for trace in traces}, barrier) for at, p in enumerate((0.9, 0.2))]
+    for verdicts in combine_judges([judges[0], load_judge("lexical"), judges[1]]).observe(traces):
+        assert [member.answer.grounded for member in verdicts.members][::2] == [0.9, 0.2]
 
 
 # --- names -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from typing import Any, cast
 
@@ -65,6 +66,8 @@ class CombinedJudge:
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         """Return the verdicts on each trace, in order; raises what the judges raise."""
+        if self.certainty is None:
+            return [self._combine(seen, 1.0) for seen in zip(*self._ask_members(traces), strict=True)]
         opinions = [[verdicts] for verdicts in observe_traces(self.members[0], traces)]
         chances = [self._find_chance(first) for (first,) in opinions]
         asked = [
@@ -72,19 +75,29 @@ class CombinedJudge:
             for number, (trace, chance) in enumerate(zip(traces, chances, strict=True))
             if chance == 1 or _draw_number(trace) < chance
         ]
-        for member in self.members[1:]:
-            for number, verdicts in zip(
-                asked, observe_traces(member, [traces[number] for number in asked]) if asked else (), strict=True
-            ):
-                opinions[number].append(verdicts)
+        second = observe_traces(self.members[1], [traces[number] for number in asked]) if asked else []
+        for number, verdicts in zip(asked, second, strict=True):
+            opinions[number].append(verdicts)
         return [self._combine(seen, chance) for seen, chance in zip(opinions, chances, strict=True)]
 
+    def _ask_members(self, traces: Sequence[Trace]) -> list[list[Verdicts]]:
+        """Ask every judge about all traces: those that wait for a network at once, and the others meanwhile."""
+        waiting = [number for number, member in enumerate(self.members) if isinstance(member, MeteredJudge)]
+        with ThreadPoolExecutor(max(1, len(waiting))) as pool:
+            asked = {number: pool.submit(observe_traces, self.members[number], traces) for number in waiting}
+            computed = {
+                number: observe_traces(member, traces)
+                for number, member in enumerate(self.members)
+                if number not in asked
+            }
+            return [asked[at].result() if at in asked else computed[at] for at in range(len(self.members))]
+
     def _find_chance(self, first: Verdicts) -> float:
-        """Return the probability with which the other judges see a trace, from the first one's verdicts only."""
-        if self.certainty is None or first.failures:
+        """Return the probability with which the second judge sees a trace, from the first one's verdicts only."""
+        if first.failures:
             return 1.0
         grounded = estimate_groundedness(first)
-        is_certain = grounded is None or max(grounded, 1 - grounded) >= self.certainty
+        is_certain = grounded is None or max(grounded, 1 - grounded) >= (self.certainty or 0.0)
         return AUDIT_SHARE if is_certain else 1.0
 
     def _combine(self, seen: Sequence[Verdicts], chance: float) -> Verdicts:
