@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -16,8 +19,10 @@ from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
 from ragfault.labels.judges.comparison import JudgeComparison, compare_judges, compare_run_judges, pair_verdicts
 from ragfault.labels.judges.runner import run_judge
+from ragfault.labels.label import Label, fingerprint_answer
+from ragfault.labels.reading.label_files import append_label
 from ragfault.model.errors import BudgetExceeded, InputError, UsageError
-from ragfault.model.records import Trace, Usage, Verdicts
+from ragfault.model.records import AnswerVerdict, Trace, Usage, Verdicts
 from ragfault.report.builders.judges import build_judges
 from ragfault.report.json_documents import encode_document
 from ragfault.report.renderers.html import render_html_page
@@ -229,3 +234,115 @@ def test_progress_is_reported_while_a_paid_judge_waits():
     assert (len(verdicts), speed.wall_clock) == (1, True)
     assert calls[:2] == [(0, 1)] * 2
     assert calls[-1] == (1, 1)
+
+
+# --- which judge is better, on labels of people ----------------------------------------------------
+
+
+class ScoringJudge:
+    """Judge whose probability of a good answer is that of a table."""
+
+    offers = FixedJudge.offers
+
+    def __init__(self, name: str, grounded: dict[str, float]) -> None:
+        self.fingerprint, self._grounded = name, grounded
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        return [
+            Verdicts(trace=trace.id, answer=AnswerVerdict(relevance=1.0, grounded=self._grounded[trace.id]))
+            for trace in traces
+        ]
+
+
+def hold(count: int, noises: tuple[float, float], **metadata: Any) -> JudgeComparison:
+    """Compare two judges whose probabilities are the label plus noise of these sizes."""
+    draw = random.Random(5)
+    traces = [
+        Trace(id=str(at), query=f"Query {at}?", answer="It is.", metadata={"label": at % 2, **metadata})
+        for at in range(count)
+    ]
+    judges = [
+        ScoringJudge(
+            f"judge-{at}/1",
+            {item.id: 1 / (1 + math.exp(2 * item.metadata["label"] - 1 + draw.gauss(0, noise))) for item in traces},
+        )
+        for at, noise in enumerate(noises)
+    ]
+    return compare_judges((judges[0], judges[1]), traces, resamples=300)
+
+
+def test_the_better_judge_is_named_by_a_paired_interval():
+    """The judge with less noise wins, in either place; the difference is the second less the first."""
+    for noises, decision in (((3.0, 0.5), "second"), ((0.5, 3.0), "first")):
+        result = hold(200, noises)
+        contest = result.better
+        assert (contest.decision, contest.n, contest.groups, contest.positives) == (decision, 200, 200, 100)
+        first, second, difference = contest.figures[0].first, contest.figures[0].second, contest.difference
+        assert difference.value == pytest.approx(second.value - first.value)
+        assert difference.low * difference.high > 0
+        assert contest.needed is None
+        assert render_terminal(build_judges(result), width=160).startswith(
+            f"judge-{int(decision == 'second')}/1 is better than judge-{int(decision == 'first')}/1 by 0."
+        )
+
+
+def test_equally_good_judges_are_equal_within_the_margin_or_need_more_labels():
+    """With many labels the bound is below the margin; with few nothing is decided, and it says how many would do."""
+    assert hold(2000, (1.0, 1.0)).better.decision == "equal"
+    few = hold(40, (1.0, 1.05))
+    assert few.better.decision == "undecided"
+    assert few.better.needed > 40
+    assert f"{few.better.needed:,} labels would decide" in " ".join(render_terminal(build_judges(few)).split())
+
+
+def test_copies_of_one_source_decide_nothing():
+    """Forty answers to one source are one group, of which no interval is known."""
+    contest = hold(40, (3.0, 0.5), source_id="same").better
+    assert (contest.groups, contest.decision, contest.needed) == (1, "undecided", None)
+
+
+def test_labels_of_one_class_say_what_is_missing():
+    traces = [replace(trace, metadata={"label": 0}) for trace, _ in FOUR]
+    result = compare_judges((FixedJudge([seen for _, seen in FOUR]), FixedJudge(OTHER)), traces, resamples=50)
+    assert result.better.difference.value is None
+    assert "none of the 4 answers is labelled bad" in render_terminal(build_judges(result), width=160)
+
+
+def test_labels_are_read_from_the_file_of_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Labels that cannot be read are reported, unless they were asked for: then the command fails."""
+    rows = [
+        {"id": str(at), "query": "When?", "contexts": ["It opens at 7."], "answer": answer, "label": label}
+        for at, (answer, label) in enumerate([("It opens at 7.", 0), ("It opens at 9.", 1), ("At 7.", 0), ("Soon.", 1)])
+    ]
+    path = tmp_path / "labelled.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert command(["judge", "compare", "lexical", "embedded", str(path), "--json", "--group", "id"]) == 0
+    contest = json.loads(capsys.readouterr().out)["better"]
+    assert (contest["unit"], contest["n"], contest["positives"]) == ("answer", 4, 2)
+    path.write_text("".join(json.dumps({**row, "label": 0.3}) + "\n" for row in rows), encoding="utf-8")
+    assert command(["judge", "compare", "lexical", "embedded", str(path), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["better"], result["traces"]) == (None, 4)
+    assert "cannot be read" in result["unread_labels"]
+    assert command(["judge", "compare", "lexical", "embedded", str(path), "--task", "answer"]) == 2
+
+
+def test_two_runs_are_compared_on_labels_of_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Labels of `ragfault label` decide between recorded judges; several files of labels are refused."""
+    traces = [trace for trace, _ in FOUR]
+    for name, verdicts in (("one", [seen for _, seen in FOUR]), ("two", OTHER)):
+        evaluate(traces, tmp_path / name, judge=FixedJudge(verdicts))
+    labels = tmp_path / "labels.jsonl"
+    for trace, seen in FOUR:
+        for claim in seen.claim:
+            subject = ("claim", claim.start, claim.end)
+            shown = fingerprint_answer(trace)
+            append_label(labels, Label(trace=trace.id, subject=subject, value=claim.support, shown=shown))
+    arguments = ["judge", "compare", str(tmp_path / "one"), str(tmp_path / "two"), str(labels)]
+    assert command([*arguments, "--json"]) == 0
+    contest = json.loads(capsys.readouterr().out)["better"]
+    kappa = next(figure for figure in contest["figures"] if figure["name"] == "kappa")
+    assert (contest["unit"], contest["n"]) == ("claim", 8)
+    assert kappa["first"][0] == 1.0
+    assert kappa["second"][0] < 1.0
+    assert command([*arguments, str(labels)]) == 2

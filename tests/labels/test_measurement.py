@@ -694,3 +694,107 @@ def test_the_labelled_sets_give_the_figures_of_the_docs(name: str, options: dict
     result = measure_judge(DATA / f"{name}.jsonl.gz", judge="lexical", resamples=20, **options)
     assert result.unlabelled == result.failed == result.unjudged == 0
     assert values(result)["auroc"] == pytest.approx(area, abs=0.02)
+
+
+# --- biases, and figures that nobody asked for ------------------------------------------------------
+
+
+def test_f1_is_predicted_for_other_shares_of_bad_answers():
+    """At the judge's own decision, from sensitivity and specificity; at the share that was measured it is F1 itself."""
+    result = values(measure_recorded([*SIX, *(label_trace(f"g{at}", 0.9, 0) for at in range(9))], threshold="own"))
+    sensitivity, specificity = result["sensitivity"], result["specificity"]
+    for percent in (5, 10, 20, 40):
+        share = percent / 100
+        detected, false = share * sensitivity, (1 - share) * (1 - specificity)
+        assert result[f"f1_at_{percent}"] == pytest.approx(
+            2 * detected / (2 * detected + share * (1 - sensitivity) + false)
+        )
+    assert result["f1_at_20"] == pytest.approx(result["f1"])  # 3 of 15 are bad
+
+
+def test_the_bias_is_the_mean_score_less_the_share_of_bad_answers():
+    assert values(measure_recorded(SIX))["bias"] == pytest.approx((0.4 + 0.8 + 0.9 + 0.1 + 0.2 + 0.7) / 6 - 0.5)
+
+
+@pytest.mark.parametrize(("slope", "expected"), [(1, 1.0), (-1, -1.0), (0, None)])
+def test_verbosity_compares_answers_with_the_same_label(slope: int, expected: float | None):
+    """1 for a judge that rates the longer of two equally labelled answers better, whatever it makes of the labels."""
+    pairs = [
+        label_trace(f"{label}{size}", 0.5 + slope * size / 100 - 0.3 * label, label)
+        for label in (0, 1)
+        for size in range(1, 9)
+    ]
+    pairs = [(replace(trace, answer="x" * int(trace.id[1:])), seen) for trace, seen in pairs]
+    assert values(measure_recorded(pairs))["verbosity"] == (None if expected is None else pytest.approx(expected))
+
+
+class FirstChunkJudge:
+    """Judge that reads only the first chunk."""
+
+    fingerprint = "first/1"
+    offers = FixedJudge.offers
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        return [
+            Verdicts(
+                trace=trace.id,
+                answer=AnswerVerdict(relevance=1.0, grounded=0.9 if trace.answer == trace.chunks[0].text else 0.2),
+            )
+            for trace in traces
+        ]
+
+
+def test_a_judge_that_minds_the_order_of_chunks_is_reported():
+    """Half of the traces have two chunks, and all of those flip; `lexical` reads all chunks, and none of its do."""
+    texts = ["The office opens at 7:30.", "Dogs may enter on a lead."]
+    traces = [
+        Trace(
+            id=str(at),
+            query=f"When does office {at} open?",
+            chunks=tuple(Chunk(id=text, text=text) for text in texts[: 1 + at % 2]),
+            answer=texts[0],
+            metadata={"label": at % 3 % 2},
+        )
+        for at in range(20)
+    ]
+    result = measure_judge(traces, judge=FirstChunkJudge(), resamples=20)
+    flips = result.overall.figure("order_flips")
+    assert (result.permutations, flips.n, flips.value) == (10, 10, 1.0)
+    assert result.overall.figure("order_shift").value == pytest.approx(0.7)
+    assert measure_judge(traces, judge="lexical", resamples=20).overall.figure("order_flips").value == 0.0
+    assert measure_judge(traces, judge=FirstChunkJudge(), resamples=20, permutations=3).permutations == 3
+    unasked = measure_judge(traces, judge=FirstChunkJudge(), resamples=20, permutations=0)
+    assert (unasked.permutations, unasked.overall.figure("order_flips")) == (0, None)
+
+
+def test_relevance_is_measured_with_its_chunks_in_another_order():
+    """Each chunk keeps its label wherever it is shown."""
+    texts = ("The office opens at 7:30.", "Dogs may enter on a lead.", "The café is closed.")
+    traces = [
+        Trace(
+            id=str(at),
+            query="When does the office open?",
+            chunks=tuple(Chunk(id=text, text=text) for text in texts),
+            metadata={"grades": [1, 0, 0], "group": at},
+        )
+        for at in range(4)
+    ]
+    result = measure_judge(traces, judge="lexical", resamples=20)
+    assert result.overall.figure("order_flips").n == 12
+    assert result.overall.figure("order_flips").value == 0.0
+
+
+def test_kinds_languages_and_pairs_get_figures_unasked():
+    """A column `pair` gives AUROC within pairs, `kind` and `language` rows; a column with one value gives none."""
+    columns = [{"kind": "xy"[at % 2], "language": "en", "pair": at // 2} for at in range(6)]
+    pairs = [
+        (replace(trace, metadata={**trace.metadata, **more}), seen)
+        for (trace, seen), more in zip([SIX[at] for at in (0, 3, 1, 4, 2, 5)], columns, strict=True)
+    ]
+    result = measure_recorded(pairs)
+    assert (result.by, result.within) == (("kind",), ("pair",))
+    assert [(row.column, row.value, row.n) for row in result.slices] == [("kind", "x", 3), ("kind", "y", 3)]
+    assert result.overall.figure("auroc_within").value == 1.0
+    shown = render_terminal(build_measurement(measure_recorded(pairs, by="kind,pair")), width=80)
+    assert "By kind" in shown
+    assert "By pair" in shown

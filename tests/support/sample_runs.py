@@ -32,7 +32,7 @@ Pair = tuple[Trace, Verdicts]
 
 
 class FixedJudge:
-    """A judge that returns the verdicts that it was given."""
+    """A judge that returns the verdicts that it was given, and none on other traces."""
 
     fingerprint = "told/1"
     offers: frozenset[VerdictKind] = frozenset(VERDICT_KINDS)
@@ -41,7 +41,7 @@ class FixedJudge:
         self._verdicts = {item.trace: item for item in verdicts}
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        return [self._verdicts[trace.id] for trace in traces]
+        return [self._verdicts.get(trace.id) or Verdicts(trace=trace.id) for trace in traces]
 
 
 def evaluate_pairs(place: Path, pairs: Sequence[Pair], metrics: str | Sequence[str] = "default") -> Run:

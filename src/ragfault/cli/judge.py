@@ -170,13 +170,13 @@ def card(name: str, kind: str | None) -> None:
 @judge.command(
     epilog="""\b
 Examples:
-  ragfault judge compare lexical embedded traces.jsonl
+  ragfault judge compare lexical embedded labelled.jsonl
   ragfault judge compare embedded llm:gpt-4o-mini traces.jsonl --budget 2 --limit 200 -o compared.json
-  ragfault judge compare runs/embedded runs/model --html compared.html"""
+  ragfault judge compare runs/embedded runs/model labels.jsonl --html compared.html"""
 )
 @click.argument("first", metavar="JUDGE_A | RUN_A")
 @click.argument("second", metavar="JUDGE_B | RUN_B")
-@click.argument("traces", nargs=-1)
+@click.argument("traces", nargs=-1, metavar="[TRACES | LABELS]...")
 @add_fields(JudgeComparisonSettings)
 @add_llm_options
 @add_trace_options
@@ -186,9 +186,11 @@ Examples:
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
 def compare(first: str, second: str, **options: Any) -> None:
-    """Measure how far two judges agree on the same TRACES: by kind of verdict, by metric, and where they differ most.
+    """Say which of two judges is better on labels of people, and how far they agree on the same TRACES.
 
-    Two finished runs stand for their judges: RUN_A and RUN_B, of the same traces, and nothing is judged again.
+    TRACES with labels, as for `judge measure`, decide which one is better; without labels the verb prints only their
+    agreement by kind of verdict and by metric, and where they differ most. Two finished runs represent their judges:
+    RUN_A and RUN_B, of the same traces, with LABELS of `ragfault label` on RUN_A; nothing is judged again.
     """
     from ragfault.report.builders.judges import build_judges
     from ragfault.report.output import check_output_path
@@ -205,14 +207,18 @@ def _compare_judges(names: tuple[str, str], options: dict[str, Any]) -> Any:
     from ragfault.labels.judges.comparison import compare_judges, compare_run_judges
 
     traces, fields = options["traces"], take_fields(JudgeComparisonSettings, options)
-    if not traces:
-        if not all(Path(path).is_dir() for path in names):
-            raise UsageError(
-                f"{' and '.join(names)} are not two runs. Name the traces to judge: "
-                f"ragfault judge compare {' '.join(names)} TRACES"
-            )
+    are_runs = all(Path(path).is_dir() for path in names)
+    if not traces and not are_runs:
+        raise UsageError(
+            f"{' and '.join(names)} are not two runs. Name the traces to judge: "
+            f"ragfault judge compare {' '.join(names)} TRACES"
+        )
+    if are_runs:
+        if len(traces) > 1:
+            raise UsageError("two runs are compared on one file of labels. Name one, that of ragfault label.")
         sample = {"sample": fields["limit"]} if "limit" in fields else {}
-        return compare_run_judges(Run.open(names[0]), Run.open(names[1]), seed=fields.get("seed", 0), **sample)
+        runs, labels = [Run.open(name) for name in names], traces[0] if traces else None
+        return compare_run_judges(*runs, labels=labels, settings=JudgeComparisonSettings(**fields), **sample)
     table = load_settings(None).get("llm", {})
     paid = [name for name in names if count_metered(name)]
     if not paid:

@@ -32,6 +32,21 @@ RESAMPLES: int = declare(1000, "Resamples of the intervals.", PositiveInt, None)
 ON_PROGRESS: Callable[[int, int], None] = declare(
     ignore_report, "Function that is called with the number of judged traces and of all."
 )
+TASK: LabelTask | None = declare(
+    None, "Unit of the labels: answers, claims, or chunks.", LabelTask, Flag(default="inferred from the columns")
+)
+POSITIVE: str | float | Sequence[str | float] = declare(
+    (),
+    "Label value of a bad answer or claim; for relevance the lowest relevant grade.",
+    TextList,
+    Flag(metavar="VALUE"),
+)
+GROUP: str | None = declare(
+    None,
+    "Column of independent groups, kept whole in folds and resampling.",
+    NonEmptyText,
+    Flag(metavar="COLUMN", default="source_id, group, conversation or query"),
+)
 """Declarations of fields that are the same for all that is measured."""
 
 
@@ -45,21 +60,9 @@ class LabelSettings(ReadingSettings, frozen=True, kw_only=True):
     profile: str | Path | DomainProfile = declare(
         "general", "Domain profile, as for evaluate.", NonEmptyText, Flag(metavar="NAME|FILE")
     )
-    task: LabelTask | None = declare(
-        None, "Unit of the labels: answers, claims, or chunks.", LabelTask, Flag(default="inferred from the columns")
-    )
-    positive: str | float | Sequence[str | float] = declare(
-        (),
-        "Label value of a bad answer or claim; for relevance the lowest relevant grade.",
-        TextList,
-        Flag(metavar="VALUE"),
-    )
-    group: str | None = declare(
-        None,
-        "Column of independent groups, kept whole in folds and resampling.",
-        NonEmptyText,
-        Flag(metavar="COLUMN", default="source_id, group, conversation or query"),
-    )
+    task: LabelTask | None = TASK
+    positive: str | float | Sequence[str | float] = POSITIVE
+    group: str | None = GROUP
     limit: int | None = declare(
         None, "Judge at most about this many traces, drawn at random by whole groups.", PositiveInt
     )
@@ -78,9 +81,23 @@ class MeasurementSettings(LabelSettings, frozen=True, kw_only=True):
     """How far a judge agrees with labels: `measure_judge` explains each field."""
 
     within: str | Sequence[str] = declare(
-        (), "AUROC also within groups of these columns (a,b).", NonEmptyText, Flag(metavar="COLUMNS")
+        (),
+        "AUROC also within groups of these columns (a,b).",
+        NonEmptyText,
+        Flag(metavar="COLUMNS", default="pair, if there is one"),
     )
-    by: str | None = declare(None, "Column by whose values rows are grouped.", NonEmptyText, Flag(metavar="COLUMN"))
+    by: str | Sequence[str] = declare(
+        (),
+        "Columns whose values get figures of their own (a,b).",
+        NonEmptyText,
+        Flag(metavar="COLUMNS", default="kind and language, if there are some"),
+    )
+    permutations: int | None = declare(
+        None,
+        "Judge so many traces once more with their chunks in another order.",
+        NaturalInt,
+        Flag(default="200; 0 for a judge that costs money"),
+    )
     threshold: str | float = declare(
         "cv",
         "Threshold for F1: best on the other folds, the judge's own decision, or a score from 0 to 1.",
@@ -93,6 +110,9 @@ class MeasurementSettings(LabelSettings, frozen=True, kw_only=True):
 class JudgeComparisonSettings(ReadingSettings, frozen=True, kw_only=True):
     """How two judges are compared: `compare_judges` explains each field."""
 
+    task: LabelTask | None = TASK
+    positive: str | float | Sequence[str | float] = POSITIVE
+    group: str | None = GROUP
     options: tuple[Mapping[str, Any], Mapping[str, Any]] = declare(({}, {}), "Settings of judges that are named.")
     limit: int | None = declare(
         None, "Number of traces, drawn at random.", PositiveInt, Flag(default="all; of two runs 10000")

@@ -12,6 +12,7 @@ from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.rules import BinaryVerdict
 from ragfault.model.whole_files import read_record
+from ragfault.stats.classification import predict_f1
 from ragfault.stats.estimates import BootstrapEstimate, Interval
 
 AnswerShape = Literal["long answer", "short claim", "dialogue turn", "summary", "structured data", "passage", "mixed"]
@@ -68,6 +69,10 @@ class CardEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Share of the good units that it calls good."""
     corrects: BinaryVerdict | None = None
     """Kind of verdict whose rates these two correct."""
+    verbosity: BootstrapEstimate | None = None
+    """Rank correlation of the length of a text with how well it is rated, among units with the same label."""
+    order_flips: Interval | None = None
+    """Share of the decisions that change when the chunks are shown in another order."""
     groundedness_bias: BootstrapEstimate | None = None
     """Mean groundedness by the judge less that by people, on the same answers; None where people judged no claims."""
     auroc_lexical: float | None = None
@@ -91,9 +96,7 @@ class CardEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         if self.sensitivity is None or self.specificity is None:
             return None
-        detected, missed = base_rate * self.sensitivity.mean, base_rate * (1 - self.sensitivity.mean)
-        false_alarms = (1 - base_rate) * (1 - self.specificity.mean)
-        return 2 * detected / (2 * detected + missed + false_alarms) if detected else 0.0
+        return float(predict_f1(self.sensitivity.mean, self.specificity.mean, base_rate))
 
 
 class JudgeCard(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,14 @@ from ragfault.judges.calibration import CalibrationFigures, CalibrationLine, Jud
 from ragfault.judges.pooling import PoolWeights, compute_log_odds, pool_verdicts
 from ragfault.labels.judges.figures import assign_folds
 from ragfault.labels.judges.measuring import JudgedLabels, JudgedSource, judge_labels
-from ragfault.labels.judges.units import OWN_THRESHOLD, Bools, ScoredUnits, build_units, iterate_answers, iterate_claims
+from ragfault.labels.judges.units import (
+    OWN_THRESHOLD,
+    Bools,
+    ScoredUnits,
+    build_answer_units,
+    build_units,
+    iterate_claims,
+)
 from ragfault.labels.label import Label
 from ragfault.labels.reading.labeled_traces import GivenLabels, LabeledSource
 from ragfault.labels.settings import LabelSettings
@@ -155,7 +162,7 @@ def _collect_units(labels: JudgedLabels) -> Iterator[ScoredUnits]:
         else Verdicts(trace=verdicts.trace)
         for verdicts in labels.verdicts
     ]
-    yield build_units("answer", list(iterate_answers(labels.labeled, rated)))
+    yield build_answer_units(labels.labeled, rated)
 
 
 def _build_line(rated: RatedUnits, groups: Sequence[str], seed: int) -> CalibrationLine:

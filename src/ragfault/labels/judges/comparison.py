@@ -21,13 +21,17 @@ from ragfault.io.trace_reader import read_traces
 from ragfault.judges.claim_pairs import pair_claims
 from ragfault.judges.loading import load_judge
 from ragfault.labels.agreement import estimate_agreement
+from ragfault.labels.judges.contest import ContestVerdicts, JudgeContest, find_labels, hold_contest
 from ragfault.labels.judges.measurement import JudgeSpeed
+from ragfault.labels.judges.measuring import load_run_labels
 from ragfault.labels.judges.runner import hash_inputs, run_judge
+from ragfault.labels.judges.units import derive_claim_traces
 from ragfault.labels.reading.human_verdicts import COMPARED_METRICS, compare_metric
-from ragfault.labels.reading.labeled_traces import LabeledSource, hash_rank
+from ragfault.labels.reading.label_columns import split_map
+from ragfault.labels.reading.labeled_traces import LabeledSource, LabeledTrace, LabeledTraces, hash_rank
 from ragfault.labels.settings import JudgeComparisonSettings
 from ragfault.metrics.catalog import compute_score, parse_metric
-from ragfault.model.errors import InputError, UsageError
+from ragfault.model.errors import BadTraces, InputError, UsageError
 from ragfault.model.protocols import Judge
 from ragfault.model.records import ClaimVerdict, Layer, Trace, Verdicts
 from ragfault.model.settings import accept_fields
@@ -169,6 +173,10 @@ class JudgeComparison(Struct, frozen=True, kw_only=True):
     speeds: tuple[JudgeSpeed | None, JudgeSpeed | None] = (None, None)
     """Time and cost; None for recorded verdicts."""
     seed: int = 0
+    better: JudgeContest | None = None
+    """Which judge is better, if people labelled the traces."""
+    unread_labels: str | None = None
+    """Why labels in the columns of the traces were not used."""
     population: int = 0
     """Traces of the first run, where random samples of two runs were compared; 0: all were."""
 
@@ -181,7 +189,8 @@ def compare_judges(
 
     Each judge is a name (loaded with its `options`) or an object; `traces` and the settings of reading are what
     `read_traces` takes; `limit` samples so many traces. Intervals are over conversations, else over queries
-    with the same chunks. Two named judges spend from one budget.
+    with the same chunks. Two named judges spend from one budget. If the traces have labels, as for `measure_judge`,
+    the comparison says which judge is better; `task`, `positive` and `group` describe the labels.
 
     Raises InputError where there is no trace.
 
@@ -195,9 +204,16 @@ def compare_judges(
     from_files = isinstance(traces, str | Path) or (
         isinstance(traces, Sequence) and len(traces) > 0 and all(isinstance(judge, str | Path) for judge in traces)
     )
-    compared = rename_attempts(
-        read_traces(cast(LabeledSource, traces), **settings.reading) if from_files else cast("Iterable[Trace]", traces)
-    )
+    rows = traces if from_files else list(cast("Iterable[Trace]", traces))
+    labels = find_labels(rows, settings) if rows else None
+    if isinstance(labels, LabeledTraces):
+        compared: list[Trace] = list(labels.traces)
+    else:
+        trace_columns, _ = split_map(settings.map)
+        reading = replace(settings, map=trace_columns or None).reading
+        compared = rename_attempts(
+            read_traces(cast(LabeledSource, rows), **reading) if from_files else cast("Iterable[Trace]", rows)
+        )
     if not compared:
         raise InputError("there is no trace to compare judges on.")
     if settings.limit is not None:
@@ -210,21 +226,64 @@ def compare_judges(
     ]
     budget = f"compare {uuid.uuid4().hex}"
     executor = choose_executor(settings.workers, settings.executor, settings.ray)
+    labeled = _select_labels(labels, compared)
+    judged = [*compared, *derive_claim_traces(labeled)]
     first, second = (
-        run_judge(judge, compared, executor, settings.on_progress, budget if isinstance(given, str) else None)
+        run_judge(judge, judged, executor, settings.on_progress, budget if isinstance(given, str) else None)
         for judge, given in zip(loaded, judges, strict=True)
     )
     fingerprints = (loaded[0].fingerprint, loaded[1].fingerprint)
     intervals = Resampling(settings.resamples, settings.seed)
-    return _build_comparison(compared, (first[0], second[0]), fingerprints, (first[1], second[1]), intervals)
+    verdicts = (first[0], second[0])
+    on_traces = (verdicts[0][: len(compared)], verdicts[1][: len(compared)])
+    comparison = _build_comparison(compared, on_traces, fingerprints, (first[1], second[1]), intervals)
+    return _add_contest(comparison, labels, labeled, verdicts, intervals)
 
 
-def compare_run_judges(first: Run, second: Run, *, sample: int = COMPARED_TRACES, seed: int = 0) -> JudgeComparison:
+def _select_labels(labels: LabeledTraces | BadTraces | None, traces: Sequence[Trace]) -> list[LabeledTrace]:
+    """Return the labels of some traces."""
+    ids = {trace.id for trace in traces}
+    return [item for item in labels.labeled if item.trace.id in ids] if isinstance(labels, LabeledTraces) else []
+
+
+def _add_contest(
+    comparison: JudgeComparison,
+    labels: LabeledTraces | BadTraces | None,
+    labeled: list[LabeledTrace],
+    verdicts: tuple[Sequence[Verdicts], Sequence[Verdicts]],
+    options: Resampling,
+) -> JudgeComparison:
+    """Add which judge is better on labels; verdicts on claims that are not in answers come last."""
+    if isinstance(labels, BadTraces):
+        return replace(comparison, unread_labels=str(labels))
+    if labels is None or not labeled:
+        return comparison
+    separate = len(derive_claim_traces(labeled))
+    rows = []
+    for seen in verdicts:
+        by_trace = {item.trace: item for item in seen}
+        on_traces = [by_trace[item.trace.id] for item in labeled]
+        rows.append(ContestVerdicts(on_traces, seen[len(seen) - separate :]))
+    contest = hold_contest(labels._replace(labeled=labeled), (rows[0], rows[1]), options)
+    return replace(comparison, better=contest)
+
+
+def compare_run_judges(
+    first: Run,
+    second: Run,
+    *,
+    sample: int = COMPARED_TRACES,
+    labels: str | Path | None = None,
+    settings: JudgeComparisonSettings | None = None,
+) -> JudgeComparison:
     """Compare the judges of two runs on the traces with the same id, query, chunks and answer.
 
-    Of larger runs a random sample of `sample` traces is taken, and `population` says so; 0 takes all. Raises UsageError
-    where they share no such trace.
+    Of larger runs a random sample of `sample` traces is taken, and `population` says so; 0 takes all. Labels are those
+    of the file that `ragfault label` wrote for the first run, else those in the columns of its traces. Raises
+    UsageError where they share no such trace, and what reading the labels raises.
     """
+    settings = settings or JudgeComparisonSettings()
+    given = None if labels is None else load_run_labels(first, labels, settings.task).given
     first, second = sample_runs((first, second), sample)
     inputs = {trace.id: (trace.query, hash_inputs(trace)) for trace in second.traces()}
     shared_traces = [trace for trace in first.traces() if inputs.get(trace.id) == (trace.query, hash_inputs(trace))]
@@ -237,10 +296,17 @@ def compare_run_judges(first: Run, second: Run, *, sample: int = COMPARED_TRACES
     verdicts_by_run = [{verdicts.trace: verdicts for verdicts in run.verdicts(ids)} for run in (first, second)]
     verdicts = [[by_trace[trace] for trace in ids] for by_trace in verdicts_by_run]
     fingerprints = (first.manifest.judge, second.manifest.judge)
-    comparison = _build_comparison(
-        shared_traces, (verdicts[0], verdicts[1]), fingerprints, (None, None), Resampling(1000, seed)
-    )
-    return replace(comparison, population=first.manifest.population)
+    both, intervals = (verdicts[0], verdicts[1]), Resampling(settings.resamples, settings.seed)
+    comparison = _build_comparison(shared_traces, both, fingerprints, (None, None), intervals)
+    known_labels = find_labels(given or shared_traces, settings)
+    # No recorded judge saw a claim that is not in its answer.
+    labeled = [
+        item
+        for item in _select_labels(known_labels, shared_traces)
+        if all(claim.start >= 0 for claim in item.claims or ())
+    ]
+    comparison = replace(comparison, population=first.manifest.population)
+    return _add_contest(comparison, known_labels, labeled, both, intervals)
 
 
 def _build_comparison(

@@ -14,10 +14,12 @@ from ragfault.labels.reading.labeled_traces import hash_rank
 from ragfault.stats.agreement import TwoRaterRatings
 from ragfault.stats.bootstrap import FloatArray, Resampling, bootstrap_estimates, divide_or_nan
 from ragfault.stats.classification import (
+    BASE_RATES,
     RankedScores,
     assign_bins,
     calibration_bins,
     choose_threshold,
+    predict_f1,
     rank_within_groups,
 )
 from ragfault.stats.estimates import BootstrapEstimate
@@ -73,7 +75,6 @@ def compute_agreement(
     options: Resampling,
     *,
     inner: Sequence[Hashable] | None = None,
-    value: str | None = None,
 ) -> UnitAgreement:
     """Compute every agreement statistic of some units; `inner` names the groups of the within-group AUROC."""
     label = units.label
@@ -95,7 +96,6 @@ def compute_agreement(
         figures_by_name |= {name: AgreementFigure(name=name, value=None, reason=reason) for name in THRESHOLD_FIGURES}
     return UnitAgreement(
         unit=units.unit,
-        value=value,
         n=label.size,
         groups=len(set(groups)),
         positives=int(label.sum()),
@@ -103,16 +103,33 @@ def compute_agreement(
     )
 
 
+RATE_FIGURES = {f"f1_at_{100 * rate:.0f}": rate for rate in BASE_RATES}
+"""Figure → the share of positives for which F1 is predicted, at the judge's own decision."""
+
 FIGURE_ORDER = (
-    *("positives", "f1", "precision", "recall", "recall_at_precision", "auroc", "average_precision", "auroc_within"),
+    *(
+        "positives",
+        "f1",
+        *RATE_FIGURES,
+        "precision",
+        "recall",
+        "recall_at_precision",
+        "auroc",
+        "average_precision",
+        "auroc_within",
+    ),
     *("balanced_accuracy", "best_balanced_accuracy", "balanced_accuracy_lost", "sensitivity", "specificity"),
     *("kappa", "alpha", "kappa_linear", "kappa_quadratic", "alpha_ordinal"),
-    *("calibration_error", "brier", "unsure", "accuracy", "accuracy_sure", "accuracy_unsure"),
+    *("calibration_error", "bias", "brier", "unsure", "accuracy", "accuracy_sure", "accuracy_unsure"),
+    *("verbosity", "order_flips", "order_shift"),
 )
 """The order of the statistics."""
 
 
-SIGNED_FIGURES = ("balanced_accuracy_lost", "kappa", "alpha", "kappa_linear", "kappa_quadratic", "alpha_ordinal")
+SIGNED_FIGURES = (
+    *("balanced_accuracy_lost", "kappa", "alpha", "kappa_linear", "kappa_quadratic", "alpha_ordinal"),
+    *("bias", "verbosity"),
+)
 """Statistics that may be negative."""
 # statistics at the threshold
 THRESHOLD_FIGURES = ("f1", "precision", "recall")
@@ -163,7 +180,9 @@ def _bootstrap_figures(
         _f1_statistics(units, called),
         _recall_statistics(units),
         _calibration_statistics(units),
+        _rate_statistics(units),
         *_chance_statistics(units),
+        *_length_statistics(units),
     ]
     within_groups = list(rank_within_groups(units.score, label, inner)) if inner is not None else []
     names = [name for statistics in parts for name in statistics.names]
@@ -212,7 +231,7 @@ def _ranking_statistics(units: ScoredUnits) -> _StatisticGroup:
     def statistic(weights: FloatArray) -> FloatArray:
         class_weights = ranked.class_weights(weights)
         best = ranked.evaluate_thresholds("balanced_accuracy", *class_weights).max(axis=1)
-        actual = _balanced_accuracy(weights, units.called, units.label)
+        actual = balanced_accuracy(weights, units.called, units.label)
         return np.stack(
             [ranked.auroc(*class_weights), ranked.average_precision(*class_weights), actual, best, best - actual],
             axis=1,
@@ -224,7 +243,7 @@ def _ranking_statistics(units: ScoredUnits) -> _StatisticGroup:
     )
 
 
-def _balanced_accuracy(weights: FloatArray, called: Bools, label: Bools) -> FloatArray:
+def balanced_accuracy(weights: FloatArray, called: Bools, label: Bools) -> FloatArray:
     """Return the mean of sensitivity and specificity."""
     counts = weights @ np.stack([label, ~label, called & label, ~called & ~label], axis=1).astype(np.float64)
     return (divide_or_nan(counts[:, 2], counts[:, 0]) + divide_or_nan(counts[:, 3], counts[:, 1])) / 2
@@ -286,9 +305,48 @@ def _calibration_statistics(units: ScoredUnits) -> _StatisticGroup:
 
     def statistic(weights: FloatArray) -> FloatArray:
         gaps = weights @ gap / weights.sum(axis=1)[:, None]
-        return np.stack([np.abs(gaps).sum(axis=1), np.abs(gaps - mean_gap).sum(axis=1)], axis=1)
+        columns = (np.abs(gaps).sum(axis=1), gaps.sum(axis=1), np.abs(gaps - mean_gap).sum(axis=1))
+        return np.stack(columns, axis=1)
 
-    return _StatisticGroup(("calibration_error", CALIBRATION_NOISE), statistic)
+    return _StatisticGroup(("calibration_error", "bias", CALIBRATION_NOISE), statistic)
+
+
+def _rate_statistics(units: ScoredUnits) -> _StatisticGroup:
+    """Return F1 at the judge's own decision for several shares of positives."""
+    rows = np.stack([units.label, units.label & units.called, ~units.label, ~units.label & ~units.called], axis=1)
+
+    def statistic(weights: FloatArray) -> FloatArray:
+        counts = weights @ rows.astype(np.float64)
+        rates = (divide_or_nan(counts[:, 1], counts[:, 0]), divide_or_nan(counts[:, 3], counts[:, 2]))
+        return np.stack([predict_f1(*rates, share) for share in RATE_FIGURES.values()], axis=1)
+
+    return _StatisticGroup(tuple(RATE_FIGURES), statistic)
+
+
+def _length_statistics(units: ScoredUnits) -> Iterator[_StatisticGroup]:
+    """Yield the rank correlation of length with how well a text is rated, among units with the same label."""
+    if units.lengths is None:
+        return
+    rating = units.score if units.unit == "chunk" else -units.score
+    ranks = np.stack([_rank_by_label(values, units.label) for values in (units.lengths, rating)], axis=1)
+    products = np.stack([ranks[:, 0] * ranks[:, 1], *(ranks**2).T], axis=1)
+
+    def statistic(weights: FloatArray) -> FloatArray:
+        product, length, rated = (weights @ products).T
+        return divide_or_nan(product, np.sqrt(length * rated))[:, None]
+
+    yield _StatisticGroup(("verbosity",), statistic)
+
+
+def _rank_by_label(values: FloatArray, label: Bools) -> FloatArray:
+    """Return the rank of each value among those with the same label, from -0.5 to 0.5; ties share their mean."""
+    ranks = np.zeros(values.size)
+    for kind in (True, False):
+        members = values[label == kind]
+        _, place, counts = np.unique(members, return_inverse=True, return_counts=True)
+        middle = np.cumsum(counts) - counts / 2
+        ranks[label == kind] = middle[place] / max(1, members.size) - 0.5
+    return ranks
 
 
 def _within_statistics(groups: Sequence[tuple[NDArray[np.intp], RankedScores]]) -> _StatisticGroup:
@@ -305,6 +363,18 @@ def _within_statistics(groups: Sequence[tuple[NDArray[np.intp], RankedScores]]) 
         return divide_or_nan(total, size)[:, None]
 
     return _StatisticGroup(("auroc_within",), statistic)
+
+
+def compute_order_figures(
+    first: ScoredUnits, second: ScoredUnits, groups: Sequence[str]
+) -> tuple[AgreementFigure, ...]:
+    """Compute how far decisions and scores of the same units move when their chunks are shown in another order."""
+    names = np.array(groups, object)
+    reason = "no trace with two chunks was judged in another order"
+    return (
+        _mean_figure("order_flips", first.called != second.called, names, reason),
+        _mean_figure("order_shift", np.abs(first.score - second.score), names, reason),
+    )
 
 
 def compute_span_agreement(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from ragfault.labels.judges.measurement import AgreementFigure, GeneratorOrder, GeneratorRate
 from ragfault.labels.judges.units import Bools, ScoredUnits
@@ -30,9 +31,9 @@ def find_generator_column(traces: Sequence[Trace]) -> str | None:
 
 
 def compare_rankings(
-    units: ScoredUnits, groups: Sequence[str], traces: Sequence[Trace], by: str | None, options: Resampling
+    units: ScoredUnits, groups: Sequence[str], traces: Sequence[Trace], by: Sequence[str], options: Resampling
 ) -> Iterator[GeneratorOrder]:
-    """Yield the order of the generators on all units, and for each value of the column `by`, where there are enough.
+    """Yield the order of the generators on all units, and for each value of the columns `by`, where there are enough.
 
     `groups` and `traces` go with the units.
     """
@@ -40,18 +41,20 @@ def compare_rankings(
     if column is None or units.unit == "chunk":
         return
     names = np.array([str(get_value(trace, column)) for trace in traces], object)
-    selections: dict[str | None, Bools] = {None: np.ones(len(names), bool)}
-    values = [str(get_value(trace, by)) for trace in traces] if by else []
-    selections |= {value: np.array(values, object) == value for value, _ in Counter(values).most_common(MAX_VALUES)}
-    for value, mask in selections.items():
+    selections: dict[tuple[str | None, str | None], Bools] = {(None, None): np.ones(len(names), bool)}
+    for name in by:
+        values = np.array([str(get_value(trace, name)) for trace in traces], object)
+        largest = Counter(values.tolist()).most_common(MAX_VALUES)
+        selections |= {(name, value): values == value for value, _ in largest}
+    for (divided_by, value), mask in selections.items():
         selected = [group for group, flag in zip(groups, mask.tolist(), strict=True) if flag]
-        order = _compare_order(column, value, units.select(mask), names[mask].tolist(), selected, options)
+        order = _compare_order(column, units.select(mask), names[mask].tolist(), selected, options)
         if order is not None:
-            yield order
+            yield replace(order, by=divided_by, value=value)
 
 
 def _compare_order(
-    column: str, value: str | None, units: ScoredUnits, names: Sequence[str], groups: Sequence[str], options: Resampling
+    column: str, units: ScoredUnits, names: Sequence[str], groups: Sequence[str], options: Resampling
 ) -> GeneratorOrder | None:
     counts = Counter(names)
     largest = sorted(counts, key=lambda name: (-counts[name], name))[:MAX_GENERATORS]
@@ -72,7 +75,6 @@ def _compare_order(
     reason = None if tau.value is not None else "people or the judge have all generators alike"
     return GeneratorOrder(
         column=column,
-        value=value,
         generators=tuple(
             GeneratorRate(name=name, n=counts[name], human=rate, judge=score) for rate, name, score in rows
         ),

@@ -55,8 +55,9 @@ class UnitAgreement(Struct, frozen=True, kw_only=True):
     """Agreement of the judge with human labels on units of one kind."""
 
     unit: UnitKind
+    column: str | None = None
     value: str | None = None
-    """Value of the column that the traces were divided by; None: all."""
+    """Column that the traces were divided by, and its value; None: all."""
     n: int
     groups: int
     positives: int
@@ -107,8 +108,9 @@ class GeneratorOrder(Struct, frozen=True, kw_only=True):
 
     column: str
     """Column that names the generator."""
+    by: str | None = None
     value: str | None = None
-    """Value of the column that the traces were divided by; None: all."""
+    """Column that the traces were divided by, and its value; None: all."""
     generators: tuple[GeneratorRate, ...]
     """The best by people first; those with fewer than ten units are left out."""
     kendall_tau: AgreementFigure
@@ -172,13 +174,15 @@ class JudgeMeasurement(Struct, frozen=True, kw_only=True):
     views: tuple[UnitAgreement, ...]
     """Units of the task first, then the further units of the labels."""
     span_agreement: SpanAgreement | None = None
-    by: str | None = None
+    by: tuple[str, ...] = ()
     slices: tuple[UnitAgreement, ...] = ()
-    """Agreement for each value of the column `by`."""
+    """Agreement for each value of the columns `by`."""
     within: tuple[str, ...] = ()
     """Columns within which `auroc_within` is computed."""
     cells: int = 0
     """Groups of those columns with positives and negatives."""
+    permutations: int = 0
+    """Traces that were judged once more with their chunks in another order."""
     generator_rankings: tuple[GeneratorOrder, ...] = ()
     """Order of three or more generators, of all units and for each value of `by`."""
     curves: AgreementCurves | None = None
@@ -224,7 +228,7 @@ def build_card(measurement: JudgeMeasurement, command: str, previous: JudgeCard 
 
 
 CARD_FIGURES = ("auroc", "auroc_within", "balanced_accuracy", "best_balanced_accuracy", "calibration_error", "kappa",
-                "alpha")  # fmt: skip
+                "alpha", "verbosity")  # fmt: skip
 CLAIM_FIGURES = ("f1", "precision", "recall", "recall_at_precision")
 """Figures of an entry of a card: of every kind of unit, and beside these of claims and answers."""
 
@@ -257,6 +261,7 @@ def _build_entry(measurement: JudgeMeasurement, view: UnitAgreement, command: st
         kendall_tau=_get_order(measurement) if view is measurement.overall else None,
         sensitivity=_get_interval(view, bad_rate),
         specificity=_get_interval(view, good_rate),
+        order_flips=_get_interval(view, "order_flips"),
         corrects=CORRECTED_VERDICTS.get(view.unit),
         groundedness_bias=None if chunk else _get_bias(measurement),
         note="; ".join(measurement.notes),

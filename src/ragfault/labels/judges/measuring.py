@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from msgspec.structs import replace
 
 from ragfault.executors import choose_executor
 from ragfault.io.files import describe_input
@@ -20,21 +21,31 @@ from ragfault.labels.judges.figures import (
     call_positive,
     compute_agreement,
     compute_curves,
+    compute_order_figures,
     compute_span_agreement,
 )
 from ragfault.labels.judges.generator_order import compare_rankings
-from ragfault.labels.judges.measurement import JudgeMeasurement, JudgeSpeed, LabelTask, SpanAgreement, UnitAgreement
+from ragfault.labels.judges.measurement import (
+    AgreementFigure,
+    JudgeMeasurement,
+    JudgeSpeed,
+    LabelTask,
+    SpanAgreement,
+    UnitAgreement,
+)
+from ragfault.labels.judges.permutation import DEFAULT_PERMUTED, PermutedTrace, permute_labels, restore_order
 from ragfault.labels.judges.runner import RecordedJudge, run_judge
 from ragfault.labels.judges.units import (
     ScoredUnits,
+    build_answer_units,
     build_chunk_units,
     build_units,
     derive_claim_traces,
     get_failure,
-    iterate_answers,
     iterate_claims,
     iterate_sentences,
     iterate_spans,
+    match_units,
 )
 from ragfault.labels.label import ANSWER_INDEPENDENT, Label, fingerprint_answer
 from ragfault.labels.reading.human_verdicts import LabelReading, compare_metrics
@@ -50,7 +61,7 @@ from ragfault.labels.reading.labeled_traces import (
 )
 from ragfault.labels.settings import LabelSettings, MeasurementSettings
 from ragfault.model.errors import InputError, JudgeError, UnknownName, UsageError, group_messages
-from ragfault.model.protocols import Judge, VerdictKind
+from ragfault.model.protocols import Judge, MeteredJudge, VerdictKind
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.settings import accept_fields
 from ragfault.stats.bootstrap import Resampling
@@ -130,35 +141,48 @@ class JudgedLabels(NamedTuple):
         return [self.labeled[index].group for index in units.trace.tolist()]
 
 
-class MeasurementOptions(NamedTuple):
-    """Judge, data and figures of a measurement."""
+class JudgedSource(NamedTuple):
+    """Labeled traces with the verdicts of a judge."""
 
+    # fingerprint
     judge: str
+    labeled: LabeledTraces
+    judged: JudgedLabels
+    speed: JudgeSpeed
+    # some of the traces, judged once more with their chunks in another order
+    permuted: Sequence[PermutedTrace] = ()
+    judged_again: JudgedLabels | None = None
+
+
+class MeasurementOptions(NamedTuple):
+    """Data and figures of a measurement."""
+
     source: tuple[str, ...]
     threshold: str
     within: tuple[str, ...]
-    by: str | None
+    by: tuple[str, ...]
     intervals: Resampling
 
 
-def build_measurement(
-    labeled: LabeledTraces, judged: JudgedLabels, options: MeasurementOptions, speed: JudgeSpeed
-) -> JudgeMeasurement:
+def build_measurement(judged_source: JudgedSource, options: MeasurementOptions) -> JudgeMeasurement:
     """Build all figures. Raises JudgeError where the judge has no verdict on any unit."""
-    main = _main_units(labeled.task, judged)
+    labeled, judged = judged_source.labeled, judged_source.judged
+    main = build_main_units(labeled.task, judged)
     failures = _count_failures(labeled.task, judged, main)
     if not main.score.size:
         reason = next(iter(failures), "it has no verdict on what people labelled")
-        name = options.judge.split(maxsplit=1)[0]
+        name = judged_source.judge.split(maxsplit=1)[0]
         raise JudgeError(f'the judge "{name}" cannot be measured here: {reason}')
     groups, intervals = judged.groups(main), options.intervals
     calls = call_positive(main, groups, options.threshold, intervals.seed)
     inner_keys = _inner_keys(judged, main, options.within) if options.within else None
-    slices, notes = _measure_slices(judged, main, calls, inner_keys, options) if options.by else ([], [])
+    divided = [_measure_slices(judged, main, calls, inner_keys, (name, intervals)) for name in options.by]
     measured, failed = len(set(main.trace.tolist())), sum(failures.values())
     overall = compute_agreement(main, groups, calls, intervals, inner=inner_keys)
+    overall = replace(overall, figures=(*overall.figures, *_measure_order(judged_source, main)))
     traces = [judged.labeled[index].trace for index in main.trace.tolist()]
     return JudgeMeasurement(
+        judge=judged_source.judge,
         **_describe_setup(labeled, options),
         cut=calls.threshold,
         traces=measured,
@@ -167,20 +191,25 @@ def build_measurement(
         failures=failures,
         views=(overall, *_span_views(labeled.task, judged, options.threshold, intervals)),
         span_agreement=_measure_spans(judged, intervals) if labeled.task != "relevance" else None,
-        slices=tuple(slices),
+        slices=tuple(row for rows, _ in divided for row in rows),
         cells=len(list(rank_within_groups(main.score, main.label, inner_keys))) if inner_keys else 0,
         generator_rankings=tuple(compare_rankings(main, groups, traces, options.by, intervals)),
         curves=compute_curves(main),
         metrics=compare_metrics(judged.labeled, judged.verdicts, intervals, judged.readings),
-        speed=speed,
-        notes=(*labeled.notes, *_note_inversion(overall, labeled.positive), *_note_unmarked(judged), *notes),
+        permutations=len(judged_source.permuted),
+        speed=judged_source.speed,
+        notes=(
+            *labeled.notes,
+            *_note_inversion(overall, labeled.positive),
+            *_note_unmarked(judged),
+            *(note for _, notes in divided for note in notes),
+        ),
     )
 
 
 def _describe_setup(labeled: LabeledTraces, options: MeasurementOptions) -> dict[str, Any]:
     """Return the fields that are known before any figure."""
     return {
-        "judge": options.judge,
         "source": options.source,
         "task": labeled.task,
         "columns": labeled.columns,
@@ -196,13 +225,24 @@ def _describe_setup(labeled: LabeledTraces, options: MeasurementOptions) -> dict
     }
 
 
-def _main_units(task: LabelTask, judged: JudgedLabels) -> ScoredUnits:
-    """Build the units of the task."""
+def build_main_units(task: LabelTask, judged: JudgedLabels) -> ScoredUnits:
+    """Build the units of a task: answers, claims or chunks."""
     if task == "answer":
-        return build_units("answer", list(iterate_answers(judged.labeled, judged.verdicts)))
+        return build_answer_units(judged.labeled, judged.verdicts)
     if task == "support":
         return build_units("claim", list(iterate_claims(judged.labeled, judged.verdicts, judged.claim_verdicts)))
     return build_chunk_units(judged.labeled, judged.verdicts)
+
+
+def _measure_order(judged_source: JudgedSource, main: ScoredUnits) -> tuple[AgreementFigure, ...]:
+    """Measure what another order of the chunks changes; nothing if no trace was judged again."""
+    again = judged_source.judged_again
+    if again is None:
+        return ()
+    moved = build_main_units(judged_source.labeled.task, again)
+    indices = np.array([item.place for item in judged_source.permuted], np.intp)
+    first, second = match_units(main.select(np.isin(main.trace, indices)), moved._replace(trace=indices[moved.trace]))
+    return compute_order_figures(first, second, judged_source.judged.groups(first))
 
 
 def _span_views(
@@ -269,10 +309,10 @@ def _measure_slices(
     main: ScoredUnits,
     called: PositiveCalls,
     inner: list[Hashable] | None,
-    options: MeasurementOptions,
+    division: tuple[str, Resampling],
 ) -> tuple[list[UnitAgreement], list[str]]:
     """Measure each value of a column (the largest, where there are too many), with a note on the others."""
-    by, intervals = options.by or "", options.intervals
+    by, intervals = division
     values = [str(get_value(item.trace, by)) for item in judged.labeled]
     names = np.array([values[index] for index in main.trace.tolist()])
     groups = np.array(judged.groups(main))
@@ -283,11 +323,10 @@ def _measure_slices(
         selected = names == name
         selected_keys = [key for key, flag in zip(inner, selected.tolist(), strict=True) if flag] if inner else None
         calls = PositiveCalls(called.positive[selected], called.threshold)
-        slices.append(
-            compute_agreement(
-                main.select(selected), groups[selected].tolist(), calls, intervals, inner=selected_keys, value=str(name)
-            )
+        agreement = compute_agreement(
+            main.select(selected), groups[selected].tolist(), calls, intervals, inner=selected_keys
         )
+        slices.append(replace(agreement, column=by, value=str(name)))
     omitted = len(counts) - len(largest)
     return slices, [f"{omitted:,} smaller values of {by} have no row of their own"] if omitted else []
 
@@ -305,7 +344,8 @@ def measure_judge(source: LabeledSource | Iterable[Trace], settings: Measurement
     Labels and judge are those that `judge_labels` takes.
 
     Scores are 1 minus the probability of support, or the relevance of a chunk. Intervals resample whole groups: values
-    of the column `group`. AUROC is also computed `within` columns; `by` a column gives figures for each of its values.
+    of the column `group`. AUROC is also computed `within` columns; `by` columns give figures for each of their values.
+    `permutations` judges so many traces once more with their chunks in another order (None: 200, 0 of a paid judge).
     F1 is computed at a `threshold`: "cv", the best of the other folds; "own", the judge's own; or a number. Figures do
     not depend on the order of lines or on what judges, `workers` or an `executor`.
 
@@ -322,26 +362,34 @@ def measure_judge(source: LabeledSource | Iterable[Trace], settings: Measurement
     >>> result.task, result.overall.n, result.overall.positives, result.overall.figure("auroc").value
     ('answer', 2, 1, 1.0)
     """
-    columns, by = split_columns(settings.within), settings.by
+    within, by = split_columns(settings.within), split_columns(settings.by)
     threshold = _check_threshold(settings.threshold)
-    judged = judge_labels(source, settings, columns=[*columns, *([by] if by else [])])
+    judged = judge_labels(source, settings, columns=[*within, *by], permute=settings.permutations)
+    traces = [item.trace for item in judged.labeled.labeled]
+    within = within or find_columns(PAIR_COLUMNS, traces, len(traces))
+    by = by or find_columns(KIND_COLUMNS, traces, MAX_KINDS)
     intervals = Resampling(settings.resamples, settings.seed)
-    terms = MeasurementOptions(judged.judge, describe_input(source), threshold, columns, by, intervals)
-    return build_measurement(judged.labeled, judged.judged, terms, judged.speed)
+    return build_measurement(judged, MeasurementOptions(describe_input(source), threshold, within, by, intervals))
 
 
-class JudgedSource(NamedTuple):
-    """Labeled traces with the verdicts of a judge."""
+PAIR_COLUMNS = ("pair", "pair_id")
+"""Columns of the pair of a good and a bad answer to one query, within which AUROC is computed unasked."""
+KIND_COLUMNS, MAX_KINDS = ("kind", "language", "lang"), 30
+"""Columns whose values get figures of their own unasked, unless there are more of them."""
 
-    # fingerprint
-    judge: str
-    labeled: LabeledTraces
-    judged: JudgedLabels
-    speed: JudgeSpeed
+
+def find_columns(names: Sequence[str], traces: Sequence[Trace], most: int) -> tuple[str, ...]:
+    """Find the columns that have at least two values and at most so many."""
+    values = {name: {str(get_value(trace, name)) for trace in traces} for name in names}
+    return tuple(name for name in names if 1 < len(values[name]) <= most)
 
 
 def judge_labels(
-    source: LabeledSource | Iterable[Trace] | GivenLabels, settings: LabelSettings, *, columns: Sequence[str] = ()
+    source: LabeledSource | Iterable[Trace] | GivenLabels,
+    settings: LabelSettings,
+    *,
+    columns: Sequence[str] = (),
+    permute: int | None = 0,
 ) -> JudgedSource:
     """Load labels and let a judge look at their traces.
 
@@ -351,7 +399,8 @@ def judge_labels(
     `spans`, `claims` and `grades`, for the label columns, which are else detected by their names. `task` is "answer"
     (labels of whole answers, with `spans` also of claims and sentences), "support" (of single claims) or "relevance"
     (of chunks); None: inferred from the columns. `positive` names the labels that are bad (relevance: the lowest
-    relevant grade). `limit` samples whole groups up to so many traces; `columns` must be there.
+    relevant grade). `limit` samples whole groups up to so many traces; `columns` must be there. `permute` traces are
+    judged once more with their chunks in another order; None: 200 by a judge that costs nothing.
 
     Raises BadTraces for unreadable lines and labels, all at once (`on_bad` as for `read_traces`), InputError,
     UsageError and UnknownName.
@@ -365,12 +414,24 @@ def judge_labels(
     check_columns(columns, traces)
     judge = wrap_judge(_resolve_judge(settings, labeled.task, run_labels), settings.calibration)
     settings.on_notice(_summarize_labels(labeled))
-    verdicts, speed = run_judge(judge, [*traces, *derive_claim_traces(labeled.labeled)], executor, settings.on_progress)
+    permuted = permute_labels(labeled.labeled, _count_permuted(judge, permute), settings.seed)
+    again = [item.labeled for item in permuted]
+    parts = (traces, derive_claim_traces(labeled.labeled), [item.trace for item in again], derive_claim_traces(again))
+    verdicts, speed = run_judge(judge, [trace for part in parts for trace in part], executor, settings.on_progress)
+    remaining = iter(verdicts)
+    on_traces, on_claims, on_permuted, on_permuted_claims = ([next(remaining) for _ in part] for part in parts)
     labeled = labeled._replace(notes=[*(run_labels.notes if run_labels else ()), *labeled.notes])
-    judged = JudgedLabels(
-        labeled.labeled, verdicts[: len(traces)], verdicts[len(traces) :], run_labels.readings if run_labels else None
-    )
-    return JudgedSource(judge.fingerprint, labeled, judged, speed)
+    judged = JudgedLabels(labeled.labeled, on_traces, on_claims, run_labels.readings if run_labels else None)
+    restored = [restore_order(seen, traces[item.place]) for seen, item in zip(on_permuted, permuted, strict=True)]
+    judged_again = JudgedLabels(again, restored, on_permuted_claims) if permuted else None
+    return JudgedSource(judge.fingerprint, labeled, judged, speed, permuted, judged_again)
+
+
+def _count_permuted(judge: Judge, permute: int | None) -> int:
+    """Return how many traces are judged again: none of a run, and none unasked by a judge that costs money."""
+    if isinstance(judge, RecordedJudge):
+        return 0
+    return (0 if isinstance(judge, MeteredJudge) else DEFAULT_PERMUTED) if permute is None else permute
 
 
 def _resolve_judge(settings: LabelSettings, task: LabelTask, run_labels: RunLabels | None) -> Judge:

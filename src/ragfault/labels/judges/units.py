@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,14 +48,15 @@ class ScoredUnits(NamedTuple):
     trace: NDArray[np.intp]
     # human and judge grades, where there are more than two
     grades: NDArray[np.intp] | None = None
+    # characters of each answer or chunk; None for units within an answer
+    lengths: FloatArray | None = None
 
-    def select(self, mask: Bools) -> ScoredUnits:
-        """Select the units of a mask."""
-        unsure = None if self.unsure is None else self.unsure[mask]
-        grades = None if self.grades is None else self.grades[mask]
-        return ScoredUnits(
-            self.unit, self.score[mask], self.label[mask], self.called[mask], unsure, self.trace[mask], grades
-        )
+    def select(self, mask: Bools | NDArray[np.intp]) -> ScoredUnits:
+        """Select the units of a mask or of indices."""
+        arrays: dict[str, Any] = {
+            name: value[mask] for name, value in self._asdict().items() if isinstance(value, np.ndarray)
+        }
+        return self._replace(**arrays)
 
 
 def build_units(kind: UnitKind, rows: Sequence[tuple[int, JudgedUnit, bool]]) -> ScoredUnits:
@@ -69,6 +70,17 @@ def build_units(kind: UnitKind, rows: Sequence[tuple[int, JudgedUnit, bool]]) ->
         unsure=None if None in unsure else np.array(unsure, bool),
         trace=np.array([index for index, _, _ in rows], np.intp),
     )
+
+
+def match_units(first: ScoredUnits, second: ScoredUnits) -> tuple[ScoredUnits, ScoredUnits]:
+    """Return the units of the traces on which both have as many, with the same labels, trace by trace."""
+    pair = [units.select(np.argsort(units.trace, kind="stable")) for units in (first, second)]
+    size = 1 + max((int(units.trace.max()) for units in pair if units.trace.size), default=-1)
+    equal = np.equal(*(np.bincount(units.trace, minlength=size) for units in pair))
+    left, right = (units.select(equal[units.trace]) for units in pair)
+    differs = np.zeros(size, bool)
+    differs[left.trace[left.label != right.label]] = True
+    return left.select(~differs[left.trace]), right.select(~differs[right.trace])
 
 
 def get_failure(verdicts: Verdicts, kind: str) -> str | None:
@@ -111,6 +123,13 @@ def iterate_answers(
             yield index, unit, item.positive
 
 
+def build_answer_units(labeled: Sequence[LabeledTrace], verdicts: Sequence[Verdicts]) -> ScoredUnits:
+    """Build the units of every answer with a label and a verdict."""
+    units = build_units("answer", list(iterate_answers(labeled, verdicts)))
+    lengths = [len(labeled[index].trace.answer or "") for index in units.trace.tolist()]
+    return units._replace(lengths=np.array(lengths, np.float64))
+
+
 def iterate_chunks(
     labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[Verdicts]
 ) -> Iterator[tuple[int, JudgedUnit, bool]]:
@@ -125,12 +144,16 @@ def iterate_chunks(
 def build_chunk_units(labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[Verdicts]) -> ScoredUnits:
     """Build the units of every chunk with a grade and a verdict; the judge's grade is its relevance in equal parts."""
     units = build_units("chunk", list(iterate_chunks(labeled, verdicts_by_trace)))
-    labels = [
-        item.grades[verdict.chunk]
+    graded = [
+        (verdict.chunk, item.grades[verdict.chunk])
         for item, verdicts in zip(labeled, verdicts_by_trace, strict=True)
         for verdict in verdicts.chunk or ()
         if item.grades is not None and verdict.chunk in item.grades
     ]
+    sizes = [{chunk.id: len(chunk.text) for chunk in item.trace.chunks or ()} for item in labeled]
+    lengths = [sizes[index][chunk] for index, (chunk, _) in zip(units.trace.tolist(), graded, strict=True)]
+    units = units._replace(lengths=np.array(lengths, np.float64))
+    labels = [label for _, label in graded]
     grades = [label.grade for label in labels if label.grade is not None]
     max_grade = max((label.max_grade for label in labels), default=0)
     if len(grades) < len(labels) or not 1 < max_grade <= MAX_GRADE:

@@ -105,6 +105,8 @@ class LabeledTraces(NamedTuple):
     unlabeled: int
     skipped: int
     notes: list[str]
+    # all traces of the source, also those without a label
+    traces: Sequence[Trace] = ()
 
 
 class _LabelErrors:
@@ -176,7 +178,7 @@ def load_labeled_traces(
         notes.append(f"a sample of {size}, by whole groups, seed {settings.seed}")
     positive = rule.describe() if rule.labels else f"a stretch in `{columns.spans}`"
     columns = replace(columns, group=name)
-    return LabeledTraces(task, columns, positive, sample, unlabeled, collector.count, notes)
+    return LabeledTraces(task, columns, positive, sample, unlabeled, collector.count, notes, traces)
 
 
 def _count_contradictions(labeled: Iterable[LabeledTrace]) -> int:

@@ -22,6 +22,7 @@ from ragfault.report.document import (
     build_section,
 )
 from ragfault.report.safe_text import clean_text, clip_text
+from ragfault.stats.classification import BASE_RATES
 from ragfault.stats.estimates import BootstrapEstimate
 from ragfault.text.number_format import (
     MISSING,
@@ -52,16 +53,21 @@ FIGURE_TITLES = {
     "kappa": "Cohen's kappa at its own decision", "alpha": "Krippendorff's alpha",
     "kappa_linear": "weighted kappa of grades, linear", "kappa_quadratic": "– quadratic",
     "alpha_ordinal": "Krippendorff's alpha of grades", "calibration_error": "calibration error",
-    "brier": "Brier score", "unsure": "share unsure", "accuracy": "accuracy at its own decision",
-    "accuracy_sure": "– where it is sure", "accuracy_unsure": "– where it is unsure",
+    "bias": "bias: mean score less share {bad}", "brier": "Brier score", "unsure": "share unsure",
+    "accuracy": "accuracy at its own decision", "accuracy_sure": "– where it is sure",
+    "accuracy_unsure": "– where it is unsure", "verbosity": "verbosity: longer is rated better",
+    "order_flips": "decisions moved by chunk order", "order_shift": "– mean change of the score",
+    **{f"f1_at_{100 * rate:.0f}": f"– if {100 * rate:.0f} % are {{bad}}" for rate in BASE_RATES},
 }  # fmt: skip
 """Figure → its name in words."""
 
 SLICE_TITLES = {
-    "positives": "{bad}", "f1": "F1", "auroc": "AUROC", "auroc_within": "within", "balanced_accuracy": "own bal. acc.",
+    "auroc": "AUROC", "balanced_accuracy": "own bal. acc.", "auroc_within": "within", "positives": "{bad}", "f1": "F1",
     "calibration_error": "cal. error",
 }  # fmt: skip
-"""Figure of a row of the column that units are divided by → the title of its column."""
+"""Figure of a row of the column that units are divided by → the title of its column, the most important first."""
+SLICE_NAME_WIDTH, INTERVAL_WIDTH = 32, 19
+"""Characters of a terminal for the name and the size of a row, and for a figure with its interval."""
 
 METRIC_COLUMNS = (
     TableColumn("Metric"),
@@ -93,10 +99,10 @@ def build_measurement(measurement: JudgeMeasurement) -> ReportDocument:
     body: list[Block] = [Table(columns, tuple(_list_figures(measurement)))]
     if measurement.metrics:
         body += build_section("Metric by metric", Table(METRIC_COLUMNS, tuple(map(_build_metric, measurement.metrics))))
-    if measurement.slices:
-        body += build_section(f"By {clip_text(measurement.by or '', 60)}", _build_slices(measurement))
+    for column in measurement.by:
+        body += build_section(f"By {clip_text(column, 60)}", _build_slices(measurement, column))
     for order in measurement.generator_rankings:
-        body += build_section(_summarize_order(order, measurement), _build_order(order))
+        body += build_section(_summarize_order(order), _build_order(order))
     if measurement.curves is not None:
         body += _draw_curves(measurement, measurement.curves)
     notes = [Paragraph(note, "note") for note in _list_closing_notes(measurement)]
@@ -174,20 +180,27 @@ def _build_metric(metric: MetricAgreement) -> tuple[Text, ...]:
     )
 
 
-def _build_slices(measurement: JudgeMeasurement) -> Table:
+def _build_slices(measurement: JudgeMeasurement, column: str) -> Table:
+    """Build a row for each value of a column; a narrow terminal shows only the first figures."""
     names = [name for name in SLICE_TITLES if measurement.overall.figure(name) is not None]
-    titles = [SLICE_TITLES[name].format(bad=_name_positive(measurement)) for name in names]
+    columns = [
+        TableColumn(
+            SLICE_TITLES[name].format(bad=_name_positive(measurement)),
+            room=(SLICE_NAME_WIDTH + place * INTERVAL_WIDTH) if place > 2 else 0,
+        )
+        for place, name in enumerate(names, 1)
+    ]
     rows = tuple(
         (clip_text(row.value or "", 24), f"{row.n:,}", *(format_interval(row.figure(name), 2) for name in names))
         for row in measurement.slices
+        if row.column == column
     )
-    by = TableColumn(clip_text(measurement.by or "", 24))
-    return Table((by, TableColumn("n", numeric=True), *map(TableColumn, titles)), rows)
+    return Table((TableColumn(clip_text(column, 24)), TableColumn("n", numeric=True), *columns), rows)
 
 
-def _summarize_order(order: GeneratorOrder, measurement: JudgeMeasurement) -> str:
+def _summarize_order(order: GeneratorOrder) -> str:
     """Summarize how far the judge has the generators in the order of people."""
-    where = f" where {clip_text(measurement.by or '', 30)} is {clip_text(order.value, 30)}" if order.value else ""
+    where = f" where {clip_text(order.by or '', 30)} is {clip_text(order.value, 30)}" if order.value else ""
     tau = order.kendall_tau
     value = tau.reason or "" if tau.value is None else f"Kendall's τ {format_interval(tau, 3, signed=True)}"
     return f"Order of {clip_text(order.column, 30)}{where}: {value}"
@@ -244,6 +257,8 @@ def _list_closing_notes(measurement: JudgeMeasurement) -> Iterator[str]:
     if measurement.cells:
         names = ", ".join(clip_text(name, 40) for name in measurement.within)
         yield f"AUROC within {names}: {format_count(measurement.cells, 'group')} with both kinds"
+    if measurement.permutations:
+        yield f"order of chunks: {format_count(measurement.permutations, 'trace')} judged again in another order"
     draws = f"{measurement.resamples:,} resamples, seed {measurement.seed}"
     yield f"{100 * measurement.confidence:g} % intervals over groups, {draws}. {FOLD_TERMS}"
     yield format_speed(measurement.speed)
@@ -260,8 +275,9 @@ def format_speed(speed: JudgeSpeed) -> str:
         return f"{rate}{memory}"
     paid = speed.usage
     cost = "at no known price" if paid.cost is None else format_cost(paid.cost)
+    unit_cost = f" ({format_cost(paid.cost / speed.traces)} a trace)" if paid.cost and speed.traces else ""
     tokens = paid.prompt + paid.completion
-    return f"{rate}; {paid.calls:,} calls, {paid.cached:,} from the cache, {tokens:,} tokens, {cost}"
+    return f"{rate}; {paid.calls:,} calls, {paid.cached:,} from the cache, {tokens:,} tokens, {cost}{unit_cost}"
 
 
 def build_calibration(calibration: JudgeCalibration) -> ReportDocument:

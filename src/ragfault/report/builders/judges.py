@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ragfault.model.grouping import group_by
-from ragfault.report.builders.agreement import format_speed
+from ragfault.report.builders.agreement import FIGURE_TITLES, format_speed
 from ragfault.report.document import (
     Block,
     Heading,
@@ -21,11 +21,14 @@ from ragfault.report.document import (
     build_section,
 )
 from ragfault.report.safe_text import clean_text, clip_text
+from ragfault.stats.classification import BASE_RATES
+from ragfault.stats.estimates import BootstrapEstimate
 from ragfault.text.number_format import MISSING, format_count, format_interval, format_number, format_percent
 
 if TYPE_CHECKING:
     from ragfault.judges.cards.card import CardEntry, JudgeCard
     from ragfault.labels.judges.comparison import JudgeComparison, JudgeDisagreement
+    from ragfault.labels.judges.contest import JudgeContest
     from ragfault.labels.judges.flakiness import JudgeFlakiness
     from ragfault.labels.preferences import PreferenceReport
     from ragfault.labels.rubrics.proofs import RubricMeasurement, RubricProof
@@ -49,6 +52,8 @@ CARD_COLUMNS = (
     TableColumn("Balanced accuracy", aside=True),
     TableColumn("Calibration error", numeric=True, aside=True),
     TableColumn("Bias of groundedness", aside=True),
+    TableColumn("Verbosity", aside=True),
+    TableColumn("Moved by the order of chunks", aside=True),
 )
 VERDICT_COLUMNS = (
     TableColumn("Verdicts on"),
@@ -67,6 +72,7 @@ METRIC_COLUMNS = (
     TableColumn("Second less first"),
     TableColumn("Correlation"),
 )
+CONTEST_COLUMNS = (TableColumn("Figure"), TableColumn("First"), TableColumn("Second"), TableColumn("Second less first"))
 FLAKINESS_COLUMNS = (
     TableColumn("Metric"),
     TableColumn("n", numeric=True),
@@ -90,9 +96,6 @@ PREFERENCE_COLUMNS = (
     TableColumn("Strength"),
     TableColumn("Chance against the mean"),
 )
-
-BASE_RATES = (0.05, 0.1, 0.2, 0.4)
-"""Shares of bad units for which F1 is predicted."""
 
 FITTED_MARK = " ¹"
 """Stands beside the sets that the judge was fitted on, in part."""
@@ -132,7 +135,12 @@ def build_judge_card(card: JudgeCard) -> ReportDocument:
 def build_card_figures(card: JudgeCard) -> list[Block]:
     """Build the figures of a card, a row for each set of labels, with notes and commands below."""
     notes: list[Block] = [Paragraph(note, "note") for note in _list_card_notes(card)]
-    return [Table(CARD_COLUMNS, tuple(map(_build_card_row, card.measured))), *notes]
+    rows = [_build_card_row(entry) for entry in card.measured]
+    known = [place for place in range(len(CARD_COLUMNS)) if any(row[place] != MISSING for row in rows)]
+    table = Table(
+        tuple(CARD_COLUMNS[place] for place in known), tuple(tuple(row[place] for place in known) for row in rows)
+    )
+    return [table, *notes]
 
 
 def _build_card_row(entry: CardEntry) -> tuple[Text, ...]:
@@ -156,6 +164,8 @@ def _build_card_row(entry: CardEntry) -> tuple[Text, ...]:
         format_interval(entry.balanced_accuracy),
         format_number(entry.calibration_error.value if entry.calibration_error else None),
         format_interval(entry.groundedness_bias, signed=True) if entry.level == "claim" else MISSING,
+        format_interval(entry.verbosity, signed=True),
+        format_interval(entry.order_flips),
     )
 
 
@@ -185,7 +195,7 @@ def _list_card_notes(card: JudgeCard) -> Iterator[str]:
 
 def build_judges(comparison: JudgeComparison) -> ReportDocument:
     """Build the report of two judges: how far they agree, what metrics come to, and where they differ most."""
-    title = summarize_judges(comparison)
+    title = summarize_contest(comparison) or summarize_judges(comparison)
     splits: list[Text | Listing] = []
     for split in comparison.disagreements:
         splits += [
@@ -194,18 +204,71 @@ def build_judges(comparison: JudgeComparison) -> ReportDocument:
         ]
     count = format_count(comparison.disagreement_count, "item")
     body = [
+        *(_build_contest(comparison.better) if comparison.better else ()),
         *build_section("Verdicts", Table(VERDICT_COLUMNS, tuple(_list_verdicts(comparison)))),
         *build_section("Metrics", Table(METRIC_COLUMNS, tuple(_list_metrics(comparison)))),
         *build_section(f"Largest disagreements, of {count}", Listing(tuple(splits), shown=DISAGREEMENTS_SHOWN)),
         Paragraph("kappa is linear and alpha ordinal for levels of relevance; 95 % intervals over traces", "note"),
     ]
     judges = [Paragraph(line, "note") for line in _describe_judges(comparison)]
+    if comparison.better:
+        judges.append(Paragraph(summarize_judges(comparison), "note"))
     return ReportDocument(title, (Heading(title, 1), *judges), tuple(body))
+
+
+def summarize_contest(comparison: JudgeComparison) -> str | None:
+    """Say in a sentence which judge is better on the labels, or what would decide; None without labels."""
+    contest = comparison.better
+    if contest is None:
+        return None
+    first, second = _name_judges(comparison)
+    units = format_count(contest.n, contest.unit)
+    value, low, high = contest.difference
+    if value is None:
+        missing = f"none of the {units} is labelled {'good' if contest.positives else 'bad'}"
+        return f"Cannot tell which judge is better: {missing}"
+    if contest.decision in ("first", "second"):
+        # The difference is stated as that of the better judge.
+        better, other = (second, first) if contest.decision == "second" else (first, second)
+        gain = (
+            contest.difference if contest.decision == "second" else BootstrapEstimate(-value, _flip(high), _flip(low))
+        )
+        return f"{better} is better than {other} by {format_interval(gain, 3)} AUROC on {units}"
+    gap = f"AUROC of {second} less {first} {format_interval(contest.difference, 3, signed=True)} on {units}"
+    if contest.decision == "equal":
+        return f"{first} and {second} are equally good, within {format_number(contest.margin)}: {gap}"
+    plan = "" if contest.needed is None else f"; about {contest.needed:,} labels would decide"
+    return f"Cannot tell which judge is better: {gap}{plan}"
+
+
+def _flip(value: float | None) -> float | None:
+    return None if value is None else -value
+
+
+def _build_contest(contest: JudgeContest) -> list[Block]:
+    """Build the figures of both judges on the labels."""
+    rows = tuple(
+        (
+            FIGURE_TITLES[figure.name],
+            format_interval(figure.first, 3),
+            format_interval(figure.second, 3),
+            format_interval(figure.difference, 3, signed=True),
+        )
+        for figure in contest.figures
+    )
+    by = f"by {clip_text(contest.group, 40)}" if contest.group else "of one trace each"
+    positives = f"{contest.positives:,} with the label {clip_text(contest.positive, 80)}"
+    terms = f"{positives}; {format_count(contest.groups, 'group')} {by}"
+    return build_section("Against the labels", Table(CONTEST_COLUMNS, rows), Paragraph(terms, "note"))
+
+
+def _name_judges(comparison: JudgeComparison) -> list[str]:
+    return [clean_text(name).split(" ")[0] for name in comparison.judges]
 
 
 def summarize_judges(comparison: JudgeComparison) -> str:
     """Summarize which judges were compared, on how many traces, and on what share of verdicts they agree."""
-    names = [clean_text(name).split(" ")[0] for name in comparison.judges]
+    names = _name_judges(comparison)
     shares = [
         f"{VERDICT_TITLES[agreement.kind]} {format_interval(agreement.accuracy, 2)}"
         for agreement in comparison.kinds
@@ -217,7 +280,9 @@ def summarize_judges(comparison: JudgeComparison) -> str:
 
 
 def _describe_judges(comparison: JudgeComparison) -> Iterator[str]:
-    """Describe who the judges are, what they cost, and what they lost."""
+    """Describe who the judges are, what they cost, what they lost, and labels that cannot be read."""
+    if comparison.unread_labels:
+        yield f"compared without labels: {clip_text(comparison.unread_labels, 300)}"
     for position, judge, speed, lost in zip(
         ("first", "second"), comparison.judges, comparison.speeds, comparison.failed, strict=True
     ):
