@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ import pytest
 pytest.importorskip("openai", reason="the extra `llm` is not installed")
 
 from ragfault import Chunk, Run, Trace, evaluate
+from ragfault.cli.commands import run_command
+from ragfault.io.trace_writer import write_traces
 from ragfault.judges.assembly import observe_traces
 from ragfault.judges.loading import load_judge
 from ragfault.model.errors import BudgetExceeded, JudgeStopped, UsageError
@@ -230,3 +233,45 @@ def test_it_survives_a_pickle():
     """A copy is the same judge, without a session or a key."""
     judge = load_judge("logprobs:ollama/some-model", supported=0.8)
     assert pickle.loads(pickle.dumps(judge)).fingerprint == judge.fingerprint
+
+
+def estimate(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    """Return the document of a dry run."""
+    command = ["evaluate", str(path), "--dry-run", "--json", "--price", "1,0", *options]
+    assert run_command(command) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_dry_run_counts_the_questions_that_are_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The estimate has the calls that judging makes, and sends none of them."""
+    path = tmp_path / "traces.jsonl"
+    write_traces([GOOD, BAD], path)
+    with serve() as endpoint:
+        options = ("--judge", "decision:typed", "--base-url", endpoint.url)
+        [kind] = estimate(path, capsys, *options)["kinds"]
+        assert not endpoint.requests
+        judge = load(endpoint)
+        judge.observe([GOOD, BAD])
+        judge.end()
+    assert kind["calls"] == judge.usage.calls == 4  # each chunk once for both traces, and two claims
+    assert kind["cost"] == pytest.approx(kind["prompt"] / 1e6)
+
+
+def test_a_dry_run_counts_each_judge_of_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A jury asks each judge about all traces; a cascade its second one about what the first is unsure of."""
+    path = tmp_path / "traces.jsonl"
+    write_traces([GOOD, BAD], path)
+    url = ("--base-url", "http://127.0.0.1:9/v1")
+    jury = estimate(path, capsys, "--judge", "jury:decision:typed,lexical,llm:m", *url)
+    assert [member["judge"].split()[0] for member in jury["members"]] == ["openai/typed", "openai/m"]
+    assert [member["traces"] for member in jury["members"]] == [2, 2]
+    cascade = ("--judge", "lexical", "--escalate", "decision:typed", "--certainty")
+    calls = []
+    for certainty in ("0.5", "1"):
+        [member] = estimate(path, capsys, *cascade, certainty, *url)["members"]
+        calls.append(member["traces"])
+    assert calls[0] < calls[1] == 2
+    assert run_command(["evaluate", str(path), "--dry-run", "--judge", "jury:lexical,embedded"]) == 2
+    assert "calls none" in capsys.readouterr().err
+    assert run_command(["evaluate", str(path), "--dry-run", "--judge", "jury:llm:m,decision:typed", *url]) == 0
+    assert capsys.readouterr().out.count("2 traces, judged by") == 2

@@ -156,11 +156,11 @@ def _print_estimate(where: Any, settings: EvaluationSettings, kind: str | None) 
         traces = select_judged(traces, metrics, choices)
     judge, profile = str(settings.combined_judge), str(settings.profile)
     judge_options = {**limit_verdicts(judge, list_verdict_kinds(metrics)), **dict(settings.options or {})}  # type: ignore[arg-type]
-    estimate, model = estimate_cost(traces, judge, judge_options, profile)
+    estimate = estimate_cost(traces, judge, judge_options, profile)
     if kind == "json":
         print_json(estimate)
     else:
-        click.echo(format_estimate(estimate, model))
+        click.echo(format_estimate(estimate))
 
 
 @click.command(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from typing import Any, cast
@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 
 from ragfault.judges.assembly import grade_relevance, observe_traces
 from ragfault.judges.domain.profile import RelevanceLevels
+from ragfault.judges.llm.estimates import CostEstimate
 from ragfault.judges.pooling import estimate_groundedness, pool_verdicts, shorten_fingerprint
 from ragfault.model.errors import UsageError
 from ragfault.model.protocols import Judge, MeteredJudge, VerdictKind
@@ -70,11 +71,7 @@ class CombinedJudge:
             return [self._combine(seen, 1.0) for seen in zip(*self._ask_members(traces), strict=True)]
         opinions = [[verdicts] for verdicts in observe_traces(self.members[0], traces)]
         chances = [self._find_chance(first) for (first,) in opinions]
-        asked = [
-            number
-            for number, (trace, chance) in enumerate(zip(traces, chances, strict=True))
-            if chance == 1 or _draw_number(trace) < chance
-        ]
+        asked = _choose_asked(traces, chances)
         second = observe_traces(self.members[1], [traces[number] for number in asked]) if asked else []
         for number, verdicts in zip(asked, second, strict=True):
             opinions[number].append(verdicts)
@@ -139,6 +136,23 @@ class CombinedMeteredJudge(CombinedJudge):
         for member in self._metered:
             member.end()
 
+    def estimate(self, traces: Iterable[Trace]) -> CostEstimate:
+        """Estimate calls and cost of each judge that calls a model; sends nothing.
+
+        The second judge of a cascade is asked about what the first is unsure of if that one computes here, and is
+        counted with all traces if the first one calls a model, too.
+        """
+        listed = list(traces)
+        first, *others = self.members
+        asked = listed
+        if self.certainty is not None and not isinstance(first, MeteredJudge):
+            chances = [self._find_chance(verdicts) for verdicts in observe_traces(first, listed)]
+            asked = [listed[number] for number in _choose_asked(listed, chances)]
+        estimates = [first.estimate(listed)] if isinstance(first, MeteredJudge) else []  # type: ignore[attr-defined]
+        estimates += [member.estimate(asked) for member in others if isinstance(member, MeteredJudge)]  # type: ignore[attr-defined]
+        too_long = max(item.too_long for item in estimates)
+        return CostEstimate(len(listed), (), too_long, judge=self.fingerprint, members=tuple(estimates))
+
 
 def combine_judges(members: Sequence[Judge], certainty: float | None = None) -> CombinedJudge:
     """Combine judges into a jury, or with a certainty into a cascade; raises what `CombinedJudge` raises.
@@ -173,6 +187,12 @@ def _fill_parts(verdicts: Any, others: MemberVerdicts) -> Any:
 
 def _strip_members(verdicts: Verdicts) -> MemberVerdicts:
     return MemberVerdicts(**{name: getattr(verdicts, name) for name in MemberVerdicts.__struct_fields__})
+
+
+def _choose_asked(traces: Sequence[Trace], chances: Sequence[float]) -> list[int]:
+    """Return the places of the traces that the second judge sees, each with its chance."""
+    pairs = enumerate(zip(traces, chances, strict=True))
+    return [number for number, (trace, chance) in pairs if chance == 1 or _draw_number(trace) < chance]
 
 
 def _draw_number(trace: Trace) -> float:

@@ -14,7 +14,7 @@ from ragfault.options.output import align_columns, combine_options
 from ragfault.text.number_format import format_cost
 
 if TYPE_CHECKING:
-    from ragfault.judges.llm.judge import CostEstimate
+    from ragfault.judges.llm.estimates import CallEstimate, CostEstimate
 
 
 DIRECT_FLAGS = ("base_url", "temperature", "max_tokens", "votes", "concurrency", "timeout")
@@ -138,47 +138,57 @@ def _parse_parameter(text: str) -> tuple[str, Any]:
         return name.strip(), value
 
 
-def estimate_cost(
-    traces: Any, judge: str | None, options: Mapping[str, Any], profile: str
-) -> tuple[CostEstimate, Sequence[str]]:
-    """Estimate what judging traces would send and cost, and name who would judge; sends nothing."""
-    from ragfault.judges.llm.judge import LLMJudge
+def estimate_cost(traces: Any, judge: str | None, options: Mapping[str, Any], profile: str) -> CostEstimate:
+    """Estimate what judging traces would send and cost; sends nothing."""
     from ragfault.judges.loading import DEFAULT_JUDGE, load_judge
 
     loaded = load_judge(judge or DEFAULT_JUDGE, profile=profile, **options)
-    if not isinstance(loaded, LLMJudge):
-        raise UsageError("--dry-run estimates one judge that calls a model. Name it with --judge llm:MODEL.")
-    return loaded.estimate(traces), loaded.fingerprint.split()[1:3]
-
-
-def format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
-    """Format an estimate as a table, and how it was made."""
-    from ragfault.judges.llm.judge import CHARACTERS_PER_TOKEN, REPLY_TOKENS
-
-    rows: list[tuple[str, ...]] = [
-        ("calls", "in all", "in the cache", "tokens to send", "to receive", "cost", "at the most")
-    ]
-    for call_kind in estimate.kinds:
-        numbers = (
-            f"{call_kind.calls:,}",
-            f"{call_kind.cached:,}",
-            f"{call_kind.prompt:,}",
-            f"{call_kind.completion:,}",
+    if not hasattr(loaded, "estimate"):
+        raise UsageError(
+            f"--dry-run estimates what calls of a model cost, and {judge or DEFAULT_JUDGE} calls none. "
+            "Name a judge such as llm:MODEL."
         )
-        rows.append((call_kind.kind, *numbers, format_cost(call_kind.cost), format_cost(call_kind.max_cost)))
-    total = [
-        sum(getattr(call_kind, name) for call_kind in estimate.kinds)
-        for name in ("calls", "cached", "prompt", "completion")
-    ]
-    costs = [[call_kind.cost for call_kind in estimate.kinds], [call_kind.max_cost for call_kind in estimate.kinds]]
-    sums = [format_cost(None if None in some else sum(some)) for some in costs]  # type: ignore[arg-type]
-    rows.append(("together", *(f"{number:,}" for number in total), *sums))
-    size = ", ".join(f"{REPLY_TOKENS[call_kind.kind]} tokens for {call_kind.kind}" for call_kind in estimate.kinds)
+    estimate: CostEstimate = loaded.estimate(traces)
+    return estimate
+
+
+def format_estimate(estimate: CostEstimate) -> str:
+    """Format an estimate as a table for each judge that calls a model, and how it was made."""
+    from ragfault.judges.llm.estimates import CHARACTERS_PER_TOKEN, REPLY_TOKENS
+
+    models = estimate.members or (estimate,)
+    kinds = [call_kind for model in models for call_kind in model.kinds]
+    tables = [f"{model.traces:,} traces, judged by {model.judge}:\n\n{_format_calls(model.kinds)}" for model in models]
+    if len(models) > 1:
+        costs = (_add_costs(kinds, "cost"), _add_costs(kinds, "max_cost"))
+        calls = sum(call_kind.calls for call_kind in kinds)
+        tables.append(f"All judges: {calls:,} calls, {costs[0]}, at the most {costs[1]}")
+    names = dict.fromkeys(call_kind.kind for call_kind in kinds)
+    size = ", ".join(f"{REPLY_TOKENS[name]} tokens for {name}" for name in names) or "no length"
     lost = f"\n{estimate.too_long:,} traces are too long to be asked about." if estimate.too_long else ""
     return (
-        f"Nothing was sent. {estimate.traces:,} traces, judged by {' '.join(who)}:\n\n"
-        + "\n".join(align_columns(rows, left=1))
+        "Nothing was sent. "
+        + "\n\n".join(tables)
         + f"\n\nTokens are estimated: {CHARACTERS_PER_TOKEN} characters to one, and replies of {size}. At the most: "
         "were every reply as long as --max-tokens. What a reply lacks is asked for once more, which comes on "
         f"top.{lost}"
     )
+
+
+def _format_calls(kinds: Sequence[CallEstimate]) -> str:
+    """Format the calls of a model as a table, a row for each kind and one for all."""
+    rows: list[tuple[str, ...]] = [
+        ("calls", "in all", "in the cache", "tokens to send", "to receive", "cost", "at the most")
+    ]
+    names = ("calls", "cached", "prompt", "completion")
+    for call_kind in kinds:
+        numbers = (f"{getattr(call_kind, name):,}" for name in names)
+        rows.append((call_kind.kind, *numbers, format_cost(call_kind.cost), format_cost(call_kind.max_cost)))
+    total = (f"{sum(getattr(call_kind, name) for call_kind in kinds):,}" for name in names)
+    rows.append(("together", *total, _add_costs(kinds, "cost"), _add_costs(kinds, "max_cost")))
+    return "\n".join(align_columns(rows, left=1))
+
+
+def _add_costs(kinds: Sequence[CallEstimate], name: str) -> str:
+    costs = [getattr(call_kind, name) for call_kind in kinds]
+    return format_cost(None if None in costs else sum(costs))

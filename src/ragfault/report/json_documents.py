@@ -25,7 +25,7 @@ from ragfault.io.formats.record_shapes import describe_fields
 from ragfault.judges.calibration import JudgeCalibration
 from ragfault.judges.cards.card import JudgeCard
 from ragfault.judges.domain.profile import DomainProfile
-from ragfault.judges.llm.judge import CostEstimate
+from ragfault.judges.llm.estimates import CostEstimate
 from ragfault.judges.llm.transport.reply_cache import CacheGroup
 from ragfault.labels.annotation.items import AnnotatorAgreement
 from ragfault.labels.annotation.sampling import SuggestedTrace

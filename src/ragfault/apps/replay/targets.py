@@ -10,7 +10,7 @@ import msgspec
 from ragfault.apps.replay.app_asking import Redact, load_address, load_app
 from ragfault.apps.replay.asking import AskedRequest, Asker, ModelAsker, apply_settings
 from ragfault.apps.replay.records import ReplayPlan
-from ragfault.judges.llm.judge import CHARACTERS_PER_TOKEN, REPLY_TOKENS
+from ragfault.judges.llm.estimates import CHARACTERS_PER_TOKEN, REPLY_TOKENS
 from ragfault.judges.llm.settings import PROVIDERS, LLMSettings, build_settings
 from ragfault.judges.llm.transport.budget import NANO, load_cost_function
 from ragfault.model.errors import UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,11 @@ from ragfault.judges.checks.word_reading import WordReading
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSession
 from ragfault.judges.llm.account import ModelAccount
+from ragfault.judges.llm.estimates import CostEstimate, estimate_calls
 from ragfault.judges.llm.settings import LLMSettings, build_settings, endpoint_location
 from ragfault.judges.llm.transport.model_transport import LLMSession
 from ragfault.judges.llm.transport.questions import YesNoQuestion, build_question_call
-from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCaller, ModelMessage
+from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCall, ModelCaller, ModelMessage
 from ragfault.judges.open_models import load_open_models
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.model.errors import UsageError
@@ -45,7 +46,7 @@ UNUSED_SETTINGS = ("votes", "reverse", "rubrics", "batch_api", "images", "struct
 class DecisionSession(WordReading):
     """The scores of one trace: support and relevance by typed questions, everything else by words."""
 
-    def __init__(self, session: LLMSession, judge: DecisionJudge, query: str) -> None:
+    def __init__(self, session: LLMSession | None, judge: DecisionJudge, query: str) -> None:
         self._session, self._settings, self._model = session, judge.settings, judge.model
         self._thresholds = thresholds = judge.thresholds
         self._query = query
@@ -111,21 +112,55 @@ class DecisionSession(WordReading):
 
         Raises CallFailed where a reply has no probability, JudgeStopped where no further call can be made.
         """
-        if any(sum(len(str(text)) for text in item.state.values()) > MAX_STATE_CHARS for item in questions):
-            raise CallFailed(f"the sources are longer than the {MAX_STATE_CHARS:,} characters that are sent at once")
-        listed = list(map(build_question_call, questions))
+        session = self._session
+        assert session is not None
+        listed = _build_calls(questions)
         calls = {call.content: call for call in listed if call.content not in self._answers}
 
         async def work(caller: ModelCaller) -> list[Any]:
             async def ask(key: str) -> str:
-                async with self._session.admission:
+                async with session.admission:
                     return (await caller.ask(calls[key])).text
 
             return list(zip(calls, await asyncio.gather(*map(ask, calls)), strict=True))
 
-        for key, text in self._session.run(work) if calls else ():
+        for key, text in session.run(work) if calls else ():
             self._answers[key] = msgspec.json.decode(text, type=float)
         return [self._answers[call.content] for call in listed]
+
+
+class PlannedSession(DecisionSession):
+    """Session that sends no question, and keeps the calls that it would make."""
+
+    def __init__(self, judge: DecisionJudge, query: str, calls: list[ModelCall]) -> None:
+        super().__init__(None, judge, query)
+        self._calls = calls
+
+    def _ask(self, questions: Sequence[YesNoQuestion]) -> list[float]:
+        self._calls += _build_calls(questions)
+        return [0.5] * len(questions)
+
+
+class QuestionPlanner(ScorerJudge):
+    """Judge that only plans what a decision judge would ask; verdicts are meaningless."""
+
+    def __init__(self, judge: DecisionJudge) -> None:
+        self._judge, self.calls = judge, list[ModelCall]()
+        self.thresholds = judge.thresholds
+
+    @property
+    def fingerprint(self) -> str:
+        return self._judge.fingerprint
+
+    def open_session(self, query: str = "", history: Sequence[str] = ()) -> PlannedSession:  # noqa: ARG002
+        return PlannedSession(self._judge, query, self.calls)
+
+
+def _build_calls(questions: Sequence[YesNoQuestion]) -> list[ModelCall]:
+    """Build the calls of questions; raises CallFailed for texts that are too long."""
+    if any(sum(len(str(text)) for text in item.state.values()) > MAX_STATE_CHARS for item in questions):
+        raise CallFailed(f"the sources are longer than the {MAX_STATE_CHARS:,} characters that are sent at once")
+    return list(map(build_question_call, questions))
 
 
 def _have_text(passages: Sequence[Passage]) -> bool:
@@ -186,6 +221,15 @@ class DecisionJudge(ModelAccount, ScorerJudge):
 
     def open_session(self, query: str = "", history: Sequence[str] = ()) -> DecisionSession:  # noqa: ARG002
         return DecisionSession(self._open_session(), self, query)
+
+    def estimate(self, traces: Iterable[Trace]) -> CostEstimate:
+        """Estimate calls and cost of judging these traces; sends nothing."""
+        return estimate_calls(self.fingerprint, traces, self._plan_calls, self.settings)
+
+    def _plan_calls(self, trace: Trace) -> list[ModelCall]:
+        planner = QuestionPlanner(self)
+        assemble_verdicts(trace, planner, self.levels)
+        return planner.calls
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         """Return the verdicts on each trace, several traces at once; raises JudgeStopped where no call can be made."""

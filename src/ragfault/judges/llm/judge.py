@@ -1,10 +1,9 @@
-"""LLM judge, its cost estimate, and the same model as text generator and reranker."""
+"""LLM judge, and the same model as text generator and reranker."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -12,122 +11,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.judges.domain.profile import DomainProfile, load_profile
 from ragfault.judges.llm.account import ModelAccount
-from ragfault.judges.llm.prompts.instructions import PromptSet, load_prompts
+from ragfault.judges.llm.estimates import CostEstimate, estimate_calls
+from ragfault.judges.llm.prompts.instructions import load_prompts
 from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine, fence_texts
 from ragfault.judges.llm.reply_parser import parse_json
 from ragfault.judges.llm.settings import LLMSettings, build_settings, endpoint_location
 from ragfault.judges.llm.trace_judgment import grade_passages, judge_trace, plan_calls
-from ragfault.judges.llm.transport.budget import NANO, load_cost_function, lookup_context_window
-from ragfault.judges.llm.transport.reply_cache import (
-    CacheFile,
-    CallFailed,
-    CallKind,
-    CountingCaller,
-    ModelCall,
-    ModelCaller,
-    ModelMessage,
-    create_key_builder,
-    load_reply,
-    resolve_cache_path,
-)
+from ragfault.judges.llm.transport.budget import lookup_context_window
+from ragfault.judges.llm.transport.reply_cache import CallFailed, CountingCaller, ModelCall, ModelCaller, ModelMessage
 from ragfault.model.errors import JudgeError, JudgeStopped, RagfaultError
 from ragfault.model.protocols import VERDICT_KINDS, VerdictKind
 from ragfault.model.records import Trace, Usage, Verdicts
-
-CHARACTERS_PER_TOKEN = 4
-"""Estimate of the characters of a token."""
-IMAGE_TOKENS = 1_000
-"""Estimate of the tokens of an image."""
-REPLY_TOKENS: dict[CallKind, int] = {
-    "retrieval": 350,
-    "generation": 600,
-    "questions": 100,
-    "relevance": 150,
-    "answer": 300,
-    "decision": 1,
-}
-"""Estimate of the tokens of a reply."""
-
-
-class CallEstimate(Struct, frozen=True):
-    """Estimate of the calls of one kind."""
-
-    kind: CallKind
-    calls: int
-    """Distinct calls."""
-    cached: int
-    """Calls that the cache answers."""
-    prompt: int
-    """Tokens sent, estimated."""
-    completion: int
-    """Tokens received, estimated."""
-    cost: float | None
-    """US$, estimated; None where the price is unknown."""
-    max_cost: float | None
-    """US$ if every reply had the maximum length."""
-
-
-class CostEstimate(Struct, frozen=True):
-    """Estimate of what judging some traces costs."""
-
-    traces: int
-    kinds: tuple[CallEstimate, ...]
-    too_long: int
-    """Traces that do not fit into the context of the model."""
-
-
-def estimate_cost(traces: Iterable[Trace], settings: LLMSettings, prompts: PromptSet) -> CostEstimate:
-    """Count the calls for these traces and price those that the cache cannot answer, without repair calls."""
-    path = resolve_cache_path(settings.cache)
-    file = CacheFile(path) if path is not None and path.is_file() else None
-    count = too_long = 0
-    keys: set[bytes] = set()
-    sizes: dict[CallKind, list[tuple[bool, int]]] = defaultdict(list)
-    build_key = create_key_builder(settings)
-    try:
-        for trace in traces:
-            count += 1
-            try:
-                calls = plan_calls(trace, settings, prompts)
-            except JudgeError:
-                too_long += 1
-                continue
-            for call in calls:
-                key = build_key(call)
-                if key not in keys:
-                    keys.add(key)
-                    cached = file is not None and load_reply(file, key) is not None
-                    sizes[call.kind].append((cached, _count_tokens(call)))
-    finally:
-        if file is not None:
-            file.close()
-    return CostEstimate(count, tuple(_sum_calls(kind, rows, settings) for kind, rows in sizes.items()), too_long)
-
-
-def _count_tokens(call: ModelCall) -> int:
-    size = sum(len(message.text) for message in call.messages) + len(str(call.schema))
-    return size // CHARACTERS_PER_TOKEN + IMAGE_TOKENS * sum(len(message.images) for message in call.messages)
-
-
-def _sum_calls(kind: CallKind, rows: list[tuple[bool, int]], settings: LLMSettings) -> CallEstimate:
-    cost = load_cost_function(settings, batch=settings.batch_api)
-    sizes = [size for cached, size in rows if not cached]
-    reply = min(REPLY_TOKENS[kind], settings.max_tokens)
-    prices = [(cost(size, reply), cost(size, settings.max_tokens)) for size in sizes]
-    costs, max_costs = ([price[i] for price in prices] for i in (0, 1))
-    cached, completion = len(rows) - len(sizes), reply * len(sizes)
-    return CallEstimate(kind, len(rows), cached, sum(sizes), completion, _total_cost(costs), _total_cost(max_costs))
-
-
-def _total_cost(prices: list[int | None]) -> float | None:
-    known_prices = [price for price in prices if price is not None]
-    return sum(known_prices) / NANO if len(known_prices) == len(prices) else None
-
 
 JUDGE_VERSION = "2"
 
@@ -218,7 +116,10 @@ class LLMJudge(ModelAccount):
 
     def estimate(self, traces: Iterable[Trace]) -> CostEstimate:
         """Estimate calls and cost of judging these traces, by kind of call; sends nothing."""
-        return estimate_cost(traces, self._effective_settings, self._prompts)
+        settings = self._effective_settings
+        return estimate_calls(
+            self.fingerprint, traces, lambda trace: plan_calls(trace, settings, self._prompts), settings
+        )
 
     def fetch_in_batches(
         self, read_traces: Callable[[], Iterable[Trace]], on_notice: Callable[[str], None] = lambda _: None
