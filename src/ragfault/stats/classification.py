@@ -100,23 +100,6 @@ def _sum_above(weights: FloatArray) -> FloatArray:
     return above
 
 
-BASE_RATES = (0.05, 0.1, 0.2, 0.4)
-"""Shares of positives for which F1 is predicted."""
-
-
-def predict_f1(sensitivity: ArrayLike, specificity: ArrayLike, base_rate: float) -> FloatArray:
-    """Predict F1 where this share of the units is positive, from rates that do not depend on the share.
-
-    In [0, 1], an array of the shape of the rates; 0 where nothing positive is detected, NaN where a rate is.
-
-    >>> predict_f1(0.8, 0.9, 0.5).round(3), predict_f1(0.8, 0.9, 0.05).round(3)
-    (array(0.842), array(0.444))
-    """
-    detected = base_rate * np.asarray(sensitivity, np.float64)
-    false_alarms = (1 - base_rate) * (1 - np.asarray(specificity, np.float64))
-    return np.asarray(2 * detected / (detected + base_rate + false_alarms))
-
-
 def auroc(scores: ArrayLike, labels: ArrayLike) -> float | None:
     """Compute the area under the ROC curve: the chance that a positive scores above a negative, ties counted half.
 

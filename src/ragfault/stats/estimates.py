@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Rates = TypeVar("Rates", float, "NDArray[np.float64]")
 
 
 class Interval(Struct, frozen=True):
@@ -189,3 +195,19 @@ class CalibrationBin(NamedTuple):
     share: float
     """The share of positives among them."""
     n: int
+
+
+BASE_RATES = (0.05, 0.1, 0.2, 0.4)
+"""Shares of positives for which F1 is predicted."""
+
+
+def predict_f1(sensitivity: Rates, specificity: Rates, base_rate: float) -> Rates:
+    """Predict F1 where this share of the units is positive, from rates that do not depend on the share.
+
+    In [0, 1], a number or an array as the rates are; 0 where nothing positive is detected, NaN where a rate is.
+
+    >>> round(predict_f1(0.8, 0.9, 0.5), 3), round(predict_f1(0.8, 0.9, 0.05), 3)
+    (0.842, 0.432)
+    """
+    detected = base_rate * sensitivity
+    return 2 * detected / (detected + base_rate + (1 - base_rate) * (1 - specificity))

@@ -12,8 +12,7 @@ from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.rules import BinaryVerdict
 from ragfault.model.whole_files import read_record
-from ragfault.stats.classification import predict_f1
-from ragfault.stats.estimates import BootstrapEstimate, Interval
+from ragfault.stats.estimates import BootstrapEstimate, Interval, predict_f1
 
 AnswerShape = Literal["long answer", "short claim", "dialogue turn", "summary", "structured data", "passage", "mixed"]
 """Shape of the judged texts; "long answer" has several sentences, "structured data" are answers from records."""
@@ -96,7 +95,7 @@ class CardEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         if self.sensitivity is None or self.specificity is None:
             return None
-        return float(predict_f1(self.sensitivity.mean, self.specificity.mean, base_rate))
+        return predict_f1(self.sensitivity.mean, self.specificity.mean, base_rate)
 
 
 class JudgeCard(Struct, frozen=True, kw_only=True):

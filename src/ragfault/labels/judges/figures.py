@@ -14,15 +14,13 @@ from ragfault.labels.reading.labeled_traces import hash_rank
 from ragfault.stats.agreement import TwoRaterRatings
 from ragfault.stats.bootstrap import FloatArray, Resampling, bootstrap_estimates, divide_or_nan
 from ragfault.stats.classification import (
-    BASE_RATES,
     RankedScores,
     assign_bins,
     calibration_bins,
     choose_threshold,
-    predict_f1,
     rank_within_groups,
 )
-from ragfault.stats.estimates import BootstrapEstimate
+from ragfault.stats.estimates import BASE_RATES, BootstrapEstimate, predict_f1
 from ragfault.stats.intervals import mean_interval
 
 FOLDS = 5

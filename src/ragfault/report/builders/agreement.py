@@ -22,8 +22,7 @@ from ragfault.report.document import (
     build_section,
 )
 from ragfault.report.safe_text import clean_text, clip_text
-from ragfault.stats.classification import BASE_RATES
-from ragfault.stats.estimates import BootstrapEstimate
+from ragfault.stats.estimates import BASE_RATES, BootstrapEstimate
 from ragfault.text.number_format import (
     MISSING,
     format_cost,
