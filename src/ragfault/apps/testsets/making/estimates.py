@@ -44,7 +44,7 @@ class MakingEstimate(Struct, frozen=True, kw_only=True):
 
 def estimate_calls(index: CorpusIndex, counts: Mapping[QuestionKind, int], model: LLMGenerator) -> MakingEstimate:
     """Estimate the calls for so many items of each kind, none of which the cache answers; nothing is called."""
-    from ragfault.judges.llm.judge import CHARACTERS_PER_TOKEN
+    from ragfault.judges.llm.estimates import CHARACTERS_PER_TOKEN
     from ragfault.judges.llm.transport.budget import NANO, load_cost_function
 
     passage = fmean(len(part.text) for part in index.passages) + MARK_CHARACTERS
