@@ -15,7 +15,8 @@ from ragfault.cli.commands import run_command
 from ragfault.comparison.run_history import RunHistory, history
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
-from ragfault.model.errors import UsageError
+from ragfault.model.errors import UnknownName, UsageError
+from ragfault.model.records import Trace
 from ragfault.report.builders.run_history import build_history, summarize_history
 from ragfault.report.json_documents import encode_document
 from ragfault.report.renderers.html import render_html_page
@@ -177,3 +178,19 @@ def test_a_release_whose_record_differs_broke_nothing(tmp_path: Path):
     assert result.verdict == "cannot tell"
     assert not result.breaks
     assert any("r3 is not comparable with the run before" in text for text in result.warnings)
+
+
+def test_bad_answers_are_counted_by_cause_and_a_followed_cause_has_its_changes(tmp_path: Path):
+    """The counts of the causes add up to the bad answers of each run; the run at which the cause rose is named."""
+    blank = [Trace(id=f"{at}", query=f"When does ferry {at} leave?", answer="") for at in range(60)]
+    right = [replace(trace, answer="At noon.", reference="At noon.") for trace in blank]
+    sides = [right, right, blank, blank]
+    runs = [evaluate(side, tmp_path / f"r{at}", judge="lexical") for at, side in enumerate(sides, 1)]
+    result = history(runs, anyway=True)
+    assert result.bad == (0, 0, 60, 60)
+    assert [(entry.cause, entry.answers, entry.shifts) for entry in result.causes] == [("blank", result.bad, ())]
+    followed = history(runs, anyway=True, causes=["blank"]).causes
+    assert [(shift.run, shift.state) for shift in followed[0].shifts] == [("r3", "rose")]
+    with pytest.raises(UnknownName):
+        history(runs, causes=["no-such-cause"])
+    assert run_command(["bisect", *(str(run.path) for run in runs[:2]), "--cause", "blank"]) == 2

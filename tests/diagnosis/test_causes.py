@@ -217,6 +217,14 @@ def test_a_refusal_is_right_where_the_corpus_has_no_answer():
     assert look(unanswerable, REFUSED).rating.outcome == "right"
 
 
+def test_a_probability_near_one_half_is_unsure_whatever_the_claims_are_called():
+    """An unsupported claim in an answer that is about as probably supported as not does not make it bad."""
+    for grounded, outcome in ((0.2, "bad"), (0.5, "unsure"), (0.8, "right")):
+        for seen in (INVENTED, RIGHT):
+            judged = replace(seen, answer=AnswerVerdict(relevance=0.9, grounded=grounded))
+            assert look(KEYLESS, judged).rating.outcome == outcome
+
+
 def test_a_refusal_without_a_key_is_unsure():
     """The judge's word that the chunks cover the query is too little; gold or covered references are enough."""
     refusal = replace(KEYLESS, answer="I do not know.")

@@ -44,8 +44,12 @@ from ragfault.diagnosis.clusters.registry import (
 )
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS
 from ragfault.diagnosis.run_analysis import suggest_remedies
+from ragfault.diagnosis.run_table import RunTable
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
+from ragfault.labels.label import Label
+from ragfault.labels.reading.label_files import append_label
+from ragfault.labels.reading.reference_scores import load_reference_scores
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.report.builders.clusters import build_clusters
 from ragfault.report.json_documents import encode_document
@@ -59,7 +63,7 @@ TOPICS = {
     "dog": ("a dog in the cabin", "the lead of a dog on deck", "food for a dog in the cabin"),
     "parking": ("parking at the harbour", "a parking permit for the harbour", "parking overnight at the harbour"),
 }
-WAYS: dict[str, tuple[str, str]] = {"refund": ("n", "s"), "dog": ("h", "c"), "parking": ("h", "u")}
+WAYS: dict[str, tuple[str, str]] = {"refund": ("n", "u"), "dog": ("h", "c"), "parking": ("h", "u")}
 """The levels and supports of the traces of a topic: nothing relevant, a contradicted and an unsupported claim."""
 
 
@@ -69,7 +73,7 @@ def pairs(apiece: int, fine: int = 10) -> list[Pair]:
     for name, queries in TOPICS.items():
         levels, supports = WAYS[name]
         for number in range(apiece):
-            query = f"What holds for {queries[number % 3]} on day {number}?"
+            query = f"What holds for {queries[number % 3]} on day {number + 20}?"
             traces.append(pair(f"{name}-{number:02}", levels, supports, query=query))
     return traces + [pair(f"fine-{number}", "h", "s") for number in range(fine)]
 
@@ -249,6 +253,20 @@ def test_runs_whose_failures_have_nothing_in_common_have_no_clusters(tmp_path: P
     assert (report.failures, report.clusters) == (1, ())
 
 
+def test_a_right_answer_does_not_fail_and_a_label_of_a_person_decides(tmp_path: Path):
+    """Chunks without use beside a supported answer are a cost; whoever calls the answer bad makes it a failure."""
+    run = evaluate_pairs(tmp_path, [pair("right", "n", "s"), pair("bad", "n", "u")])
+    assert [failure.trace for failure in read_failures([run])[0]] == ["bad"]
+    labels = tmp_path / "labels.jsonl"
+    append_label(labels, Label(trace="right", subject=("cause",), value="refused", annotator="ann"))
+    append_label(labels, Label(trace="bad", subject=("cause",), value="right", annotator="ann"))
+    table = RunTable(run, load_reference_scores(labels, run))
+    assert [(failure.trace, failure.cause) for failure in read_failures([table])[0]] == [("right", "refused")]
+    arguments = ["clusters", str(run.path), "--human-labels", str(labels)]
+    assert command([*arguments, "--json"]) == 0
+    assert command([*arguments, "--against", str(run.path)]) == 2
+
+
 def test_single_irrelevant_chunks_are_no_failure(tmp_path: Path):
     """One irrelevant chunk among relevant ones, with all else well, is how retrieval is, and not a failure."""
     run = evaluate_pairs(tmp_path, [pair("a", "hhn", "s"), pair("b", "hh", "c")])
@@ -284,7 +302,7 @@ def test_a_kind_as_rare_as_false_alarms_is_no_failure(tmp_path: Path):
     runs = []
     for name, missed in (("rare", 8), ("often", 30)):
         traces = [
-            pair(f"{at}", "h", "s", missing=("the hour",) if at < missed else (), query=f"When sails ferry {at}?")
+            pair(f"{at}", "h", "", missing=("the hour",) if at < missed else (), query=f"When sails ferry {at}?")
             for at in range(60)
         ]
         judge = WordJudge([seen for _, seen in traces])

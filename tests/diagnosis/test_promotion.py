@@ -30,8 +30,8 @@ def failing_run(tmp_path: Path) -> Run:
     """A run of three failures, two of one kind about refunds, and one that has an answer key."""
     key = {"reference": "Half of it.", "facts": ("Half is paid back.",), "gold": Gold(chunks={"a": 1.0})}
     content = [
-        pair("r1", "n", "s", query=QUERIES[0], route="tickets", metadata={"user": "u1"}, **key),
-        pair("r2", "n", "s", query=QUERIES[1]),
+        pair("r1", "n", "u", query=QUERIES[0], route="tickets", metadata={"user": "u1"}, **key),
+        pair("r2", "n", "u", query=QUERIES[1], gold=Gold(chunks={"b": 1.0})),
         pair("d1", "h", "c", query=QUERIES[2]),
     ]
     return evaluate_pairs(tmp_path, content)
@@ -192,7 +192,7 @@ def test_the_command_promotes_a_cluster(failing_run: Run, tmp_path: Path, capsys
 
 def test_a_cluster_of_several_runs_is_promoted_from_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """What was found over two runs is known by its failures in each of them, however one run alone would be grouped."""
-    content = [pair(name, "n", "s", query=QUERIES[at]) for at, name in enumerate(("r1", "r2"))]
+    content = [pair(name, "n", "u", query=QUERIES[at]) for at, name in enumerate(("r1", "r2"))]
     old, new = (evaluate_pairs(tmp_path / name, content[at : at + 1]) for at, name in enumerate(("old", "new")))
     registry = ["--registry", str(tmp_path / "known.json")]
     assert command(["clusters", str(old.path), str(new.path), "--json", *registry]) == 0
@@ -216,8 +216,8 @@ def test_the_command_promotes_single_traces(failing_run: Run, tmp_path: Path, ca
 def test_personal_data_in_new_cases_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """What the traffic left of addresses in query, answer or metadata is counted; cases without any say nothing."""
     content = [
-        pair("r1", "n", "s", query="Write to ann@example.org, please?", metadata={"user": "bob@example.org"}),
-        pair("d1", "n", "s", query=QUERIES[2]),
+        pair("r1", "n", "u", query="Write to ann@example.org, please?", metadata={"user": "bob@example.org"}),
+        pair("d1", "n", "u", query=QUERIES[2]),
     ]
     run, out = str(evaluate_pairs(tmp_path, content).path), str(tmp_path / "set.jsonl")
     assert command(["promote", run, "--trace", "r1", "-o", out]) == 0

@@ -64,6 +64,7 @@ Examples:
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the resampling behind trends."
 )
 @make_sample_option(8_000, "traces of each run to cluster")
+@human_labels_option
 @add_output_options("html")
 def clusters(runs: tuple[str, ...], against: str | None, registry: str | None, **given: Any) -> None:
     """Cluster the failures of RUNS, under names and ids that stay the same across runs.
@@ -103,13 +104,17 @@ def _follow_clusters(
         track_changes,
         track_clusters,
     )
+    from ragfault.diagnosis.run_table import RunTable
     from ragfault.io.runs.run import Run
     from ragfault.io.runs.samples import sample_run
 
+    if given["human_labels"] and (len(runs) > 1 or against is not None):
+        raise UsageError("--human-labels corrects a single RUN. Leave out the other runs and --against.")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     before = load_registry(registry_path)
-    opened = [sample_run(Run.open(run), given["sample"]) for run in runs]
-    print_text_warnings(*opened)
+    sampled = [sample_run(Run.open(run), given["sample"]) for run in runs]
+    print_text_warnings(*sampled)
+    opened = [RunTable(run, load_run_labels(given["human_labels"], run)) for run in sampled]
     if against is None:
         tracked, report = track_clusters(before, opened, now, **options)
     else:

@@ -105,6 +105,7 @@ Examples:
   ragfault bisect runs/v1 runs/v2 --format md >> "$GITHUB_STEP_SUMMARY"
   ragfault bisect runs/v1 runs/v2 --by route --margins groundedness=0.05
   ragfault bisect runs/monday runs/tuesday runs/wednesday
+  ragfault bisect runs --cause not-retrieved
   ragfault bisect runs/v1 runs/v2 --config v1.yaml v2.yaml
   git bisect run sh -c './evaluate.sh ../new || exit 125; ragfault bisect ../good ../new --git'
 
@@ -120,6 +121,7 @@ Exit code 0: no layer broke, and that is shown, or all that broke between RUNS h
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(), metavar="BASELINE CANDIDATE | RUNS...")
 @_add_comparison_options
+@add_fields(HistorySettings, "causes")
 @click.option(
     "--config",
     multiple=True,
@@ -145,6 +147,8 @@ def bisect(runs: tuple[str, ...], config: tuple[str, ...], **options: Any) -> in
     runs = _expand_folder(runs)
     plan, by = plan_output(options, *FORMATS), options["by"]
     named, settings = parse_margins(options["margins"]), _read_settings(options)
+    if len(runs) == 2 and settings.causes:
+        raise UsageError("--cause follows a cause over three or more runs: name more RUNS, or leave it out.")
     if len(runs) != 2:
         if configs:
             raise UsageError("two configurations need exactly two runs: bisect the run that broke and the one before.")

@@ -16,15 +16,18 @@ from ragfault.comparison.decision_tree import TREE_METRICS
 from ragfault.comparison.paired_runs import PairedRuns, check_comparable, describe_sample, pair_runs
 from ragfault.comparison.records import Bisection
 from ragfault.comparison.settings import BisectionSettings, HistorySettings
+from ragfault.diagnosis.causes.selection import parse_causes
+from ragfault.diagnosis.causes.table import CAUSES
 from ragfault.diagnosis.run_table import RunTable, list_text_warnings
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.io.runs.run import AnyRun, MetricInfo, Run, open_run
 from ragfault.io.runs.samples import sample_runs
+from ragfault.model.causes import CauseName
 from ragfault.model.errors import RunError, UsageError
 from ragfault.model.printing import PrintedResult
 from ragfault.model.records import Layer
 from ragfault.model.settings import accept_fields
-from ragfault.stats.sequences import detect_mean_shifts
+from ragfault.stats.sequences import MeanShifts, detect_mean_shifts
 from ragfault.stats.significance import sign_flip_test
 
 # of a drop that may remain where a metric is said to have recovered
@@ -81,6 +84,18 @@ class MetricHistory(Struct, frozen=True, kw_only=True):
         return "recovered" if all(shift.recovered_at for shift in self.worsenings) else "worse"
 
 
+class CauseHistory(Struct, frozen=True, kw_only=True):
+    """Bad answers with one cause over a sequence of runs."""
+
+    cause: CauseName
+    title: str
+    """The cause in words."""
+    answers: tuple[int, ...]
+    """Bad answers with this cause in each run, of the traces that are in all of them."""
+    shifts: tuple[MetricShift, ...] = ()
+    """Shown changes of their share, in the order of the runs; none where the cause is not followed."""
+
+
 class RunStep(Struct, frozen=True, kw_only=True):
     """Bisection of two runs of a sequence in short."""
 
@@ -126,6 +141,10 @@ class RunHistory(PrintedResult, Struct, frozen=True, kw_only=True):
     """The last run bisected against the first."""
     breaks: tuple[RunBreak, ...]
     """In the order of the runs; a drift comes last."""
+    bad: tuple[int, ...] = ()
+    """Bad answers of each run, of the traces that are in all of them."""
+    causes: tuple[CauseHistory, ...] = ()
+    """Those of any run, or those that are followed; most answers in the last run first."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -160,10 +179,12 @@ def history(runs: Sequence[AnyRun], settings: HistorySettings) -> RunHistory:
     worse has recovered at a later run where it is shown to have risen, no drop from its level before the break is
     shown any more, and at most a quarter of the drop is left. `metrics` (by their full text) selects whose level is
     followed; the other fields are those of `bisect`, and the `sample` of traces of larger runs. A trace on which a
-    mismatch of two runs concerns a metric does not count for the level of that metric.
+    mismatch of two runs concerns a metric does not count for the level of that metric. Bad answers are counted by cause
+    over the traces that are in all runs; the share of those with one of the `causes` is followed like a metric, each
+    corrected for the others.
 
-    Raises UsageError for fewer than three runs (two are bisected), RunError where the judges differ or no
-    trace is in all.
+    Raises UsageError for fewer than three runs (two are bisected), UnknownName for a cause that there is not, RunError
+    where the judges differ or no trace is in all.
 
     >>> import tempfile
     >>> from ragfault import Chunk, Gold, Trace, history, evaluate
@@ -184,7 +205,7 @@ def history(runs: Sequence[AnyRun], settings: HistorySettings) -> RunHistory:
 
 
 def _follow_runs(runs: Sequence[Run], settings: HistorySettings) -> RunHistory:
-    anyway, alpha = settings.anyway, settings.alpha
+    anyway, alpha, followed = settings.anyway, settings.alpha, parse_causes(settings.causes)
     runs = sample_runs(runs, settings.sample)
     warnings = [text for other in runs[1:] for text in check_comparable(runs[0], other, anyway=anyway)]
     warnings += (*list_text_warnings(*runs), *describe_sample(*runs))
@@ -210,6 +231,7 @@ def _follow_runs(runs: Sequence[Run], settings: HistorySettings) -> RunHistory:
         named = [mismatch.sentence for mismatch in result.comparison.mismatches if mismatch.blocks]
         warnings += [f"{labels[new]} is not comparable with the run before: {'; '.join(named)}"] if named else []
     metric_histories = _follow_metrics(runs, rows, settings, left_out, clusters)
+    named_causes = _read_causes(runs, rows)
     return RunHistory(
         runs=labels,
         traces=len(rows[0]),
@@ -218,6 +240,8 @@ def _follow_runs(runs: Sequence[Run], settings: HistorySettings) -> RunHistory:
         steps=tuple(steps),
         overall=overall,
         breaks=_find_breaks(labels, metric_histories, steps, bisections),
+        bad=tuple(np.not_equal(named_causes, "").sum(axis=0).tolist()),
+        causes=_count_causes(named_causes, followed, labels, settings, clusters),
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
@@ -276,19 +300,7 @@ def _follow_metrics(
     for (measure, table), shifts in zip(tables, detected, strict=True):
         complete = np.isfinite(table).all(axis=1)
         values, groups = table[complete], None if clusters is None else clusters[complete]
-        edges = [0, *(shift.step for shift in shifts.shifts), len(runs)]
-        levels = np.stack([values[:, low:high].mean(axis=1) for low, high in pairwise(edges)], axis=1)
-        means = levels.mean(axis=0).tolist()
-        records = [
-            MetricShift(
-                run=labels[shift.step],
-                state="rose" if after > before else "dropped",
-                before=before,
-                after=after,
-                between=(labels[shift.low], labels[shift.high]),
-            )
-            for shift, before, after in zip(shifts.shifts, means, means[1:], strict=False)
-        ]
+        levels, records = _describe_shifts(values, shifts, labels)
         sign = 1.0 if measure.better == "higher" else -1.0
         histories.append(
             MetricHistory(
@@ -303,6 +315,61 @@ def _follow_metrics(
             )
         )
     return tuple(histories)
+
+
+def _describe_shifts(values: Floats, shifts: MeanShifts, labels: Sequence[str]) -> tuple[Floats, list[MetricShift]]:
+    """Return the level of each trace between the changes, and the changes; values are traces × runs."""
+    edges = [0, *(shift.step for shift in shifts.shifts), len(labels)]
+    levels = np.stack([values[:, low:high].mean(axis=1) for low, high in pairwise(edges)], axis=1)
+    means = levels.mean(axis=0).tolist()
+    records = [
+        MetricShift(
+            run=labels[shift.step],
+            state="rose" if after > before else "dropped",
+            before=before,
+            after=after,
+            between=(labels[shift.low], labels[shift.high]),
+        )
+        for shift, before, after in zip(shifts.shifts, means, means[1:], strict=False)
+    ]
+    return levels, records
+
+
+def _read_causes(runs: Sequence[Run], rows: Sequence[NDArray[np.int64]]) -> NDArray[np.str_]:
+    """Return the cause of each answer, traces × runs; "" where it is not bad."""
+    columns = []
+    for run, own in zip(runs, rows, strict=True):
+        causes = RunTable(run).causes
+        columns.append([causes[row].cause or "" for row in own.tolist()])
+    return np.array(columns, dtype=np.str_).T
+
+
+def _count_causes(
+    named: NDArray[np.str_],
+    followed: Sequence[CauseName],
+    labels: Sequence[str],
+    settings: HistorySettings,
+    clusters: NDArray[np.int64] | None,
+) -> tuple[CauseHistory, ...]:
+    """Count the bad answers by cause, or those with the followed causes, whose changes are found."""
+    causes = followed or [name for name in CAUSES if (named == name).any()]
+    tables = [(named == name).astype(np.float64) for name in causes]
+    detected = detect_mean_shifts(tables if followed else [], clusters, alpha=settings.alpha / 2, seed=settings.seed)
+    shifts = {
+        name: _mark_recoveries(records, -levels, clusters, settings.alpha / 2, settings.seed)
+        for name, table, mean_shifts in zip(causes, tables, detected, strict=False)
+        for levels, records in [_describe_shifts(table, mean_shifts, labels)]
+    }
+    histories = [
+        CauseHistory(
+            cause=name,
+            title=CAUSES[name].title,
+            answers=tuple(table.sum(axis=0).astype(int).tolist()),
+            shifts=shifts.get(name, ()),
+        )
+        for name, table in zip(causes, tables, strict=True)
+    ]
+    return tuple(sorted(histories, key=lambda entry: -entry.answers[-1]))
 
 
 def _mark_recoveries(

@@ -103,6 +103,13 @@ class HistorySettings(ComparisonSettings, frozen=True, kw_only=True):
     """How a sequence of runs is bisected: `history` explains each field."""
 
     sample: int = SAMPLE
+    causes: Sequence[str] = declare(
+        (),
+        "Of three or more runs: follow the answers that are bad for this cause, such as not-retrieved.",
+        TextList,
+        Flag(names=("--cause",), metavar="NAME"),
+        is_key=False,
+    )
 
 
 BASELINE_FIELDS = ("metrics", "margins", "max_drop", "alpha", "power", "anyway", "sample", "flakiness", "seed")

@@ -8,7 +8,7 @@ import click
 
 from ragfault.model.errors import UsageError
 from ragfault.options.output import json_option, print_json
-from ragfault.options.runs import cause_option, sample_option
+from ragfault.options.runs import cause_option, human_labels_option, load_run_labels, sample_option
 from ragfault.text.number_format import format_count, format_number
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ Examples:
   ragfault investigate runs/v2 --baseline runs/v1
   ragfault investigate runs/today
   ragfault investigate runs/today --cause not-retrieved
+  ragfault investigate runs/today --human-labels labels.jsonl
   ragfault investigate runs/v2 --baseline runs/v1 --json
   ragfault investigate runs/v2 --baseline runs/v1 --by llm:gpt-4o-mini --budget 0.50
 
@@ -32,6 +33,7 @@ Exit code 0: no fault, and that is shown; 1: a fault; 3: the data cannot tell.""
 @click.argument("run", type=click.Path())
 @click.option("--baseline", type=click.Path(), help="Run from before the change.  [default: only RUN]")
 @cause_option
+@human_labels_option
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 @click.option("--by", metavar="llm:MODEL", help="Let this model investigate too, by the tools of `ragfault mcp`.")
 @click.option("--budget", metavar="AMOUNT", help='Limit for --by: 0.50 (US$) or "100k tokens".')
@@ -41,6 +43,7 @@ def investigate(
     run: str,
     baseline: str | None,
     causes: tuple[str, ...],
+    human_labels: tuple[str, ...],
     seed: int,
     by: str | None,
     budget: str | None,
@@ -54,15 +57,20 @@ def investigate(
     of the pipeline; of a run alone they are the kinds of problem that come first.
     """
     from ragfault.comparison.investigation.hypotheses import investigate
+    from ragfault.io.runs.run import Run
     from ragfault.report.safe_text import clean_text
 
     if baseline is not None and baseline == run:
         raise UsageError(f"{run} is its own baseline. Name the run from before the change.")
-    if causes and (baseline is not None or by is not None or budget is not None):
-        raise UsageError("--cause chooses failing traces of a single run. Leave out --baseline, --by and --budget.")
+    if (causes or human_labels) and (baseline is not None or by is not None or budget is not None):
+        raise UsageError(
+            "--cause and --human-labels concern the failures of a single run. Leave out --baseline, --by and --budget."
+        )
     if by is not None or budget is not None:
         return _investigate_by_model(run, baseline, by, budget, kind)
-    result = investigate(run, baseline, causes=causes, seed=seed, sample=sample)
+    opened = Run.open(run)
+    labels = load_run_labels(human_labels, opened) if human_labels else None
+    result = investigate(opened, baseline, causes=causes, seed=seed, sample=sample, labels=labels)
     if kind == "json":
         print_json(result)
     else:

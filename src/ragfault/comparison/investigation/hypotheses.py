@@ -21,10 +21,10 @@ from ragfault.diagnosis.clusters.description import is_failing
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS, WORDLESS_KINDS
 from ragfault.diagnosis.records import Diagnosis, ProblemKind
 from ragfault.diagnosis.run_analysis import diagnose_run, find_doubtful_kinds, leave_out
-from ragfault.diagnosis.run_table import list_text_warnings, open_table
-from ragfault.io.runs.run import SAMPLE_TRACES, AnyRun, Run, open_run
+from ragfault.diagnosis.run_table import RunTable, list_text_warnings, open_table
+from ragfault.io.runs.run import SAMPLE_TRACES, AnyRun, open_run
 from ragfault.io.runs.samples import sample_run
-from ragfault.labels.correction import Codes, Mask
+from ragfault.labels.correction import Codes, HumanLabels, Mask
 from ragfault.model.errors import UsageError
 from ragfault.stats.intervals import mean_interval
 
@@ -48,6 +48,7 @@ def investigate(
     causes: Sequence[str] = (),
     seed: int = 0,
     sample: int = SAMPLE_TRACES,
+    labels: HumanLabels | None = None,
 ) -> Investigation:
     """Find the root cause of what is wrong with a run, by hypotheses that are tested on what the runs record.
 
@@ -55,16 +56,17 @@ def investigate(
     stage (calibrated on the fault bench) times 1 − p of the first evidence, halved where a further test contradicts
     it. Of a run alone each kind of problem is one; the verdict is "fault" where it comes first on most failing traces,
     and its confidence is the lower end of the 95 % interval of the share of failing traces on which it comes first.
-    With `causes` only those fail whose answer is bad for one of them. Quotes are slices of the recorded texts.
+    With `causes` only those fail whose answer is bad for one of them, and human `labels` of a run alone go before its
+    verdicts and causes. Quotes are slices of the recorded texts.
 
     Of larger runs a random sample of about `sample` traces is investigated, and that is said; 0 takes all.
-    Raises what `bisect` raises; UsageError for causes with a baseline, or that no answer of the run is bad for.
+    Raises what `bisect` raises; UsageError for causes or labels with a baseline, or causes that no answer is bad for.
     """
     candidate = open_run(run)
-    if causes and baseline is not None:
-        raise UsageError("causes choose the failing traces of a single run. Leave the baseline or the causes out.")
     if baseline is None:
-        return _investigate_alone(sample_run(candidate, sample), causes)
+        return _investigate_alone(RunTable(sample_run(candidate, sample), labels), causes)
+    if causes or labels is not None:
+        raise UsageError("causes and labels are those of a single run. Leave the baseline out, or both of them.")
     paired = pair_runs(baseline, candidate, anyway=True, sample=sample)
     result = bisect_pairs(paired, BisectionSettings(seed=seed))
     names = [shlex.quote(str(side.path)) for side in paired.runs]
@@ -196,17 +198,18 @@ def _build_fix_test(fault: LayerFault, names: Sequence[str]) -> tuple[str, ...]:
     return (*commands, f"ragfault gate FIXED --baseline {baseline}")
 
 
-def _investigate_alone(run: Run, causes: Sequence[str]) -> Investigation:
+def _investigate_alone(table: RunTable, causes: Sequence[str]) -> Investigation:
     """Investigate a run without a baseline: the first problem of each failing trace, or of those with these causes."""
-    chosen = {cause.trace for cause in select_causes(run, causes)} if causes else None
-    diagnoses = list(diagnose_run(run))
+    run = table.run
+    chosen = {cause.trace for cause in select_causes(table, causes)} if causes else None
+    diagnoses = list(diagnose_run(table))
     left_out = find_doubtful_kinds([run], [diagnoses])
     diagnoses = [leave_out(diagnosis, left_out) for diagnosis in diagnoses]
     failing = [item for item in diagnoses if is_failing(item) and (chosen is None or item.trace in chosen)]
     first = {diagnosis.trace: _first_problem(diagnosis) for diagnosis in failing}
     counts = Counter(first.values())
     name = shlex.quote(str(run.path))
-    clusters = open_table(run).clusters
+    clusters = table.clusters
     fails = np.array([diagnosis.trace in first for diagnosis in diagnoses])
     kinds = np.array(list(first.values()))
     groups = None if clusters is None else clusters[fails]
@@ -241,7 +244,7 @@ def _investigate_alone(run: Run, causes: Sequence[str]) -> Investigation:
         if top
         else (),
         cases=tuple(cases),
-        origins=measure_claim_origins(run),
+        origins=measure_claim_origins(table),
         warnings=() if top and doubts else warnings,
     )
 
@@ -270,17 +273,17 @@ def _describe_kind(kind: ProblemKind, comes_first: Mask, clusters: Codes | None,
     )
 
 
-def measure_claim_origins(run: AnyRun) -> ClaimOrigins | None:
+def measure_claim_origins(source: AnyRun | RunTable) -> ClaimOrigins | None:
     """Return the share of the unsupported claims of a run that stand where retrieval had failed before.
 
     An association by trace, by the verdicts of the judge (gold where there is some): the answer would have needed
     chunks that were not there. None where the run has no unsupported or contradicted claim.
     """
-    run = open_run(run)
+    table = open_table(source)
     values: list[float] = []
     rows: list[int] = []
     others: list[float] = []
-    for row, diagnosis in enumerate(diagnose_run(run)):
+    for row, diagnosis in enumerate(diagnose_run(table)):
         kinds = [problem.kind for problem in diagnosis.problems]
         failed = float(any(kind in RETRIEVAL_KINDS for kind in kinds))
         count = sum(kind in UNSUPPORTED_KINDS for kind in kinds)
@@ -290,7 +293,7 @@ def measure_claim_origins(run: AnyRun) -> ClaimOrigins | None:
             others.append(failed)
     if not values:
         return None
-    clusters = open_table(run).clusters
+    clusters = table.clusters
     return ClaimOrigins(
         claims=len(values),
         traces=len(set(rows)),

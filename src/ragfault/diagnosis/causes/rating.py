@@ -9,7 +9,7 @@ from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, Outco
 from ragfault.diagnosis.records import Diagnosis
 from ragfault.model.finish_reasons import get_finish_kind
 from ragfault.model.records import Trace, Verdicts
-from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query, settle_groundedness
+from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query
 from ragfault.text.markup import REASONING_PATTERN, is_json, may_reason, unfence
 
 BAD_FROM, RIGHT_UP_TO = 0.6, 0.4
@@ -49,8 +49,8 @@ def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, label
     A failed pipeline, a blank and a text that is not an answer are bad. Otherwise the answer key decides if it tells; a
     refusal is right only if the query has no answer. Otherwise the judge decides, but not on a refusal: whether chunks
     hold what an answer lacks it tells little better than chance. `labeled` says that people gave the verdicts on the
-    answer. An answer is right up to a probability of 0.4 and bad from 0.6; "unsure" is one between,
-    or an answer of which nothing was judged. The probabilities are not calibrated yet.
+    answer. An answer is right up to a probability of 0.4 and bad from 0.6; "unsure" is one between, on which the judge
+    is wrong nearly as often as right, or an answer of which nothing was judged.
 
     >>> from ragfault.diagnosis.diagnosis import diagnose_trace
     >>> trace, verdicts = Trace(id="1", query="When?", answer=""), Verdicts(trace="1")
@@ -115,7 +115,6 @@ def _rate_by_judge(trace: Trace, verdicts: Verdicts, *, labeled: bool) -> float 
     if grounded is None:
         known = [claim.p for claim in claims if claim.p is not None]
         grounded = min(known) if known else float(all(claim.support not in BAD_SUPPORT for claim in claims))
-    grounded = settle_groundedness(grounded, claims, failing=1 - BAD_FROM, passing=1 - RIGHT_UP_TO)
     on_topic = 0.5 + answer.relevance if off_topic and answer is not None and answer.relevance is not None else 1.0
     return 1.0 - grounded * on_topic
 

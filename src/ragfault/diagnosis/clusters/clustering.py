@@ -24,6 +24,7 @@ from ragfault.diagnosis.clusters.description import (
 )
 from ragfault.diagnosis.clusters.records import Cluster, ClusterReport, FailingTrace
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS
+from ragfault.diagnosis.run_table import RunTable, open_table
 from ragfault.io.runs.run import Run, open_run
 from ragfault.io.runs.samples import sample_run
 from ragfault.model.errors import UsageError, require_extra
@@ -247,8 +248,8 @@ def cluster_runs(
 ) -> ClusterReport:
     """Cluster the failing traces of runs, given in the order in which they were made.
 
-    A trace fails by its diagnosis, by a low triad, or by an error of its pipeline; a kind of problem that
-    `suggest_remedies` leaves out of every run does not count. Failures are embedded by query
+    A trace fails by its diagnosis, by a low triad, or by an error of its pipeline, unless its answer is right; a kind
+    of problem that `suggest_remedies` leaves out of every run does not count. Failures are embedded by query
     and by what failed, beside their kinds of problem, brought to 20 dimensions and clustered by density (HDBSCAN) with
     at least `min_size` to a cluster; below 30 failures they are grouped by kind and topic words. The order of the
     traces does not matter, and the same runs give the same clusters; `seed` is that of the resampling behind trends.
@@ -264,13 +265,14 @@ def cluster_runs(
     return cluster_failures(failures, load_populations(opened), embedder=embedder, min_size=min_size, seed=seed)
 
 
-def load_populations(runs: Sequence[Run]) -> list[TracePopulation]:
+def load_populations(sources: Sequence[Run | RunTable]) -> list[TracePopulation]:
     """Load the population of each run, under names that are all different."""
-    populations = [load_population(run) for run in runs]
+    tables = [open_table(source) for source in sources]
+    populations = [load_population(table) for table in tables]
     names = [population.name for population in populations]
     return [
-        population if names.count(population.name) == 1 else population._replace(name=str(run.path))
-        for population, run in zip(populations, runs, strict=True)
+        population if names.count(population.name) == 1 else population._replace(name=str(table.run.path))
+        for population, table in zip(populations, tables, strict=True)
     ]
 
 

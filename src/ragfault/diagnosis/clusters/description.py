@@ -16,7 +16,7 @@ from ragfault.diagnosis.clusters.records import Cluster, ClusterExample, Cluster
 from ragfault.diagnosis.diagnosis import PROBLEM_KINDS
 from ragfault.diagnosis.records import Diagnosis, ProblemKind
 from ragfault.diagnosis.run_analysis import DOUBTFUL_KINDS, diagnose_run, find_doubtful_kinds, leave_out
-from ragfault.diagnosis.run_table import RunTable
+from ragfault.diagnosis.run_table import RunTable, open_table
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs.run import Run
 from ragfault.judges.checks.lexicon import load_idf
@@ -85,30 +85,38 @@ def choose_common_cause(kinds: Mapping[ProblemKind, int], size: int) -> ProblemK
 
 
 def is_failing(diagnosis: Diagnosis) -> bool:
-    """Return whether a trace fails: a problem other than single irrelevant chunks, or a low triad."""
+    """Return whether a trace fails: a problem other than single irrelevant chunks, or a low triad.
+
+    A right answer does not fail: what is wrong beside it is a cost.
+    """
+    if diagnosis.cause is not None and diagnosis.cause.rating.outcome == "right":
+        return False
     if any(problem.kind != "irrelevant_chunk" for problem in diagnosis.problems):
         return True
     return bool(diagnosis.problems) and diagnosis.triad is not None and diagnosis.triad < LOW_TRIAD
 
 
 def read_failures(
-    runs: Sequence[Run], keys: Collection[str] | None = None
+    sources: Sequence[Run | RunTable], keys: Collection[str] | None = None
 ) -> tuple[list[FailingTrace], list[FailingTrace]]:
     """Read the failing traces of runs, in their order: by all problems, and without the kinds that are doubtful.
 
     Doubtful are those that `suggest_remedies` leaves out of every run. `keys` select the failures (see `failure_key`).
+    Human labels of a table go before the verdicts and causes of its run.
     """
+    tables = [open_table(source) for source in sources]
     failures: tuple[list[FailingTrace], list[FailingTrace]] = ([], [])
 
-    def iterate_diagnoses(run_index: int, run: Run) -> Iterator[Diagnosis]:
-        for row, diagnosis in enumerate(diagnose_run(run)):
+    def iterate_diagnoses(run_index: int, table: RunTable) -> Iterator[Diagnosis]:
+        for row, diagnosis in enumerate(diagnose_run(table)):
             for listed, reading in zip(failures, (diagnosis, leave_out(diagnosis, DOUBTFUL_KINDS)), strict=True):
                 failure = failure_from_diagnosis(reading, run_index, row) if is_failing(reading) else None
                 if failure is not None and (keys is None or failure_key(failure) in keys):
                     listed.append(failure)
             yield diagnosis
 
-    doubtful = find_doubtful_kinds(runs, [iterate_diagnoses(at, run) for at, run in enumerate(runs)])
+    runs = [table.run for table in tables]
+    doubtful = find_doubtful_kinds(runs, [iterate_diagnoses(at, table) for at, table in enumerate(tables)])
     return failures if doubtful else (failures[0], failures[0])
 
 
@@ -131,14 +139,14 @@ def failure_from_diagnosis(diagnosis: Diagnosis, run_index: int = 0, row: int = 
     )
 
 
-def load_population(run: Run) -> TracePopulation:
+def load_population(source: Run | RunTable) -> TracePopulation:
     """Load the data of all traces of a run that clustering needs."""
-    table = RunTable(run)
+    table = open_table(source)
     table.read_columns("query", "time")
-    manifest = run.manifest
+    manifest = table.run.manifest
     return TracePopulation(
-        name=run.path.resolve().name,
-        fingerprint=run_fingerprint(run),
+        name=table.run.path.resolve().name,
+        fingerprint=run_fingerprint(table.run),
         created=manifest.created,
         judge=manifest.judge,
         traces=manifest.traces,

@@ -33,6 +33,7 @@ from ragfault.diagnosis.clusters.records import (
     FailingTrace,
     KnownCluster,
 )
+from ragfault.diagnosis.run_table import RunTable
 from ragfault.io.atomic_files import write_atomically
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.samples import sample_run
@@ -268,14 +269,15 @@ def save_registry(path: str | Path, registry: ClusterRegistry) -> None:
 
 def track_clusters(
     registry: ClusterRegistry,
-    runs: Sequence[Run],
+    runs: Sequence[Run | RunTable],
     time: str,
     failures: Sequence[FailingTrace] | None = None,
     **options: Any,
 ) -> tuple[ClusterRegistry, ClusterReport]:
     """Cluster runs and record the result in the registry; `options` are those of `cluster_runs`.
 
-    Their `failures` are by default those without the kinds of problem that are doubtful in all of the runs.
+    Their `failures` are by default those without the kinds of problem that are doubtful in all of the runs. Human
+    labels of a table go before the verdicts of its run.
     """
     populations = load_populations(runs)
     failures = read_failures(runs)[1] if failures is None else failures
@@ -283,7 +285,7 @@ def track_clusters(
 
 
 def track_changes(
-    registry: ClusterRegistry, runs: Sequence[Run], baseline: Run, time: str, **options: Any
+    registry: ClusterRegistry, runs: Sequence[Run | RunTable], baseline: Run, time: str, **options: Any
 ) -> tuple[ClusterRegistry, ClusterReport]:
     """Cluster runs against a baseline run, recorded first; `new` and `gone` are relative to it."""
     _, failures = read_failures([*runs, baseline])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 from ragfault.report.document import (
     VERDICT_KINDS,
+    Block,
     Heading,
     Paragraph,
     ReportDocument,
@@ -23,7 +25,7 @@ from ragfault.report.wording import name_metric
 from ragfault.text.number_format import format_number, format_p_value
 
 if TYPE_CHECKING:
-    from ragfault.comparison.run_history import MetricHistory, RunBreak, RunHistory, RunStep
+    from ragfault.comparison.run_history import MetricHistory, MetricShift, RunBreak, RunHistory, RunStep
 
 MEANS_SHOWN = 8
 """Number of means of a metric in a line; of more, the first and the last ones are shown."""
@@ -33,6 +35,7 @@ METRIC_VERDICTS = {"worse": "worse", "better": "better", "recovered": "steady", 
 
 STEP_COLUMNS = (TableColumn("Verdict"), TableColumn("Step"), TableColumn("Why", prose=True))
 BREAK_COLUMNS = (TableColumn("At run"), TableColumn("Layer"), TableColumn("Metrics"), TableColumn("Recovered"))
+CAUSE_COLUMNS = (TableColumn("Cause"), TableColumn("Bad answers, run by run"), TableColumn("Where"))
 METRIC_COLUMNS = (
     TableColumn("Metric"),
     TableColumn("Means, run by run"),
@@ -59,6 +62,7 @@ def build_history(history: RunHistory) -> ReportDocument:
         for part in history.breaks
     )
     body += build_section("What broke, and what recovered", Table(BREAK_COLUMNS, breaks)) if breaks else []
+    body += _build_causes(history)
     for layer, name in LAYER_TITLES.items():
         rows = tuple(_build_metric_row(entry) for entry in history.metrics if entry.layer == layer)
         body += build_section(name, Table(METRIC_COLUMNS, rows)) if rows else []
@@ -74,9 +78,20 @@ def build_history(history: RunHistory) -> ReportDocument:
     )
 
 
+def _build_causes(history: RunHistory) -> list[Block]:
+    """Build the table of bad answers by cause, run by run; nothing if no answer is bad for one of the causes."""
+    rows = [
+        (entry.title, format_values(entry.answers), format_places(entry.shifts, "rose")) for entry in history.causes
+    ]
+    if not rows:
+        return []
+    total = ("all bad answers", format_values(history.bad), "")
+    return build_section("Why answers are bad", Table(CAUSE_COLUMNS, (*rows, total)))
+
+
 def _build_metric_row(entry: MetricHistory) -> tuple[Text, ...]:
     mark = VerdictMark(entry.verdict, VERDICT_KINDS[METRIC_VERDICTS[entry.verdict]])
-    return name_metric(entry), format_means(entry), mark, format_shifts(entry), format_p_value(entry.adjusted)
+    return name_metric(entry), format_values(entry.means), mark, format_shifts(entry), format_p_value(entry.adjusted)
 
 
 def summarize_history(history: RunHistory) -> str:
@@ -138,9 +153,9 @@ def describe_break(part: RunBreak, history: RunHistory) -> str:
     return f"worse at {clip_text(part.run, 60)}{layer}{back}: {names}"
 
 
-def format_means(entry: MetricHistory) -> str:
-    """Format the means, run by run."""
-    texts = [format_number(mean) for mean in entry.means]
+def format_values(values: Sequence[float]) -> str:
+    """Format the counts or means of the runs, one by one."""
+    texts = [f"{value:,}" if isinstance(value, int) else format_number(value) for value in values]
     if len(texts) > MEANS_SHOWN:
         texts[MEANS_SHOWN // 2 : -MEANS_SHOWN // 2] = ["…"]
     return " ".join(texts)
@@ -150,12 +165,16 @@ def format_shifts(entry: MetricHistory) -> str:
     """Format where a metric changed, and between which runs that may have been."""
     if entry.gradual:
         return "little by little"
+    return format_places(entry.shifts, "dropped" if entry.better == "higher" else "rose")
+
+
+def format_places(shifts: Sequence[MetricShift], worse: Literal["dropped", "rose"]) -> str:
+    """Format at which run each change came, and between which runs that may have been."""
     texts = []
-    for shift in entry.shifts:
+    for shift in shifts:
         first, last = (clip_text(name, 60) for name in shift.between)
         spread = f" ({first} to {last})" if first != last else ""
-        worse = shift in entry.worsenings
-        texts.append(f"{'worse' if worse else 'better'} at {clip_text(shift.run, 60)}{spread}")
+        texts.append(f"{'worse' if shift.state == worse else 'better'} at {clip_text(shift.run, 60)}{spread}")
     return ", ".join(texts)
 
 
