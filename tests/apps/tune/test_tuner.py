@@ -82,6 +82,17 @@ def tuned(documents: list[Document], questions: list[Trace]) -> TuningResult:
 # --- gold ------------------------------------------------------------------------------------------
 
 
+def test_questions_of_people_measure_first_where_others_are_synthetic():
+    questions = [
+        TuningQuestion(id=str(at), query="?", gold=Gold(), group=str(at), synthetic=at >= 10) for at in range(40)
+    ]
+    parts = split_questions(questions)
+    assert {question.id for question in questions if not question.synthetic} <= {
+        question.id for question in parts.holdout
+    }
+    assert len(parts.selection) == len(parts.holdout) == 20
+
+
 def test_grades_do_not_depend_on_how_a_span_is_cut():
     """The grades of chunks without overlap add up to the grades of the spans, wherever the cuts are."""
     spans = [Span(document="d", start=10, end=40), Span(document="d", start=50, end=60, grade=2.0)]

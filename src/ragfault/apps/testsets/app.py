@@ -13,6 +13,7 @@ APP = App(
     },
     documents="ragfault.apps.testsets.documents",
     pages="ragfault.apps.testsets.pages.routes",
+    report="ragfault.apps.testsets.run_sections",
     page_options=(
         ("testset", "Evaluation set that people review on the dashboard."),
         ("reviews", "File of their reviews.  [default: reviews.jsonl next to the set]"),

@@ -23,6 +23,7 @@ from ragfault.apps.tune.results import (
 from ragfault.apps.tune.search_space import compute_figure
 from ragfault.apps.tune.trial_workers import measure_elsewhere
 from ragfault.apps.tune.trials import TrialRunner
+from ragfault.diagnosis.question_levels import QuestionLevel, is_synthetic, measure_level
 from ragfault.model.errors import InputError, UsageError
 from ragfault.model.grouping import group_by, join_by_marks
 from ragfault.model.records import Document, Gold, Span, Trace
@@ -86,7 +87,13 @@ def gather_questions(traces: Iterable[Trace], documents: Sequence[Document]) -> 
         raise InputError(f"{short} {reasons[:1].upper()}{reasons[1:]}." if reasons else short)
     groups, grouped_by = _group_questions(usable)
     questions = tuple(
-        TuningQuestion(id=trace.id, query=trace.query, gold=trace.gold or Gold(), group=groups[trace.id])
+        TuningQuestion(
+            id=trace.id,
+            query=trace.query,
+            gold=trace.gold or Gold(),
+            group=groups[trace.id],
+            synthetic=is_synthetic(trace),
+        )
         for trace in usable
     )
     return QuestionSet(questions, grouped_by, (f"questions left out: {reasons}",) if reasons else ())
@@ -145,6 +152,8 @@ def _mark_overlaps(spans: Sequence[tuple[Span, str]], traces: Sequence[Trace]) -
 def split_questions(questions: Sequence[TuningQuestion], share: float = 0.5, seed: int = 0) -> QuestionSplit:
     """Divide questions at random, whole groups at a time: a `share` of them measures, the others choose.
 
+    Of a set with made questions those of people measure first, since only they give a level.
+
     Raises InputError where they are all of one group: nothing then is left to measure on; UsageError for a share that
     is not between 0 and 1.
     """
@@ -153,6 +162,7 @@ def split_questions(questions: Sequence[TuningQuestion], share: float = 0.5, see
     groups = group_by(questions, lambda question: question.group)
     names = sorted(groups)
     random.Random(seed).shuffle(names)
+    names.sort(key=lambda name: all(question.synthetic for question in groups[name]))
     selection: list[TuningQuestion] = []
     holdout: list[TuningQuestion] = []
     for name in names:
@@ -215,7 +225,16 @@ class HoldoutEvaluator:
             p50=compute_figure("latency_p50", outcomes),
             p95=compute_figure("latency_p95", outcomes),
             tokens=compute_figure("tokens", outcomes),
+            levels=self._measure_levels(outcomes),
         )
+
+    def _measure_levels(self, outcomes: Sequence[QuestionOutcome]) -> tuple[QuestionLevel, ...]:
+        """Return the levels of the metric and of recall; none where no question is made."""
+        synthetic = [question.synthetic for question in self._questions]
+        columns = {str(self._runner.metric): [outcome.value for outcome in outcomes]}
+        columns |= {} if self._runner.metric.name == "recall" else {"recall": [outcome.recall for outcome in outcomes]}
+        levels = [measure_level(name, values, synthetic) for name, values in columns.items()]
+        return tuple(level for level in levels if level is not None)
 
     def compare_configs(
         self,

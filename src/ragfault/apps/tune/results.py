@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ragfault.diagnosis.question_levels import QuestionLevel
 from ragfault.model.records import Gold
 from ragfault.retrieval.pipeline_config import PipelineConfig
 from ragfault.stats.estimates import Difference
@@ -23,6 +24,8 @@ class TuningQuestion(Struct, frozen=True, kw_only=True):
     """Spans of documents, or documents by their ids; never chunks, which every chunker cuts anew."""
     group: str
     """Questions of one group stay on one side of the split, and are resampled together."""
+    synthetic: bool = False
+    """Whether a program made it."""
 
 
 class QuestionOutcome(Struct, frozen=True):
@@ -68,6 +71,8 @@ class MeasuredPipeline(Struct, frozen=True, kw_only=True):
     p50: float
     p95: float
     tokens: float
+    levels: tuple[QuestionLevel, ...] = ()
+    """The metric and the recall on made questions, and on those of people; empty where none is made."""
 
 
 class Gain(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ragfault.apps.tune.recommendation import RULE
 from ragfault.apps.tune.report.charts import COST_LABELS, draw_cost_frontier, draw_recall_frontier
+from ragfault.diagnosis.question_levels import describe_level
 from ragfault.report.document import (
     PAGE_ONLY,
     Block,
@@ -61,6 +62,7 @@ def build_tuning(result: TuningResult) -> ReportDocument:
     )
     measured = tuple(map(_build_pipeline, result.measured))
     body: list[Block] = build_section("On the held-out questions", Table(_list_columns(result), measured))
+    body += _build_levels(result)
     for title, gains in (
         ("Whole pipelines", result.gains),
         ("Gain of each step of the best-scoring pipeline", result.ablations),
@@ -102,6 +104,32 @@ def _list_columns(result: TuningResult) -> tuple[TableColumn, ...]:
         TableColumn("p95 ms", numeric=True, room=100),
         TableColumn("Tokens", numeric=True),
     )
+
+
+def _build_levels(result: TuningResult) -> list[Block]:
+    """Build what made questions and those of people say of each pipeline; nothing where none is made."""
+    levels = [(row.name, level) for row in result.measured for level in row.levels]
+    if not levels:
+        return []
+    if all(level.own is None for _, level in levels):
+        return [Paragraph(describe_level(level), "warning") for level in result.measured[0].levels]
+    rows = tuple(
+        (
+            StyledText(name, "code"),
+            level.metric,
+            f"{format_number(level.synthetic.mean, 3)} ({level.synthetic.n:,})",
+            MISSING if level.own is None else f"{format_interval(level.own, 3)} ({level.own.n:,})",
+        )
+        for name, level in levels
+    )
+    columns = (
+        TableColumn("Pipeline"),
+        TableColumn("Metric"),
+        TableColumn("Made questions"),
+        TableColumn("Questions of people"),
+    )
+    terms = Paragraph("Only questions of people give a level; made ones compare pipelines.", "note")
+    return build_section("Level", Table(columns, rows), terms)
 
 
 def _build_pipeline(row: MeasuredPipeline) -> tuple[Text, ...]:
