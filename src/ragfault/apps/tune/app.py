@@ -24,6 +24,9 @@ APP = App(
         "tune relevance": Verb(
             "ragfault.apps.tune.cli.retrieval", "Score documents against a query, by one judge or several.", "improve"
         ),
+        "tune retrieve": Verb(
+            "ragfault.apps.tune.cli.retrieve", "Record what a pipeline retrieves for questions, as traces.", "improve"
+        ),
         "tune stores": Verb(
             "ragfault.apps.tune.cli.stores", "Measure what approximate search in vector stores misses.", "improve"
         ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from ragfault.apps.tune.adaptation.records import AdaptationPlan, AdaptivePolicy
 from ragfault.apps.tune.generators.records import GeneratorChoice
 from ragfault.apps.tune.pitfalls import Pitfall
@@ -13,6 +15,17 @@ from ragfault.apps.tune.savings import Savings
 from ragfault.io.trace_reader import InputSummary
 from ragfault.report.json_documents import VerbDocument
 from ragfault.retrieval.stores.loss import StoreLoss
+
+
+class RecordedRetrievals(Struct, frozen=True, kw_only=True):
+    """Traces with what a pipeline retrieved, in a file."""
+
+    path: str
+    traces: int
+    chunks: int
+    """Chunks of all traces."""
+    pipeline: str
+    """The pipeline in a line."""
 
 
 class RelevanceDocument(VerbDocument, frozen=True):
@@ -34,6 +47,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "lint": (tuple[Pitfall, ...], InputSummary),
     "tune savings": (Savings,),
     "tune relevance": (RelevanceDocument,),
+    "tune retrieve": (RecordedRetrievals,),
     "tune stores": (tuple[StoreLoss, ...],),
 }
 """Verb → the types of its document; several where its options decide."""
