@@ -118,7 +118,7 @@ UNSTORED = {
     *("tuned", "replies.jsonl", "replies.sqlite", "replies.sqlite-shm", "replies.sqlite-wal"),  # with times and keys
 }
 """Names of files and folders that verbs write and that are not compared."""
-VOLATILE = {"tune": {"frontier", "ms", "p50", "p95", "reason", "summary"}}
+VOLATILE = {"tune": {"frontier", "trials", "ms", "p50", "p95", "reason"}}
 """Name of a case → fields that hold times of this machine, or follow from them."""
 
 

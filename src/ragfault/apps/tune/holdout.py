@@ -18,6 +18,7 @@ from ragfault.apps.tune.results import (
     GainVerdict,
     MeasuredPipeline,
     QuestionOutcome,
+    SearchTrial,
     TuningQuestion,
 )
 from ragfault.apps.tune.search_space import compute_figure
@@ -350,6 +351,19 @@ def select_undominated(figures: Sequence[tuple[float, ...]]) -> list[int]:
         if not better.any() and not same:
             undominated.append(index)
     return undominated
+
+
+def list_trials(runner: TrialRunner, selection: Sequence[TuningQuestion]) -> tuple[SearchTrial, ...]:
+    """List every pipeline that ran, with its means on the questions that choose that it came to, the best first."""
+    trials = []
+    for name, by_question in runner.outcomes.items():
+        outcomes = [by_question[question.id] for question in selection if question.id in by_question]
+        if outcomes:
+            value, ms, tokens = (
+                fmean(getattr(outcome, key) for outcome in outcomes) for key in ("value", "ms", "tokens")
+            )
+            trials.append(SearchTrial(name=name, questions=len(outcomes), value=value, ms=ms, tokens=tokens))
+    return tuple(sorted(trials, key=lambda trial: (-trial.questions, -trial.value)))
 
 
 def measure_frontier(

@@ -39,7 +39,7 @@ PitfallName = Literal[
     "embedder changed",
 ]
 
-TUNING_FILE = "tuning.json"
+TUNING_FILE = "search.json"
 """Result that `tune pipeline` writes next to the pipeline it recommends."""
 MAX_CHUNKS = 8
 """More chunks than this, best first, and those in the middle are read worst."""

@@ -1,4 +1,4 @@
-"""The result of a tuning run: its records, and the sentences that summarize them."""
+"""The result of a tuning run: its records, and the sentence that summarizes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ragfault.diagnosis.question_levels import QuestionLevel
 from ragfault.model.records import Gold
 from ragfault.retrieval.pipeline_config import PipelineConfig
 from ragfault.stats.estimates import Difference
-from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
+from ragfault.text.number_format import format_number
 
 GainVerdict = Literal["gains", "loses", "no gain shown"]
 
@@ -112,6 +112,16 @@ class FrontierPoint(Struct, frozen=True, kw_only=True):
     """True on the frontier, by the questions that chose; None where the search did not run it on all of them."""
 
 
+class SearchTrial(Struct, frozen=True, kw_only=True):
+    """A pipeline that the search ran, on those of the questions that choose that it came to."""
+
+    name: str
+    questions: int
+    value: float
+    ms: float
+    tokens: float
+
+
 class TuningResult(Struct, frozen=True, kw_only=True):
     """Result of a tuning: chosen on some questions, measured on others."""
 
@@ -136,6 +146,8 @@ class TuningResult(Struct, frozen=True, kw_only=True):
     rejected: tuple[Gain, ...]
     """The best-scoring pipeline against each rejected alternative."""
     frontier: tuple[FrontierPoint, ...]
+    trials: tuple[SearchTrial, ...]
+    """Every pipeline that the search ran, the best first."""
     search_steps: tuple[SearchStep, ...]
     selection_questions: int
     """Questions that chose."""
@@ -148,7 +160,6 @@ class TuningResult(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     uncached_seconds: float = 0.0
     """Seconds that all of it costs where nothing is kept from before."""
-    summary: tuple[str, ...] = ()
 
 
 COMPONENT_NAMES = {
@@ -159,11 +170,6 @@ NEGLIGIBLE_MS = 0.5
 """Milliseconds below which nothing is said of them."""
 NEGLIGIBLE_TOKENS = 20
 """Tokens below which nothing is said of them."""
-
-
-def format_gain(gain: Gain) -> str:
-    """Return a gain with its interval: "+0.060 [+0.030, +0.090]"."""
-    return format_interval(gain.difference, 3, signed=True)
 
 
 def describe_cost(gain: Gain) -> str:
@@ -180,50 +186,9 @@ def describe_cost(gain: Gain) -> str:
     return " and ".join(wording.format(" and ".join(texts)) for wording, texts in figures.items() if texts)
 
 
-def describe_gain(gain: Gain, metric: str) -> str:
-    """Return a gain as a sentence: component, size, cost and verdict."""
-    subject = f"{COMPONENT_NAMES.get(gain.component, gain.component)} by {gain.chosen}"
-    if gain.alternative != "none":
-        subject += f" instead of {gain.alternative}"
-    paid = describe_cost(gain)
-    figures = format_gain(gain)
-    if gain.verdict == "gains":
-        return f"{subject} gains {figures} {metric}" + (f" and {paid}" if paid else "") + "."
-    if gain.verdict == "loses":
-        return f"{subject} loses {figures} {metric}" + (f" and {paid}" if paid else "") + "."
-    return f"{subject}: no gain is shown, {figures} {metric}" + (f"; it {paid}" if paid else "") + "."
-
-
-def summarize_tuning(result: TuningResult) -> tuple[str, ...]:
-    """Return the result of a tuning run as sentences, the most important first."""
-    sentences = [f"Recommended: {result.recommended}. {result.reason}"]
-    for gain in result.gains:
-        verb = {"gains": "gains", "loses": "LOSES", "no gain shown": "shows no gain:"}[gain.verdict]
-        paid = describe_cost(gain)
-        sentences.append(
-            f"{capitalize(gain.chosen)} {verb} {format_gain(gain)} {result.metric} against {gain.alternative} on "
-            f"{result.holdout_questions:,} held-out questions (p {format_p_value(gain.adjusted_p)})"
-            + (f" and {paid}" if paid else "")
-            + "."
-        )
-    sentences += [capitalize(describe_gain(gain, result.metric)) for gain in result.ablations]
-    sentences += [_describe_rejected(gain, result.metric) for gain in result.rejected]
-    if result.stopped_at:
-        sentences.append(f"The budget was spent at the step {result.stopped_at}: what follows it was not searched.")
-    return tuple(sentences)
-
-
-def _describe_rejected(gain: Gain, metric: str) -> str:
-    """Describe a rejected alternative: the gain is of the chosen component, so that its own is the opposite."""
-    difference = gain.difference
-    mean, low, high = (format_signed(0 - end, 3) for end in (difference.mean, difference.high, difference.low))
-    interval = f"{mean} [{low}, {high}]"
-    name = f"{COMPONENT_NAMES.get(gain.component, gain.component)} by {gain.alternative}"
-    instead = "" if gain.chosen == "none" else f" in place of {gain.chosen}"
-    if gain.verdict == "no gain shown":
-        return capitalize(f"{name}{instead} gains nothing that is shown: {interval} {metric}.")
-    verb = "would lose" if gain.verdict == "gains" else "would have gained"
-    return capitalize(f"{name}{instead} {verb} {interval} {metric}.")
+def summarize_tuning(result: TuningResult) -> str:
+    """Summarize what a tuning recommends and why."""
+    return f"Recommended: {result.recommended}. {result.reason}"
 
 
 def capitalize(text: str) -> str:

@@ -18,6 +18,7 @@ from ragfault.apps.tune.holdout import (
     gather_questions,
     list_ablations,
     list_rivals,
+    list_trials,
     measure_frontier,
     split_questions,
 )
@@ -43,7 +44,6 @@ from ragfault.apps.tune.results import (
     TuningResult,
     capitalize,
     describe_cost,
-    summarize_tuning,
 )
 from ragfault.apps.tune.search import PipelineSearch, SearchResult
 from ragfault.apps.tune.search_space import (
@@ -121,6 +121,8 @@ def tune(corpus: Iterable[Document], questions: Iterable[Trace], settings: TuneS
     bench.deadline = until
     search_result = PipelineSearch(bench, space, start, parts.selection, bounds, workers).run(settings.progress)
     notes.lines += search_result.notes
+    if search_result.stopped_at:
+        notes.add(f"the budget was spent at the step {search_result.stopped_at}: what follows it was not searched")
     charged, bench.deadline = bench.uncached_seconds, None
     result = replace(
         _measure_holdout(TuningTask(bench, start, parts, bounds, space.phases, settings.seed), search_result),
@@ -130,7 +132,7 @@ def tune(corpus: Iterable[Document], questions: Iterable[Trace], settings: TuneS
         uncached_seconds=charged,
     )
     bench.cache.flush()
-    return replace(result, summary=summarize_tuning(result))
+    return result
 
 
 class NoticeLog:
@@ -263,6 +265,7 @@ def _measure_holdout(task: TuningTask, search_result: SearchResult) -> TuningRes
         ablations=ablations,
         rejected=prover.compare_configs(refused),
         frontier=points,
+        trials=list_trials(runner, parts.selection),
         search_steps=search_result.steps,
         selection_questions=len(parts.selection),
         holdout_questions=len(parts.holdout),

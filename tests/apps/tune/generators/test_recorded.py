@@ -90,8 +90,8 @@ def test_the_verb_chooses_and_writes_the_result(tmp_path: Path, capsys: pytest.C
     code = run_command(["tune", "generator", "choose", *files, "-m", "exact_match", "-o", str(tmp_path / "out")])
     assert code == 0
     assert capsys.readouterr().out.startswith("Recommended: new. It gains +1.000")
-    assert json.loads((tmp_path / "out" / "generator.json").read_text(encoding="utf-8"))["recommended"] == "new"
-    assert "Recommended: new" in (tmp_path / "out" / "generator.md").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "out" / "search.json").read_text(encoding="utf-8"))["recommended"] == "new"
+    assert "Recommended: new" in (tmp_path / "out" / "search.html").read_text(encoding="utf-8")
     assert run_command(["tune", "generator", "choose", *files, "-m", "exact_match", "-o", str(tmp_path / "out")]) == 2
     assert run_command(["tune", "generator", "choose", files[0], files[0], "-m", "exact_match"]) == 2
 

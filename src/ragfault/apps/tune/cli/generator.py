@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ragfault.apps.tune.cli.search_files import check_folder, print_written, write_search
 from ragfault.judges.loading import DEFAULT_JUDGE
-from ragfault.model.errors import InputError, OutputError, UnknownName, UsageError
+from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.options.output import align_columns, combine_options, json_option, print_notice, print_report
 from ragfault.options.runs import read_logged
 from ragfault.options.settings import add_trace_options, pick_trace_options
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from ragfault.retrieval.pipeline_config import PipelineConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-OUTPUT_FILES = ("pipeline.toml", "generator.json", "generator.md")
 
 
 @click.group(
@@ -125,7 +124,7 @@ def choose(
     from ragfault.apps.tune.generators.search import choose_recorded
     from ragfault.apps.tune.settings import GeneratorSettings
 
-    folder = _check_folder(out, force)
+    folder = check_folder(out, force)
     traces, verdicts = _read_recorded(recorded, by_model, pick_trace_options(reading))
     settings = GeneratorSettings(
         metric=metric,
@@ -185,7 +184,7 @@ def search(
 
     SPACE is TOML: [generator] the present settings, [search] the values of each setting to try. The models are raced
     first, then prompt, chunks, order, temperature, length, format, citations and examples. OUT gets pipeline.toml with
-    the recommended generator, generator.md and generator.json. Replies are cached: the same command resumes. The
+    the recommended generator, search.html and search.json. Replies are cached: the same command resumes. The
     endpoint is RAGFAULT_LLM_BASE_URL, else the provider's.
     """
     from msgspec.structs import replace
@@ -193,7 +192,7 @@ def search(
     from ragfault.apps.tune.generators.search import search_generators
     from ragfault.apps.tune.settings import GeneratorSettings
 
-    folder = _check_folder(out, force)
+    folder = check_folder(out, force)
     present, values = _read_space(space)
     traces = list(read_logged(questions, reading=pick_trace_options(reading)))
     if price:
@@ -267,7 +266,7 @@ def improve(
     from ragfault.retrieval.generation.settings import GeneratorConfig
     from ragfault.retrieval.pipeline_config import read_pipeline_config
 
-    folder = _check_folder(out, force)
+    folder = check_folder(out, force)
     present = read_pipeline_config(pipeline).generator
     if present is None:
         raise InputError(f"{pipeline} has no table [generator]. Name its model and prompt there.")
@@ -339,13 +338,6 @@ def _load_judge(name: str) -> Judge:
     return load_judge(name)
 
 
-def _check_folder(out: str | None, force: bool) -> Path | None:
-    folder = None if out is None else Path(out)
-    if folder is not None and not force and (folder / OUTPUT_FILES[1]).exists():
-        raise OutputError(f"{folder / OUTPUT_FILES[1]} exists. Choose another folder, or replace it with --force.")
-    return folder
-
-
 def _read_recorded(
     paths: tuple[str, ...], by_model: bool, reading: dict[str, Any]
 ) -> tuple[dict[str, list[Trace]], dict[int, Verdicts]]:
@@ -398,20 +390,8 @@ def _read_space(path: str) -> tuple[GeneratorConfig, Any]:
 def _show_choice(choice: GeneratorChoice, config: PipelineConfig | None, folder: Path | None, kind: str | None) -> int:
     """Print a choice, and write its files."""
     from ragfault.apps.tune.report.generators import build_choice
-    from ragfault.report.json_documents import encode_document
-    from ragfault.report.output import write_report_file
-    from ragfault.report.renderers.markdown import render_markdown
-    from ragfault.retrieval.pipeline_config import format_pipeline_config
 
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_report_file(folder / "generator.json", encode_document(choice), force=True)
-        write_report_file(folder / "generator.md", render_markdown(build_choice(choice)), force=True)
-        if config is not None:
-            text = format_pipeline_config(config, choice.reason)
-            write_report_file(folder / "pipeline.toml", text, force=True)
+    files = [] if folder is None else write_search(folder, choice, build_choice(choice), config, choice.reason)
     print_report(choice, kind, build_choice)
-    if folder is not None and kind != "json":
-        names = OUTPUT_FILES if config is not None else OUTPUT_FILES[1:]
-        click.echo(f"\nwritten: {', '.join(str(folder / name) for name in names)}")
+    print_written(files, kind)
     return 0 if choice.gain is not None and choice.recommended == choice.chosen else 3

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.apps.tune.cli.search_files import check_folder, print_written, write_search
 from ragfault.judges.loading import DEFAULT_JUDGE
-from ragfault.model.errors import BadTraces, OutputError, UsageError
+from ragfault.model.errors import BadTraces, UsageError
 from ragfault.options.output import (
     add_corpus_options,
     json_option,
@@ -28,14 +29,10 @@ from ragfault.options.settings import add_executor_options, add_trace_options, p
 from ragfault.text.number_format import format_cost, format_count, format_number, format_signed
 
 if TYPE_CHECKING:
-    from ragfault.apps.tune.results import TuningResult
     from ragfault.apps.tune.savings import Savings
     from ragfault.apps.tune.search_space import SearchSpace
     from ragfault.io.error_collector import OnBad
     from ragfault.io.runs.run import Run
-
-
-OUTPUT_FILES = ("pipeline.toml", "tuning.json", "tuning.md", "tuning.html")
 
 
 @click.command(
@@ -100,17 +97,16 @@ def pipeline(
     """Search for the pipeline that retrieves best for QUESTIONS from CORPUS, and test its gain.
 
     QUESTIONS are traces with gold: spans of documents, or ids of documents. One half of them chooses, the other
-    measures. OUT gets pipeline.toml, tuning.html, tuning.md and tuning.json; results are cached in OUT/cache, so that
-    the same command resumes an interrupted search.
+    measures. OUT gets pipeline.toml, search.html and search.json; results are cached in OUT/cache, so that the same
+    command resumes an interrupted search.
     """
-    from ragfault.apps.tune.report.pipelines import build_tuning
+    from ragfault.apps.tune.report.pipelines import build_tuning, describe_tuning_terms
+    from ragfault.apps.tune.results import summarize_tuning
     from ragfault.apps.tune.settings import TuneSettings
     from ragfault.apps.tune.tuner import tune
     from ragfault.io.trace_reader import read_traces
 
-    folder = Path(out)
-    if not force and (folder / OUTPUT_FILES[0]).exists():
-        raise OutputError(f"{folder / OUTPUT_FILES[0]} exists. Choose another folder, or replace it with --force.")
+    folder = check_folder(out, force) or Path(out)
     on_bad: OnBad = print_left_out if skip_bad else "raise"
     with _show_progress(quiet) as progress:
         settings = TuneSettings(
@@ -133,10 +129,10 @@ def pipeline(
             read_traces(questions, notice=print_notice, on_bad=on_bad, **pick_trace_options(reading)),
             settings,
         )
-    _write_outputs(result, folder)
+    comment = f"{summarize_tuning(result)}\n{describe_tuning_terms(result)}"
+    files = write_search(folder, result, build_tuning(result), result.config, comment)
     print_report(result, kind, build_tuning)
-    if kind != "json":
-        click.echo(f"\nwritten: {', '.join(str(folder / name) for name in OUTPUT_FILES)}")
+    print_written(files, kind)
 
 
 def _make_space(embedders: str, chunkers: tuple[str, ...]) -> SearchSpace:
@@ -147,24 +143,6 @@ def _make_space(embedders: str, chunkers: tuple[str, ...]) -> SearchSpace:
 
     space = default_space(name.strip() for name in embedders.split(",") if name.strip())
     return replace(space, chunkers=chunkers) if chunkers else space
-
-
-def _write_outputs(result: TuningResult, folder: Path) -> None:
-    """Write the files of a result."""
-    from ragfault.apps.tune.report.pipelines import build_tuning, describe_tuning_terms, summarize_tuning
-    from ragfault.report.json_documents import encode_document
-    from ragfault.report.output import write_report_file
-    from ragfault.report.renderers.html import render_html_page
-    from ragfault.report.renderers.markdown import render_markdown
-    from ragfault.retrieval.pipeline_config import format_pipeline_config
-
-    folder.mkdir(parents=True, exist_ok=True)
-    comment = f"{summarize_tuning(result)}\n{describe_tuning_terms(result)}"
-    write_report_file(folder / "pipeline.toml", format_pipeline_config(result.config, comment), force=True)
-    write_report_file(folder / "tuning.json", encode_document(result), force=True)
-    document = build_tuning(result)
-    write_report_file(folder / "tuning.md", render_markdown(document), force=True)
-    write_report_file(folder / "tuning.html", render_html_page(document, "tune"), force=True)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ragfault.apps.tune.generators.choice import describe_spending, list_noise_notes
 from ragfault.apps.tune.recommendation import RULE
+from ragfault.apps.tune.report.frontier import SearchPoint, build_frontier_charts
 from ragfault.report.document import (
     Block,
     Heading,
@@ -64,7 +65,14 @@ def build_choice(choice: GeneratorChoice) -> ReportDocument:
         Paragraph(RULE, "note"),
     )
     measured = "On the held-out questions" if choice.selection_questions else "On the questions"
-    body: list[Block] = build_section(measured, _build_figures(choice.measured, choice.frontier))
+    points = [
+        SearchPoint(
+            row.name, row.value, {"US$": row.cost, "milliseconds": row.latency_p50}, row.name == choice.recommended
+        )
+        for row in choice.raced or choice.measured
+    ]
+    charts = build_frontier_charts(points, choice.metric)
+    body: list[Block] = build_section(measured, *charts, _build_figures(choice.measured, choice.frontier))
     if choice.raced:
         raced = "On the questions that chose, as far as each came"
         body += build_section(raced, _build_figures(choice.raced, choice.frontier))

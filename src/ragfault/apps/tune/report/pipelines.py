@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ragfault.apps.tune.recommendation import RULE
-from ragfault.apps.tune.report.charts import COST_LABELS, draw_cost_frontier, draw_recall_frontier
+from ragfault.apps.tune.report.frontier import SearchPoint, build_frontier_charts
+from ragfault.apps.tune.results import summarize_tuning
 from ragfault.diagnosis.question_levels import describe_level
 from ragfault.report.document import (
     PAGE_ONLY,
     Block,
-    Chart,
     Details,
     Heading,
     Listing,
@@ -30,7 +30,7 @@ from ragfault.retrieval.pipeline_config import format_pipeline_config
 from ragfault.text.number_format import MISSING, format_interval, format_number, format_p_value, format_signed
 
 if TYPE_CHECKING:
-    from ragfault.apps.tune.results import FrontierPoint, Gain, MeasuredPipeline, TuningResult
+    from ragfault.apps.tune.results import Gain, MeasuredPipeline, TuningResult
 
 GAIN_COLUMNS = (
     TableColumn("Step"),
@@ -49,7 +49,7 @@ GAIN_KINDS: dict[str, VerdictKind] = {"gains": "better", "loses": "worse", "no g
 def build_tuning(result: TuningResult) -> ReportDocument:
     """Build the report of a tuning; every figure is of questions that took no part in the search."""
     lead: tuple[Block, ...] = (
-        Heading(summarize_tuning(result), 1),
+        Heading(clean_text(summarize_tuning(result)), 1),
         Paragraph(describe_tuning_terms(result), "note"),
         Paragraph(RULE, "note"),
         *(Paragraph(note, "note") for note in result.notes),
@@ -60,8 +60,7 @@ def build_tuning(result: TuningResult) -> ReportDocument:
             )
         ),
     )
-    measured = tuple(map(_build_pipeline, result.measured))
-    body: list[Block] = build_section("On the held-out questions", Table(_list_columns(result), measured))
+    body: list[Block] = build_section("On the held-out questions", *_build_measured(result))
     body += _build_levels(result)
     for title, gains in (
         ("Whole pipelines", result.gains),
@@ -69,17 +68,13 @@ def build_tuning(result: TuningResult) -> ReportDocument:
         ("Alternatives tried (gain of the best-scoring pipeline over each)", result.rejected),
     ):
         body += build_section(title, _build_gains(gains)) if gains else []
-    body += _build_frontier(result)
-    body += build_section("In words", Listing(result.summary[1:]))
+    body.append(
+        Details(f"The {len(result.trials)} trials, on the questions that chose", (_build_trials(result),), PAGE_ONLY)
+    )
     lines = tuple(StyledText(line, "code") for line in format_pipeline_config(result.config).splitlines() if line)
     config = Details("The recommended pipeline: pipeline.toml", (Listing(lines),), PAGE_ONLY)
     terms = "Intervals and tests are paired by question, resampled by group, and corrected by Holm."
     return ReportDocument("tuning", lead, (*body, config, Paragraph(terms, "note")))
-
-
-def summarize_tuning(result: TuningResult) -> str:
-    """Summarize what is recommended and why, in a line."""
-    return clean_text(result.summary[0]) if result.summary else "Nothing was measured."
 
 
 def describe_tuning_terms(result: TuningResult) -> str:
@@ -146,20 +141,44 @@ def _build_pipeline(row: MeasuredPipeline) -> tuple[Text, ...]:
     )
 
 
-def _build_frontier(result: TuningResult) -> list[Block]:
-    """Build the frontier as charts, and each pipeline with its place on the frontier or off it."""
-    charts = [
-        Chart(f"{result.metric} and {unit}", draw_cost_frontier(result, cost)) for cost, unit in COST_LABELS.items()
+def _build_measured(result: TuningResult) -> list[Block]:
+    """Build the charts of the frontier, and one table of its pipelines and the named ones."""
+    places = {point.measured.config.name: point.undominated for point in result.frontier}
+    named = {row.config.name for row in result.measured}
+    others = [point.measured for point in result.frontier if point.measured.config.name not in named]
+    rows = [*result.measured, *others]
+    points = [
+        SearchPoint(row.name, row.value, {"milliseconds": row.ms, "tokens": row.tokens}, row.config == result.config)
+        for row in rows
     ]
-    table = Table((*_list_columns(result), TableColumn("Frontier")), tuple(map(_build_point, result.frontier)))
-    title = "Frontier of value, ms and tokens on the questions that chose, measured on the held-out ones"
-    recall = Chart("precision and recall", draw_recall_frontier(result.frontier))
-    return build_section(title, *charts, recall, table)
+    cells = tuple(
+        (*_build_pipeline(row), MISSING if (mark := places.get(row.config.name)) is None else "yes" if mark else "")
+        for row in rows
+    )
+    table = Table((*_list_columns(result), TableColumn("Frontier")), cells)
+    terms = "Frontier: on the questions that chose, no other pipeline is better in value, ms or tokens and no worse."
+    return [*build_frontier_charts(points, result.metric), table, Paragraph(terms, "note")]
 
 
-def _build_point(point: FrontierPoint) -> tuple[Text, ...]:
-    mark = MISSING if point.undominated is None else "yes" if point.undominated else ""
-    return (*_build_pipeline(point.measured), mark)
+def _build_trials(result: TuningResult) -> Table:
+    columns = (
+        TableColumn("Pipeline"),
+        TableColumn("Questions", numeric=True),
+        TableColumn(result.metric, numeric=True),
+        TableColumn("ms", numeric=True),
+        TableColumn("Tokens", numeric=True),
+    )
+    rows = tuple(
+        (
+            StyledText(trial.name, "code"),
+            f"{trial.questions:,}",
+            format_number(trial.value, 3),
+            format_number(trial.ms, 1),
+            format_number(trial.tokens, 0),
+        )
+        for trial in result.trials
+    )
+    return Table(columns, rows)
 
 
 def _build_gains(gains: Iterable[Gain]) -> Table:
