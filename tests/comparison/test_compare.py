@@ -19,7 +19,7 @@ from ragfault.comparison.compare import compare
 from ragfault.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.comparison.gate.gate import gate
 from ragfault.comparison.paired_runs import pair_runs
-from ragfault.comparison.run_profile import compare_profiles, profile_run, stale_gold_share
+from ragfault.comparison.run_profile import compare_profiles, stale_gold_share
 from ragfault.diagnosis.run_analysis import analyze
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
@@ -440,7 +440,7 @@ def test_void_labels_are_noticed_instead_of_a_collapse(baseline: Run, tmp_path: 
         use = tuple(replace(v, chunk=f"new-{v.chunk}") for v in seen.use or ())
         recut.append((replace(trace, chunks=chunks), replace(seen, chunk=verdicts, use=use)))
     new = evaluate_system(tmp_path / "new", recut)
-    assert stale_gold_share(profile_run(baseline), profile_run(new)) == 1.0
+    assert stale_gold_share(*pair_runs(baseline, new).profiles) == 1.0
     comparison = bisect(baseline, new)
     assert comparison.verdict != "fault"
     assert "labels no longer describe the corpus: 100 % of gold ids are gone" in comparison.comparison.warnings[0]
@@ -478,7 +478,7 @@ def test_changed_sources_point_to_the_documents(baseline: Run, tmp_path: Path):
 
 def test_what_was_never_there_did_not_fall(baseline: Run):
     """Between a run and itself there is no clue, also where its answers cite nothing."""
-    bare = replace(profile_run(baseline), citation_counts=[0, 0])
+    bare = replace(pair_runs(baseline, baseline).profiles[0], citation_counts=[0, 0])
     assert compare_profiles(bare, bare) == ()
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.comparison.comparability import (
@@ -21,18 +22,21 @@ from ragfault.comparison.comparability import (
 )
 from ragfault.comparison.paired_causes import CausePair, pair_causes
 from ragfault.comparison.pairing import RunContents, pair_traces, read_chunks, read_contents
+from ragfault.comparison.recording.answer_pairs import mark_places
 from ragfault.comparison.recording.finders import find_recording_mismatches
 from ragfault.comparison.records import PairMismatch
 from ragfault.comparison.renamed_ids import (
+    ScoreView,
+    drop_claims,
     find_other_keys,
     find_recut_gold,
     find_renamed_ids,
+    judge_alone,
     read_chunk_levels,
-    rescore_renamed,
-    score_without_gold,
-    score_without_notices,
+    rename_chunks,
+    score_view,
 )
-from ragfault.comparison.run_profile import RunProfile, profile_run, rename_profile
+from ragfault.comparison.run_profile import RunProfile, profile_run
 from ragfault.diagnosis.run_table import RunTable, list_text_warnings
 from ragfault.diagnosis.score_matrix import SCORED, UNDEFINED, metric_name
 from ragfault.io.runs.run import SAMPLE_TRACES, AnyRun, MetricInfo, Run, open_run
@@ -42,7 +46,9 @@ from ragfault.labels.judges.flakiness import JudgeFlakiness, check_judge
 from ragfault.labels.records import LabelProvenance
 from ragfault.metrics.catalog import get_definitions
 from ragfault.model.errors import RunError, UsageError
-from ragfault.model.records import RelevanceLevel, Trace
+from ragfault.model.gold_evidence import apply_gold
+from ragfault.model.records import RelevanceLevel, Trace, Verdicts
+from ragfault.text.notices import Stretch
 
 
 def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> tuple[str, ...]:
@@ -81,6 +87,10 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
             )
         warnings.append(message)
     return tuple(warnings)
+
+
+Rescored = tuple[NDArray[np.bool_], dict[str, NDArray[np.float64]]]
+"""Pairs, and the scores of metrics there."""
 
 
 class PairedRuns:
@@ -140,20 +150,36 @@ class PairedRuns:
         return int(silent[0].sum()), int(silent[1].sum())
 
     @cached_property
-    def profiles(self) -> tuple[RunProfile, RunProfile]:
-        """Return the profile of each run."""
-        return profile_run(self.runs[0]), self._profile_candidate(None)
+    def refused(self) -> tuple[list[bool | None], list[bool | None]]:
+        """Return whether the answer of each trace of both runs refuses; None where no verdict says."""
+        old, new = (
+            [None if verdicts.answer is None else verdicts.answer.refused for verdicts in run.verdicts()]
+            for run in self.runs
+        )
+        return old, new
 
-    def _profile_candidate(self, rows: frozenset[int] | None) -> RunProfile:
-        """Profile the candidate, with the baseline's ids where it renamed them."""
-        renamed = self.renamed_ids
-        profile = profile_run(self.runs[1], rows)
-        return profile if renamed is None else rename_profile(profile, renamed.ids, renamed.documents)
+    def find_refusals(self, side: int) -> NDArray[np.bool_]:
+        """Return the pairs on which the answer of a side refuses."""
+        refused: NDArray[np.bool_] = np.array(self.refused[side], dtype=bool)[self.paired_rows(side)]
+        return refused
+
+    @cached_property
+    def profiles(self) -> tuple[RunProfile, RunProfile]:
+        """Return the profile of each run; the candidate has the baseline's ids where it renamed them."""
+        old, new = (range(run.manifest.traces) for run in self.runs)
+        return self._profile_rows(old, new)
 
     def profiles_of(self, mask: NDArray[np.bool_]) -> tuple[RunProfile, RunProfile]:
         """Return the profiles over some of the pairs."""
-        rows = [frozenset(self.paired_rows(side)[mask].tolist()) for side in (0, 1)]
-        return profile_run(self.runs[0], rows[0]), self._profile_candidate(rows[1])
+        old, new = (np.unique(self.paired_rows(side)[mask]).tolist() for side in (0, 1))
+        return self._profile_rows(old, new)
+
+    def _profile_rows(self, old: Sequence[int], new: Sequence[int]) -> tuple[RunProfile, RunProfile]:
+        ids, documents = ({}, {}) if self.renamed_ids is None else (self.renamed_ids.ids, self.renamed_ids.documents)
+        return (
+            profile_run(self.contents[0], self.refused[0], old, {}, {}),
+            profile_run(self.contents[1], self.refused[1], new, ids, documents),
+        )
 
     def baseline_ids(self, ids: Sequence[str]) -> dict[str, str]:
         """Map ids of the candidate's traces to those of their partners in the baseline."""
@@ -207,30 +233,56 @@ class PairedRuns:
     def _stored_values(self, metric: str, side: int) -> NDArray[np.float64]:
         if metric in self._extra_metrics:
             return self._extra_metrics[metric][1][side]
-        known = self._without_notice[side]
-        return known[metric] if metric in known else self._values_with_notice(metric, side)
-
-    def _values_with_notice(self, metric: str, side: int) -> NDArray[np.float64]:
         matrix = self.matrices[side]
         at = matrix.column_index(metric)
         if at is None:
             raise UsageError(f"{metric} is not in {self.runs[side].path}.")
         values: NDArray[np.float64] = matrix.values[self.paired_rows(side), at]
-        if metric in self._judged_alone[side]:
-            values = np.where(self.other_keys, self._judged_alone[side][metric], values)
-        if side and metric in self._rescored and self.renamed_ids is not None:
-            return np.where(self.renamed_ids.pairs, self._rescored[metric], values)
+        for pairs, scores in self._rescored[side]:
+            if metric in scores:
+                values = np.where(pairs, scores[metric], values)
         return values
 
     @cached_property
-    def _rescored(self) -> dict[str, NDArray[np.float64]]:
-        """Return the values of the candidate's metrics of gold where it renamed ids, gold re-anchored by text."""
-        if self.renamed_ids is None or self.renamed_ids.has_own_gold or not self.renamed_ids.pairs.any():
-            return {}
-        known = get_definitions()
-        named = [name for name in self.shared_names() if metric_name(name) in known]
-        metrics = [name for name in named if read_fields(name) & {"gold", GOLD_SPANS}]
-        return rescore_renamed(self.runs[1], self.contents, self.pairing, self.renamed_ids, metrics)
+    def _rescored(self) -> tuple[list[Rescored], list[Rescored]]:
+        """Return the pairs of each run on which metrics are scored again, and their scores; a later entry goes first.
+
+        Where the keys differ, the judge scores without gold; renamed chunks have the baseline's ids and gold; claims
+        within a notice do not count.
+        """
+        old, new = (
+            [
+                (mark_places(view.pairs, len(self.pairing)), score_view(run, self.paired_rows(side), view))
+                for view in self._list_views(side)
+            ]
+            for side, run in enumerate(self.runs)
+        )
+        return old, new
+
+    def _list_views(self, side: int) -> Iterator[ScoreView]:
+        """Yield the views from which metrics of a run are scored again."""
+        run, known = self.runs[side], get_definitions()
+        shared = [name for name in self.shared_names() if metric_name(name) in known]
+        if self.other_keys.any():
+            names = {measure.name for matrix in self.matrices for measure in matrix.measures}
+            judged = [name for name in names if metric_name(name) in known and known[metric_name(name)].verdicts]
+            yield ScoreView(judged, np.flatnonzero(self.other_keys).tolist(), judge_alone)
+        renamed = self.renamed_ids
+        if side and renamed is not None and not renamed.has_own_gold:
+            by_gold = [name for name in shared if read_fields(name) & {"gold", GOLD_SPANS}]
+            yield ScoreView(by_gold, np.flatnonzero(renamed.pairs).tolist(), self._anchor_gold)
+        for mismatch in self.mismatch_list:
+            if mismatch.side == side:
+                of_claims = [name for name in shared if metric_name(name) in PART_METRICS - {"completeness"}]
+                keyed = ~self.other_keys if run.manifest.gold == "apply" else np.zeros(len(self.pairing), dtype=bool)
+                yield ScoreView(of_claims, [*mismatch.stretches], _drop_notices(mismatch.stretches, keyed))
+
+    def _anchor_gold(self, pair: int, trace: Trace, verdicts: Verdicts) -> tuple[Trace, Verdicts]:
+        """Return a trace of the candidate with the ids, places and gold of the baseline."""
+        assert self.renamed_ids is not None
+        keys = self.contents[1].trace_keys[self.pairing.candidate[pair]]
+        gold = self.contents[0].gold[self.pairing.baseline[pair]]
+        return replace(rename_chunks(trace, keys, self.renamed_ids), gold=gold), verdicts
 
     @cached_property
     def other_keys(self) -> NDArray[np.bool_]:
@@ -256,33 +308,6 @@ class PairedRuns:
     def causes(self) -> list[CausePair]:
         """Return whether the answers of each pair are bad, and why."""
         return pair_causes(self.matrices, self.contents, self.pairing, self.other_keys)
-
-    @cached_property
-    def _judged_alone(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
-        """Return the values of the metrics from verdicts without gold, on the pairs where it is not applied."""
-        if not self.other_keys.any():
-            return {}, {}
-        known = get_definitions()
-        names = {measure.name for matrix in self.matrices for measure in matrix.measures}
-        judged = [name for name in names if metric_name(name) in known and known[metric_name(name)].verdicts]
-        old, new = (
-            score_without_gold(run, self.paired_rows(side), self.other_keys, judged)
-            for side, run in enumerate(self.runs)
-        )
-        return old, new
-
-    @cached_property
-    def _without_notice(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
-        """Return the values of metrics of claims for each side, without the claims in a notice; none where none is."""
-        values: tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]] = ({}, {})
-        names = [name for name in self.shared_names() if metric_name(name) in PART_METRICS - {"completeness"}]
-        for mismatch in self.mismatch_list:
-            if mismatch.side is not None:
-                run, rows = self.runs[mismatch.side], self.paired_rows(mismatch.side)
-                plain = {name: self._values_with_notice(name, mismatch.side) for name in names}
-                scores = score_without_notices(run, rows, mismatch.stretches, self.other_keys, plain)
-                values[mismatch.side].update(scores)
-        return values
 
     def chunk_levels(self, side: int) -> Sequence[tuple[RelevanceLevel, ...]]:
         """Return the levels of the chunks of one run's traces, with gold applied where it is the same on both sides."""
@@ -342,16 +367,13 @@ class PairedRuns:
     def statuses(self, metric: str, side: int) -> NDArray[np.int64]:
         """Return the status codes of a metric on the paired traces of one run; undefined where it is left out."""
         known = np.isfinite(self._stored_values(metric, side))
-        if metric in self._extra_metrics or (side and metric in self._rescored):
-            statuses = np.where(known, SCORED, UNDEFINED)
-        else:
-            at = self.matrices[side].column_index(metric)
-            assert at is not None
-            statuses = self.matrices[side].status[self.paired_rows(side), at]
-            if metric in self._judged_alone[side]:
-                statuses = np.where(self.other_keys, np.where(known, SCORED, UNDEFINED), statuses)
-            if metric in self._without_notice[side]:
-                statuses = np.where((statuses == SCORED) & ~known, UNDEFINED, statuses)
+        at = self.matrices[side].column_index(metric)
+        if metric in self._extra_metrics or at is None:
+            return np.where(known & ~self.left_out(metric), SCORED, UNDEFINED)
+        statuses = self.matrices[side].status[self.paired_rows(side), at]
+        for pairs, scores in self._rescored[side]:
+            if metric in scores:
+                statuses = np.where(pairs, np.where(known, SCORED, UNDEFINED), statuses)
         return np.where(self.left_out(metric), UNDEFINED, statuses)
 
     def is_scored(self, metric: str) -> bool:
@@ -373,6 +395,16 @@ class PairedRuns:
     def shared_names(self) -> list[str]:
         """Return the names of the metrics that both runs have."""
         return [measure.name for measure in self.shared_metrics()]
+
+
+def _drop_notices(
+    stretches: Mapping[int, Sequence[Stretch]], keyed: NDArray[np.bool_]
+) -> Callable[[int, Trace, Verdicts], tuple[Trace, Verdicts]]:
+    """Return the view of an answer without the claims in its notice; gold is applied on the pairs `keyed`."""
+    return lambda pair, trace, verdicts: (
+        trace,
+        drop_claims(apply_gold(trace, verdicts) if keyed[pair] else verdicts, stretches[pair]),
+    )
 
 
 def pair_runs(

@@ -68,6 +68,8 @@ class RunContents(Struct, frozen=True, eq=False, kw_only=True):
     chunk_counts: RowIndices
     # NOT_RECORDED where they are absent
     citation_counts: RowIndices
+    # characters of the answer; 0 where it is absent
+    answer_sizes: RowIndices
     # an answer is recorded, if a blank one
     answered: Mask
     # the answer is absent, empty or white space
@@ -79,6 +81,7 @@ class RunContents(Struct, frozen=True, eq=False, kw_only=True):
     # some citation has a claim, or a quote or a mark that leads to it
     has_quotes: Mask
     gold: list[Gold | None]
+    models: list[str | None]
     # the distinct chunks of the run
     keys: tuple[ChunkKey, ...]
     # the places in `keys` of the chunks of a trace
@@ -193,7 +196,18 @@ def load_texts(run: Run, ids: Collection[str], shortest: bool = False) -> dict[s
     return texts
 
 
-CONTENT_FIELDS = ("history", "answer", "citations", "reference", "facts", "gold", "answerable", "steps", "error")
+CONTENT_FIELDS = (
+    "history",
+    "answer",
+    "citations",
+    "reference",
+    "facts",
+    "gold",
+    "answerable",
+    "steps",
+    "error",
+    "model",
+)
 """Fields of a trace that `read_contents` reads beside the query and the chunks."""
 
 
@@ -209,9 +223,11 @@ def read_contents(run: Run, chunk_lists: TraceChunks) -> RunContents:
     trace_keys = [tuple(place_by_row[chunk] for chunk in chunks or ()) for chunks in chunk_lists]
     columns: defaultdict[str, list[int]] = defaultdict(list)
     gold: list[Gold | None] = []
+    models: list[str | None] = []
     failed_steps: Counter[str] = Counter()
     for trace, chunks, own in zip(run.traces(fields=CONTENT_FIELDS), chunk_lists, trace_keys, strict=True):
         gold.append(trace.gold)
+        models.append(trace.model)
         # an answer that cites read chunks, whatever the log holds of them
         count = NOT_RECORDED if chunks is None or (not chunks and trace.citations) else len(chunks)
         for name, value in _fingerprint_trace(trace, [keys[at] for at in own], count).items():
@@ -222,10 +238,10 @@ def read_contents(run: Run, chunk_lists: TraceChunks) -> RunContents:
     flags = ("answered", "blank", "errors", "has_steps", "has_claims", "has_quotes")
     names = (
         *("queries", "chunks", "answers", "answers_by_text", "histories", "references", "facts", "answerable"),
-        *("chunk_counts", "citation_counts", *flags),
+        *("chunk_counts", "citation_counts", "answer_sizes", *flags),
     )
     arrays = {name: np.array(columns[name], dtype=bool if name in flags else np.int64) for name in names}
-    return RunContents(**arrays, gold=gold, keys=keys, trace_keys=trace_keys, failed_steps=failed_steps)
+    return RunContents(**arrays, gold=gold, models=models, keys=keys, trace_keys=trace_keys, failed_steps=failed_steps)
 
 
 def _identify_chunk(chunk: ChunkRow, known: dict[str, int]) -> ChunkKey:
@@ -254,6 +270,7 @@ def _fingerprint_trace(trace: Trace, keys: list[ChunkKey], count: int) -> dict[s
         "answerable": NOT_RECORDED if trace.answerable is None else int(trace.answerable),
         "chunk_counts": count,
         "citation_counts": NOT_RECORDED if trace.citations is None else len(trace.citations),
+        "answer_sizes": len(trace.answer or ""),
         "answered": trace.answer is not None,
         "blank": trace.answer is None or not trace.answer.strip(),
         "errors": trace.error is not None,

@@ -115,7 +115,7 @@ def _measure_checks(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
     uncited = bool((cited[0] == 0).any() or (cited[1] == 0).any())
     none = np.zeros(len(failed), dtype=bool)
     # a refusal has nothing to cite, nor has an answer whose passage is no longer retrieved
-    excused = find_refusals(paired, 0) | find_refusals(paired, 1) if uncited else none
+    excused = paired.find_refusals(0) | paired.find_refusals(1) if uncited else none
     if uncited and (paired.keeps_used_texts & ~excused).sum() >= LEAST_CITED:
         excused = excused | ~paired.keeps_used_texts
     measured = {
@@ -131,12 +131,6 @@ def _measure_checks(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
 
 def _to_values(shown: Mask, undefined: Mask) -> Values:
     return np.where(undefined, math.nan, shown.astype(np.float64))
-
-
-def find_refusals(paired: PairedRuns, side: int) -> Mask:
-    """Return the pairs on which the answer of a side refuses."""
-    refused = [verdicts.answer is not None and verdicts.answer.refused for verdicts in paired.runs[side].verdicts()]
-    return np.array(refused, dtype=bool)[paired.paired_rows(side)]
 
 
 def is_shown_rise(change: MetricChange, alpha: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -15,7 +16,7 @@ from ragfault.comparison.pairing import ChunkKey, Mask, RunContents, TracePairin
 from ragfault.comparison.run_profile import measure_stale_gold
 from ragfault.io.runs.run import Run
 from ragfault.metrics.catalog import compute_score, parse_metric
-from ragfault.model.gold_evidence import apply_gold, apply_gold_to_chunks
+from ragfault.model.gold_evidence import apply_gold_to_chunks
 from ragfault.model.grouping import group_by
 from ragfault.model.records import Chunk, Citation, Gold, RelevanceLevel, Trace, Verdicts
 from ragfault.text.notices import Stretch
@@ -245,43 +246,36 @@ def _match_renamed(old: Iterable[tuple[str, object]], new: Iterable[tuple[str, o
     ) and not ({name for name, _ in only_new} & {name for name, _ in before})
 
 
-def rescore_renamed(
-    run: Run, contents: tuple[RunContents, RunContents], pairing: TracePairing, renamed: RenamedIds, metrics: list[str]
-) -> dict[str, NDArray[np.float64]]:
-    """Score the metrics of gold again where chunks were renamed: with the baseline's ids, places and gold.
+class ScoreView(NamedTuple):
+    """Metrics that are scored again on some pairs of a run, from another view of the traces than the stored scores."""
 
-    Returns values on the pairs by metric; NaN where nothing was renamed or the metric has no value.
-    """
-    old, new = contents
-
-    def anchor(pair: int, trace: Trace, verdicts: Verdicts) -> tuple[Trace, Verdicts]:
-        keys = new.trace_keys[pairing.candidate[pair]]
-        return replace(rename_chunks(trace, keys, renamed), gold=old.gold[pairing.baseline[pair]]), verdicts
-
-    values = {name: np.full(len(pairing), math.nan) for name in metrics}
-    return _fill_scores(values, run, pairing.candidate, np.flatnonzero(renamed.pairs).tolist(), anchor)
+    metrics: Collection[str]
+    pairs: Sequence[int]
+    view: Callable[[int, Trace, Verdicts], tuple[Trace, Verdicts]]
+    """What of the trace and the verdicts of a pair is scored."""
 
 
-def _fill_scores(
-    values: dict[str, NDArray[np.float64]],
-    run: Run,
-    rows: NDArray[np.int64],
-    pairs: Iterable[int],
-    view: Callable[[int, Trace, Verdicts], tuple[Trace, Verdicts]],
-) -> dict[str, NDArray[np.float64]]:
-    """Fill in the scores of some pairs by metric, NaN where there is no value; `view` returns what of a pair is scored.
+def score_view(run: Run, rows: NDArray[np.int64], view: ScoreView) -> dict[str, NDArray[np.float64]]:
+    """Return the scores of each metric of a view on its pairs; NaN elsewhere and where there is no value.
 
     `rows` are the traces of the run in each pair. A trace is read once.
     """
-    metrics = {name: parse_metric(name) for name in values}
-    pairs_by_row = group_by(pairs, lambda pair: int(rows[pair]))
-    for row, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True)):
+    metrics = {name: parse_metric(name) for name in view.metrics}
+    values = {name: np.full(len(rows), math.nan) for name in metrics}
+    pairs_by_row = group_by(view.pairs, lambda pair: int(rows[pair]))
+    evidence = zip(run.traces(), run.verdicts(), strict=True) if pairs_by_row else ()
+    for row, (trace, verdicts) in enumerate(evidence):
         for pair in pairs_by_row.get(row, ()):
-            scored = view(pair, trace, verdicts)
+            scored = view.view(pair, trace, verdicts)
             for name, metric in metrics.items():
                 value = compute_score(metric, *scored).value
                 values[name][pair] = math.nan if value is None else value
     return values
+
+
+def judge_alone(_: int, trace: Trace, verdicts: Verdicts) -> tuple[Trace, Verdicts]:
+    """Return the trace with the verdicts of the judge, to which gold is not applied."""
+    return trace, verdicts
 
 
 def rename_chunks(trace: Trace, places: tuple[int, ...], renamed: RenamedIds) -> Trace:
@@ -357,32 +351,6 @@ def read_chunk_levels(run: Run, rows: NDArray[np.int64], other_keys: Mask) -> It
     for row, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True)):
         chunks = verdicts.chunk if row in alone else apply_gold_to_chunks(trace, verdicts.chunk)
         yield tuple(chunk.level for chunk in chunks or ())
-
-
-def score_without_gold(
-    run: Run, rows: NDArray[np.int64], other_keys: Mask, metrics: Sequence[str]
-) -> dict[str, NDArray[np.float64]]:
-    """Score metrics by the judge alone on the pairs with other keys; NaN elsewhere and where there is no value."""
-    values = {name: np.full(len(rows), math.nan) for name in metrics}
-    pairs = np.flatnonzero(other_keys).tolist()
-    return _fill_scores(values, run, rows, pairs, lambda _, trace, verdicts: (trace, verdicts))
-
-
-def score_without_notices(
-    run: Run,
-    rows: NDArray[np.int64],
-    stretches: Mapping[int, Sequence[Stretch]],
-    other_keys: Mask,
-    values: Mapping[str, NDArray[np.float64]],
-) -> dict[str, NDArray[np.float64]]:
-    """Return the values of metrics of claims on the pairs, without the claims within stretches of the answer."""
-
-    def drop_notices(pair: int, trace: Trace, verdicts: Verdicts) -> tuple[Trace, Verdicts]:
-        keyed = run.manifest.gold == "apply" and not other_keys[pair]
-        return trace, drop_claims(apply_gold(trace, verdicts) if keyed else verdicts, stretches[pair])
-
-    scored = {name: column.copy() for name, column in values.items()}
-    return _fill_scores(scored, run, rows, stretches, drop_notices)
 
 
 def drop_claims(verdicts: Verdicts, stretches: Sequence[Stretch]) -> Verdicts:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from statistics import fmean
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from ragfault.comparison.pairing import normalize_space
+from ragfault.comparison.pairing import NOT_RECORDED, RunContents
 from ragfault.comparison.records import RunDifference
-from ragfault.io.runs.run import Run
-from ragfault.model.records import Trace
 from ragfault.text.number_format import format_percent
 
 # below this share of chunk ids in common, the corpus was re-chunked
@@ -24,14 +21,14 @@ GOLD_ID_METRICS = frozenset({
 """Metrics that read chunk ids of the gold."""
 
 
-class RunProfile(Struct):
+class RunProfile(Struct, frozen=True):
     """Properties of a RAG system that the traces of a run show."""
 
-    # chunk id → a hash of its text, white space normalized
+    # chunk id → a fingerprint of its text
     chunks: dict[str, int]
-    documents: set[str]
-    # trace id → the chunk ids of its gold
-    gold: dict[str, frozenset[str]]
+    documents: frozenset[str]
+    # chunk ids that the gold names as relevant
+    gold: frozenset[str]
     # chunks of each trace
     chunk_counts: list[int]
     # characters of the chunks
@@ -41,51 +38,36 @@ class RunProfile(Struct):
     # citations of the answers
     citation_counts: list[int]
     refusals: list[bool]
-    models: set[str]
+    models: frozenset[str]
 
 
-def profile_run(run: Run, rows: Container[int] | None = None) -> RunProfile:
-    """Profile a run from its traces (or from some rows), reading a bounded number at a time."""
-    profile = RunProfile({}, set(), {}, [], [], [], [], [], set())
-    for row, trace in enumerate(run.traces()):
-        if rows is None or row in rows:
-            _add_trace(profile, trace)
-    for row, verdicts in enumerate(run.verdicts()):
-        if verdicts.answer is not None and (rows is None or row in rows):
-            profile.refusals.append(verdicts.answer.refused)
-    return profile
-
-
-def _add_trace(profile: RunProfile, trace: Trace) -> None:
-    if trace.chunks is not None:
-        profile.chunk_counts.append(len(trace.chunks))
-    for chunk in trace.chunks or ():
-        profile.chunks[chunk.id] = hash(normalize_space(chunk.text))
-        profile.chunk_lengths.append(len(chunk.text))
-        if chunk.document is not None:
-            profile.documents.add(chunk.document)
-    if trace.answer is not None:
-        profile.answer_lengths.append(len(trace.answer))
-        profile.citation_counts.append(len(trace.citations or ()))
-    if trace.gold is not None and trace.gold.chunks:
-        profile.gold[trace.id] = frozenset(name for name, grade in trace.gold.chunks.items() if grade > 0)
-    if trace.model is not None:
-        profile.models.add(trace.model)
-
-
-def rename_profile(profile: RunProfile, ids: Mapping[str, str], documents: Mapping[str, str]) -> RunProfile:
-    """Rename chunks and documents of a profile, so that a new name alone is no difference."""
-    return replace(
-        profile,
-        chunks={ids.get(name, name): text for name, text in profile.chunks.items()},
-        documents={documents.get(name, name) for name in profile.documents},
-        gold={trace: frozenset(ids.get(name, name) for name in names) for trace, names in profile.gold.items()},
+def profile_run(
+    contents: RunContents,
+    refused: Sequence[bool | None],
+    rows: Sequence[int],
+    ids: Mapping[str, str],
+    documents: Mapping[str, str],
+) -> RunProfile:
+    """Profile some rows of a run; `ids` and `documents` are the other run's names of what was renamed."""
+    keys = [contents.keys[place] for row in rows for place in contents.trace_keys[row]]
+    golds = [gold for row in rows if (gold := contents.gold[row]) is not None]
+    answered = [row for row in rows if contents.answered[row]]
+    return RunProfile(
+        chunks={ids.get(key.id, key.id): key.text for key in keys},
+        documents=frozenset(documents.get(key.document, key.document) for key in keys if key.document is not None),
+        gold=frozenset(ids.get(name, name) for gold in golds for name, grade in gold.chunks.items() if grade > 0),
+        chunk_counts=[count for row in rows if (count := int(contents.chunk_counts[row])) != NOT_RECORDED],
+        chunk_lengths=[key.size for key in keys],
+        answer_lengths=[int(contents.answer_sizes[row]) for row in answered],
+        citation_counts=[max(0, int(contents.citation_counts[row])) for row in answered],
+        refusals=[state for row in rows if (state := refused[row]) is not None],
+        models=frozenset(model for row in rows if (model := contents.models[row]) is not None),
     )
 
 
 def stale_gold_share(old: RunProfile, new: RunProfile) -> float | None:
     """Return the share of gold chunk ids missing from a re-chunked candidate corpus; None where it is not one."""
-    return measure_stale_gold(old.chunks.keys(), new.chunks.keys(), set[str]().union(*new.gold.values()))
+    return measure_stale_gold(old.chunks.keys(), new.chunks.keys(), new.gold)
 
 
 def measure_stale_gold(old: Set[str], new: Set[str], gold: Set[str]) -> float | None:

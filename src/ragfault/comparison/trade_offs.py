@@ -10,7 +10,6 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ragfault.comparison.paired_runs import PairedRuns
-from ragfault.comparison.pipeline_checks import find_refusals
 from ragfault.comparison.recording.answer_pairs import cover_words, is_beginning
 from ragfault.comparison.records import MetricChange
 from ragfault.comparison.stages.answer_evidence import SENTENCE_END
@@ -75,7 +74,7 @@ def find_new_refusals(paired: PairedRuns, mask: NDArray[np.bool_] | None = None)
     baseline's answer.
     """
     size = len(paired.pairing)
-    sides = [find_refusals(paired, side) for side in (0, 1)]
+    sides = [paired.find_refusals(side) for side in (0, 1)]
     inside = np.ones(size, dtype=bool) if mask is None else mask
     newly = ~sides[0] & sides[1] & inside
     right = np.zeros(size, dtype=bool)
@@ -149,7 +148,7 @@ def find_lost_echoes(paired: PairedRuns, mask: NDArray[np.bool_] | None = None) 
     Most words of the candidate's answer stand in the other answer or the chunks, and it does not refuse.
     """
     lost = np.zeros(len(paired.pairing), dtype=bool)
-    inside = ~paired.pairing.same_answers & ~find_refusals(paired, 1) & (True if mask is None else mask)
+    inside = ~paired.pairing.same_answers & ~paired.find_refusals(1) & (True if mask is None else mask)
     for place, old, new in paired.iterate_pairs(np.flatnonzero(inside)):
         query, former, text = (f" {' '.join(split_words(part or ''))} " for part in (new.query, old.answer, new.answer))
         if len(query.split()) >= LEAST_ECHO and query in former and query not in text:
@@ -171,7 +170,7 @@ def find_shorter_answers(
     Most of its words stand in the other answer or the chunks, and it does not refuse. Where most such answers break
     off, as beginnings of the baseline's, those that do are left out.
     """
-    inside = ~paired.pairing.same_answers & ~find_refusals(paired, 1) & (True if mask is None else mask)
+    inside = ~paired.pairing.same_answers & ~paired.find_refusals(1) & (True if mask is None else mask)
     for side in (0, 1):
         contents, rows = paired.contents[side], paired.paired_rows(side)
         inside &= (contents.references[rows] == 0) & (contents.facts[rows] == 0) & ~contents.blank[rows]

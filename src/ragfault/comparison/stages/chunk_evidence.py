@@ -282,7 +282,7 @@ def _gone_rules(traces: PairedTraces, lists: _ChunkLists) -> Evidence:
             "retrieved for none any more"
         )
         yield from give("gone", ramp(gone, 0.05, 0.25), text, "index coverage")
-    gold = {key for key in set().union(*old.gold.values()) if key in old.chunks} if old.gold else set()
+    gold = old.gold & old.chunks.keys()
     if by_id and len(gold) >= 5:
         gone = fmean(key not in new.chunks for key in gold)
         text = (
