@@ -322,46 +322,6 @@ def test_an_attempt_that_was_retried_is_no_failure_of_its_query(baseline: Run, t
     assert f"40 of {N + 40} traces of the candidate (40 of them errors or blank answers)" in bisection.sentence
 
 
-def number_chunks(size: int) -> dict[str, Chunk]:
-    """Cut 40 documents of six sentences into chunks of some sentences, numbered within their document."""
-    sentences = [
-        [
-            f"In {place} of ward {at} the {what} {WORDS[at % 7]} the quay number {at * 6 + k}."
-            for k, what in enumerate(THINGS)
-        ]
-        for at, place in ((at, WORDS[-1 - at % 7]) for at in range(40))
-    ]
-    return {
-        f"{at}#{k // size}": Chunk(id=f"{at}#{k // size}", text=" ".join(lines[k : k + size]), document=str(at))
-        for at, lines in enumerate(sentences)
-        for k in range(0, len(lines), size)
-    }
-
-
-THINGS = ("mayor", "pilot", "baker", "porter", "teacher", "surgeon")
-WORDS = ("repairs", "paints", "sweeps", "measures", "guards", "photographs", "describes")
-
-
-@pytest.mark.parametrize("renewed", [False, True])
-def test_ids_that_stand_for_other_cuts_void_the_gold_that_names_them(renewed: bool, tmp_path: Path):
-    """A corpus cut anew under the old numbers, and retrieved as well, is no fault of retrieval."""
-    small, large = number_chunks(2), number_chunks(6)
-    sides = []
-    for name, chunks, number in (("old", small, "#2"), ("new", large, "#0" if renewed else "#2")):
-        traces = []
-        for at in range(40):
-            mine = [chunk for chunk in chunks.values() if chunk.document in (str(at), str((at + 1) % 40))]
-            query = f"Who {WORDS[at % 7]} the quay number {at * 6 + 5}?"
-            answer = f"The surgeon {WORDS[at % 7]} the quay number {at * 6 + 5}."
-            gold = Gold(chunks={f"{at}{number}": 1.0})
-            traces.append(Trace(id=str(at), query=query, chunks=tuple(mine), answer=answer, gold=gold))
-        sides.append(evaluate(traces, tmp_path / name, judge="lexical"))
-    bisection = bisect(*sides)
-    assert not bisection.faults
-    assert ("other cuts of the documents in the candidate" in bisection.sentence) is not renewed
-    assert not pair_runs(sides[0], sides[0]).recut_gold.any()
-
-
 @pytest.mark.long
 def test_what_is_asked_within_a_fixed_text_is_not_read_as_aspects(tmp_path: Path):
     """Completeness without facts reads the query, and a fixed text around it holds questions of its own."""

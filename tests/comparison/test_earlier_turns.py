@@ -78,23 +78,13 @@ def test_a_drop_of_retrieval_after_the_same_history_is_a_fault_of_retrieval(tmp_
     assert judge(TALKS, new, tmp_path).faults[0].layer == "retrieval"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda trace: replace(trace, history=None), "history is not recorded in the candidate on 100 %"),
-        (
-            clip,
-            "the history of the candidate is a part of the baseline's, clipped in the record or before it, on 100 %",
-        ),
-        (lambda trace: replace(trace, history=trace.history[-1:]), "the history of the candidate is a part"),
-        (rename_roles, "under other roles, or with other messages than those of user and assistant, on 100 %"),
-    ],
-    ids=["absent", "clipped", "last message", "roles"],
-)
-def test_a_history_that_is_recorded_otherwise_is_a_mismatch_and_no_fault(
-    change: Callable[[Trace], Trace], words: str, tmp_path: Path
-):
+def test_a_history_that_one_side_lacks_is_a_mismatch_and_no_fault(tmp_path: Path):
+    result = judge(TALKS, [replace(trace, history=None) for trace in TALKS], tmp_path)
+    assert (result.verdict, result.faults) == ("no fault", ())
+    assert [mismatch.left_out for mismatch in result.comparison.mismatches] == [()]
+
+
+@pytest.mark.parametrize("change", [clip, rename_roles], ids=["clipped", "roles"])
+def test_a_history_that_is_recorded_otherwise_is_no_fault(change: Callable[[Trace], Trace], tmp_path: Path):
     result = judge(TALKS, [change(trace) for trace in TALKS], tmp_path)
     assert (result.verdict, result.faults) == ("no fault", ())
-    assert any(words in mismatch.sentence for mismatch in result.comparison.mismatches)
-    assert words.split(",", maxsplit=1)[0].casefold() in result.sentence.casefold()

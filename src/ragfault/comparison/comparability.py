@@ -93,13 +93,9 @@ class LocatedMismatch(Struct, frozen=True, eq=False, kw_only=True):
 
 
 def find_mismatches(
-    runs: tuple[Run, Run],
-    contents: tuple[RunContents, RunContents],
-    pairing: TracePairing,
-    renamed: RenamedIds | None,
-    recut_gold: Mask,
+    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, renamed: RenamedIds | None
 ) -> tuple[LocatedMismatch, ...]:
-    """Find all mismatches of two paired runs; gold says nothing on the pairs where it names chunks cut anew."""
+    """Find all mismatches of two paired runs."""
     old, new = contents
     left, right = pairing.baseline, pairing.candidate
     mismatch_items = []
@@ -122,13 +118,6 @@ def find_mismatches(
     mismatch_items += _find_missing_fields(old, new, pairing)
     lacking = {field for mismatch in mismatch_items for field in mismatch.left_out}
     mismatch_items += _find_edited_labels(old, new, pairing, renamed, lacking)
-    if recut_gold.any():
-        text = (
-            "gold names chunks by ids that stand for other cuts of the documents in the candidate, on {share} of "
-            "pairs: renew the labels, or use gold spans"
-        )
-        left_out = {"gold": recut_gold}
-        mismatch_items.append(LocatedMismatch(kind="labels", text=text, pairs=recut_gold, left_out=left_out))
     mismatch_items += _find_clipped_texts(runs, contents, pairing)
     return tuple(mismatch_items)
 

@@ -29,7 +29,6 @@ from ragfault.comparison.renamed_ids import (
     ScoreView,
     drop_claims,
     find_other_keys,
-    find_recut_gold,
     find_renamed_ids,
     judge_alone,
     read_chunk_levels,
@@ -120,9 +119,8 @@ class PairedRuns:
         self.contents: tuple[RunContents, RunContents] = (old, new)
         self.pairing = pair_traces(baseline, candidate, self.contents, self.matrices[0].clusters)
         self.renamed_ids = find_renamed_ids(self.runs, *self.contents, self.pairing)
-        self.recut_gold = find_recut_gold(self.runs, *self.contents, self.pairing)
         self.mismatch_list = (
-            *find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids, self.recut_gold),
+            *find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids),
             *find_recording_mismatches(self.runs, self.contents, self.pairing, lists),
         )
         self._left_out: dict[str, NDArray[np.bool_]] = {}
@@ -287,7 +285,7 @@ class PairedRuns:
     @cached_property
     def other_keys(self) -> NDArray[np.bool_]:
         """Return the pairs on which gold is not applied: it is not the same on both sides, or names lost ids alone."""
-        return find_other_keys(self.runs, self.contents, self.pairing, self.renamed_ids, self.recut_gold)
+        return find_other_keys(self.runs, self.contents, self.pairing, self.renamed_ids)
 
     @cached_property
     def keeps_used_texts(self) -> NDArray[np.bool_]:

@@ -27,14 +27,6 @@ NEARLY_SAME = 0.7
 KNOWN_SHARE = 0.8
 # texts that are searched for edits
 MAX_EDITED = 20_000
-# ids that stand for other cuts, and their share of the ids with another text
-LEAST_CUTS, CUT_SHARE = 5, 0.3
-# phrases that a text gained or lost, and their share of its phrases
-LEAST_MOVED, MOVED_SHARE = 5, 0.2
-# of these phrases that stand in other chunks of the document on the other side
-KNOWN_CUT = 0.5
-# texts looked at to tell cuts from edits
-MAX_CUTS = 400
 
 
 class RenamedIds(Struct, frozen=True, eq=False):
@@ -129,66 +121,6 @@ def _find_edited(
             edited[at] = gone[best]
     known = sum(at in same or at in edited for at in fresh)
     return edited if known >= KNOWN_SHARE * len(fresh) else {}
-
-
-def find_recut_gold(runs: tuple[Run, Run], old: RunContents, new: RunContents, pairing: TracePairing) -> Mask:
-    """Return the pairs whose gold names ids that stand for other cuts of the documents in the candidate.
-
-    A corpus that is cut anew and numbered as before has the old ids with other texts. What such a text gained stood in
-    other chunks of its document, or what it lost stands in others now; an edit or damage is in neither. Labels that
-    were renewed, and spans, hold. Chunks without a document are left alone.
-    """
-    left, right = pairing.baseline.tolist(), pairing.candidate.tolist()
-    keys = [{key.id: key for key in reversed(side.keys) if key.text} for side in (old, new)]
-    intact = {name for name in keys[0].keys() & keys[1].keys() if keys[0][name].text == keys[1][name].text}
-    pairs = np.array(
-        [_is_out_of_date(old.gold[row], new.gold[other], intact) for row, other in zip(left, right, strict=True)], bool
-    )
-    if not pairs.any() or not _is_cut_anew(runs, keys, intact):
-        pairs[:] = False
-    return pairs
-
-
-def _is_out_of_date(old: Gold | None, new: Gold | None, intact: Collection[str]) -> bool:
-    """Return whether two equal golds name an id whose text is not known to be the same in both runs."""
-    if old is None or new is None or old.chunks != new.chunks or (old.spans and new.spans):
-        return False
-    return any(name not in intact for name in old.chunks)
-
-
-def _is_cut_anew(runs: tuple[Run, Run], keys: Sequence[Mapping[str, ChunkKey]], intact: Collection[str]) -> bool:
-    """Return whether many of the texts that differ under one id are other cuts of their documents."""
-    known = [{key.text for key in side.values()} for side in keys]
-    differing = sorted(
-        name
-        for name in keys[0].keys() & keys[1].keys() - set(intact)
-        if keys[0][name].document is not None
-        and keys[0][name].text not in known[1]
-        and keys[1][name].text not in known[0]
-    )[:MAX_CUTS]
-    if len(differing) < LEAST_CUTS:
-        return False
-    documents = {keys[0][name].document for name in differing}
-    parts: list[dict[str, frozenset[str]]] = []
-    # document → phrase → chunks with it
-    holders: list[defaultdict[str | None, Counter[str]]] = []
-    for run, side in zip(runs, keys, strict=True):
-        texts = load_texts(run, {name for name, key in side.items() if key.document in documents})
-        parts.append({name: _split_phrases(text) for name, text in texts.items()})
-        counts: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
-        for name, phrases in parts[-1].items():
-            counts[side[name].document].update(phrases)
-        holders.append(counts)
-    cuts = 0
-    for name in differing:
-        moved = (parts[1][name] - parts[0][name], holders[0]), (parts[0][name] - parts[1][name], holders[1])
-        document = keys[0][name].document
-        cuts += any(
-            len(phrases) >= max(LEAST_MOVED, MOVED_SHARE * max(len(side[name]) for side in parts))
-            and sum(phrase in holder[document] for phrase in phrases) >= KNOWN_CUT * len(phrases)
-            for phrases, holder in moved
-        )
-    return cuts >= max(LEAST_CUTS, CUT_SHARE * len(differing))
 
 
 def _split_phrases(text: str) -> frozenset[str]:
@@ -303,13 +235,9 @@ def rename_chunks(trace: Trace, places: tuple[int, ...], renamed: RenamedIds) ->
 
 
 def find_other_keys(
-    runs: tuple[Run, Run],
-    contents: tuple[RunContents, RunContents],
-    pairing: TracePairing,
-    renamed: RenamedIds | None,
-    recut: Mask,
+    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, renamed: RenamedIds | None
 ) -> Mask:
-    """Return the pairs on which gold is not applied: the answer keys differ, or chunks were renamed or cut anew.
+    """Return the pairs on which gold is not applied: the answer keys differ, or chunks were renamed.
 
     Where the gold is stale, that is every pair whose gold names chunk ids and no spans.
     """
@@ -318,7 +246,7 @@ def find_other_keys(
     if not all(run.manifest.gold == "apply" for run in runs):
         return np.zeros(len(pairing), dtype=bool)
     same = [_is_same_key(old.gold[row], new.gold[other]) for row, other in zip(left, right, strict=True)]
-    other: Mask = ~np.array(same, dtype=bool) | recut
+    other: Mask = ~np.array(same, dtype=bool)
     if _has_stale_gold(old, new, {} if renamed is None else renamed.ids):
         keys = [new.gold[row] for row in right]
         other |= np.array([key is not None and bool(key.chunks) and not key.spans for key in keys], dtype=bool)

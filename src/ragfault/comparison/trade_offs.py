@@ -17,7 +17,7 @@ from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.model.grouping import group_positions
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.rules import RELEVANT_LEVELS
-from ragfault.text.normalization import normalize_answer, split_content_words, split_words
+from ragfault.text.normalization import normalize_answer, split_content_words
 from ragfault.text.number_format import format_percent
 
 COUNTERPARTS = {
@@ -38,8 +38,6 @@ REFUSED_METRICS = frozenset({"completeness", "answer_relevance"})
 RIGHT_SHARE = 0.5
 # share of the baseline's claims without support from which a refusal was better
 UNSUPPORTED_SHARE = 0.5
-# words of a query; a shorter one stands in an answer by chance
-LEAST_ECHO = 4
 # of the words of a shorter answer stand in the former answer or the chunks
 KNOWN_SHARE = 0.8
 
@@ -140,21 +138,6 @@ def find_exact_answers(paired: PairedRuns, mask: NDArray[np.bool_] | None = None
             forms = list(filter(None, map(normalize_answer, new.references)))
             exact[place] = answer in forms if new.facts else any(f" {form} " in f" {answer} " for form in forms)
     return exact
-
-
-def find_lost_echoes(paired: PairedRuns, mask: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
-    """Return the pairs on which the baseline's answer repeats the query word for word and the candidate's does not.
-
-    Most words of the candidate's answer stand in the other answer or the chunks, and it does not refuse.
-    """
-    lost = np.zeros(len(paired.pairing), dtype=bool)
-    inside = ~paired.pairing.same_answers & ~paired.find_refusals(1) & (True if mask is None else mask)
-    for place, old, new in paired.iterate_pairs(np.flatnonzero(inside)):
-        query, former, text = (f" {' '.join(split_words(part or ''))} " for part in (new.query, old.answer, new.answer))
-        if len(query.split()) >= LEAST_ECHO and query in former and query not in text:
-            words = frozenset(split_content_words(new.answer or ""))
-            lost[place] = bool(words) and cover_words(words, [_join_known(old, new)]) >= KNOWN_SHARE
-    return lost
 
 
 def _join_known(old: Trace, new: Trace) -> str:

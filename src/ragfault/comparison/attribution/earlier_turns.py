@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from ragfault.comparison.attribution.edited_sources import find_drops
 from ragfault.comparison.decision_tree import describe_change
 from ragfault.comparison.paired_runs import PairedRuns
-from ragfault.comparison.recording.histories import SPEAKERS, list_messages
+from ragfault.comparison.pairing import normalize_space
 from ragfault.comparison.records import LayerFault
 from ragfault.comparison.settings import BisectionSettings
 from ragfault.diagnosis.steps.differences import have_same_words
+from ragfault.model.records import Trace
 
 LEAST_SAME, SAME_SHARE = 30, 0.5
 """Pairs with the same earlier turns whose mean drop, by this share of that on the others, confirms one."""
+
+SPEAKERS = ("user", "assistant")
 
 Mask = NDArray[np.bool_]
 
@@ -59,7 +62,7 @@ def find_other_turns(paired: PairedRuns) -> Mask:
     codes = [side.histories[paired.paired_rows(at)] for at, side in enumerate(paired.contents)]
     other: Mask = codes[0] != codes[1]
     for place, old, new in paired.iterate_pairs(np.flatnonzero(other & (codes[0] != 0) & (codes[1] != 0))):
-        texts = [list_messages(trace.history or (), SPEAKERS) for trace in (old, new)]
+        texts = [_list_messages(trace) for trace in (old, new)]
         other[place] = len(texts[0]) != len(texts[1]) or not all(map(have_same_words, *texts))
     table = paired.runs[0].to_arrow("traces", ["conversation", "turn"]).take(paired.paired_rows(0))
     talks: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -77,3 +80,8 @@ def find_other_turns(paired: PairedRuns) -> Mask:
         first = next((at for at, place in enumerate(places) if place in differ), len(places))
         other[[place for place in places[first + 1 :] if not (codes[0][place] or codes[1][place])]] = True
     return other
+
+
+def _list_messages(trace: Trace) -> list[str]:
+    """List the texts of the earlier turns of user and assistant."""
+    return [normalize_space(turn.text) for turn in trace.history or () if turn.role in SPEAKERS]

@@ -21,7 +21,6 @@ from ragfault.comparison.trade_offs import (
     RIGHT_SHARE,
     find_exact_answers,
     find_gain,
-    find_lost_echoes,
     find_new_refusals,
     find_shorter_answers,
     is_outweighed,
@@ -69,7 +68,6 @@ def explain_drop(drop: PairedDrop, edits: str | None) -> VerdictSentence | None:
     return (
         _explain_by_refusals(drop)
         or _explain_by_length(drop, keyed=True)
-        or _explain_by_echoes(drop)
         or _explain_by_texts(drop, edits)
         or _explain_by_length(drop, keyed=False)
     )
@@ -116,17 +114,6 @@ def _explain_by_length(drop: PairedDrop, *, keyed: bool) -> VerdictSentence | No
     text = f"(median words {before:g} → {after:g}) and most of their words stand in the former answers or the chunks"
     left = " Whether they leave out what was asked cannot be told without references."
     return _explain_by_pairs(drop, pairs, f"the answers are shorter {text}", left)
-
-
-def _explain_by_echoes(drop: PairedDrop) -> VerdictSentence | None:
-    """Return verdict and sentence where answers only stopped repeating the query, which a judge reads as relevance.
-
-    Nothing but relevance fell, and no drop is shown on the other pairs.
-    """
-    if {metric_name(change.metric) for change in drop.lost} != {"answer_relevance"}:
-        return None
-    text = "the baseline's answers repeat the query word for word and the candidate's do not"
-    return _explain_by_pairs(drop, find_lost_echoes(drop.paired, drop.pair_mask), text)
 
 
 def _explain_by_pairs(drop: PairedDrop, pairs: NDArray[np.bool_], text: str, left: str = "") -> VerdictSentence | None:

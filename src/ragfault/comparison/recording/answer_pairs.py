@@ -13,8 +13,9 @@ from urllib.parse import unquote_plus
 
 import numpy as np
 
-from ragfault.comparison.pairing import ChunkPair, ChunkRow, Mask, RunContents, TracePairing
+from ragfault.comparison.pairing import QUERY_ENDS, ChunkPair, ChunkRow, Mask, RunContents, TracePairing
 from ragfault.io.runs.run import Run
+from ragfault.model.records import Trace
 from ragfault.text.markup import (
     REASONING_PATTERN,
     TABLE_PATTERN,
@@ -33,6 +34,8 @@ LEAST_PAIRS = 5
 CUT_SHARE = 0.02
 # a shorter answer may be known by heart
 LEAST_WORDS = 5
+# words of a query; a shorter one begins an answer by chance
+LEAST_ECHO = 4
 MARK_PATTERN = re.compile(
     r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|^\|\s*\d{1,3}\s*(?=\|)|[*_`]{1,3}|\|(?:\s*:?-{3,}:?\s*\|)*"
 )
@@ -54,9 +57,9 @@ class AnswerPair(NamedTuple):
     answers: tuple[str, str]
     chunks: tuple[tuple[str, ...], tuple[str, ...]]
     words: tuple[str, str]
-    """Of the answers without markup and the list of their sources."""
+    """Of the answers without markup, the query before them and the list of their sources."""
     wrapped: tuple[bool, bool]
-    """Whether the answers hold tags, are JSON or URL-encoded, or end with a list of sources."""
+    """Whether the answers hold tags, are JSON or URL-encoded, begin with the query or end with a list of sources."""
 
     @property
     def is_same(self) -> bool:
@@ -96,8 +99,8 @@ def read_answer_pairs(
     places = np.flatnonzero(differ)
     sides = []
     for run, rows, lists in zip(runs, (left[places].tolist(), right[places].tolist()), chunks, strict=True):
-        chosen, traces = set(rows), enumerate(run.traces(fields=["answer"]))
-        texts = {row: _read_answer(trace.answer or "", lists[row] or ()) for row, trace in traces if row in chosen}
+        chosen, traces = set(rows), enumerate(run.traces(fields=["answer", "query"]))
+        texts = {row: _read_answer(trace, lists[row] or ()) for row, trace in traces if row in chosen}
         sides.append([texts[row] for row in rows])
     return [
         AnswerPair(place, *zip(before, after, strict=True))
@@ -105,9 +108,10 @@ def read_answer_pairs(
     ]
 
 
-def _read_answer(answer: str, chunks: Sequence[ChunkRow]) -> tuple[str, tuple[str, ...], str, bool]:
+def _read_answer(trace: Trace, chunks: Sequence[ChunkRow]) -> tuple[str, tuple[str, ...], str, bool]:
     """Return an answer, its chunk texts, the words of the answer, and whether markup surrounds them."""
-    plain = _strip_sources(answer, chunks)
+    answer = trace.answer or ""
+    plain = _strip_query(_strip_sources(answer, chunks), trace.query)
     return answer, tuple(chunk.text for chunk in chunks), strip_markup(plain), is_wrapped(answer) or plain != answer
 
 
@@ -151,6 +155,19 @@ def _strip_sources(answer: str, chunks: Sequence[ChunkRow]) -> str:
     if end and SOURCE_HEADING.match(lines[end - 1]):
         end -= 1
     return "\n".join(lines[:end]).rstrip()
+
+
+def _strip_query(answer: str, query: str) -> str:
+    """Return an answer without the query that it begins with; one of fewer than four words stays.
+
+    >>> _strip_query("“When does the ferry leave?”: At ten.", "When does the ferry leave?")
+    'At ten.'
+    """
+    stem = query.strip().rstrip(QUERY_ENDS)
+    begin = answer.lstrip(f"{QUOTE_MARKS} *_#>")
+    if len(stem.split()) < LEAST_ECHO or not begin.casefold().startswith(stem.casefold()):
+        return answer
+    return begin[len(stem) :].lstrip(f"{QUERY_ENDS}{QUOTE_MARKS}:*_-–—\n") or answer
 
 
 def _lists_names(line: str, names: Collection[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,35 +11,18 @@ import numpy as np
 
 from ragfault.comparison.comparability import ASPECTS, CHUNK_ORDER, CHUNK_TEXT, MAX_TEXTS, LocatedMismatch
 from ragfault.comparison.pairing import ChunkPair, ChunkRow, Mask, RunContents, TracePairing, load_texts
-from ragfault.comparison.recording.answer_pairs import (
-    CUT_SHARE,
-    LEAST_PAIRS,
-    LEAST_WORDS,
-    PUNCTUATION_PATTERN,
-    AnswerPair,
-    cover_words,
-    letters_of,
-    mark_places,
-)
+from ragfault.comparison.recording.answer_pairs import CUT_SHARE, LEAST_PAIRS, AnswerPair, mark_places
 from ragfault.comparison.recording.answers import MASK_PATTERN, find_masked
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Trace
 from ragfault.model.rules import quote_matches
 from ragfault.text.markup import MARKUP_SHARE
-from ragfault.text.normalization import repair_encoding, split_content_words
+from ragfault.text.normalization import repair_encoding
 
-# an answer that loses more of its words with the chunks that are gone was drawn from these
-MOVED_COVER = 0.3
-# the share of its words that the best chunk of an answer holds
-CARRIED_COVER = 0.6
 # of the joined text; headings and separators are the rest
 JOINED_SHARE = 0.8
 # of the pairs with citations
 CITED_SHARE = 0.9
-# of the answers whose chunk is gone, so many are the same where the generator read it still
-UNCHANGED_SHARE = 0.5
-# of the pairs; a model that is asked again words more answers anew
-REWRITTEN_SHARE = 0.02
 # fewer pairs with another first chunk, or without, show nothing
 LEAST_OTHER_FIRST = 15
 # of the answers where another chunk is first are the same
@@ -64,14 +47,12 @@ def find_chunk_mismatches(
 ) -> list[LocatedMismatch]:
     """Find the pairs whose chunks or citations one side records otherwise than they were read.
 
-    Answers that rest on a chunk of the other side are the same without it where the record lacks it. Citations that
-    name chunks otherwise than by their ids are no fault where their quotes stand there.
+    Citations that name chunks otherwise than by their ids are no fault where their quotes stand there.
     """
-    size = len(pairing)
     return [
-        *_find_altered_texts(runs, contents, pairing, pairs),
-        *_find_other_cuts(pairs, size),
-        *(_find_other_chunks(pairs, size) or _find_sorted_chunks(contents, pairing, pairs)),
+        *_find_masked_texts(runs, contents, pairing, pairs),
+        *_find_other_cuts(pairs, len(pairing)),
+        *_find_sorted_chunks(contents, pairing, pairs),
         *_find_other_names([[record.citations for record in side] for side in records]),
         *_find_damaged_characters([[record.damage for record in side] for side in records]),
     ]
@@ -112,27 +93,6 @@ def _remove_space(text: str) -> str:
     return "".join(text.split())
 
 
-def _find_other_chunks(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find the side that records chunks without the one that its unchanged answers were drawn from.
-
-    Where hardly any answer of the run differs they were not written again, and say nothing of what was read.
-    """
-    differing = sum(pair.answers[0] != pair.answers[1] for pair in pairs)
-    if differing < max(1, REWRITTEN_SHARE * size):
-        return []
-    for side, name in ((1, "candidate"), (0, "baseline")):
-        lost = [pair for pair in pairs if pair.chunks[side] and _has_lost_its_chunk(pair, side)]
-        same = [pair for pair in lost if pair.is_same]
-        if len(same) >= max(LEAST_PAIRS, UNCHANGED_SHARE * len(lost)):
-            mask = mark_places([pair.place for pair in pairs if pair.chunks[0] != pair.chunks[1]], size)
-            text = (
-                f"the chunks recorded in the {name} cannot be those that were read, on {{share}} of pairs: "
-                f"{len(same):,} of {len(lost):,} answers that rest on a chunk missing there are the same without it"
-            )
-            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"chunks": mask, CHUNK_TEXT: mask})]
-    return []
-
-
 def _find_sorted_chunks(
     contents: tuple[RunContents, RunContents], pairing: TracePairing, pairs: Sequence[AnswerPair]
 ) -> list[LocatedMismatch]:
@@ -159,63 +119,31 @@ def _find_sorted_chunks(
     return []
 
 
-def _find_altered_texts(
+def _find_masked_texts(
     runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, pairs: Sequence[AnswerPair]
 ) -> list[LocatedMismatch]:
-    """Find the side whose chunk texts are the other's under the same ids, masked or without punctuation."""
+    """Find the side whose chunk texts are the other's under the same ids, masked."""
     texts = [{key.id: key.text for key in reversed(side.keys) if key.text} for side in contents]
     differing = sorted(name for name in texts[1] if texts[0].get(name, texts[1][name]) != texts[1][name])
     if len(differing) < LEAST_PAIRS:
         return []
     known = [load_texts(run, set(differing[:MAX_TEXTS])) for run in runs]
     for side, name in ((1, "candidate"), (0, "baseline")):
-        for is_altered, what in ALTERATIONS:
-            if np.mean([is_altered(known[side][key], known[1 - side][key]) for key in known[1]]) < MASKED_SHARE:
-                continue
-            changed = set(differing)
-            hit = [[key.id in changed for key in run.keys] for run in contents]
-            rows = zip(pairing.baseline.tolist(), pairing.candidate.tolist(), strict=True)
-            touched: Mask = np.array(
-                [any(hit[at][key] for at in (0, 1) for key in contents[at].trace_keys[row[at]]) for row in rows], bool
-            )
-            marks = {p.place: [len(MASK_PATTERN.findall(p.answers[at])) for at in (side, 1 - side)] for p in pairs}
-            answers = mark_places([place for place, count in marks.items() if count[0] > count[1]], len(pairing))
-            factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
-            text = f"chunk texts of the {name} {what} on {{share}} of pairs: in the record, or before it"
-            left_out = {CHUNK_TEXT: touched, ASPECTS: touched & factless, "answer": answers}
-            return [LocatedMismatch(kind="texts", text=text, pairs=touched | answers, left_out=left_out)]
+        if np.mean([bool(find_masked(known[side][key], known[1 - side][key])) for key in known[1]]) < MASKED_SHARE:
+            continue
+        changed = set(differing)
+        hit = [[key.id in changed for key in run.keys] for run in contents]
+        rows = zip(pairing.baseline.tolist(), pairing.candidate.tolist(), strict=True)
+        touched: Mask = np.array(
+            [any(hit[at][key] for at in (0, 1) for key in contents[at].trace_keys[row[at]]) for row in rows], bool
+        )
+        marks = {p.place: [len(MASK_PATTERN.findall(p.answers[at])) for at in (side, 1 - side)] for p in pairs}
+        answers = mark_places([place for place, count in marks.items() if count[0] > count[1]], len(pairing))
+        factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
+        text = f"chunk texts of the {name} are masked on {{share}} of pairs: in the record, or before it"
+        left_out = {CHUNK_TEXT: touched, ASPECTS: touched & factless, "answer": answers}
+        return [LocatedMismatch(kind="texts", text=text, pairs=touched | answers, left_out=left_out)]
     return []
-
-
-def _is_unpunctuated(text: str, other: str) -> bool:
-    """Return whether a text is the other one without any punctuation, in any letter case.
-
-    >>> _is_unpunctuated("ice costs 48 a tonne", "Ice: costs 48 a tonne.")
-    True
-    """
-    return (
-        not PUNCTUATION_PATTERN.search(text)
-        and PUNCTUATION_PATTERN.search(other) is not None
-        and letters_of(text.casefold()) == letters_of(other.casefold())
-    )
-
-
-ALTERATIONS: tuple[tuple[Callable[[str, str], bool], str], ...] = (
-    (lambda text, other: bool(find_masked(text, other)), "are masked"),
-    (_is_unpunctuated, "hold no punctuation"),
-)
-"""Whether a text is another one altered, and what to call it."""
-
-
-def _has_lost_its_chunk(pair: AnswerPair, side: int) -> bool:
-    """Return whether the other side's answer rests on a chunk that this side does not record."""
-    if pair.chunks[0] == pair.chunks[1]:
-        return False
-    words = frozenset(split_content_words(pair.answers[1 - side]))
-    if len(words) < LEAST_WORDS:
-        return False
-    carried = cover_words(words, pair.chunks[1 - side])
-    return carried >= CARRIED_COVER and cover_words(words, pair.chunks[side]) <= carried - MOVED_COVER
 
 
 class DamagedTexts(NamedTuple):

@@ -13,7 +13,6 @@ from ragfault.comparison.pairing import ChunkPair, RunContents, TracePairing
 from ragfault.comparison.recording.answer_pairs import LEAST_PAIRS, read_answer_pairs
 from ragfault.comparison.recording.answers import find_cut_answers, find_other_form
 from ragfault.comparison.recording.chunks import find_chunk_mismatches, read_records
-from ragfault.comparison.recording.histories import find_history_mismatches
 from ragfault.comparison.recording.notices import find_added_notices
 from ragfault.io.runs.run import Run
 
@@ -39,7 +38,7 @@ def find_recording_mismatches(
         for mismatch in mismatches
     ]
     in_chunks = find_chunk_mismatches(runs, contents, pairing, pairs, read_records(runs, pairing, chunks))
-    listed = (*in_answers, *in_chunks, *find_history_mismatches(runs, contents, pairing))
+    listed = (*in_answers, *in_chunks)
     queries = contents[0].queries[pairing.baseline]
     least = min(LEAST_PAIRS, len(np.unique(queries)))
     return tuple(
