@@ -25,7 +25,7 @@ from ragfault.comparison.attribution.edited_sources import (
 )
 from ragfault.comparison.attribution.example_traces import pick_examples
 from ragfault.comparison.attribution.explanations import PairedDrop, VerdictSentence, explain_drop
-from ragfault.comparison.attribution.second_faults import find_lost_chunks, find_second_faults
+from ragfault.comparison.attribution.second_faults import find_second_faults
 from ragfault.comparison.attribution.segment_search import search_segments
 from ragfault.comparison.attribution.step_faults import (
     add_step_checks,
@@ -223,14 +223,10 @@ def _attribute_drop(
 
 
 def _find_lost_inputs(drop: PairedDrop) -> list[LayerFault]:
-    """Return what answers lack where the tree alone names no layer: facts of the sources, or chunks of shorter lists.
-
-    Each is asked only where the whole comparison shows the drop that it would explain.
-    """
-    walk, part = drop.walk, (drop.walk.differences, drop.settings)
-    fault = find_lost_facts(drop.paired, drop.every, *part) if walk.dropped("context_recall") else None
-    if fault is None and walk.undecided is not None and walk.fewer_chunks:
-        fault = find_lost_chunks(drop.paired, walk.undecided, drop.pair_mask, *part)
+    """Return the fault of sources that lost facts, where the tree alone names no layer and recall of facts dropped."""
+    if not drop.walk.dropped("context_recall"):
+        return []
+    fault = find_lost_facts(drop.paired, drop.every, drop.walk.differences, drop.settings)
     return [] if fault is None else [fault]
 
 

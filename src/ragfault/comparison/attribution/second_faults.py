@@ -13,15 +13,12 @@ from ragfault.comparison.attribution.answer_defects import COPIES_METRIC
 from ragfault.comparison.attribution.edited_sources import find_drops, find_lost_facts, place_by_texts
 from ragfault.comparison.compare import compare_pairs
 from ragfault.comparison.controls import walk_controlled
-from ragfault.comparison.decision_tree import BRANCHES, EQUAL_DEPTH, GOLD_METRICS, describe_change
+from ragfault.comparison.decision_tree import EQUAL_DEPTH, GOLD_METRICS, describe_change
 from ragfault.comparison.paired_runs import PairedRuns
-from ragfault.comparison.pairing import read_chunks
-from ragfault.comparison.recording.answer_pairs import read_answer_pairs
 from ragfault.comparison.records import BranchDecision, Comparison, LayerFault, MetricChange, RunDifference
 from ragfault.comparison.settings import BisectionSettings
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.model.rules import RELEVANT_LEVELS
-from ragfault.text.normalization import split_content_words
 
 # branch name of the check of a layer behind another fault
 SECOND_LOOK = "again: {layer}"
@@ -167,46 +164,6 @@ def is_lost_with_chunks(
     same = paired.pairing.same_chunks
     there, elsewhere = (find_drops(paired, [change.metric], everything & part, settings)[0] for part in (~same, same))
     return there is not None and elsewhere is None
-
-
-def find_lost_chunks(
-    paired: PairedRuns,
-    change: MetricChange,
-    pair_mask: PairMask | None,
-    differences: Sequence[RunDifference],
-    settings: BisectionSettings,
-) -> LayerFault | None:
-    """Return the fault of a retriever that returns fewer chunks; None where none is shown.
-
-    The drop is shown on the pairs on which a text that the baseline's answer draws on is no longer retrieved. On the
-    others, which are enough to tell, none is shown and less than half of it is estimated. Where answers still say what
-    only the lost texts said, these are missing from the record alone.
-    """
-    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
-    keeps = paired.keeps_used_texts
-    [there], [elsewhere] = (
-        find_drops(paired, [change.metric], everything & part, settings) for part in (~keeps, keeps)
-    )
-    moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
-    rest = moved[everything & keeps & np.isfinite(moved)]
-    tells = elsewhere is None and len(rest) >= LEAST_UNMOVED and not _repeat_lost_texts(paired, everything & ~keeps)
-    if there is None or there.difference is None or not tells or rest.mean() <= 0.5 * there.difference.mean:
-        return None
-    own = [difference for difference in differences if difference.name in BRANCHES[0].differences]
-    return BRANCHES[0].build_fault([change], own, "chunks that the answers drew on are no longer retrieved")
-
-
-def _repeat_lost_texts(paired: PairedRuns, pair_mask: PairMask) -> bool:
-    """Return whether half of some answers repeat most words that the baseline's took from lost texts alone."""
-    repeats = []
-    lists = read_chunks(paired.runs[0]), read_chunks(paired.runs[1])
-    for pair in read_answer_pairs(paired.runs, paired.contents, paired.pairing, lists):
-        if pair_mask[pair.place]:
-            old, new = ({word for text in texts for word in split_content_words(text)} for texts in pair.chunks)
-            words, new_words = (set(split_content_words(answer)) for answer in pair.answers)
-            taken = (words & old) - new
-            repeats += [2 * len(taken & new_words) >= len(taken)] if taken else []
-    return bool(repeats) and 2 * sum(repeats) >= len(repeats)
 
 
 def _count_relevant_texts(paired: PairedRuns, side: int) -> NDArray[np.int64]:
