@@ -148,7 +148,8 @@ def _judge_crossed(paired: PairedRuns) -> CrossedScores | None:
         places = np.sort(np.random.default_rng(0).choice(places, CROSSED_PAIRS, replace=False))
     judged: list[int] = []
     crossed: tuple[list[Trace], list[Trace]] = ([], [])
-    for place, old, new in paired.iterate_pairs(places):
+    same = paired.pairing.same_answers[places]
+    for place, old, new in paired.iterate_pairs(places[~same]):
         judged.append(place)
         crossed[0].append(_swap(old, new))
         crossed[1].append(_swap(new, old))
@@ -158,13 +159,15 @@ def _judge_crossed(paired: PairedRuns) -> CrossedScores | None:
         values = {place: compute_score(metric, trace, verdicts).value for place, trace, verdicts in observed}
         known = {place: value for place, value in values.items() if value is not None}
         scores[side, list(known)] = list(known.values())
-    before = paired.values(name, 0)
+    before, after = paired.values(name, 0), paired.values(name, 1)
+    # the same answer was judged on both lists when the runs were evaluated
+    scores[:, places[same]] = before[places[same]], after[places[same]]
     return CrossedScores(name, scores[0] - before, scores[1] - before)
 
 
 def _swap(chunks: Trace, answer: Trace) -> Trace:
-    """Return a trace with the chunks of one and the answer of the other."""
-    return replace(chunks, answer=answer.answer, citations=answer.citations)
+    """Return a trace with the chunks of one and the answer of the other, without what groundedness does not read."""
+    return replace(chunks, answer=answer.answer, citations=None, facts=None, reference=None)
 
 
 def _load_judge(paired: PairedRuns) -> Judge | None:
