@@ -309,7 +309,7 @@ def test_pickled():
 @needed
 def test_fingerprint():
     """The fingerprint names weights and thresholds, and making a judge loads nothing heavy."""
-    assert load_judge("minilm").fingerprint.startswith("minilm/6 weights=")
+    assert load_judge("minilm").fingerprint.startswith("minilm/7 weights=")
     assert load_judge("minilm", supported=0.8).fingerprint != load_judge("minilm").fingerprint
     script = (
         "import sys; from ragfault.judges.loading import load_judge; load_judge('minilm').fingerprint\n"

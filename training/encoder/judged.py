@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ragfault.judges.loading import load_judge
-from ragfault.model.records import Chunk, ConversationTurn, Trace
+from ragfault.model.records import Chunk, ConversationTurn, Trace, Verdicts
 from training.data_files import read_rows
 from training.encoder.claims import (
     TRANSFER_SETS,
@@ -54,6 +54,18 @@ def build_trace(item: LabelledAnswer, answer: str, place: int) -> Trace:
     )
 
 
+def describe_pairs(items: list[LabelledAnswer], verdicts: list[Verdicts], grounded: np.ndarray) -> str:
+    """Describe the contrast pairs: how many have both true answers above the falsehood, and what is contradicted."""
+    pairs: dict[str, dict[str, float]] = {}
+    contradicted = {"true": 0, "copied": 0, "false": 0}
+    for item, verdict, value in zip(items, verdicts, grounded.tolist(), strict=True):
+        pairs.setdefault(item.group, {})[item.id] = value
+        contradicted[item.id] += any(claim.support == "contradicted" for claim in verdict.claim or ())
+    complete = [pair for pair in pairs.values() if len(pair) == len(contradicted)]
+    above = np.mean([min(pair["true"], pair["copied"]) > pair["false"] for pair in complete])
+    return f"both above the falsehood {above:.2f}; called contradicted {contradicted}"
+
+
 def main() -> None:
     """Print the figures of each set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -71,6 +83,8 @@ def main() -> None:
                 1.0 if verdict.answer is None or verdict.answer.grounded is None else verdict.answer.grounded
                 for verdict in verdicts
             ])  # fmt: skip
+            if name == "contrast":
+                print(describe_pairs(items, verdicts, grounded))
             empty = np.array([not verdict.claim for verdict in verdicts])
             area = compare_judges({judge: (1 - grounded).tolist()}, bad, groups)[judge]
             called = grounded < 0.5

@@ -80,8 +80,8 @@ def knows_english_only(judge: str) -> bool:
 def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str | None:
     """Describe how many traces are in a language that the judge does not know; None where that is no trouble.
 
-    >>> describe_foreign("embedded/5 a=b", 9, 12, of="v1")
-    'at least 9 of 12 traces of v1 have a query or answer in another language; embedded/5 knows English only: do not
+    >>> describe_foreign("embedded/6 a=b", 9, 12, of="v1")
+    'at least 9 of 12 traces of v1 have a query or answer in another language; embedded/6 knows English only: do not
      rely on its verdicts on them, take another judge (--judge llm:MODEL)'
     >>> describe_foreign("llm:some-model/1", 9, 12)
     """
@@ -106,8 +106,8 @@ def has_markup(answer: str) -> bool:
 def describe_wrapped(judge: str, wrapped: int, traces: int, of: str = "") -> str | None:
     """Describe how many answers hold markup that the judge reads as their words; None where that is no trouble.
 
-    >>> describe_wrapped("embedded/5 a=b", 12, 12)
-    '12 of 12 answers are JSON, or hold tags, code, reasoning or the like, which embedded/5 reads as words: record plain
+    >>> describe_wrapped("embedded/6 a=b", 12, 12)
+    '12 of 12 answers are JSON, or hold tags, code, reasoning or the like, which embedded/6 reads as words: record plain
      ones'
     """
     name = judge.split(" ", maxsplit=1)[0]

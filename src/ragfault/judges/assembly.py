@@ -28,7 +28,7 @@ from ragfault.judges.checks.queries import list_missing, remove_courtesies
 from ragfault.judges.domain.profile import RelevanceLevels
 from ragfault.judges.numeric_threads import use_one_thread
 from ragfault.judges.scorer import Entailment, EntailmentGroup, Scorer, ScorerSession
-from ragfault.judges.wrapping import restore_subject
+from ragfault.judges.wrapping import CopySession, restore_subject
 from ragfault.model.errors import JudgeError, JudgeStopped
 from ragfault.model.protocols import VERDICT_KINDS, Judge, VerdictKind
 from ragfault.model.records import (
@@ -154,7 +154,8 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
     chunks = [Passage(chunk.id, "" if is_wordless_image(chunk) else chunk.text) for chunk in trace.chunks or ()]
     trace = replace(trace, query=remove_courtesies(trace.query))
     history = trace.history or ()
-    session = restore_subject(scorer.open_session(trace.query, [turn.text for turn in history]), history)
+    compared = CopySession(scorer.open_session(trace.query, [turn.text for turn in history]), trace.query)
+    session = restore_subject(compared, history)
     parts: dict[str, Any] = {}
     entailments: list[Entailment] = []
     is_on_topic = make_topic_check(trace.query, chunks, session)

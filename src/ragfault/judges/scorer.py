@@ -40,6 +40,8 @@ class Entailment(NamedTuple):
     """True if `p` is so near the threshold that the scorer is often wrong there."""
     unsupported_spans: tuple[tuple[int, int], ...] = ()
     """The stretches of a claim that is not supported whose words are, by the scorer, not in the passages."""
+    differs: bool = False
+    """True if the claim copies a sentence but for one point, in which it says something else."""
 
 
 class ScorerSession(Protocol):

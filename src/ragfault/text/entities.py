@@ -227,6 +227,20 @@ def extract_literals(text: str) -> dict[str, tuple[str, ...]]:
     return {match.form: match.forms for match in matches}
 
 
+def mark_literals(text: str) -> tuple[str, list[bool]]:
+    """Return a text with number words as figures, and for each character whether it is part of a literal.
+
+    >>> text, marks = mark_literals("Claims lapse after three years.")
+    >>> text, "".join(letter for letter, mark in zip(text, marks, strict=True) if mark)
+    ('Claims lapse after 3 years.', '3years')
+    """
+    text = convert_number_words(normalize_typography(text).translate(STRAIGHT_QUOTES))
+    _, remaining = _match_entities(text)
+    if len(remaining) != len(text):
+        return text, [character.isdigit() for character in text]
+    return text, [left != right for left, right in zip(text, remaining, strict=True)]
+
+
 def _match_entities(text: str) -> tuple[list[EntityMatch], str]:
     """Return the matches of all patterns but names, and the text with them blanked out."""
     text = normalize_typography(text).translate(STRAIGHT_QUOTES)

@@ -231,6 +231,22 @@ EXTRACTORS = tuple(
 )
 
 
+ROMAN_NUMERAL = re.compile(r"(?=[IVXL])(?:X[LC]|L?X{0,3})(?:IX|IV|V?I{0,3})")
+ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+
+
+def parse_roman(text: str) -> int | None:
+    """Return the value of a Roman numeral in capitals below 100, None of another text.
+
+    >>> parse_roman("XIV"), parse_roman("IVX")
+    (14, None)
+    """
+    if not ROMAN_NUMERAL.fullmatch(text):
+        return None
+    values = [ROMAN_VALUES[letter] for letter in text]
+    return sum(-value if value < max(values[place:]) else value for place, value in enumerate(values))
+
+
 class PhysicalQuantity(NamedTuple):
     """A quantity in base units."""
 

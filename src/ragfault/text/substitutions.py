@@ -11,18 +11,11 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from ragfault.text.entities import EntityIndex, extract_entities, extract_literals
+from ragfault.text.frames import COORDINATORS, LIGHT_WORDS, ValueDifference, find_value_difference
 from ragfault.text.normalization import ARTICLE_WORDS, NEGATIONS, STOP_WORDS, split_words
-from ragfault.text.quantities import convert_number_words
+from ragfault.text.quantities import convert_number_words, parse_roman
 from ragfault.text.sentences import split_sentences
 
-_LIGHT = """
-a an the am is are was were be been being do does did has have had will would shall s t
-it its this that these those there here they them he she his her him you your yours we our us i me my so just then
-to of in on at for by from with
-"""
-LIGHT_WORDS = frozenset(_LIGHT.split())
-"""Words that may be put or left out without a change of meaning."""
-COORDINATORS = frozenset({"and", "or"})
 MIN_FRAME = 2
 """Content words that both sentences share around what differs; one is enough where no other word differs."""
 MAX_REPLACED = 3
@@ -67,6 +60,9 @@ class Substitution(NamedTuple):
     is_certain: bool
     """True if names or numbers stand in place of others, words are exchanged, or one side negates. Other words may say
     the same, such as "automobile" in place of "car"."""
+    is_function_word: bool = False
+    """True if one function word stands in place of another and nothing else differs, such as "before" in place of
+    "after": rarely the same, as "as" in place of "because" is."""
 
 
 class Replacement(NamedTuple):
@@ -90,8 +86,12 @@ def find_substitution(query: str, expected: str, answer: str) -> Substitution | 
     """
     key = _list_words(expected)
     key_words = frozenset(key)
-    sentences = [_list_words(answer[start:end]) for start, end in split_sentences(answer)]
-    words = max(sentences, key=lambda sentence: len(key_words.intersection(sentence)), default=[])
+    sentences = [answer[start:end] for start, end in split_sentences(answer)]
+    nearest = max(sentences, key=lambda sentence: len(key_words.intersection(_list_words(sentence))), default="")
+    difference = find_value_difference(expected, nearest)
+    if difference is not None:
+        return _describe_values(difference)
+    words = _list_words(nearest)
     if not 0 < len(key) <= MAX_WORDS or not 0 < len(words) <= MAX_WORDS:
         return None
     texts = Compared(expected, answer)
@@ -124,6 +124,13 @@ def find_substitution(query: str, expected: str, answer: str) -> Substitution | 
     return _weigh_replacement(inner[0], asked, SharedWords(shared, *_compare_all_words(key, words)), texts)
 
 
+def _describe_values(difference: ValueDifference) -> Substitution:
+    old, new, _ = difference.pairs[0]
+    return Substitution(
+        f'"{new}" and "{old}" are exchanged' if difference.is_exchange else f'"{new}" in place of "{old}"', True
+    )
+
+
 def _weigh_replacement(
     part: Replacement, asked: frozenset[str], common_words: SharedWords, texts: Compared
 ) -> Substitution | None:
@@ -135,7 +142,7 @@ def _weigh_replacement(
         return None
     if len(old + new) == 1 and (old + new)[0] in NEGATIONS:
         return Substitution(f'"{(old + new)[0]}" on one side only', True)
-    if not old or not new or (len(old + new) == 2 and _abbreviates(old[0], new[0])):
+    if not old or not new or (len(old + new) == 2 and _is_other_spelling(old[0], new[0])):
         return None
     is_functional = STOP_WORDS.issuperset(old + new)
     if not is_same_otherwise if is_functional else asked.issuperset(old):
@@ -143,7 +150,8 @@ def _weigh_replacement(
     is_framed = len(content) >= MIN_FRAME or (is_same_otherwise and common_words.common >= MIN_FRAME)
     text = f"{_quote(new, texts.answer)} in place of {_quote(old, texts.expected)}"
     are_names = _are_names(old, texts.expected) and _are_names(new, texts.answer)
-    return Substitution(text, is_framed and are_names and len(old) == len(new))
+    is_function_word = is_functional and is_framed and len(old) == len(new) == 1
+    return Substitution(text, is_framed and are_names and len(old) == len(new), is_function_word)
 
 
 def _are_names(words: Sequence[str], source: str) -> bool:
@@ -152,8 +160,11 @@ def _are_names(words: Sequence[str], source: str) -> bool:
     return all(word in named or word[0].isdigit() for word in words)
 
 
-def _abbreviates(left: str, right: str) -> bool:
+def _is_other_spelling(left: str, right: str) -> bool:
+    """Return whether a word abbreviates another one, or is the same number in Roman numerals."""
     shorter, longer = sorted((left, right), key=len)
+    if any(str(parse_roman(roman.upper())) == number for roman, number in ((left, right), (right, left))):
+        return True
     return len(shorter) > 1 and shorter.isalpha() and longer.startswith(shorter)
 
 

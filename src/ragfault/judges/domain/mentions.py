@@ -18,6 +18,7 @@ from ragfault.text.quantities import (
     convert_number_words,
     extract_quantities,
     parse_quantities,
+    parse_roman,
 )
 
 NormalForm = tuple[str, ...]
@@ -61,7 +62,6 @@ FORM_PATTERNS = {"money": MONEY_PATTERN, "date": DATE_PATTERN}
 LIST_SEPARATOR = re.compile(r"\s*(?:,|;|&|\band\b|\bor\b)\s*", re.IGNORECASE)
 NUMBER_RANGE = re.compile(r"(\d+) ?(?:-|to|through) ?(\d+)", re.IGNORECASE)
 LABEL_PART = re.compile(r"\d+[A-Z]?(?![a-z])|\d+|[^\W\d_]+")
-ROMAN_NUMERAL = re.compile(r"(?=[IVXL])(?:X[LC]|L?X{0,3})(?:IX|IV|V?I{0,3})")
 
 
 class Mention(NamedTuple):
@@ -164,15 +164,10 @@ def _parse_parts(label: str) -> NormalForms:
 
 def _split_label(label: str) -> NormalForm:
     """Split a label into parts: 12(b)(2) → 12, b, 2; IV → 4."""
-    if ROMAN_NUMERAL.fullmatch(label.upper()) and (label.isupper() or len(label) > 1):
-        return (str(_parse_roman(label.upper())),)
+    number = parse_roman(label.upper()) if label.isupper() or len(label) > 1 else None
+    if number is not None:
+        return (str(number),)
     return tuple(part.lstrip("0").casefold() or "0" for part in LABEL_PART.findall(label))
-
-
-def _parse_roman(label: str) -> int:
-    numeral_values = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
-    values = [numeral_values[numeral] for numeral in label]
-    return sum(-value if value < max(values[position:]) else value for position, value in enumerate(values))
 
 
 def _parse_name(label: str) -> NormalForms:

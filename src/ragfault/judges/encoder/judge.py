@@ -25,7 +25,7 @@ from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.model.errors import MissingExtra, UsageError
 from ragfault.model.records import ClaimSupport
 
-VERSION = 3
+VERSION = 4
 VERBATIM_ODDS = -10.0
 """The log-odds that a claim is not supported if it is a sentence of a passage, word for word: nothing is read then."""
 

@@ -126,7 +126,7 @@ def _score_candidate(
     return float(gain / (LENGTH_OFFSET + len(sentence.content)) ** LENGTH_EXPONENT)
 
 
-VERSION = 6
+VERSION = 7
 MAX_STRETCH_TOKENS = 64
 """A longer passage is compared with the query in stretches of this many tokens; the nearest decides."""
 PROBABILITY_DIGITS = 4

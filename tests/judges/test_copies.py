@@ -1,0 +1,70 @@
+"""Tests of claims that copy a sentence but for one point."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragfault.judges.checks.copies import find_copied_difference
+from ragfault.judges.checks.passages import Passage
+from ragfault.judges.loading import load_judge
+from ragfault.model.records import Chunk, Trace, Verdicts
+
+PASSAGES = (
+    "The council of Tolmar paid the abbot 300 crowns in May. The bridge was repaired after the flood.",
+    "Vouchers cannot be combined with one another. Visitors must sign the book at the gate of the mill.",
+)
+FALSE = [
+    "The abbot paid the council of Tolmar 300 crowns in May.",
+    "The council of Tolmar paid the abbot 500 crowns in May.",
+    "The bridge was repaired before the flood.",
+    "Vouchers can be combined with one another.",
+    "Visitors may sign the book at the gate of the mill.",
+]
+TRUE = [
+    "The council of Tolmar paid the abbot 300 crowns in May.",
+    "The council of Tolmar paid the abbot three hundred crowns in May.",
+    "The abbot was paid 300 crowns in May by the council of Tolmar.",
+    "Visitors must sign the book at the entrance of the mill.",
+]
+
+
+def judge_answer(name: str, answer: str, passages: tuple[str, ...] = PASSAGES) -> Verdicts:
+    chunks = tuple(Chunk(id=str(number), text=text) for number, text in enumerate(passages))
+    return load_judge(name).observe([Trace(id="1", query="What was agreed?", chunks=chunks, answer=answer)])[0]
+
+
+@pytest.mark.parametrize("claim", FALSE)
+@pytest.mark.parametrize("name", ["lexical", "embedded"])
+def test_a_copy_that_says_otherwise_in_one_point_is_contradicted_and_quotes_the_sentence(name: str, claim: str) -> None:
+    verdicts = judge_answer(name, claim)
+    [verdict] = verdicts.claim or ()
+    assert verdict.support == "contradicted"
+    assert verdict.p < 0.5
+    assert verdicts.answer is not None
+    assert (verdicts.answer.grounded or 0) <= verdict.p
+    [evidence] = verdict.evidence
+    assert len(set(PASSAGES[int(evidence.chunk)][evidence.start : evidence.end].split()) & set(claim.split())) > 2
+
+
+@pytest.mark.parametrize("claim", TRUE)
+def test_a_copy_a_passive_and_another_word_contradict_nothing(claim: str) -> None:
+    assert find_copied_difference("", claim, [Passage(str(n), text) for n, text in enumerate(PASSAGES)]) is None
+
+
+def test_what_another_sentence_states_in_other_words_is_not_contradicted() -> None:
+    passages = [Passage("a", "The shop in Oslo opens at 9:00. In Bergen, the shop is open from 11:30 on.")]
+    assert find_copied_difference("", "The shop in Bergen opens at 11:30.", passages) is None
+
+
+def test_a_question_states_nothing_that_could_be_contradicted() -> None:
+    passages = [Passage("a", "CNN: Is the governor confident about the future of the continent?")]
+    claim = "Thakkar: The governor is not confident about the future of the continent."
+    assert find_copied_difference("", claim, passages) is None
+
+
+def test_one_false_copy_makes_an_answer_of_several_claims_ungrounded() -> None:
+    answer = f"{TRUE[0]} The bridge was repaired before the flood. Vouchers cannot be combined with one another."
+    verdicts = judge_answer("embedded", answer)
+    assert verdicts.answer is not None
+    assert (verdicts.answer.grounded or 0) < 0.5
+    assert [claim.support == "contradicted" for claim in verdicts.claim or ()] == [False, True, False]
