@@ -217,12 +217,15 @@ def test_a_refusal_is_right_where_the_corpus_has_no_answer():
     assert look(unanswerable, REFUSED).rating.outcome == "right"
 
 
-def test_a_probability_near_one_half_is_unsure_whatever_the_claims_are_called():
-    """An unsupported claim in an answer that is about as probably supported as not does not make it bad."""
-    for grounded, outcome in ((0.2, "bad"), (0.5, "unsure"), (0.8, "right")):
-        for seen in (INVENTED, RIGHT):
-            judged = replace(seen, answer=AnswerVerdict(relevance=0.9, grounded=grounded))
-            assert look(KEYLESS, judged).rating.outcome == outcome
+@pytest.mark.parametrize(("grounded", "outcomes"), [(0.2, ("bad", "unsure")), (0.5, ("unsure", "unsure")),
+                                                    (0.8, ("unsure", "right"))])  # fmt: skip
+def test_an_answer_is_bad_or_right_only_if_its_claims_and_its_probability_agree(
+    grounded: float, outcomes: tuple[str, str]
+):
+    """An unsupported claim in an answer that is probably supported does not make it bad, and keeps it from right."""
+    for seen, outcome in zip((INVENTED, RIGHT), outcomes, strict=True):
+        judged = replace(seen, answer=AnswerVerdict(relevance=0.9, grounded=grounded))
+        assert look(KEYLESS, judged).rating.outcome == outcome
 
 
 def test_a_refusal_without_a_key_is_unsure():

@@ -9,7 +9,7 @@ from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, Outco
 from ragfault.diagnosis.records import Diagnosis
 from ragfault.model.finish_reasons import get_finish_kind
 from ragfault.model.records import Trace, Verdicts
-from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query
+from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query, settle_groundedness
 from ragfault.text.markup import REASONING_PATTERN, is_json, may_reason, unfence
 
 BAD_FROM, RIGHT_UP_TO = 0.6, 0.4
@@ -115,6 +115,8 @@ def _rate_by_judge(trace: Trace, verdicts: Verdicts, *, labeled: bool) -> float 
     if grounded is None:
         known = [claim.p for claim in claims if claim.p is not None]
         grounded = min(known) if known else float(all(claim.support not in BAD_SUPPORT for claim in claims))
+    # An answer one of whose claims fails is not right, and one whose claims all pass is not bad, by the judge.
+    grounded = settle_groundedness(grounded, claims, failing=0.5, passing=0.5)
     on_topic = 0.5 + answer.relevance if off_topic and answer is not None and answer.relevance is not None else 1.0
     return 1.0 - grounded * on_topic
 
