@@ -56,6 +56,26 @@ def test_what_another_sentence_states_in_other_words_is_not_contradicted() -> No
     assert find_copied_difference("", "The shop in Bergen opens at 11:30.", passages) is None
 
 
+@pytest.mark.parametrize(
+    ("sentence", "claim"),
+    [
+        ("Guests may park one car in the yard.", "Guests can park one car in the yard."),
+        ("The shop closes early when it rains hard.", "The shop closes early if it rains hard."),
+        ("The fee is waived for members below 18 years.", "The fee is waived for members under 18 years."),
+        ("The museum opened in 1994 in Bergen.", "The museum opened in the 1990s in Bergen."),
+        ("The warranty lasts 2 years from the purchase.", "The warranty lasts 24 months from the purchase."),
+        ("3. Press the red button for five seconds.", "1. Press the red button for five seconds."),
+        ("The loan was approved by Ana Ortega in June.", "The loan was approved by Ms. Ortega in June."),
+        ("The speed limit is 31 mph in towns.", "The speed limit is 50 km/h in towns."),
+        ("Tom works with Lena on the parser.", "Lena works with Tom on the parser."),
+        ("The policy never covers floods.", "The policy does not cover floods."),
+        ("Article 4 regulates trade in the region.", "Article IV regulates trade in the region."),
+    ],
+)
+def test_another_spelling_of_one_point_contradicts_nothing(sentence: str, claim: str) -> None:
+    assert find_copied_difference("", claim, [Passage("a", f"{sentence} The rest is told later.")]) is None
+
+
 def test_a_question_states_nothing_that_could_be_contradicted() -> None:
     passages = [Passage("a", "CNN: Is the governor confident about the future of the continent?")]
     claim = "Thakkar: The governor is not confident about the future of the continent."

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ragfault.text.entities import EntityIndex, extract_literals, extract_names, mark_literals
 from ragfault.text.normalization import ARTICLE_WORDS, STOP_WORDS, fold_case, split_words
+from ragfault.text.quantities import parse_quantities
 
 SLOT = "valueslot"
 """Stands for a value among the words of a frame."""
@@ -18,6 +19,8 @@ MAX_FRAME_WORDS = 60
 """Words of a sentence that is compared; a longer one is no copy."""
 MIN_FRAME_WORDS = 2
 """Content words that two sentences share around their values before they are of one frame."""
+MAX_ROUNDED = Decimal("0.05")
+"""By how much of itself a number is rounded at most: 12 is not rounded to 10."""
 _LIGHT = """
 a an the am is are was were be been being do does did has have had will would shall s t
 it its this that these those there here they them he she his her him you your yours we our us i me my so just then
@@ -26,10 +29,14 @@ to of in on at for by from with
 LIGHT_WORDS = frozenset(_LIGHT.split())
 """Words that may be put or left out without a change of meaning."""
 COORDINATORS = frozenset({"and", "or"})
+RECIPROCAL = frozenset({"with", "between"})
+"""Who works with whom works the other way round, too: an exchange across these says nothing."""
 SPELLED_VALUE = re.compile(r"\d+(?:[.,:/]\d+)*|[^\W_]+(?:['’.-][^\W_]+)*")
 NAME_WORD = re.compile(r"[^\W_]+")
 VALUE_JOINT = re.compile(r"[\s$€£/-]*")
 """What stands between the words of one value, such as the blank of "3 March" or the slash of "5 km/h"."""
+YEAR = re.compile(r"[12]\d{3}")
+DECADE = re.compile(r"\b(\d{3})0s\b")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -78,7 +85,7 @@ def find_value_difference(expected: str, stated: str) -> ValueDifference | None:
     if aligned is None:
         return None
     pairs, is_light = aligned
-    differing = tuple(pair for pair in pairs if not _are_same(pair.expected, pair.stated))
+    differing = tuple(pair for pair in pairs if not may_be_same_value(pair.expected, pair.stated))
     if not differing:
         return None
     if Counter(fold_case(pair.expected) for pair in differing) == Counter(fold_case(pair.stated) for pair in differing):
@@ -145,25 +152,55 @@ def _align_values(expected: WordsAndValues, stated: WordsAndValues) -> tuple[lis
     return pairs, is_light
 
 
-def _are_same(left: str, right: str) -> bool:
-    """Return whether two values may be the same: equal in some form, a part or an abbreviation, or rounded."""
+def may_be_same_value(left: str, right: str) -> bool:
+    """Return whether two values may be the same: equal in some form or unit, a part of one another, or rounded.
+
+    >>> may_be_same_value("24 months", "2 years"), may_be_same_value("4.98 million", "5 million")
+    (True, True)
+    >>> may_be_same_value("Ms Ortega", "Ana Ortega"), may_be_same_value("12 kg", "15 kg")
+    (True, False)
+    """
     words = frozenset(split_words(left)), frozenset(split_words(right))
     if words[0] <= words[1] or words[1] <= words[0]:
         return True
     forms = [{form for forms in extract_literals(text).values() for form in forms} for text in (left, right)]
     if forms[0] & forms[1] or (forms[0] and all(form in EntityIndex(right) for form in extract_literals(left))):
         return True
-    return _is_rounded(left, right) or _is_rounded(right, left)
+    names = [extract_names(text) for text in (left, right)]
+    if all(names) and words[0] & words[1]:
+        return True
+    return _may_be_same_amount(left, right) or _is_rounded(left, right) or _is_rounded(right, left)
+
+
+def tells_decade(left: str, right: str) -> bool:
+    """Return whether one text has a year of a decade that the other has, such as 1994 of the 1990s."""
+    return any(
+        re.search(rf"\b{decade}\d\b(?!s)", year_text)
+        for year_text, decade_text in ((left, right), (right, left))
+        for decade in DECADE.findall(decade_text)
+    )
+
+
+def _may_be_same_amount(left: str, right: str) -> bool:
+    """Return whether amounts in two units are near each other, or in units that cannot be converted."""
+    amounts = [parse_quantities(text) for text in (left, right)]
+    units = [text.lstrip("0123456789.,- ") for text in (left, right)]
+    if not all(amounts) or units[0] == units[1] or not all(unit[:1].isalpha() for unit in units):
+        return False
+    (unit, value), (other_unit, other) = amounts[0][0], amounts[1][0]
+    return unit != other_unit or abs(value - other) <= MAX_ROUNDED * value
 
 
 def _is_rounded(exact: str, rounded: str) -> bool:
-    """Return whether a number is another one with fewer digits."""
+    """Return whether a number, not a year, is another one with fewer digits, and near it."""
+    if YEAR.fullmatch(exact.strip()):
+        return False
     numbers = [NUMBER.findall(text.replace(",", "")) for text in (exact, rounded)]
     if any(len(parts) != 1 for parts in numbers):
         return False
     value, other = (Decimal(parts[0]) for parts in numbers)
     digits = [len(number.normalize().as_tuple().digits) for number in (value, other)]
-    if digits[1] >= digits[0] or not value:
+    if digits[1] >= digits[0] or abs(value - other) > MAX_ROUNDED * value:
         return False
     step = Decimal(1).scaleb(value.adjusted() - digits[1] + 1)
     return (value / step).to_integral_value() * step == other
@@ -172,7 +209,8 @@ def _is_rounded(exact: str, rounded: str) -> bool:
 def _are_apart(differing: Sequence[PairedValue], words: Sequence[str]) -> bool:
     """Return whether more than a list separates exchanged values: the order of a list says nothing."""
     between = words[differing[0].place : differing[-1].place + 1]
-    return not COORDINATORS.union({SLOT}).issuperset(between)
+    is_reciprocal = _list_kinds(differing) == {False} and not RECIPROCAL.isdisjoint(between)
+    return not is_reciprocal and not COORDINATORS.union({SLOT}).issuperset(between)
 
 
 def _list_kinds(differing: Sequence[PairedValue]) -> set[bool]:

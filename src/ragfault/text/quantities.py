@@ -262,10 +262,11 @@ BASE_UNITS: dict[str, tuple[str, str]] = {
     "km": ("m", "1000"), "cm": ("m", "0.01"), "mm": ("m", "0.001"), "mi": ("m", "1609.344"),
     "ft": ("m", "0.3048"), "inch": ("m", "0.0254"), "yd": ("m", "0.9144"),
     "ms": ("s", "0.001"), "min": ("s", "60"), "h": ("s", "3600"), "day": ("s", "86400"), "week": ("s", "604800"),
+    "year": ("month", "12"), "decade": ("month", "120"), "century": ("month", "1200"),
     "mmol": ("mol", "0.001"), "µmol": ("mol", "0.000001"), "nmol": ("mol", "0.000000001"),
     "kb": ("byte", "1000"), "mb": ("byte", "1000000"), "gb": ("byte", "1000000000"),
     "tb": ("byte", "1000000000000"), "khz": ("hz", "1000"), "mhz": ("hz", "1000000"), "ghz": ("hz", "1000000000"),
-    "kcal": ("cal", "1000"), "kpa": ("pa", "1000"), "bp": ("%", "0.01"),
+    "mph": ("km/h", "1.609344"), "kcal": ("cal", "1000"), "kpa": ("pa", "1000"), "bp": ("%", "0.01"),
 }  # fmt: skip
 """Unit → base unit and conversion factor; other units are their own base."""
 UNIT_SPELLINGS = {

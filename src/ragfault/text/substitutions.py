@@ -11,11 +11,26 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from ragfault.text.entities import EntityIndex, extract_entities, extract_literals
-from ragfault.text.frames import COORDINATORS, LIGHT_WORDS, ValueDifference, find_value_difference
+from ragfault.text.frames import (
+    COORDINATORS,
+    LIGHT_WORDS,
+    RECIPROCAL,
+    ValueDifference,
+    find_value_difference,
+    may_be_same_value,
+    tells_decade,
+)
 from ragfault.text.normalization import ARTICLE_WORDS, NEGATIONS, STOP_WORDS, split_words
 from ragfault.text.quantities import convert_number_words, parse_roman
 from ragfault.text.sentences import split_sentences
 
+_SAME_SENSE = """
+can may could might | must shall should | no not never neither nor | each every all any | because since as for
+if when where once | after once | but and however though although yet while whereas | that which who whom whose
+also too | under below | over above | through via | onto upon | toward towards | into in | so thus therefore hence
+"""
+SAME_SENSE = tuple(frozenset(group.split()) for group in _SAME_SENSE.replace("\n", "|").split("|") if group.strip())
+"""Function words that may stand for each other: the class is closed, so that it can be listed."""
 MIN_FRAME = 2
 """Content words that both sentences share around what differs; one is enough where no other word differs."""
 MAX_REPLACED = 3
@@ -88,6 +103,8 @@ def find_substitution(query: str, expected: str, answer: str) -> Substitution | 
     key_words = frozenset(key)
     sentences = [answer[start:end] for start, end in split_sentences(answer)]
     nearest = max(sentences, key=lambda sentence: len(key_words.intersection(_list_words(sentence))), default="")
+    if tells_decade(expected, nearest):
+        return None
     difference = find_value_difference(expected, nearest)
     if difference is not None:
         return _describe_values(difference)
@@ -149,8 +166,11 @@ def _weigh_replacement(
         return None
     is_framed = len(content) >= MIN_FRAME or (is_same_otherwise and common_words.common >= MIN_FRAME)
     text = f"{_quote(new, texts.answer)} in place of {_quote(old, texts.expected)}"
+    if may_be_same_value(" ".join(old), " ".join(new)):
+        return None
     are_names = _are_names(old, texts.expected) and _are_names(new, texts.answer)
-    is_function_word = is_functional and is_framed and len(old) == len(new) == 1
+    may_agree = any(group.issuperset(old + new) for group in SAME_SENSE)
+    is_function_word = is_functional and is_framed and len(old) == len(new) == 1 and not may_agree
     return Substitution(text, is_framed and are_names and len(old) == len(new), is_function_word)
 
 
@@ -189,7 +209,7 @@ def _find_exchange(key: Sequence[str], words: Sequence[str], texts: Compared) ->
         return None
     first, last = changed
     between = [word for word in key[first + 1 : last] if word not in ARTICLE_WORDS]
-    if not between or not COORDINATORS.isdisjoint(between):
+    if not between or not (COORDINATORS | RECIPROCAL).isdisjoint(between):
         return None
     left, right = (_quote([words[place]], texts.answer) for place in changed)
     return Substitution(f"{left} and {right} are exchanged", True)
