@@ -115,6 +115,7 @@ def test_ragas_averages_what_is_defined():
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:'upload_results' parameter is in beta")
 def test_langsmith_gets_scores_and_reasons():
     """An experiment that is not uploaded has a result for each metric."""
     langsmith = pytest.importorskip("langsmith", reason="langsmith is not installed")
