@@ -127,7 +127,7 @@ def test_a_server_is_what_it_says(served: tuple[DashboardServer, str], tmp_path:
     (tmp_path / "hooks.py").write_text(HOOKS, "utf-8")
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{served[1]}/openapi.json"),
-        *("--header", f"Authorization: Bearer {TOKEN}", "--max-examples", "30", "--seed", "7"),
+        *("--header", f"Authorization: Bearer {TOKEN}", "--max-examples", "15", "--seed", "7"),
         *("--phases", "examples,fuzzing", "--continue-on-failure", "--no-color", "--warnings", "off"),
         *("--generation-database", "none"),
     ]
