@@ -295,6 +295,13 @@ def test_equally_good_judges_are_equal_within_the_margin_or_need_more_labels():
     assert f"{few.better.needed:,} labels would decide" in " ".join(render_terminal(build_judges(few)).split())
 
 
+def test_judges_that_never_differ_are_equal_only_with_enough_groups():
+    """Without a difference in 72 groups less than 5 % of all differ; before that, it says how many would do."""
+    assert hold(72, (0.0, 0.0)).better.decision == "equal"
+    few = hold(36, (0.0, 0.0)).better
+    assert (few.decision, few.needed) == ("undecided", 72)
+
+
 def test_copies_of_one_source_decide_nothing():
     """Forty answers to one source are one group, of which no interval is known."""
     contest = hold(40, (3.0, 0.5), source_id="same").better
@@ -309,16 +316,17 @@ def test_labels_of_one_class_say_what_is_missing():
 
 
 def test_labels_are_read_from_the_file_of_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Labels that cannot be read are reported, unless they were asked for: then the command fails."""
+    """Four labels cannot tell; labels that cannot be read are reported, unless asked for: then the command fails."""
     rows = [
         {"id": str(at), "query": "When?", "contexts": ["It opens at 7."], "answer": answer, "label": label}
         for at, (answer, label) in enumerate([("It opens at 7.", 0), ("It opens at 9.", 1), ("At 7.", 0), ("Soon.", 1)])
     ]
     path = tmp_path / "labelled.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    assert command(["judge", "compare", "lexical", "embedded", str(path), "--json", "--group", "id"]) == 0
+    assert command(["judge", "compare", "lexical", "embedded", str(path), "--json", "--group", "id"]) == 3
     contest = json.loads(capsys.readouterr().out)["better"]
     assert (contest["unit"], contest["n"], contest["positives"]) == ("answer", 4, 2)
+    assert contest["decision"] == "undecided"
     path.write_text("".join(json.dumps({**row, "label": 0.3}) + "\n" for row in rows), encoding="utf-8")
     assert command(["judge", "compare", "lexical", "embedded", str(path), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -328,7 +336,7 @@ def test_labels_are_read_from_the_file_of_traces(tmp_path: Path, capsys: pytest.
 
 
 def test_two_runs_are_compared_on_labels_of_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Labels of `ragfault label` decide between recorded judges; several files of labels are refused."""
+    """Labels of `ragfault label` are those of recorded judges; eight claims cannot tell; several files are refused."""
     traces = [trace for trace, _ in FOUR]
     for name, verdicts in (("one", [seen for _, seen in FOUR]), ("two", OTHER)):
         evaluate(traces, tmp_path / name, judge=FixedJudge(verdicts))
@@ -339,7 +347,7 @@ def test_two_runs_are_compared_on_labels_of_the_first(tmp_path: Path, capsys: py
             shown = fingerprint_answer(trace)
             append_label(labels, Label(trace=trace.id, subject=subject, value=claim.support, shown=shown))
     arguments = ["judge", "compare", str(tmp_path / "one"), str(tmp_path / "two"), str(labels)]
-    assert command([*arguments, "--json"]) == 0
+    assert command([*arguments, "--json"]) == 3
     contest = json.loads(capsys.readouterr().out)["better"]
     kappa = next(figure for figure in contest["figures"] if figure["name"] == "kappa")
     assert (contest["unit"], contest["n"]) == ("claim", 8)

@@ -172,7 +172,9 @@ def card(name: str, kind: str | None) -> None:
 Examples:
   ragfault judge compare lexical embedded labelled.jsonl
   ragfault judge compare embedded llm:gpt-4o-mini traces.jsonl --budget 2 --limit 200 -o compared.json
-  ragfault judge compare runs/embedded runs/model labels.jsonl --html compared.html"""
+  ragfault judge compare runs/embedded runs/model labels.jsonl --html compared.html
+
+Exit code 0: the labels decide, or there are none; 3: they do not tell which judge is better."""
 )
 @click.argument("first", metavar="JUDGE_A | RUN_A")
 @click.argument("second", metavar="JUDGE_B | RUN_B")
@@ -185,7 +187,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace existing files OUT and HTML.")
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
-def compare(first: str, second: str, **options: Any) -> None:
+def compare(first: str, second: str, **options: Any) -> int:
     """Say which of two judges is better on labels of people, and how far they agree on the same TRACES.
 
     TRACES with labels, as for `judge measure`, decide which one is better; without labels the verb prints only their
@@ -198,7 +200,9 @@ def compare(first: str, second: str, **options: Any) -> None:
     for place in (options["out"], options["html"]):
         if place is not None:
             check_output_path(place, force=options["force"])
-    show_result(_compare_judges((first, second), options), build_judges, options, "judge compare")
+    comparison = _compare_judges((first, second), options)
+    show_result(comparison, build_judges, options, "judge compare")
+    return EXIT_NOT_SHOWN if comparison.better is not None and not comparison.better.is_decided else 0
 
 
 def _compare_judges(names: tuple[str, str], options: dict[str, Any]) -> Any:

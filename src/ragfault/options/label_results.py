@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ragfault.report.document import ReportDocument
 
 EXIT_NOT_SHOWN = 3
-"""Exit code where the labels do not show what was asked of them: nothing is written."""
+"""Exit code where the labels do not show what was asked of them."""
 
 
 def derive_from_labels(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
@@ -27,6 +28,8 @@ from ragfault.stats.power import required_equivalence_pairs, required_pairs
 ContestDecision = Literal["first", "second", "equal", "undecided"]
 MARGIN = 0.05
 """Judges whose AUROC differs by less are equally good."""
+EQUAL_GROUPS = math.ceil(math.log(0.025) / math.log(1 - MARGIN))
+"""Groups without any difference that show, with 95 % confidence, that less than the margin of all groups differ."""
 
 
 class ContestFigure(Struct, frozen=True, kw_only=True):
@@ -57,6 +60,11 @@ class JudgeContest(Struct, frozen=True, kw_only=True):
     needed: int | None = None
     """Units that would probably decide, if the difference is as seen; None if decided or unknown."""
     figures: tuple[ContestFigure, ...]
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether the labels say which judge is better, or that both are equally good."""
+        return self.decision != "undecided"
 
     @property
     def difference(self) -> BootstrapEstimate:
@@ -133,7 +141,7 @@ def _compare_units(
         )
         for at, name in enumerate(tables[0])
     )
-    decision = _decide(figures[0].difference)
+    decision = _decide(figures[0].difference, len(set(groups)))
     needed = _plan_labels(figures[0].difference, len(groups), len(set(groups))) if decision == "undecided" else None
     return figures, decision, needed
 
@@ -151,10 +159,10 @@ def _list_statistics(units: ScoredUnits) -> dict[str, Callable[[FloatArray], Flo
     }
 
 
-def _decide(difference: BootstrapEstimate) -> ContestDecision:
+def _decide(difference: BootstrapEstimate, groups: int) -> ContestDecision:
     if difference.low is None or difference.high is None:
         # All resamples are alike, or a class of labels is missing.
-        return "equal" if difference.value == 0 else "undecided"
+        return "equal" if difference.value == 0 and groups >= EQUAL_GROUPS else "undecided"
     if difference.low > 0:
         return "second"
     if difference.high < 0:
@@ -165,6 +173,8 @@ def _decide(difference: BootstrapEstimate) -> ContestDecision:
 def _plan_labels(difference: BootstrapEstimate, n: int, groups: int) -> int | None:
     """Return the units that would show the difference, or that it is below the margin, whichever are fewer."""
     value, low, high = difference
+    if value == 0 and low is None and groups > 1:
+        return math.ceil(EQUAL_GROUPS * n / groups)
     if value is None or low is None or high is None or high <= low:
         return None
     deviation = (high - low) / (2 * normal_quantile(0.975)) * n**0.5
