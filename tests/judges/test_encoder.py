@@ -1,5 +1,9 @@
 """Laws of the judge encoder: what it reads of replies, and that a verdict depends on nothing but its trace."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -8,6 +12,7 @@ from ragfault.judges.checks.passages import Passage
 from ragfault.judges.embedded.support import TEXT_TYPES
 from ragfault.judges.encoder.agreement import settle_agreement
 from ragfault.judges.encoder.evidence import evidence
+from ragfault.judges.encoder.judge import EncoderJudge
 from ragfault.judges.encoder.stack import PASSING, load_stack
 from ragfault.judges.loading import load_judge
 from ragfault.model.gold_evidence import measure_key_agreement
@@ -136,6 +141,47 @@ def test_a_sentence_of_a_chunk_is_supported_and_a_word_of_it_is_read() -> None:
 def test_a_record_is_read_as_words() -> None:
     """The encoder reads the fields of a record as lines in words, not as the text of its literal."""
     assert "Take Out: yes" in evidence(["{'name': 'Lyn Inn', 'attributes': {'TakeOut': True}}"], "It has take-out.")
+
+
+EQUAL_WINDOWS = """
+from ragfault.judges.encoder.evidence import evidence
+from ragfault.judges.encoder.judge import EncoderJudge
+words = "amber birch cedar dahlia elm fennel garlic hazel iris jasmine".split()
+chunks = [f"{' '.join(words[n:] + words[:n])} room {n}" for n in range(10)]
+chunks += [word for rank, word in enumerate(words) for _ in range(rank)]
+print(evidence(chunks, " ".join(words)))
+"""
+
+
+def test_the_choice_between_equal_windows_is_that_of_every_process() -> None:
+    """Of windows with the same words the first is read, in whatever order a process keeps its sets."""
+    read = {
+        subprocess.run(
+            [sys.executable, "-c", EQUAL_WINDOWS],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(read) == 1
+
+
+def test_a_copied_claim_is_not_read() -> None:
+    """A claim that is a sentence of a chunk has the same verdict whether or not the encoder reads it."""
+    session, passages = JUDGE.open_session(QUERY), [Passage("a", CHUNKS[0].text)]
+    claims = ["Maps may be kept for two weeks.", "Maps may be kept for two years."]
+    signs = [session.read_signs(claims, passages, reads_copies=reads) for reads in (True, False)]
+    assert signs[1].logits[0].tolist() == [0, 0, 0] != signs[0].logits[0].tolist()
+    assert signs[1].logits[1].tolist() == signs[0].logits[1].tolist()
+
+
+def test_verdicts_do_not_depend_on_the_threads() -> None:
+    """Traces that are read at once have the verdicts that they have one after the other."""
+    answers = ("Two weeks.", "I don't know.", "Maps may be kept for three weeks.", "A card is needed.")
+    traces = [Trace(id=str(at), query=QUERY, chunks=CHUNKS, answer=answer) for at, answer in enumerate(answers * 3)]
+    assert EncoderJudge(threads=1).observe(traces) == EncoderJudge(threads=4).observe(traces)
 
 
 def test_the_relevance_of_a_chunk_is_of_that_chunk_alone() -> None:

@@ -53,7 +53,8 @@ def evidence(chunks: list[str] | tuple[str, ...], claim: str, query: str = "", l
     while len(chosen) < limit:
         best = max(
             (place for place in range(len(cut)) if place not in chosen),
-            key=lambda place: sum(weight[word] * sought[word] for word in window_stems[place] if word in sought),
+            # An exact sum: that of floats depends on the order of a set, and so would the choice between equal windows.
+            key=lambda place: math.fsum(weight[word] * sought[word] for word in window_stems[place] if word in sought),
         )
         chosen.append(best)
         # A word that is met counts little for the next window, so that the second adds what the first lacks.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.judges.assembly import ScorerJudge
+from ragfault.judges.assembly import ScorerJudge, assemble_verdicts
 from ragfault.judges.calibration import UNSURE_RANGE
 from ragfault.judges.checks.passages import Passage, split_passage
 from ragfault.judges.checks.queries import TASK_QUERY
@@ -18,16 +22,21 @@ from ragfault.judges.embedded.support import TextType, WeighedClaims
 from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.encoder.agreement import select_references, settle_agreement
 from ragfault.judges.encoder.evidence import claim_text, evidence
-from ragfault.judges.encoder.model import digest_weights, load_encoder
+from ragfault.judges.encoder.model import HEADS, digest_weights, load_encoder
 from ragfault.judges.encoder.stack import PROBABILITY_DIGITS, build_inputs, load_stack
 from ragfault.judges.lexical.entailment import EntailmentThresholds
+from ragfault.judges.numeric_threads import use_one_thread
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.model.errors import MissingExtra, UsageError
-from ragfault.model.records import ClaimSupport
+from ragfault.model.records import ClaimSupport, Trace, Verdicts
 
 VERSION = 4
 VERBATIM_ODDS = -10.0
 """The log-odds that a claim is not supported if it is a sentence of a passage, word for word: nothing is read then."""
+
+
+MAX_THREADS = 4
+"""Traces read at once, at most: what is not read by the encoder, a fifth of the time, is done one after the other."""
 
 
 class ClaimSigns(NamedTuple):
@@ -49,6 +58,15 @@ class ClaimSigns(NamedTuple):
         return build_inputs(self.logits, self.word_odds, self.overlap)
 
 
+def count_threads() -> int:
+    """Count the traces that this process reads at once: a worker process shares the processors with others."""
+    if multiprocessing.parent_process() is not None:
+        return 1
+    # Not every system says which processors a process may use.
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, MAX_THREADS)
+
+
 def bare_text(text: str) -> str:
     """Return a text without line breaks, outer spaces and the stop at its end."""
     return " ".join(text.split()).rstrip(".")
@@ -57,9 +75,9 @@ def bare_text(text: str) -> str:
 class EncoderSession:
     """The scores of one trace by the encoder; evidence and similarity are those of the embedded judge."""
 
-    def __init__(self, query: str, history: Sequence[str], thresholds: EntailmentThresholds, threads: int) -> None:
+    def __init__(self, query: str, history: Sequence[str], thresholds: EntailmentThresholds) -> None:
         self._query, self._history, self._thresholds = query, tuple(history), thresholds
-        self._model = load_encoder(threads)
+        self._model = load_encoder()
         self.embedded = EmbeddedSession(query, thresholds)
         self._agreements: dict[tuple[str, str], float] = {}
         self._odds_by_claims: dict[tuple[str, ...], tuple[Array, TextType]] = {}
@@ -107,7 +125,7 @@ class EncoderSession:
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         located = self.embedded.score_entailment(claims, passages)
-        signs = self.read_signs(claims, passages)
+        signs = self.read_signs(claims, passages, reads_copies=False)
         if signs is None:
             return located
         odds = np.where(signs.is_verbatim, VERBATIM_ODDS, load_stack().predict_odds(signs.inputs))
@@ -116,18 +134,29 @@ class EncoderSession:
         support = load_stack().predict_support(odds, text_type).tolist()
         return [self._decide(*parts) for parts in zip(located, support, signs.logits, strict=True)]
 
-    def read_signs(self, claims: Sequence[str], passages: Sequence[Passage]) -> ClaimSigns | None:
-        """Return what the encoder and the words tell of claims; None if there is nothing to compare."""
+    def read_signs(
+        self, claims: Sequence[str], passages: Sequence[Passage], *, reads_copies: bool = True
+    ) -> ClaimSigns | None:
+        """Return what the encoder and the words tell of claims; None if there is nothing to compare.
+
+        Without `reads_copies` the encoder does not read claims that are a sentence of a passage: their logits are 0.
+        """
         weighed = self.embedded.weigh_claims(claims, passages)
         if weighed is None:
             return None
         texts = tuple(passage.text for passage in passages if passage.text.strip())
         query = "" if TASK_QUERY.match(self._query) else self._query
-        pairs = [(claim_text(claim, query, self._history), evidence(texts, claim, query)) for claim in claims]
         overlap = weighed.features[:, FEATURE_COLUMNS["joint"]]
         sentences = {bare_text(text[part.start : part.end]) for text in texts for part in split_passage(text)}
         is_verbatim = np.array([bare_text(claim) in sentences for claim in claims])
-        return ClaimSigns(weighed, self._model.read_entailment(pairs), weighed.odds, overlap, is_verbatim)
+        is_read = np.full(len(claims), True) if reads_copies else ~is_verbatim
+        pairs = [
+            (claim_text(claim, query, self._history), evidence(texts, claim, query))
+            for claim in compress(claims, is_read)
+        ]
+        logits = np.zeros((len(claims), len(HEADS["entailment"])))
+        logits[is_read] = self._model.read_entailment(pairs)
+        return ClaimSigns(weighed, logits, weighed.odds, overlap, is_verbatim)
 
     def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
         known = self._odds_by_claims.get(tuple(claims))
@@ -163,20 +192,29 @@ class EncoderSession:
 class EncoderJudge(ScorerJudge):
     """A judge by a small encoder that was trained to read: on written contrasts, entailment sets and people's labels.
 
-    It needs the extra `nli`, no key and no network. `threads` is for one process. Raises MissingExtra without its
-    packages.
+    It needs the extra `nli`, no key and no network. `threads` is the number of traces read at once: by default one for
+    each processor, at most `MAX_THREADS`, and one in a worker process. Verdicts do not depend on it. Raises
+    MissingExtra without its packages.
     """
 
-    def __init__(self, *, supported: float = 0.7, inferred: float = 0.5, threads: int = 1) -> None:
+    def __init__(self, *, supported: float = 0.7, inferred: float = 0.5, threads: int | None = None) -> None:
         if any(find_spec(package) is None for package in ("onnxruntime", "tokenizers")):
             raise MissingExtra("the judge encoder", "nli")
-        if threads < 1:
+        if threads is not None and threads < 1:
             raise UsageError(f"threads is at least 1, got {threads}.")
         self._thresholds, self._threads = EntailmentThresholds(supported, inferred), threads
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        threads = min(self._threads or count_threads(), len(traces))
+        if threads <= 1:
+            return super().observe(traces)
+        # Nearly all of the time is spent in the encoder, which lets other threads run.
+        with use_one_thread(), ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(lambda trace: assemble_verdicts(trace, self, self.levels), traces))
 
     @property
     def fingerprint(self) -> str:
         return f"encoder/{VERSION} weights={digest_weights()} {self._thresholds}"
 
     def open_session(self, query: str = "", history: Sequence[str] = ()) -> EncoderSession:
-        return EncoderSession(query, history, self._thresholds, self._threads)
+        return EncoderSession(query, history, self._thresholds)

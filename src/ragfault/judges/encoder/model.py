@@ -52,11 +52,11 @@ class EncoderModel:
     depend on that row, so that no verdict depends on its batch.
     """
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self) -> None:
         import onnxruntime
 
         settings = onnxruntime.SessionOptions()
-        settings.intra_op_num_threads = threads
+        settings.intra_op_num_threads = 1
         settings.inter_op_num_threads = 1
         settings.log_severity_level = 3
         weights = dict(load_weights())
@@ -73,18 +73,21 @@ class EncoderModel:
     def read_features(self, pair: PairTokens) -> Array:
         """Return what the fitted heads see of a pair: opening token, mean and maximum of the claim, outputs.
 
-        A pair that was read is kept: a claim is asked for again when an answer is judged as a whole.
+        A pair that was read is kept: a claim is asked for again when an answer is judged as a whole. Threads may read
+        at once.
         """
-        if pair not in self._features:
-            if len(self._features) >= CACHED_PAIRS:
-                self._features.clear()
+        features = self._features.get(pair)
+        if features is None:
             size = len(pair.ids)
             kinds = np.zeros((1, size), np.int64)
             kinds[0, pair.first_length :] = 1
             feed = {"ids": np.array([pair.ids], np.int64), "mask": np.ones((1, size), np.int64), "kinds": kinds}
             pooled, outputs = self._session.run(["pooled", "outputs"], feed)
-            self._features[pair] = np.concatenate([pooled[0], outputs[0]])
-        return self._features[pair]
+            features = np.concatenate([pooled[0], outputs[0]])
+            if len(self._features) >= CACHED_PAIRS:
+                self._features.clear()
+            self._features[pair] = features
+        return features
 
     def read_outputs(self, head: str, claim: str, evidence: str) -> Array:
         """Return the logits of a head on a claim beside its evidence."""
@@ -195,9 +198,9 @@ def load_tokenizer() -> Tokenizer:
 
 
 @cache
-def load_encoder(threads: int = 1) -> EncoderModel:
+def load_encoder() -> EncoderModel:
     """Load the encoder, once in each process. Raises MissingExtra without the package `onnxruntime`."""
     try:
-        return EncoderModel(threads)
+        return EncoderModel()
     except ImportError:
         raise MissingExtra("the judge encoder", "nli") from None
