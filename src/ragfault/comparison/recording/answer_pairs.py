@@ -57,7 +57,7 @@ class AnswerPair(NamedTuple):
     answers: tuple[str, str]
     chunks: tuple[tuple[str, ...], tuple[str, ...]]
     words: tuple[str, str]
-    """Of the answers without markup, the query before them and the list of their sources."""
+    """The words of each answer, without markup, a repeated query in front and a list of sources at the end."""
     wrapped: tuple[bool, bool]
     """Whether the answers hold tags, are JSON or URL-encoded, begin with the query or end with a list of sources."""
 

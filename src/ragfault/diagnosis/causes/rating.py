@@ -49,8 +49,8 @@ def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, label
     A failed pipeline, a blank and a text that is not an answer are bad. Otherwise the answer key decides if it tells; a
     refusal is right only if the query has no answer. Otherwise the judge decides, but not on a refusal: whether chunks
     hold what an answer lacks it tells little better than chance. `labeled` says that people gave the verdicts on the
-    answer. An answer is right up to a probability of 0.4 and bad from 0.6; "unsure" is one between, on which the judge
-    is wrong nearly as often as right, or an answer of which nothing was judged.
+    answer. An answer is right up to a probability of 0.4 and bad from 0.6. It is unsure between them, where its claims
+    and the probability disagree, and where nothing was judged.
 
     >>> from ragfault.diagnosis.diagnosis import diagnose_trace
     >>> trace, verdicts = Trace(id="1", query="When?", answer=""), Verdicts(trace="1")

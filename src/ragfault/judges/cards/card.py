@@ -71,7 +71,7 @@ class CardEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     verbosity: BootstrapEstimate | None = None
     """Rank correlation of the length of a text with how well it is rated, among units with the same label."""
     order_flips: Interval | None = None
-    """Share of the decisions that change when the chunks are shown in another order."""
+    """Share of the decisions that change when the chunks come in a random order."""
     groundedness_bias: BootstrapEstimate | None = None
     """Mean groundedness by the judge less that by people, on the same answers; None where people judged no claims."""
     auroc_lexical: float | None = None

@@ -366,7 +366,7 @@ def _within_statistics(groups: Sequence[tuple[NDArray[np.intp], RankedScores]]) 
 def compute_order_figures(
     first: ScoredUnits, second: ScoredUnits, groups: Sequence[str]
 ) -> tuple[AgreementFigure, ...]:
-    """Compute how far decisions and scores of the same units move when their chunks are shown in another order."""
+    """Compute how many decisions change, and by how much scores do, when the chunks come in a random order."""
     names = np.array(groups, object)
     reason = "no trace with two chunks was judged in another order"
     return (

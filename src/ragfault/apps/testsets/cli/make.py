@@ -105,7 +105,6 @@ def make(
     from ragfault.apps.testsets.making.make import estimate_testset, make_testset
     from ragfault.apps.testsets.making.style import fit_style
     from ragfault.apps.testsets.settings import MakingSettings
-    from ragfault.text.number_format import format_cost, format_count
 
     if mix is not None and only is not None:
         raise UsageError("--only KIND is the same as --mix KIND=1. Give one of them.")
@@ -135,15 +134,22 @@ def make(
     if kind == "json":
         print_json(_summarize(result, out))
     else:
-        kinds = ", ".join(f"{name} {number}" for name, number in result.counts.items())
-        drafts = format_count(len(result.rejected), "draft")
-        click.echo(f"{len(result.items):,} items in {out} ({kinds}); {drafts} rejected")
-        if result.usage is not None:
-            cost = format_cost(result.usage.cost)
-            click.echo(f"{result.usage.calls:,} calls ({result.usage.cached:,} more from the cache), {cost}")
-        for note in result.notes:
-            print_notice(note)
+        _print_result(result, out)
     return 1 if len(result.items) < count else 0
+
+
+def _print_result(result: TestsetResult, out: str) -> None:
+    """Print how many items were written and rejected, what the calls cost, and the notes."""
+    from ragfault.text.number_format import format_cost, format_count
+
+    kinds = ", ".join(f"{name} {number}" for name, number in result.counts.items())
+    drafts = format_count(len(result.rejected), "draft")
+    click.echo(f"{len(result.items):,} items in {out} ({kinds}); {drafts} rejected")
+    if result.usage is not None:
+        cost = format_cost(result.usage.cost)
+        click.echo(f"{result.usage.calls:,} calls ({result.usage.cached:,} more from the cache), {cost}")
+    for note in result.notes:
+        print_notice(note)
 
 
 def _show_estimate(estimate: MakingEstimate | None, kind: str | None) -> int:
