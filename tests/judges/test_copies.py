@@ -51,9 +51,17 @@ def test_a_copy_a_passive_and_another_word_contradict_nothing(claim: str) -> Non
     assert find_copied_difference("", claim, [Passage(str(n), text) for n, text in enumerate(PASSAGES)]) is None
 
 
-def test_what_another_sentence_states_in_other_words_is_not_contradicted() -> None:
-    passages = [Passage("a", "The shop in Oslo opens at 9:00. In Bergen, the shop is open from 11:30 on.")]
-    assert find_copied_difference("", "The shop in Bergen opens at 11:30.", passages) is None
+@pytest.mark.parametrize(
+    "passage",
+    [
+        "The monthly club fee is 12 euros for adults. Children pay a monthly club fee of 6 euros.",
+        "The monthly club fee is 12 euros for adults and 6 euros for children.",
+    ],
+)
+def test_an_answer_that_leaves_its_subject_to_the_question_is_not_contradicted(passage: str) -> None:
+    passages = [Passage("a", passage)]
+    assert find_copied_difference("What do children pay?", "The monthly club fee is 6 euros.", passages) is None
+    assert find_copied_difference("What do children pay?", "The monthly club fee is 7 euros.", passages) is not None
 
 
 @pytest.mark.parametrize(
@@ -67,7 +75,6 @@ def test_what_another_sentence_states_in_other_words_is_not_contradicted() -> No
         ("3. Press the red button for five seconds.", "1. Press the red button for five seconds."),
         ("The loan was approved by Ana Ortega in June.", "The loan was approved by Ms. Ortega in June."),
         ("The speed limit is 31 mph in towns.", "The speed limit is 50 km/h in towns."),
-        ("Tom works with Lena on the parser.", "Lena works with Tom on the parser."),
         ("The policy never covers floods.", "The policy does not cover floods."),
         ("Article 4 regulates trade in the region.", "Article IV regulates trade in the region."),
     ],

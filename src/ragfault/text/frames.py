@@ -15,29 +15,25 @@ from ragfault.text.quantities import parse_quantities
 
 SLOT = "valueslot"
 """Stands for a value among the words of a frame."""
-MAX_FRAME_WORDS = 60
-"""Words of a sentence that is compared; a longer one is no copy."""
+MAX_FRAME_WORDS = 40
+"""Words of a sentence that is compared; a longer one is another sentence."""
 MIN_FRAME_WORDS = 2
-"""Content words that two sentences share around their values before they are of one frame."""
+"""Content words that two sentences share around what differs; one is enough where no other word differs."""
 MAX_ROUNDED = Decimal("0.05")
 """By how much of itself a number is rounded at most: 12 is not rounded to 10."""
 _LIGHT = """
 a an the am is are was were be been being do does did has have had will would shall s t
 it its this that these those there here they them he she his her him you your yours we our us i me my so just then
-to of in on at for by from with
+to of in on at for by from with mr mrs ms dr prof
 """
 LIGHT_WORDS = frozenset(_LIGHT.split())
 """Words that may be put or left out without a change of meaning."""
 COORDINATORS = frozenset({"and", "or"})
-RECIPROCAL = frozenset({"with", "between"})
-"""Who works with whom works the other way round, too: an exchange across these says nothing."""
-SPELLED_VALUE = re.compile(r"\d+(?:[.,:/]\d+)*|[^\W_]+(?:['’.-][^\W_]+)*")
+SPELLED_VALUE = re.compile(r"\d+(?:[.,:/]\d+)*%?|[^\W_]+(?:['’.-][^\W_]+)*")
 NAME_WORD = re.compile(r"[^\W_]+")
 VALUE_JOINT = re.compile(r"[\s$€£/-]*")
 """What stands between the words of one value, such as the blank of "3 March" or the slash of "5 km/h"."""
-YEAR = re.compile(r"[12]\d{3}")
-DECADE = re.compile(r"\b(\d{3})0s\b")
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
+DIGIT = re.compile(r"\d")
 
 
 class WordsAndValues(NamedTuple):
@@ -147,7 +143,8 @@ def _align_values(expected: WordsAndValues, stated: WordsAndValues) -> tuple[lis
             is_light = True
             if not LIGHT_WORDS.issuperset(expected.words[start:end] + stated.words[other_start:other_end]):
                 return None
-    if content < MIN_FRAME_WORDS or 2 * equal <= len(stated.words):
+    is_all_equal = len(blocks) == 1
+    if content < (1 if is_all_equal else MIN_FRAME_WORDS) or 2 * equal <= len(stated.words):
         return None
     return pairs, is_light
 
@@ -169,48 +166,29 @@ def may_be_same_value(left: str, right: str) -> bool:
     names = [extract_names(text) for text in (left, right)]
     if all(names) and words[0] & words[1]:
         return True
-    return _may_be_same_amount(left, right) or _is_rounded(left, right) or _is_rounded(right, left)
-
-
-def tells_decade(left: str, right: str) -> bool:
-    """Return whether one text has a year of a decade that the other has, such as 1994 of the 1990s."""
-    return any(
-        re.search(rf"\b{decade}\d\b(?!s)", year_text)
-        for year_text, decade_text in ((left, right), (right, left))
-        for decade in DECADE.findall(decade_text)
-    )
+    return _may_be_same_amount(left, right)
 
 
 def _may_be_same_amount(left: str, right: str) -> bool:
-    """Return whether amounts in two units are near each other, or in units that cannot be converted."""
+    """Return whether two amounts are near each other, or in units that cannot be converted.
+
+    Two with the same letters and as many digits, such as 1994 and 1995, say different things, however near they are.
+    """
+    forms = [(DIGIT.sub("", text), len(DIGIT.findall(text))) for text in (left, right)]
     amounts = [parse_quantities(text) for text in (left, right)]
-    units = [text.lstrip("0123456789.,- ") for text in (left, right)]
-    if not all(amounts) or units[0] == units[1] or not all(unit[:1].isalpha() for unit in units):
+    if forms[0] == forms[1] or not all(amounts):
         return False
     (unit, value), (other_unit, other) = amounts[0][0], amounts[1][0]
+    # what begins otherwise is the rest of a clock time
+    if not all(name in ("", "%") or name[0].isalpha() for name in (unit, other_unit)):
+        return False
     return unit != other_unit or abs(value - other) <= MAX_ROUNDED * value
-
-
-def _is_rounded(exact: str, rounded: str) -> bool:
-    """Return whether a number, not a year, is another one with fewer digits, and near it."""
-    if YEAR.fullmatch(exact.strip()):
-        return False
-    numbers = [NUMBER.findall(text.replace(",", "")) for text in (exact, rounded)]
-    if any(len(parts) != 1 for parts in numbers):
-        return False
-    value, other = (Decimal(parts[0]) for parts in numbers)
-    digits = [len(number.normalize().as_tuple().digits) for number in (value, other)]
-    if digits[1] >= digits[0] or abs(value - other) > MAX_ROUNDED * value:
-        return False
-    step = Decimal(1).scaleb(value.adjusted() - digits[1] + 1)
-    return (value / step).to_integral_value() * step == other
 
 
 def _are_apart(differing: Sequence[PairedValue], words: Sequence[str]) -> bool:
     """Return whether more than a list separates exchanged values: the order of a list says nothing."""
     between = words[differing[0].place : differing[-1].place + 1]
-    is_reciprocal = _list_kinds(differing) == {False} and not RECIPROCAL.isdisjoint(between)
-    return not is_reciprocal and not COORDINATORS.union({SLOT}).issuperset(between)
+    return not COORDINATORS.union({SLOT}).issuperset(between)
 
 
 def _list_kinds(differing: Sequence[PairedValue]) -> set[bool]:

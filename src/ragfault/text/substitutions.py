@@ -14,11 +14,11 @@ from ragfault.text.entities import EntityIndex, extract_entities, extract_litera
 from ragfault.text.frames import (
     COORDINATORS,
     LIGHT_WORDS,
-    RECIPROCAL,
+    MAX_FRAME_WORDS,
+    MIN_FRAME_WORDS,
     ValueDifference,
     find_value_difference,
     may_be_same_value,
-    tells_decade,
 )
 from ragfault.text.normalization import ARTICLE_WORDS, NEGATIONS, STOP_WORDS, split_words
 from ragfault.text.quantities import convert_number_words, parse_roman
@@ -31,14 +31,10 @@ also too | under below | over above | through via | onto upon | toward towards |
 """
 SAME_SENSE = tuple(frozenset(group.split()) for group in _SAME_SENSE.replace("\n", "|").split("|") if group.strip())
 """Function words that may stand for each other: the class is closed, so that it can be listed."""
-MIN_FRAME = 2
-"""Content words that both sentences share around what differs; one is enough where no other word differs."""
 MAX_REPLACED = 3
 """Words of a longer stretch say something in another way as often as they say something else."""
 SAME_PREFIX = 4
 """Words that begin alike with so many letters are spellings or forms of one word."""
-MAX_WORDS = 40
-"""Words of a sentence that is compared; a longer one is another sentence."""
 
 
 SPELLED_WORD = re.compile(r"[\w.,'’]*\w")
@@ -103,13 +99,11 @@ def find_substitution(query: str, expected: str, answer: str) -> Substitution | 
     key_words = frozenset(key)
     sentences = [answer[start:end] for start, end in split_sentences(answer)]
     nearest = max(sentences, key=lambda sentence: len(key_words.intersection(_list_words(sentence))), default="")
-    if tells_decade(expected, nearest):
-        return None
     difference = find_value_difference(expected, nearest)
     if difference is not None:
         return _describe_values(difference)
     words = _list_words(nearest)
-    if not 0 < len(key) <= MAX_WORDS or not 0 < len(words) <= MAX_WORDS:
+    if not 0 < len(key) <= MAX_FRAME_WORDS or not 0 < len(words) <= MAX_FRAME_WORDS:
         return None
     texts = Compared(expected, answer)
     if Counter(key) == Counter(words):
@@ -130,7 +124,7 @@ def find_substitution(query: str, expected: str, answer: str) -> Substitution | 
     ]
     shared = [word for tag, a, b, _, _ in blocks if tag == "equal" for word in heavy_key[a:b]]
     # who repeats words of the query says nothing else by it, nor does who puts something before or after all of it
-    outer = (0, len(blocks) - 1) if len(frozenset(shared) - STOP_WORDS) > MIN_FRAME else ()
+    outer = (0, len(blocks) - 1) if len(frozenset(shared) - STOP_WORDS) > MIN_FRAME_WORDS else ()
     inner = [
         part
         for number, part in enumerate(replaced)
@@ -155,7 +149,7 @@ def _weigh_replacement(
     old, new = part
     content = [word for word in common_words.shared if word not in STOP_WORDS]
     is_same_otherwise = common_words.changes == 1 and 2 * common_words.common > common_words.length
-    if len(content) < (1 if is_same_otherwise else MIN_FRAME) or max(len(old), len(new)) > MAX_REPLACED:
+    if len(content) < (1 if is_same_otherwise else MIN_FRAME_WORDS) or max(len(old), len(new)) > MAX_REPLACED:
         return None
     if len(old + new) == 1 and (old + new)[0] in NEGATIONS:
         return Substitution(f'"{(old + new)[0]}" on one side only', True)
@@ -164,7 +158,7 @@ def _weigh_replacement(
     is_functional = STOP_WORDS.issuperset(old + new)
     if not is_same_otherwise if is_functional else asked.issuperset(old):
         return None
-    is_framed = len(content) >= MIN_FRAME or (is_same_otherwise and common_words.common >= MIN_FRAME)
+    is_framed = len(content) >= MIN_FRAME_WORDS or (is_same_otherwise and common_words.common >= MIN_FRAME_WORDS)
     text = f"{_quote(new, texts.answer)} in place of {_quote(old, texts.expected)}"
     if may_be_same_value(" ".join(old), " ".join(new)):
         return None
@@ -175,9 +169,9 @@ def _weigh_replacement(
 
 
 def _are_names(words: Sequence[str], source: str) -> bool:
-    """Return whether all words are numbers, or stand in names, dates or amounts of their text."""
+    """Return whether all words are of names of their text, such as those of people, places, months and days."""
     named = {word for entity in extract_entities(source) for word in split_words(entity)}
-    return all(word in named or word[0].isdigit() for word in words)
+    return all(word in named and not word[0].isdigit() for word in words)
 
 
 def _is_other_spelling(left: str, right: str) -> bool:
@@ -209,7 +203,7 @@ def _find_exchange(key: Sequence[str], words: Sequence[str], texts: Compared) ->
         return None
     first, last = changed
     between = [word for word in key[first + 1 : last] if word not in ARTICLE_WORDS]
-    if not between or not (COORDINATORS | RECIPROCAL).isdisjoint(between):
+    if not between or not COORDINATORS.isdisjoint(between):
         return None
     left, right = (_quote([words[place]], texts.answer) for place in changed)
     return Substitution(f"{left} and {right} are exchanged", True)

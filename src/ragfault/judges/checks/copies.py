@@ -10,14 +10,12 @@ from ragfault.judges.checks.passages import Passage, PassageSentence, split_pass
 from ragfault.text.normalization import STOP_WORDS, split_words
 from ragfault.text.substitutions import Substitution, find_substitution
 
-MIN_COVERED = 0.6
-"""A sentence that has fewer of a claim's words is not one that it copies."""
-MIN_COVERED_ELSEWHERE = 0.5
-"""A sentence that has so many content words of a claim, and what differs, may state it in other words."""
+MIN_COVERED = 0.5
+"""A sentence that has fewer of a claim's words is not one that it copies; another one that has so many of its content
+words, and what differs, may state it in other words."""
 
 OPENING_LABEL = re.compile(r"\W*(?:[^\W\d]+ )?\(?\d{1,3}[.):]\s+")
 """The number of a step or an item in front of a sentence, which counts the sentences of that text."""
-TITLE = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof)\.?\s+(?=[A-Z])")
 
 
 class CopiedSentence(NamedTuple):
@@ -52,15 +50,13 @@ def find_copied_difference(query: str, claim: str, passages: Sequence[Passage]) 
     covered, passage, sentence = max(sentences, key=_rank, default=(0.0, Passage("", ""), None))
     if sentence is None or covered < MIN_COVERED or f" {' '.join(words)} " in f" {' '.join(sentence.tokens)} ":
         return None
-    source, stated = (
-        TITLE.sub("", OPENING_LABEL.sub("", text)) for text in (passage.text[sentence.start : sentence.end], claim)
-    )
+    source, stated = (OPENING_LABEL.sub("", text) for text in (passage.text[sentence.start : sentence.end], claim))
     substitution = None if source.rstrip().endswith("?") else find_substitution(query, source, stated)
     if substitution is None or not (substitution.is_certain or substitution.is_function_word):
         return None
     new, content = known.difference(sentence.tokens), known - STOP_WORDS
     is_elsewhere = new and any(
-        new.issubset(other.tokens) and len(content & other.content) >= MIN_COVERED_ELSEWHERE * len(content)
+        new.issubset(other.tokens) and len(content & other.content) >= MIN_COVERED * len(content)
         for _, _, other in sentences
     )
     return None if is_elsewhere else CopiedSentence(passage, sentence, substitution)
