@@ -188,6 +188,32 @@ def test_a_missed_part_of_the_gold_is_not_retrieved_if_no_chunk_states_it():
     assert look(PARTLY, replace(INVENTED, recall=(COVERED,))).stage == "generation"
 
 
+def test_a_claim_that_the_judge_is_unsure_of_accuses_no_source():
+    """A false claim is a fault of the source only if a passage says it for sure; else it is invented."""
+    trace, seen = CASES["wrong_source"]
+    doubted = replace(CITED, support="inferred", p=0.51, unsure=True)
+    assert look(trace, seen).cause == "wrong_source"
+    assert look(trace, replace(seen, claim=(doubted,))).cause == "invented"
+    assert look(trace, replace(seen, claim=(replace(doubted, evidence=()),))).cause == "invented"
+
+
+def test_a_judge_that_reads_contradictions_is_believed_on_what_it_calls_unsupported():
+    """The nearest sentence makes a contradiction of an unsupported claim only of a judge of words."""
+    trace = replace(KEYLESS, answer="The tide gate opens at 07:15.")
+    seen = replace(INVENTED, claim=(replace(INVENTED.claim[0], claim=trace.answer),))
+    assert look(trace, replace(seen, judge="embedded/6")).cause == "contradicted"
+    assert look(trace, replace(seen, judge="encoder/4 weights=0")).cause == "invented"
+
+
+@pytest.mark.parametrize(("agreement", "outcome"), [(0.97, "right"), (0.62, "right"), (0.38, "bad"), (0.02, "bad")])
+def test_an_answer_that_is_read_beside_its_key_is_bad_as_probably_as_it_differs(agreement: float, outcome: str):
+    """The rating by the key has the probability of the judge that reads both."""
+    trace = replace(TRACE, answer="It opens before six.")
+    rating = look(trace, replace(RIGHT, answer=replace(RIGHT.answer, agreement=agreement))).rating
+    assert (rating.source, rating.outcome) == ("answer key", outcome)
+    assert rating.probability == pytest.approx(1 - agreement)
+
+
 def test_every_cause_has_a_case():
     """So that none is in the table that no record can show."""
     assert set(CASES) == set(CAUSES)

@@ -8,6 +8,7 @@ import re
 from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, OutcomeSource
 from ragfault.diagnosis.records import Diagnosis
 from ragfault.model.finish_reasons import get_finish_kind
+from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query, settle_groundedness
 from ragfault.text.markup import REASONING_PATTERN, is_json, may_reason, unfence
@@ -63,7 +64,7 @@ def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, label
         return AnswerRating(outcome="unsure", probability=0.5, source="none")
     if describe_non_answer(trace):
         return build_rating(BAD_IF_PLAIN, "pipeline")
-    by_key = _rate_by_key(trace, diagnosis)
+    by_key = _rate_by_key(trace, verdicts, diagnosis)
     if by_key is not None:
         return build_rating(by_key, "answer key")
     if get_finish_kind(trace) is not None:
@@ -81,16 +82,20 @@ def build_rating(probability: float, source: OutcomeSource) -> AnswerRating:
     return AnswerRating(outcome=outcome, probability=round(probability, 4), source=source)
 
 
-def _rate_by_key(trace: Trace, diagnosis: Diagnosis) -> float | None:
-    """Return the probability of a bad answer by the answer key; None where the key does not tell."""
+def _rate_by_key(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis) -> float | None:
+    """Return the probability of a bad answer by the answer key; None where the key does not tell.
+
+    A judge that reads the answer beside its key gives the probability itself, if that is what decided.
+    """
+    agreement = verdicts.answer.agreement if verdicts.answer is not None and not trace.facts else None
     match diagnosis.key_outcome:
         case "right answer":
-            return BAD_IF_AGREEING
+            return BAD_IF_AGREEING if agreement is None or agreement < AGREEMENT_UNSURE[1] else 1 - agreement
+        case "wrong answer":
+            return BAD_IF_LACKING if agreement is None or agreement > AGREEMENT_UNSURE[0] else 1 - agreement
         case "right refusal":
             # Who asked has no answer either way; without one in the corpus that is as it should be.
             return 1 - BAD_IF_PLAIN if trace.answerable is False else BAD_IF_PLAIN
-        case "wrong answer":
-            return BAD_IF_LACKING
         case "wrong refusal":
             return BAD_IF_PLAIN
         case "missed refusal":

@@ -19,6 +19,7 @@ from ragfault.diagnosis.records import Findings
 from ragfault.diagnosis.run_analysis import analyze
 from ragfault.io.runs.run import Manifest, Run
 from ragfault.io.runs.samples import sample_run
+from ragfault.judges.cards.card import list_cards
 from ragfault.labels.correction import HumanLabels
 from ragfault.report.app_sections import build_app_sections
 from ragfault.report.builders.attempts import build_attempts
@@ -168,9 +169,10 @@ def _explain_judge(manifest: Manifest) -> str:
             "The lexical judge compares words, numbers and names. It sees neither paraphrase nor reasoning, so read "
             f"its verdicts on the traces below before you act on a figure; {compared}"
         )
-    if manifest.judge.startswith("embedded"):
+    name = manifest.judge.split("/")[0]
+    if name in list_cards():
         return (
-            "The embedded judge was trained on answers that people labelled; how often it agrees with them is known "
+            f"The {name} judge was trained on answers that people labelled; how often it agrees with them is known "
             "(ragfault judge card). It can be wrong on any single trace, so read its verdicts below before you act on "
             f"a figure; {compared}"
         )
