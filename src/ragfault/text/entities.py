@@ -227,6 +227,7 @@ def extract_literals(text: str) -> dict[str, tuple[str, ...]]:
     return {match.form: match.forms for match in matches}
 
 
+@lru_cache(maxsize=1 << 12)
 def mark_literals(text: str) -> tuple[str, list[bool]]:
     """Return a text with number words as figures, and for each character whether it is part of a literal.
 

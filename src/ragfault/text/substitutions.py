@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -83,6 +84,8 @@ class Replacement(NamedTuple):
     stated: list[str]
 
 
+# judge, metrics and causes ask the same of one trace
+@lru_cache(maxsize=1 << 12)
 def find_substitution(query: str, expected: str, answer: str) -> Substitution | None:
     """Find what an answer says in the place of what was expected; None unless the sentences are the same otherwise.
 
