@@ -294,6 +294,23 @@ def test_rollups_by_hour_are_sums_of_those_by_minute(filled_store):
     assert [row.xy for row in hours] == pytest.approx([row.xy for row in minutes])
 
 
+def test_rollups_of_some_cohorts_are_those_of_each(filled_store):
+    """Several cohorts over all routes are read at once, as routes of their own, and others are left out."""
+    store, _ = filled_store
+    end = 2**31 // 60 * 60
+    known = sorted({row.cohort for row in store.read_rollups(0, end, cohort="*") if row.route is None})
+    assert len(known) > 2
+    for grain in (1, 60):
+        alone = [
+            row
+            for cohort in known[:2]
+            for row in store.read_rollups(0, end, route=f"cohort {cohort}", grain=grain, bins=False)
+        ]
+        several = store.read_cohort_rollups([*known[:2], "model=none"], 0, end, grain=grain)
+        assert sorted(several, key=repr) == sorted(alone, key=repr)
+    assert store.read_cohort_rollups([], 0, end) == ()
+
+
 def test_products_merge_to_those_of_the_window(filled_store):
     """Products over a long grain are the sums of those by minute, one for each pair and route."""
     store, _ = filled_store

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from ragfault.apps.watch.monitoring.incidents import CohortChange, Incident, classify_route, merge_series
-from ragfault.apps.watch.monitoring.rollups import COHORT_ROUTE, MAX_WORST, Rollup, WorstTrace, is_cohort, trace_cohorts
+from ragfault.apps.watch.monitoring.rollups import COHORT_ROUTE, MAX_WORST, WorstTrace, is_cohort, trace_cohorts
 from ragfault.apps.watch.monitoring.traffic_mix import CHUNK_FIELDS, SYSTEM_FIELDS
 from ragfault.apps.watch.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series, window_difference
 from ragfault.apps.watch.server.storage.records import TraceSelection
@@ -42,13 +42,10 @@ def load_cohorts(store: TraceStore, first: int, until: int) -> dict[SeriesKey, M
         if row.cohort and field not in CHUNK_FIELDS and row.n >= LEAST_VALUES:
             sizes[row.cohort] = max(sizes[row.cohort], row.n)
     fields = Counter(cohort.partition("=")[0] for cohort in sizes)
-    cut, rows = max(first, until - FINE_MINUTES), list[Rollup]()
-    for cohort, _ in sizes.most_common(MAX_FOLLOWED):
-        if fields[cohort.partition("=")[0]] > 1:
-            route = COHORT_ROUTE + cohort
-            rows += store.read_rollups(first, cut, route=route, grain=COARSE_GRAIN, bins=False)
-            rows += store.read_rollups(cut, until, route=route, bins=False)
-    return build_series(rows)
+    cut = max(first, until - FINE_MINUTES)
+    followed = [cohort for cohort, _ in sizes.most_common(MAX_FOLLOWED) if fields[cohort.partition("=")[0]] > 1]
+    coarse = store.read_cohort_rollups(followed, first, cut, grain=COARSE_GRAIN)
+    return build_series([*coarse, *store.read_cohort_rollups(followed, cut, until)])
 
 
 def continue_traffic(

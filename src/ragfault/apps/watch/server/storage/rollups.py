@@ -155,19 +155,31 @@ class RollupTables(TraceTables, NoteTables):
             if value is not None:
                 parts.append(f"{column} = {{{column}:String}}")
                 parameters[column] = value
+        rows = self.reader.fetch_rows(self._select_rollups(parts, parameters, bins=bins), parameters)
+        return tuple(map(_build_rollup, map(_name_as_route, rows) if is_cohort(name) else rows))
+
+    def read_cohort_rollups(
+        self, cohorts: Sequence[str], since: int, until: int, *, grain: int = 1
+    ) -> tuple[Rollup, ...]:
+        """Return the roll-ups of some cohorts over all routes, each as a route of its own, without bins.
+
+        One query for all: each reads the roll-ups of all cohorts between the two minutes.
+        """
+        parameters = {"since": since, "until": until, "grain": grain}
+        parts = ["minute >= {since:Int64}", "minute < {until:Int64}", "route = ''", "cohort IN {among:Array(String)}"]
+        query = self._select_rollups(parts, parameters, bins=False)
+        return tuple(map(_build_rollup, map(_name_as_route, self.reader.fetch_among(query, cohorts, parameters))))
+
+    def _select_rollups(self, parts: Sequence[str], stretch: Mapping[str, Any], *, bins: bool) -> str:
+        """Return the query of the roll-ups that meet all conditions, merged over the grain of a stretch of time."""
         # whole hours are read from the table that has a sixtieth of the rows
-        table = self.ROLLUPS if since % 60 or until % 60 or grain % 60 else self.HOURS
+        is_hourly = not any(stretch[name] % 60 for name in ("since", "until", "grain"))
         names = SUM_COLUMNS if bins else SUM_COLUMNS[: -len(BIN_COLUMNS)]
-        rows = self.reader.fetch_rows(
+        return (
             "SELECT metric, route, cohort, minute - (minute - {since:Int64}) % {grain:Int64} AS stretch, "
-            f"{_sum_columns(names)} FROM {table} WHERE {' AND '.join(parts)} "
-            "GROUP BY metric, route, cohort, stretch ORDER BY metric, route, cohort, stretch",
-            parameters,
+            f"{_sum_columns(names)} FROM {self.HOURS if is_hourly else self.ROLLUPS} WHERE {' AND '.join(parts)} "
+            "GROUP BY metric, route, cohort, stretch ORDER BY metric, route, cohort, stretch"
         )
-        # a cohort over all routes is stored as a cohort of no route, and shown as a route of its own
-        if is_cohort(name):
-            rows = [(measured, name, "", *rest) for measured, _, _, *rest in rows]
-        return tuple(map(_build_rollup, rows))
 
     def read_total_rollups(self) -> tuple[Rollup, ...]:
         """Return one roll-up of all time for each metric and route; deletion of traces does not reduce them."""
@@ -255,6 +267,12 @@ class RollupTables(TraceTables, NoteTables):
 
 def _sum_columns(names: Sequence[str]) -> str:
     return ", ".join(f"sum({name})" for name in names)
+
+
+def _name_as_route(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the row of a cohort over all routes, stored as one of no route, as that of a route of its own."""
+    metric, _, cohort, *rest = row
+    return (metric, COHORT_ROUTE + cohort, "", *rest)
 
 
 def _build_rollup(row: tuple[Any, ...]) -> Rollup:
