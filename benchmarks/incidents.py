@@ -54,7 +54,7 @@ class TrafficCase(NamedTuple):
     """A kind of traffic, and the incident that is expected."""
 
     levels: LevelFunction
-    days: int = 10
+    days: float = 10
     expected: str = ""
     """How the title of the one incident begins; empty: no incident; "?": any that names no layer and ends."""
     affected_routes: tuple[str, ...] = ROUTES[:1]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ragfault.apps.watch.monitoring.incidents import Incident
 from ragfault.apps.watch.server.alerts.delivery import IncidentNotice
@@ -39,6 +40,7 @@ class LiveTraffic:
         settings = ServerSettings(
             store=folder, workers=0, metrics=SCORED, reference_minutes=options.pop("reference", 60), **options
         )
+        self.folder = folder
         self.app = create_app(settings, lambda: self.moment)
         self.server, self.scheduler = self.app.state.server, self.app.state.scheduler
         self.routes, self.notices = tuple(routes), list[IncidentNotice]()
@@ -95,6 +97,15 @@ class LiveTraffic:
 
     def close(self) -> None:
         self.server.store.close()
+
+    def go_on_in(self, folder: Path) -> Self:
+        """Return the same traffic on a copy of the store, which is closed; its settings are the usual ones."""
+        shutil.copytree(self.folder, folder)
+        other = type(self)(folder, self.routes)
+        other.moment, other.minute = self.moment, self.minute
+        other._random.setstate(self._random.getstate())
+        other._failures.setstate(self._failures.getstate())
+        return other
 
     def _make_trace(self, route: str | None, minute: int, at: int, means: dict[str, float]) -> ScoredTrace:
         moment = datetime.fromtimestamp(BEGIN + 60 * minute + 7 * at, UTC)

@@ -24,14 +24,22 @@ ROUTES = ("a", "b", "c", "d")
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture
-def traffic(tmp_path: Path) -> Iterator[LiveTraffic]:
-    """Four routes that were well for 80 minutes."""
-    healthy = LiveTraffic(tmp_path / "s", ROUTES)
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> LiveTraffic:
+    """Four routes that were well for 80 minutes, in a store that is closed."""
+    healthy = LiveTraffic(tmp_path_factory.mktemp("healthy") / "s", ROUTES)
     healthy.run(80)
     assert healthy.notices == []
-    yield healthy
     healthy.close()
+    return healthy
+
+
+@pytest.fixture
+def traffic(healthy: LiveTraffic, tmp_path: Path) -> Iterator[LiveTraffic]:
+    """Return the healthy traffic, which goes on in a store of the test."""
+    own = healthy.go_on_in(tmp_path / "s")
+    yield own
+    own.close()
 
 
 def test_a_fault_on_one_route_is_one_incident_and_one_notice(traffic: LiveTraffic):

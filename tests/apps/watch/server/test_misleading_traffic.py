@@ -21,14 +21,22 @@ pytestmark = pytest.mark.long
 REPEATED = {"query": "How are you?", **RETRIEVAL}
 
 
-@pytest.fixture
-def traffic(tmp_path: Path) -> Iterator[LiveTraffic]:
-    """Two routes that were well for 80 minutes, after a reference of an hour."""
-    healthy = LiveTraffic(tmp_path / "s", ("a", "b"))
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> LiveTraffic:
+    """Two routes that were well for 80 minutes, after a reference of an hour, in a store that is closed."""
+    healthy = LiveTraffic(tmp_path_factory.mktemp("healthy") / "s", ("a", "b"))
     healthy.run(80)
     assert healthy.notices == []
-    yield healthy
     healthy.close()
+    return healthy
+
+
+@pytest.fixture
+def traffic(healthy: LiveTraffic, tmp_path: Path) -> Iterator[LiveTraffic]:
+    """Return the healthy traffic, which goes on in a store of the test."""
+    own = healthy.go_on_in(tmp_path / "s")
+    yield own
+    own.close()
 
 
 def say(traffic: LiveTraffic) -> list[str]:
