@@ -1,12 +1,17 @@
-"""Settings that all tests share: hypothesis without a deadline, and no cache of the user."""
+"""What all tests share: settings of hypothesis, no cache of the user, and the demo, evaluated once."""
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from waiting import wait_until
 
 settings.register_profile("ragfault", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("ragfault")
@@ -16,3 +21,44 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Child processes inherit it, so no test reads or writes the cache of whoever runs the tests.
 os.environ["RAGFAULT_CACHE"] = str(Path(tempfile.mkdtemp(prefix="ragfault-tests-")) / "replies.sqlite")
+
+# Otherwise each of the hundreds of child processes of the tests compiles all modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+@pytest.fixture(scope="session")
+def demo_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a folder with the demo in `handbook` and runs of both versions, `v1` and `v2`, by the default judge.
+
+    The first process that needs it makes it for all, as a judge takes seconds: tests read it, or copy what they alter.
+    """
+    session = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        session = session.parent
+    folder, draft = session / "demo-runs", session / "demo-runs-draft"
+    try:
+        draft.mkdir()
+    except FileExistsError:
+        wait_until(folder.exists, seconds=280.0, pause=0.2)
+    else:
+        _write_demo(draft)
+        draft.rename(folder)
+    before = _list_files(folder)
+    yield folder
+    assert _list_files(folder) == before, "a test altered the demo that all tests share"
+
+
+def _write_demo(folder: Path) -> None:
+    from ragfault.evaluation.evaluator import evaluate
+    from ragfault.io.datasets.demo_handbook import write_handbook
+
+    write_handbook(folder / "handbook")
+    for version in ("v1", "v2"):
+        evaluate(folder / f"handbook/traces-{version}.jsonl", folder / version)
+
+
+def _list_files(folder: Path) -> list[tuple[str, int, int]]:
+    """Return path, size and time of change of all files below a folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]

@@ -25,12 +25,9 @@ from ragfault.options.runs import LineProgress
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the demo and a run of its first version."""
-    folder = tmp_path_factory.mktemp("place")
-    assert run_command(["demo", str(folder / "handbook")]) == 0
-    assert run_command(["evaluate", str(folder / "handbook/traces-v1.jsonl"), "-o", str(folder / "v1"), "-q"]) == 0
-    return folder
+def place(demo_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the demo and runs of its versions."""
+    return shutil.copytree(demo_runs, tmp_path_factory.mktemp("place"), dirs_exist_ok=True)
 
 
 def test_the_demo_names_the_layer_and_writes_its_page(

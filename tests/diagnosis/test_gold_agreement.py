@@ -13,7 +13,6 @@ from ragfault.comparison.compare import compare
 from ragfault.comparison.paired_runs import pair_runs
 from ragfault.diagnosis.run_analysis import analyze, diagnose_run, suggest_remedies
 from ragfault.evaluation.rescorer import rescore
-from ragfault.io.datasets.demo_handbook import write_handbook
 from ragfault.io.runs.run import Run
 from ragfault.model.errors import RunError, UnknownName
 from ragfault.model.gold_evidence import match_answer, measure_coverage
@@ -29,13 +28,12 @@ MAX_CONTRADICTED = 0.05
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory) -> dict[str, Run]:
+def demo(demo_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """The demo, good and bad, with gold applied and ignored."""
     folder = tmp_path_factory.mktemp("demo")
-    write_handbook(folder)
     runs = {}
     for version in ("v1", "v2"):
-        runs[version] = evaluate(folder / f"traces-{version}.jsonl", folder / version)
+        runs[version] = Run.open(demo_runs / version)
         runs[f"{version} ignored"] = rescore(runs[version], folder / f"{version}-ignored", gold="ignore")
     return runs
 

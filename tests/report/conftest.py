@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from browser import start_browser
-from ragfault import evaluate
-from ragfault.io.datasets.demo_handbook import write_handbook
 from ragfault.io.runs.run import Run
 
 
@@ -21,9 +20,6 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="package")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+def runs(demo_runs: Path) -> tuple[Run, Run]:
     """Both versions of the demo system."""
-    folder = tmp_path_factory.mktemp("runs")
-    write_handbook(folder / "handbook")
-    old, new = (evaluate(folder / f"handbook/traces-{name}.jsonl", folder / name) for name in ("v1", "v2"))
-    return old, new
+    return Run.open(demo_runs / "v1"), Run.open(demo_runs / "v2")
