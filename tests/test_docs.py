@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
+FAST_JUDGE = "import ragfault.judges.loading\nragfault.judges.loading.DEFAULT_JUDGE = 'embedded'"
 SETTINGS_READERS = {
     "profiles.md": load_profile,
     "pipeline.md": read_pipeline_config,
@@ -140,10 +141,10 @@ def test_the_index_for_agents_leads_to_files():
 @pytest.mark.long
 @pytest.mark.parametrize("page", [page for page in PAGES if list_blocks(page, "python")], ids=name_page)
 def test_python_in_the_docs_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The Python of each page runs from top to bottom in a folder that holds the demo."""
+    """The Python of each page runs from top to bottom in a folder that holds the demo, with a judge that is fast."""
     monkeypatch.chdir(tmp_path)
     assert run_command(["demo", "handbook"]) == 0
-    code = "\n".join(list_blocks(page, "python"))
+    code = "\n".join([FAST_JUDGE, *list_blocks(page, "python")])
     finished = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], check=False, capture_output=True, text=True, timeout=240
     )

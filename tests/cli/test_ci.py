@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,13 +21,16 @@ from ragfault.report.markdown.pull_request_comment import COMMENT_MARKER, MAX_CO
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = ROOT / "ci-templates"
+SETTINGS = '[evaluate]\njudge = "embedded"\n'
+"""A judge that is fast, as every test evaluates anew."""
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the demo."""
+def place(demo_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the demo, and settings."""
     folder = tmp_path_factory.mktemp("ci")
-    assert run_command(["demo", str(folder / "handbook")]) == 0
+    shutil.copytree(demo_runs / "handbook", folder / "handbook")
+    (folder / "ragfault.toml").write_text(SETTINGS, "utf-8")
     return folder
 
 
@@ -83,7 +87,7 @@ def test_a_run_of_which_most_traces_failed_is_no_success(tmp_path: Path, capsys:
 def test_the_same_again_passes_or_cannot_tell(here: Path, capsys: pytest.CaptureFixture[str]):
     """A run beside itself breaks nothing; what cannot be told is no pass unless it is let by."""
     run_verb(capsys, "handbook/traces-v1.jsonl", "-o", "one", code=0)
-    Path("ragfault.toml").write_text('[gate]\nthresholds = ["groundedness>=0.87"]\n', "utf-8")
+    Path("ragfault.toml").write_text(f'{SETTINGS}[gate]\nthresholds = ["groundedness>=0.87"]\n', "utf-8")
     try:
         given = ("handbook/traces-v1.jsonl", "-o", "two", "--baseline", "one", "--comment", "c.md")
         run_verb(capsys, *given, code=3)
@@ -91,13 +95,15 @@ def test_the_same_again_passes_or_cannot_tell(here: Path, capsys: pytest.Capture
         assert first.startswith("### ❔ cannot tell: `groundedness>=0.87`. No layer broke")
         run_verb(capsys, *given, "--unsure", "pass", code=0)
     finally:
-        Path("ragfault.toml").unlink()
+        Path("ragfault.toml").write_text(SETTINGS, "utf-8")
 
 
 @pytest.mark.long
-def test_a_baseline_is_never_replaced_before_it_is_compared(here: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_baseline_is_never_replaced_before_it_is_compared(
+    demo_runs: Path, here: Path, capsys: pytest.CaptureFixture[str]
+):
     """A run that would replace its own baseline is refused, however the path is written; nothing is judged for it."""
-    run_verb(capsys, "handbook/traces-v1.jsonl", "-o", "same", code=0)
+    shutil.copytree(demo_runs / "v1", "same")
     manifest = Path("same/manifest.json").read_bytes()
     text = run_verb(capsys, "handbook/traces-v2.jsonl", "-o", "same", "--baseline", f"{here}/same/", code=2)
     assert "is both the baseline and the output" in text
@@ -192,6 +198,7 @@ def test_the_steps_run_in_a_shell(name: str, script: str, place: Path, tmp_path:
         "GITHUB_STEP_SUMMARY": "summary.md",
         "GITHUB_OUTPUT": "output",
     }
+    (tmp_path / "ragfault.toml").write_text(SETTINGS, "utf-8")
     for traces, code in (("v1", 0), ("v2", 1)):
         env["TRACES"] = str(place / f"handbook/traces-{traces}.jsonl")
         done = subprocess.run(

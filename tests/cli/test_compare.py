@@ -24,7 +24,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("place")
     assert run_command(["demo", str(folder / "handbook")]) == 0
     for name in ("v1", "v2"):
-        evaluate(folder / f"handbook/traces-{name}.jsonl", folder / name, metrics=METRICS)
+        evaluate(folder / f"handbook/traces-{name}.jsonl", folder / name, judge="embedded", metrics=METRICS)
     evaluate(folder / "handbook/traces-v1.jsonl", folder / "strict", judge=LexicalJudge(supported=0.9), metrics=METRICS)
     shutil.copytree(folder / "v1", folder / "copy")
     return folder

@@ -69,7 +69,7 @@ VERBS = {
     "guard replay": ("{demo}/v2", "{demo}/policy.toml"),
     "replay": ("{demo}/v2", "--app", "ragfault.text.markup:unfence", "--dry-run"),
     "replay --agent": (
-        *("{demo}/agent/agent-v1.jsonl", "{demo}/agent/agent-v2.jsonl", "-m", "recall@3"),
+        *("{demo}/agent/agent-v1.jsonl", "{demo}/agent/agent-v2.jsonl", "-m", "recall@3", "--judge", "lexical"),
         *("--agent", "ragfault.io.datasets.agent:answer_like_version_2"),
     ),
     "testset make": ("{demo}/handbook/documents", "-o", "{out}/set.jsonl", "-n", "20"),

@@ -18,7 +18,6 @@ import pytest
 from benchmarks.passes import PassCounter
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.evaluation.rescorer import rescore
-from ragfault.io.datasets.demo_handbook import write_handbook
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.writer import RUN_TABLES
 from ragfault.io.trace_writer import write_traces
@@ -58,15 +57,19 @@ def some(count: int) -> list[Trace]:
 
 
 @pytest.fixture(scope="module")
-def handbook(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("handbook")
-    write_handbook(folder)
-    return folder
+def handbook(demo_runs: Path) -> Path:
+    return demo_runs / "handbook"
 
 
 @pytest.fixture(scope="module")
-def run(handbook: Path) -> Run:
-    return evaluate(handbook / "traces-v1.jsonl", handbook / "run")
+def run(demo_runs: Path) -> Run:
+    return Run.open(demo_runs / "v1")
+
+
+@pytest.fixture(scope="module")
+def few(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of 24 traces, enough for several parts."""
+    return evaluate(list(run.traces())[:24], tmp_path_factory.mktemp("few") / "run")
 
 
 def tables(run: Run) -> list[bytes]:
@@ -85,19 +88,17 @@ def test_every_trace_and_metric_has_its_row(run: Run):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("workers", "batch"), [(1, 7), (2, 16)])
-def test_the_result_is_the_same_for_any_workers_and_batch(
-    run: Run, handbook: Path, tmp_path: Path, workers: int, batch: int
-):
+def test_the_result_is_the_same_for_any_workers_and_batch(few: Run, tmp_path: Path, workers: int, batch: int):
     """The files of a run are byte for byte the same for one worker and two, parts of 64 and of 7."""
-    other = evaluate(handbook / "traces-v1.jsonl", tmp_path / "run", workers=workers, batch=batch)
-    assert tables(other) == tables(run)
+    other = evaluate(list(few.traces()), tmp_path / "run", workers=workers, batch=batch)
+    assert tables(other) == tables(few)
 
 
 @pytest.mark.long
-def test_the_order_of_the_traces_changes_no_score(run: Run, handbook: Path, tmp_path: Path):
+def test_the_order_of_the_traces_changes_no_score(few: Run, tmp_path: Path):
     """Reading the traces backwards gives each trace the same scores."""
-    backwards = evaluate(list(run.traces())[::-1], tmp_path / "run")
-    assert sorted(map(repr, backwards.scores())) == sorted(map(repr, run.scores()))
+    backwards = evaluate(list(few.traces())[::-1], tmp_path / "run")
+    assert sorted(map(repr, backwards.scores())) == sorted(map(repr, few.scores()))
 
 
 def inodes(parts: Path) -> dict[str, int]:
@@ -112,20 +113,14 @@ def inodes(parts: Path) -> dict[str, int]:
 @pytest.mark.long
 def test_a_killed_evaluation_resumes(tmp_path: Path):
     """After kill -9 the same command judges only the remaining traces, and gives the run of an uninterrupted one."""
-    write_traces(some(4000), tmp_path / "t.jsonl")
+    write_traces(some(1000), tmp_path / "t.jsonl")
     command = [
-        sys.executable,
-        "-m",
-        "ragfault",
-        "evaluate",
-        str(tmp_path / "t.jsonl"),
-        "-o",
-        str(tmp_path / "run"),
-        "-q",
+        *(sys.executable, "-m", "ragfault", "evaluate", str(tmp_path / "t.jsonl")),
+        *("-o", str(tmp_path / "run"), "--judge", "embedded", "-q"),
     ]
     parts = tmp_path / "run.partial" / "parts"
     for workers in ("1", "2"):
-        process = subprocess.Popen([*command, "--batch", "20", "--workers", workers], stderr=subprocess.PIPE)
+        process = subprocess.Popen([*command, "--batch", "10", "--workers", workers], stderr=subprocess.PIPE)
         before = len(list(parts.glob("*[0-9]"))) if parts.is_dir() else 0
         deadline = time.monotonic() + 120
         while len(list(parts.glob("*[0-9]"))) < before + 3:
@@ -146,7 +141,7 @@ def test_a_killed_evaluation_resumes(tmp_path: Path):
         time.sleep(0.01)
     assert process.returncode == 0
     assert finished_parts.items() <= seen.items()
-    complete = evaluate(tmp_path / "t.jsonl", tmp_path / "whole")
+    complete = evaluate(tmp_path / "t.jsonl", tmp_path / "whole", judge="embedded")
     assert tables(Run.open(tmp_path / "run")) == tables(complete)
 
 
@@ -175,7 +170,8 @@ def test_ctrl_c_keeps_finished_parts(tmp_path: Path):
     """SIGINT ends the command with one line and code 130, and leaves the finished parts."""
     write_traces(some(4000), tmp_path / "t.jsonl")
     command = [sys.executable, "-m", "ragfault", "evaluate", str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "run")]
-    process = subprocess.Popen([*command, "--batch", "20"], stderr=subprocess.PIPE, text=True)
+    command += ["--judge", "embedded", "--batch", "20"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     parts = tmp_path / "run.partial" / "parts"
     deadline = time.monotonic() + 120
     while len(list(parts.glob("*[0-9]"))) < 2:
@@ -385,9 +381,10 @@ def test_a_full_disk_loses_nothing(tmp_path: Path):
     try:
         path = write_some(tmp_path)
         with pytest.raises(OutputError, match=r"the disk is full\. The finished parts stay"):
-            evaluate(path, small / "run", metrics="default", batch=10)
+            evaluate(path, small / "run", judge="lexical", metrics="default", batch=10)
         subprocess.run(["mount", "-o", "remount,size=64m", small], check=True)
-        assert evaluate(path, small / "run", metrics="default", batch=10).manifest.traces == 300
+        finished = evaluate(path, small / "run", judge="lexical", metrics="default", batch=10)
+        assert finished.manifest.traces == 300
     finally:
         subprocess.run(["umount", small], check=True)
 

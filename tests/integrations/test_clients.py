@@ -85,14 +85,14 @@ async def follow_skill(folder: Path) -> dict[str, Any]:
             return printed
 
         for version in ("v1", "v2"):
-            await call("evaluate", traces=f"handbook/traces-{version}.jsonl", out=version)
+            await call("evaluate", traces=f"handbook/traces-{version}.jsonl", out=version, judge="embedded")
         printed = await call("bisect", baseline="v1", candidate="v2")
         layer = re.search(r"(\w+) broke", printed)
         assert layer is not None, printed
         examples = re.findall(r"\b[a-z]+-\d\d\b", printed)
         evidence = await call("explain", run="v2", traces=examples[:2])
         # The user's system answers again with the chunker of before: in the demo these are the traces of version 1.
-        await call("evaluate", traces="handbook/traces-v1.jsonl", out="fixed")
+        await call("evaluate", traces="handbook/traces-v1.jsonl", out="fixed", judge="embedded")
         gate = await call("gate", run="fixed", thresholds=["context_recall>=0.8"], baseline="v1")
         after = await call("bisect", baseline="v2", candidate="fixed")
     return {"layer": layer[1], "stage": printed, "evidence": evidence, "gate": gate, "after": after, "calls": calls}

@@ -56,7 +56,7 @@ def chromium() -> Iterator[Any]:
 def demo(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """The command itself, in a process of its own."""
     store = tmp_path_factory.mktemp("demo") / "s"
-    asked = ["serve", "--store", str(store), "--demo", "--speed", str(SPEED), "--port", "0"]
+    asked = ["serve", "--store", str(store), "--demo", "--speed", str(SPEED), "--port", "0", "--judge", "embedded"]
     command = [sys.executable, "-m", "ragfault", *asked]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
