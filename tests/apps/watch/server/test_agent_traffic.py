@@ -6,6 +6,7 @@ import html
 import json
 import random
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,9 +63,16 @@ class AgentServer:
     """A server that judges, whose clock the test sets."""
 
     def __init__(self, store: Path) -> None:
-        self.now, self.taken = float(BEGIN), 0
+        self.place, self.now, self.taken = store, float(BEGIN), 0
         settings = ServerSettings(store=store, judge="lexical", reference_minutes=60)
         self.app = create_app(settings, lambda: self.now)
+
+    def go_on_in(self, store: Path) -> AgentServer:
+        """Return the same server on a copy of its store, which is closed."""
+        shutil.copytree(self.place, store)
+        other = AgentServer(store)
+        other.now, other.taken = self.now, self.taken
+        return other
 
     def receive(self, client: Client, agents: Sequence[SimulatedAgent], minutes: int) -> list[str]:
         """Send the spans of so many minutes of traffic and wait until all are scored; return the ids of the traces."""
@@ -155,18 +163,29 @@ def post(client: Client, spans: list[OtelSpan]) -> None:
         assert json.load(answer) == {}
 
 
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> AgentServer:
+    """Return a server, which is closed, with 80 minutes of a well agent: they open no incident at all."""
+    server = AgentServer(tmp_path_factory.mktemp("healthy") / "s")
+    with serve_app(server.app) as url:
+        client = Client(url)
+        server.receive(client, [SimulatedAgent(seed) for seed in range(3)], 80)
+        assert server.watch(client) == []
+    return server
+
+
 @pytest.mark.parametrize(
     ("agent", "kinds"),
     [(TimingOut, ("retrieve", "generate")), (Repeating, ("plan",)), (LosingRewrites, ("rewrite",))],
     ids=["searches fail and answers have read nothing", "plans repeat a search", "rewrites fail"],
 )
-def test_an_incident_names_the_kinds_of_steps(tmp_path: Path, agent: type[SimulatedAgent], kinds: tuple[str, ...]):
-    """A well agent opens no incident at all; a faulty one opens one with the kinds, the onset and such traces."""
-    server = AgentServer(tmp_path / "s")
+def test_an_incident_names_the_kinds_of_steps(
+    healthy: AgentServer, tmp_path: Path, agent: type[SimulatedAgent], kinds: tuple[str, ...]
+):
+    """A faulty agent opens one incident with the kinds, the onset and such traces, where a well one opened none."""
+    server = healthy.go_on_in(tmp_path / "s")
     with serve_app(server.app) as url:
         client = Client(url)
-        server.receive(client, [SimulatedAgent(seed) for seed in range(3)], 80)
-        assert server.watch(client) == []
         onset = server.now
         ids = server.receive(client, [agent(7)], 30)
         [incident] = [incident for incident in server.watch(client) if incident["layer"] == "operation"]
