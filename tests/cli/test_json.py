@@ -33,6 +33,7 @@ SERVED = {
     "serve export": "tests/apps/watch/server/test_app.py",
     "tune generator search": "tests/apps/tune/generators/test_search.py",
     "tune generator improve": "tests/apps/tune/generators/test_search.py",
+    "judge clarify": "tests/judges/test_clarification.py",
 }
 """Verb that needs a server that runs → where it is tested."""
 

@@ -12,7 +12,7 @@ import click
 
 from ragfault.evaluation.settings import EvaluationSettings, RescoringSettings
 from ragfault.model.errors import UsageError
-from ragfault.options.llm_judge import add_llm_options, estimate_cost, format_estimate, resolve_judge_options
+from ragfault.options.llm_judge import add_llm_options, estimate_cost, print_estimate, resolve_judge_options
 from ragfault.options.output import json_option, print_json
 from ragfault.options.records import add_fields, take_fields
 from ragfault.options.runs import human_labels_option, show_progress
@@ -156,11 +156,7 @@ def _print_estimate(where: Any, settings: EvaluationSettings, kind: str | None) 
         traces = select_judged(traces, metrics, choices)
     judge, profile = str(settings.combined_judge), str(settings.profile)
     judge_options = {**limit_verdicts(judge, list_verdict_kinds(metrics)), **dict(settings.options or {})}  # type: ignore[arg-type]
-    estimate = estimate_cost(traces, judge, judge_options, profile)
-    if kind == "json":
-        print_json(estimate)
-    else:
-        click.echo(format_estimate(estimate))
+    print_estimate(estimate_cost(traces, judge, judge_options, profile), kind)
 
 
 @click.command(

@@ -12,10 +12,16 @@ from typing import Any, TypeVar
 import click
 
 from ragfault.judges.loading import DEFAULT_JUDGE, count_metered
-from ragfault.labels.settings import JudgeComparisonSettings, LabelSettings, MeasurementSettings, RepetitionSettings
+from ragfault.labels.settings import (
+    ClarificationSettings,
+    JudgeComparisonSettings,
+    LabelSettings,
+    MeasurementSettings,
+    RepetitionSettings,
+)
 from ragfault.model.errors import UsageError
 from ragfault.options.label_results import EXIT_NOT_SHOWN, derive_from_labels, run_with_labels, show_result
-from ragfault.options.llm_judge import add_llm_options, resolve_judge_options
+from ragfault.options.llm_judge import add_llm_options, print_estimate, resolve_judge_options
 from ragfault.options.output import add_result_options, encode_json, json_option, print_notice, print_report
 from ragfault.options.records import add_fields, take_fields
 from ragfault.options.runs import show_progress
@@ -345,3 +351,65 @@ def _write_examples(run: str, labels: list[Any], options: dict[str, Any]) -> int
     path = write_report_file(options["examples"], format_rubrics(rubrics), force=options["force"])
     print_notice("\n".join((str(path), *lines)))
     return 0
+
+
+@judge.command(
+    epilog="""\b
+Examples:
+  ragfault judge clarify runs/today labels.csv --judge llm:gpt-4o-mini --rubrics rubrics.toml --dry-run
+  ragfault judge clarify runs/today labels.csv --judge llm:gpt-4o-mini --rubrics rubrics.toml --budget 2 -o clear.toml
+  ragfault evaluate traces.jsonl -o runs/clear --judge llm:gpt-4o-mini --rubrics clear.toml
+
+Exit code 3: no rewritten sentence is shown to agree better with people; nothing is written."""
+)
+@click.argument("run", type=click.Path())
+@click.argument("labels", type=click.Path())
+@click.option("--judge", "name", required=True, metavar="llm:MODEL", help="Judge that made RUN, with its options.")
+@add_fields(ClarificationSettings)
+@add_llm_options
+@click.option("--dry-run", is_flag=True, help="Estimate calls, tokens and cost without sending anything.")
+@click.option("-o", "--out", type=click.Path(), help="Write the rubrics with the clear sentence to this TOML file.")
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@json_option
+@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
+def clarify(run: str, labels: str, name: str, dry_run: bool, **options: Any) -> int:
+    """Find the sentence of a rubric that people and the judge read in two ways, and rewrite it.
+
+    LABELS are those of `judge rubric`, of the answers of RUN. The model names the sentence; each is also left out in
+    turn. Rewritten sentences are tried on half of the labels, and the best one is kept if it helps on the other half.
+    """
+    from ragfault.judges.llm.judge import LLMJudge
+    from ragfault.judges.loading import load_judge
+    from ragfault.labels.reading.label_files import read_labels
+    from ragfault.labels.rubrics.clarification import clarify_rubric, estimate_clarification
+    from ragfault.report.builders.clarification import build_clarification
+    from ragfault.report.output import check_output_path
+
+    if options["out"] is not None:
+        check_output_path(options["out"], force=options["force"])
+    judge = load_judge(name, **resolve_judge_options(name, options, load_settings(None).get("llm", {})))
+    if not isinstance(judge, LLMJudge):
+        raise UsageError(f"rubrics are judged by a language model, and {name} is another judge. Name llm:MODEL.")
+    rows, fields = read_labels(labels, "rubric values"), take_fields(ClarificationSettings, options)
+    if dry_run:
+        print_estimate(estimate_clarification(judge, run, rows, ClarificationSettings(**fields)), options["kind"])
+        return 0
+    with show_progress(options["quiet"]) as progress:
+        settings = ClarificationSettings(**fields, on_progress=progress)
+        search = clarify_rubric(judge, run, rows, settings)
+    show_result(search, build_clarification, {**options, "out": None})
+    if options["out"] is not None:
+        _write_clarified(search.clarified, judge.settings.rubrics, options)
+    return 0 if search.clarified is not None else EXIT_NOT_SHOWN
+
+
+def _write_clarified(clarified: Any, rubrics: Any, options: dict[str, Any]) -> None:
+    """Write the rubrics with the clarified one in its place, if there is one."""
+    from ragfault.labels.rubrics.learning import format_rubrics
+    from ragfault.report.output import write_report_file
+
+    if clarified is None:
+        print_notice(f"not written: {options['out']}")
+        return
+    text = format_rubrics([clarified if item.name == clarified.name else item for item in rubrics])
+    print_notice(f"written: {write_report_file(options['out'], text, force=options['force'])}")

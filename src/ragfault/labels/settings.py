@@ -135,3 +135,12 @@ class RepetitionSettings(Settings, frozen=True, kw_only=True):
     ray: str | None = RAY
     executor: Executor | None = EXECUTOR
     on_progress: Callable[[int, int], None] = ON_PROGRESS
+
+
+class ClarificationSettings(Settings, frozen=True, kw_only=True):
+    """Which rubric is searched for an unclear sentence: `clarify_rubric` explains each field."""
+
+    rubric: str | None = declare(
+        None, "Rubric that is searched.", NonEmptyText, Flag(metavar="NAME", default="the one that has labels")
+    )
+    on_progress: Callable[[int, int], None] = ON_PROGRESS

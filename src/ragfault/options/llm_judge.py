@@ -10,7 +10,7 @@ import click
 
 from ragfault.judges.loading import count_metered
 from ragfault.model.errors import UsageError
-from ragfault.options.output import align_columns, combine_options
+from ragfault.options.output import align_columns, combine_options, print_json
 from ragfault.text.number_format import format_cost
 
 if TYPE_CHECKING:
@@ -150,6 +150,14 @@ def estimate_cost(traces: Any, judge: str | None, options: Mapping[str, Any], pr
         )
     estimate: CostEstimate = loaded.estimate(traces)
     return estimate
+
+
+def print_estimate(estimate: CostEstimate, kind: str | None) -> None:
+    """Print an estimate as a table, or as JSON."""
+    if kind == "json":
+        print_json(estimate)
+    else:
+        click.echo(format_estimate(estimate))
 
 
 def format_estimate(estimate: CostEstimate) -> str:

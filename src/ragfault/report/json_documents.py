@@ -34,6 +34,7 @@ from ragfault.labels.judges.flakiness import JudgeFlakiness
 from ragfault.labels.judges.measurement import JudgeMeasurement
 from ragfault.labels.preferences import PreferenceReport
 from ragfault.labels.rubrics.proofs import RubricMeasurement
+from ragfault.labels.rubrics.trials import Clarification
 from ragfault.metrics.aliases import MetricAlias
 from ragfault.metrics.catalog import MetricDefinition
 from ragfault.model.records import Layer
@@ -195,6 +196,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "judge compare": (JudgeComparison,),
     "judge repeat": (JudgeFlakiness,),
     "judge rubric": (RubricMeasurement,),
+    "judge clarify": (Clarification, CostEstimate),
     "label prefer": (PreferenceReport,),
     "label agreement": (tuple[AnnotatorAgreement, ...],),
     "label suggest": (tuple[SuggestedTrace, ...],),

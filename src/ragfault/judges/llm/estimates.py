@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -118,3 +118,26 @@ def _sum_calls(kind: CallKind, rows: list[tuple[bool, int]], settings: LLMSettin
 def _total_cost(prices: list[int | None]) -> float | None:
     known_prices = [price for price in prices if price is not None]
     return sum(known_prices) / NANO if len(known_prices) == len(prices) else None
+
+
+def sum_estimates(estimates: Sequence[CostEstimate]) -> CostEstimate:
+    """Sum the estimates of one model over several sets of traces, which share no call."""
+    kinds: dict[CallKind, list[CallEstimate]] = defaultdict(list)
+    for estimate in estimates:
+        for item in estimate.kinds:
+            kinds[item.kind].append(item)
+    return CostEstimate(
+        traces=sum(item.traces for item in estimates),
+        kinds=tuple(_join_calls(kind, rows) for kind, rows in kinds.items()),
+        too_long=sum(item.too_long for item in estimates),
+        judge=estimates[0].judge if estimates else "",
+    )
+
+
+def _join_calls(kind: CallKind, rows: Sequence[CallEstimate]) -> CallEstimate:
+    calls, cached, prompt, completion = (
+        sum(getattr(row, name) for row in rows) for name in ("calls", "cached", "prompt", "completion")
+    )
+    costs = [[getattr(row, name) for row in rows] for name in ("cost", "max_cost")]
+    cost, max_cost = (None if None in prices else sum(prices) for prices in costs)
+    return CallEstimate(kind, calls, cached, prompt, completion, cost, max_cost)

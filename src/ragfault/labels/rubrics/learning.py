@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -15,16 +13,11 @@ from ragfault.io.runs.copies import group_trace
 from ragfault.io.runs.run import AnyRun, open_run
 from ragfault.labels.consensus import settle_rubrics
 from ragfault.labels.label import Label
+from ragfault.labels.rubrics.halves import AgreementProof, LabelledAnswer, is_unseen, prove_agreement, split_labelled
 from ragfault.model.errors import InputError
 from ragfault.model.records import Trace
 from ragfault.model.rubrics import MAX_EXAMPLES, MAX_TEXT, Rubric, RubricExample, load_rubrics
 from ragfault.retrieval.generation.settings import format_toml
-from ragfault.stats.differences import paired_difference
-from ragfault.stats.estimates import Difference
-from ragfault.text.number_format import format_interval
-
-MIN_UNSEEN = 20
-"""Held-out labelled traces that a proof needs."""
 
 
 class LearntRubric(Struct, frozen=True, kw_only=True):
@@ -37,27 +30,6 @@ class LearntRubric(Struct, frozen=True, kw_only=True):
     """Traces that the proof is made on."""
 
 
-class LearningProof(Struct, frozen=True, kw_only=True):
-    """Agreement with held-out labels by the rubric with examples, beside the one without."""
-
-    n: int
-    before: float
-    """Share of the held-out labels that the rubric without further examples agrees with."""
-    after: float
-    difference: Difference
-
-    @property
-    def helps(self) -> bool:
-        """Return whether the examples are shown to help: the 95 % interval of the difference lies above 0."""
-        return self.difference.low > 0
-
-    def __str__(self) -> str:
-        verdict = "help" if self.helps else "are not shown to help"
-        interval = format_interval(self.difference, 3, signed=True)
-        share = f"agreement {self.before:.3f} → {self.after:.3f}, {interval}"
-        return f"the examples {verdict}: {share} on {self.n} held-out labels"
-
-
 MAX_LEARNT = 6
 """Most examples that a rubric learns."""
 
@@ -68,41 +40,29 @@ def learn_examples(rubric: Rubric, source: AnyRun, labels: Mapping[str, float]) 
     Halves are whole conversations, chosen by the hash of their names. Examples are answers on which judge and people
     differ, then others, the levels in turn, so that each is shown. Raises InputError where a half has too few labels.
     """
-    run = open_run(source)
-    learning: list[tuple[Trace, float, bool]] = []
-    unseen: list[str] = []
-    for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
-        verdict = next((item for item in verdicts.rubric or () if item.rubric == rubric.name), None)
-        if trace.id not in labels or verdict is None:
-            continue
-        if verdict.version != rubric.version:
-            raise InputError(f'{run.path} was judged by another version of the rubric "{rubric.name}". Give that one.')
-        value = verdict.value
-        if _proves(trace):
-            unseen.append(trace.id)
-        elif 0 < len(trace.answer or "") <= MAX_TEXT and len(trace.query) <= MAX_TEXT:
-            learning.append((trace, labels[trace.id], value != labels[trace.id]))
-    if len(unseen) < MIN_UNSEEN or not learning:
-        raise InputError(
-            f"{len(learning)} labelled traces to learn from and {len(unseen)} held out: {MIN_UNSEEN} are needed to "
-            "prove anything. Label more answers."
-        )
+    halves = split_labelled(rubric, open_run(source), labels)
+    fitting = [row for row in halves.learning if _fits(row.trace)]
+    if not fitting:
+        raise InputError(f"no labelled answer to learn from has at most {MAX_TEXT:,} characters. Label more answers.")
     if not (room := MAX_EXAMPLES - len(rubric.examples)):
         raise InputError(
             f'the rubric "{rubric.name}" has {MAX_EXAMPLES} examples, as many as it may have. Remove some.'
         )
-    chosen_cases = _choose_examples(learning, min(MAX_LEARNT, room))
+    chosen = _choose_examples(fitting, min(MAX_LEARNT, room))
     examples = tuple(
-        RubricExample(answer=trace.answer or "", query=trace.query, value=rubric.get_level(value).value)
-        for trace, value, _ in chosen_cases
+        RubricExample(answer=row.trace.answer or "", query=row.trace.query, value=rubric.get_level(row.value).value)
+        for row in chosen
     )
-    learnt = replace(rubric, examples=(*rubric.examples, *examples))
-    return LearntRubric(rubric=learnt, traces=tuple(trace.id for trace, _, _ in chosen_cases), unseen=tuple(unseen))
+    return LearntRubric(
+        rubric=replace(rubric, examples=(*rubric.examples, *examples)),
+        traces=tuple(row.trace.id for row in chosen),
+        unseen=tuple(row.trace.id for row in halves.unseen),
+    )
 
 
-def _proves(trace: Trace) -> bool:
-    """Return whether a trace is in the half of the conversations and queries that gives no examples."""
-    return bool(hashlib.sha256(group_trace(trace).encode("utf-8", "replace")).digest()[0] % 2)
+def _fits(trace: Trace) -> bool:
+    """Return whether an answer can be an example."""
+    return 0 < len(trace.answer or "") <= MAX_TEXT and len(trace.query) <= MAX_TEXT
 
 
 def learn_rubrics(path: str | Path, source: AnyRun, labels: Sequence[Label]) -> tuple[list[Rubric], list[str]]:
@@ -121,14 +81,15 @@ def learn_rubrics(path: str | Path, source: AnyRun, labels: Sequence[Label]) -> 
 
 def prove_rubrics(before: AnyRun, after: AnyRun, labels: Sequence[Label]) -> tuple[list[Label], list[str]]:
     """Prove for each labelled rubric that its examples help; return the held-out labels, and a line on each rubric."""
-    proving = {trace.id for trace in open_run(after).traces() if _proves(trace)}
+    proving = {trace.id for trace in open_run(after).traces() if is_unseen(trace)}
     unseen = [label for label in labels if label.trace in proving]
     names = {item.rubric for verdicts in open_run(after).verdicts() for item in verdicts.rubric or ()}
     settled = settle_rubrics(unseen, next(iter(names)) if len(names) == 1 else None)
     proofs = {name: prove_learning(before, after, name, values, list(values)) for name, values in settled.items()}
     if not proofs:
         raise InputError("no label is of a held-out trace. Label more answers.")
-    return unseen, [f"{name}: {proof}" for name, proof in proofs.items()]
+    verdicts = {True: "help", False: "are not shown to help"}
+    return unseen, [f"{name}: the examples {verdicts[proof.helps]}: {proof}" for name, proof in proofs.items()]
 
 
 def format_rubrics(rubrics: Sequence[Rubric]) -> str:
@@ -158,15 +119,15 @@ def format_rubrics(rubrics: Sequence[Rubric]) -> str:
     return "\n".join(lines)
 
 
-def _choose_examples(rows: Sequence[tuple[Trace, float, bool]], count: int) -> list[tuple[Trace, float, bool]]:
+def _choose_examples(rows: Sequence[LabelledAnswer], count: int) -> list[LabelledAnswer]:
     """Choose examples: the levels in turn, of each the disputed ones first; of equal answers one."""
-    by_level: dict[float, list[tuple[Trace, float, bool]]] = defaultdict(list)
+    by_level: dict[float, list[LabelledAnswer]] = defaultdict(list)
     seen_texts: set[str] = set()
-    for row in sorted(rows, key=lambda row: not row[2]):
-        if row[0].answer not in seen_texts:
-            seen_texts.add(row[0].answer or "")
-            by_level[row[1]].append(row)
-    examples: list[tuple[Trace, float, bool]] = []
+    for row in sorted(rows, key=lambda row: not row.is_disputed):
+        if row.trace.answer not in seen_texts:
+            seen_texts.add(row.trace.answer or "")
+            by_level[row.value].append(row)
+    examples: list[LabelledAnswer] = []
     while len(examples) < count and any(by_level.values()):
         for level in sorted(by_level):
             if by_level[level] and len(examples) < count:
@@ -176,8 +137,8 @@ def _choose_examples(rows: Sequence[tuple[Trace, float, bool]], count: int) -> l
 
 def prove_learning(
     before: AnyRun, after: AnyRun, rubric: str, labels: Mapping[str, float], unseen: Sequence[str]
-) -> LearningProof:
-    """Prove that examples help: the paired difference of agreement with labels, on held-out traces alone.
+) -> AgreementProof:
+    """Prove that examples help: the paired difference of agreement with labels, only on held-out traces.
 
     `before` and `after` are runs of the same traces by the judge without and with the examples. Raises InputError where
     fewer than the least number of held-out traces has a verdict in both.
@@ -193,9 +154,5 @@ def prove_learning(
                 if item.rubric == rubric:
                     judged_levels[trace.id] = item.value
         values.append(judged_levels)
-    names = [name for name in unseen if name in labels and all(name in judged_levels for judged_levels in values)]
-    if len(names) < MIN_UNSEEN:
-        raise InputError(f"{len(names)} held-out traces have a verdict in both runs: {MIN_UNSEEN} are needed.")
-    hits = [np.array([float(judged_levels[name] == labels[name]) for name in names]) for judged_levels in values]
-    difference = paired_difference(hits[0], hits[1], [groups[name] for name in names], bounds=(0, 1))
-    return LearningProof(n=len(names), before=float(hits[0].mean()), after=float(hits[1].mean()), difference=difference)
+    unseen_labels = {name: labels[name] for name in unseen if name in labels}
+    return prove_agreement(unseen_labels, values[0], values[1], groups)
